@@ -1,0 +1,97 @@
+"""The l_p ball."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpsample import _check as check
+from dpsample._spec import frozen
+from dpsample.domains._ball_chord import ball_chord
+from dpsample.domains._ball_pieces import ball_contains, ball_project
+from dpsample.domains._domain import Body, Domain, Vector, as_rows, body_around
+from dpsample.norms import conversion, dual, norm
+
+
+@dataclass(frozen=True, eq=False)
+class Ball(Domain):
+    """Ball ``||theta - center||_p <= radius``.
+
+    Parameters
+    ----------
+    radius : float
+        Radius > 0.
+    p : float, default 2.0
+        Exponent in [1, inf].
+    center : array_like, optional
+        Center; the origin by default.
+
+    Raises
+    ------
+    ValueError
+        If the radius is not positive, p < 1, or the center is not finite.
+
+    Examples
+    --------
+    >>> ball = Ball(radius=2.0, p=1.0)
+    >>> ball.contains([1.0, -1.0]), ball.contains([1.5, 1.5])
+    (True, False)
+    >>> ball.project([3.0, 1.0]).tolist(), float(ball.support([3.0, 1.0]))
+    ([2.0, 0.0], 6.0)
+    """
+
+    name: ClassVar[str] = "ball"
+    contains_piece: ClassVar[Any] = staticmethod(ball_contains)
+    project_piece: ClassVar[Any] = staticmethod(ball_project)
+    chord_piece: ClassVar[Any] = staticmethod(ball_chord)
+
+    radius: float
+    _: KW_ONLY
+    p: float = 2.0
+    center: Any = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers once."""
+        check.positive(radius=self.radius)
+        check.at_least(1.0, p=self.p)
+        object.__setattr__(self, "radius", float(self.radius))
+        object.__setattr__(self, "p", float(self.p))
+        if self.center is not None:
+            center = check.array("center", self.center, shape=(None,))
+            object.__setattr__(self, "center", frozen(center))
+
+    def check(self, dim: int) -> None:
+        """Raise unless the center has ``dim`` coordinates."""
+        super().check(dim)
+        if self.center is not None and len(self.center) != dim:
+            check.fail("center", f"of shape ({dim},)", f"shape {self.center.shape}")
+
+    def default_center(self, dim: int) -> Vector:
+        """Center of the ball."""
+        self.check(dim)
+        return np.zeros(dim) if self.center is None else np.array(self.center)
+
+    def body(self, dim: int) -> Body:
+        """Return the parameters of the pieces, in fresh arrays."""
+        center = self.default_center(dim)
+        return body_around(
+            center,
+            lower=center - self.radius,
+            upper=center + self.radius,
+            radius=self.radius,
+            p=self.p,
+        )
+
+    def support(self, directions: Any) -> Any:
+        """Exact: ``<v, center> + radius ||v||_dual(p)``."""
+        rows = as_rows(directions)
+        size = self.radius * norm(rows, dual(self.p))
+        return size if self.center is None else rows @ self.center + size
+
+    def max_norm(self, p: float, center: Any, dim: int) -> float:
+        """Upper bound by the triangle inequality, exact if the centers agree."""
+        middle = check.array("center", center, shape=(dim,))
+        offset = float(norm(self.default_center(dim) - middle, p))
+        return offset + self.radius * conversion(dim, self.p, p)
