@@ -1,0 +1,22 @@
+"""Convex losses of a linear margin: value, slope, declared bounds, compiled pieces."""
+
+from dpsample.losses._base import Loss, from_dict
+from dpsample.losses.classification import Hinge, Linear, Logistic, SmoothedHinge
+from dpsample.losses.custom import Custom, custom
+from dpsample.losses.regression import Absolute, Huber, PowerFour, Quantile, Squared
+
+__all__ = [
+    "Absolute",
+    "Custom",
+    "Hinge",
+    "Huber",
+    "Linear",
+    "Logistic",
+    "Loss",
+    "PowerFour",
+    "Quantile",
+    "SmoothedHinge",
+    "Squared",
+    "custom",
+    "from_dict",
+]

@@ -1,0 +1,179 @@
+"""Losses of labels y in {-1, 1}, and the linear loss: functions of y u."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsample import _check as check
+from dpsample._stable import softplus_sigmoid
+from dpsample.losses._base import Array, Loss
+
+LOGISTIC_THIRD = 1.0 / (6.0 * np.sqrt(3.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(Loss):
+    r"""Linear loss :math:`-y u`: the worst case of every lower bound.
+
+    Examples
+    --------
+    >>> from dpsample.losses import Linear
+    >>> Linear().value([0.5, 2.0], [1.0, -1.0])
+    array([-0.5,  2. ])
+    """
+
+    name: ClassVar[str] = "linear"
+
+    @staticmethod
+    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+        return -y * u, -y
+
+    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
+        """Return the response bound: the slope is -y."""
+        del margin_bound
+        return response_bound
+
+    def curvature(
+        self, lower: Array, upper: Array, response: Array
+    ) -> tuple[Array, Array]:
+        """Return zeros: the loss is linear."""
+        return np.zeros_like(lower), np.zeros_like(lower)
+
+    def third_derivative_bound(
+        self, margin_bound: float, response_bound: float
+    ) -> float:
+        """Return 0."""
+        return 0.0
+
+    def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
+        """Return u + step y."""
+        return np.asarray(margins) + np.asarray(step) * np.asarray(response)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logistic(Loss):
+    r"""Logistic loss :math:`\log(1 + e^{-yu})`, labels :math:`y \in \{-1, 1\}`.
+
+    Slope at most 1, curvature at most 1/4, third derivative at most
+    :math:`1 / (6 \sqrt 3)`.
+
+    Examples
+    --------
+    >>> from dpsample.losses import Logistic
+    >>> Logistic().value(0.0, 1.0).round(4)
+    array(0.6931)
+    """
+
+    name: ClassVar[str] = "logistic"
+    is_classification: ClassVar[bool] = True
+
+    @staticmethod
+    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+        value, share = softplus_sigmoid(-y * u)
+        return value, -y * share
+
+    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
+        """Return 1, the bound that holds for every margin."""
+        del margin_bound, response_bound
+        return 1.0
+
+    def curvature(
+        self, lower: Array, upper: Array, response: Array
+    ) -> tuple[Array, Array]:
+        """Return 1 / (2 + 2 cosh u) at the farthest and nearest margin from 0."""
+        del response
+        far = np.maximum(np.abs(lower), np.abs(upper))
+        near = np.maximum(0.0, np.maximum(lower, -upper))
+        # sech^2(u / 2) / 4, which does not overflow
+        return tuple(
+            0.25 / np.cosh(np.minimum(0.5 * u, 350.0)) ** 2 for u in (far, near)
+        )  # type: ignore[return-value]
+
+    def third_derivative_bound(
+        self, margin_bound: float, response_bound: float
+    ) -> float:
+        """Return 1 / (6 sqrt 3), attained at u = log(2 + sqrt 3)."""
+        del margin_bound, response_bound
+        return float(LOGISTIC_THIRD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hinge(Loss):
+    r"""Hinge loss :math:`\max(0, 1 - yu)`, labels :math:`y \in \{-1, 1\}`.
+
+    Examples
+    --------
+    >>> from dpsample.losses import Hinge
+    >>> Hinge().value([0.0, 2.0], 1.0)
+    array([1., 0.])
+    """
+
+    name: ClassVar[str] = "hinge"
+    is_classification: ClassVar[bool] = True
+
+    @staticmethod
+    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+        gap = 1.0 - y * u
+        # NaN must stay NaN, so the comparison decides for the non-zero branch.
+        return (0.0, 0.0) if gap <= 0.0 else (gap, -y)
+
+    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
+        """Return 1."""
+        del margin_bound, response_bound
+        return 1.0
+
+    def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
+        """Closed form: move towards the kink at y u = 1, at most by step."""
+        y = np.asarray(response, dtype=np.float64)
+        z = y * np.asarray(margins)
+        return np.asarray(y * np.where(z >= 1.0, z, np.minimum(z + step, 1.0)))
+
+
+@dataclass(frozen=True)
+class SmoothedHinge(Loss):
+    r"""Hinge loss smoothed over a width :math:`w` below the kink.
+
+    With :math:`z = yu`: 0 for :math:`z \ge 1`, :math:`(1-z)^2 / (2w)` for
+    :math:`1 - w < z < 1`, :math:`1 - z - w/2` below. Curvature at most :math:`1/w`.
+
+    Examples
+    --------
+    >>> from dpsample.losses import SmoothedHinge
+    >>> SmoothedHinge(width=0.5).value([1.0, 0.5, 0.0], 1.0)
+    array([0.  , 0.25, 0.75])
+    """
+
+    width: float = 0.5
+    name: ClassVar[str] = "smoothed_hinge"
+    is_classification: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse a width that is not positive."""
+        check.positive(width=self.width, remedy="Use Hinge() for the loss itself.")
+
+    @staticmethod
+    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+        gap = 1.0 - y * u
+        if gap <= 0.0:
+            return 0.0, 0.0
+        if gap < params[0]:
+            return 0.5 * gap * gap / params[0], -y * gap / params[0]
+        return gap - 0.5 * params[0], -y
+
+    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
+        """Return 1."""
+        del margin_bound, response_bound
+        return 1.0
+
+    def curvature(
+        self, lower: Array, upper: Array, response: Array
+    ) -> tuple[Array, Array]:
+        """Return 1 / width where the interval meets the curved part."""
+        z_low, z_high = np.sort(np.stack([response * lower, response * upper]), axis=0)
+        inside = (z_low > 1.0 - self.width) & (z_high < 1.0)
+        meets = (z_high >= 1.0 - self.width) & (z_low <= 1.0)
+        return inside / self.width, meets / self.width

@@ -1,0 +1,214 @@
+"""Losses of a real response: functions of the residual u - y."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsample import _check as check
+from dpsample.losses._base import Array, Loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class Absolute(Loss):
+    r"""Absolute loss :math:`|u - y|`; its minimizer is a conditional median.
+
+    Examples
+    --------
+    >>> from dpsample.losses import Absolute
+    >>> Absolute().value([1.0, 3.0], 2.0)
+    array([1., 1.])
+    """
+
+    name: ClassVar[str] = "absolute"
+
+    @staticmethod
+    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+        residual = u - y
+        return abs(residual), np.sign(residual)
+
+    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
+        """Return 1."""
+        del margin_bound, response_bound
+        return 1.0
+
+    def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
+        """Soft threshold of the residual."""
+        y = np.asarray(response, dtype=np.float64)
+        residual = np.asarray(margins) - y
+        shrunk = np.maximum(np.abs(residual) - step, 0.0)
+        return np.asarray(y + np.sign(residual) * shrunk)
+
+
+@dataclass(frozen=True)
+class Quantile(Loss):
+    r"""Pinball loss :math:`\max(\tau(y-u), (\tau-1)(y-u))` of level :math:`\tau`.
+
+    Examples
+    --------
+    >>> from dpsample.losses import Quantile
+    >>> Quantile(level=0.75).value([0.0, 2.0], 1.0)
+    array([0.75, 0.25])
+    """
+
+    level: float = 0.5
+    name: ClassVar[str] = "quantile"
+
+    def __post_init__(self) -> None:
+        """Refuse a level outside (0, 1)."""
+        check.open_interval(0.0, 1.0, level=self.level)
+
+    @staticmethod
+    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+        residual = y - u
+        if residual > 0.0:
+            return params[0] * residual, -params[0]
+        return (params[0] - 1.0) * residual, 1.0 - params[0]
+
+    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
+        """Return max(level, 1 - level)."""
+        del margin_bound, response_bound
+        return max(self.level, 1.0 - self.level)
+
+    def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
+        """Closed form: the residual moves towards 0 by level or 1 - level steps."""
+        y, c = np.asarray(response, dtype=np.float64), np.asarray(step)
+        residual = y - np.asarray(margins)
+        high, low = c * self.level, c * (1.0 - self.level)
+        moved = np.where(
+            residual > high,
+            residual - high,
+            np.where(residual < -low, residual + low, 0.0),
+        )
+        return np.asarray(y - moved)
+
+
+@dataclass(frozen=True)
+class Huber(Loss):
+    r"""Huber loss: :math:`e^2/2` for :math:`|e| \le w`, else :math:`w|e| - w^2/2`.
+
+    Here :math:`e = u - y`; the slope is at most :math:`w`.
+
+    Examples
+    --------
+    >>> from dpsample.losses import Huber
+    >>> Huber(width=1.0).value([0.5, 3.0], 0.0)
+    array([0.125, 2.5  ])
+    """
+
+    width: float = 1.0
+    name: ClassVar[str] = "huber"
+
+    def __post_init__(self) -> None:
+        """Refuse a width that is not positive."""
+        check.positive(width=self.width)
+
+    @staticmethod
+    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+        residual = u - y
+        size = abs(residual)
+        if size <= params[0]:
+            return 0.5 * residual * residual, residual
+        return params[0] * (size - 0.5 * params[0]), np.sign(residual) * params[0]
+
+    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
+        """Return the width."""
+        del margin_bound, response_bound
+        return self.width
+
+    def curvature(
+        self, lower: Array, upper: Array, response: Array
+    ) -> tuple[Array, Array]:
+        """Return 1 where the interval meets the quadratic part."""
+        low, high = lower - response, upper - response
+        inside = (low > -self.width) & (high < self.width)
+        meets = (low <= self.width) & (high >= -self.width)
+        return inside.astype(np.float64), meets.astype(np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squared(Loss):
+    r"""Squared loss :math:`(u - y)^2 / 2`.
+
+    Its slope is bounded only on a bounded domain and for a bounded response, which
+    must be declared.
+
+    Examples
+    --------
+    >>> from dpsample.losses import Squared
+    >>> Squared().value([1.0, 3.0], 0.0)
+    array([0.5, 4.5])
+    """
+
+    name: ClassVar[str] = "squared"
+    needs_response_bound: ClassVar[bool] = True
+
+    @staticmethod
+    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+        residual = u - y
+        return 0.5 * residual * residual, residual
+
+    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
+        """Return margin_bound + response_bound, the largest residual."""
+        return margin_bound + response_bound
+
+    def curvature(
+        self, lower: Array, upper: Array, response: Array
+    ) -> tuple[Array, Array]:
+        """Return ones."""
+        del upper, response
+        return np.ones_like(lower), np.ones_like(lower)
+
+    def third_derivative_bound(
+        self, margin_bound: float, response_bound: float
+    ) -> float:
+        """Return 0."""
+        return 0.0
+
+    def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
+        """Weighted mean of margin and response."""
+        c = np.asarray(step, dtype=np.float64)
+        return np.asarray((np.asarray(margins) + c * np.asarray(response)) / (1.0 + c))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerFour(Loss):
+    r"""Fourth power of the residual, :math:`(u - y)^4`.
+
+    Examples
+    --------
+    >>> from dpsample.losses import PowerFour
+    >>> PowerFour().value([1.0, 2.0], 0.0)
+    array([ 1., 16.])
+    """
+
+    name: ClassVar[str] = "power_four"
+    needs_response_bound: ClassVar[bool] = True
+
+    @staticmethod
+    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+        residual = u - y
+        square = residual * residual
+        return square * square, 4.0 * square * residual
+
+    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
+        """Return 4 (margin_bound + response_bound)^3."""
+        return 4.0 * (margin_bound + response_bound) ** 3
+
+    def curvature(
+        self, lower: Array, upper: Array, response: Array
+    ) -> tuple[Array, Array]:
+        """Return 12 e^2 at the smallest and the largest residual."""
+        low, high = lower - response, upper - response
+        near = np.maximum(0.0, np.maximum(low, -high))
+        far = np.maximum(np.abs(low), np.abs(high))
+        return 12.0 * near**2, 12.0 * far**2
+
+    def third_derivative_bound(
+        self, margin_bound: float, response_bound: float
+    ) -> float:
+        """Return 24 (margin_bound + response_bound)."""
+        return 24.0 * (margin_bound + response_bound)

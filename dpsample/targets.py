@@ -1,0 +1,229 @@
+"""The Gibbs target exp(-k (F + mu r)) on a convex domain: all that a sampler sees."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsample import _check as check
+from dpsample import records
+from dpsample._jit import kernel, pointer
+from dpsample.domains import CONTAINS, PROJECT, Body
+from dpsample.problem import Problem
+from dpsample.records import Data, Work
+from dpsample.regularizers import (
+    REG_GRADIENT,
+    REG_VALUE,
+    Regularizer,
+    RegularizerParams,
+    SquaredNorm,
+)
+
+Array = NDArray[np.float64]
+
+# Relative widening of margin intervals: it covers their rounding errors.
+MARGIN_SLACK = 1e-9
+
+
+class Target(NamedTuple):
+    """Numbers of a target, one Numba type for all targets."""
+
+    data: Data
+    body: Body
+    regularizer: RegularizerParams
+    k: float
+    mu: float
+
+
+class Pieces(NamedTuple):
+    """C functions of a target, one Numba type for all targets."""
+
+    loss_value: Any
+    loss_slope: Any
+    loss_record: Any
+    regularizer_value: Any
+    regularizer_gradient: Any
+    contains: Any
+    project: Any
+
+
+@kernel
+def regularizer(target, pieces, theta, work):  # type: ignore[no-untyped-def]
+    """Return r(theta)."""
+    work.out[0] = np.nan
+    pieces.regularizer_value(target.regularizer, theta, work.out)
+    return work.out[0]
+
+
+@kernel
+def energy(target, pieces, theta, work):  # type: ignore[no-untyped-def]
+    """Return V = k (F + mu r); NaN if a piece failed."""
+    risk = records.mean_loss(target.data, pieces.loss_value, theta, work)
+    return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
+
+
+@kernel
+def energy_gradient(target, pieces, theta, work, gradient):  # type: ignore[no-untyped-def]
+    """Return V and fill its (sub)gradient."""
+    risk = records.mean_loss_gradient(
+        target.data, pieces.loss_slope, theta, work, gradient
+    )
+    work.vector[:] = np.nan
+    pieces.regularizer_gradient(target.regularizer, theta, work.vector)
+    for j in range(gradient.shape[0]):
+        gradient[j] = target.k * (gradient[j] + target.mu * work.vector[j])
+    return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
+
+
+@kernel
+def inside(target, pieces, theta, work):  # type: ignore[no-untyped-def]
+    """Return 1 inside the domain, 0 outside, NaN if the piece failed."""
+    work.out[0] = np.nan
+    pieces.contains(target.body, theta, work.out)
+    return work.out[0]
+
+
+@kernel
+def project(target, pieces, theta, out):  # type: ignore[no-untyped-def]
+    """Fill out with a point of the domain that depends on theta only."""
+    out[:] = np.nan
+    pieces.project(target.body, theta, out)
+
+
+class Gibbs:
+    r"""Density proportional to :math:`e^{-k(F(\theta) + \mu r(\theta))}` on the domain.
+
+    Parameters
+    ----------
+    problem : Problem
+        Records, loss and domain.
+    k : float
+        Inverse temperature, > 0.
+    mu : float
+        Weight of the regularizer, >= 0.
+    regularizer : Regularizer, optional
+        Default: half the squared Euclidean norm about the domain's center.
+
+    Raises
+    ------
+    ValueError
+        If k or mu is out of range, or the density cannot be normalized because the
+        domain is unbounded and mu is 0.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> problem = dps.Problem([[1.0], [0.5]], [1.0, -1.0], loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=2.0), row_bound=1.0)
+    >>> target = dps.Gibbs(problem, k=10.0, mu=0.1)
+    >>> round(target.energy([0.0]), 4)
+    6.9315
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        k: float,
+        mu: float,
+        regularizer: Regularizer | None = None,
+    ) -> None:
+        check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
+        check.positive(k=k)
+        check.non_negative(mu=mu)
+        if not problem.domain.is_bounded and mu == 0.0:
+            check.fail(
+                "mu",
+                "> 0 on an unbounded domain",
+                mu,
+                "Without a regularizer the density may have no finite integral.",
+            )
+        self.problem = problem
+        self.k, self.mu = float(k), float(mu)
+        self.regularizer = SquaredNorm(2.0) if regularizer is None else regularizer
+        check.instance(Regularizer, regularizer=self.regularizer)
+
+    @property
+    def dim(self) -> int:
+        """Number of coefficients."""
+        return self.problem.dim
+
+    @cached_property
+    def numbers(self) -> Target:
+        """Numbers that kernels read."""
+        problem = self.problem
+        center = problem.domain.default_center(problem.dim)
+        return Target(
+            data=problem.data,
+            body=problem.domain.body(problem.dim),
+            regularizer=self.regularizer.params(problem.dim, center),
+            k=self.k,
+            mu=self.mu,
+        )
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """C functions that kernels call, compiled or loaded at first use."""
+        value, slope, record = self.problem.loss.pointers
+        domain = self.problem.domain
+        return Pieces(
+            value,
+            slope,
+            record,
+            pointer(self.regularizer.value_piece, REG_VALUE),
+            pointer(self.regularizer.gradient_piece, REG_GRADIENT),
+            pointer(domain.contains_piece, CONTAINS),
+            pointer(domain.project_piece, PROJECT),
+        )
+
+    def new_work(self) -> Work:
+        """Scratch memory for one chain."""
+        return records.make_work(self.problem.data)
+
+    def energy(self, theta: ArrayLike) -> float:
+        """V = k (F + mu r) at theta of shape (dim,). Not private."""
+        point = check.array("theta", theta, shape=(self.dim,))
+        return float(energy(self.numbers, self.pieces, point, self.new_work()))
+
+    def log_density(self, theta: ArrayLike) -> float:
+        """Log of the unnormalized density, -infinity outside the domain."""
+        if not self.problem.domain.contains(theta):
+            return -np.inf
+        return -self.energy(theta)
+
+    def gradient(self, theta: ArrayLike) -> Array:
+        """(Sub)gradient of V at theta, shape (dim,). Not private."""
+        point = check.array("theta", theta, shape=(self.dim,))
+        out = np.empty(self.dim)
+        energy_gradient(self.numbers, self.pieces, point, self.new_work(), out)
+        return out
+
+    def margin_intervals(self) -> tuple[Array, Array]:
+        """Lower and upper margin of each record over the domain, rounded outwards."""
+        problem, data = self.problem, self.problem.data
+        if not problem.domain.is_bounded:
+            return np.full(data.num_records, -np.inf), np.full(data.num_records, np.inf)
+        rows = as_rows(data)
+        upper = problem.domain.support(rows)
+        lower = -problem.domain.support(-rows)
+        shift = data.offset if data.offset.size else 0.0
+        slack = MARGIN_SLACK * (1.0 + np.maximum(np.abs(lower), np.abs(upper)))
+        return lower + shift - slack, upper + shift + slack
+
+    def __repr__(self) -> str:
+        """Problem and parameters."""
+        return f"Gibbs({self.problem!r}, k={self.k:.6g}, mu={self.mu:.6g})"
+
+
+def as_rows(data: Data) -> Any:
+    """Feature rows as an array or a scipy CSR matrix that shares their memory."""
+    if data.dense.shape[0] > 0:
+        return data.dense
+    from scipy import sparse
+
+    shape = (data.num_records, data.dim)
+    indices = data.columns.astype(np.int64)
+    return sparse.csr_matrix((data.values, indices, data.starts), shape=shape)
