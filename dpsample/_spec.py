@@ -40,7 +40,7 @@ class Spec:
         """Return the fields and the name, ready for ``json.dumps``."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         return {"name": self.name} | {
-            f.name: _plain(getattr(self, f.name)) for f in fields
+            f.name: _plain(getattr(self, f.name)) for f in fields if f.init
         }
 
     def __eq__(self, other: object) -> bool:

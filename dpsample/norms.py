@@ -198,3 +198,21 @@ def norm_along(
 def distance(x: Vector, center: Vector, p: float) -> float:
     """Return ``||x - center||_p`` without allocating."""
     return float(norm_along(x, x, 0.0, center, p))
+
+
+@kernel
+def thin_svd(flat: Vector, num_rows: int, num_columns: int) -> tuple[Any, Vector, Any]:
+    """Singular value decomposition of a finite row-major matrix."""
+    return np.linalg.svd(flat.reshape((num_rows, num_columns)), False)
+
+
+@kernel
+def write_product(left: Any, values: Vector, right: Any, out: Vector) -> None:
+    """Write ``left diag(values) right`` row by row."""
+    columns = right.shape[1]
+    out[:] = 0.0
+    for i in range(left.shape[0]):
+        for k in range(len(values)):
+            factor = left[i, k] * values[k]
+            for j in range(columns):
+                out[i * columns + j] += factor * right[k, j]

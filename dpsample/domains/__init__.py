@@ -8,6 +8,9 @@ from dpsample import _spec
 from dpsample.domains._ball import Ball
 from dpsample.domains._box import Box
 from dpsample.domains._domain import BODY, CHORD, CONTAINS, PROJECT, Body, Domain
+from dpsample.domains._polytope import Polytope
+from dpsample.domains._schatten_ball import SchattenBall
+from dpsample.domains._simplex import Simplex
 from dpsample.domains._whole_space import WholeSpace
 
 __all__ = [
@@ -19,11 +22,21 @@ __all__ = [
     "Body",
     "Box",
     "Domain",
+    "Polytope",
+    "SchattenBall",
+    "Simplex",
     "WholeSpace",
     "from_dict",
 ]
 
-KINDS: tuple[type[Domain], ...] = (WholeSpace, Ball, Box)
+KINDS: tuple[type[Domain], ...] = (
+    WholeSpace,
+    Ball,
+    Box,
+    Simplex,
+    Polytope,
+    SchattenBall,
+)
 
 
 def from_dict(data: dict[str, Any]) -> Domain:

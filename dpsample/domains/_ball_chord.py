@@ -65,7 +65,9 @@ def newton_end(
     The norm is convex in t, so Newton's method from outside never enters.
     """
     reach = norm_along(theta, direction, 0.0, center, p)
-    t = sign * (radius + reach) / distance(direction, np.zeros(len(direction)), p)
+    t: float = (
+        sign * (radius + reach) / distance(direction, np.zeros(len(direction)), p)
+    )
     for _ in range(MAX_STEPS):
         excess = norm_along(theta, direction, t, center, p) - radius
         slope = sign * slope_along(theta, direction, t, center, p)

@@ -22,8 +22,8 @@ def ball_contains(body: Body, theta: Vector, out: Vector) -> None:
 
 
 @kernel
-def soft_threshold(size: Vector, radius: float) -> float:
-    """Return s with ``sum(max(size - s, 0)) == radius``, given ``sum(size) > radius``.
+def soft_threshold(size: Vector, radius: float) -> tuple[float, float]:
+    """Return the largest entry and s with ``sum(max(size - largest - s, 0)) = radius``.
 
     Newton's method on a convex piecewise linear function from the left is monotone and
     ends exactly after finitely many steps (Michelot's algorithm); no sorting is needed.
@@ -45,7 +45,7 @@ def soft_threshold(size: Vector, radius: float) -> float:
         if not following > shift:
             break
         shift = following
-    return float(largest + shift)
+    return largest, shift
 
 
 @kernel
@@ -74,7 +74,7 @@ def log_root(size: float, weight: float, power: float) -> float:
 def shrink_logs(
     size: Vector, weight: float, p: float, logs: Vector
 ) -> tuple[float, float]:
-    """Solve ``u + weight u**(p-1) = size`` and return log ||u||_p and its derivative."""
+    """Solve ``u + weight u**(p-1) = size``; return log ||u||_p and its derivative."""
     dim = len(size)
     largest = -np.inf
     for i in range(dim):
@@ -133,9 +133,9 @@ def shrink_to_norm(size: Vector, radius: float, p: float, out: Vector) -> None:
     if length <= radius:
         out[:] = size
     elif p == 1.0:
-        shift = soft_threshold(size, radius)
+        largest, shift = soft_threshold(size, radius)
         for i in range(dim):
-            out[i] = max(size[i] - shift, 0.0)
+            out[i] = max((size[i] - largest) - shift, 0.0)
     elif p == 2.0:
         for i in range(dim):
             out[i] = size[i] * (radius / length)

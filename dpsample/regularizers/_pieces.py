@@ -10,7 +10,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from dpsample._jit import f8, i8, kernel, vector
-from dpsample.norms import distance
+from dpsample.norms import distance, thin_svd, write_product
 
 Vector = NDArray[np.float64]
 
@@ -76,13 +76,6 @@ def entropy_gradient(params: RegularizerParams, theta: Vector, out: Vector) -> N
 
 
 @kernel
-def _offset_matrix(
-    params: RegularizerParams, theta: Vector
-) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    return (theta - params.center).reshape((params.num_rows, params.num_columns))
-
-
-@kernel
 def schatten_squared_value(
     params: RegularizerParams, theta: Vector, out: Vector
 ) -> None:
@@ -90,7 +83,8 @@ def schatten_squared_value(
     if params.exponent == 2.0:
         squared_norm_value(params, theta, out)
     elif np.isfinite(theta).all():
-        values = np.linalg.svd(_offset_matrix(params, theta), False)[1]
+        offset = theta - params.center
+        values = thin_svd(offset, params.num_rows, params.num_columns)[1]
         length = distance(values, np.zeros(len(values)), params.exponent)
         out[0] = 0.5 * params.scale * length * length
 
@@ -103,10 +97,11 @@ def schatten_squared_gradient(
     if params.exponent == 2.0:
         squared_norm_gradient(params, theta, out)
     elif np.isfinite(theta).all():
-        left, values, right = np.linalg.svd(_offset_matrix(params, theta), False)
+        offset = theta - params.center
+        left, values, right = thin_svd(offset, params.num_rows, params.num_columns)
         length = distance(values, np.zeros(len(values)), params.exponent)
         if length > 0.0:
-            values = (
-                params.scale * length * (values / length) ** (params.exponent - 1.0)
-            )
-        out[:] = ((left * values) @ right).ravel()
+            power = params.exponent - 1.0
+            for k in range(len(values)):
+                values[k] = params.scale * length * (values[k] / length) ** power
+        write_product(left, values, right, out)

@@ -1,0 +1,116 @@
+"""Linear programs over a polytope, each answered by a proved bound.
+
+A solver's optimum carries its tolerance. Its dual solution does not: for every y >= 0,
+``<v, x> <= <y, b> + <v - A'y, x>`` on ``A x <= b``; a box bounds the last term.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+
+def _solve(cost: Vector, **constraints: Any) -> Any:
+    from scipy.optimize import linprog
+
+    return linprog(cost, bounds=(None, None), method="highs", **constraints)
+
+
+def chebyshev_center(matrix: Vector, bounds: Vector) -> Vector | None:
+    """Center of a largest ball inside, or None if no point satisfies all strictly."""
+    sizes = np.linalg.norm(matrix, axis=1)
+    dim = matrix.shape[1]
+    columns = np.column_stack([matrix / sizes[:, None], np.ones(len(sizes))])
+    # Unbounded sets hold balls of any size: one of the size of the data will do.
+    limits = np.zeros((1, dim + 1))
+    limits[0, dim] = 1.0
+    largest = 1.0 + np.abs(bounds / sizes).max()
+    answer = _solve(
+        np.append(np.zeros(dim), -1.0),
+        A_ub=np.vstack([columns, limits]),
+        b_ub=np.append(bounds / sizes, largest),
+    )
+    if answer.x is None or answer.x[dim] <= 1e-9 * largest:
+        return None
+    center = np.array(answer.x[:dim], dtype=np.float64)
+    return center if (matrix @ center < bounds).all() else None
+
+
+def is_bounded(matrix: Vector) -> bool:
+    """Whether ``A d <= 0`` forces d = 0: the rows positively span the space."""
+    if np.linalg.matrix_rank(matrix) < matrix.shape[1]:
+        return False
+    unit = matrix / np.linalg.norm(matrix, axis=1)[:, None]
+    # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0.
+    count, dim = matrix.shape
+    answer = _solve(
+        np.ones(count),
+        A_ub=-np.eye(count),
+        b_ub=np.zeros(count),
+        A_eq=unit.T,
+        b_eq=-unit.sum(axis=0),
+    )
+    return bool(answer.status == 0)
+
+
+def _dual(matrix: Vector, slack: Vector, direction: Vector) -> Vector | None:
+    """Multipliers y >= 0 of max <v, z> over A z <= slack, or None if unbounded."""
+    answer = _solve(-direction, A_ub=matrix, b_ub=slack)
+    if answer.status != 0:
+        return None
+    y: Vector = np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
+    active = np.flatnonzero(y)
+    if len(active):
+        polished = np.linalg.lstsq(matrix[active].T, direction, rcond=None)[0]
+        if (polished >= 0.0).all():
+            y[active] = polished
+    return y
+
+
+def outer_box(matrix: Vector, bounds: Vector, center: Vector) -> tuple[Vector, Vector]:
+    """Bounds of every coordinate from 2 d linear programs, infinite where none is.
+
+    If y leaves r = v - A'y and all half-widths are at most M, then a half-width is at
+    most ``<y, slack> + ||r||_1 M``; the largest of these inequalities bounds M.
+    """
+    dim = len(center)
+    slack = bounds - matrix @ center
+    reach = np.full((2, dim), np.inf)
+    leak = np.zeros((2, dim))
+    for side, sign in enumerate((-1.0, 1.0)):
+        for j in range(dim):
+            direction = np.zeros(dim)
+            direction[j] = sign
+            y = _dual(matrix, slack, direction)
+            if y is not None:
+                reach[side, j] = y @ slack
+                leak[side, j] = np.abs(direction - matrix.T @ y).sum()
+    if np.isfinite(reach).all() and leak.max() < 0.5:
+        reach = reach + leak * (reach.max() / (1.0 - leak.max()))
+    elif leak.any():
+        reach = np.where(leak > 0.0, np.inf, reach)
+    return center - reach[0], center + reach[1]
+
+
+def support_value(
+    matrix: Vector,
+    bounds: Vector,
+    center: Vector,
+    box: tuple[Vector, Vector],
+    v: Vector,
+) -> float:
+    """Upper bound of <v, x>, exact up to rounding."""
+    slack = bounds - matrix @ center
+    y = _dual(matrix, slack, v)
+    if y is None:
+        return math.inf
+    rest = v - matrix.T @ y
+    width = np.where(rest > 0.0, box[1] - center, center - box[0])
+    with np.errstate(invalid="ignore"):
+        leak = np.where(rest == 0.0, 0.0, np.abs(rest) * width).sum()
+    return float(v @ center + y @ slack + leak)

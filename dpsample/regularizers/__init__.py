@@ -1,0 +1,58 @@
+"""Functions r that are 1-strongly convex in a norm: they fix the shape of the noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpsample import _spec
+from dpsample.regularizers._entropy import Entropy
+from dpsample.regularizers._pieces import (
+    REG_GRADIENT,
+    REG_VALUE,
+    REGULARIZER,
+    RegularizerParams,
+)
+from dpsample.regularizers._regularizer import Regularizer
+from dpsample.regularizers._schatten_squared import SchattenSquared
+from dpsample.regularizers._squared_norm import SquaredNorm, optimal_exponent
+
+__all__ = [
+    "REGULARIZER",
+    "REG_GRADIENT",
+    "REG_VALUE",
+    "Entropy",
+    "Regularizer",
+    "RegularizerParams",
+    "SchattenSquared",
+    "SquaredNorm",
+    "from_dict",
+    "optimal_exponent",
+]
+
+KINDS: tuple[type[Regularizer], ...] = (SquaredNorm, Entropy, SchattenSquared)
+
+
+def from_dict(data: dict[str, Any]) -> Regularizer:
+    """Rebuild a regularizer from its ``to_dict``.
+
+    Parameters
+    ----------
+    data : dict
+        Name and fields of the regularizer.
+
+    Returns
+    -------
+    Regularizer
+        A regularizer equal to the one described.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown or a field is not valid.
+
+    Examples
+    --------
+    >>> from_dict({"name": "squared_norm", "p": 1.5})
+    SquaredNorm(p=1.5, center=None, variant='optimized')
+    """
+    return _spec.from_dict(KINDS, data)
