@@ -1,0 +1,70 @@
+"""Sample Gibbs targets over convex bodies; release one draw with a privacy proof.
+
+Names are loaded when they are first used, so importing the package costs little more
+than importing Numba.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpsample import datasets, domains, losses, privacy, regularizers, samplers
+    from dpsample.api import release, sample
+    from dpsample.privacy import Budget, Certificate, calibrate, verify
+    from dpsample.problem import Problem
+    from dpsample.results import Release
+    from dpsample.samplers import NoCertificate, Proximal, SamplingError
+    from dpsample.targets import Gibbs
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Budget",
+    "Certificate",
+    "Gibbs",
+    "NoCertificate",
+    "Problem",
+    "Proximal",
+    "Release",
+    "SamplingError",
+    "calibrate",
+    "datasets",
+    "domains",
+    "losses",
+    "privacy",
+    "regularizers",
+    "release",
+    "sample",
+    "samplers",
+    "verify",
+]
+
+_HOME = {
+    "Budget": "privacy",
+    "Certificate": "privacy",
+    "Gibbs": "targets",
+    "NoCertificate": "samplers",
+    "Problem": "problem",
+    "Proximal": "samplers",
+    "Release": "results",
+    "SamplingError": "samplers",
+    "calibrate": "privacy",
+    "release": "api",
+    "sample": "api",
+    "verify": "privacy",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'dpsample' has no attribute {name!r}")
+    module = importlib.import_module(f"dpsample.{_HOME.get(name, name)}")
+    value = getattr(module, name) if name in _HOME else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,275 @@
+"""The chain loop: threads, chunks by time, interrupt, checkpoint, resume.
+
+A runner (state, rng, draws, energies) fills one row of ``draws`` per draw. Chains own
+their state and stream, so neither the number of threads nor the size of a chunk can
+change a draw.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+from dpsample._streams import restore, save_state
+
+Array = NDArray[np.float64]
+Runner = Callable[[Any, np.random.Generator, Array, Array], None]
+
+CHUNK_SECONDS = 0.03
+CHECKPOINT_SECONDS = 30.0
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """One BLAS thread: more are slower here, and change the last bits of a draw."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, "blas"):
+        yield
+
+
+@contextmanager
+def _interrupt_flag() -> Iterator[list[int]]:
+    """List that Ctrl-C fills instead of raising in the middle of a chunk.
+
+    A second Ctrl-C raises at once. Outside the main thread nothing is changed.
+    """
+    seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+
+    def handler(number: int, frame: Any) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chains:
+    """Draws of several chains, as far as they came."""
+
+    draws: Array  # (chain, draw, dim)
+    energies: Array  # (chain, draw); NaN where the kernel did not need the energy
+    states: Sequence[Any]
+    is_interrupted: bool
+
+
+class _ChunkSize:
+    """Number of draws per task that takes about `CHUNK_SECONDS`."""
+
+    def __init__(self, fixed: int | None) -> None:
+        self.fixed, self.size = fixed, fixed or 1
+
+    def update(self, seconds: float) -> None:
+        if self.fixed is None:
+            growth = CHUNK_SECONDS / max(seconds, 1e-6)
+            self.size = max(1, int(self.size * min(growth, 8.0)))
+
+
+def advance(
+    runner: Runner, state: Any, rng: np.random.Generator, num_steps: int
+) -> None:
+    """Make steps and keep only the state; Ctrl-C is heard between chunks."""
+    chunk = _ChunkSize(None)
+    done = 0
+    while done < num_steps:
+        size = min(chunk.size, num_steps - done)
+        begin = time.perf_counter()
+        runner(state, rng, np.empty((size, state.position.size)), np.empty(size))
+        chunk.update(time.perf_counter() - begin)
+        done += size
+
+
+def run(
+    runner: Runner,
+    states: Sequence[Any],
+    streams: list[np.random.Generator],
+    *,
+    num_draws: int,
+    num_warmup: int = 0,
+    threads: int | None = None,
+    chunk: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    identity: str = "",
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Chains:
+    """Run chains to ``num_draws`` draws each.
+
+    Parameters
+    ----------
+    runner : callable
+        Fills draws and energies, moving the state; releases the GIL.
+    states : sequence
+        One state per chain; modified.
+    streams : list of Generator
+        One per chain.
+    num_draws, num_warmup : int
+        Draws kept, and draws discarded before them.
+    threads : int, optional
+        Number of threads; by default the number of processors.
+    chunk : int, optional
+        Draws per task; by default about 30 ms of work.
+    checkpoint : path, optional
+        File that is written every 30 seconds, on interrupt and at the end. If it exists
+        the run continues from it, bit for bit.
+    identity : str
+        Hash of what is sampled; a checkpoint of something else is refused.
+    on_progress : callable, optional
+        Called with (draws done by every chain, total).
+
+    Returns
+    -------
+    Chains
+        All draws; after Ctrl-C the part that every chain has finished.
+    """
+    check.integer(1, num_draws=num_draws)
+    check.integer(0, num_warmup=num_warmup)
+    if threads is not None:
+        check.integer(1, threads=threads)
+    if chunk is not None:
+        check.integer(1, chunk=chunk)
+    total = num_warmup + num_draws
+    dim = states[0].position.size
+    draws = np.empty((len(states), total, dim))
+    energies = np.empty((len(states), total))
+    path = None if checkpoint is None else Path(checkpoint)
+    done = 0
+    if path is not None and path.exists():
+        done = _load(path, identity, draws, energies, states, streams)
+    size = _ChunkSize(chunk)
+    saved = time.monotonic()
+    with (
+        single_threaded_blas(),
+        ThreadPoolExecutor(threads or os.cpu_count()) as pool,
+        _interrupt_flag() as interrupted,
+    ):
+        while done < total and not interrupted:
+            stop = min(done + size.size, total)
+            begin = time.perf_counter()
+            _one_chunk(pool, runner, states, streams, draws, energies, done, stop)
+            size.update(time.perf_counter() - begin)
+            done = stop
+            if on_progress is not None:
+                on_progress(done, total)
+            if path is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
+                _save(path, identity, done, draws, energies, states, streams)
+                saved = time.monotonic()
+    if path is not None:
+        _save(path, identity, done, draws, energies, states, streams)
+    return Chains(
+        draws=draws[:, num_warmup:done],
+        energies=energies[:, num_warmup:done],
+        states=states,
+        is_interrupted=bool(interrupted),
+    )
+
+
+def _one_chunk(
+    pool: ThreadPoolExecutor,
+    runner: Runner,
+    states: Sequence[Any],
+    streams: list[np.random.Generator],
+    draws: Array,
+    energies: Array,
+    start: int,
+    stop: int,
+) -> None:
+    """Advance all chains to ``stop``, so that an interrupt leaves none behind."""
+    tasks = [
+        pool.submit(runner, state, rng, draws[c, start:stop], energies[c, start:stop])
+        for c, (state, rng) in enumerate(zip(states, streams, strict=True))
+    ]
+    for task in tasks:
+        task.result()
+
+
+def identity_of(*arrays: Any) -> str:
+    """Hash of numbers and arrays that define what is sampled."""
+    digest = hashlib.sha256()
+    for value in arrays:
+        array = np.ascontiguousarray(value)
+        digest.update(str((array.shape, array.dtype)).encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _save(
+    path: Path,
+    identity: str,
+    done: int,
+    draws: Array,
+    energies: Array,
+    states: Sequence[Any],
+    streams: list[np.random.Generator],
+) -> None:
+    """Write to a second file and rename: a kill leaves the old one whole."""
+    draft = path.with_name(path.name + ".part")
+    with draft.open("wb") as file:
+        np.savez(
+            file,
+            identity=np.array(identity),
+            draws=draws[:, :done],
+            energies=energies[:, :done],
+            positions=np.array([state.position for state in states]),
+            counts=np.array([state.counts for state in states]),
+            streams=np.array(json.dumps([save_state(rng) for rng in streams])),
+        )
+    draft.replace(path)
+
+
+def _load(
+    path: Path,
+    identity: str,
+    draws: Array,
+    energies: Array,
+    states: Sequence[Any],
+    streams: list[np.random.Generator],
+) -> int:
+    with np.load(path) as file:
+        kept = file["draws"]
+        if str(file["identity"]) != identity or kept.shape[0] != draws.shape[0]:
+            check.fail(
+                "checkpoint",
+                "of this target, sampler, seed and number of chains",
+                f"another run's file {path.name}",
+                "Choose another file, or delete it to start afresh.",
+            )
+        done = min(kept.shape[1], draws.shape[1])
+        if kept.shape[1] > draws.shape[1]:
+            check.fail(
+                "num_draws",
+                f">= the {kept.shape[1]} draws (with warm-up) of the checkpoint",
+                draws.shape[1],
+                "Ask for as many draws, or choose another file.",
+            )
+        draws[:, :done] = kept
+        energies[:, :done] = file["energies"]
+        for state, position, counts in zip(
+            states, file["positions"], file["counts"], strict=True
+        ):
+            state.position[:] = position
+            state.counts[:] = counts
+        for c, saved in enumerate(json.loads(str(file["streams"]))):
+            streams[c] = restore(saved)
+    return done

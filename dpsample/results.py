@@ -1,0 +1,198 @@
+"""What the verbs return: a release, or draws as an ArviZ DataTree."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsample import _check as check
+from dpsample.privacy import Certificate
+
+Array = NDArray[np.float64]
+FORMAT = "dpsample-release-1"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Release:
+    """One differentially private parameter vector and its certificate.
+
+    Attributes
+    ----------
+    theta : array of shape (dim,)
+        The private draw; the intercept, if any, comes last.
+    certificate : Certificate
+        The proof's public inputs and numbers.
+    mechanism : ExponentialMechanism or None
+        The calibrated mechanism; None after `load`.
+    feature_names : tuple of str
+        Names of the coefficients.
+    private_diagnostics : dict or None
+        Steps, step size, metric, acceptance and risks. They depend on the records and
+        are not private: they are in no repr, JSON or file. None after `load`.
+    """
+
+    theta: Array
+    certificate: Certificate
+    feature_names: tuple[str, ...]
+    mechanism: Any = field(default=None, repr=False)
+    private_diagnostics: dict[str, Any] | None = field(default=None, repr=False)
+
+    def margin(self, features: Any) -> Array:
+        """Return <a, theta> for each row; the intercept is added if there is one.
+
+        Parameters
+        ----------
+        features : array or sparse matrix of shape (num_rows, number of features)
+            Rows scaled as the training rows were.
+
+        Returns
+        -------
+        array of shape (num_rows,)
+            The margins.
+        """
+        facts = self.certificate.facts
+        width = self.theta.size - int(facts.intercept)
+        if not hasattr(features, "tocsr"):
+            features = check.array("features", features, shape=(None, width))
+        elif features.shape[1] != width:
+            check.fail("features", f"of {width} columns", f"shape {features.shape}")
+        margins = np.asarray(features @ self.theta[:width])
+        return margins + (self.theta[-1] if facts.intercept else 0.0)
+
+    def predict(self, features: Any) -> Array:
+        """Labels -1 or 1 of a classification loss, else the margins.
+
+        Parameters
+        ----------
+        features : array or sparse matrix of shape (num_rows, number of features)
+            Rows scaled as the training rows were.
+
+        Returns
+        -------
+        array of shape (num_rows,)
+            The predictions; post-processing, so private as the release is.
+        """
+        margins = self.margin(features)
+        if self.certificate.facts.loss.is_classification:
+            return np.where(margins >= 0.0, 1.0, -1.0)
+        return margins
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the private answer and the certificate to a JSON file."""
+        content = {
+            "format": FORMAT,
+            "theta": self.theta.tolist(),
+            "feature_names": list(self.feature_names),
+            "certificate": json.loads(self.certificate.to_json()),
+        }
+        Path(path).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Release:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the file is not a release.
+        """
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError:
+            content = {}
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            check.fail("path", "a file written by Release.save", str(path))
+        return cls(
+            theta=np.array(content["theta"], dtype=np.float64),
+            certificate=Certificate.from_json(json.dumps(content["certificate"])),
+            feature_names=tuple(content["feature_names"]),
+        )
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw coefficients with the spread that the mechanism can have.
+
+        Strong convexity k mu bounds the variance of each coefficient by 1 / (k mu), a
+        public number (Brascamp-Lieb).
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        if ax is None:
+            try:
+                import matplotlib.pyplot as plt
+            except ImportError as error:
+                raise ImportError(
+                    "plot needs matplotlib: pip install 'dpsample[plots]'"
+                ) from error
+            ax = plt.subplots(figsize=(7.0, 0.25 * self.theta.size + 1.2))[1]
+        place = np.arange(self.theta.size)
+        spread = 1.0 / np.sqrt(self.certificate.k * self.certificate.mu)
+        ax.errorbar(self.theta, place, xerr=spread, fmt="o", capsize=2, ms=4)
+        ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
+        ax.set_yticks(place, self.feature_names)
+        ax.invert_yaxis()
+        ax.set_xlabel("coefficient, with the largest sd that the mechanism can have")
+        budget = self.certificate.budget
+        ax.set_title(f"({budget.epsilon:g}, {budget.delta:g})-DP release")
+        return ax
+
+    def __repr__(self) -> str:
+        """Coefficients and the certificate's statement."""
+        shown = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
+        return f"Release(theta={shown},\n  certificate={self.certificate!r})"
+
+
+def to_datatree(
+    draws: Array,
+    energies: Array,
+    *,
+    coefficients: ArrayLike,
+    constant_data: dict[str, Any],
+    attributes: dict[str, Any],
+) -> Any:
+    """Pack chains as an ArviZ DataTree that says it is not releasable.
+
+    Parameters
+    ----------
+    draws : array of shape (chain, draw, dim)
+        Draws.
+    energies : array of shape (chain, draw)
+        Energies k (F + mu r).
+    coefficients : sequence of str
+        Names of the coefficients.
+    constant_data : dict
+        Numbers of the target.
+    attributes : dict
+        Sampler, class, seed, versions.
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups posterior, sample_stats and constant_data.
+    """
+    from arviz_base import from_dict
+
+    tree = from_dict(
+        {
+            "posterior": {"theta": draws},
+            "sample_stats": {"energy": energies},
+            "constant_data": constant_data,
+        },
+        coords={"coefficient": list(coefficients)},
+        dims={"theta": ["coefficient"]},
+    )
+    tree.attrs.update(attributes, releasable=False)
+    return tree

@@ -1,0 +1,87 @@
+"""Exact draws of the proximal sampler's envelope, as pieces.
+
+Every draw has density proportional to the Gaussian N(mean, spread^2 P^{-1}), restricted
+to the domain or to a set that contains it, times e^{-psi} where the regularizer is kept.
+``normal`` holds a supporting halfspace: dim entries of a unit normal, its offset, and a
+flag that is 1 when the halfspace is in use.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from dpsample._jit import generator, kernel, vector
+from dpsample.domains import BODY
+from dpsample.regularizers import REGULARIZER
+from dpsample.samplers.proximal_kernel import PLAN
+from dpsample.samplers.restricted import draw_lp, gaussian_in_ball, gaussian_in_box
+from dpsample.samplers.univariate import truncated_normal
+
+DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, generator, vector)
+NO_CAP = np.int64(2**62)
+
+
+@kernel
+def gaussian(body, regularizer, plan, mean, normal, rng, out):  # type: ignore[no-untyped-def]
+    """Gaussian, restricted to the supporting halfspace if there is one.
+
+    The coordinate of the noise along factor^T n is a truncated normal, the rest free.
+    """
+    dim = mean.shape[0]
+    noise = np.empty(dim)
+    for j in range(dim):
+        noise[j] = rng.standard_normal()
+    if normal[dim + 1] == 1.0:
+        direction = np.dot(normal[:dim], plan.factor)
+        size = np.sqrt(np.dot(direction, direction))
+        room = normal[dim] - np.dot(normal[:dim], mean)
+        along = np.dot(direction, noise) / size
+        drawn = truncated_normal(rng, -np.inf, room / (plan.spread * size))
+        for j in range(dim):
+            noise[j] += (drawn - along) * direction[j] / size
+    np.dot(plan.factor, noise, out)
+    for j in range(dim):
+        out[j] = mean[j] + plan.spread * out[j]
+
+
+@kernel
+def gaussian_ball(body, regularizer, plan, mean, normal, rng, out):  # type: ignore[no-untyped-def]
+    """Gaussian with P proportional to I, restricted to a Euclidean ball."""
+    deviation = plan.spread * plan.factor[0, 0]
+    gaussian_in_ball(rng, mean, deviation, body.center, body.radius, out)
+
+
+@kernel
+def gaussian_box(body, regularizer, plan, mean, normal, rng, out):  # type: ignore[no-untyped-def]
+    """Gaussian with diagonal P, restricted to a box."""
+    deviations = plan.spread * np.diag(plan.factor)
+    gaussian_in_box(rng, mean, deviations, body.lower, body.upper, out)
+
+
+@kernel
+def separable(body, regularizer, plan, mean, normal, rng, out):  # type: ignore[no-untyped-def]
+    """Gaussian with P proportional to I times e^{-psi}, psi a squared l_q norm.
+
+    A ball about the regularizer's center and a box are kept exactly; any other domain
+    is left to the caller's test.
+    """
+    dim = mean.shape[0]
+    radius = body.radius if np.isfinite(body.p) else np.inf
+    for j in range(dim):
+        if body.center[j] != regularizer.center[j]:
+            radius = np.inf
+    draw_lp(
+        rng,
+        mean,
+        plan.spread * plan.spread * plan.inverse[0, 0],
+        plan.kappa,
+        regularizer.exponent,
+        regularizer.center,
+        body.lower,
+        body.upper,
+        radius,
+        body.p if np.isfinite(body.p) else 2.0,
+        NO_CAP,
+        out,
+    )

@@ -1,0 +1,43 @@
+"""Failures of samplers: as codes inside kernels, in words at the door."""
+
+from __future__ import annotations
+
+OK = 0
+PIECE_FAILED = 1
+BOUND_VIOLATED = 2
+EXHAUSTED = 3
+
+_WORDS = {
+    PIECE_FAILED: (
+        "A loss, regularizer or domain raised or returned NaN. If the loss is your own, "
+        "evaluate it at the margins that the domain allows."
+    ),
+    BOUND_VIOLATED: (
+        "An acceptance ratio above 1 was met: a declared curvature or margin bound does "
+        "not hold on the domain, so no draw would be exact. Correct the bound."
+    ),
+    EXHAUSTED: (
+        "No proposal was accepted within the allowed tries. The step may be too long: "
+        "leave step_size to the pilot run, or reduce it."
+    ),
+}
+
+
+class NoCertificate(ValueError):
+    """No proof of the sampler's error exists for this target; the message says why."""
+
+
+class SamplingError(RuntimeError):
+    """A kernel failed: nothing was drawn, nothing is released."""
+
+
+def raise_unless_ok(code: int) -> None:
+    """Turn a kernel's code into words.
+
+    Raises
+    ------
+    SamplingError
+        For every code except `OK`.
+    """
+    if code != OK:
+        raise SamplingError(_WORDS[int(code)])

@@ -1,0 +1,207 @@
+r"""Metrics in which the energy is 1-strongly convex, and the exact draw each allows.
+
+With P such that :math:`V - \frac12 x^\top P x` is convex on the domain, the strong
+convexity in the norm of P is 1. A full P needs fewest steps; P proportional to I on a
+ball, or diagonal on a box, allows a draw that never leaves the domain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample._jit import pointer
+from dpsample.domains import Ball, Box
+from dpsample.records import curvature_matrix
+from dpsample.regularizers import SquaredNorm
+from dpsample.samplers import draws
+from dpsample.samplers.errors import NoCertificate
+from dpsample.samplers.proximal_kernel import Plan
+
+Array = NDArray[np.float64]
+
+# Lower bounds are lowered by this much, relative to the largest eigenvalue: it covers
+# the rounding of the Gram matrix and of its eigenvectors.
+EIGENVALUE_SLACK = 1e-11
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One valid choice of P with its exact draw."""
+
+    name: str
+    precision: Array
+    upper: Array | None  # bound of the Hessian of the linearized part U
+    draw: Any
+    halfspace: int = 0
+    tangent: float = 1.0
+    keeps_regularizer: bool = False
+    kappa: float = 0.0
+    draw_cost: float = 0.0
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the domain."""
+        return len(self.precision)
+
+    def numbers(self, target: Any) -> Any:
+        """Numbers of the linearized part U of the energy."""
+        if self.keeps_regularizer:
+            return target.numbers._replace(mu=0.0)
+        return target.numbers
+
+    def plan(self, step: float, *, squeeze: bool = True) -> Plan:
+        """Numbers for the kernel at a given step."""
+        eigenvalues, basis = np.linalg.eigh(self.precision)
+        factor = np.ascontiguousarray(basis / np.sqrt(eigenvalues))
+        if self.is_diagonal:
+            eigenvalues, basis = np.diag(self.precision).copy(), np.eye(self.dim)
+            factor = np.diag(1.0 / np.sqrt(eigenvalues))
+        known = self.upper is not None and squeeze
+        excess = self.upper - self.tangent * self.precision if known else 0.0
+        return Plan(
+            step=float(step),
+            tangent=float(self.tangent),
+            spread=float(np.sqrt(step / (1.0 + self.tangent * step))),
+            kappa=float(self.kappa),
+            halfspace=int(self.halfspace),
+            squeeze=int(known),
+            precision=self.precision,
+            inverse=np.ascontiguousarray((basis / eigenvalues) @ basis.T),
+            factor=factor,
+            basis=np.ascontiguousarray(basis),
+            eigenvalues=eigenvalues,
+            excess=np.ascontiguousarray(np.broadcast_to(excess, self.precision.shape)).copy(),
+        )
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether P is diagonal."""
+        return not np.any(self.precision - np.diag(np.diag(self.precision)))
+
+    def first_step(self) -> float:
+        """Step at which the mean gap is about a half; a starting point for the pilot."""
+        if self.upper is None:
+            return 1.0 / self.dim
+        excess = self.upper - self.tangent * self.precision
+        size = float(np.trace(np.linalg.solve(self.precision, excess)))
+        return 1.0 / max(size, 1e-3)
+
+
+def _lowered(precision: Array) -> Array:
+    """P minus its rounding errors; symmetric, positive definite or refused."""
+    symmetric = 0.5 * (precision + precision.T)
+    eigenvalues = np.linalg.eigvalsh(symmetric)
+    slack = EIGENVALUE_SLACK * eigenvalues[-1]
+    if not eigenvalues[0] > 2.0 * slack:
+        raise NoCertificate(
+            "The energy has no strong convexity on the domain, so no number of steps is "
+            "proved to suffice: give the regularizer a weight mu > 0."
+        )
+    return np.asarray(symmetric - slack * np.eye(len(symmetric)))
+
+
+def _hessian_bounds(target: Any, use_data: bool) -> tuple[Array, Array | None]:
+    """Bounds of k times the Hessian of F on the domain (upper None if infinite)."""
+    problem, dim = target.problem, target.dim
+    lower_margin, upper_margin = target.margin_intervals()
+    low, high = problem.loss.curvature(
+        lower_margin, upper_margin, problem.data.response
+    )
+    lower = np.zeros((dim, dim))
+    if use_data and np.any(low > 0.0):
+        lower = target.k * curvature_matrix(problem.data, low)
+    upper = None
+    if np.isfinite(high).all():
+        upper = target.k * curvature_matrix(problem.data, high)
+        upper += EIGENVALUE_SLACK * np.trace(upper) * np.eye(dim)
+    return lower, upper
+
+
+def candidates(target: Any, *, oracle: str) -> list[Metric]:
+    """All metrics that are valid for the target, in no particular order.
+
+    ``oracle="tangent"`` ignores the curvature of the data.
+
+    Raises
+    ------
+    NoCertificate
+        If the energy is not strongly convex, or the domain has no interior.
+    """
+    domain, dim = target.problem.domain, target.dim
+    if domain.affine_dim(dim) < dim:
+        raise NoCertificate(
+            f"The {domain.name} has no interior: certified draws need a full-dimensional "
+            "domain. Use a WholeSpace, Ball or Box domain."
+        )
+    risk_low, risk_high = _hessian_bounds(target, oracle == "metric")
+    reg_low, reg_high = target.regularizer.curvature_l2(dim)
+    weight = target.k * target.mu
+    low = _lowered(risk_low + weight * reg_low * np.eye(dim))
+    if risk_high is None or not np.isfinite(reg_high):
+        options = _gaussian_metrics(domain, low, None)
+    else:
+        high = risk_high + weight * reg_high * np.eye(dim)
+        options = _gaussian_metrics(domain, low, high)
+    if isinstance(target.regularizer, SquaredNorm) and not np.isfinite(reg_high):
+        options.append(_separable_metric(target, risk_low, risk_high, weight * reg_low))
+    return options
+
+
+def _gaussian_metrics(domain: Any, low: Array, high: Array | None) -> list[Metric]:
+    dim = len(low)
+    is_ball = isinstance(domain, Ball) and domain.p == 2.0
+    halfspace = 0 if not domain.is_bounded else (2 if is_ball else 1)
+    full = Metric(
+        name="full",
+        precision=low,
+        upper=high,
+        draw=pointer(draws.gaussian, draws.DRAW),
+        halfspace=halfspace,
+        draw_cost=2.0 * dim * dim + 20.0 * dim,
+    )
+    if is_ball:
+        smallest = float(np.linalg.eigvalsh(low)[0]) * (1.0 - EIGENVALUE_SLACK)
+        inner = Metric(
+            name="isotropic",
+            precision=smallest * np.eye(dim),
+            upper=high,
+            draw=pointer(draws.gaussian_ball, draws.DRAW),
+            draw_cost=20.0 * dim + 500.0,
+        )
+        return [full, inner]
+    if isinstance(domain, Box):
+        root = np.sqrt(np.diag(low))
+        share = float(np.linalg.eigvalsh(low / np.outer(root, root))[0])
+        inner = Metric(
+            name="diagonal",
+            precision=np.diag((1.0 - 1e-9) * share * root**2),
+            upper=high,
+            draw=pointer(draws.gaussian_box, draws.DRAW),
+            draw_cost=60.0 * dim,
+        )
+        return [full, inner]
+    return [full]
+
+
+def _separable_metric(
+    target: Any, risk_low: Array, risk_high: Array | None, from_regularizer: float
+) -> Metric:
+    """P proportional to I; the regularizer stays exactly in the draw."""
+    dim = len(risk_low)
+    smallest = float(np.linalg.eigvalsh(risk_low)[0])
+    from_risk = max(0.0, smallest - EIGENVALUE_SLACK * float(np.trace(risk_low)))
+    total = from_regularizer + from_risk
+    return Metric(
+        name="separable",
+        precision=total * np.eye(dim),
+        upper=risk_high,
+        draw=pointer(draws.separable, draws.DRAW),
+        tangent=from_risk / total,
+        keeps_regularizer=True,
+        kappa=target.k * target.mu * target.numbers.regularizer.scale,
+        draw_cost=1000.0 * dim,
+    )

@@ -1,0 +1,106 @@
+"""Pilot run: the step with the least expected work, on a random stream of its own.
+
+The proximal sampler's conditional draw is exact for every step, so the choice moves the
+running time only. It depends on the records and is fixed before the certified run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.samplers import proximal_kernel as kernel
+from dpsample.samplers.errors import EXHAUSTED, OK, raise_unless_ok
+from dpsample.samplers.metric import Metric
+
+Array = NDArray[np.float64]
+
+MAX_TRIES = 200  # per step, in the pilot only: a step that needs more is hopeless
+FIRST_STEPS, LAST_STEPS = 12, 40
+MAX_STEP, MIN_STEP = 1e4, 1e-12
+REFINE = math.sqrt(2.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What a step is expected to cost in all, and what was seen of it."""
+
+    step: float
+    work: float
+    acceptance: float
+
+
+class Pilot:
+    """Chain in one metric that tries steps; its state carries over between trials."""
+
+    def __init__(
+        self, target: Any, metric: Metric, start: Array, rng: np.random.Generator
+    ) -> None:
+        self.target, self.metric, self.rng = target, metric, rng
+        self.state = kernel.init(target, start)
+        self.numbers = metric.numbers(target)
+        data = target.problem.data
+        size = data.dense.size or data.values.size
+        # In units of one multiply-add: two passes for a gradient, one for a value.
+        self.costs = np.zeros(kernel.NUM_COUNTS)
+        self.costs[kernel.GRADIENTS] = 2.0 * size + 8.0 * data.num_records
+        self.costs[kernel.VALUES] = size + 4.0 * data.num_records
+        self.costs[kernel.DRAWS] = metric.draw_cost
+
+    def trial(self, step: float, num_steps: int, steps_for: Callable[..., int]) -> Trial:
+        """Run ``num_steps`` steps; infinite work if one needs too many tries."""
+        counts = self.state.counts
+        counts[:] = 0
+        draws, energies = np.empty((num_steps, self.target.dim)), np.empty(num_steps)
+        code, _ = kernel.run(
+            self.numbers,
+            self.target.pieces,
+            self.metric.plan(step),
+            self.metric.draw,
+            self.state,
+            self.rng,
+            MAX_TRIES,
+            draws,
+            energies,
+        )
+        if code == EXHAUSTED:
+            return Trial(step=step, work=math.inf, acceptance=0.0)
+        raise_unless_ok(code)
+        work = float(counts @ self.costs) / num_steps * steps_for(step=step)
+        return Trial(step=step, work=work, acceptance=num_steps / counts[kernel.DRAWS])
+
+    def search(self, steps_for: Callable[..., int]) -> Trial:
+        """Walk down to a workable step, climb by doubling, refine with more steps."""
+        step = min(self.metric.first_step(), MAX_STEP)
+        best = self.trial(step, FIRST_STEPS, steps_for)
+        while math.isinf(best.work) and step > MIN_STEP:
+            step /= 4.0
+            best = self.trial(step, FIRST_STEPS, steps_for)
+        if math.isinf(best.work):
+            return best
+        for factor in (2.0, 0.5):
+            best = self._climb(best, factor, FIRST_STEPS, steps_for)
+        best = self.trial(best.step, LAST_STEPS, steps_for)
+        for factor in (REFINE, 1.0 / REFINE):
+            best = self._climb(best, factor, LAST_STEPS, steps_for)
+        return best
+
+    def _climb(
+        self, best: Trial, factor: float, num_steps: int, steps_for: Callable[..., int]
+    ) -> Trial:
+        while MIN_STEP < best.step * factor < MAX_STEP:
+            other = self.trial(best.step * factor, num_steps, steps_for)
+            if not other.work < best.work:
+                break
+            best = other
+        return best
+
+
+def accepted(code: int) -> bool:
+    """Whether a kernel's code means success."""
+    return code == OK

@@ -1,0 +1,201 @@
+r"""Proximal sampler: exact conditional draws in a metric, with a proved error.
+
+The alternating chain of :mod:`dpsample.samplers.proximal_kernel` with the tangent
+oracle: in the metric of P the energy V is 1-strongly convex on the domain, each
+conditional draw is exact, and T(gamma) steps give total variation at most gamma.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+from dpsample.samplers import certify, metric, mode
+from dpsample.samplers import proximal_kernel as kernel
+from dpsample.samplers.draws import NO_CAP
+from dpsample.samplers.errors import NoCertificate, SamplingError, raise_unless_ok
+from dpsample.samplers.pilot import Pilot, Trial
+
+Array = NDArray[np.float64]
+
+ORACLES = ("metric", "tangent")
+# Error for which the pilot minimizes the work when no certificate is asked for.
+PILOT_GAMMA = 1e-3
+
+
+@dataclass(frozen=True)
+class Proximal:
+    """Proximal sampler with an exact tangent oracle.
+
+    Parameters
+    ----------
+    oracle : {"metric", "tangent"}
+        "metric" puts the curvature that the records prove on the domain into the
+        metric; "tangent" uses the regularizer's strong convexity alone.
+    step_size : float, optional
+        Step h in the metric; by default a pilot run chooses it. The conditional draw is
+        exact for every step.
+
+    Examples
+    --------
+    >>> from dpsample.samplers import Proximal
+    >>> Proximal().exactness, Proximal().is_reversible
+    ('invariant', True)
+    """
+
+    oracle: str = "metric"
+    step_size: float | None = None
+    exactness: ClassVar[str] = "invariant"
+    is_reversible: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check.one_of(ORACLES, oracle=self.oracle)
+        if self.step_size is not None:
+            check.positive(step_size=self.step_size)
+
+    def supports(self, target: Any) -> tuple[bool, str]:
+        """Whether a metric exists for the target, and the reason if not."""
+        try:
+            metric.candidates(target, oracle=self.oracle)
+        except NoCertificate as error:
+            return False, str(error)
+        return True, ""
+
+    def prepare(
+        self, target: Any, rng: np.random.Generator, *, gamma: float = PILOT_GAMMA
+    ) -> Prepared:
+        """Choose metric, start and step for the target.
+
+        Parameters
+        ----------
+        target : Gibbs
+            The target.
+        rng : numpy.random.Generator
+            Stream of the pilot run; it must not serve the chain as well.
+        gamma : float
+            Total-variation error for which the expected work is minimized.
+
+        Returns
+        -------
+        Prepared
+            A chain ready to run, with its proved number of steps.
+
+        Raises
+        ------
+        NoCertificate
+            If no metric is valid, or every exact draw is impractical.
+        """
+        options = metric.candidates(target, oracle=self.oracle)
+        start, energy = mode.minimize(target)
+        if not np.isfinite(energy):
+            raise SamplingError("The energy is not finite on the domain.")
+        found = [self._try(target, option, start, rng, gamma) for option in options]
+        best = min(found, key=lambda prepared: prepared.trial.work)
+        if not np.isfinite(best.trial.work):
+            raise NoCertificate(
+                f"Exact draws on the {target.problem.domain.name} are impractical here: "
+                "hardly any proposal falls inside. Use a WholeSpace, Ball or Box domain."
+            )
+        return best
+
+    def _try(
+        self,
+        target: Any,
+        option: metric.Metric,
+        start: Array,
+        rng: np.random.Generator,
+        gamma: float,
+    ) -> Prepared:
+        pilot = Pilot(target, option, start, rng)
+        bound = start_bound(target, option, start)
+
+        def steps_for(*, step: float) -> int:
+            return certify.num_steps(gamma, step=step, start_bound=bound)
+
+        if self.step_size is None:
+            trial = pilot.search(steps_for)
+        else:
+            trial = pilot.trial(self.step_size, 12, steps_for)
+        return Prepared(
+            target=target, metric=option, trial=trial, start=start, start_bound=bound
+        )
+
+
+def start_bound(target: Any, option: metric.Metric, start: Array) -> float:
+    """W_0: distance to the minimizer plus sqrt(dim), in the metric of P."""
+    gradient = target.gradient(start)
+    plan = option.plan(1.0)
+    distance = certify.distance_to_minimizer(
+        target.problem.domain, start, gradient, plan.inverse, plan.precision
+    )
+    return float(distance + np.sqrt(option.dim))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """A chain ready to run: everything in it may depend on the records."""
+
+    target: Any
+    metric: metric.Metric
+    trial: Trial
+    start: Array
+    start_bound: float
+
+    def num_steps(self, gamma: float) -> int:
+        """Steps after which total variation is proved to be at most gamma."""
+        return certify.num_steps(
+            gamma, step=self.trial.step, start_bound=self.start_bound
+        )
+
+    def counts(self, state: kernel.State) -> dict[str, int]:
+        """Evaluations of a chain so far, by name."""
+        return dict(zip(kernel.COUNT_NAMES, state.counts.tolist(), strict=True))
+
+    def numbers(self) -> list[Any]:
+        """All arrays and numbers that define the chain, for a checkpoint's identity."""
+        plan, numbers = self.metric.plan(self.trial.step), self.target.numbers
+        parts = [*plan, *numbers.data, *numbers.body, *numbers.regularizer]
+        return [*parts, numbers.k, numbers.mu]
+
+    def energies(self, draws: Array, energies: Array) -> Array:
+        """Energies k (F + mu r), of which the chain's may lack the regularizer."""
+        if not self.metric.keeps_regularizer:
+            return energies
+        value = self.target.regularizer.value
+        weight = self.target.k * self.target.mu
+        return energies + weight * np.apply_along_axis(value, -1, draws)
+
+    def init(self, position: Array | None = None) -> kernel.State:
+        """Fresh chain at a position of the domain; the starting point by default."""
+        return kernel.init(self.target, self.start if position is None else position)
+
+    def runner(self, *, max_tries: int = NO_CAP, squeeze: bool = True) -> Any:
+        """Return a function (state, rng, draws, energies) that fills its arrays."""
+        numbers, pieces = self.metric.numbers(self.target), self.target.pieces
+        plan = self.metric.plan(self.trial.step, squeeze=squeeze)
+
+        def advance(
+            state: kernel.State,
+            rng: np.random.Generator,
+            draws: Array,
+            energies: Array,
+        ) -> None:
+            code, _ = kernel.run(
+                numbers,
+                pieces,
+                plan,
+                self.metric.draw,
+                state,
+                rng,
+                max_tries,
+                draws,
+                energies,
+            )
+            raise_unless_ok(code)
+
+        return advance

@@ -1,0 +1,272 @@
+r"""Proximal sampler: the alternating chain with a proved total-variation error.
+
+Block Gibbs on the joint density :math:`e^{-V(x) - \|x - y\|_P^2 / (2h)}`:
+
+    y ~ N(x, h P^{-1}),    x ~ exp(-V(x) - ||x - y||_P^2 / (2h)) on the domain.
+
+The second draw is exact: a tangent of U at a point w(y) of the domain, with the
+quadratic ``tangent / 2 ||x - w||_P^2`` that U exceeds there, gives an envelope whose
+acceptance ratio ``exp(-gap)`` is at most 1 by convexity. U is V, or only its risk part
+when the draw keeps the regularizer exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from dpsample import targets
+from dpsample._jit import f8, i8, kernel, matrix, vector
+from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
+
+Array = NDArray[np.float64]
+
+NUM_SCRATCH = 10
+# Rounding of the energies at both ends, relative to their size: see `gap_and_slack`.
+ROUNDING = 1e-12
+# Entries of the counts: what a chain has evaluated.
+GRADIENTS, DRAWS, INSIDE, VALUES, STEPS = range(5)
+COUNT_NAMES = ("gradients", "draws", "inside", "values", "steps")
+NUM_COUNTS = len(COUNT_NAMES)
+
+
+class Plan(NamedTuple):
+    """One chain's metric and step: fixed before the chain starts.
+
+    ``precision`` is P, ``inverse`` P^{-1} = factor factor^T, ``excess`` bounds the
+    Hessian of U minus the tangent's quadratic (used only if ``squeeze`` is 1).
+    """
+
+    step: float
+    tangent: float
+    spread: float
+    kappa: float
+    halfspace: int
+    squeeze: int
+    precision: Array
+    inverse: Array
+    factor: Array
+    basis: Array
+    eigenvalues: Array
+    excess: Array
+
+
+PLAN = types.NamedTuple(
+    (f8, f8, f8, f8, i8, i8, matrix, matrix, matrix, matrix, vector, matrix), Plan
+)
+
+
+class State(NamedTuple):
+    """Position, scratch memory and counts of one chain."""
+
+    position: Array  # (dim,)
+    energy: Array  # (1,): U at the position, NaN where it was not needed
+    counts: NDArray[np.int64]  # (NUM_COUNTS,)
+    scratch: Array  # (NUM_SCRATCH, dim)
+    normal: Array  # (dim + 2,): supporting halfspace, see `draws`
+    work: Any
+
+
+def init(target: Any, position: Array) -> State:
+    """Fresh state at a position inside the domain."""
+    dim = position.size
+    return State(
+        position=position.copy(),
+        energy=np.full(1, np.nan),
+        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
+        scratch=np.empty((NUM_SCRATCH, dim)),
+        normal=np.zeros(dim + 2),
+        work=target.new_work(),
+    )
+
+
+@kernel
+def quadratic(form, difference, scratch):  # type: ignore[no-untyped-def]
+    """Return difference^T form difference."""
+    np.dot(form, difference, scratch)
+    return np.dot(difference, scratch)
+
+
+@kernel
+def gap_and_slack(plan, u_x, u_w, gradient, difference, scratch):  # type: ignore[no-untyped-def]
+    """Gap U(x) - U(w) - <g, x - w> - tangent/2 ||x - w||_P^2, and its rounding error.
+
+    The log acceptance ratio is minus the gap: >= 0 by the tangent's convexity.
+    """
+    linear = np.dot(gradient, difference)
+    square = 0.5 * plan.tangent * quadratic(plan.precision, difference, scratch)
+    slack = ROUNDING * (1.0 + abs(u_x) + abs(u_w) + abs(linear) + square)
+    return (u_x - u_w) - linear - square, slack
+
+
+@kernel
+def aim(plan, y, w, gradient, mean):  # type: ignore[no-untyped-def]
+    """Mean of the Gaussian envelope of exp(-U(x) - ||x - y||_P^2 / (2 h))."""
+    np.dot(plan.inverse, gradient, mean)
+    weight = 1.0 / (1.0 + plan.tangent * plan.step)
+    for j in range(mean.shape[0]):
+        mean[j] = weight * (
+            y[j] + plan.step * plan.tangent * w[j] - plan.step * mean[j]
+        )
+
+
+@kernel
+def support_ball(plan, body, mean, normal, a, b):  # type: ignore[no-untyped-def]
+    """Unit outward normal of a Euclidean ball at the P-projection of mean on it.
+
+    One secular equation: the projection is c + sum lambda_i a_i / (lambda_i + nu) q_i
+    with nu >= 0 such that it lies on the sphere. Any normal gives a valid halfspace,
+    so the root need not be exact.
+    """
+    dim = mean.shape[0]
+    for j in range(dim):
+        a[j] = mean[j] - body.center[j]
+    np.dot(a, plan.basis, b)
+    nu = 0.0
+    for _ in range(50):
+        size, slope = 0.0, 0.0
+        for j in range(dim):
+            ratio = plan.eigenvalues[j] * b[j] / (plan.eigenvalues[j] + nu)
+            size += ratio * ratio
+            slope += ratio * ratio / (plan.eigenvalues[j] + nu)
+        size = np.sqrt(size)
+        change = (size - body.radius) / body.radius * size * size / slope
+        nu += change  # Newton on 1/size, which is concave in nu: monotone from below
+        if abs(change) <= 1e-10 * nu:
+            break
+    for j in range(dim):
+        a[j] = plan.eigenvalues[j] * b[j] / (plan.eigenvalues[j] + nu)
+    np.dot(plan.basis, a, b)
+    size = np.sqrt(np.dot(b, b))
+    for j in range(dim):
+        normal[j] = b[j] / size
+    # <n, c> + R is the support of the ball in the direction n
+    normal[dim] = np.dot(normal[:dim], body.center) + body.radius
+    normal[dim + 1] = 1.0
+
+
+@kernel
+def support_any(target, pieces, mean, normal, a):  # type: ignore[no-untyped-def]
+    """Halfspace through the Euclidean projection of mean, normal to mean - projection.
+
+    By the variational inequality of a projection it contains the domain.
+    """
+    dim = mean.shape[0]
+    targets.project(target, pieces, mean, a)
+    size = 0.0
+    for j in range(dim):
+        normal[j] = mean[j] - a[j]
+        size += normal[j] * normal[j]
+    size = np.sqrt(size)
+    if not size > 0.0:
+        normal[dim + 1] = 0.0
+        return
+    for j in range(dim):
+        normal[j] /= size
+    # Outwards by the projection's own rounding: the halfspace must contain the domain.
+    normal[dim] = np.dot(normal[:dim], a) + 1e-9 * (1.0 + np.sqrt(np.dot(a, a)))
+    normal[dim + 1] = 1.0
+
+
+@kernel
+def set_halfspace(target, pieces, plan, state, mean):  # type: ignore[no-untyped-def]
+    """If mean is outside, store a halfspace that contains the domain but not mean."""
+    dim = mean.shape[0]
+    state.normal[dim + 1] = 0.0
+    if plan.halfspace == 0:
+        return OK
+    status = targets.inside(target, pieces, mean, state.work)
+    if np.isnan(status):
+        return PIECE_FAILED
+    if status == 0.0:
+        a, b = state.scratch[8], state.scratch[9]
+        if plan.halfspace == 2:
+            support_ball(plan, target.body, mean, state.normal, a, b)
+        else:
+            support_any(target, pieces, mean, state.normal, a)
+        if np.isnan(state.normal[0]):
+            return PIECE_FAILED
+    return OK
+
+
+@kernel
+def accept(target, pieces, plan, state, u_w, gradient, w, rng):  # type: ignore[no-untyped-def]
+    """Accept or refuse the proposal in scratch[5]: 1, 0, or minus a failure code."""
+    proposal, difference = state.scratch[5], state.scratch[6]
+    for j in range(w.shape[0]):
+        difference[j] = proposal[j] - w[j]
+    threshold = rng.standard_exponential()
+    state.energy[0] = np.nan
+    if plan.squeeze == 1:
+        # The gap is at most this quadratic: often no pass over the records is needed.
+        ceiling = 0.5 * quadratic(plan.excess, difference, state.scratch[7])
+        if ceiling <= threshold:
+            return 1
+    u_x = targets.energy(target, pieces, proposal, state.work)
+    state.counts[VALUES] += 1
+    gap, slack = gap_and_slack(
+        plan, u_x, u_w, gradient, difference, state.scratch[7]
+    )
+    if not np.isfinite(gap):
+        return -PIECE_FAILED
+    if gap < -slack:
+        return -BOUND_VIOLATED
+    state.energy[0] = u_x
+    return 1 if threshold >= gap else 0
+
+
+@kernel
+def step(target, pieces, plan, draw, state, rng, max_tries):  # type: ignore[no-untyped-def]
+    """Move the chain once; return a code of `errors`."""
+    dim = state.position.shape[0]
+    noise, y, w = state.scratch[0], state.scratch[1], state.scratch[2]
+    gradient, mean, proposal = state.scratch[3], state.scratch[4], state.scratch[5]
+    for j in range(dim):
+        noise[j] = rng.standard_normal()
+    np.dot(plan.factor, noise, y)
+    for j in range(dim):
+        y[j] = state.position[j] + np.sqrt(plan.step) * y[j]
+    targets.project(target, pieces, y, w)
+    u_w = targets.energy_gradient(target, pieces, w, state.work, gradient)
+    state.counts[GRADIENTS] += 1
+    state.counts[STEPS] += 1
+    if not np.isfinite(u_w):
+        return PIECE_FAILED
+    aim(plan, y, w, gradient, mean)
+    code = set_halfspace(target, pieces, plan, state, mean)
+    if code != OK:
+        return code
+    for _ in range(max_tries):
+        proposal[:] = np.nan
+        draw(target.body, target.regularizer, plan, mean, state.normal, rng, proposal)
+        state.counts[DRAWS] += 1
+        if np.isnan(proposal[0]):
+            return PIECE_FAILED
+        status = targets.inside(target, pieces, proposal, state.work)
+        if np.isnan(status):
+            return PIECE_FAILED
+        if status == 0.0:
+            continue
+        state.counts[INSIDE] += 1
+        verdict = accept(target, pieces, plan, state, u_w, gradient, w, rng)
+        if verdict < 0:
+            return -verdict
+        if verdict == 1:
+            state.position[:] = proposal
+            return OK
+    return EXHAUSTED
+
+
+@kernel
+def run(target, pieces, plan, draw, state, rng, max_tries, draws, energies):  # type: ignore[no-untyped-def]
+    """Make one draw per row of draws; return a code and how many rows were filled."""
+    for t in range(draws.shape[0]):
+        code = step(target, pieces, plan, draw, state, rng, max_tries)
+        if code != OK:
+            return code, t
+        draws[t] = state.position
+        energies[t] = state.energy[0]
+    return OK, draws.shape[0]
