@@ -12,6 +12,7 @@ from dpsample.norms import distance
 
 EPSILON = 2.0**-52
 MAX_STEPS = 200
+MAX_EXPONENT = 700.0
 
 
 @kernel
@@ -86,7 +87,8 @@ def shrink_logs(
         mass = math.exp(p * (logs[i] - largest))
         total += mass
         if mass > 0.0:
-            rate = math.exp((2.0 - p) * logs[i]) + weight * (p - 1.0)
+            power = min((2.0 - p) * logs[i], MAX_EXPONENT)
+            rate = math.exp(power) + weight * (p - 1.0)
             slope -= mass / rate
     return largest + math.log(total) / p, slope / total
 
@@ -95,34 +97,40 @@ def shrink_logs(
 def shrink_general(size: Vector, radius: float, p: float, out: Vector) -> None:
     """Project nonnegative ``size``, outside the ball around 0, for 1 < p < inf.
 
-    The projection solves ``u + s u**(p-1) = size`` with ``||u||_p = radius``. Newton's
-    method on the reciprocal norm, exact in one step for p = 2, is guarded by bisection;
-    s is at most the dual norm of ``size`` (all in units of the radius).
+    The projection solves ``u + s u**(p-1) = size`` with ``||u||_p = radius``; in units
+    of the radius, s is at most the dual norm of ``size``. Newton's method on the norm
+    gives way to bisection unless it halves the error.
     """
     dim = len(size)
-    for i in range(dim):
-        size[i] /= radius
     low = 0.0
     high = 0.0
     for i in range(dim):
+        size[i] /= radius
         high += size[i]
     weight = 0.0
+    before = np.inf
+    done = False
+    log_norm = np.nan
     for _ in range(MAX_STEPS):
         log_norm, slope = shrink_logs(size, weight, p, out)
+        if done or abs(log_norm) <= EPSILON:
+            break
         if log_norm > 0.0:
             low = weight
         else:
             high = weight
-        step = (math.exp(log_norm) - 1.0) * math.exp(-log_norm) / -slope
-        following = weight + step
+        following = low
+        if slope < 0.0 and abs(log_norm) <= 0.5 * before:
+            following = weight + math.expm1(-log_norm) / slope
         if not low < following < high:
             following = 0.5 * (low + high)
+        before = abs(log_norm)
         done = abs(following - weight) <= EPSILON * following
         weight = following
-        if done or abs(log_norm) <= EPSILON:
-            break
     for i in range(dim):
         out[i] = radius * math.exp(out[i] - log_norm)
+    if not (done or abs(log_norm) <= EPSILON):
+        out[:] = np.nan
 
 
 @kernel
