@@ -1,6 +1,7 @@
-"""The grammar of every error about input: ``<name> must be <condition>, got <value>.``
+"""The grammar of every error about input.
 
-Values are checked once, at the public door; kernels trust them.
+``<name> must be <condition>, got <value>.`` and, where there is one, a remedy. Values
+are checked once, at the public door; kernels trust them.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ def integer(low: int, *, remedy: str = "", **values: Any) -> None:
 def one_of(choices: Sequence[Any], *, remedy: str = "", **values: Any) -> None:
     """Each value is one of ``choices``."""
     for name, value in values.items():
-        if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
+        if not any(
+            value is c or (type(value) is type(c) and value == c) for c in choices
+        ):
             listed = ", ".join(repr(choice) for choice in choices)
             fail(name, f"one of {listed}", shown(value), remedy)
 
@@ -107,7 +110,8 @@ def array(
         fail(name, "an array of numbers", shown(value), remedy)
     wanted = "(" + ", ".join("any" if s is None else str(s) for s in shape) + ")"
     fits = result.ndim == len(shape) and all(
-        want is None or want == have for want, have in zip(shape, result.shape, strict=True)
+        want is None or want == have
+        for want, have in zip(shape, result.shape, strict=True)
     )
     if not fits:
         fail(name, f"of shape {wanted}", f"shape {result.shape}", remedy)

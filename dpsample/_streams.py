@@ -40,7 +40,7 @@ def save_state(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def restore(state: dict[str, Any]) -> np.random.Generator:
-    """Generator that continues bit for bit where `save_state` was called."""
+    """Return a generator that continues bit for bit where `save_state` was called."""
     bits = np.random.PCG64DXSM()
-    bits.state = state
+    bits.state = state  # type: ignore[assignment]
     return np.random.Generator(bits)

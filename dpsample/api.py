@@ -273,9 +273,7 @@ def _starts(target: Gibbs, init: ArrayLike | None, num_chains: int) -> list[Any]
     starts = check.array("init", given, shape=(num_chains, target.dim))
     for start in starts:
         if not target.problem.domain.contains(start):
-            check.fail(
-                "init", "inside the domain", start, "Use domain.project(init)."
-            )
+            check.fail("init", "inside the domain", start, "Use domain.project(init).")
     return list(starts)
 
 

@@ -272,4 +272,4 @@ def _load(
             state.counts[:] = counts
         for c, saved in enumerate(json.loads(str(file["streams"]))):
             streams[c] = restore(saved)
-    return done
+    return int(done)

@@ -7,184 +7,22 @@ the records and never computed from them, which would leak.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsample import _check as check
-from dpsample import domains, losses, norms, records
-from dpsample.domains import Domain, SchattenBall
+from dpsample import records
+from dpsample.domains import Domain
+from dpsample.facts import PublicFacts
+from dpsample.features import append_ones, as_features, row_norms, scale_rows
 from dpsample.losses import Loss
 
+__all__ = ["Problem", "PublicFacts"]
+
 Array = NDArray[np.float64]
-RELATIONS = ("replace_one", "zero_out")
 ROUNDING = 1e-12  # relative slack for norms computed in floating point
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublicFacts:
-    """All that privacy may depend on: sizes, loss, domain and declared bounds.
-
-    On matrix problems (a `SchattenBall` domain) norms are Schatten norms of the
-    features reshaped to the domain's shape; otherwise vector norms.
-    """
-
-    num_records: int
-    dim: int
-    loss: Loss
-    domain: Domain
-    row_bound: float
-    row_norm: float
-    response_bound: float | None = None
-    offset_bound: float = 0.0
-    intercept: bool = False
-
-    def __post_init__(self) -> None:
-        """Check every fact on its own and against the others."""
-        check.instance(Loss, loss=self.loss, remedy="Use one of dps.losses.")
-        check.instance(Domain, domain=self.domain, remedy="Use one of dps.domains.")
-        check.integer(1, num_records=self.num_records, dim=self.dim)
-        check.positive(
-            row_bound=self.row_bound, remedy="Declare the public bound of a row's norm."
-        )
-        check.at_least(1.0, row_norm=self.row_norm)
-        check.non_negative(offset_bound=self.offset_bound)
-        if self.response_bound is not None:
-            check.positive(response_bound=self.response_bound)
-        elif self.loss.needs_response_bound:
-            check.fail(
-                "response_bound",
-                f"declared for the {self.loss.name} loss",
-                "None",
-                "Pass the public bound of |response|.",
-            )
-        self.domain.check(self.dim)
-
-    @property
-    def is_matrix(self) -> bool:
-        """Whether norms are Schatten norms."""
-        return isinstance(self.domain, SchattenBall)
-
-    @property
-    def full_row_bound(self) -> float:
-        """Bound of a row with the intercept's 1 appended."""
-        if not self.intercept:
-            return self.row_bound
-        return float(norms.norm(np.array([self.row_bound, 1.0]), self.row_norm))
-
-    @property
-    def margin_bound(self) -> float:
-        """Bound of abs(<a, theta> + offset) over the domain and all possible rows."""
-        dual, zero = norms.dual(self.row_norm), np.zeros(self.dim)
-        if isinstance(self.domain, SchattenBall):
-            radius = self.domain.max_schatten(dual, zero, self.dim)
-        else:
-            radius = self.domain.max_norm(dual, zero, self.dim)
-        return float(self.full_row_bound * radius + self.offset_bound)
-
-    def lipschitz(self, p: float) -> float:
-        r"""Lipschitz constant G of one record's loss in the l_p (Schatten-p) norm.
-
-        The slope bound times the row bound times
-        :math:`\max \|a\|_{p^*} / \|a\|_q`, q the row norm.
-        """
-        check.at_least(1.0, p=p)
-        bound = 1.0 if self.response_bound is None else self.response_bound
-        slope = self.loss.slope_bound(self.margin_bound, bound)
-        if not np.isfinite(slope):
-            check.fail(
-                "domain",
-                f"bounded for the {self.loss.name} loss, whose slope grows without end",
-                self.domain,
-                "Use a Ball or a Box.",
-            )
-        size = self.dim
-        if isinstance(self.domain, SchattenBall):
-            size = min(self.domain.shape)
-        ratio = norms.conversion(size, self.row_norm, norms.dual(p))
-        return float(slope * self.full_row_bound * ratio)
-
-    def diff_lipschitz(self, p: float, relation: str = "replace_one") -> float:
-        """Lipschitz constant of the change of one record's loss between neighbors.
-
-        Replacing a record changes f(.; s) to f(.; s'): 2 G. Setting its loss to zero
-        changes it to 0: G. (The papers use G for both: GLLST-E1.)
-        """
-        check.one_of(RELATIONS, relation=relation)
-        return self.lipschitz(p) * (2.0 if relation == "replace_one" else 1.0)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Facts as JSON-able values."""
-        return {
-            "num_records": self.num_records,
-            "dim": self.dim,
-            "loss": self.loss.to_dict(),
-            "domain": self.domain.to_dict(),
-            "row_bound": self.row_bound,
-            "row_norm": self.row_norm,
-            "response_bound": self.response_bound,
-            "offset_bound": self.offset_bound,
-            "intercept": self.intercept,
-        }
-
-    @classmethod
-    def from_dict(cls, facts: dict[str, Any]) -> PublicFacts:
-        """Facts that `to_dict` described."""
-        rest = {k: v for k, v in facts.items() if k not in ("loss", "domain")}
-        loss, domain = facts["loss"], facts["domain"]
-        return cls(
-            loss=losses.from_dict(loss), domain=domains.from_dict(domain), **rest
-        )
-
-
-def _as_features(features: Any) -> tuple[Any, Sequence[str] | None]:
-    """Fresh float64 features, dense (C order) or CSR, and column names if any."""
-    if hasattr(features, "tocsr"):
-        matrix = features.tocsr().astype(np.float64, copy=True)
-        matrix.sum_duplicates()
-        if not np.isfinite(matrix.data).all():
-            row = int(np.searchsorted(matrix.indptr, np.flatnonzero(
-                ~np.isfinite(matrix.data))[0], side="right")) - 1
-            check.fail("features", "finite", f"a NaN or infinity in record {row}")
-        return matrix, None
-    columns = getattr(features, "columns", None)
-    remedy = "Encode categories and drop or fill missing values first."
-    dense = check.array("features", features, shape=(None, None), remedy=remedy)
-    return dense, None if columns is None else [str(c) for c in columns]
-
-
-def _row_norms(features: Any, facts: PublicFacts) -> Array:
-    if isinstance(facts.domain, SchattenBall) and facts.row_norm != 2.0:
-        dense = features.toarray() if hasattr(features, "indptr") else features
-        return norms.schatten(dense, facts.row_norm, facts.domain.shape)
-    if not hasattr(features, "indptr"):
-        return norms.norm(features, facts.row_norm)
-    data, starts = np.abs(features.data), features.indptr
-    rows = np.repeat(np.arange(features.shape[0]), np.diff(starts))
-    if np.isinf(facts.row_norm):
-        result = np.zeros(features.shape[0])
-        np.maximum.at(result, rows, data)
-        return result
-    powers = np.bincount(rows, data**facts.row_norm, minlength=features.shape[0])
-    return np.asarray(powers ** (1.0 / facts.row_norm))
-
-
-def _scale_rows(features: Any, factors: Array) -> None:
-    if hasattr(features, "indptr"):
-        features.data *= np.repeat(factors, np.diff(features.indptr))
-    else:
-        features *= factors[:, None]
-
-
-def _append_ones(features: Any) -> Any:
-    if hasattr(features, "indptr"):
-        from scipy import sparse
-
-        ones = np.ones((features.shape[0], 1))
-        return sparse.hstack([features, ones], format="csr")
-    return np.ascontiguousarray(np.column_stack([features, np.ones(len(features))]))
 
 
 class Problem:
@@ -258,7 +96,7 @@ class Problem:
         offset_bound: float = 0.0,
     ) -> None:
         check.instance(bool, intercept=intercept, clip_rows=clip_rows)
-        rows, names = _as_features(features)
+        rows, names = as_features(features)
         num_records, width = rows.shape
         if num_records == 0 or width == 0:
             check.fail("features", "non-empty", f"shape {rows.shape}")
@@ -279,7 +117,7 @@ class Problem:
         loss.check_response(y, self._response_bound())
         shift = self._checked_offset(offset, num_records)
         self.feature_names = self._names(feature_names or names, width)
-        features = _append_ones(rows) if intercept else rows
+        features = append_ones(rows) if intercept else rows
         self.data = records.make_data(features, y, shift, loss.params)
 
     def _response_bound(self) -> float | None:
@@ -287,7 +125,7 @@ class Problem:
         return 1.0 if linear and self.response_bound is None else self.response_bound
 
     def _enforce_bounds(self, rows: Any, y: Array) -> tuple[Any, Array]:
-        sizes = _row_norms(rows, self.facts)
+        sizes = row_norms(rows, self.facts)
         bound = self.facts.row_bound
         above = np.flatnonzero(sizes > bound * (1.0 + ROUNDING))
         if above.size and not self.clip_rows:
@@ -299,7 +137,7 @@ class Problem:
                 "Declare the public bound that holds, or pass clip_rows=True.",
             )
         if above.size:
-            _scale_rows(rows, np.minimum(1.0, bound / np.maximum(sizes, 1e-300)))
+            scale_rows(rows, np.minimum(1.0, bound / np.maximum(sizes, 1e-300)))
         limit = self._response_bound()
         if self.clip_rows and limit is not None and not self.loss.is_classification:
             y = np.clip(y, -limit, limit)
@@ -364,9 +202,7 @@ class Problem:
         """Empirical risk F at theta of shape (dim,). Not private."""
         point = check.array("theta", theta, shape=(self.dim,))
         work = records.make_work(self.data)
-        return float(
-            records.mean_loss(self.data, self.loss.pointers[0], point, work)
-        )
+        return float(records.mean_loss(self.data, self.loss.pointers[0], point, work))
 
     def margins(self, theta: ArrayLike) -> Array:
         """Margins <a_i, theta> + b_i of all records, shape (num_records,)."""

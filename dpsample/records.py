@@ -12,7 +12,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from dpsample._jit import f8, i8, kernel, matrix, vector
+from dpsample._jit import i8, kernel, matrix, vector
 
 Array = NDArray[np.float64]
 
@@ -90,7 +90,7 @@ def make_work(data: Data) -> Work:
 
 
 @kernel
-def margins_of(data, theta, start, stop, margins):  # type: ignore[no-untyped-def]
+def margins_of(data, theta, start, stop, margins):
     """Fill margins[: stop - start] with <a_i, theta> + offset_i."""
     if data.dense.shape[0] > 0:
         np.dot(data.dense[start:stop], theta, margins)
@@ -107,7 +107,7 @@ def margins_of(data, theta, start, stop, margins):  # type: ignore[no-untyped-de
 
 
 @kernel
-def add_transposed(data, slopes, start, stop, scratch, out):  # type: ignore[no-untyped-def]
+def add_transposed(data, slopes, start, stop, scratch, out):
     """Add the sum of slopes[i - start] a_i over the block to out."""
     if data.dense.shape[0] > 0:
         np.dot(slopes, data.dense[start:stop], scratch)
@@ -122,7 +122,7 @@ def add_transposed(data, slopes, start, stop, scratch, out):  # type: ignore[no-
 
 
 @kernel
-def mean_loss(data, loss_value, theta, work):  # type: ignore[no-untyped-def]
+def mean_loss(data, loss_value, theta, work):
     """Empirical risk at theta; NaN if a piece failed."""
     result = 0.0
     for start in range(0, data.num_records, data.block):
@@ -136,7 +136,7 @@ def mean_loss(data, loss_value, theta, work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def mean_loss_gradient(data, loss_slope, theta, work, gradient):  # type: ignore[no-untyped-def]
+def mean_loss_gradient(data, loss_slope, theta, work, gradient):
     """Empirical risk at theta and its (sub)gradient; NaN if a piece failed."""
     result = 0.0
     gradient[:] = 0.0
@@ -156,7 +156,7 @@ def mean_loss_gradient(data, loss_slope, theta, work, gradient):  # type: ignore
 
 
 @kernel
-def weighted_gram(data, weights, out):  # type: ignore[no-untyped-def]
+def weighted_gram(data, weights, out):
     """Fill out (dim, dim) with the mean of weights_i a_i a_i^T."""
     out[:] = 0.0
     for i in range(data.num_records):

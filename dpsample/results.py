@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpsample import _check as check
 from dpsample.privacy import Certificate
@@ -159,7 +160,7 @@ def to_datatree(
     draws: Array,
     energies: Array,
     *,
-    coefficients: ArrayLike,
+    coefficients: Sequence[str],
     constant_data: dict[str, Any],
     attributes: dict[str, Any],
 ) -> Any:

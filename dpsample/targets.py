@@ -51,7 +51,7 @@ class Pieces(NamedTuple):
 
 
 @kernel
-def regularizer(target, pieces, theta, work):  # type: ignore[no-untyped-def]
+def regularizer(target, pieces, theta, work):
     """Return r(theta)."""
     work.out[0] = np.nan
     pieces.regularizer_value(target.regularizer, theta, work.out)
@@ -59,14 +59,14 @@ def regularizer(target, pieces, theta, work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def energy(target, pieces, theta, work):  # type: ignore[no-untyped-def]
+def energy(target, pieces, theta, work):
     """Return V = k (F + mu r); NaN if a piece failed."""
     risk = records.mean_loss(target.data, pieces.loss_value, theta, work)
     return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
 
 
 @kernel
-def energy_gradient(target, pieces, theta, work, gradient):  # type: ignore[no-untyped-def]
+def energy_gradient(target, pieces, theta, work, gradient):
     """Return V and fill its (sub)gradient."""
     risk = records.mean_loss_gradient(
         target.data, pieces.loss_slope, theta, work, gradient
@@ -79,7 +79,7 @@ def energy_gradient(target, pieces, theta, work, gradient):  # type: ignore[no-u
 
 
 @kernel
-def inside(target, pieces, theta, work):  # type: ignore[no-untyped-def]
+def inside(target, pieces, theta, work):
     """Return 1 inside the domain, 0 outside, NaN if the piece failed."""
     work.out[0] = np.nan
     pieces.contains(target.body, theta, work.out)
@@ -87,7 +87,7 @@ def inside(target, pieces, theta, work):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def project(target, pieces, theta, out):  # type: ignore[no-untyped-def]
+def project(target, pieces, theta, out):
     """Fill out with a point of the domain that depends on theta only."""
     out[:] = np.nan
     pieces.project(target.body, theta, out)

@@ -72,7 +72,7 @@ class Loss:
     """Base of all losses: facts that hold for every record, and compiled pieces."""
 
     name: ClassVar[str] = ""
-    scalar: ClassVar[Callable[..., Any] | None] = None
+    _scalar: ClassVar[Callable[..., Any] | None] = None
     pieces: ClassVar[Any] = None
     is_classification: ClassVar[bool] = False
     needs_response_bound: ClassVar[bool] = False
@@ -81,8 +81,10 @@ class Loss:
         """Register the loss under its name and declare its pieces (compiled lazily)."""
         if cls.name:
             registry[cls.name] = cls
-        if "scalar" in cls.__dict__:
-            cls.pieces = compile_pieces(register_jitable(cls.__dict__["scalar"].__func__))
+        if "_scalar" in cls.__dict__:
+            cls.pieces = compile_pieces(
+                register_jitable(cls.__dict__["_scalar"].__func__)
+            )
 
     @property
     def params(self) -> Array:
@@ -104,12 +106,13 @@ class Loss:
         return self._evaluate(margins, response)[0]
 
     def slope(self, margins: ArrayLike, response: ArrayLike) -> Array:
-        """Derivative (a subgradient at a kink) in the margin, for each record."""
+        """Slope in the margin of each record; a subgradient at a kink."""
         return self._evaluate(margins, response)[1]
 
     def _evaluate(self, margins: ArrayLike, response: ArrayLike) -> tuple[Array, Array]:
         u, y = np.broadcast_arrays(
-            np.asarray(margins, dtype=np.float64), np.asarray(response, dtype=np.float64)
+            np.asarray(margins, dtype=np.float64),
+            np.asarray(response, dtype=np.float64),
         )
         values, slopes, out = u.flatten(), np.empty(u.size), np.full(1, np.nan)
         self.pieces[1](self.params, values, y.flatten(), slopes, out)
@@ -175,7 +178,9 @@ class Loss:
 
     def to_dict(self) -> dict[str, Any]:
         """Name and fields, as in a certificate."""
-        return {"name": self.name} | {f.name: getattr(self, f.name) for f in fields(self)}
+        return {"name": self.name} | {
+            f.name: getattr(self, f.name) for f in fields(self)
+        }
 
 
 def from_dict(spec: dict[str, Any]) -> Loss:

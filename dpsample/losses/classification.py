@@ -15,6 +15,11 @@ from dpsample.losses._base import Array, Loss
 LOGISTIC_THIRD = 1.0 / (6.0 * np.sqrt(3.0))
 
 
+def _logistic_curvature(margins: Array) -> Array:
+    # 1 / (2 + 2 cosh u) = sech^2(u / 2) / 4, which does not overflow
+    return np.asarray(0.25 / np.cosh(np.minimum(0.5 * margins, 350.0)) ** 2)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Linear(Loss):
     r"""Linear loss :math:`-y u`: the worst case of every lower bound.
@@ -29,7 +34,7 @@ class Linear(Loss):
     name: ClassVar[str] = "linear"
 
     @staticmethod
-    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+    def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         return -y * u, -y
 
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
@@ -51,7 +56,8 @@ class Linear(Loss):
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Return u + step y."""
-        return np.asarray(margins) + np.asarray(step) * np.asarray(response)
+        moved = np.asarray(margins) + np.asarray(step) * np.asarray(response)
+        return np.asarray(moved, dtype=np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +78,7 @@ class Logistic(Loss):
     is_classification: ClassVar[bool] = True
 
     @staticmethod
-    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+    def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         value, share = softplus_sigmoid(-y * u)
         return value, -y * share
 
@@ -88,10 +94,7 @@ class Logistic(Loss):
         del response
         far = np.maximum(np.abs(lower), np.abs(upper))
         near = np.maximum(0.0, np.maximum(lower, -upper))
-        # sech^2(u / 2) / 4, which does not overflow
-        return tuple(
-            0.25 / np.cosh(np.minimum(0.5 * u, 350.0)) ** 2 for u in (far, near)
-        )  # type: ignore[return-value]
+        return _logistic_curvature(far), _logistic_curvature(near)
 
     def third_derivative_bound(
         self, margin_bound: float, response_bound: float
@@ -116,7 +119,7 @@ class Hinge(Loss):
     is_classification: ClassVar[bool] = True
 
     @staticmethod
-    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+    def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         gap = 1.0 - y * u
         # NaN must stay NaN, so the comparison decides for the non-zero branch.
         return (0.0, 0.0) if gap <= 0.0 else (gap, -y)
@@ -127,7 +130,7 @@ class Hinge(Loss):
         return 1.0
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
-        """Closed form: move towards the kink at y u = 1, at most by step."""
+        """Move towards the kink at y u = 1, by at most step."""
         y = np.asarray(response, dtype=np.float64)
         z = y * np.asarray(margins)
         return np.asarray(y * np.where(z >= 1.0, z, np.minimum(z + step, 1.0)))
@@ -156,7 +159,7 @@ class SmoothedHinge(Loss):
         check.positive(width=self.width, remedy="Use Hinge() for the loss itself.")
 
     @staticmethod
-    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+    def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         gap = 1.0 - y * u
         if gap <= 0.0:
             return 0.0, 0.0

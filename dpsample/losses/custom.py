@@ -62,7 +62,7 @@ class Custom(Loss):
         return self.third_derivative
 
     @property
-    def pieces(self) -> Any:  # type: ignore[override]
+    def pieces(self) -> Any:
         """Return the compiled pieces; a loss read from a file has none."""
         if self.functions is None:
             check.fail("loss", "a custom loss with its functions", self.label)
@@ -82,7 +82,7 @@ class Custom(Loss):
         return made[0], made[1], made[2]
 
     def to_dict(self) -> dict[str, Any]:
-        """Declared facts only: functions do not travel."""
+        """Return the declared facts only: functions do not travel."""
         return {
             "name": self.name,
             "label": self.label,
@@ -183,7 +183,9 @@ def _probe(phi: Any, dphi: Any, slope_bound: float) -> None:
         # Convexity: the secant lies between the slopes at its two ends.
         secants = np.diff(values) / np.diff(PROBES)
         slack = 1e-9 * (1.0 + np.abs(values).max())
-        if np.any(secants < slopes[:-1] - slack) or np.any(secants > slopes[1:] + slack):
+        if np.any(secants < slopes[:-1] - slack) or np.any(
+            secants > slopes[1:] + slack
+        ):
             check.fail(
                 "value",
                 "convex in u with derivative slope",

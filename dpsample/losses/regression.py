@@ -26,7 +26,7 @@ class Absolute(Loss):
     name: ClassVar[str] = "absolute"
 
     @staticmethod
-    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+    def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         residual = u - y
         return abs(residual), np.sign(residual)
 
@@ -62,7 +62,7 @@ class Quantile(Loss):
         check.open_interval(0.0, 1.0, level=self.level)
 
     @staticmethod
-    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+    def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         residual = y - u
         if residual > 0.0:
             return params[0] * residual, -params[0]
@@ -74,7 +74,7 @@ class Quantile(Loss):
         return max(self.level, 1.0 - self.level)
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
-        """Closed form: the residual moves towards 0 by level or 1 - level steps."""
+        """Move the residual towards 0 by level or 1 - level steps."""
         y, c = np.asarray(response, dtype=np.float64), np.asarray(step)
         residual = y - np.asarray(margins)
         high, low = c * self.level, c * (1.0 - self.level)
@@ -107,7 +107,7 @@ class Huber(Loss):
         check.positive(width=self.width)
 
     @staticmethod
-    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+    def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         residual = u - y
         size = abs(residual)
         if size <= params[0]:
@@ -147,7 +147,7 @@ class Squared(Loss):
     needs_response_bound: ClassVar[bool] = True
 
     @staticmethod
-    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+    def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         residual = u - y
         return 0.5 * residual * residual, residual
 
@@ -189,7 +189,7 @@ class PowerFour(Loss):
     needs_response_bound: ClassVar[bool] = True
 
     @staticmethod
-    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+    def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         residual = u - y
         square = residual * residual
         return square * square, 4.0 * square * residual

@@ -18,8 +18,8 @@ from dpsample.domains import Domain
 Array = NDArray[np.float64]
 
 THEOREM = (
-    "Proximal sampler: KL(x_T | pi) <= (W0^2 / 2h) (1 + h)^(-2 (T - 1)) for a 1-strongly "
-    "convex energy and an exact conditional draw; TV <= sqrt(KL / 2) (Pinsker)"
+    "Proximal sampler: KL(x_T | pi) <= (W0^2 / 2h) (1 + h)^(-2 (T - 1)) for a "
+    "1-strongly convex energy and exact conditional draws; TV <= sqrt(KL / 2) (Pinsker)"
 )
 
 
@@ -93,9 +93,9 @@ def distance_to_minimizer(
     r"""Bound of :math:`\|x_0 - x^\star\|_P` for a 1-strongly convex energy.
 
     Strong convexity gives :math:`\frac12\|x_0-x^\star\|_P^2 \le c = \max_{v \in X}
-    \langle g, x_0 - v\rangle - \frac12\|x_0-v\|_P^2`, and Fenchel's inequality for any z
-    :math:`c \le \frac12\|z\|_{P^{-1}}^2 + \langle g-z, x_0\rangle + h_X(z-g)`, with
-    h_X the support function: valid for every z, sharp for the right one.
+    \langle g, x_0 - v\rangle - \frac12\|x_0-v\|_P^2`, and Fenchel's inequality
+    :math:`c \le \frac12\|z\|_{P^{-1}}^2 + \langle g-z, x_0\rangle + h_X(z-g)` with
+    the support function h_X: valid for every z, sharp for the right one.
 
     Parameters
     ----------

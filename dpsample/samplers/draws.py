@@ -1,7 +1,7 @@
 """Exact draws of the proximal sampler's envelope, as pieces.
 
-Every draw has density proportional to the Gaussian N(mean, spread^2 P^{-1}), restricted
-to the domain or to a set that contains it, times e^{-psi} where the regularizer is kept.
+Every draw has density proportional to the Gaussian N(mean, spread^2 P^{-1}), times
+e^{-psi} where the regularizer is kept, on the domain or a set that contains it.
 ``normal`` holds a supporting halfspace: dim entries of a unit normal, its offset, and a
 flag that is 1 when the halfspace is in use.
 """
@@ -19,11 +19,11 @@ from dpsample.samplers.restricted import draw_lp, gaussian_in_ball, gaussian_in_
 from dpsample.samplers.univariate import truncated_normal
 
 DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, generator, vector)
-NO_CAP = np.int64(2**62)
+NO_CAP = 2**62
 
 
 @kernel
-def gaussian(body, regularizer, plan, mean, normal, rng, out):  # type: ignore[no-untyped-def]
+def gaussian(body, regularizer, plan, mean, normal, rng, out):
     """Gaussian, restricted to the supporting halfspace if there is one.
 
     The coordinate of the noise along factor^T n is a truncated normal, the rest free.
@@ -46,21 +46,21 @@ def gaussian(body, regularizer, plan, mean, normal, rng, out):  # type: ignore[n
 
 
 @kernel
-def gaussian_ball(body, regularizer, plan, mean, normal, rng, out):  # type: ignore[no-untyped-def]
+def gaussian_ball(body, regularizer, plan, mean, normal, rng, out):
     """Gaussian with P proportional to I, restricted to a Euclidean ball."""
     deviation = plan.spread * plan.factor[0, 0]
     gaussian_in_ball(rng, mean, deviation, body.center, body.radius, out)
 
 
 @kernel
-def gaussian_box(body, regularizer, plan, mean, normal, rng, out):  # type: ignore[no-untyped-def]
+def gaussian_box(body, regularizer, plan, mean, normal, rng, out):
     """Gaussian with diagonal P, restricted to a box."""
     deviations = plan.spread * np.diag(plan.factor)
     gaussian_in_box(rng, mean, deviations, body.lower, body.upper, out)
 
 
 @kernel
-def separable(body, regularizer, plan, mean, normal, rng, out):  # type: ignore[no-untyped-def]
+def separable(body, regularizer, plan, mean, normal, rng, out):
     """Gaussian with P proportional to I times e^{-psi}, psi a squared l_q norm.
 
     A ball about the regularizer's center and a box are kept exactly; any other domain

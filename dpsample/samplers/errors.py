@@ -9,12 +9,12 @@ EXHAUSTED = 3
 
 _WORDS = {
     PIECE_FAILED: (
-        "A loss, regularizer or domain raised or returned NaN. If the loss is your own, "
-        "evaluate it at the margins that the domain allows."
+        "A loss, regularizer or domain raised or returned NaN. If the loss is your "
+        "own, evaluate it at the margins that the domain allows."
     ),
     BOUND_VIOLATED: (
-        "An acceptance ratio above 1 was met: a declared curvature or margin bound does "
-        "not hold on the domain, so no draw would be exact. Correct the bound."
+        "An acceptance ratio above 1 was met: a declared curvature or margin bound "
+        "does not hold on the domain, so no draw would be exact. Correct the bound."
     ),
     EXHAUSTED: (
         "No proposal was accepted within the allowed tries. The step may be too long: "

@@ -60,21 +60,22 @@ class Metric:
         if self.is_diagonal:
             eigenvalues, basis = np.diag(self.precision).copy(), np.eye(self.dim)
             factor = np.diag(1.0 / np.sqrt(eigenvalues))
-        known = self.upper is not None and squeeze
-        excess = self.upper - self.tangent * self.precision if known else 0.0
+        excess = np.zeros_like(self.precision)
+        if self.upper is not None:
+            excess = self.upper - self.tangent * self.precision
         return Plan(
             step=float(step),
             tangent=float(self.tangent),
             spread=float(np.sqrt(step / (1.0 + self.tangent * step))),
             kappa=float(self.kappa),
             halfspace=int(self.halfspace),
-            squeeze=int(known),
+            squeeze=int(squeeze and self.upper is not None),
             precision=self.precision,
             inverse=np.ascontiguousarray((basis / eigenvalues) @ basis.T),
             factor=factor,
             basis=np.ascontiguousarray(basis),
             eigenvalues=eigenvalues,
-            excess=np.ascontiguousarray(np.broadcast_to(excess, self.precision.shape)).copy(),
+            excess=np.ascontiguousarray(excess),
         )
 
     @property
@@ -83,7 +84,7 @@ class Metric:
         return not np.any(self.precision - np.diag(np.diag(self.precision)))
 
     def first_step(self) -> float:
-        """Step at which the mean gap is about a half; a starting point for the pilot."""
+        """Step at which the mean gap is about a half: where the pilot starts."""
         if self.upper is None:
             return 1.0 / self.dim
         excess = self.upper - self.tangent * self.precision
@@ -98,8 +99,8 @@ def _lowered(precision: Array) -> Array:
     slack = EIGENVALUE_SLACK * eigenvalues[-1]
     if not eigenvalues[0] > 2.0 * slack:
         raise NoCertificate(
-            "The energy has no strong convexity on the domain, so no number of steps is "
-            "proved to suffice: give the regularizer a weight mu > 0."
+            "The energy has no strong convexity on the domain, so no number of steps "
+            "is proved to suffice: give the regularizer a weight mu > 0."
         )
     return np.asarray(symmetric - slack * np.eye(len(symmetric)))
 
@@ -134,8 +135,8 @@ def candidates(target: Any, *, oracle: str) -> list[Metric]:
     domain, dim = target.problem.domain, target.dim
     if domain.affine_dim(dim) < dim:
         raise NoCertificate(
-            f"The {domain.name} has no interior: certified draws need a full-dimensional "
-            "domain. Use a WholeSpace, Ball or Box domain."
+            f"The {domain.name} has no interior: certified draws need a "
+            "full-dimensional domain. Use a WholeSpace, Ball or Box domain."
         )
     risk_low, risk_high = _hessian_bounds(target, oracle == "metric")
     reg_low, reg_high = target.regularizer.curvature_l2(dim)

@@ -52,7 +52,9 @@ class Pilot:
         self.costs[kernel.VALUES] = size + 4.0 * data.num_records
         self.costs[kernel.DRAWS] = metric.draw_cost
 
-    def trial(self, step: float, num_steps: int, steps_for: Callable[..., int]) -> Trial:
+    def trial(
+        self, step: float, num_steps: int, steps_for: Callable[..., int]
+    ) -> Trial:
         """Run ``num_steps`` steps; infinite work if one needs too many tries."""
         counts = self.state.counts
         counts[:] = 0

@@ -98,8 +98,8 @@ class Proximal:
         best = min(found, key=lambda prepared: prepared.trial.work)
         if not np.isfinite(best.trial.work):
             raise NoCertificate(
-                f"Exact draws on the {target.problem.domain.name} are impractical here: "
-                "hardly any proposal falls inside. Use a WholeSpace, Ball or Box domain."
+                f"Exact draws on the {target.problem.domain.name} are impractical: "
+                "hardly any proposal falls inside. Use a WholeSpace, Ball or Box."
             )
         return best
 
@@ -147,13 +147,13 @@ class Prepared:
     start_bound: float
 
     def num_steps(self, gamma: float) -> int:
-        """Steps after which total variation is proved to be at most gamma."""
+        """Return the steps that prove a total variation of at most gamma."""
         return certify.num_steps(
             gamma, step=self.trial.step, start_bound=self.start_bound
         )
 
     def counts(self, state: kernel.State) -> dict[str, int]:
-        """Evaluations of a chain so far, by name."""
+        """Return a chain's evaluations so far, by name."""
         return dict(zip(kernel.COUNT_NAMES, state.counts.tolist(), strict=True))
 
     def numbers(self) -> list[Any]:
@@ -168,7 +168,7 @@ class Prepared:
             return energies
         value = self.target.regularizer.value
         weight = self.target.k * self.target.mu
-        return energies + weight * np.apply_along_axis(value, -1, draws)
+        return np.asarray(energies + weight * np.apply_along_axis(value, -1, draws))
 
     def init(self, position: Array | None = None) -> kernel.State:
         """Fresh chain at a position of the domain; the starting point by default."""

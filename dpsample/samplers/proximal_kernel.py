@@ -84,14 +84,14 @@ def init(target: Any, position: Array) -> State:
 
 
 @kernel
-def quadratic(form, difference, scratch):  # type: ignore[no-untyped-def]
+def quadratic(form, difference, scratch):
     """Return difference^T form difference."""
     np.dot(form, difference, scratch)
     return np.dot(difference, scratch)
 
 
 @kernel
-def gap_and_slack(plan, u_x, u_w, gradient, difference, scratch):  # type: ignore[no-untyped-def]
+def gap_and_slack(plan, u_x, u_w, gradient, difference, scratch):
     """Gap U(x) - U(w) - <g, x - w> - tangent/2 ||x - w||_P^2, and its rounding error.
 
     The log acceptance ratio is minus the gap: >= 0 by the tangent's convexity.
@@ -103,7 +103,7 @@ def gap_and_slack(plan, u_x, u_w, gradient, difference, scratch):  # type: ignor
 
 
 @kernel
-def aim(plan, y, w, gradient, mean):  # type: ignore[no-untyped-def]
+def aim(plan, y, w, gradient, mean):
     """Mean of the Gaussian envelope of exp(-U(x) - ||x - y||_P^2 / (2 h))."""
     np.dot(plan.inverse, gradient, mean)
     weight = 1.0 / (1.0 + plan.tangent * plan.step)
@@ -114,8 +114,8 @@ def aim(plan, y, w, gradient, mean):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def support_ball(plan, body, mean, normal, a, b):  # type: ignore[no-untyped-def]
-    """Unit outward normal of a Euclidean ball at the P-projection of mean on it.
+def support_ball(plan, body, mean, normal, a, b):
+    """Set the unit outward normal of a Euclidean ball at mean's P-projection.
 
     One secular equation: the projection is c + sum lambda_i a_i / (lambda_i + nu) q_i
     with nu >= 0 such that it lies on the sphere. Any normal gives a valid halfspace,
@@ -149,7 +149,7 @@ def support_ball(plan, body, mean, normal, a, b):  # type: ignore[no-untyped-def
 
 
 @kernel
-def support_any(target, pieces, mean, normal, a):  # type: ignore[no-untyped-def]
+def support_any(target, pieces, mean, normal, a):
     """Halfspace through the Euclidean projection of mean, normal to mean - projection.
 
     By the variational inequality of a projection it contains the domain.
@@ -172,7 +172,7 @@ def support_any(target, pieces, mean, normal, a):  # type: ignore[no-untyped-def
 
 
 @kernel
-def set_halfspace(target, pieces, plan, state, mean):  # type: ignore[no-untyped-def]
+def set_halfspace(target, pieces, plan, state, mean):
     """If mean is outside, store a halfspace that contains the domain but not mean."""
     dim = mean.shape[0]
     state.normal[dim + 1] = 0.0
@@ -193,7 +193,7 @@ def set_halfspace(target, pieces, plan, state, mean):  # type: ignore[no-untyped
 
 
 @kernel
-def accept(target, pieces, plan, state, u_w, gradient, w, rng):  # type: ignore[no-untyped-def]
+def accept(target, pieces, plan, state, u_w, gradient, w, rng):
     """Accept or refuse the proposal in scratch[5]: 1, 0, or minus a failure code."""
     proposal, difference = state.scratch[5], state.scratch[6]
     for j in range(w.shape[0]):
@@ -207,9 +207,7 @@ def accept(target, pieces, plan, state, u_w, gradient, w, rng):  # type: ignore[
             return 1
     u_x = targets.energy(target, pieces, proposal, state.work)
     state.counts[VALUES] += 1
-    gap, slack = gap_and_slack(
-        plan, u_x, u_w, gradient, difference, state.scratch[7]
-    )
+    gap, slack = gap_and_slack(plan, u_x, u_w, gradient, difference, state.scratch[7])
     if not np.isfinite(gap):
         return -PIECE_FAILED
     if gap < -slack:
@@ -219,7 +217,7 @@ def accept(target, pieces, plan, state, u_w, gradient, w, rng):  # type: ignore[
 
 
 @kernel
-def step(target, pieces, plan, draw, state, rng, max_tries):  # type: ignore[no-untyped-def]
+def step(target, pieces, plan, draw, state, rng, max_tries):
     """Move the chain once; return a code of `errors`."""
     dim = state.position.shape[0]
     noise, y, w = state.scratch[0], state.scratch[1], state.scratch[2]
@@ -261,7 +259,7 @@ def step(target, pieces, plan, draw, state, rng, max_tries):  # type: ignore[no-
 
 
 @kernel
-def run(target, pieces, plan, draw, state, rng, max_tries, draws, energies):  # type: ignore[no-untyped-def]
+def run(target, pieces, plan, draw, state, rng, max_tries, draws, energies):
     """Make one draw per row of draws; return a code and how many rows were filled."""
     for t in range(draws.shape[0]):
         code = step(target, pieces, plan, draw, state, rng, max_tries)

@@ -1,0 +1,131 @@
+"""Public facts of a problem: all that privacy may depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpsample import _check as check
+from dpsample import domains, losses, norms
+from dpsample.domains import Domain, SchattenBall
+from dpsample.losses import Loss
+
+RELATIONS = ("replace_one", "zero_out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicFacts:
+    """All that privacy may depend on: sizes, loss, domain and declared bounds.
+
+    On matrix problems (a `SchattenBall` domain) norms are Schatten norms of the
+    features reshaped to the domain's shape; otherwise vector norms.
+    """
+
+    num_records: int
+    dim: int
+    loss: Loss
+    domain: Domain
+    row_bound: float
+    row_norm: float
+    response_bound: float | None = None
+    offset_bound: float = 0.0
+    intercept: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every fact on its own and against the others."""
+        check.instance(Loss, loss=self.loss, remedy="Use one of dps.losses.")
+        check.instance(Domain, domain=self.domain, remedy="Use one of dps.domains.")
+        check.integer(1, num_records=self.num_records, dim=self.dim)
+        check.positive(
+            row_bound=self.row_bound, remedy="Declare the public bound of a row's norm."
+        )
+        check.at_least(1.0, row_norm=self.row_norm)
+        check.non_negative(offset_bound=self.offset_bound)
+        if self.response_bound is not None:
+            check.positive(response_bound=self.response_bound)
+        elif self.loss.needs_response_bound:
+            check.fail(
+                "response_bound",
+                f"declared for the {self.loss.name} loss",
+                "None",
+                "Pass the public bound of |response|.",
+            )
+        self.domain.check(self.dim)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether norms are Schatten norms."""
+        return isinstance(self.domain, SchattenBall)
+
+    @property
+    def full_row_bound(self) -> float:
+        """Bound of a row with the intercept's 1 appended."""
+        if not self.intercept:
+            return self.row_bound
+        return float(norms.norm(np.array([self.row_bound, 1.0]), self.row_norm))
+
+    @property
+    def margin_bound(self) -> float:
+        """Bound of abs(<a, theta> + offset) over the domain and all possible rows."""
+        dual, zero = norms.dual(self.row_norm), np.zeros(self.dim)
+        if isinstance(self.domain, SchattenBall):
+            radius = self.domain.max_schatten(dual, zero, self.dim)
+        else:
+            radius = self.domain.max_norm(dual, zero, self.dim)
+        return float(self.full_row_bound * radius + self.offset_bound)
+
+    def lipschitz(self, p: float) -> float:
+        r"""Lipschitz constant G of one record's loss in the l_p (Schatten-p) norm.
+
+        The slope bound times the row bound times
+        :math:`\max \|a\|_{p^*} / \|a\|_q`, q the row norm.
+        """
+        check.at_least(1.0, p=p)
+        bound = 1.0 if self.response_bound is None else self.response_bound
+        slope = self.loss.slope_bound(self.margin_bound, bound)
+        if not np.isfinite(slope):
+            check.fail(
+                "domain",
+                f"bounded for the {self.loss.name} loss, whose slope grows without end",
+                self.domain,
+                "Use a Ball or a Box.",
+            )
+        size = self.dim
+        if isinstance(self.domain, SchattenBall):
+            size = min(self.domain.shape)
+        ratio = norms.conversion(size, self.row_norm, norms.dual(p))
+        return float(slope * self.full_row_bound * ratio)
+
+    def diff_lipschitz(self, p: float, relation: str = "replace_one") -> float:
+        """Lipschitz constant of the change of one record's loss between neighbors.
+
+        Replacing a record changes f(.; s) to f(.; s'): 2 G. Setting its loss to zero
+        changes it to 0: G. (The papers use G for both: GLLST-E1.)
+        """
+        check.one_of(RELATIONS, relation=relation)
+        return self.lipschitz(p) * (2.0 if relation == "replace_one" else 1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Facts as JSON-able values."""
+        return {
+            "num_records": self.num_records,
+            "dim": self.dim,
+            "loss": self.loss.to_dict(),
+            "domain": self.domain.to_dict(),
+            "row_bound": self.row_bound,
+            "row_norm": self.row_norm,
+            "response_bound": self.response_bound,
+            "offset_bound": self.offset_bound,
+            "intercept": self.intercept,
+        }
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> PublicFacts:
+        """Facts that `to_dict` described."""
+        rest = {k: v for k, v in facts.items() if k not in ("loss", "domain")}
+        loss, domain = facts["loss"], facts["domain"]
+        return cls(
+            loss=losses.from_dict(loss), domain=domains.from_dict(domain), **rest
+        )

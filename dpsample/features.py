@@ -1,0 +1,75 @@
+"""Feature rows as they come: dense or sparse, normalized once, measured, scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+from dpsample import norms
+from dpsample.domains import SchattenBall
+from dpsample.facts import PublicFacts
+
+Array = NDArray[np.float64]
+
+
+def as_features(features: Any) -> tuple[Any, Sequence[str] | None]:
+    """Fresh float64 features, dense (C order) or CSR, and column names if any."""
+    if hasattr(features, "tocsr"):
+        matrix = features.tocsr().astype(np.float64, copy=True)
+        matrix.sum_duplicates()
+        if not np.isfinite(matrix.data).all():
+            row = (
+                int(
+                    np.searchsorted(
+                        matrix.indptr,
+                        np.flatnonzero(~np.isfinite(matrix.data))[0],
+                        side="right",
+                    )
+                )
+                - 1
+            )
+            check.fail("features", "finite", f"a NaN or infinity in record {row}")
+        return matrix, None
+    columns = getattr(features, "columns", None)
+    remedy = "Encode categories and drop or fill missing values first."
+    dense = check.array("features", features, shape=(None, None), remedy=remedy)
+    return dense, None if columns is None else [str(c) for c in columns]
+
+
+def row_norms(features: Any, facts: PublicFacts) -> Array:
+    """Norm of each row, in the declared norm."""
+    if isinstance(facts.domain, SchattenBall) and facts.row_norm != 2.0:
+        dense = features.toarray() if hasattr(features, "indptr") else features
+        return np.asarray(norms.schatten(dense, facts.row_norm, facts.domain.shape))
+    if not hasattr(features, "indptr"):
+        return np.asarray(norms.norm(features, facts.row_norm))
+    data, starts = np.abs(features.data), features.indptr
+    rows = np.repeat(np.arange(features.shape[0]), np.diff(starts))
+    if np.isinf(facts.row_norm):
+        result = np.zeros(features.shape[0])
+        np.maximum.at(result, rows, data)
+        return result
+    powers = np.bincount(rows, data**facts.row_norm, minlength=features.shape[0])
+    return np.asarray(powers ** (1.0 / facts.row_norm))
+
+
+def scale_rows(features: Any, factors: Array) -> None:
+    """Multiply each row by its factor, in place."""
+    if hasattr(features, "indptr"):
+        features.data *= np.repeat(factors, np.diff(features.indptr))
+    else:
+        features *= factors[:, None]
+
+
+def append_ones(features: Any) -> Any:
+    """Append the intercept's column."""
+    if hasattr(features, "indptr"):
+        from scipy import sparse
+
+        ones = sparse.csr_matrix(np.ones((features.shape[0], 1)))
+        return sparse.hstack([features, ones], format="csr")
+    return np.ascontiguousarray(np.column_stack([features, np.ones(len(features))]))
