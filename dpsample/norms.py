@@ -122,8 +122,17 @@ def norm(v: Any, p: float, axis: int = -1) -> Any:
     return largest.squeeze(axis=axis)[()]
 
 
+def canonical(rows: Any) -> Any:
+    """CSR form without repeated entries: their sizes must not be added up."""
+    csr = rows.tocsr()
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    return csr
+
+
 def _sparse_row_norms(rows: Any, p: float) -> Vector:
-    size = abs(rows.tocsr())
+    size = abs(canonical(rows))
     if p == 1.0:
         return np.asarray(size.sum(axis=1), dtype=np.float64).reshape(-1)
     largest = np.asarray(size.max(axis=1).todense(), dtype=np.float64).reshape(-1)
@@ -196,7 +205,7 @@ def norm_along(
 
 @kernel
 def distance(x: Vector, center: Vector, p: float) -> float:
-    """Return ``||x - center||_p`` without allocating."""
+    """Return ``||x - center||_p`` without allocating; NaN unless x is finite."""
     return float(norm_along(x, x, 0.0, center, p))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -78,7 +79,8 @@ class Box(Domain):
     Examples
     --------
     >>> box = Box(-1.0, 1.0)
-    >>> box.project([0.5, 3.0]).tolist(), box.chord([0.0, 0.0], [2.0, 1.0])
+    >>> box.project([0.5, 3.0]).tolist(), float(box.support([2.0, -3.0]))
+    ([0.5, 1.0], 5.0)
     """
 
     name: ClassVar[str] = "box"
@@ -91,13 +93,14 @@ class Box(Domain):
 
     def __post_init__(self) -> None:
         """Check the sides once."""
-        ndim = max(np.ndim(self.lower), np.ndim(self.upper))
-        shape = (None,) * min(ndim, 1)
         for name in ("lower", "upper"):
             value = getattr(self, name)
-            own = shape if np.ndim(value) else ()
-            object.__setattr__(self, name, frozen(check.array(name, value, shape=own)))
-        if ndim and self.lower.ndim and self.upper.ndim:
+            shape = (None,) if np.ndim(value) else ()
+            if isinstance(value, float) and not math.isfinite(value):
+                check.fail(name, "finite", value)
+            side = frozen(check.array(name, value, shape=shape))
+            object.__setattr__(self, name, side)
+        if self.lower.ndim and self.upper.ndim:
             check.array("upper", self.upper, shape=self.lower.shape)
         gap = np.atleast_1d(self.upper - self.lower)
         if not (gap > 0.0).all():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample._jit import f8, i8, matrix, vector
 from dpsample._spec import Spec
-from dpsample.norms import conversion
+from dpsample.norms import canonical, conversion
 
 Vector = NDArray[np.float64]
 
@@ -167,7 +167,7 @@ class Domain(Spec):
 def as_rows(directions: Any, dim: int | None = None) -> Any:
     """Directions as a CSR matrix or a float array with ``dim`` columns."""
     if hasattr(directions, "tocsr"):
-        rows = directions.tocsr()
+        rows = canonical(directions)
     else:
         rows = np.asarray(directions, dtype=np.float64)
         if rows.ndim == 0:

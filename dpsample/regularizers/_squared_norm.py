@@ -48,7 +48,7 @@ def optimal_exponent(dim: int) -> float:
     Examples
     --------
     >>> optimal_exponent(5), round(optimal_exponent(1000), 4)
-    (2.0, 1.0857)
+    (2.0, 1.0852)
     """
     check.integer(1, dim=dim)
     log_dim = math.log(dim)
