@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.samplers import proximal_kernel as kernel
-from dpsample.samplers.errors import EXHAUSTED, OK, raise_unless_ok
+from dpsample.samplers.errors import EXHAUSTED, raise_unless_ok
 from dpsample.samplers.metric import Metric
 
 Array = NDArray[np.float64]
@@ -101,8 +101,3 @@ class Pilot:
                 break
             best = other
         return best
-
-
-def accepted(code: int) -> bool:
-    """Whether a kernel's code means success."""
-    return code == OK
