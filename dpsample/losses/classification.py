@@ -16,8 +16,11 @@ LOGISTIC_THIRD = 1.0 / (6.0 * np.sqrt(3.0))
 
 
 def _logistic_curvature(margins: Array) -> Array:
-    # 1 / (2 + 2 cosh u) = sech^2(u / 2) / 4, which does not overflow
-    return np.asarray(0.25 / np.cosh(np.minimum(0.5 * margins, 350.0)) ** 2)
+    # 1 / (2 + 2 cosh u) = sech^2(u / 2) / 4, divided twice so that it does not overflow
+    # before the curvature itself rounds to 0.
+    with np.errstate(over="ignore"):
+        half = np.cosh(0.5 * margins)
+    return np.asarray(0.25 / half / half)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +73,8 @@ class Logistic(Loss):
     Examples
     --------
     >>> from dpsample.losses import Logistic
-    >>> Logistic().value(0.0, 1.0).round(4)
-    array(0.6931)
+    >>> Logistic().value([0.0, -1000.0], 1.0).round(4).tolist()
+    [0.6931, 1000.0]
     """
 
     name: ClassVar[str] = "logistic"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -10,8 +11,15 @@ import numpy as np
 from numba.extending import is_jitted
 
 from dpsample import _check as check
-from dpsample._jit import kernel
-from dpsample.losses._base import Array, Loss, compile_pieces
+from dpsample._jit import kernel, pointer
+from dpsample.losses._base import (
+    LOSS_RECORD,
+    LOSS_SLOPE,
+    LOSS_VALUE,
+    Array,
+    Loss,
+    compile_pieces,
+)
 
 # Margins and responses at which a user's loss is tried once before it is trusted.
 PROBES = np.array([-30.0, -7.0, -2.5, -1.0, -0.3, 0.0, 0.2, 0.9, 1.5, 4.0, 25.0])
@@ -71,9 +79,6 @@ class Custom(Loss):
     @property
     def pointers(self) -> tuple[Any, Any, Any]:
         """C functions of the pieces, compiled for this process only."""
-        from dpsample._jit import pointer
-        from dpsample.losses._base import LOSS_RECORD, LOSS_SLOPE, LOSS_VALUE
-
         signatures = (LOSS_VALUE, LOSS_SLOPE, LOSS_RECORD)
         made = [
             pointer(piece, signature, cached=False)
@@ -93,8 +98,13 @@ class Custom(Loss):
         }
 
 
-def _compiled(function: Callable[..., float]) -> Any:
-    return function if is_jitted(function) else kernel(function, cached=False)
+def _compiled(name: str, function: Callable[..., float]) -> Any:
+    if is_jitted(function):
+        return function
+    if not inspect.isfunction(function):
+        remedy = "Wrap it: lambda u, y: ..."
+        check.fail(name, "a Python or Numba function of (u, y)", function, remedy)
+    return kernel(function, cached=False)
 
 
 def custom(
@@ -151,7 +161,7 @@ def custom(
     check.non_negative(lower_curvature=lower_curvature)
     check.at_least(lower_curvature, upper_curvature=upper_curvature)
     check.at_least(0.0, third_derivative_bound=third_derivative_bound)
-    phi, dphi = _compiled(value), _compiled(slope)
+    phi, dphi = _compiled("value", value), _compiled("slope", slope)
 
     def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         return phi(u, y), dphi(u, y)

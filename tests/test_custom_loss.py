@@ -1,0 +1,88 @@
+"""A user's own loss: declared facts, its own values, refusals at the probe points."""
+
+import json
+import math
+
+import numba
+import numpy as np
+import pytest
+
+from dpsample import losses
+
+
+def pseudo_huber(**changes):
+    arguments = {
+        "value": lambda u, y: np.sqrt(1.0 + (u - y) ** 2),
+        "slope": lambda u, y: (u - y) / np.sqrt(1.0 + (u - y) ** 2),
+        "slope_bound": 1.0,
+    } | changes
+    return losses.custom(arguments.pop("value"), arguments.pop("slope"), **arguments)
+
+
+def test_a_custom_loss_has_the_declared_facts_and_its_own_values():
+    loss = pseudo_huber(upper_curvature=1.0, third_derivative_bound=0.9, name="mine")
+    u, y = np.random.default_rng(1).uniform(-3.0, 3.0, (2, 100))
+    np.testing.assert_allclose(loss.value(u, y), np.hypot(1.0, u - y), rtol=1e-15)
+    assert loss.slope_bound(5.0, 2.0) == 1.0
+    assert loss.third_derivative_bound(5.0, 2.0) == 0.9
+    low, high = loss.curvature(u, u + 1.0, y)
+    assert np.all(low == 0.0) and np.all(high == 1.0) and low.shape == u.shape
+    assert np.all(np.abs(loss.prox(u, y, 0.5) - u) <= 0.5)
+    read = losses.from_dict(json.loads(json.dumps(loss.to_dict())))
+    assert read == loss and read.label == "mine"
+
+
+def test_a_custom_loss_read_from_a_file_has_no_values():
+    read = losses.from_dict(pseudo_huber(name="mine").to_dict())
+    with pytest.raises(ValueError, match=r"with its functions, got mine\.$"):
+        read.value(0.0, 0.0)
+
+
+def test_a_custom_loss_takes_compiled_functions():
+    value = numba.njit(lambda u, y: 0.5 * abs(u - y))
+    slope = numba.njit(lambda u, y: 0.5 * np.sign(u - y))
+    loss = losses.custom(value, slope, slope_bound=0.5)
+    assert loss.value(3.0, 1.0) == 1.0 and loss.slope(3.0, 1.0) == 0.5
+
+
+def raising(u, y):
+    if u > 5.0:
+        raise RuntimeError("no value here")
+    return abs(u)
+
+
+BAD_CUSTOM = {
+    "wrong slope": ({"slope": lambda u, y: 0.5 * np.tanh(u - y)}, "convex in u"),
+    "slope of the wrong sign": ({"slope": lambda u, y: np.tanh(y - u)}, "convex in u"),
+    "concave": (
+        {"value": lambda u, y: -(u**2) / 100, "slope": lambda u, y: -u / 50},
+        "convex in u",
+    ),
+    "slope bound too small": ({"slope_bound": 0.5}, "at most slope_bound = 0.5"),
+    "value that raises": ({"value": raising}, "no value here"),
+    "slope that raises": ({"slope": raising}, "no value here"),
+    "value that is NaN": ({"value": lambda u, y: np.log(u + 100.0 * y)}, "finite"),
+    "value that is infinite": ({"value": lambda u, y: np.exp(100 * u)}, "finite"),
+    "one argument": ({"value": lambda u: u}, "scalar functions of"),
+    "an array": ({"value": lambda u, y: np.ones(2)}, "scalar functions of"),
+    "not a function": ({"value": 3.0}, "value must be a Python or Numba function"),
+    "a builtin": ({"slope": math.fabs}, "Wrap it"),
+    "zero slope bound": ({"slope_bound": 0.0}, "slope_bound must be a finite"),
+    "negative curvature": ({"lower_curvature": -1.0}, "lower_curvature must be"),
+    "curvatures in the wrong order": (
+        {"lower_curvature": 1.0, "upper_curvature": 0.5},
+        "upper_curvature must be >= 1, got 0.5",
+    ),
+    "negative third derivative": (
+        {"third_derivative_bound": -1.0},
+        "third_derivative_bound must be >= 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CUSTOM)
+def test_a_custom_loss_that_contradicts_itself_is_refused(case):
+    changes, words = BAD_CUSTOM[case]
+    with pytest.raises(ValueError, match=words) as caught:
+        pseudo_huber(**changes)
+    assert " must be " in str(caught.value) and ", got " in str(caught.value)
