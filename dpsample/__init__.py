@@ -10,8 +10,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpsample import datasets, domains, losses, privacy, regularizers, samplers
+    from dpsample import (
+        datasets,
+        domains,
+        losses,
+        privacy,
+        problem,
+        regularizers,
+        samplers,
+    )
     from dpsample.api import release, sample
+    from dpsample.facts import PublicFacts
     from dpsample.privacy import Budget, Certificate, calibrate, verify
     from dpsample.problem import Problem
     from dpsample.results import Release
@@ -27,6 +36,7 @@ __all__ = [
     "NoCertificate",
     "Problem",
     "Proximal",
+    "PublicFacts",
     "Release",
     "SamplingError",
     "calibrate",
@@ -34,6 +44,7 @@ __all__ = [
     "domains",
     "losses",
     "privacy",
+    "problem",
     "regularizers",
     "release",
     "sample",
@@ -48,6 +59,7 @@ _HOME = {
     "NoCertificate": "samplers",
     "Problem": "problem",
     "Proximal": "samplers",
+    "PublicFacts": "facts",
     "Release": "results",
     "SamplingError": "samplers",
     "calibrate": "privacy",

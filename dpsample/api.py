@@ -13,15 +13,18 @@ from dpsample import _check as check
 from dpsample import chains
 from dpsample._streams import Seed, seed_sequence, streams
 from dpsample.privacy import Budget, calibrate
+from dpsample.privacy.risk import Risk
+from dpsample.privacy.terms import Calibration
 from dpsample.problem import Problem
 from dpsample.results import Release, to_datatree
 from dpsample.samplers import NoCertificate, Proximal, certify, mode
 from dpsample.targets import Gibbs
 
 ASSUMPTIONS = (
-    "the certified run and its pilot use independent ideal random bits",
-    "the conditional draws are exact in real arithmetic",
+    "the sampler's steps, refusals and errors may depend on the records: only theta "
+    "and this certificate are released",
 )
+CLIPPED = "rows and responses above their bounds were scaled down to them"
 
 
 def release(
@@ -29,8 +32,8 @@ def release(
     budget: Budget,
     *,
     p: float = 2.0,
-    risk: str = "population",
-    calibration: str = "exact",
+    risk: Risk = "population",
+    calibration: Calibration = "exact",
     sampler_share: float = 0.1,
     strong_convexity: float = 0.0,
     confidence: float | None = None,
@@ -135,7 +138,7 @@ def release(
     certificate = mechanism.certificate.with_sampler(
         sampler=repr(sampler),
         theorems=(certify.THEOREM,),
-        assumptions=ASSUMPTIONS,
+        assumptions=ASSUMPTIONS + ((CLIPPED,) if problem.clip_rows else ()),
         seeded=seed is not None,
     )
     return Release(
