@@ -1,0 +1,127 @@
+"""Passes over records: dense = CSR = NumPy for every layout, blocks, failures."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from dpsample import losses, records
+
+LOSS = losses.Squared()
+SHAPES = [(1, 1), (1, 5), (7, 1), (7, 3), (200, 40)]
+
+
+def example(num_records, dim, *, seed=1):
+    """Rows with zeros, empty rows, responses, offsets, a point."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(num_records, dim)) * (rng.random((num_records, dim)) < 0.6)
+    rows[:: 1 + num_records // 3] = 0.0
+    response, offset = rng.normal(size=(2, num_records))
+    return rows, response, offset, rng.normal(size=dim)
+
+
+def layouts(rows, response, offset, *, block=None):
+    """The same records dense and sparse, in blocks of any size."""
+    made = {}
+    for name, features in (("dense", rows.copy()), ("csr", sparse.csr_matrix(rows))):
+        data = records.make_data(features, response, offset, LOSS.params)
+        made[name] = data if block is None else data._replace(block=block)
+    return made
+
+
+def results(data, theta):
+    """Margins, risk, risk again with its gradient, weighted Gram matrix."""
+    value, slope, _ = LOSS.pointers
+    work = records.make_work(data)
+    margins = np.empty(data.num_records)
+    records.margins_of(data, theta, 0, data.num_records, margins)
+    gradient = np.full(data.dim, np.nan)
+    risk = records.mean_loss(data, value, theta, work)
+    again = records.mean_loss_gradient(data, slope, theta, work, gradient)
+    weights = np.linspace(0.5, 2.0, data.num_records)
+    gram = records.curvature_matrix(data, weights)
+    return margins, risk, again, gradient, gram
+
+
+def expected(rows, response, offset, theta):
+    margins = rows @ theta + (0.0 if offset is None else offset)
+    risk = np.mean(0.5 * (margins - response) ** 2)
+    gradient = rows.T @ (margins - response) / len(rows)
+    weights = np.linspace(0.5, 2.0, len(rows))
+    return margins, risk, risk, gradient, rows.T @ (weights[:, None] * rows) / len(rows)
+
+
+def assert_all_close(found, wanted):
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("with_offset", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_dense_and_sparse_passes_equal_numpy(shape, with_offset):
+    rows, response, offset, theta = example(*shape)
+    offset = offset if with_offset else None
+    wanted = expected(rows, response, offset, theta)
+    for data in layouts(rows, response, offset).values():
+        assert_all_close(results(data, theta), wanted)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_the_default_block_has_no_seam(layout, extra):
+    """One block less a record, exactly one, one and a record."""
+    rows, *_ = example(2, 600)
+    block = records.SPARSE_BLOCK
+    if layout == "dense":
+        block = records.make_data(np.empty((10**4, 600)), *(np.zeros(1),) * 3).block
+    rows, response, offset, theta = example(block + extra, 600)
+    data = layouts(rows, response, offset)[layout]
+    assert data.block == min(block, block + extra)
+    assert_all_close(
+        results(data, theta)[:4], expected(rows, response, offset, theta)[:4]
+    )
+
+
+@pytest.mark.parametrize("block", [1, 2, 6, 7])
+def test_small_blocks_give_the_same_sums(block):
+    rows, response, offset, theta = example(7, 3)
+    for data in layouts(rows, response, offset, block=block).values():
+        assert_all_close(results(data, theta), expected(rows, response, offset, theta))
+
+
+def test_a_wrong_block_edge_would_be_seen():
+    """Negative control: a pass that loses the last record is not within 1e-12."""
+    rows, response, offset, theta = example(7, 3)
+    wanted = expected(rows, response, offset, theta)
+    lost = expected(rows[:-1], response[:-1], offset[:-1], theta)
+    for a, b in zip(lost[1:], wanted[1:], strict=True):
+        assert not np.allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_duplicate_and_explicit_zero_entries_are_summed():
+    values, columns = [1.0, 2.0, 0.0, 3.0], [1, 1, 0, 2]
+    csr = sparse.csr_matrix((values, columns, [0, 3, 3, 4]), shape=(3, 3))
+    rows = np.array([[0.0, 3.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 3.0]])
+    theta, response = np.array([1.0, -2.0, 0.5]), np.array([1.0, 0.0, -1.0])
+    data = records.make_data(csr, response, None, LOSS.params)
+    assert_all_close(results(data, theta), expected(rows, response, None, theta))
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_nan_in_one_record_makes_the_risk_nan(layout):
+    rows, response, offset, theta = example(7, 3)
+    data = layouts(rows, response, offset, block=3)[layout]
+    bad = data._replace(response=np.where(np.arange(7) == 5, np.nan, response))
+    _, risk, again, *_ = results(bad, theta)
+    assert np.isnan(risk) and np.isnan(again)
+
+
+def test_data_has_one_type_for_every_layout():
+    from numba import typeof
+
+    rows, response, offset, _ = example(7, 3)
+    with_offset, without = (
+        layouts(rows, response, offset),
+        layouts(rows, response, None),
+    )
+    made = [*with_offset.values(), *without.values()]
+    assert {typeof(data) for data in made} == {records.DATA}
