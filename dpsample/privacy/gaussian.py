@@ -1,0 +1,208 @@
+"""The privacy curve of a unit Gaussian shifted by ``gdp``, and its inverses.
+
+delta(epsilon) = Phi(-z) - e^epsilon Phi(-z - gdp),   z = epsilon/gdp - gdp/2.
+
+A mechanism whose curve is below this one is called gdp-Gaussian differentially
+private. With Mills' ratio M(x) = Phi(-x)/phi(x) the curve is
+phi(z) (M(z) - M(z + gdp)): no exponential of epsilon appears, nothing overflows.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+
+Vector = NDArray[np.float64]
+
+# The computed curve is accurate to about 1e-13; inverses hold with this to spare.
+LOG_MARGIN = 1e-12
+# Above this ratio M(z + gdp)/M(z) the difference loses digits: integrate -M' instead.
+CANCELLATION = 0.9
+# The asymptotic series of -M' has relative error < 1e-16 from here on.
+ASYMPTOTIC_FROM = 12.0
+SMALLEST_GDP = 1e-300
+
+
+def gaussian_delta(epsilon: float, gdp: float) -> float:
+    """Smallest delta for which a ``gdp``-GDP mechanism is (epsilon, delta)-DP.
+
+    Balle and Wang (2018), equation (6); relative accuracy 1e-10 or better.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy loss, >= 0.
+    gdp : float
+        Distance of the two unit Gaussians, >= 0.
+
+    Returns
+    -------
+    float
+        delta in [0, 1], increasing in ``gdp`` and decreasing in ``epsilon``.
+
+    Raises
+    ------
+    ValueError
+        If a number is negative, infinite or not a number.
+
+    Examples
+    --------
+    >>> print(f"{gaussian_delta(1.0, 0.2367):.3e}")
+    9.996e-07
+    """
+    check.non_negative(epsilon=epsilon, gdp=gdp)
+    return math.exp(_log_delta(float(epsilon), float(gdp)))
+
+
+def gaussian_epsilon(delta: float, gdp: float) -> float:
+    """Smallest epsilon for which a ``gdp``-GDP mechanism is (epsilon, delta)-DP.
+
+    Parameters
+    ----------
+    delta : float
+        Probability, > 0 and < 1.
+    gdp : float
+        Distance of the two unit Gaussians, >= 0.
+
+    Returns
+    -------
+    float
+        epsilon >= 0, rounded up.
+
+    Raises
+    ------
+    ValueError
+        If ``delta`` is not inside (0, 1) or ``gdp`` is not a finite number >= 0.
+
+    Guarantee
+    ---------
+    ``gaussian_delta(gaussian_epsilon(delta, gdp), gdp) <= delta``.
+
+    Examples
+    --------
+    >>> print(f"{gaussian_epsilon(1e-6, 0.2367):.4f}")
+    1.0000
+    """
+    check.open_interval(0.0, 1.0, delta=delta)
+    check.non_negative(gdp=gdp)
+    limit = math.log(delta) - LOG_MARGIN
+
+    def is_safe(epsilon: float) -> bool:
+        return _log_delta(epsilon, float(gdp)) <= limit
+
+    if is_safe(0.0):
+        return 0.0
+    safe = max(float(gdp), 1.0)
+    while not is_safe(safe):
+        safe *= 2.0
+    return _bisect(is_safe, safe=safe, unsafe=0.0)
+
+
+def gdp_from_budget(epsilon: float, delta: float) -> float:
+    """Largest ``gdp`` whose curve passes below (epsilon, delta).
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy loss, >= 0.
+    delta : float
+        Probability, > 0 and < 1.
+
+    Returns
+    -------
+    float
+        gdp > 0, rounded down.
+
+    Raises
+    ------
+    ValueError
+        If ``epsilon`` is not a finite number >= 0 or ``delta`` is not inside (0, 1).
+
+    Guarantee
+    ---------
+    ``gaussian_delta(epsilon, gdp_from_budget(epsilon, delta)) <= delta``: every
+    ``gdp``-GDP mechanism is (epsilon, delta)-DP.
+
+    Examples
+    --------
+    >>> print(f"{gdp_from_budget(1.0, 1e-6):.5f}")
+    0.23670
+    """
+    check.non_negative(epsilon=epsilon)
+    check.open_interval(0.0, 1.0, delta=delta)
+    limit = math.log(delta) - LOG_MARGIN
+
+    def is_safe(gdp: float) -> bool:
+        return _log_delta(float(epsilon), gdp) <= limit
+
+    safe, unsafe = 1.0, 1.0
+    while not is_safe(safe):
+        unsafe, safe = safe, safe / 2.0
+        if safe < SMALLEST_GDP:
+            check.fail(
+                "epsilon and delta",
+                f"large enough for a gdp >= {SMALLEST_GDP:g}",
+                f"({epsilon:g}, {delta:g})",
+                "Spend a larger epsilon or delta.",
+            )
+    while is_safe(unsafe):
+        safe, unsafe = unsafe, 2.0 * unsafe
+    return _bisect(is_safe, safe=safe, unsafe=unsafe)
+
+
+def _log_delta(epsilon: float, gdp: float) -> float:
+    """Logarithm of the curve; -inf where it is 0."""
+    from scipy.special import erfcx, log_ndtr
+
+    if gdp < SMALLEST_GDP:
+        return -math.inf
+    z = epsilon / gdp - gdp / 2.0
+    if z > 1e150:
+        return -math.inf
+    log_tail = float(log_ndtr(-z))
+    near, far = (float(erfcx(x / math.sqrt(2.0))) for x in (z, z + gdp))
+    if math.isinf(near) or far < CANCELLATION * near:
+        return log_tail + math.log1p(-far / near)
+    nodes, weights = _quadrature()
+    slope = float(weights @ _minus_mills_slope(z + gdp * nodes))
+    return log_tail + math.log(gdp * slope) - math.log(math.sqrt(math.pi / 2.0) * near)
+
+
+def _minus_mills_slope(x: Vector) -> Vector:
+    """Return -M'(x) = 1 - x M(x) > 0, by its asymptotic series where that cancels."""
+    from scipy.special import erfcx
+
+    large = x > ASYMPTOTIC_FROM
+    safe = np.where(large, 0.0, x)
+    direct = 1.0 - safe * math.sqrt(math.pi / 2.0) * erfcx(safe / math.sqrt(2.0))
+    inverse = 1.0 / np.where(large, x, np.inf) ** 2
+    series: Any = 0.0
+    for order in range(41, 1, -2):  # 1 - 3/x^2 (1 - 5/x^2 (1 - ...)), Horner
+        series = order * inverse * (1.0 - series)
+    return np.where(large, inverse * (1.0 - series), direct)
+
+
+@functools.cache
+def _quadrature() -> tuple[Vector, Vector]:
+    """Gauss-Legendre nodes and weights on [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(20)
+    return 0.5 * (nodes + 1.0), 0.5 * weights
+
+
+def _bisect(is_safe: Callable[[float], bool], *, safe: float, unsafe: float) -> float:
+    """Last float on the safe side of the border between ``safe`` and ``unsafe``."""
+    while True:
+        middle = 0.5 * (safe + unsafe)
+        if middle in (safe, unsafe):
+            return safe
+        if is_safe(middle):
+            safe = middle
+        else:
+            unsafe = middle
