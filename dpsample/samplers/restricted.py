@@ -1,0 +1,209 @@
+"""Exact draws of Gaussians, and of Gaussians times a squared l_q norm, on convex sets.
+
+`gaussian_in_ball` draws the coordinate along the axis through the mean first, then the
+rest (`samplers.ball_axis`). `gaussian_in_box` is a product of truncated normals.
+`draw_lp` rejects from the tangent of (kappa / 2) S^(2/q), which is convex in
+S = sum |u_i|^q, so that the proposal is a product of one-dimensional densities.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpsample._jit import kernel
+from dpsample.samplers.ball_axis import draw_axis, truncated_gamma
+from dpsample.samplers.envelope import ENVELOPE_SIZE, factor_envelope, power
+from dpsample.samplers.lp_tilt import slope_at, tilts
+from dpsample.samplers.univariate import (
+    draw_from_envelope,
+    truncated_normal,
+)
+
+MAX_TRIES = 10_000
+# Below this relative size of S - S0 the acceptance is computed from a series.
+_SERIES_BELOW = 1e-3
+
+
+@kernel
+def gaussian_in_box(rng, mean, stddevs, lower, upper, out):
+    """Draw independent normals with the given means, each restricted to its interval.
+
+    Returns 1.0, or NaN if an interval is empty or an argument is NaN.
+    """
+    outcome = 1.0
+    for j in range(mean.shape[0]):
+        low = (lower[j] - mean[j]) / stddevs[j]
+        high = (upper[j] - mean[j]) / stddevs[j]
+        t = mean[j] + stddevs[j] * truncated_normal(rng, low, high)
+        out[j] = min(max(t, lower[j]), upper[j])
+        if t != t:
+            out[j] = np.nan
+            outcome = np.nan
+    return outcome
+
+
+@kernel
+def _scaled_into_ball(center, radius, out):
+    """Undo a rounding error that put the draw outside the ball."""
+    total = 0.0
+    for j in range(out.shape[0]):
+        total += (out[j] - center[j]) ** 2
+    norm = math.sqrt(total)
+    if norm > radius:
+        for j in range(out.shape[0]):
+            out[j] = center[j] + (out[j] - center[j]) * (radius / norm * (1.0 - 1e-15))
+    return 1.0 if norm == norm else np.nan
+
+
+@kernel
+def _plain(rng, mean, stddev, center, radius, out):
+    """Rejection from the untruncated Gaussian."""
+    for _ in range(MAX_TRIES):
+        total = 0.0
+        for j in range(mean.shape[0]):
+            out[j] = mean[j] + stddev * rng.standard_normal()
+            total += (out[j] - center[j]) ** 2
+        if total <= radius * radius:
+            return 1.0
+    return np.nan
+
+
+@kernel
+def gaussian_in_ball(rng, mean, stddev, center, radius, out):
+    """Draw N(mean, stddev^2 I) restricted to the ball ||x - center||_2 <= radius.
+
+    Exact for any mean, O(dim). Returns 1.0, or NaN on failure (out is then NaN).
+    """
+    dim = mean.shape[0]
+    square = 0.0
+    for j in range(dim):
+        square += (mean[j] - center[j]) ** 2
+    scaled, distance = radius / stddev, math.sqrt(square) / stddev
+    if not (scaled > 0.0 and scaled < np.inf and distance < np.inf):
+        out[:] = mean if scaled == np.inf and distance < np.inf else np.nan
+        if scaled != np.inf or not distance < np.inf:
+            return np.nan
+        for j in range(dim):
+            out[j] += stddev * rng.standard_normal()
+        return 1.0
+    # Mean plus one standard deviation of the squared distance: P(inside) >= 1 / 2.
+    spread = math.sqrt(2.0 * dim + 4.0 * distance * distance)
+    if dim + distance * distance + spread <= scaled * scaled:
+        return _plain(rng, mean, stddev, center, radius, out)
+    if dim == 1:
+        low = (center[0] - radius - mean[0]) / stddev
+        high = (center[0] + radius - mean[0]) / stddev
+        out[0] = mean[0] + stddev * truncated_normal(rng, low, high)
+        return _scaled_into_ball(center, radius, out)
+    half = 0.5 * (dim - 1)
+    z = draw_axis(rng, half, scaled, distance)
+    across = math.sqrt(2.0 * truncated_gamma(rng, half, 0.5 * z * (2.0 * scaled - z)))
+    along = 0.0
+    total = 0.0
+    for j in range(dim):
+        out[j] = rng.standard_normal()
+        axis = (mean[j] - center[j]) / (stddev * distance) if distance > 0.0 else 0.0
+        axis = 1.0 if distance == 0.0 and j == 0 else axis
+        along += axis * out[j]
+    for j in range(dim):
+        axis = (mean[j] - center[j]) / (stddev * distance) if distance > 0.0 else 0.0
+        axis = 1.0 if distance == 0.0 and j == 0 else axis
+        out[j] -= along * axis
+        total += out[j] * out[j]
+    for j in range(dim):
+        axis = (mean[j] - center[j]) / (stddev * distance) if distance > 0.0 else 0.0
+        axis = 1.0 if distance == 0.0 and j == 0 else axis
+        unit = out[j] / math.sqrt(total)
+        out[j] = center[j] + stddev * ((scaled - z) * axis + across * unit)
+    return _scaled_into_ball(center, radius, out)
+
+
+@kernel
+def lp_log_acceptance(kappa, q, s0, c, bound, s, a):
+    """Return log of the acceptance probability of `draw_lp` at S = s, A = a <= bound.
+
+    -(kappa / 2) [S^(2/q) - S0^(2/q) - (2/q) S0^(2/q - 1) (S - S0)] - c (bound - A),
+    not positive because S^(2/q) is convex in S.
+    """
+    slack = c * (bound - a) if c > 0.0 else 0.0
+    if q == 2.0 or kappa == 0.0:
+        return -slack
+    ratio = 2.0 / q
+    delta = (s - s0) / s0
+    if abs(delta) < _SERIES_BELOW:
+        series = 1.0 + 0.25 * (ratio - 3.0) * delta * (1.0 + 0.2 * (ratio - 4.0) * delta)
+        series = 1.0 + (ratio - 2.0) / 3.0 * delta * series
+        gap = 0.5 * ratio * (ratio - 1.0) * delta * delta * series
+    else:
+        gap = math.expm1(ratio * math.log1p(delta)) - ratio * delta
+    return -0.5 * kappa * s0**ratio * gap - slack
+
+
+@kernel
+def _propose(rng, b, q, c, r, variance, bound, factors, out):
+    """Fill out with one proposal u; return (S, A), or A = inf once A > bound."""
+    s, a = 0.0, 0.0
+    for j in range(out.shape[0]):
+        row = factors[j]
+        envelope = (
+            row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8],
+        )  # fmt: skip
+        sign, v, low, high = row[9], row[10], row[11], row[12]
+        t = draw_from_envelope(rng, b, q, c, r, v, variance, low, high, envelope)
+        out[j] = sign * t
+        s += power(abs(t), q)
+        a += power(abs(t), r)
+        if a > bound:
+            return s, np.inf
+    return s, a
+
+
+@kernel
+def _fill_factors(b, q, c, r, v, variance, lower, upper, factors):
+    """Write envelope, sign and reflected arguments of every coordinate into factors."""
+    for j in range(v.shape[0]):
+        sign = -1.0 if v[j] < 0.0 else 1.0
+        low, high = (lower[j], upper[j]) if sign > 0.0 else (-upper[j], -lower[j])
+        row = factors[j]
+        envelope = factor_envelope(b, q, c, r, abs(v[j]), variance, low, high)
+        for k in range(ENVELOPE_SIZE):
+            row[k] = envelope[k]
+        row[9], row[10], row[11], row[12] = sign, abs(v[j]), low, high
+
+
+@kernel
+def draw_lp(
+    rng, v, variance, kappa, q, center, lower, upper, ball_radius, ball_p, max_tries, out
+):
+    """Draw from e^{-(kappa / 2) ||x - center||_q^2 - ||x - v||_2^2 / (2 variance)}.
+
+    The density is restricted to lower <= x <= upper and, if ball_radius is finite, to
+    ||x - center||_{ball_p} <= ball_radius; 1 < q <= 2, 1 <= ball_p < inf, infinite
+    variance and bounds allowed. Returns the number of tries (at least 1), or -1 if
+    max_tries did not suffice, or -2 on NaN or an empty set; out is NaN then.
+    """
+    dim = v.shape[0]
+    if not (kappa >= 0.0 and variance > 0.0 and ball_radius > 0.0):
+        out[:] = np.nan
+        return -2
+    shifted, low, high = v - center, lower - center, upper - center
+    bound = ball_radius**ball_p
+    s0, c = tilts(shifted, variance, kappa, q, ball_p, bound, low, high)
+    b = slope_at(kappa, q, s0)
+    factors = np.empty((dim, ENVELOPE_SIZE + 4))
+    _fill_factors(b, q, c, ball_p, shifted, variance, low, high, factors)
+    for tries in range(1, max_tries + 1):
+        s, a = _propose(rng, b, q, c, ball_p, variance, bound, factors, out)
+        if s != s:
+            out[:] = np.nan
+            return -2
+        if a <= bound:
+            log_ratio = lp_log_acceptance(kappa, q, s0, c, bound, s, a)
+            if rng.standard_exponential() >= -log_ratio:
+                for j in range(dim):
+                    out[j] = min(max(center[j] + out[j], lower[j]), upper[j])
+                return tries
+    out[:] = np.nan
+    return -1
