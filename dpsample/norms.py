@@ -186,7 +186,8 @@ def norm_along(
     total = 0.0
     largest = 0.0
     for i in range(dim):
-        size = abs((x[i] + t * direction[i]) - center[i])
+        # Python floats overflow in silence when the kernel is interpreted.
+        size = abs((float(x[i]) + t * float(direction[i])) - float(center[i]))
         if size != size:
             return np.nan
         largest = max(largest, size)

@@ -1,4 +1,4 @@
-"""Pieces of the domains: membership, projection, chords, parameters, round trips."""
+"""Pieces of the domains: membership, projection, parameters, round trips."""
 
 import json
 import math
@@ -111,63 +111,6 @@ def test_projection_onto_the_simplex_is_exact_far_away():
     point = 1e12 + np.array([0.5, 0.25, -3.0, 0.75])
     image = Simplex().project(point)
     np.testing.assert_allclose(image, [1 / 3, 1 / 12, 0.0, 7 / 12], atol=1e-15)
-
-
-def chord_errors(domain, theta, direction, ends):
-    """Whether both ends are inside, and nothing a little further is."""
-    first, last = ends
-    reach = 1e-7 * (last - first)
-    inside = [domain.contains(theta + t * direction) for t in ends]
-    beyond = [
-        domain.contains(theta + t * direction) for t in (first - reach, last + reach)
-    ]
-    return all(inside), any(beyond)
-
-
-@every_body
-def test_chord_ends_are_on_the_surface(pair):
-    domain, dim = pair
-    rng = np.random.default_rng(17)
-    middle = domain.interior_point(dim)
-    starts = [middle, *(0.5 * (inside_points(domain, dim, rng, 15) + middle))]
-    for theta in starts:
-        direction = direction_in(domain, dim, rng) * rng.choice([1e-3, 1.0, 1e3])
-        ends = domain.chord(theta, direction)
-        assert ends[0] < 0.0 < ends[1]
-        assert chord_errors(domain, theta, direction, ends) == (True, False)
-        longer = (ends[0], ends[1] * (1.0 + 1e-6))
-        shorter = (ends[0] * (1.0 - 1e-6), ends[1])
-        assert chord_errors(domain, theta, direction, longer) != (True, False)
-        assert chord_errors(domain, theta, direction, shorter) != (True, False)
-
-
-@every_body
-def test_chords_from_the_surface_stay_inside(pair):
-    domain, dim = pair
-    rng = np.random.default_rng(18)
-    for theta in map(domain.project, far_points(domain, dim, rng, 20)):
-        direction = direction_in(domain, dim, rng)
-        first, last = domain.chord(theta, direction)
-        assert first <= 0.0 <= last
-        for share in rng.uniform(size=5):
-            t = first + share * (last - first)
-            assert by_definition(domain, theta + t * direction, 1e-14)
-        assert domain.contains(theta + first * direction)
-        assert domain.contains(theta + last * direction)
-
-
-def test_chords_of_special_directions():
-    simplex = Simplex()
-    assert simplex.chord([0.5, 0.5, 0.0], [1.0, 0.0, 0.0]) == (0.0, 0.0)
-    np.testing.assert_allclose(
-        simplex.chord([0.5, 0.3, 0.2], [1.0, -1.0, 0.0]), (-0.5, 0.3), rtol=1e-14
-    )
-    for domain in (Ball(1.0), Ball(1.0, p=1.0), SchattenBall(1.0, p=1.0, shape=(2, 1))):
-        assert domain.chord([0.1, 0.2], [0.0, 0.0]) == (-math.inf, math.inf)
-    half = Polytope([[1.0, 0.0]], [1.0])
-    assert half.chord([0.0, 3.0], [0.0, 1.0]) == (-math.inf, math.inf)
-    assert half.chord([0.0, 3.0], [2.0, 1.0]) == (-math.inf, 0.5)
-    assert WholeSpace().chord([1.0], [1.0]) == (-math.inf, math.inf)
 
 
 @every_body

@@ -34,6 +34,15 @@ def test_norm_of_sparse_rows_equals_dense(p):
     )
 
 
+def test_repeated_entries_of_sparse_rows_are_added_first():
+    parts = (np.array([3.0, -2.0, 4.0]), np.array([1, 1, 0]), np.array([0, 3]))
+    for kind in (sparse.csr_array, sparse.csr_matrix):
+        rows = kind(parts, shape=(1, 3))
+        assert norms.norm(rows, 1.0).tolist() == [5.0]
+        assert norms.norm(rows, math.inf).tolist() == [4.0]
+        assert rows.nnz == 3
+
+
 @pytest.mark.parametrize("p", EXPONENTS)
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
 def test_norm_neither_overflows_nor_underflows(p, scale):

@@ -14,23 +14,25 @@ from dpsample.norms import distance, norm_along
 
 @kernel
 def quadratic_ends(
-    theta: Vector, direction: Vector, center: Vector, radius: float, out: Vector
+    theta: Vector, direction: Vector, size: float, body: Body, out: Vector
 ) -> None:
-    """Write both roots of ``||theta - center + t direction||_2 = radius``."""
-    square = 0.0
+    """Write both roots of ``||theta - center + t direction||_2 = radius``.
+
+    Lengths are measured in radii and directions in ``size``, their norm.
+    """
     cross = 0.0
-    excess = -radius * radius
+    excess = -1.0
     for i in range(len(theta)):
-        offset = theta[i] - center[i]
-        square += direction[i] * direction[i]
-        cross += direction[i] * offset
+        offset = (theta[i] - body.center[i]) / body.radius
+        cross += (direction[i] / size) * offset
         excess += offset * offset
-    root = math.sqrt(max(cross * cross - square * excess, 0.0))
+    root = math.sqrt(max(cross * cross - excess, 0.0))
     # The sum without cancellation gives one root, the product of the roots the other.
     far = -(cross + math.copysign(root, cross))
     near = excess / far if far != 0.0 else 0.0
-    out[0] = min(far / square, near)
-    out[1] = max(far / square, near)
+    unit = body.radius / size
+    out[0] = unit * min(far, near)
+    out[1] = unit * max(far, near)
 
 
 @kernel
@@ -116,7 +118,7 @@ def ball_chord(body: Body, theta: Vector, direction: Vector, out: Vector) -> Non
         out[1] = np.inf
         return
     if p == 2.0:
-        quadratic_ends(theta, direction, center, radius, out)
+        quadratic_ends(theta, direction, size, body, out)
     else:
         out[0] = newton_end(theta, direction, -1.0, center, radius, p)
         out[1] = newton_end(theta, direction, 1.0, center, radius, p)

@@ -13,6 +13,7 @@ from dpsample.norms import distance
 EPSILON = 2.0**-52
 MAX_STEPS = 200
 MAX_EXPONENT = 700.0
+TINY = 1e-300
 
 
 @kernel
@@ -89,7 +90,7 @@ def shrink_logs(
         if mass > 0.0:
             power = min((2.0 - p) * logs[i], MAX_EXPONENT)
             rate = math.exp(power) + weight * (p - 1.0)
-            slope -= mass / rate
+            slope -= mass / max(rate, TINY)
     return largest + math.log(total) / p, slope / total
 
 
@@ -121,7 +122,8 @@ def shrink_general(size: Vector, radius: float, p: float, out: Vector) -> None:
             high = weight
         following = low
         if slope < 0.0 and abs(log_norm) <= 0.5 * before:
-            following = weight + math.expm1(-log_norm) / slope
+            gain = math.expm1(min(-log_norm, MAX_EXPONENT))
+            following = weight + gain / slope
         if not low < following < high:
             following = 0.5 * (low + high)
         before = abs(log_norm)

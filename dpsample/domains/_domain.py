@@ -21,7 +21,15 @@ Vector = NDArray[np.float64]
 
 
 class Body(NamedTuple):
-    """Parameters of every domain, one compiled type for all of them."""
+    """Parameters of every domain, one compiled type for all of them.
+
+    Examples
+    --------
+    >>> from dpsample.domains import Ball
+    >>> body = Ball(2.0).body(dim=3)
+    >>> body.radius, body.center.shape, body.matrix.shape
+    (2.0, (3,), (0, 3))
+    """
 
     center: Vector  # (d,), in the domain
     lower: Vector  # (d,), with `upper` an outer box, exact for `Box`
@@ -69,6 +77,14 @@ class Domain(Spec):
         Word used in `to_dict`.
     contains_piece, project_piece, chord_piece : compiled functions
         Pieces with the signatures ``CONTAINS``, ``PROJECT`` and ``CHORD``.
+
+    Examples
+    --------
+    >>> from dpsample.domains import Ball
+    >>> Ball(1.0).project([3.0, 4.0]).round(12).tolist()
+    [0.6, 0.8]
+    >>> Ball(1.0).chord([0.6, 0.0], [0.0, 2.0])
+    (-0.4, 0.4)
     """
 
     contains_piece: ClassVar[Any]

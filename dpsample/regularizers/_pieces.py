@@ -16,7 +16,14 @@ Vector = NDArray[np.float64]
 
 
 class RegularizerParams(NamedTuple):
-    """``r(x) = scale/2 ||x - center||_exponent^2``; the sides are those of a matrix."""
+    """``r(x) = scale/2 ||x - center||_exponent^2``; the sides are those of a matrix.
+
+    Examples
+    --------
+    >>> from dpsample.regularizers import SquaredNorm
+    >>> SquaredNorm(1.5).params(2, [0.0, 0.0]).scale
+    2.0
+    """
 
     center: Vector
     scale: float

@@ -23,6 +23,12 @@ class Regularizer(Spec):
         Norm in which the function is 1-strongly convex.
     value_piece, gradient_piece : compiled functions
         Pieces with the signatures ``REG_VALUE`` and ``REG_GRADIENT``.
+
+    Examples
+    --------
+    >>> from dpsample.regularizers import SquaredNorm
+    >>> SquaredNorm().value([1.0, 1.0]), SquaredNorm().curvature_l2(dim=2)
+    (1.0, (1.0, 1.0))
     """
 
     value_piece: ClassVar[Any]
