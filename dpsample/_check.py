@@ -108,7 +108,8 @@ def array(
         result = np.array(value, dtype=np.float64, order="C")
     except (TypeError, ValueError):
         fail(name, "an array of numbers", shown(value), remedy)
-    wanted = "(" + ", ".join("any" if s is None else str(s) for s in shape) + ")"
+    wanted = ", ".join("any" if s is None else str(s) for s in shape)
+    wanted = f"({wanted},)" if len(shape) == 1 else f"({wanted})"
     fits = result.ndim == len(shape) and all(
         want is None or want == have
         for want, have in zip(shape, result.shape, strict=True)

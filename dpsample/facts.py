@@ -52,6 +52,13 @@ class PublicFacts:
                 "None",
                 "Pass the public bound of |response|.",
             )
+        if self.intercept and self.is_matrix:
+            check.fail(
+                "intercept",
+                "False on a SchattenBall",
+                True,
+                "Make the constant one entry of the matrices and of row_bound.",
+            )
         self.domain.check(self.dim)
 
     @property

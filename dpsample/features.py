@@ -19,19 +19,13 @@ Array = NDArray[np.float64]
 def as_features(features: Any) -> tuple[Any, Sequence[str] | None]:
     """Fresh float64 features, dense (C order) or CSR, and column names if any."""
     if hasattr(features, "tocsr"):
+        if features.ndim != 2:
+            check.fail("features", "of shape (any, any)", f"shape {features.shape}")
         matrix = features.tocsr().astype(np.float64, copy=True)
         matrix.sum_duplicates()
-        if not np.isfinite(matrix.data).all():
-            row = (
-                int(
-                    np.searchsorted(
-                        matrix.indptr,
-                        np.flatnonzero(~np.isfinite(matrix.data))[0],
-                        side="right",
-                    )
-                )
-                - 1
-            )
+        bad = np.flatnonzero(~np.isfinite(matrix.data))
+        if bad.size:
+            row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
             check.fail("features", "finite", f"a NaN or infinity in record {row}")
         return matrix, None
     columns = getattr(features, "columns", None)
@@ -45,16 +39,7 @@ def row_norms(features: Any, facts: PublicFacts) -> Array:
     if isinstance(facts.domain, SchattenBall) and facts.row_norm != 2.0:
         dense = features.toarray() if hasattr(features, "indptr") else features
         return np.asarray(norms.schatten(dense, facts.row_norm, facts.domain.shape))
-    if not hasattr(features, "indptr"):
-        return np.asarray(norms.norm(features, facts.row_norm))
-    data, starts = np.abs(features.data), features.indptr
-    rows = np.repeat(np.arange(features.shape[0]), np.diff(starts))
-    if np.isinf(facts.row_norm):
-        result = np.zeros(features.shape[0])
-        np.maximum.at(result, rows, data)
-        return result
-    powers = np.bincount(rows, data**facts.row_norm, minlength=features.shape[0])
-    return np.asarray(powers ** (1.0 / facts.row_norm))
+    return np.asarray(norms.norm(features, facts.row_norm))
 
 
 def scale_rows(features: Any, factors: Array) -> None:

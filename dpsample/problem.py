@@ -116,7 +116,9 @@ class Problem:
         rows, y = self._enforce_bounds(rows, y)
         loss.check_response(y, self._response_bound())
         shift = self._checked_offset(offset, num_records)
-        self.feature_names = self._names(feature_names or names, width)
+        self.feature_names = self._names(
+            names if feature_names is None else feature_names, width
+        )
         features = append_ones(rows) if intercept else rows
         self.data = records.make_data(features, y, shift, loss.params)
 
@@ -133,7 +135,7 @@ class Problem:
             check.fail(
                 "features",
                 f"rows of {self.facts.row_norm:g}-norm at most row_bound = {bound:g}",
-                f"{sizes[i]:.6g} in record {i} ({above.size} records are above)",
+                f"{sizes[i]:.10g} in record {i} ({above.size} records are above)",
                 "Declare the public bound that holds, or pass clip_rows=True.",
             )
         if above.size:

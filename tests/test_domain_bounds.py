@@ -165,10 +165,10 @@ REFUSED = {
     "upper must be > lower = 1 at index 1, got 1.": lambda: Box([0.0, 1.0], 1.0),
     "upper must be > lower = 2 at index 0, got 1.": lambda: Box(2.0, 1.0),
     "upper must be finite, got inf.": lambda: Box(0.0, math.inf),
-    "upper must be of shape (2), got shape (3,).": lambda: Box([0.0] * 2, [1.0] * 3),
+    "upper must be of shape (2,), got shape (3,).": lambda: Box([0.0] * 2, [1.0] * 3),
     "lower must be of shape (3,), got shape (2,).": lambda: Box([0.0] * 2, 1.0).body(3),
-    "lower must be of shape (any), got shape (1, 2).": lambda: Box([[0.0, 0.0]], 1.0),
-    "b must be of shape (1), got shape (2,).": lambda: Polytope([[1.0]], [1.0, 1.0]),
+    "lower must be of shape (any,), got shape (1, 2).": lambda: Box([[0.0, 0.0]], 1.0),
+    "b must be of shape (1,), got shape (2,).": lambda: Polytope([[1.0]], [1.0, 1.0]),
     "A must be of shape (any, any), got shape (1,).": lambda: Polytope([1.0], [1.0]),
     "A must be of shape (>= 1, >= 1), got shape (0, 2).": lambda: Polytope(
         np.zeros((0, 2)), []
@@ -199,7 +199,7 @@ REFUSED = {
     "theta must be finite, got nan at index [0].": lambda: Ball(1.0).contains(
         [math.nan]
     ),
-    "theta must be of shape (any), got shape (1, 2).": lambda: Ball(1.0).contains(
+    "theta must be of shape (any,), got shape (1, 2).": lambda: Ball(1.0).contains(
         [[0.0, 1.0]]
     ),
     "directions must be of shape (..., d), got shape ().": lambda: Ball(1.0).support(

@@ -110,7 +110,7 @@ REFUSED = {
     "center must be finite, got inf at index [0].": lambda: SquaredNorm(
         center=[math.inf]
     ),
-    "center must be of shape (3), got shape (2,).": lambda: SquaredNorm(
+    "center must be of shape (3,), got shape (2,).": lambda: SquaredNorm(
         center=[0.0, 0.0]
     ).params(3, np.zeros(3)),
     'dim must be >= 3, got 2. Use variant="optimized".': lambda: SquaredNorm(
