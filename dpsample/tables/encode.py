@@ -1,0 +1,148 @@
+"""Columns to bounded features: ranges and levels come from a `Schema`, never from data.
+
+Every declared column contributes at most 1 to a row: a number scaled to [-1, 1] or
+[0, 1], or the indicator of one level. Rows of m columns therefore have q-norm at most
+m^(1/q); they are divided by that, so the implied public bound is 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+from dpsample.tables.schema import Schema
+
+Array = NDArray[np.float64]
+MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
+CLIP_REMEDY = "Correct the public bounds, or clip (clip=True, --clip-rows)."
+MISSING_REMEDY = (
+    "Drop such records or fill in a public value first; the level of a categorical "
+    "column that means 'unknown' can be declared among its levels."
+)
+
+
+def _place(bad: NDArray[np.bool_]) -> str:
+    count = int(bad.sum())
+    others = f" ({count} records in all)" if count > 1 else ""
+    return f" in record {int(np.flatnonzero(bad)[0])}{others}"
+
+
+def numbers(name: str, column: Any) -> Array:
+    """Values of a column as finite numbers.
+
+    Raises
+    ------
+    ValueError
+        If one is missing or not a number; the message names the record.
+    """
+    import pandas as pd
+
+    values = pd.to_numeric(column, errors="coerce").to_numpy(
+        np.float64, na_value=np.nan
+    )
+    bad = ~np.isfinite(values)
+    if bad.any():
+        raw = column.iloc[int(np.flatnonzero(bad)[0])]
+        if pd.isna(raw) or str(raw).strip() in MISSING:
+            got = "a missing value" + _place(bad)
+            check.fail(f"column {name!r}", "complete", got, MISSING_REMEDY)
+        remedy = (
+            "Declare the column categorical, with its public levels, in the bounds."
+        )
+        got = check.shown(raw) + _place(bad)
+        check.fail(f"column {name!r}", "numeric", got, remedy)
+    return np.asarray(values)
+
+
+def scaled(name: str, column: Any, schema: Schema, *, clip: bool) -> Array:
+    """Column mapped from its public bounds to [0, 1]."""
+    values = numbers(name, column)
+    lower, upper = schema.numeric.get(name) or schema.log[name]
+    outside = (values < lower) | (values > upper)
+    if outside.any() and not clip:
+        worst = values[np.flatnonzero(outside)[0]]
+        bounds = f"within its public bounds [{lower:g}, {upper:g}]"
+        got = f"{worst:g}" + _place(outside)
+        check.fail(f"column {name!r}", bounds, got, CLIP_REMEDY)
+    values = np.clip(values, lower, upper)
+    if name in schema.log:
+        ends = np.array([lower, upper])
+        lower, upper = np.sign(ends) * np.log1p(np.abs(ends))
+        values = np.sign(values) * np.log1p(np.abs(values))
+    # Rounding may leave the interval, and with it the declared bound.
+    return np.clip((values - lower) / (upper - lower), 0.0, 1.0)
+
+
+def indicators(name: str, column: Any, schema: Schema, *, clip: bool) -> Array:
+    """One column of 0 and 1 per public level; ``clip`` makes foreign levels all 0."""
+    import pandas as pd
+
+    levels = schema.categorical[name]
+    codes = pd.Index(levels).get_indexer(column.astype(str).str.strip())
+    absent = column.isna().to_numpy() | column.astype(str).str.strip().isin(MISSING)
+    for bad, condition, remedy in (
+        ((codes < 0) & absent, "complete", MISSING_REMEDY),
+        ((codes < 0) & ~absent & (not clip), "one of its public levels", CLIP_REMEDY),
+    ):
+        if bad.any():
+            raw = column.iloc[int(np.flatnonzero(bad)[0])]
+            got = "a missing value" if condition == "complete" else check.shown(raw)
+            check.fail(f"column {name!r}", condition, got + _place(bad), remedy)
+    result = np.zeros((len(codes), len(levels)))
+    known = np.flatnonzero(codes >= 0)
+    result[known, codes[known]] = 1.0
+    return result
+
+
+def _check_declared(names: list[str], schema: Schema) -> None:
+    for name in names:
+        if schema.kind(name) is None:
+            remedy = "Add it to [numeric], [log], [categorical] or ignore."
+            check.fail(f"column {name!r}", "declared in the bounds", "nothing", remedy)
+
+
+def features(
+    frame: Any, schema: Schema, *, clip: bool, symmetric: bool, row_norm: float
+) -> tuple[Array, tuple[str, ...]]:
+    """Rows of ``row_norm``-norm at most 1 and the names of their columns.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Columns without the response.
+    schema : Schema
+        Public facts about every column.
+    clip : bool
+        Move values to their bounds, and encode foreign levels as zeros, instead of
+        refusing them.
+    symmetric : bool
+        Scale numbers to [-1, 1] rather than [0, 1].
+    row_norm : float
+        Exponent of the norm.
+    """
+    _check_declared(list(frame.columns), schema)
+    used = [name for name in frame.columns if schema.kind(name) != "ignore"]
+    if not used:
+        check.fail("bounds", "such that a column remains", "none", "Ignore fewer.")
+    blocks: list[Array] = []
+    names: list[str] = []
+    for name in used:
+        if schema.kind(name) == "categorical":
+            blocks.append(indicators(name, frame[name], schema, clip=clip))
+            names += [f"{name}={level}" for level in schema.categorical[name]]
+        else:
+            unit = scaled(name, frame[name], schema, clip=clip)
+            blocks.append((2.0 * unit - 1.0 if symmetric else unit)[:, None])
+            names.append(name)
+    rows = np.concatenate(blocks, axis=1)
+    rows /= len(used) ** (1.0 / row_norm)
+    return rows, tuple(names)
+
+
+def unbounded_features(frame: Any) -> tuple[Array, tuple[str, ...]]:
+    """Numeric columns as they are: without public bounds nothing can be scaled."""
+    names = tuple(str(name) for name in frame.columns)
+    return np.column_stack([numbers(name, frame[name]) for name in names]), names

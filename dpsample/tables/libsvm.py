@@ -1,0 +1,85 @@
+"""The LIBSVM text format: ``label index:value index:value ...``, indices from 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+
+
+def parse(lines: Iterable[str], num_features: int) -> tuple[Any, NDArray[np.float64]]:
+    """Features as a CSR array with a fixed number of columns, and labels.
+
+    The number of columns is public and must be given: a file whose records never use
+    the last features would otherwise come out narrower.
+
+    Parameters
+    ----------
+    lines : iterable of str
+        Lines of the file; text after # is a comment.
+    num_features : int
+        Number of columns, at least the largest index that may occur.
+
+    Returns
+    -------
+    features : scipy.sparse.csr_array of shape (num_records, num_features)
+    labels : ndarray of shape (num_records,)
+
+    Raises
+    ------
+    ValueError
+        If a line is malformed; the message names the line.
+
+    Examples
+    --------
+    >>> features, labels = parse(["+1 1:0.5 3:2", "-1 2:1"], num_features=4)
+    >>> features.toarray().tolist(), labels.tolist()
+    ([[0.5, 0.0, 2.0, 0.0], [0.0, 1.0, 0.0, 0.0]], [1.0, -1.0])
+    """
+    from scipy import sparse
+
+    check.integer(1, num_features=num_features, remedy="It is public: pass it.")
+    labels: list[float] = []
+    values: list[float] = []
+    columns: list[int] = []
+    starts = [0]
+    for number, line in enumerate(lines, start=1):
+        tokens = line.partition("#")[0].split()
+        if not tokens:
+            continue
+        try:
+            labels.append(float(tokens[0]))
+            for token in tokens[1:]:
+                index, _, value = token.partition(":")
+                columns.append(int(index) - 1)
+                values.append(float(value))
+        except ValueError:
+            wanted = "of the form 'label index:value ...'"
+            check.fail(f"line {number}", wanted, " ".join(tokens[:3]))
+        _check_indices(columns[starts[-1] :], num_features, number)
+        starts.append(len(columns))
+    data = (np.array(values), np.array(columns, dtype=np.int64), np.array(starts))
+    shape = (len(labels), num_features)
+    response = np.array(labels, dtype=np.float64)
+    for name, numbers in (("labels", response), ("values", data[0])):
+        if not np.isfinite(numbers).all():
+            check.fail(name, "finite", "a NaN or an infinity", "Remove such records.")
+    return sparse.csr_array(data, shape=shape, dtype=np.float64), response
+
+
+def _check_indices(columns: list[int], num_features: int, number: int) -> None:
+    """Refuse indices that do not increase from 1 to at most ``num_features``."""
+    if columns and not (columns[0] >= 0 and columns[-1] < num_features):
+        worst = columns[0] if columns[0] < 0 else columns[-1]
+        check.fail(
+            f"line {number}",
+            f"of indices between 1 and num_features = {num_features}",
+            str(worst + 1),
+            "Pass the public number of features.",
+        )
+    if any(a >= b for a, b in zip(columns, columns[1:], strict=False)):
+        check.fail(f"line {number}", "of increasing indices", "indices out of order")

@@ -1,0 +1,169 @@
+"""What is public about the columns of a table: ranges, levels, what to ignore.
+
+A bounds file is TOML or JSON::
+
+    ignore = ["id"]
+
+    [numeric]
+    age = [0, 100]
+
+    [log]
+    income = [0, 1000000]
+
+    [categorical]
+    color = ["red", "green", "blue"]
+
+Levels found in the records would reveal that somebody has a rare one, so they are
+never taken from there. ``log`` columns are passed through sign(x) log(1 + |x|) before
+they are scaled. ``columns`` names the columns of a file without a header.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dpsample import _check as check
+
+Bounds = tuple[float, float]
+SECTIONS = ("numeric", "log", "categorical", "ignore", "columns")
+REMEDY = "See the example in dpsample.tables.schema."
+
+
+def _bounds(section: str, name: str, value: Any) -> Bounds:
+    label = f"{section}.{name}"
+    fits = isinstance(value, list | tuple) and len(value) == 2
+    if not fits or any(
+        isinstance(v, bool) or not isinstance(v, int | float) or not math.isfinite(v)
+        for v in value
+    ):
+        check.fail(label, "two finite numbers [lower, upper]", value, REMEDY)
+    lower, upper = float(value[0]), float(value[1])
+    if not lower < upper:
+        remedy = "A column that cannot vary belongs into ignore."
+        check.fail(label, "of lower < upper", value, remedy)
+    return lower, upper
+
+
+def _strings(label: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not value:
+        check.fail(label, "a non-empty list of strings", value, REMEDY)
+    for entry in value:
+        if not isinstance(entry, str):
+            check.fail(label, "a list of strings", value, "Quote every entry.")
+    repeated = [v for v in value if list(value).count(v) > 1]
+    if repeated:
+        check.fail(label, "free of repeated entries", repeated[0], "Remove one.")
+    return tuple(value)
+
+
+def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = content.get(name, {})
+    if not isinstance(section, Mapping):
+        check.fail(name, "a table of columns", section, REMEDY)
+    return section
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """Public facts about columns: each is numeric, log, categorical or ignored.
+
+    Parameters
+    ----------
+    numeric : mapping of str to (lower, upper)
+        Columns scaled linearly from these public bounds.
+    log : mapping of str to (lower, upper)
+        Columns with heavy tails, scaled after sign(x) log(1 + abs(x)).
+    categorical : mapping of str to sequence of str
+        Public levels of each column; one indicator per level.
+    ignore : sequence of str
+        Columns that are not used.
+    columns : sequence of str
+        Names of all columns of a file without a header.
+
+    Raises
+    ------
+    ValueError
+        If a bound or a level is malformed, or a column is declared twice.
+
+    Examples
+    --------
+    >>> schema = Schema(numeric={"age": (0.0, 100.0)},
+    ...                 categorical={"color": ("red", "green")})
+    >>> schema.kind("age"), schema.kind("color"), schema.kind("name")
+    ('numeric', 'categorical', None)
+    """
+
+    numeric: Mapping[str, Bounds] = field(default_factory=dict)
+    log: Mapping[str, Bounds] = field(default_factory=dict)
+    categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ignore: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check every declaration and that no column has two."""
+        for section in ("numeric", "log"):
+            declared = _section(vars(self), section)
+            checked = {k: _bounds(section, k, v) for k, v in declared.items()}
+            object.__setattr__(self, section, checked)
+        declared = _section(vars(self), "categorical")
+        levels = {k: _strings(f"categorical.{k}", v) for k, v in declared.items()}
+        object.__setattr__(self, "categorical", levels)
+        for name in ("ignore", "columns"):
+            value = getattr(self, name)
+            names = () if value in ((), []) else _strings(name, value)
+            object.__setattr__(self, name, names)
+        everything = [*self.numeric, *self.log, *self.categorical, *self.ignore]
+        for name in everything:
+            if everything.count(name) > 1:
+                check.fail(f"column {name!r}", "declared once", "two declarations")
+
+    def kind(self, column: str) -> str | None:
+        """Section that declares a column, or None."""
+        for section in ("numeric", "log", "categorical", "ignore"):
+            if column in getattr(self, section):
+                return section
+        return None
+
+    @classmethod
+    def from_dict(cls, content: Any) -> Schema:
+        """Build a schema from the parsed content of a bounds file."""
+        if not isinstance(content, Mapping):
+            check.fail("bounds", "a table with named sections", content, REMEDY)
+        for name in content:
+            if name not in SECTIONS:
+                listed = ", ".join(SECTIONS)
+                check.fail("section of the bounds", f"one of {listed}", name, REMEDY)
+        return cls(**content)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Schema:
+        """Read a schema from a TOML or JSON file.
+
+        Parameters
+        ----------
+        path : str or Path
+            File whose name ends in .toml or .json.
+
+        Raises
+        ------
+        ValueError
+            If the file is neither, does not parse, or declares something malformed.
+        """
+        file = Path(path)
+        if file.suffix not in (".toml", ".json"):
+            check.fail("bounds", "a .toml or .json file", str(path), REMEDY)
+        text = file.read_text(encoding="utf-8")
+        try:
+            content = (
+                tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+            )
+        except ValueError as error:  # both decoders' errors are ValueErrors
+            kind = file.suffix[1:].upper()
+            check.fail("bounds", f"valid {kind}", f"{file.name}: {error}")
+        return cls.from_dict(content)
