@@ -81,6 +81,17 @@ def test_polytope_support_is_the_largest_vertex(dim, num_rows):
     np.testing.assert_allclose(polytope.support(axes)[::201], corners.max(axis=0))
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_polytopes_of_any_size_have_centers_and_supports(scale):
+    cube = Polytope(np.vstack([np.eye(3), -5.0 * np.eye(3)]), scale * np.ones(6))
+    assert cube.contains(cube.interior_point(3))
+    assert cube.support(1e-7 * np.eye(3)) == pytest.approx(np.full(3, 1e-7 * scale))
+    expected = scale * math.sqrt(3.0)
+    assert cube.max_norm(2.0, np.zeros(3), 3) == pytest.approx(expected)
+    cone = Polytope(-np.eye(2), np.zeros(2))
+    assert cone.contains(cone.interior_point(2))
+
+
 def test_polytope_support_agrees_with_a_solver():
     polytope = random_polytope(9, 30, seed=8)
     for v in np.random.default_rng(34).normal(size=(10, 9)):

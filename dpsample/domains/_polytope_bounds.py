@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
+# Of an inscribed ball, relative to the largest offset: less is rounding.
+SMALLEST_RADIUS = 1e-9
 
 
 def _solve(cost: Vector, **constraints: Any) -> Any:
@@ -25,19 +27,20 @@ def chebyshev_center(matrix: Vector, bounds: Vector) -> Vector | None:
     """Center of a largest ball inside, or None if no point satisfies all strictly."""
     sizes = np.linalg.norm(matrix, axis=1)
     dim = matrix.shape[1]
+    # No ball in a bounded set is larger than the largest offset. Unbounded sets may
+    # hold balls of any size: one of that size will do.
+    unit = np.abs(bounds / sizes).max() or 1.0
     columns = np.column_stack([matrix / sizes[:, None], np.ones(len(sizes))])
-    # Unbounded sets hold balls of any size: one of the size of the data will do.
-    limits = np.zeros((1, dim + 1))
-    limits[0, dim] = 1.0
-    largest = 1.0 + np.abs(bounds / sizes).max()
+    cap = np.zeros((1, dim + 1))
+    cap[0, dim] = 1.0
     answer = _solve(
         np.append(np.zeros(dim), -1.0),
-        A_ub=np.vstack([columns, limits]),
-        b_ub=np.append(bounds / sizes, largest),
+        A_ub=np.vstack([columns, cap]),
+        b_ub=np.append(bounds / sizes / unit, 1.0),
     )
-    if answer.x is None or answer.x[dim] <= 1e-9 * largest:
+    if answer.x is None or answer.x[dim] <= SMALLEST_RADIUS:
         return None
-    center = np.array(answer.x[:dim], dtype=np.float64)
+    center = unit * np.array(answer.x[:dim], dtype=np.float64)
     return center if (matrix @ center < bounds).all() else None
 
 
@@ -59,17 +62,25 @@ def is_bounded(matrix: Vector) -> bool:
 
 
 def _dual(matrix: Vector, slack: Vector, direction: Vector) -> Vector | None:
-    """Multipliers y >= 0 of max <v, z> over A z <= slack, or None if unbounded."""
-    answer = _solve(-direction, A_ub=matrix, b_ub=slack)
+    """Multipliers y >= 0 of max <v, z> over A z <= slack, or None if unbounded.
+
+    The solver's tolerances are absolute: it sees a program in units of the data.
+    """
+    sizes = np.linalg.norm(matrix, axis=1)
+    length = np.linalg.norm(direction)
+    if length == 0.0:
+        return np.zeros(len(slack))
+    rows, limits, unit = matrix / sizes[:, None], slack / sizes, direction / length
+    answer = _solve(-unit, A_ub=rows, b_ub=limits / limits.max())
     if answer.status != 0:
         return None
     y: Vector = np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
     active = np.flatnonzero(y)
     if len(active):
-        polished = np.linalg.lstsq(matrix[active].T, direction, rcond=None)[0]
+        polished = np.linalg.lstsq(rows[active].T, unit, rcond=None)[0]
         if (polished >= 0.0).all():
             y[active] = polished
-    return y
+    return np.asarray(y * length / sizes)
 
 
 def outer_box(matrix: Vector, bounds: Vector, center: Vector) -> tuple[Vector, Vector]:
