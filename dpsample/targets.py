@@ -145,6 +145,8 @@ class Gibbs:
         self.k, self.mu = float(k), float(mu)
         self.regularizer = SquaredNorm(2.0) if regularizer is None else regularizer
         check.instance(Regularizer, regularizer=self.regularizer)
+        # Refuses a center or shape of another size, and the entropy off the simplex.
+        self.regularizer.range_on(problem.domain, problem.dim)
 
     @property
     def dim(self) -> int:
