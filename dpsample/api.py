@@ -17,7 +17,7 @@ from dpsample.privacy.risk import Risk
 from dpsample.privacy.terms import Calibration
 from dpsample.problem import Problem
 from dpsample.results import Release, to_datatree
-from dpsample.samplers import NoCertificate, Proximal, certify, mode
+from dpsample.samplers import Proximal, certify, mode
 from dpsample.targets import Gibbs
 
 ASSUMPTIONS = (
@@ -111,11 +111,11 @@ def release(
         0.0, 1.0, sampler_share=sampler_share, remedy="The sampler needs part of delta."
     )
     sampler = Proximal() if sampler is None else sampler
-    if not isinstance(sampler, Proximal):
-        raise NoCertificate(
-            f"{type(sampler).__name__} has no proof of its total-variation error: use "
-            "Proximal() to release, or dps.sample for draws that stay private."
-        )
+    check.instance(
+        Proximal,
+        sampler=sampler,
+        remedy="No other sampler has a proof; dps.sample is for draws that stay private.",
+    )
     mechanism = calibrate(
         problem,
         budget,
@@ -231,6 +231,7 @@ def sample(
     """
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.integer(1, num_draws=num_draws, num_chains=num_chains)
+    check.instance(bool, progress=progress)
     chosen = Proximal() if sampler == "auto" else sampler
     check.instance(Proximal, sampler=chosen, remedy='Use "auto" or Proximal().')
     root = seed_sequence(seed)

@@ -149,6 +149,8 @@ def run(
         check.integer(1, threads=threads)
     if chunk is not None:
         check.integer(1, chunk=chunk)
+    if checkpoint is not None:
+        check.instance((str, os.PathLike), checkpoint=checkpoint)
     total = num_warmup + num_draws
     dim = states[0].position.size
     draws = np.empty((len(states), total, dim))

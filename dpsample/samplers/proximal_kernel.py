@@ -27,6 +27,8 @@ Array = NDArray[np.float64]
 NUM_SCRATCH = 10
 # Rounding of the energies at both ends, relative to their size: see `gap_and_slack`.
 ROUNDING = 1e-12
+# Rounding of a Euclidean projection, relative to the domain's size.
+PROJECTION_ERROR = 1e-12
 # Entries of the counts: what a chain has evaluated.
 GRADIENTS, DRAWS, INSIDE, VALUES, STEPS = range(5)
 COUNT_NAMES = ("gradients", "draws", "inside", "values", "steps")
@@ -156,18 +158,21 @@ def support_any(target, pieces, mean, normal, a):
     """
     dim = mean.shape[0]
     targets.project(target, pieces, mean, a)
-    size = 0.0
+    square, scale = 0.0, 1.0
     for j in range(dim):
         normal[j] = mean[j] - a[j]
-        size += normal[j] * normal[j]
-    size = np.sqrt(size)
+        square += normal[j] * normal[j]
+        scale += abs(a[j]) + target.body.upper[j] - target.body.lower[j]
+    size = np.sqrt(square)
     if not size > 0.0:
         normal[dim + 1] = 0.0
         return
     for j in range(dim):
         normal[j] /= size
-    # Outwards by the projection's own rounding: the halfspace must contain the domain.
-    normal[dim] = np.dot(normal[:dim], a) + 1e-9 * (1.0 + np.sqrt(np.dot(a, a)))
+    # The projection's rounding turns the normal by its ratio to the distance: outwards
+    # by what that can cut off, for the halfspace must contain the domain.
+    slack = PROJECTION_ERROR * scale * (1.0 + scale / size)
+    normal[dim] = np.dot(normal[:dim], a) + slack
     normal[dim + 1] = 1.0
 
 
