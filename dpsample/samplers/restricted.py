@@ -67,7 +67,16 @@ def _plain(rng, mean, stddev, center, radius, out):
             total += (out[j] - center[j]) ** 2
         if total <= radius * radius:
             return 1.0
+    out[:] = np.nan
     return np.nan
+
+
+@kernel
+def _axis(mean, center, square, j):
+    """Entry j of the unit vector from center to mean; the first axis if they agree."""
+    if square > 0.0:
+        return (mean[j] - center[j]) / math.sqrt(square)
+    return 1.0 if j == 0 else 0.0
 
 
 @kernel
@@ -81,13 +90,9 @@ def gaussian_in_ball(rng, mean, stddev, center, radius, out):
     for j in range(dim):
         square += (mean[j] - center[j]) ** 2
     scaled, distance = radius / stddev, math.sqrt(square) / stddev
-    if not (scaled > 0.0 and scaled < np.inf and distance < np.inf):
-        out[:] = mean if scaled == np.inf and distance < np.inf else np.nan
-        if scaled != np.inf or not distance < np.inf:
-            return np.nan
-        for j in range(dim):
-            out[j] += stddev * rng.standard_normal()
-        return 1.0
+    if not (scaled > 0.0 and distance < np.inf):
+        out[:] = np.nan
+        return np.nan
     # Mean plus one standard deviation of the squared distance: P(inside) >= 1 / 2.
     spread = math.sqrt(2.0 * dim + 4.0 * distance * distance)
     if dim + distance * distance + spread <= scaled * scaled:
@@ -100,23 +105,17 @@ def gaussian_in_ball(rng, mean, stddev, center, radius, out):
     half = 0.5 * (dim - 1)
     z = draw_axis(rng, half, scaled, distance)
     across = math.sqrt(2.0 * truncated_gamma(rng, half, 0.5 * z * (2.0 * scaled - z)))
-    along = 0.0
-    total = 0.0
+    along, total = 0.0, 0.0
     for j in range(dim):
         out[j] = rng.standard_normal()
-        axis = (mean[j] - center[j]) / (stddev * distance) if distance > 0.0 else 0.0
-        axis = 1.0 if distance == 0.0 and j == 0 else axis
-        along += axis * out[j]
+        along += _axis(mean, center, square, j) * out[j]
     for j in range(dim):
-        axis = (mean[j] - center[j]) / (stddev * distance) if distance > 0.0 else 0.0
-        axis = 1.0 if distance == 0.0 and j == 0 else axis
-        out[j] -= along * axis
+        out[j] -= along * _axis(mean, center, square, j)
         total += out[j] * out[j]
     for j in range(dim):
-        axis = (mean[j] - center[j]) / (stddev * distance) if distance > 0.0 else 0.0
-        axis = 1.0 if distance == 0.0 and j == 0 else axis
-        unit = out[j] / math.sqrt(total)
-        out[j] = center[j] + stddev * ((scaled - z) * axis + across * unit)
+        step = (scaled - z) * _axis(mean, center, square, j)
+        step += across / math.sqrt(total) * out[j]
+        out[j] = center[j] + stddev * step
     return _scaled_into_ball(center, radius, out)
 
 
@@ -189,6 +188,10 @@ def draw_lp(
         out[:] = np.nan
         return -2
     shifted, low, high = v - center, lower - center, upper - center
+    for j in range(dim):
+        # Every l_p ball lies in this cube: proposals lose nothing by staying inside.
+        low[j] = max(low[j], -ball_radius)
+        high[j] = min(high[j], ball_radius)
     bound = ball_radius**ball_p
     s0, c = tilts(shifted, variance, kappa, q, ball_p, bound, low, high)
     b = slope_at(kappa, q, s0)
