@@ -111,8 +111,9 @@ def calibrate(
     Examples
     --------
     >>> import dpsample as dps
-    >>> facts = dps.facts.PublicFacts(num_records=2000, dim=20, row_bound=1.0,
-    ...     row_norm=2.0, loss=dps.losses.Linear(), domain=dps.domains.Ball(1.0))
+    >>> from dpsample.facts import PublicFacts
+    >>> facts = PublicFacts(num_records=2000, dim=20, row_bound=1.0, row_norm=2.0,
+    ...                     loss=dps.losses.Linear(), domain=dps.domains.Ball(1.0))
     >>> mech = dps.calibrate(facts, dps.Budget(epsilon=1.0, delta=1e-6),
     ...                      risk="empirical")
     >>> print(f"{mech.k:.1f} {mech.mu:.5f} {mech.risk_bound:.4f}")

@@ -45,8 +45,9 @@ class Certificate(MechanismTerms):
     Examples
     --------
     >>> import dpsample as dps
-    >>> facts = dps.facts.PublicFacts(num_records=2000, dim=20, row_bound=1.0,
-    ...     row_norm=2.0, loss=dps.losses.Linear(), domain=dps.domains.Ball(1.0))
+    >>> from dpsample.facts import PublicFacts
+    >>> facts = PublicFacts(num_records=2000, dim=20, row_bound=1.0, row_norm=2.0,
+    ...                     loss=dps.losses.Linear(), domain=dps.domains.Ball(1.0))
     >>> mech = dps.calibrate(facts, dps.Budget(epsilon=1.0, delta=1e-6))
     >>> mech.certificate.releasable
     False
@@ -104,7 +105,7 @@ class Certificate(MechanismTerms):
             If ``sampler`` is empty or ``seeded`` is not a bool.
         """
         if not (isinstance(sampler, str) and sampler):
-            check.fail("sampler", "the sampler in words", sampler)
+            check.fail("sampler", "the sampler in words", check.shown(sampler))
         check.instance(bool, seeded=seeded)
         return dataclasses.replace(
             self,
@@ -176,7 +177,7 @@ class Certificate(MechanismTerms):
         except (TypeError, ValueError):
             given = None
         if not isinstance(given, dict) or given.get("format") != FORMAT:
-            check.fail("text", f'the JSON of a "{FORMAT}"', text)
+            check.fail("text", f'the JSON of a "{FORMAT}"', check.shown(text))
         names = [f.name for f in _fields(cls)]
         derived = ("format", "statement", "releasable")
         odd = set(given) ^ {*names, *derived}

@@ -83,8 +83,9 @@ def verify(certificate: Certificate) -> VerificationReport:
     Examples
     --------
     >>> import dpsample as dps
-    >>> facts = dps.facts.PublicFacts(num_records=2000, dim=20, row_bound=1.0,
-    ...     row_norm=2.0, loss=dps.losses.Linear(), domain=dps.domains.Ball(1.0))
+    >>> from dpsample.facts import PublicFacts
+    >>> facts = PublicFacts(num_records=2000, dim=20, row_bound=1.0, row_norm=2.0,
+    ...                     loss=dps.losses.Linear(), domain=dps.domains.Ball(1.0))
     >>> mech = dps.calibrate(facts, dps.Budget(epsilon=1.0, delta=1e-6))
     >>> print(str(verify(mech.certificate)).splitlines()[1])
     lipschitz       1  [1]
@@ -138,9 +139,9 @@ def _identities(c: Certificate) -> list[Check]:
     if c.gamma > 0.0:
         total += c.gamma + math.exp(c.epsilon_proved + math.log(c.gamma))
     return [
-        _at_most("(G_Delta/n) sqrt(k/mu) <= gdp", distance, c.gdp),
-        _at_most("delta(epsilon; gdp) <= delta_0", curve, c.delta_exact),
-        _at_most("delta_0 + (1+e^epsilon) gamma <= delta", total, c.budget.delta),
+        _at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance, c.gdp),
+        _at_most("delta(epsilon;gdp)<=delta_0", curve, c.delta_exact),
+        _at_most("delta_0+(1+e^epsilon)*gamma<=delta", total, c.budget.delta),
     ]
 
 
