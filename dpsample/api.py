@@ -114,7 +114,7 @@ def release(
     check.instance(
         Proximal,
         sampler=sampler,
-        remedy="No other sampler has a proof; dps.sample is for draws that stay private.",
+        remedy="No other sampler has a proof. Use dps.sample for private studies.",
     )
     mechanism = calibrate(
         problem,

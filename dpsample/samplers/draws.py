@@ -11,29 +11,30 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from dpsample._jit import generator, kernel, vector
+from dpsample._jit import generator, kernel, matrix, vector
 from dpsample.domains import BODY
 from dpsample.regularizers import REGULARIZER
-from dpsample.samplers.proximal_kernel import PLAN
+from dpsample.samplers.proximal_kernel import DIRECTION, NOISE, PLAN
 from dpsample.samplers.restricted import draw_lp, gaussian_in_ball, gaussian_in_box
 from dpsample.samplers.univariate import truncated_normal
 
-DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, generator, vector)
+# (body, regularizer, plan, mean, normal, scratch, rng, out)
+DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, matrix, generator, vector)
 NO_CAP = 2**62
 
 
 @kernel
-def gaussian(body, regularizer, plan, mean, normal, rng, out):
+def gaussian(body, regularizer, plan, mean, normal, scratch, rng, out):
     """Gaussian, restricted to the supporting halfspace if there is one.
 
     The coordinate of the noise along factor^T n is a truncated normal, the rest free.
     """
     dim = mean.shape[0]
-    noise = np.empty(dim)
+    noise, direction = scratch[NOISE], scratch[DIRECTION]
     for j in range(dim):
         noise[j] = rng.standard_normal()
     if normal[dim + 1] == 1.0:
-        direction = np.dot(normal[:dim], plan.factor)
+        np.dot(normal[:dim], plan.factor, direction)
         size = np.sqrt(np.dot(direction, direction))
         room = normal[dim] - np.dot(normal[:dim], mean)
         along = np.dot(direction, noise) / size
@@ -46,21 +47,23 @@ def gaussian(body, regularizer, plan, mean, normal, rng, out):
 
 
 @kernel
-def gaussian_ball(body, regularizer, plan, mean, normal, rng, out):
+def gaussian_ball(body, regularizer, plan, mean, normal, scratch, rng, out):
     """Gaussian with P proportional to I, restricted to a Euclidean ball."""
     deviation = plan.spread * plan.factor[0, 0]
     gaussian_in_ball(rng, mean, deviation, body.center, body.radius, out)
 
 
 @kernel
-def gaussian_box(body, regularizer, plan, mean, normal, rng, out):
+def gaussian_box(body, regularizer, plan, mean, normal, scratch, rng, out):
     """Gaussian with diagonal P, restricted to a box."""
-    deviations = plan.spread * np.diag(plan.factor)
+    deviations = scratch[NOISE]
+    for j in range(mean.shape[0]):
+        deviations[j] = plan.spread * plan.factor[j, j]
     gaussian_in_box(rng, mean, deviations, body.lower, body.upper, out)
 
 
 @kernel
-def separable(body, regularizer, plan, mean, normal, rng, out):
+def separable(body, regularizer, plan, mean, normal, scratch, rng, out):
     """Gaussian with P proportional to I times e^{-psi}, psi a squared l_q norm.
 
     A ball about the regularizer's center and a box are kept exactly; any other domain

@@ -24,7 +24,9 @@ from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
 
 Array = NDArray[np.float64]
 
+# Rows of the scratch memory that the exact draws use.
 NUM_SCRATCH = 10
+NOISE, DIRECTION = 8, 9
 # Rounding of the energies at both ends, relative to their size: see `gap_and_slack`.
 ROUNDING = 1e-12
 # Rounding of a Euclidean projection, relative to the domain's size.
@@ -187,7 +189,7 @@ def set_halfspace(target, pieces, plan, state, mean):
     if np.isnan(status):
         return PIECE_FAILED
     if status == 0.0:
-        a, b = state.scratch[8], state.scratch[9]
+        a, b = state.scratch[NOISE], state.scratch[DIRECTION]
         if plan.halfspace == 2:
             support_ball(plan, target.body, mean, state.normal, a, b)
         else:
@@ -244,7 +246,16 @@ def step(target, pieces, plan, draw, state, rng, max_tries):
         return code
     for _ in range(max_tries):
         proposal[:] = np.nan
-        draw(target.body, target.regularizer, plan, mean, state.normal, rng, proposal)
+        draw(
+            target.body,
+            target.regularizer,
+            plan,
+            mean,
+            state.normal,
+            state.scratch,
+            rng,
+            proposal,
+        )
         state.counts[DRAWS] += 1
         if np.isnan(proposal[0]):
             return PIECE_FAILED
