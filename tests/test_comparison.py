@@ -107,6 +107,10 @@ def test_printed_constants_break_their_own_budget(dim, delta):
     assert found > 100 * BUDGET.delta
 
 
+def test_other_tilts_are_worse_for_a_truncated_mechanism():
+    assert linear_curve(calibrated(5, "paper"), 0.25, 1.0) > 4.7e-4
+
+
 def test_printed_constants_have_a_true_epsilon_of_1_72():
     mech = calibrated(100, "paper")
     true = brentq(lambda e: linear_curve(mech, 0.0, e) - 1e-6, 1.0, 3.0, xtol=1e-4)

@@ -199,7 +199,12 @@ def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
         epsilon = gaussian_epsilon(delta_exact, gdp)
     valid = _risk_model(inputs, swap_lipschitz=swap, ratio=ratio)
     constant, proofs = valid.constant()
-    theorems = (COMPARISON, INVERSION_NAMES[inputs.calibration], *proofs)
+    theorems = (
+        COMPARISON,
+        INVERSION_NAMES[inputs.calibration],
+        _choice(inputs),
+        *proofs,
+    )
     return {
         "lipschitz": lipschitz,
         "diff_lipschitz": diff,
@@ -212,6 +217,14 @@ def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
         "risk_bound": constant / k + (0.0 if inputs.has_ridge else mu * range_bound),
         "theorems": theorems + ((APPROXIMATE,) if inputs.sampler_share else ()),
     }
+
+
+def _choice(inputs: CalibrationInputs) -> str:
+    """Name the theorem whose k and mu are used."""
+    number = 3 + (inputs.risk == "population") + 2 * inputs.has_ridge
+    is_printed = inputs.calibration == "paper"
+    how = "as printed" if is_printed else "with the sensitivity G_Delta/n (GLLST-E1)"
+    return f"Theorem {number} of arXiv:2207.08347, {how}: the choice of k and mu"
 
 
 def _reserved(inputs: CalibrationInputs) -> float:

@@ -28,6 +28,16 @@ class ExponentialMechanism(MechanismTerms):
     If the declared bounds hold for every possible record, an exact draw is gdp-GDP and
     (epsilon_proved, delta_exact)-DP under the budget's relation; a draw within total
     variation gamma of it on every data set is (epsilon_proved, delta)-DP.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> problem = dps.Problem([[0.6, 0.8], [1.0, 0.0]], [1.0, -1.0], row_bound=1.0,
+    ...                       loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=1.0))
+    >>> mech = dps.calibrate(problem, dps.Budget(epsilon=1.0, delta=1e-6))
+    >>> mech.target(problem).k == mech.k
+    True
     """
 
     @cached_property

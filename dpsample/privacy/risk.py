@@ -105,14 +105,15 @@ def describe(
 ) -> str:
     """Say in words what the risk bound covers."""
     name = "F_pop" if risk == "population" else "F"
-    objective = f"{name} + mu r" if has_ridge else name
-    excess = f"({objective})(theta) - min ({objective}) <= {bound:.4g}"
-    mean = "in expectation over the draw"
+    excess = f"{name}(theta) - min {name}"
+    if has_ridge:
+        excess = f"({name} + mu r)(theta) - min ({name} + mu r)"
     if confidence is None:
-        return f"{excess} {mean}" + (" and the records" if risk == "population" else "")
+        over = "the draw and the records" if risk == "population" else "the draw"
+        return f"{excess} <= {bound:.4g} in expectation over {over}"
     if risk == "empirical":
-        return f"{excess} with probability {confidence:g} over the draw"
+        return f"{excess} <= {bound:.4g} with probability {confidence:g} over the draw"
     return (
-        f"the {confidence:g}-quantile over the draw of the left side of {excess}, "
-        "averaged over the records"
+        f"the {confidence:g}-quantile over the draw of {excess}, averaged over the "
+        f"records, is <= {bound:.4g}"
     )

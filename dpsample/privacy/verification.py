@@ -39,7 +39,25 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class VerificationReport:
-    """Every check that a certificate passed; printing it lists them."""
+    """Every check that a certificate passed; printing it lists them.
+
+    Attributes
+    ----------
+    statement : str
+        The certificate's guarantee, in words.
+    checks : tuple of Check
+        ``name``, ``stated`` and ``recomputed`` of each check, as words.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> from dpsample.facts import PublicFacts
+    >>> facts = PublicFacts(num_records=2000, dim=20, row_bound=1.0, row_norm=2.0,
+    ...                     loss=dps.losses.Linear(), domain=dps.domains.Ball(1.0))
+    >>> mech = dps.calibrate(facts, dps.Budget(epsilon=1.0, delta=1e-6))
+    >>> [line.stated for line in verify(mech.certificate).checks if line.name == "gdp"]
+    ['0.236704']
+    """
 
     statement: str
     checks: tuple[Check, ...]
