@@ -1,0 +1,91 @@
+"""Commands and their options; what they do is in the module of the same name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Option
+
+app = typer.Typer(
+    help="Differentially private parameters with a certificate.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+File = Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or LIBSVM records.")]
+Target = Annotated[str | None, Option(help="Response column.")]
+Loss = Annotated[str, Option(help="logistic, hinge, absolute, quantile:0.9, ...")]
+Epsilon = Annotated[float, Option(help="Privacy budget epsilon.")]
+Delta = Annotated[float, Option(help="Privacy budget delta.")]
+Radius = Annotated[float, Option(help="Radius of the ball of parameters.")]
+Relation = Annotated[str, Option(help="Neighbors: replace_one or zero_out.")]
+P = Annotated[float, Option("--p", help="Norm of sensitivity and regularizer.")]
+Risk = Annotated[str, Option(help="population or empirical.")]
+SamplerShare = Annotated[float, Option(help="Part of delta for the sampler.")]
+Positive = Annotated[str | None, Option(help="Label that becomes 1, others -1.")]
+Bounds = Annotated[Path | None, Option(help="Public ranges and levels (TOML, JSON).")]
+ClipRows = Annotated[bool, Option("--clip-rows", help="Clip what exceeds its bound.")]
+Intercept = Annotated[bool, Option("--intercept", help="Append a constant 1.")]
+RowBound = Annotated[float | None, Option(help="Public bound of a scaled row.")]
+RowNorm = Annotated[float, Option(help="Exponent of the rows' norm.")]
+ResponseBound = Annotated[float | None, Option(help="Public bound of |response|.")]
+Scale = Annotated[float, Option(help="Public factor of all features.")]
+Format = Annotated[str | None, Option(help="csv, tsv, parquet or libsvm.")]
+NumFeatures = Annotated[int | None, Option(help="Columns of a LIBSVM file.")]
+Output = Annotated[Path | None, Option(help="JSON file for answer and certificate.")]
+Evaluate = Annotated[Path | None, Option(help="Records to evaluate on: NOT PRIVATE.")]
+Seed = Annotated[int | None, Option(help="Reproducible, hence not releasable.")]
+Picture = Annotated[Path, Option("--output", help="Picture to write.")]
+
+
+@app.command()
+def release(
+    file: File,
+    radius: Radius,
+    epsilon: Epsilon,
+    delta: Delta,
+    loss: Loss = "logistic",
+    target: Target = None,
+    positive_label: Positive = None,
+    bounds: Bounds = None,
+    clip_rows: ClipRows = False,
+    intercept: Intercept = False,
+    row_bound: RowBound = None,
+    row_norm: RowNorm = 2.0,
+    response_bound: ResponseBound = None,
+    scale: Scale = 1.0,
+    format: Format = None,
+    num_features: NumFeatures = None,
+    relation: Relation = "replace_one",
+    p: P = 2.0,
+    risk: Risk = "population",
+    sampler_share: SamplerShare = 0.1,
+    output: Output = None,
+    evaluate: Evaluate = None,
+    seed: Seed = None,
+) -> None:
+    """Release one private parameter vector of the records in FILE."""
+    options = locals()
+    from dpsample.cli.release import Options, run
+
+    run(Options(**options))
+
+
+@app.command()
+def demo(output: Picture = Path("dpsample-demo.png")) -> None:
+    """Release from 10 000 synthetic records and draw a picture."""
+    from dpsample.cli.demo import run
+
+    run(output)
+
+
+@app.command()
+def warm() -> None:
+    """Compile everything once, so that later processes start at once."""
+    from dpsample.cli.warm import run
+
+    run()

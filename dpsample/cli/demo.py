@@ -1,0 +1,99 @@
+"""``dpsample demo``: a private release of synthetic records, printed and drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dpsample as dps
+from dpsample.cli import screen
+from dpsample.privacy.gaussian import gaussian_delta
+from dpsample.results import Release
+from dpsample.tables import Dataset
+
+NUM_RECORDS = 10_000
+DIM = 20
+RADIUS = 3.0
+
+
+def run(picture: Path) -> None:
+    """Release, print the certificate and the risks, and save the picture."""
+    screen.check_folder(picture)
+    console = screen.console()
+    console.print(
+        f"{NUM_RECORDS} synthetic records of a logistic model, {DIM} features, rows of "
+        f"norm <= 1, parameters in the ball of radius {RADIUS:g}"
+    )
+    data = dps.datasets.logistic(NUM_RECORDS, DIM, seed=1)
+    problem = dps.Problem(
+        data.features,
+        data.response,
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Ball(RADIUS),
+        row_bound=1.0,
+    )
+    answer = dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-6))
+    console.print(answer.certificate)
+    diagnostics = answer.private_diagnostics or {}
+    rows = [
+        ("private", f"{diagnostics['risk']:.4f}"),
+        ("not private", f"{diagnostics['non_private_risk']:.4f}"),
+        ("theta = 0", f"{problem.risk(np.zeros(DIM)):.4f}"),
+    ]
+    title = f"{screen.NOT_PRIVATE} (here they are synthetic)"
+    console.print(screen.table(title, ("parameters", "mean loss"), rows))
+    try:
+        draw(answer, data, picture)
+    except ImportError:
+        command = "pip install 'dpsample[plots]'"
+        console.print(f"No picture: matplotlib is missing. To get it: {command}")
+    else:
+        console.print(f"Picture saved: {picture}")
+
+
+def draw(answer: Release, data: Dataset, picture: Path) -> None:
+    """Save coefficients beside the true and best ones, and the privacy curve."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.0, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    _draw_coefficients(left, answer, data)
+    _draw_curve(right, answer)
+    figure.savefig(picture, dpi=150)
+
+
+def _draw_coefficients(axes: Any, answer: Release, data: Dataset) -> None:
+    place = np.arange(answer.theta.size)
+    best = (answer.private_diagnostics or {})["non_private_theta"]
+    spread = 1.0 / np.sqrt(answer.certificate.k * answer.certificate.mu)
+    axes.errorbar(
+        place, answer.theta, yerr=spread, fmt="o", ms=4, capsize=2, label="private draw"
+    )
+    axes.plot(place, best, "x", color="C1", label="best in the ball, not private")
+    axes.plot(place, data.theta, "_", color="0.4", label="true")
+    axes.axhline(0.0, color="0.8", lw=0.8, zorder=0)
+    axes.set_xticks(place)
+    axes.set_xlabel("coefficient")
+    axes.set_ylabel("value; bars: largest sd of the mechanism")
+    axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+
+
+def _draw_curve(axes: Any, answer: Release) -> None:
+    """Draw the smallest delta that is proved for each epsilon, and the budget."""
+    certificate = answer.certificate
+    epsilon = np.linspace(0.0, 1.5 * certificate.budget.epsilon, 200)
+    curve = [
+        gaussian_delta(e, certificate.gdp) + (1.0 + np.exp(e)) * certificate.gamma
+        for e in epsilon
+    ]
+    # A pair (epsilon, delta) implies every pair with a larger epsilon.
+    axes.semilogy(epsilon, np.minimum.accumulate(curve), label="certified")
+    budget = (certificate.budget.epsilon, certificate.budget.delta)
+    axes.plot(*budget, "o", color="C3", label="budget")
+    axes.set_xlabel("epsilon")
+    axes.set_ylabel("delta")
+    axes.legend(frameon=False)

@@ -1,0 +1,14 @@
+"""``dpsample warm``: fill the compilation cache."""
+
+from __future__ import annotations
+
+from dpsample._jit import CACHE_DIRECTORY
+from dpsample.cli import screen
+from dpsample.warm import warm
+
+
+def run() -> None:
+    """Compile every built-in piece, naming each."""
+    console = screen.console()
+    count = warm(lambda name: console.print(f"compiling {name}"))
+    console.print(f"{count} parts are compiled and cached in {CACHE_DIRECTORY}")
