@@ -18,6 +18,7 @@ from dpsample.privacy.terms import Calibration
 from dpsample.problem import Problem
 from dpsample.results import Release, to_datatree
 from dpsample.samplers import Proximal, certify, mode
+from dpsample.samplers.errors import PIECE_FAILED, raise_unless_ok
 from dpsample.targets import Gibbs
 
 ASSUMPTIONS = (
@@ -135,6 +136,10 @@ def release(
         chains.advance(prepared.runner(), state, stream, num_steps)
         best = mode.minimize(target, mu=0.0)[0]
     theta = state.position.copy()
+    # The squeeze may accept a point at which the loss was never evaluated.
+    risk_there = problem.risk(theta)
+    if not np.isfinite(risk_there):
+        raise_unless_ok(PIECE_FAILED)
     certificate = mechanism.certificate.with_sampler(
         sampler=repr(sampler),
         theorems=(certify.THEOREM,),
@@ -152,7 +157,7 @@ def release(
             "metric": prepared.metric.name,
             "acceptance": prepared.trial.acceptance,
             "counts": prepared.counts(state),
-            "risk": problem.risk(theta),
+            "risk": risk_there,
             "non_private_risk": problem.risk(best),
             "non_private_theta": best,
         },

@@ -137,7 +137,7 @@ def mean_loss(data, loss_value, theta, work):
 
 @kernel
 def mean_loss_gradient(data, loss_slope, theta, work, gradient):
-    """Empirical risk at theta and its (sub)gradient; NaN if a piece failed."""
+    """Empirical risk at theta and its (sub)gradient; all NaN if a piece failed."""
     result = 0.0
     gradient[:] = 0.0
     for start in range(0, data.num_records, data.block):
@@ -151,7 +151,8 @@ def mean_loss_gradient(data, loss_slope, theta, work, gradient):
         result += work.out[0]
         add_transposed(data, slopes, start, stop, work.vector, gradient)
     for j in range(gradient.shape[0]):
-        gradient[j] /= data.num_records
+        # A piece that stops halfway leaves slopes of an earlier block behind.
+        gradient[j] = np.nan if np.isnan(result) else gradient[j] / data.num_records
     return result / data.num_records
 
 

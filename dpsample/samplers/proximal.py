@@ -7,6 +7,7 @@ conditional draw is exact, and T(gamma) steps give total variation at most gamma
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -89,11 +90,13 @@ class Proximal:
         ------
         NoCertificate
             If no metric is valid, or every exact draw is impractical.
+        SamplingError
+            If a loss raises or returns NaN, or a declared bound is found not to hold.
         """
         options = metric.candidates(target, oracle=self.oracle)
         start, energy = mode.minimize(target)
-        if not np.isfinite(energy):
-            raise SamplingError("The energy is not finite on the domain.")
+        if not (np.isfinite(energy) and np.isfinite(target.gradient(start)).all()):
+            raise SamplingError("The energy or its slope is not finite on the domain.")
         found = [self._try(target, option, start, rng, gamma) for option in options]
         best = min(found, key=lambda prepared: prepared.trial.work)
         if not np.isfinite(best.trial.work):
@@ -157,18 +160,27 @@ class Prepared:
         return dict(zip(kernel.COUNT_NAMES, state.counts.tolist(), strict=True))
 
     def numbers(self) -> list[Any]:
-        """All arrays and numbers that define the chain, for a checkpoint's identity."""
+        """All arrays and numbers that define the chain, for a checkpoint's identity.
+
+        Energy and slope at the start stand for the functions of a user's own loss.
+        """
         plan, numbers = self.metric.plan(self.trial.step), self.target.numbers
         parts = [*plan, *numbers.data, *numbers.body, *numbers.regularizer]
-        return [*parts, numbers.k, numbers.mu]
+        problem, regularizer = self.target.problem, self.target.regularizer
+        specs = (problem.loss, problem.domain, regularizer)
+        words = [self.metric.name, *(json.dumps(spec.to_dict()) for spec in specs)]
+        energy, slope = self.target.energy(self.start), self.target.gradient(self.start)
+        return [*parts, numbers.k, numbers.mu, self.start, energy, slope, *words]
 
     def energies(self, draws: Array, energies: Array) -> Array:
         """Energies k (F + mu r), of which the chain's may lack the regularizer."""
         if not self.metric.keeps_regularizer:
             return energies
         value = self.target.regularizer.value
+        center = self.target.numbers.regularizer.center
         weight = self.target.k * self.target.mu
-        return np.asarray(energies + weight * np.apply_along_axis(value, -1, draws))
+        values = [value(theta, center) for theta in draws.reshape(-1, self.metric.dim)]
+        return np.asarray(energies + weight * np.reshape(values, energies.shape))
 
     def init(self, position: Array | None = None) -> kernel.State:
         """Fresh chain at a position of the domain; the starting point by default."""
