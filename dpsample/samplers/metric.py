@@ -174,7 +174,7 @@ def _gaussian_metrics(domain: Any, low: Array, high: Array | None) -> list[Metri
             draw_cost=20.0 * dim + 500.0,
         )
         return [full, inner]
-    if isinstance(domain, Box):
+    if isinstance(domain, Box) or (isinstance(domain, Ball) and np.isinf(domain.p)):
         root = np.sqrt(np.diag(low))
         share = float(np.linalg.eigvalsh(low / np.outer(root, root))[0])
         inner = Metric(

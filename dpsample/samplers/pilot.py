@@ -74,7 +74,9 @@ class Pilot:
             return Trial(step=step, work=math.inf, acceptance=0.0)
         raise_unless_ok(code)
         work = float(counts @ self.costs) / num_steps * steps_for(step=step)
-        return Trial(step=step, work=work, acceptance=num_steps / counts[kernel.DRAWS])
+        return Trial(
+            step=step, work=work, acceptance=num_steps / int(counts[kernel.DRAWS])
+        )
 
     def search(self, steps_for: Callable[..., int]) -> Trial:
         """Walk down to a workable step, climb by doubling, refine with more steps."""
