@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +32,14 @@ Runner = Callable[[Any, np.random.Generator, Array, Array], None]
 
 CHUNK_SECONDS = 0.03
 CHECKPOINT_SECONDS = 30.0
+# Entries of a checkpoint.
+FIELDS = ("identity", "draws", "energies", "positions", "counts", "streams")
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """One BLAS thread: more are slower here, and change the last bits of a draw."""
+    import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, "blas"):
@@ -248,30 +252,40 @@ def _load(
     states: Sequence[Any],
     streams: list[np.random.Generator],
 ) -> int:
-    with np.load(path) as file:
-        kept = file["draws"]
-        if str(file["identity"]) != identity or kept.shape[0] != draws.shape[0]:
-            check.fail(
-                "checkpoint",
-                "of this target, sampler, seed and number of chains",
-                f"another run's file {path.name}",
-                "Choose another file, or delete it to start afresh.",
-            )
-        done = min(kept.shape[1], draws.shape[1])
-        if kept.shape[1] > draws.shape[1]:
-            check.fail(
-                "num_draws",
-                f">= the {kept.shape[1]} draws (with warm-up) of the checkpoint",
-                draws.shape[1],
-                "Ask for as many draws, or choose another file.",
-            )
-        draws[:, :done] = kept
-        energies[:, :done] = file["energies"]
-        for state, position, counts in zip(
-            states, file["positions"], file["counts"], strict=True
-        ):
-            state.position[:] = position
-            state.counts[:] = counts
-        for c, saved in enumerate(json.loads(str(file["streams"]))):
-            streams[c] = restore(saved)
-    return int(done)
+    file = _read(path)
+    kept = file["draws"]
+    if str(file["identity"]) != identity or kept.shape[0] != draws.shape[0]:
+        check.fail(
+            "checkpoint",
+            "of this target, sampler, seed and number of chains",
+            f"another run's file {path.name}",
+            "Choose another file, or delete it to start afresh.",
+        )
+    done = int(kept.shape[1])
+    if done > draws.shape[1]:
+        check.fail(
+            "num_draws",
+            f">= the {done} draws (with warm-up) of the checkpoint",
+            draws.shape[1],
+            "Ask for as many draws, or choose another file.",
+        )
+    draws[:, :done] = kept
+    energies[:, :done] = file["energies"]
+    for c, saved in enumerate(json.loads(str(file["streams"]))):
+        states[c].position[:] = file["positions"][c]
+        states[c].counts[:] = file["counts"][c]
+        streams[c] = restore(saved)
+    return done
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as stream, np.load(stream) as file:
+            return {name: file[name] for name in FIELDS}
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile):
+        check.fail(
+            "checkpoint",
+            "a file written by an earlier run",
+            path.name,
+            "Choose another file, or delete it to start afresh.",
+        )
