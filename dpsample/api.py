@@ -28,6 +28,7 @@ ASSUMPTIONS = (
 CLIPPED = "rows and responses above their bounds were scaled down to them"
 
 
+@chains.single_threaded_blas()
 def release(
     problem: Problem,
     budget: Budget,
@@ -129,12 +130,11 @@ def release(
     )
     target = mechanism.target(problem)
     pilot_stream, stream = streams(seed, 2)
-    with chains.single_threaded_blas():
-        prepared = sampler.prepare(target, pilot_stream, gamma=mechanism.gamma)
-        num_steps = prepared.num_steps(mechanism.gamma)
-        state = prepared.init()
-        chains.advance(prepared.runner(), state, stream, num_steps)
-        best = mode.minimize(target, mu=0.0)[0]
+    prepared = sampler.prepare(target, pilot_stream, gamma=mechanism.gamma)
+    num_steps = prepared.num_steps(mechanism.gamma)
+    state = prepared.init()
+    chains.advance(prepared.runner(), state, stream, num_steps)
+    best = mode.minimize(target, mu=0.0)[0]
     theta = state.position.copy()
     # The squeeze may accept a point at which the loss was never evaluated.
     risk_there = problem.risk(theta)
@@ -164,6 +164,7 @@ def release(
     )
 
 
+@chains.single_threaded_blas()
 def sample(
     target: Gibbs,
     *,
@@ -231,7 +232,7 @@ def sample(
     ...                       loss=dps.losses.Logistic(),
     ...                       domain=dps.domains.Ball(radius=1.0))
     >>> draws = dps.sample(dps.Gibbs(problem, k=100.0, mu=0.1), num_draws=50, seed=3)
-    >>> draws.posterior["theta"].shape, draws.attrs["releasable"]
+    >>> draws.posterior["theta"].shape, bool(draws.attrs["releasable"])
     ((4, 50, 2), False)
     """
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
@@ -241,8 +242,7 @@ def sample(
     check.instance(Proximal, sampler=chosen, remedy='Use "auto" or Proximal().')
     root = seed_sequence(seed)
     pilot_stream, *chain_streams = streams(root, num_chains + 1)
-    with chains.single_threaded_blas():
-        prepared = chosen.prepare(target, pilot_stream)
+    prepared = chosen.prepare(target, pilot_stream)
     warmup = prepared.num_steps(0.01) if num_warmup is None else num_warmup
     states = [prepared.init(start) for start in _starts(target, init, num_chains)]
     result = chains.run(
