@@ -171,9 +171,12 @@ def weighted_gram(data, weights, out):
 
 def curvature_matrix(data: Data, weights: Array) -> Array:
     """Mean of weights_i a_i a_i^T, shape (dim, dim)."""
-    if data.dense.shape[0] > 0:
-        scaled = data.dense * np.sqrt(weights)[:, None]
-        return np.asarray(scaled.T @ scaled / data.num_records)
-    out = np.empty((data.dim, data.dim))
-    weighted_gram(data, weights, out)
-    return out
+    out = np.zeros((data.dim, data.dim))
+    if data.dense.shape[0] == 0:
+        weighted_gram(data, weights, out)
+        return out
+    for start in range(0, data.num_records, data.block):  # no copy of all records
+        part = slice(start, start + data.block)
+        scaled = data.dense[part] * np.sqrt(weights[part])[:, None]
+        out += scaled.T @ scaled
+    return out / data.num_records
