@@ -208,7 +208,7 @@ def sample(
     -------
     xarray.DataTree
         ``posterior["theta"]`` (chain, draw, coefficient), ``sample_stats["energy"]``,
-        ``constant_data`` and ``attrs["releasable"] = False``. After Ctrl-C, the draws
+        ``constant_data`` and ``attrs["releasable"]`` false. After Ctrl-C, the draws
         that every chain has made.
 
     Raises

@@ -109,11 +109,13 @@ class Release:
             content = {}
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             check.fail("path", "a file written by Release.save", str(path))
-        return cls(
-            theta=np.array(content["theta"], dtype=np.float64),
-            certificate=Certificate.from_json(json.dumps(content["certificate"])),
-            feature_names=tuple(content["feature_names"]),
-        )
+        certificate = Certificate.from_json(json.dumps(content.get("certificate")))
+        names = tuple(content.get("feature_names", ()))
+        dim = certificate.facts.dim
+        if len(names) != dim:
+            check.fail("feature_names", f"of length {dim}", f"length {len(names)}")
+        theta = check.array("theta", content.get("theta"), shape=(dim,))
+        return cls(theta=theta, certificate=certificate, feature_names=names)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw coefficients with the spread that the mechanism can have.
@@ -177,7 +179,8 @@ def to_datatree(
     constant_data : dict
         Numbers of the target.
     attributes : dict
-        Sampler, class, seed, versions.
+        Sampler, class, seed, versions. Flags are stored as 0 and 1: a netCDF file, in
+        which a tree must fit, has no booleans.
 
     Returns
     -------
@@ -195,5 +198,6 @@ def to_datatree(
         coords={"coefficient": list(coefficients)},
         dims={"theta": ["coefficient"]},
     )
-    tree.attrs.update(attributes, releasable=False)
+    flags = {k: int(v) if isinstance(v, bool) else v for k, v in attributes.items()}
+    tree.attrs.update(flags, releasable=0)
     return tree

@@ -1,0 +1,235 @@
+"""The chain loop: threads, chunks, prefixes, interrupts, checkpoints, failures."""
+
+import os
+import signal
+import threading
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from dpsample import chains
+from dpsample._streams import streams
+
+DIM = 2
+
+
+class State(NamedTuple):
+    position: np.ndarray
+    counts: np.ndarray
+
+
+def walk(state, rng, draws, energies):
+    """Gaussian autoregression: the next draw needs state and stream, nothing else."""
+    for t in range(len(draws)):
+        state.position[:] = 0.9 * state.position + rng.standard_normal(DIM)
+        state.counts[0] += 1
+        draws[t], energies[t] = state.position, state.position @ state.position
+
+
+def fresh(num_chains=3):
+    states = [
+        State(np.zeros(DIM), np.zeros(1, dtype=np.int64)) for _ in range(num_chains)
+    ]
+    return states, streams(11, num_chains)
+
+
+def run(num_draws, *, runner=walk, num_chains=3, **options):
+    return chains.run(runner, *fresh(num_chains), num_draws=num_draws, **options)
+
+
+def assert_same(a, b):
+    np.testing.assert_array_equal(a.draws, b.draws)
+    np.testing.assert_array_equal(a.energies, b.energies)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("chunk", [1, 7, 1000, None])
+def test_threads_and_chunks_change_no_draw(threads, chunk):
+    assert_same(run(50, threads=1, chunk=50), run(50, threads=threads, chunk=chunk))
+
+
+def test_draws_are_those_of_the_runner_alone():
+    states, rngs = fresh(2)
+    found = run(20, num_chains=2, num_warmup=5)
+    for c in range(2):
+        draws, energies = np.empty((25, DIM)), np.empty(25)
+        walk(states[c], rngs[c], draws, energies)
+        np.testing.assert_array_equal(found.draws[c], draws[5:])
+        np.testing.assert_array_equal(found.energies[c], energies[5:])
+
+
+def test_a_shorter_run_is_a_prefix():
+    np.testing.assert_array_equal(run(10).draws, run(20).draws[:, :10])
+
+
+def test_a_chain_does_not_depend_on_how_many_there_are():
+    np.testing.assert_array_equal(run(10, num_chains=2).draws, run(10).draws[:2])
+
+
+@pytest.mark.parametrize("stop", [1, 30, 99, 100])
+def test_resume_is_bit_identical(tmp_path, stop):
+    path = tmp_path / "run.npz"
+    run(stop, checkpoint=path, identity="a")
+    resumed = run(100, checkpoint=path, identity="a")
+    assert_same(resumed, run(100))
+    assert [int(state.counts[0]) for state in resumed.states] == [100] * 3
+    assert_same(run(100, checkpoint=str(path), identity="a"), resumed)  # nothing left
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_resume_that_forgets_the_stream_would_be_seen(tmp_path, monkeypatch):
+    """Negative control: restarted streams give other draws after the checkpoint."""
+    path = tmp_path / "run.npz"
+    run(30, checkpoint=path)
+    monkeypatch.setattr(chains, "restore", lambda state: np.random.default_rng(0))
+    resumed = run(100, checkpoint=path)
+    np.testing.assert_array_equal(resumed.draws[:, :30], run(30).draws)
+    assert not np.any(resumed.draws[:, 30:] == run(100).draws[:, 30:])
+
+
+def test_a_crash_loses_nothing_that_was_saved(tmp_path, monkeypatch):
+    path, broken = tmp_path / "run.npz", [0]
+    monkeypatch.setattr(chains, "CHECKPOINT_SECONDS", -1.0)
+
+    def crashing(state, rng, draws, energies):
+        broken[0] += 1
+        if broken[0] > 40:
+            raise MemoryError("the machine is full")
+        walk(state, rng, draws, energies)
+
+    with pytest.raises(MemoryError):
+        run(100, runner=crashing, checkpoint=path, chunk=3)
+    with np.load(path) as file:
+        assert file["draws"].shape == (3, 39, DIM)
+    assert_same(run(100, checkpoint=path), run(100))
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "run.npz"
+    run(30, checkpoint=path, identity="a")
+    words = r"^checkpoint must be of this target, .* got another run's file run\.npz\. "
+    with pytest.raises(ValueError, match=words):
+        run(100, checkpoint=path, identity="b")
+    with pytest.raises(ValueError, match=words):
+        run(100, num_chains=2, checkpoint=path, identity="a")
+    with pytest.raises(
+        ValueError, match=r"num_draws must be >= the 30 draws .* got 20"
+    ):
+        run(20, checkpoint=path, identity="a")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 cut off"])
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path, content):
+    path = tmp_path / "run.npz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"^checkpoint must be a file .*got run\.npz"):
+        run(10, checkpoint=path)
+    assert path.read_bytes() == content
+
+
+def test_arrays_of_another_program_are_refused(tmp_path):
+    np.save(tmp_path / "run.npy", np.ones(3))
+    np.savez(tmp_path / "run.npz", draws=np.ones(3))
+    for name in ("run.npy", "run.npz"):
+        with pytest.raises(ValueError, match="^checkpoint must be a file written by"):
+            run(10, checkpoint=tmp_path / name)
+
+
+def interrupt_after(num_draws):
+    def on_progress(done, total):
+        if done >= num_draws:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return on_progress
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_ctrl_c_gives_a_prefix_with_every_chain_as_long(tmp_path, threads):
+    before = signal.getsignal(signal.SIGINT)
+    path = tmp_path / "run.npz"
+    options = {"chunk": 10, "threads": threads, "checkpoint": path}
+    stopped = run(100, on_progress=interrupt_after(40), **options)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert stopped.is_interrupted and stopped.draws.shape == (3, 40, DIM)
+    np.testing.assert_array_equal(stopped.draws, run(40).draws)
+    resumed = run(100, **options)
+    assert not resumed.is_interrupted
+    assert_same(resumed, run(100))
+
+
+def test_ctrl_c_in_the_warmup_gives_no_draws():
+    stopped = run(10, num_warmup=50, chunk=10, on_progress=interrupt_after(20))
+    assert stopped.is_interrupted and stopped.draws.shape == (3, 0, DIM)
+
+
+def test_a_second_ctrl_c_raises_at_once():
+    def twice(done, total):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run(100, chunk=10, on_progress=twice)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_run_in_another_thread_leaves_signals_alone():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(run(10)))
+    thread.start()
+    thread.join()
+    assert_same(found[0], run(10))
+
+
+def test_a_failure_in_one_chain_is_raised():
+    def failing(state, rng, draws, energies):
+        walk(state, rng, draws, energies)
+        if state.counts[0] > 30:
+            raise ArithmeticError("no draw")
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ArithmeticError, match="no draw"):
+        run(100, runner=failing, chunk=7)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_progress_is_reported_in_order_and_to_the_end():
+    seen = []
+    run(20, num_warmup=10, chunk=7, on_progress=lambda *args: seen.append(args))
+    assert seen == [(7, 30), (14, 30), (21, 30), (28, 30), (30, 30)]
+
+
+def test_advance_moves_the_state_as_a_run_does():
+    (state, *_), (rng, *_) = fresh()
+    chains.advance(walk, state, rng, 50)
+    np.testing.assert_array_equal(state.position, run(50).draws[0, -1])
+
+
+def test_identities_differ_when_anything_does():
+    base = chains.identity_of(np.arange(6.0), 1.0, "logistic")
+    others = [
+        (np.arange(6.0).reshape(2, 3), 1.0, "logistic"),
+        (np.arange(6.0, dtype=np.float32), 1.0, "logistic"),
+        (np.arange(6.0) + 1e-15, 1.0, "logistic"),
+        (np.arange(6.0), 1.0, "hinge"),
+        (np.arange(6.0), np.nextafter(1.0, 2.0), "logistic"),
+    ]
+    assert len({base, *(chains.identity_of(*parts) for parts in others)}) == 6
+    assert base == chains.identity_of(np.arange(6.0), 1.0, "logistic")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_draws": 0}, "num_draws must be an integer >= 1, got 0"),
+        ({"num_draws": 2.5}, "num_draws must be an integer >= 1, got 2.5"),
+        ({"num_draws": 1, "num_warmup": -1}, "num_warmup must be an integer >= 0"),
+        ({"num_draws": 1, "threads": 0}, "threads must be an integer >= 1, got 0"),
+        ({"num_draws": 1, "chunk": 0}, "chunk must be an integer >= 1, got 0"),
+        ({"num_draws": 1, "checkpoint": 3}, "checkpoint must be a str or PathLike"),
+    ],
+)
+def test_bad_arguments_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        run(**options)

@@ -1,0 +1,225 @@
+"""Results: a DataTree that is not releasable, a release that keeps its secrets."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy import sparse
+
+import dpsample as dps
+
+NAMES = ["age", "income"]
+
+
+def make_problem(*, loss=None, intercept=False):
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(200, 2))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return dps.Problem(
+        rows,
+        np.where(rows[:, 0] > 0.1 * rng.normal(size=200), 1.0, -1.0),
+        loss=dps.losses.Logistic() if loss is None else loss,
+        domain=dps.domains.Ball(1.0),
+        row_bound=1.0,
+        response_bound=1.0,
+        intercept=intercept,
+        feature_names=NAMES,
+    )
+
+
+@pytest.fixture(scope="module")
+def tree():
+    target = dps.Gibbs(make_problem(), k=60.0, mu=0.5)
+    draws = dps.sample(target, num_draws=12, num_chains=3, seed=5, progress=False)
+    return target, draws
+
+
+def release(seed=7, **options):
+    budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    return dps.release(make_problem(**options), budget, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return release()
+
+
+def test_draws_are_a_tree_with_named_coefficients(tree):
+    _, draws = tree
+    theta = draws.posterior["theta"]
+    assert theta.dims == ("chain", "draw", "coefficient")
+    assert theta.shape == (3, 12, 2)
+    assert theta.coords["coefficient"].values.tolist() == NAMES
+    assert draws.sample_stats["energy"].dims == ("chain", "draw")
+    assert draws.constant_data["k"] == 60.0 and draws.constant_data["mu"] == 0.5
+
+
+def test_draws_say_that_they_are_not_releasable(tree):
+    _, draws = tree
+    assert draws.attrs["releasable"] == False  # noqa: E712 - 0 in files
+    assert draws.attrs["seed"] == "5" and not draws.attrs["is_interrupted"]
+    assert draws.attrs["sampler"].startswith("Proximal(")
+    assert draws.attrs["exactness"] == "invariant"
+
+
+def test_stored_energies_are_the_targets(tree):
+    target, draws = tree
+    points = draws.posterior["theta"].values.reshape(-1, 2)
+    expected = [target.energy(theta) for theta in points]
+    found = draws.sample_stats["energy"].values.ravel()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_tree_survives_a_file(tree, tmp_path):
+    _, draws = tree
+    path = tmp_path / "draws.nc"
+    draws.to_netcdf(path, engine="h5netcdf")
+    with xr.open_datatree(path, engine="h5netcdf") as again:
+        for group in ("posterior", "sample_stats", "constant_data"):
+            assert again[group].identical(draws[group])
+        assert not again.attrs["releasable"]
+        for name in ("sampler", "seed", "step_size", "num_warmup"):
+            assert again.attrs[name] == draws.attrs[name]
+
+
+def test_a_tree_feeds_arviz(tree):
+    from arviz_stats import ess, rhat
+
+    _, draws = tree
+    assert np.isfinite(ess(draws)["theta"]).all()
+    assert np.isfinite(rhat(draws)["theta"]).all()
+
+
+def test_only_an_unseeded_release_is_releasable(answer):
+    assert answer.certificate.releasable is False
+    assert release(seed=None).certificate.releasable is True
+
+
+def test_a_seed_gives_the_same_answer_and_entropy_another(answer):
+    np.testing.assert_array_equal(release().theta, answer.theta)
+    first, second = release(seed=None), release(seed=None)
+    assert not np.any(first.theta == second.theta)
+    assert not np.any(first.theta == answer.theta)
+
+
+def test_save_and_load_keep_answer_and_certificate(answer, tmp_path):
+    path = tmp_path / "answer.json"
+    answer.save(path)
+    again = dps.Release.load(str(path))
+    np.testing.assert_array_equal(again.theta, answer.theta)
+    assert again.certificate == answer.certificate
+    assert again.feature_names == tuple(NAMES)
+    assert again.private_diagnostics is None and again.mechanism is None
+    rows = np.eye(2)
+    np.testing.assert_array_equal(again.predict(rows), answer.predict(rows))
+
+
+def written(answer, tmp_path):
+    """Everything that an answer writes about itself."""
+    path = tmp_path / "answer.json"
+    answer.save(path)
+    return {
+        "repr": repr(answer),
+        "str": str(answer),
+        "certificate": repr(answer.certificate),
+        "mechanism": repr(answer.mechanism),
+        "JSON": answer.certificate.to_json(),
+        "file": path.read_text(encoding="utf-8"),
+    }
+
+
+# Names that public inputs have as well: the risk that is bounded, the oracle.
+PUBLIC_NAMES = {"risk", "metric", "step_size"}
+
+
+def leaks(text, diagnostics):
+    """Names and numbers of private diagnostics that occur in a text."""
+    found = [name for name in diagnostics.keys() - PUBLIC_NAMES if name in text]
+    for value in diagnostics.values():
+        numbers = np.ravel(list(value.values()) if isinstance(value, dict) else value)
+        # Short numbers occur everywhere; long ones only if they were copied.
+        found += [float(x) for x in numbers if is_long(x) and repr(float(x)) in text]
+    return found
+
+
+def is_long(value):
+    return isinstance(value, float) and len(repr(float(value))) > 8
+
+
+def test_private_diagnostics_are_in_no_repr_and_no_file(answer, tmp_path):
+    diagnostics = dict(answer.private_diagnostics)
+    assert {"num_steps", "step_size", "metric", "acceptance", "risk"} <= set(
+        diagnostics
+    )
+    for place, text in written(answer, tmp_path).items():
+        assert not leaks(text, diagnostics), place
+
+
+def test_a_leak_would_be_seen(answer):
+    """Negative control."""
+    diagnostics = answer.private_diagnostics
+    for name in ("risk", "step_size", "acceptance"):
+        assert leaks(json.dumps({"private": diagnostics[name]}), diagnostics)
+    assert leaks(f"num_steps={diagnostics['num_steps']}", diagnostics)
+
+
+def test_private_diagnostics_are_what_they_say(answer):
+    diagnostics, problem = answer.private_diagnostics, make_problem()
+    assert diagnostics["risk"] == problem.risk(answer.theta)
+    best = diagnostics["non_private_theta"]
+    assert diagnostics["non_private_risk"] == problem.risk(best)
+    assert diagnostics["non_private_risk"] <= diagnostics["risk"]
+    assert diagnostics["counts"]["steps"] == diagnostics["num_steps"]
+    assert 0.0 < diagnostics["acceptance"] <= 1.0
+
+
+@pytest.mark.parametrize("make", [np.array, sparse.csr_matrix])
+def test_predictions_are_labels_for_labels_and_margins_for_numbers(answer, make):
+    rows = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.3]])
+    margins = rows @ answer.theta
+    np.testing.assert_allclose(answer.margin(make(rows)), margins, rtol=1e-15)
+    np.testing.assert_array_equal(answer.predict(make(rows)), np.sign(margins))
+    squared = release(loss=dps.losses.Squared(), intercept=True)
+    expected = rows @ squared.theta[:2] + squared.theta[2]
+    np.testing.assert_allclose(squared.predict(make(rows)), expected, rtol=1e-15)
+    assert squared.feature_names == (*NAMES, "intercept")
+
+
+@pytest.mark.parametrize("make", [np.array, sparse.csr_matrix])
+def test_features_of_another_width_are_refused(answer, make):
+    with pytest.raises(ValueError, match="^features must be of .*, got shape"):
+        answer.predict(make(np.ones((2, 3))))
+
+
+BROKEN = {
+    "not JSON": lambda content: "theta = 1",
+    "a list": lambda content: "[1, 2]",
+    "another format": lambda content: json.dumps(content | {"format": "other"}),
+    "no theta": lambda content: json.dumps(
+        {k: content[k] for k in content.keys() - {"theta"}}
+    ),
+    "long theta": lambda content: json.dumps(content | {"theta": [0.0] * 3}),
+    "NaN": lambda content: json.dumps(content | {"theta": [0.0, math.nan]}),
+    "no certificate": lambda content: json.dumps(content | {"certificate": None}),
+    "names": lambda content: json.dumps(content | {"feature_names": ["a"]}),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_file_is_refused(answer, tmp_path, case):
+    path = tmp_path / "answer.json"
+    answer.save(path)
+    path.write_text(BROKEN[case](json.loads(path.read_text())))
+    with pytest.raises(ValueError, match=r" must be .*, got "):
+        dps.Release.load(path)
+
+
+def test_plot_shows_every_coefficient(answer):
+    axes = answer.plot()
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == NAMES
+    assert "(1, 1e-06)-DP" in axes.get_title()
+    axes.figure.clear()
+    again = answer.plot(ax=axes.figure.subplots())
+    assert again.figure is axes.figure
