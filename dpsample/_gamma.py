@@ -1,4 +1,4 @@
-"""log of the regularized incomplete gamma functions P and Q, and the inverse of log P.
+"""Regularized incomplete gamma functions P and Q in log space, and the inverse of P.
 
 Everything stays in log space: P(a, x) itself underflows when x is far below a.
 With t = x - a and M(u) = log(1 + u) - u the common factor is
@@ -33,7 +33,7 @@ _STIRLING_FROM = 10.0
 
 @kernel
 def _log1p_minus(u):
-    """log(1 + u) - u without cancellation near 0."""
+    """Compute log(1 + u) - u without cancellation near 0."""
     if abs(u) > 0.4:
         return math.log1p(u) - u
     # log(1 + u) = 2 artanh(f), f = u / (2 + u), and 2 f - u = -u f.
@@ -62,7 +62,7 @@ def _stirling_remainder(a):
 
 @kernel
 def log_gamma_factor(a, x):
-    """log D(a, x) = a log x - x - log Gamma(a + 1)."""
+    """Logarithm of D(a, x) = a log x - x - log Gamma(a + 1)."""
     if a < _STIRLING_FROM:
         return a * math.log(x) - x - math.lgamma(a + 1.0)
     if x < 0.5 * a:
@@ -74,7 +74,7 @@ def log_gamma_factor(a, x):
 
 @kernel
 def _log_lower_series(a, x):
-    """log P(a, x) by the power series, for x < a + 1."""
+    """Logarithm of P(a, x) by the power series, for x < a + 1."""
     term = 1.0
     total = 1.0
     for n in range(1, _MAX_TERMS):
@@ -87,7 +87,7 @@ def _log_lower_series(a, x):
 
 @kernel
 def _log_upper_fraction(a, x):
-    """log Q(a, x) by the continued fraction (modified Lentz), for x >= a + 1."""
+    """Logarithm of P(a, x) by the power series, for x < a + 1."""
     b = x + 1.0 - a
     c = 1e300
     d = 1.0 / b
@@ -106,7 +106,7 @@ def _log_upper_fraction(a, x):
 
 @kernel
 def log_gammainc(a, x):
-    """log P(a, x), the distribution function of Gamma(a, 1); -inf at x = 0."""
+    """Logarithm of P(a, x), the distribution function of Gamma(a, 1); -inf at x = 0."""
     if not (a > 0.0 and x >= 0.0):
         return np.nan
     if x == 0.0:
@@ -120,7 +120,7 @@ def log_gammainc(a, x):
 
 @kernel
 def log_gammaincc(a, x):
-    """log Q(a, x) = log(1 - P(a, x)); 0 at x = 0."""
+    """Logarithm of Q(a, x) = log(1 - P(a, x)); 0 at x = 0."""
     if not (a > 0.0 and x >= 0.0):
         return np.nan
     if x == 0.0:
@@ -134,7 +134,7 @@ def log_gammaincc(a, x):
 
 @kernel
 def _start(a, log_p):
-    """log of a first guess: the larger of a lower bound and Wilson-Hilferty."""
+    """Logarithm of a first guess: the larger of a lower bound and Wilson-Hilferty."""
     lower = (log_p + math.lgamma(a + 1.0)) / a
     z = 1.0 / (9.0 * a)
     root = 1.0 - z + ndtri_exp(log_p) * math.sqrt(z)

@@ -1,4 +1,4 @@
-"""log of the normal distribution function and its inverse, accurate in both tails.
+"""Log of the normal distribution function and its inverse, accurate in both tails.
 
 Measured against mpmath: `log_ndtr` has relative error below 3e-13 on [-1e5, 38]
 (5e-15 for x <= 5) and returns -0.0 above 38.5, where 1 - Phi(x) underflows;
@@ -21,7 +21,7 @@ _MAX_NEWTON = 60
 
 @kernel
 def log_ndtr(x):
-    """log Phi(x)."""
+    """Logarithm of Phi(x)."""
     if x > 0.0:
         return math.log1p(-0.5 * math.erfc(x * _INVERSE_SQRT2))
     if x > -20.0:

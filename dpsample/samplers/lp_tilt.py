@@ -1,4 +1,4 @@
-"""Choice of the separable envelope of `restricted.draw_lp`, by deterministic quadrature.
+"""Choice of the separable envelope of `restricted.draw_lp`, by fixed quadrature.
 
 With S = sum |u_i|^q and A = sum |u_i|^r the target is e^{-(kappa / 2) S^(2/q)} times a
 Gaussian, on A <= bound. The envelope is e^{-b S - c A} times the Gaussian with

@@ -16,10 +16,7 @@ from dpsample._jit import kernel
 from dpsample.samplers.ball_axis import draw_axis, truncated_gamma
 from dpsample.samplers.envelope import ENVELOPE_SIZE, factor_envelope, power
 from dpsample.samplers.lp_tilt import slope_at, tilts
-from dpsample.samplers.univariate import (
-    draw_from_envelope,
-    truncated_normal,
-)
+from dpsample.samplers.univariate import draw_from_envelope, truncated_normal
 
 MAX_TRIES = 10_000
 # Below this relative size of S - S0 the acceptance is computed from a series.
@@ -132,7 +129,8 @@ def lp_log_acceptance(kappa, q, s0, c, bound, s, a):
     ratio = 2.0 / q
     delta = (s - s0) / s0
     if abs(delta) < _SERIES_BELOW:
-        series = 1.0 + 0.25 * (ratio - 3.0) * delta * (1.0 + 0.2 * (ratio - 4.0) * delta)
+        series = 1.0 + (ratio - 4.0) / 5.0 * delta
+        series = 1.0 + (ratio - 3.0) / 4.0 * delta * series
         series = 1.0 + (ratio - 2.0) / 3.0 * delta * series
         gap = 0.5 * ratio * (ratio - 1.0) * delta * delta * series
     else:
@@ -146,9 +144,8 @@ def _propose(rng, b, q, c, r, variance, bound, factors, out):
     s, a = 0.0, 0.0
     for j in range(out.shape[0]):
         row = factors[j]
-        envelope = (
-            row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8],
-        )  # fmt: skip
+        left, right = (row[2], row[3], row[4]), (row[5], row[6], row[7])
+        envelope = (row[0], row[1]) + left + right + (row[8],)
         sign, v, low, high = row[9], row[10], row[11], row[12]
         t = draw_from_envelope(rng, b, q, c, r, v, variance, low, high, envelope)
         out[j] = sign * t
@@ -174,7 +171,18 @@ def _fill_factors(b, q, c, r, v, variance, lower, upper, factors):
 
 @kernel
 def draw_lp(
-    rng, v, variance, kappa, q, center, lower, upper, ball_radius, ball_p, max_tries, out
+    rng,
+    v,
+    variance,
+    kappa,
+    q,
+    center,
+    lower,
+    upper,
+    ball_radius,
+    ball_p,
+    max_tries,
+    out,
 ):
     """Draw from e^{-(kappa / 2) ||x - center||_q^2 - ||x - v||_2^2 / (2 variance)}.
 

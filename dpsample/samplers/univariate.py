@@ -22,7 +22,7 @@ MAX_TRIES = 10_000
 
 @kernel
 def _normal_tail(rng, lower, width):
-    """Standard normal on [lower, lower + width], lower >= 0."""
+    """Draw a standard normal restricted to [lower, lower + width], lower >= 0."""
     if width * (lower + 0.5 * width) <= 1.2:
         for _ in range(MAX_TRIES):
             step = width * rng.random()

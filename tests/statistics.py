@@ -1,0 +1,80 @@
+"""Statistical asserts with both error rates bounded.
+
+A correct sampler fails any check of the suite with probability below SUITE_ALPHA (union
+bound). Each assert also states or fixes what it detects; `rejected` is the negative
+control that every use needs: the same assert on a planted bug must fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+SUITE_ALPHA, NUM_CHECKS = 1e-6, 500
+ALPHA = SUITE_ALPHA / NUM_CHECKS
+
+
+@contextmanager
+def rejected() -> Iterator[None]:
+    """Context in which a statistical assert has to fail, with its statistic."""
+    with pytest.raises(AssertionError, match="statistic"):
+        yield
+
+
+def dkw_bound(num_draws: int, alpha: float = ALPHA) -> float:
+    """Bound of sup |F_n - F| that holds with probability 1 - alpha (Massart)."""
+    return float(np.sqrt(np.log(2.0 / alpha) / (2.0 * num_draws)))
+
+
+def assert_mean(
+    sample: np.ndarray, mean: float, variance: float, *, detects: float
+) -> None:
+    """z-test with the known variance; ``detects`` is a bias in standard deviations."""
+    num_draws, z_max = len(sample), norm.isf(ALPHA / 2.0)
+    assert detects * np.sqrt(num_draws) >= 2.0 * z_max, (
+        f"{num_draws} draws cannot see a shift of {detects} sd"
+    )
+    z = (np.mean(sample) - mean) / np.sqrt(variance / num_draws)
+    assert abs(z) <= z_max, f"mean statistic z = {z:.1f}, bound {z_max:.1f}"
+
+
+def assert_law(sample: np.ndarray, cdf: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Kolmogorov distance to a continuous law within the DKW bound.
+
+    Detects any law at distance of at least two bounds, with the same probability.
+    """
+    values = np.sort(np.asarray(sample, dtype=float))
+    assert np.isfinite(values).all(), "statistic: the sample has non-finite entries"
+    expected, num_draws = cdf(values), len(values)
+    above = np.arange(1, num_draws + 1) / num_draws - expected
+    distance = max(above.max(), (1.0 / num_draws - above).max())
+    bound = dkw_bound(num_draws)
+    assert distance <= bound, f"law statistic {distance:.4f}, bound {bound:.4f}"
+
+
+def assert_same_law(first: np.ndarray, second: np.ndarray) -> None:
+    """Kolmogorov distance between two samples within the sum of their DKW bounds."""
+    a, b = np.sort(first), np.sort(second)
+    assert np.isfinite(a).all() and np.isfinite(b).all(), "statistic: not finite"
+    both = np.concatenate((a, b))
+    gap = np.searchsorted(a, both, "right") / len(a)
+    gap -= np.searchsorted(b, both, "right") / len(b)
+    distance = np.abs(gap).max()
+    bound = dkw_bound(len(a), ALPHA / 2.0) + dkw_bound(len(b), ALPHA / 2.0)
+    assert distance <= bound, f"two-sample statistic {distance:.4f}, bound {bound:.4f}"
+
+
+def cdf_from_log_density(
+    log_density: Callable[[np.ndarray], np.ndarray], nodes: np.ndarray
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Distribution function on the given grid by the trapezoidal rule."""
+    logs = log_density(nodes)
+    density = np.exp(logs - logs.max())
+    steps = 0.5 * (density[1:] + density[:-1]) * np.diff(nodes)
+    cumulative = np.concatenate(([0.0], np.cumsum(steps)))
+    cumulative /= cumulative[-1]
+    return lambda x: np.interp(x, nodes, cumulative)
