@@ -211,7 +211,7 @@ def distance(x: Vector, center: Vector, p: float) -> float:
 
 
 @kernel
-def thin_svd(flat: Vector, num_rows: int, num_columns: int) -> tuple[Any, Vector, Any]:
+def thin_svd(flat: Vector, num_rows: int, num_columns: int) -> Any:
     """Singular value decomposition of a finite row-major matrix."""
     return np.linalg.svd(flat.reshape((num_rows, num_columns)), False)
 
