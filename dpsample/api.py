@@ -276,10 +276,10 @@ def sample(
 def _starts(target: Gibbs, init: ArrayLike | None, num_chains: int) -> list[Any]:
     if init is None:
         return [None] * num_chains
-    given = np.asarray(init, dtype=np.float64)
-    if given.ndim == 1:
-        given = np.tile(given, (num_chains, 1))
-    starts = check.array("init", given, shape=(num_chains, target.dim))
+    shape = (num_chains, target.dim)
+    if np.ndim(init) == 1:
+        init = np.tile(check.array("init", init, shape=shape[1:]), (num_chains, 1))
+    starts = check.array("init", init, shape=shape)
     for start in starts:
         if not target.problem.domain.contains(start):
             check.fail("init", "inside the domain", start, "Use domain.project(init).")

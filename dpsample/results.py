@@ -197,6 +197,7 @@ def to_datatree(
         },
         coords={"coefficient": list(coefficients)},
         dims={"theta": ["coefficient"]},
+        check_conventions=False,  # fewer draws than chains are no mistake
     )
     flags = {k: int(v) if isinstance(v, bool) else v for k, v in attributes.items()}
     tree.attrs.update(flags, releasable=0)

@@ -1,0 +1,219 @@
+"""`sample`: one set of draws for all threads, interrupts, resumes, true energies."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import dpsample as dps
+from dpsample import chains
+from dpsample._streams import streams
+
+CENTER = [0.2, -0.1, 0.3]
+
+
+def make(*, seed=1, num_records=400, layout=np.array, k=80.0, mu=0.5, **options):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(num_records, 3))
+    rows /= 1.01 * np.linalg.norm(rows, axis=1, keepdims=True)
+    chosen = {"loss": dps.losses.Logistic(), "domain": dps.domains.Ball(1.0)} | options
+    regularizer = chosen.pop("regularizer", None)
+    problem = dps.Problem(
+        layout(rows),
+        np.where(rows[:, 0] > 0.2 * rng.normal(size=num_records), 1.0, -1.0),
+        row_bound=1.0,
+        **chosen,
+    )
+    return dps.Gibbs(problem, k=k, mu=mu, regularizer=regularizer)
+
+
+def sample(target=None, **options):
+    defaults = {"num_draws": 30, "num_chains": 3, "num_warmup": 5, "seed": 9}
+    chosen = defaults | {"progress": False} | options
+    return dps.sample(make() if target is None else target, **chosen)
+
+
+def theta(tree):
+    return tree.posterior["theta"].values
+
+
+@pytest.mark.parametrize("layout", [np.array, sparse.csr_matrix])
+def test_threads_change_no_draw(layout):
+    target = make(layout=layout, num_records=5000)
+    one = theta(sample(target, threads=1))
+    for threads in (2, 4, None):
+        np.testing.assert_array_equal(theta(sample(target, threads=threads)), one)
+    assert len({draw.tobytes() for draw in one.reshape(-1, 3)}) == one.size / 3
+
+
+def test_chunks_change_no_draw():
+    prepared = dps.Proximal().prepare(make(), streams(9, 1)[0])
+
+    def run(chunk):
+        states = [prepared.init() for _ in range(3)]
+        options = {"num_draws": 60, "chunk": chunk}
+        return chains.run(prepared.runner(), states, streams(4, 3), **options).draws
+
+    first = run(1)
+    for chunk in (7, 1000):
+        np.testing.assert_array_equal(run(chunk), first)
+
+
+def test_a_shorter_run_is_a_prefix_and_seeds_matter():
+    longer = theta(sample(num_draws=20))
+    np.testing.assert_array_equal(theta(sample(num_draws=10)), longer[:, :10])
+    np.testing.assert_array_equal(
+        theta(sample(num_draws=15, num_warmup=10)), longer[:, 5:]
+    )
+    assert not np.any(theta(sample(num_draws=20, seed=10)) == longer)
+    fresh = theta(sample(seed=None)), theta(sample(seed=None))
+    assert not np.any(fresh[0] == fresh[1])
+
+
+def test_chains_start_where_they_are_told():
+    starts = [[0.0, 0.0, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, -0.9]]
+    apart = theta(sample(init=starts, num_warmup=0))
+    together = theta(sample(init=starts[1], num_warmup=0))
+    np.testing.assert_array_equal(apart[1], together[1])
+    assert not np.any(apart[0, 0] == together[0, 0])
+
+
+def test_resume_is_bit_identical(tmp_path):
+    path = tmp_path / "run.npz"
+    sample(num_draws=30, checkpoint=path)
+    resumed, whole = sample(num_draws=100, checkpoint=path), sample(num_draws=100)
+    np.testing.assert_array_equal(theta(resumed), theta(whole))
+    np.testing.assert_array_equal(
+        resumed.sample_stats["energy"], whole.sample_stats["energy"]
+    )
+
+
+def shifted(amount):
+    """Custom losses with one name, one declaration and different functions."""
+    return dps.losses.custom(
+        lambda u, y: np.sqrt(1.0 + (u - amount) ** 2),
+        lambda u, y: (u - amount) / np.sqrt(1.0 + (u - amount) ** 2),
+        slope_bound=1.0,
+    )
+
+
+BASE = {"loss": dps.losses.Hinge(), "regularizer": dps.regularizers.SquaredNorm(2.0)}
+OTHERS = {
+    "loss": {"loss": dps.losses.Absolute()},
+    "records": {"seed": 2},
+    "k": {"k": 80.5},
+    "mu": {"mu": 0.51},
+    "domain": {"domain": dps.domains.Ball(1.01)},
+    "regularizer": {"regularizer": dps.regularizers.SquaredNorm(2.0, center=CENTER)},
+}
+FIXED = {"sampler": dps.Proximal(oracle="tangent", step_size=0.01), "num_warmup": 0}
+
+
+@pytest.mark.parametrize("change", OTHERS)
+def test_a_checkpoint_of_another_target_is_refused(tmp_path, change):
+    path = tmp_path / "run.npz"
+    options = FIXED | {"checkpoint": path, "num_draws": 3}
+    sample(make(**BASE), **options)
+    sample(make(**BASE), **options)
+    with pytest.raises(ValueError, match="^checkpoint must be of this target"):
+        sample(make(**BASE | OTHERS[change]), **options)
+
+
+def test_a_checkpoint_of_another_seed_step_or_function_is_refused(tmp_path):
+    path = tmp_path / "run.npz"
+    options = FIXED | {"checkpoint": path, "num_draws": 3}
+    target = make(loss=shifted(0.1))
+    sample(target, **options)
+    other_step = {"sampler": dps.Proximal(oracle="tangent", step_size=0.02)}
+    for other, changes in (
+        (target, {"seed": 10}),
+        (target, other_step),
+        (make(loss=shifted(0.2)), {}),
+    ):
+        with pytest.raises(ValueError, match="^checkpoint must be of this target"):
+            sample(other, **options | changes)
+
+
+def interrupt_soon(monkeypatch, *, after_chunks, delay):
+    """Press Ctrl-C ``delay`` seconds after some chunk has begun, from a thread."""
+    one_chunk, count = chains._one_chunk, [0]
+
+    def counting(*args):
+        count[0] += 1
+        if count[0] == after_chunks:
+            press = (os.getpid(), signal.SIGINT)
+            threading.Timer(delay, os.kill, press).start()
+        one_chunk(*args)
+
+    monkeypatch.setattr(chains, "_one_chunk", counting)
+
+
+def test_ctrl_c_returns_a_prefix_and_the_checkpoint_goes_on(monkeypatch, tmp_path):
+    path, forever = tmp_path / "run.npz", 2_000_000
+    small = make(num_records=30)
+    with monkeypatch.context() as patch:
+        interrupt_soon(patch, after_chunks=3, delay=0.02)
+        stopped = sample(small, num_draws=forever, num_chains=2, checkpoint=path)
+    length = theta(stopped).shape[1]
+    assert stopped.attrs["is_interrupted"] and 0 < length < forever
+    whole = sample(small, num_draws=length + 50, num_chains=2)
+    np.testing.assert_array_equal(theta(stopped), theta(whole)[:, :length])
+    resumed = sample(small, num_draws=length + 50, num_chains=2, checkpoint=path)
+    np.testing.assert_array_equal(theta(resumed), theta(whole))
+    assert not resumed.attrs["is_interrupted"]
+
+
+REGULARIZED = {
+    "l2 on a moved ball": (dps.domains.Ball(1.0, center=CENTER), 2.0),
+    "l2 on a box": (dps.domains.Box(0.1, 1.5), 2.0),
+    "l1.5 on a moved ball": (dps.domains.Ball(1.0, p=1.5, center=CENTER), 1.5),
+    "l1.5 on a box": (dps.domains.Box(0.1, 1.5), 1.5),
+    "l1.5 everywhere": (dps.domains.WholeSpace(), 1.5),
+}
+
+
+@pytest.mark.parametrize("case", REGULARIZED)
+def test_stored_energies_are_the_targets_and_draws_are_inside(case):
+    domain, p = REGULARIZED[case]
+    target = make(domain=domain, regularizer=dps.regularizers.SquaredNorm(p))
+    tree = sample(target, num_draws=5, num_chains=2)
+    points = theta(tree).reshape(-1, 3)
+    energies = tree.sample_stats["energy"].values.ravel()
+    expected = [target.energy(point) for point in points]
+    np.testing.assert_allclose(energies, expected, rtol=1e-11)
+    assert all(domain.contains(point) for point in points)
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0])
+def test_ctrl_c_in_the_warmup_gives_an_empty_tree(monkeypatch, p):
+    interrupt_soon(monkeypatch, after_chunks=1, delay=0.0)
+    regularizer = dps.regularizers.SquaredNorm(p)
+    target = make(
+        num_records=30, domain=dps.domains.Box(-1.0, 1.0), regularizer=regularizer
+    )
+    tree = sample(target, num_warmup=2_000_000, num_draws=1, num_chains=1)
+    assert theta(tree).shape == (1, 0, 3) and tree.attrs["is_interrupted"]
+
+
+BAD = {
+    "target": ({"target": "target"}, "target must be a Gibbs, .* Build a dps.Gibbs"),
+    "sampler": ({"sampler": "metropolis"}, 'sampler must be a Proximal, .*"auto"'),
+    "num_draws": ({"num_draws": 0}, "num_draws must be an integer >= 1"),
+    "num_chains": ({"num_chains": -1}, "num_chains must be an integer >= 1"),
+    "num_warmup": ({"num_warmup": 1.5}, "num_warmup must be an integer >= 0"),
+    "seed": ({"seed": "lucky"}, "seed must be an integer >= 0, got 'lucky'"),
+    "threads": ({"threads": 0}, "threads must be an integer >= 1"),
+    "init outside": ({"init": [2.0, 0.0, 0.0]}, "init must be inside the domain"),
+    "init of two chains": ({"init": np.zeros((2, 3))}, "init must be of shape"),
+    "init of words": ({"init": "origin"}, "init must be an array of numbers"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_arguments_are_refused(case):
+    changes, words = BAD[case]
+    with pytest.raises(ValueError, match=words):
+        sample(**changes)
