@@ -192,7 +192,8 @@ def draw_lp(
     max_tries did not suffice, or -2 on NaN or an empty set; out is NaN then.
     """
     dim = v.shape[0]
-    if not (kappa >= 0.0 and variance > 0.0 and ball_radius > 0.0):
+    is_valid = kappa >= 0.0 and variance > 0.0 and ball_radius > 0.0
+    if not (is_valid and 1.0 < q <= 2.0 and 1.0 <= ball_p < np.inf):
         out[:] = np.nan
         return -2
     shifted, low, high = v - center, lower - center, upper - center

@@ -112,7 +112,9 @@ def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
 @kernel
 def draw_factor(rng, b, q, c, s, v, h, lower, upper):
     """Draw exactly from e^{-f} on [lower, upper]."""
-    if not (lower <= upper and h > 0.0):
+    if not (lower <= upper and h > 0.0 and b >= 0.0 and c >= 0.0):
+        return np.nan
+    if not (q >= 1.0 and s >= 1.0):
         return np.nan
     sign = -1.0 if v < 0.0 else 1.0
     v, low, high = sign * v, lower, upper
