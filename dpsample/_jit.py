@@ -16,7 +16,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,10 @@ def _remove_stale(root: Path, current: Path) -> None:
     """
     limit = time.time() - STALE_AFTER_DAYS * 86400.0
     for sibling in root.glob("dpsample-*"):
-        if sibling != current and sibling.is_dir() and sibling.stat().st_mtime < limit:
-            shutil.rmtree(sibling, ignore_errors=True)
+        with suppress(OSError):  # another process may be removing it
+            is_old = sibling.stat().st_mtime < limit
+            if sibling != current and sibling.is_dir() and is_old:
+                shutil.rmtree(sibling, ignore_errors=True)
 
 
 def _open_cache() -> str:
