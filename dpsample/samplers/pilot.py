@@ -24,6 +24,9 @@ MAX_TRIES = 200  # per step, in the pilot only: a step that needs more is hopele
 FIRST_STEPS, LAST_STEPS = 12, 40
 MAX_STEP, MIN_STEP = 1e4, 1e-12
 REFINE = math.sqrt(2.0)
+# The tries of a step have a heavy tail, of which a short trial sees too little: step
+# sizes that accept fewer of the proposals inside the domain are left alone.
+MIN_ACCEPTANCE = 0.4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,12 @@ class Trial:
 
     step: float
     work: float
-    acceptance: float
+    acceptance: float  # of the proposals inside the domain
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether few proposals are rejected, so that no step may take forever."""
+        return self.acceptance >= MIN_ACCEPTANCE
 
 
 class Pilot:
@@ -73,33 +81,38 @@ class Pilot:
         if code == EXHAUSTED:
             return Trial(step=step, work=math.inf, acceptance=0.0)
         raise_unless_ok(code)
-        work = float(counts @ self.costs) / num_steps * steps_for(step=step)
         return Trial(
-            step=step, work=work, acceptance=num_steps / int(counts[kernel.DRAWS])
+            step=step,
+            work=float(counts @ self.costs) / num_steps * steps_for(step=step),
+            acceptance=num_steps / int(counts[kernel.INSIDE]),
         )
 
     def search(self, steps_for: Callable[..., int]) -> Trial:
         """Walk down to a workable step, climb by doubling, refine with more steps."""
         step = min(self.metric.first_step(), MAX_STEP)
-        best = self.trial(step, FIRST_STEPS, steps_for)
-        while math.isinf(best.work) and step > MIN_STEP:
-            step /= 4.0
-            best = self.trial(step, FIRST_STEPS, steps_for)
-        if math.isinf(best.work):
-            return best
+        best = self._walk_down(step, 4.0, FIRST_STEPS, steps_for)
         for factor in (2.0, 0.5):
             best = self._climb(best, factor, FIRST_STEPS, steps_for)
-        best = self.trial(best.step, LAST_STEPS, steps_for)
+        best = self._walk_down(best.step, REFINE, LAST_STEPS, steps_for)
         for factor in (REFINE, 1.0 / REFINE):
             best = self._climb(best, factor, LAST_STEPS, steps_for)
         return best
+
+    def _walk_down(
+        self, step: float, factor: float, num_steps: int, steps_for: Callable[..., int]
+    ) -> Trial:
+        trial = self.trial(step, num_steps, steps_for)
+        while not trial.is_steady and step > MIN_STEP:
+            step /= factor
+            trial = self.trial(step, num_steps, steps_for)
+        return trial
 
     def _climb(
         self, best: Trial, factor: float, num_steps: int, steps_for: Callable[..., int]
     ) -> Trial:
         while MIN_STEP < best.step * factor < MAX_STEP:
             other = self.trial(best.step * factor, num_steps, steps_for)
-            if not other.work < best.work:
+            if not (other.is_steady and other.work < best.work):
                 break
             best = other
         return best
