@@ -11,6 +11,7 @@ from dpsample import domains, losses, regularizers
 from dpsample.problem import Problem
 from dpsample.samplers import Proximal, metric, mode
 from dpsample.samplers.pilot import Pilot
+from dpsample.samplers.proximal import start_bound
 from dpsample.targets import Gibbs
 
 DIM = 4
@@ -43,13 +44,17 @@ REGULARIZERS = (
 
 def targets() -> Iterator[tuple[str, Gibbs]]:
     """Small targets that use every built-in piece between them."""
+    from scipy import sparse
+
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((3, DIM))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
 
-    def make(loss: Any, domain: Any, regularizer: Any = None) -> Gibbs:
+    def make(
+        loss: Any, domain: Any, regularizer: Any = None, features: Any = rows
+    ) -> Gibbs:
         problem = Problem(
-            rows,
+            features,
             [1.0, -1.0, 1.0],
             loss=loss,
             domain=domain,
@@ -67,6 +72,7 @@ def targets() -> Iterator[tuple[str, Gibbs]]:
             f"regularizer {regularizer.name}",
             make(LOSSES[0], DOMAINS[0], regularizer),
         )
+    yield "sparse records", make(LOSSES[0], DOMAINS[0], None, sparse.csr_array(rows))
 
 
 def warm(on_progress: Callable[[str], None] | None = None) -> int:
@@ -90,5 +96,10 @@ def warm(on_progress: Callable[[str], None] | None = None) -> int:
         for option in metric.candidates(target, oracle=Proximal().oracle):
             pilot = Pilot(target, option, start, np.random.default_rng(0))
             pilot.trial(0.1, 2, lambda *, step: 1)
+            start_bound(target, option, start)
+        # Called from Python, a piece is compiled apart from its pointer.
+        target.log_density(start)
+        target.regularizer.value(start)
+        target.problem.loss.value(0.0, 1.0)
         count += 1
     return count
