@@ -26,7 +26,7 @@ def factor_log_density(t, b, q, c, s, v, h, mistake=""):
 
 
 def lp_draws_without_acceptance(rng, kappa, q, s0, num_draws, dim, stddev):
-    """Importance-free draws of the tangent envelope: the acceptance step is missing.
+    """Draws of the tangent envelope: the acceptance step is missing.
 
     The envelope e^{-b S - |u|^2 / (2 stddev^2)} is drawn by plain rejection.
     """

@@ -146,7 +146,7 @@ def exact_log_gammainc(a: float, x: mp.mpf) -> mp.mpf:
         series = mp.hyp1f1(1, a + 1, x)
         value = a * mp.log(x) - x - mp.loggamma(a + 1) + mp.log(series)
         # Far above the mean the series loses digits to 1 - P.
-        if value < -mp.mpf(10) ** -30:
+        if value < -(mp.mpf(10) ** -30):
             return value
     return mp.log1p(-mp.gammainc(a, x, mp.inf, regularized=True))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import log_ndtr
 from scipy.stats import norm
 
 from dpsample._jit import kernel
 from dpsample.samplers import univariate
 from dpsample.samplers.envelope import energy, factor_envelope
+from tests.exact_draws import truncated_normal_cdf
 from tests.mutants import factor_log_density
 from tests.statistics import assert_law, cdf_from_log_density, rejected
 
@@ -39,21 +39,6 @@ def factors(case: tuple, seed: int) -> np.ndarray:
     out = np.empty(NUM_DRAWS)
     _factors(np.random.default_rng(seed), *map(float, case), out)
     return out
-
-
-def truncated_normal_cdf(lower: float, upper: float):
-    """Closed form by expm1 of log-probability differences, on the safe side of 0."""
-    if lower > 0.0:
-        mirrored = truncated_normal_cdf(-upper, -lower)
-        return lambda x: 1.0 - mirrored(-x)
-
-    def cdf(x):
-        low, high = log_ndtr(lower), log_ndtr(upper)
-        return np.exp(log_ndtr(x) - high) * np.expm1(low - log_ndtr(x)) / np.expm1(
-            low - high
-        )
-
-    return cdf
 
 
 INTERVALS = [
@@ -148,7 +133,9 @@ def test_factor_has_the_law_of_the_quadrature(case, mistake):
     assert draws.min() >= lower and draws.max() <= upper
     grid = grid_of(draws, lower, upper)
     factor = case[:6]
-    assert_law(draws, cdf_from_log_density(lambda t: factor_log_density(t, *factor), grid))
+    assert_law(
+        draws, cdf_from_log_density(lambda t: factor_log_density(t, *factor), grid)
+    )
     with rejected():
         wrong = cdf_from_log_density(
             lambda t: factor_log_density(t, *factor, mistake=mistake), grid
@@ -193,7 +180,9 @@ def test_mode_minimizes_the_energy(case):
     best = factor_log_density(mode, b, q, c, s, v, h)
     steps = np.logspace(-8.0, 2.0, 41)
     around = np.clip(np.concatenate((mode - steps, mode + steps)), lower, upper)
-    assert (factor_log_density(around, b, q, c, s, v, h) <= best + 1e-11 * abs(best)).all()
+    assert (
+        factor_log_density(around, b, q, c, s, v, h) <= best + 1e-11 * abs(best)
+    ).all()
 
 
 @pytest.mark.parametrize("case", [case for case, _ in CASES])

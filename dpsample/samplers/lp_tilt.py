@@ -56,54 +56,57 @@ def _start(v, variance, kappa, q):
 
 
 @kernel
-def _clamped(step):
-    return max(-3.0, min(3.0, step)) if step == step else 0.0
+def _safe_step(x, step, low, high):
+    """Newton's x + step if it stays inside the bracket, else the bracket's middle."""
+    step = max(-3.0, min(3.0, step)) if step == step else 0.0
+    if low < x + step < high:
+        return x + step
+    return 0.5 * (low + high) if high - low < np.inf else x
 
 
 @kernel
-def _solve_interior(v, variance, kappa, q, r, lower, upper, sums):
-    """S0 with E S = S0 for c = 0, by Newton's method in log S0."""
-    log_s0 = math.log(_start(v, variance, kappa, q))
+def _solve_s0(log_s0, c, v, variance, kappa, q, r, lower, upper, sums):
+    """Return log S0 with E S = S0 for a fixed c; the sums are those of the last b.
+
+    log E S - log S0 decreases in log S0.
+    """
+    low, high = -np.inf, np.inf
     for _ in range(MAX_NEWTON):
         s0 = math.exp(log_s0)
         b = slope_at(kappa, q, s0)
-        _sums(b, q, 0.0, r, v, variance, lower, upper, sums)
+        _sums(b, q, c, r, v, variance, lower, upper, sums)
         mean = max(sums[0], _FLOOR)
+        error = math.log(mean) - log_s0
+        low, high = (log_s0, high) if error > 0.0 else (low, log_s0)
         slope = 1.0 + b * sums[2] / mean * (2.0 / q - 1.0)
-        log_s0 += _clamped((math.log(mean) - log_s0) / slope)
+        log_s0 = _safe_step(log_s0, error / slope, low, high)
         if not abs(mean - s0) > _TOLERANCE * math.sqrt(sums[2]):
             break
-    return math.exp(log_s0)
+    return log_s0
 
 
 @kernel
-def _solve_active(v, variance, kappa, q, r, bound, lower, upper, s0, sums):
-    """(S0, c) with E S = S0 and E A = bound, by Newton's method in both logarithms."""
+def _solve_active(log_s0, v, variance, kappa, q, r, bound, lower, upper, sums):
+    """(S0, c) with E S = S0 and E A = bound; E A decreases in c along E S = S0."""
     dim = v.shape[0]
     reach = bound ** (1.0 / r)
     pull = 0.0
     for i in range(dim):
         pull = max(pull, abs(v[i]))
-    log_s0 = math.log(s0)
     log_c = math.log((dim + pull * reach / variance) / (r * bound))
+    low, high = -np.inf, np.inf
     for _ in range(MAX_NEWTON):
-        s0, c = math.exp(log_s0), math.exp(log_c)
-        b = slope_at(kappa, q, s0)
-        _sums(b, q, c, r, v, variance, lower, upper, sums)
+        c = math.exp(log_c)
+        log_s0 = _solve_s0(log_s0, c, v, variance, kappa, q, r, lower, upper, sums)
         mean_s, mean_a = max(sums[0], _FLOOR), max(sums[1], _FLOOR)
-        error_s = math.log(mean_s) - log_s0
-        error_a = math.log(mean_a) - math.log(bound)
-        power = 2.0 / q - 1.0
-        ss = -1.0 - power * b * sums[2] / mean_s
-        sc = -c * sums[3] / mean_s
-        cs = -power * b * sums[3] / mean_a
-        cc = -c * sums[4] / mean_a
-        determinant = ss * cc - sc * cs
-        log_s0 -= _clamped((error_s * cc - error_a * sc) / determinant)
-        log_c -= _clamped((error_a * ss - error_s * cs) / determinant)
-        is_near_s = abs(mean_s - s0) <= _TOLERANCE * math.sqrt(sums[2])
-        is_near_a = abs(mean_a - bound) <= _TOLERANCE * math.sqrt(sums[4])
-        if is_near_s and is_near_a:
+        error = math.log(mean_a) - math.log(bound)
+        low, high = (log_c, high) if error > 0.0 else (low, log_c)
+        # Slope of log E A in log c, log S0 following c.
+        b = slope_at(kappa, q, math.exp(log_s0)) * (2.0 / q - 1.0)
+        follow = b * sums[3] * sums[3] / (mean_s + b * sums[2])
+        slope = c / mean_a * (sums[4] - follow)
+        log_c = _safe_step(log_c, error / max(slope, _FLOOR), low, high)
+        if not abs(mean_a - bound) > _TOLERANCE * math.sqrt(sums[4]):
             break
     return math.exp(log_s0), math.exp(log_c)
 
@@ -112,7 +115,8 @@ def _solve_active(v, variance, kappa, q, r, bound, lower, upper, s0, sums):
 def tilts(v, variance, kappa, q, r, bound, lower, upper):
     """Return (S0, c), a function of the arguments alone."""
     sums = np.empty(5)
-    s0 = _solve_interior(v, variance, kappa, q, r, lower, upper, sums)
+    log_s0 = math.log(_start(v, variance, kappa, q))
+    log_s0 = _solve_s0(log_s0, 0.0, v, variance, kappa, q, r, lower, upper, sums)
     if sums[1] <= bound + _TOLERANCE * math.sqrt(sums[4]):
-        return s0, 0.0
-    return _solve_active(v, variance, kappa, q, r, bound, lower, upper, s0, sums)
+        return math.exp(log_s0), 0.0
+    return _solve_active(log_s0, v, variance, kappa, q, r, bound, lower, upper, sums)
