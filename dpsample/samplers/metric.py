@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample._jit import pointer
-from dpsample.domains import Ball, Box
+from dpsample.domains import Ball, Box, WholeSpace
 from dpsample.records import curvature_matrix
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers import draws
@@ -26,6 +26,8 @@ Array = NDArray[np.float64]
 # Lower bounds are lowered by this much, relative to the largest eigenvalue: it covers
 # the rounding of the Gram matrix and of its eigenvectors.
 EIGENVALUE_SLACK = 1e-11
+MAX_STEP = 1e4
+MAX_OVERSHOOT = 0.25  # see `Metric.steps`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +85,28 @@ class Metric:
         """Whether P is diagonal."""
         return not np.any(self.precision - np.diag(np.diag(self.precision)))
 
-    def first_step(self) -> float:
-        """Step at which the mean gap is about a half: where the pilot starts."""
+    def steps(self) -> tuple[float, float]:
+        """Where the pilot starts, and the longest step it may try.
+
+        It starts where the mean gap is about a half. Far out, at y, the envelope's mean
+        overshoots by up to (h / (1 + t h)) Lambda ||y - x*||_P, Lambda the largest
+        curvature of U; while (h / (1 + t h))^2 (Lambda - t) Lambda (1 + h Lambda) is
+        well below 1 the expected number of tries, the mean of e^gap, is finite.
+        """
         if self.upper is None:
-            return 1.0 / self.dim
+            return 1.0 / self.dim, MAX_STEP
         excess = self.upper - self.tangent * self.precision
-        size = float(np.trace(np.linalg.solve(self.precision, excess)))
-        return 1.0 / max(size, 1e-3)
+        gaps = np.linalg.eigvals(np.linalg.solve(self.precision, excess)).real
+        gap, tangent = max(float(gaps.max()), 1e-12), self.tangent
+
+        def overshoot(step: float) -> float:
+            moved, curvature = step / (1.0 + tangent * step), gap + tangent
+            return moved**2 * gap * curvature * (1.0 + step * curvature)
+
+        longest = MAX_STEP
+        while overshoot(longest) > MAX_OVERSHOOT:
+            longest *= 0.9
+        return min(1.0 / max(float(gaps.sum()), 1e-3), longest), longest
 
 
 def _lowered(precision: Array) -> Array:
@@ -142,13 +159,16 @@ def candidates(target: Any, *, oracle: str) -> list[Metric]:
     reg_low, reg_high = target.regularizer.curvature_l2(dim)
     weight = target.k * target.mu
     low = _lowered(risk_low + weight * reg_low * np.eye(dim))
-    if risk_high is None or not np.isfinite(reg_high):
-        options = _gaussian_metrics(domain, low, None)
-    else:
-        high = risk_high + weight * reg_high * np.eye(dim)
-        options = _gaussian_metrics(domain, low, high)
-    if isinstance(target.regularizer, SquaredNorm) and not np.isfinite(reg_high):
-        options.append(_separable_metric(target, risk_low, risk_high, weight * reg_low))
+    if np.isfinite(reg_high):
+        high = (
+            None if risk_high is None else risk_high + weight * reg_high * np.eye(dim)
+        )
+        return _gaussian_metrics(domain, low, high)
+    if not isinstance(target.regularizer, SquaredNorm):
+        return _gaussian_metrics(domain, low, None)
+    options = [_separable_metric(target, risk_low, risk_high, weight * reg_low)]
+    if not isinstance(domain, WholeSpace | Box | Ball):
+        options += _gaussian_metrics(domain, low, None)
     return options
 
 

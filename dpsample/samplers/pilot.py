@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 MAX_TRIES = 200  # per step, in the pilot only: a step that needs more is hopeless
 FIRST_STEPS, LAST_STEPS = 12, 40
-MAX_STEP, MIN_STEP = 1e4, 1e-12
+MIN_STEP = 1e-12
 REFINE = math.sqrt(2.0)
 # The tries of a step have a heavy tail, of which a short trial sees too little: step
 # sizes that accept fewer of the proposals inside the domain are left alone.
@@ -52,6 +52,7 @@ class Pilot:
         self.target, self.metric, self.rng = target, metric, rng
         self.state = kernel.init(target, start)
         self.numbers = metric.numbers(target)
+        self.first, self.longest = metric.steps()
         data = target.problem.data
         size = data.dense.size or data.values.size
         # In units of one multiply-add: two passes for a gradient, one for a value.
@@ -89,8 +90,7 @@ class Pilot:
 
     def search(self, steps_for: Callable[..., int]) -> Trial:
         """Walk down to a workable step, climb by doubling, refine with more steps."""
-        step = min(self.metric.first_step(), MAX_STEP)
-        best = self._walk_down(step, 4.0, FIRST_STEPS, steps_for)
+        best = self._walk_down(self.first, 4.0, FIRST_STEPS, steps_for)
         for factor in (2.0, 0.5):
             best = self._climb(best, factor, FIRST_STEPS, steps_for)
         best = self._walk_down(best.step, REFINE, LAST_STEPS, steps_for)
@@ -110,7 +110,7 @@ class Pilot:
     def _climb(
         self, best: Trial, factor: float, num_steps: int, steps_for: Callable[..., int]
     ) -> Trial:
-        while MIN_STEP < best.step * factor < MAX_STEP:
+        while MIN_STEP < best.step * factor <= self.longest:
             other = self.trial(best.step * factor, num_steps, steps_for)
             if not (other.is_steady and other.work < best.work):
                 break
