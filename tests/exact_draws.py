@@ -11,6 +11,11 @@ from dpsample.samplers import restricted
 INF = np.inf
 
 
+def interpreted(function):
+    """Python function of a kernel; with NUMBA_DISABLE_JIT it is the kernel itself."""
+    return getattr(function, "py_func", function)
+
+
 def truncated_normal_cdf(lower: float, upper: float):
     """Closed form by expm1 of log-probability differences, on the safe side of 0."""
     if lower > 0.0:
