@@ -69,11 +69,11 @@ def test_dense_and_sparse_passes_equal_numpy(shape, with_offset):
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_the_default_block_has_no_seam(layout, extra):
     """One block less a record, exactly one, one and a record."""
-    rows, *_ = example(2, 600)
-    block = records.SPARSE_BLOCK
+    block, dim = records.SPARSE_BLOCK, 4
     if layout == "dense":
-        block = records.make_data(np.empty((10**4, 600)), *(np.zeros(1),) * 3).block
-    rows, response, offset, theta = example(block + extra, 600)
+        dim = 600
+        block = records.make_data(np.empty((10**4, dim)), *(np.zeros(1),) * 3).block
+    rows, response, offset, theta = example(block + extra, dim)
     data = layouts(rows, response, offset)[layout]
     assert data.block == min(block, block + extra)
     assert_all_close(

@@ -42,7 +42,7 @@ def theta(tree):
 
 @pytest.mark.parametrize("layout", [np.array, sparse.csr_matrix])
 def test_threads_change_no_draw(layout):
-    target = make(layout=layout, num_records=5000)
+    target = make(layout=layout, num_records=1500)
     one = theta(sample(target, threads=1))
     for threads in (2, 4, None):
         np.testing.assert_array_equal(theta(sample(target, threads=threads)), one)
