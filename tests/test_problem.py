@@ -53,6 +53,17 @@ def test_tiny_rows_above_a_tiny_bound_are_seen(make):
         problem(row_bound=1.9e-20, **arguments)
 
 
+def test_duplicate_entries_are_summed_before_rows_are_measured():
+    entries = ([0.6, 0.6], [1, 1], [0, 2])
+    twice = sparse.csr_matrix(entries, shape=(1, 3))
+    arguments = {"features": twice, "response": [1.0]}
+    with pytest.raises(ValueError, match=r"got 1\.2 in record 0"):
+        problem(**arguments)
+    clipped = problem(**arguments, clip_rows=True)
+    np.testing.assert_allclose(clipped.margins([0.0, 1.0, 0.0]), [1.0], rtol=1e-15)
+    assert twice.nnz == 2
+
+
 @pytest.mark.parametrize("make", [np.array, sparse.csr_matrix])
 def test_clip_rows_scales_only_what_exceeds(make):
     features = 2.0 * ROWS
