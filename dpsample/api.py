@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from dpsample import _check as check
 from dpsample import chains
 from dpsample._streams import Seed, seed_sequence, streams
+from dpsample.checkpoint import identity_of
 from dpsample.privacy import Budget, calibrate
 from dpsample.privacy.risk import Risk
 from dpsample.privacy.terms import Calibration
@@ -253,7 +254,7 @@ def sample(
         num_warmup=warmup,
         threads=threads,
         checkpoint=checkpoint,
-        identity=chains.identity_of(*prepared.numbers(), *root.generate_state(4)),
+        identity=identity_of(*prepared.numbers(), *root.generate_state(4)),
         on_progress=_line if progress and sys.stderr.isatty() else None,
     )
     return to_datatree(

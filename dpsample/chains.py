@@ -7,8 +7,6 @@ change a draw.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import signal
 import threading
@@ -19,13 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
-from dpsample._streams import restore, save_state
+from dpsample.checkpoint import Run, load, save
 
 Array = NDArray[np.float64]
 Runner = Callable[[Any, np.random.Generator, Array, Array], None]
@@ -33,7 +30,6 @@ Runner = Callable[[Any, np.random.Generator, Array, Array], None]
 CHUNK_SECONDS = 0.03
 CHECKPOINT_SECONDS = 30.0
 # Entries of a checkpoint.
-FIELDS = ("identity", "draws", "energies", "positions", "counts", "streams")
 
 
 @contextmanager
@@ -157,12 +153,15 @@ def run(
         check.instance((str, os.PathLike), checkpoint=checkpoint)
     total = num_warmup + num_draws
     dim = states[0].position.size
-    draws = np.empty((len(states), total, dim))
-    energies = np.empty((len(states), total))
+    draws, energies = (
+        np.empty((len(states), total, dim)),
+        np.empty((len(states), total)),
+    )
+    progress = Run(draws, energies, states, streams)
     path = None if checkpoint is None else Path(checkpoint)
     done = 0
     if path is not None and path.exists():
-        done = _load(path, identity, draws, energies, states, streams)
+        done = load(path, identity, progress)
     size = _ChunkSize(chunk)
     saved = time.monotonic()
     with (
@@ -173,16 +172,16 @@ def run(
         while done < total and not interrupted:
             stop = min(done + size.size, total)
             begin = time.perf_counter()
-            _one_chunk(pool, runner, states, streams, draws, energies, done, stop)
+            _one_chunk(pool, runner, progress, done, stop)
             size.update(time.perf_counter() - begin)
             done = stop
             if on_progress is not None:
                 on_progress(done, total)
             if path is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                _save(path, identity, done, draws, energies, states, streams)
+                save(path, identity, done, progress)
                 saved = time.monotonic()
     if path is not None:
-        _save(path, identity, done, draws, energies, states, streams)
+        save(path, identity, done, progress)
     return Chains(
         draws=draws[:, num_warmup:done],
         energies=energies[:, num_warmup:done],
@@ -192,100 +191,14 @@ def run(
 
 
 def _one_chunk(
-    pool: ThreadPoolExecutor,
-    runner: Runner,
-    states: Sequence[Any],
-    streams: list[np.random.Generator],
-    draws: Array,
-    energies: Array,
-    start: int,
-    stop: int,
+    pool: ThreadPoolExecutor, runner: Runner, run: Run, start: int, stop: int
 ) -> None:
     """Advance all chains to ``stop``, so that an interrupt leaves none behind."""
+    part = slice(start, stop)
+    chains = zip(run.states, run.streams, run.draws, run.energies, strict=True)
     tasks = [
-        pool.submit(runner, state, rng, draws[c, start:stop], energies[c, start:stop])
-        for c, (state, rng) in enumerate(zip(states, streams, strict=True))
+        pool.submit(runner, state, rng, draws[part], energies[part])
+        for state, rng, draws, energies in chains
     ]
     for task in tasks:
         task.result()
-
-
-def identity_of(*arrays: Any) -> str:
-    """Hash of numbers and arrays that define what is sampled."""
-    digest = hashlib.sha256()
-    for value in arrays:
-        array = np.ascontiguousarray(value)
-        digest.update(str((array.shape, array.dtype)).encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-def _save(
-    path: Path,
-    identity: str,
-    done: int,
-    draws: Array,
-    energies: Array,
-    states: Sequence[Any],
-    streams: list[np.random.Generator],
-) -> None:
-    """Write to a second file and rename: a kill leaves the old one whole."""
-    draft = path.with_name(path.name + ".part")
-    with draft.open("wb") as file:
-        np.savez(
-            file,
-            identity=np.array(identity),
-            draws=draws[:, :done],
-            energies=energies[:, :done],
-            positions=np.array([state.position for state in states]),
-            counts=np.array([state.counts for state in states]),
-            streams=np.array(json.dumps([save_state(rng) for rng in streams])),
-        )
-    draft.replace(path)
-
-
-def _load(
-    path: Path,
-    identity: str,
-    draws: Array,
-    energies: Array,
-    states: Sequence[Any],
-    streams: list[np.random.Generator],
-) -> int:
-    file = _read(path)
-    kept = file["draws"]
-    if str(file["identity"]) != identity or kept.shape[0] != draws.shape[0]:
-        check.fail(
-            "checkpoint",
-            "of this target, sampler, seed and number of chains",
-            f"another run's file {path.name}",
-            "Choose another file, or delete it to start afresh.",
-        )
-    done = int(kept.shape[1])
-    if done > draws.shape[1]:
-        check.fail(
-            "num_draws",
-            f">= the {done} draws (with warm-up) of the checkpoint",
-            draws.shape[1],
-            "Ask for as many draws, or choose another file.",
-        )
-    draws[:, :done] = kept
-    energies[:, :done] = file["energies"]
-    for c, saved in enumerate(json.loads(str(file["streams"]))):
-        states[c].position[:] = file["positions"][c]
-        states[c].counts[:] = file["counts"][c]
-        streams[c] = restore(saved)
-    return done
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as stream, np.load(stream) as file:
-            return {name: file[name] for name in FIELDS}
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile):
-        check.fail(
-            "checkpoint",
-            "a file written by an earlier run",
-            path.name,
-            "Choose another file, or delete it to start afresh.",
-        )

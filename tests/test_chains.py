@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from dpsample import chains
+from dpsample import chains, checkpoint
 from dpsample._streams import streams
+from dpsample.checkpoint import identity_of
 
 DIM = 2
 
@@ -82,7 +83,7 @@ def test_a_resume_that_forgets_the_stream_would_be_seen(tmp_path, monkeypatch):
     """Negative control: restarted streams give other draws after the checkpoint."""
     path = tmp_path / "run.npz"
     run(30, checkpoint=path)
-    monkeypatch.setattr(chains, "restore", lambda state: np.random.default_rng(0))
+    monkeypatch.setattr(checkpoint, "restore", lambda state: np.random.default_rng(0))
     resumed = run(100, checkpoint=path)
     np.testing.assert_array_equal(resumed.draws[:, :30], run(30).draws)
     assert not np.any(resumed.draws[:, 30:] == run(100).draws[:, 30:])
@@ -207,7 +208,7 @@ def test_advance_moves_the_state_as_a_run_does():
 
 
 def test_identities_differ_when_anything_does():
-    base = chains.identity_of(np.arange(6.0), 1.0, "logistic")
+    base = identity_of(np.arange(6.0), 1.0, "logistic")
     others = [
         (np.arange(6.0).reshape(2, 3), 1.0, "logistic"),
         (np.arange(6.0, dtype=np.float32), 1.0, "logistic"),
@@ -215,8 +216,8 @@ def test_identities_differ_when_anything_does():
         (np.arange(6.0), 1.0, "hinge"),
         (np.arange(6.0), np.nextafter(1.0, 2.0), "logistic"),
     ]
-    assert len({base, *(chains.identity_of(*parts) for parts in others)}) == 6
-    assert base == chains.identity_of(np.arange(6.0), 1.0, "logistic")
+    assert len({base, *(identity_of(*parts) for parts in others)}) == 6
+    assert base == identity_of(np.arange(6.0), 1.0, "logistic")
 
 
 @pytest.mark.parametrize(
