@@ -133,7 +133,7 @@ def lp_log_acceptance(kappa, q, s0, c, bound, s, a):
         series = 1.0 + (ratio - 3.0) / 4.0 * delta * series
         series = 1.0 + (ratio - 2.0) / 3.0 * delta * series
         gap = 0.5 * ratio * (ratio - 1.0) * delta * delta * series
-    elif s > 0.0:
+    elif delta > -1.0:
         gap = math.expm1(ratio * math.log1p(delta)) - ratio * delta
     else:
         gap = ratio - 1.0
