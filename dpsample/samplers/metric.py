@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample._jit import pointer
-from dpsample.domains import Ball, Box, WholeSpace
+from dpsample.domains import Ball, Box
 from dpsample.records import curvature_matrix
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers import draws
@@ -166,10 +166,8 @@ def candidates(target: Any, *, oracle: str) -> list[Metric]:
         return _gaussian_metrics(domain, low, high)
     if not isinstance(target.regularizer, SquaredNorm):
         return _gaussian_metrics(domain, low, None)
-    options = [_separable_metric(target, risk_low, risk_high, weight * reg_low)]
-    if not isinstance(domain, WholeSpace | Box | Ball):
-        options += _gaussian_metrics(domain, low, None)
-    return options
+    # Its curvature has no bound, and tangents to it would be refused without end.
+    return [_separable_metric(target, risk_low, risk_high, weight * reg_low)]
 
 
 def _gaussian_metrics(domain: Any, low: Array, high: Array | None) -> list[Metric]:
