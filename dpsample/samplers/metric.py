@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample._jit import pointer
-from dpsample.domains import Ball, Box
+from dpsample.domains import Ball, Box, WholeSpace
 from dpsample.records import curvature_matrix
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers import draws
@@ -39,6 +39,7 @@ class Metric:
     upper: Array | None  # bound of the Hessian of the linearized part U
     draw: Any
     halfspace: int = 0
+    reach: float = 0.0
     tangent: float = 1.0
     keeps_regularizer: bool = False
     kappa: float = 0.0
@@ -70,6 +71,7 @@ class Metric:
             tangent=float(self.tangent),
             spread=float(np.sqrt(step / (1.0 + self.tangent * step))),
             kappa=float(self.kappa),
+            reach=float(self.reach),
             halfspace=int(self.halfspace),
             squeeze=int(squeeze and self.upper is not None),
             precision=self.precision,
@@ -155,6 +157,11 @@ def candidates(target: Any, *, oracle: str) -> list[Metric]:
             f"The {domain.name} has no interior: certified draws need a "
             "full-dimensional domain. Use a WholeSpace, Ball or Box domain."
         )
+    if not (domain.is_bounded or isinstance(domain, WholeSpace | Box)):
+        raise NoCertificate(
+            f"The {domain.name} is unbounded: exact draws need a bounded domain, a box "
+            "or the whole space. Add inequalities that hold anyway."
+        )
     risk_low, risk_high = _hessian_bounds(target, oracle == "metric")
     reg_low, reg_high = target.regularizer.curvature_l2(dim)
     weight = target.k * target.mu
@@ -164,22 +171,41 @@ def candidates(target: Any, *, oracle: str) -> list[Metric]:
             None if risk_high is None else risk_high + weight * reg_high * np.eye(dim)
         )
         return _gaussian_metrics(domain, low, high)
-    if not isinstance(target.regularizer, SquaredNorm):
-        return _gaussian_metrics(domain, low, None)
-    # Its curvature has no bound, and tangents to it would be refused without end.
-    return [_separable_metric(target, risk_low, risk_high, weight * reg_low)]
+    if _is_separable(target):
+        # Tangents to a regularizer of unbounded curvature would be refused for long.
+        return [_separable_metric(target, risk_low, risk_high, weight * reg_low)]
+    return _gaussian_metrics(domain, low, None)
+
+
+def _is_separable(target: Any) -> bool:
+    """Whether the draw can keep regularizer and domain, without plain rejection.
+
+    Rejection from the whole space needs an infinite expected number of tries: the mean
+    over y of 1 / P(inside | y) is an integral of 1 over all y.
+    """
+    domain, dim = target.problem.domain, target.dim
+    centered = np.array_equal(
+        domain.default_center(dim), target.numbers.regularizer.center
+    )
+    return isinstance(target.regularizer, SquaredNorm) and (
+        isinstance(domain, WholeSpace | Box) or (isinstance(domain, Ball) and centered)
+    )
 
 
 def _gaussian_metrics(domain: Any, low: Array, high: Array | None) -> list[Metric]:
     dim = len(low)
     is_ball = isinstance(domain, Ball) and domain.p == 2.0
-    halfspace = 0 if not domain.is_bounded else (2 if is_ball else 1)
+    halfspace = 0 if isinstance(domain, WholeSpace) else (2 if is_ball else 1)
+    reach = 0.0
+    if halfspace == 1:
+        reach = domain.max_norm(2.0, domain.default_center(dim), dim)
     full = Metric(
         name="full",
         precision=low,
         upper=high,
         draw=pointer(draws.gaussian, draws.DRAW),
         halfspace=halfspace,
+        reach=reach,
         draw_cost=2.0 * dim * dim + 20.0 * dim,
     )
     if is_ball:
@@ -202,7 +228,8 @@ def _gaussian_metrics(domain: Any, low: Array, high: Array | None) -> list[Metri
             draw=pointer(draws.gaussian_box, draws.DRAW),
             draw_cost=60.0 * dim,
         )
-        return [full, inner]
+        # Without an end there is no reach, and plain rejection may never stop.
+        return [full, inner] if domain.is_bounded else [inner]
     return [full]
 
 

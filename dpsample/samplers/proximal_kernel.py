@@ -41,13 +41,15 @@ class Plan(NamedTuple):
     """One chain's metric and step: fixed before the chain starts.
 
     ``precision`` is P, ``inverse`` P^{-1} = factor factor^T, ``excess`` bounds the
-    Hessian of U minus the tangent's quadratic (used only if ``squeeze`` is 1).
+    Hessian of U minus the tangent's quadratic (used only if ``squeeze`` is 1), and
+    ``reach`` bounds distances from the domain's center.
     """
 
     step: float
     tangent: float
     spread: float
     kappa: float
+    reach: float
     halfspace: int
     squeeze: int
     precision: Array
@@ -59,7 +61,7 @@ class Plan(NamedTuple):
 
 
 PLAN = types.NamedTuple(
-    (f8, f8, f8, f8, i8, i8, matrix, matrix, matrix, matrix, vector, matrix), Plan
+    (f8, f8, f8, f8, f8, i8, i8, matrix, matrix, matrix, matrix, vector, matrix), Plan
 )
 
 
@@ -153,18 +155,18 @@ def support_ball(plan, body, mean, normal, a, b):
 
 
 @kernel
-def support_any(target, pieces, mean, normal, a):
+def support_any(target, pieces, plan, mean, normal, a):
     """Halfspace through the Euclidean projection of mean, normal to mean - projection.
 
     By the variational inequality of a projection it contains the domain.
     """
     dim = mean.shape[0]
     targets.project(target, pieces, mean, a)
-    square, scale = 0.0, 1.0
+    square, scale = 0.0, 2.0 * plan.reach
     for j in range(dim):
         normal[j] = mean[j] - a[j]
         square += normal[j] * normal[j]
-        scale += abs(a[j]) + target.body.upper[j] - target.body.lower[j]
+        scale += abs(a[j])
     size = np.sqrt(square)
     if not size > 0.0:
         normal[dim + 1] = 0.0
@@ -193,7 +195,7 @@ def set_halfspace(target, pieces, plan, state, mean):
         if plan.halfspace == 2:
             support_ball(plan, target.body, mean, state.normal, a, b)
         else:
-            support_any(target, pieces, mean, state.normal, a)
+            support_any(target, pieces, plan, mean, state.normal, a)
         if np.isnan(state.normal[0]):
             return PIECE_FAILED
     return OK
