@@ -157,10 +157,10 @@ def candidates(target: Any, *, oracle: str) -> list[Metric]:
             f"The {domain.name} has no interior: certified draws need a "
             "full-dimensional domain. Use a WholeSpace, Ball or Box domain."
         )
-    if not (domain.is_bounded or isinstance(domain, WholeSpace | Box)):
+    if not (domain.is_bounded or isinstance(domain, WholeSpace)):
         raise NoCertificate(
-            f"The {domain.name} is unbounded: exact draws need a bounded domain, a box "
-            "or the whole space. Add inequalities that hold anyway."
+            f"The {domain.name} is unbounded: exact draws need a bounded domain or the "
+            "whole space. Add inequalities that hold anyway."
         )
     risk_low, risk_high = _hessian_bounds(target, oracle == "metric")
     reg_low, reg_high = target.regularizer.curvature_l2(dim)
@@ -228,8 +228,7 @@ def _gaussian_metrics(domain: Any, low: Array, high: Array | None) -> list[Metri
             draw=pointer(draws.gaussian_box, draws.DRAW),
             draw_cost=60.0 * dim,
         )
-        # Without an end there is no reach, and plain rejection may never stop.
-        return [full, inner] if domain.is_bounded else [inner]
+        return [full, inner]
     return [full]
 
 

@@ -293,3 +293,19 @@ def test_release_refuses_domains_without_a_proof():
     simplex = problem(domain=dps.domains.Simplex())
     with pytest.raises(dps.NoCertificate, match="no interior"):
         dps.release(simplex, BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("domain", "mu", "words"),
+    [
+        (dps.domains.Polytope(np.eye(2), np.ones(2)), 1.0, "is unbounded"),
+        (dps.domains.Simplex(), 1.0, "has no interior"),
+        (dps.domains.Ball(1.0), 0.0, "no strong convexity"),
+    ],
+)
+def test_what_has_no_proof_is_refused_with_the_reason(domain, mu, words):
+    hinge = dps.Gibbs(problem(domain=domain, loss=dps.losses.Hinge()), k=1.0, mu=mu)
+    supported, reason = dps.Proximal().supports(hinge)
+    assert not supported and words in reason
+    with pytest.raises(dps.NoCertificate, match=words):
+        dps.Proximal().prepare(hinge, np.random.default_rng(0))
