@@ -74,6 +74,7 @@ class Loss:
     name: ClassVar[str] = ""
     _scalar: ClassVar[Callable[..., Any] | None] = None
     pieces: ClassVar[Any] = None
+    is_cached: ClassVar[bool] = True
     is_classification: ClassVar[bool] = False
     needs_response_bound: ClassVar[bool] = False
 
@@ -96,9 +97,9 @@ class Loss:
         """C functions of the value, slope and record pieces."""
         value, slope, record = self.pieces
         return (
-            pointer(value, LOSS_VALUE),
-            pointer(slope, LOSS_SLOPE),
-            pointer(record, LOSS_RECORD),
+            pointer(value, LOSS_VALUE, cached=self.is_cached),
+            pointer(slope, LOSS_SLOPE, cached=self.is_cached),
+            pointer(record, LOSS_RECORD, cached=self.is_cached),
         )
 
     def value(self, margins: ArrayLike, response: ArrayLike) -> Array:

@@ -11,15 +11,8 @@ import numpy as np
 from numba.extending import is_jitted
 
 from dpsample import _check as check
-from dpsample._jit import kernel, pointer
-from dpsample.losses._base import (
-    LOSS_RECORD,
-    LOSS_SLOPE,
-    LOSS_VALUE,
-    Array,
-    Loss,
-    compile_pieces,
-)
+from dpsample._jit import kernel
+from dpsample.losses._base import Array, Loss, compile_pieces
 
 # Margins and responses at which a user's loss is tried once before it is trusted.
 PROBES = np.array([-30.0, -7.0, -2.5, -1.0, -0.3, 0.0, 0.2, 0.9, 1.5, 4.0, 25.0])
@@ -41,6 +34,7 @@ class Custom(Loss):
     third_derivative: float = np.inf
     functions: Any = field(default=None, compare=False, repr=False)
     name: ClassVar[str] = "custom"
+    is_cached: ClassVar[bool] = False  # the user's sources are not in our fingerprint
 
     @property
     def params(self) -> Array:
@@ -75,16 +69,6 @@ class Custom(Loss):
         if self.functions is None:
             check.fail("loss", "a custom loss with its functions", self.label)
         return self.functions
-
-    @property
-    def pointers(self) -> tuple[Any, Any, Any]:
-        """C functions of the pieces, compiled for this process only."""
-        signatures = (LOSS_VALUE, LOSS_SLOPE, LOSS_RECORD)
-        made = [
-            pointer(piece, signature, cached=False)
-            for piece, signature in zip(self.pieces, signatures, strict=True)
-        ]
-        return made[0], made[1], made[2]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the declared facts only: functions do not travel."""
