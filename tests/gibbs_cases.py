@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -39,7 +39,6 @@ class Case:
     mu: float
     p: float = 2.0
     offset: np.ndarray | None = None
-    options: dict = field(default_factory=dict)
 
     @property
     def dim(self):

@@ -7,8 +7,7 @@ import numpy as np
 from dpsample._jit import kernel
 from dpsample.samplers import proximal_kernel
 from dpsample.samplers.errors import OK, raise_unless_ok
-
-SUITE_ALPHA, NUM_CHECKS = 1e-6, 500
+from tests.statistics import ALPHA
 
 
 @kernel
@@ -69,7 +68,7 @@ def law_margin(case, sample):
     points, weights = case.law
     expected, found = _views(case, points), _views(case, sample)
     size, number = len(sample), 3 * len(expected)
-    log_term = np.log(2.0 * number * NUM_CHECKS / SUITE_ALPHA)
+    log_term = np.log(2.0 * number / ALPHA)
     margins = []
     for values, drawn in zip(expected, found, strict=True):
         order = np.argsort(values)
