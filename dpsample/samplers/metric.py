@@ -166,10 +166,9 @@ def candidates(target: Any, *, oracle: str) -> list[Metric]:
     reg_low, reg_high = target.regularizer.curvature_l2(dim)
     weight = target.k * target.mu
     low = _lowered(risk_low + weight * reg_low * np.eye(dim))
+    reg_high = weight * reg_high if weight > 0.0 else 0.0
     if np.isfinite(reg_high):
-        high = (
-            None if risk_high is None else risk_high + weight * reg_high * np.eye(dim)
-        )
+        high = None if risk_high is None else risk_high + reg_high * np.eye(dim)
         return _gaussian_metrics(domain, low, high)
     if _is_separable(target):
         # Tangents to a regularizer of unbounded curvature would be refused for long.
