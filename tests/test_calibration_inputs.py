@@ -5,27 +5,12 @@ import math
 import pytest
 
 from dpsample import domains, losses
-from dpsample.facts import PublicFacts
 from dpsample.privacy import (
     Budget,
     calibrate,
 )
-
-BUDGET = Budget(epsilon=1.0, delta=1e-6)
-ZERO_OUT = Budget(epsilon=1.0, delta=1e-6, relation="zero_out")
-
-
-def facts(**changes):
-    settings = {
-        "num_records": 2000,
-        "dim": 20,
-        "loss": losses.Linear(),
-        "domain": domains.Ball(1.0),
-        "row_bound": 1.0,
-        "row_norm": 2.0,
-    }
-    return PublicFacts(**(settings | changes))
-
+from tests.public_facts import BUDGET, ZERO_OUT
+from tests.public_facts import linear_facts as facts
 
 UNBOUNDED = facts(domain=domains.WholeSpace())
 BAD = {

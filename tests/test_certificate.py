@@ -11,34 +11,10 @@ import pytest
 from rich.console import Console
 
 from dpsample import domains, losses
-from dpsample.facts import PublicFacts
 from dpsample.privacy import Budget, Certificate, calibrate, verify
 from dpsample.privacy.words import round_up
-
-BUDGET = Budget(epsilon=1.0, delta=1e-6)
-
-
-def facts(**changes):
-    settings = {
-        "num_records": 10_000,
-        "dim": 6,
-        "loss": losses.Logistic(),
-        "domain": domains.Ball(1.0),
-        "row_bound": 1.0,
-        "row_norm": 2.0,
-    }
-    return PublicFacts(**(settings | changes))
-
-
-def final(known=None, *, budget=BUDGET, seeded=False, **options):
-    mech = calibrate(known or facts(), budget, **options)
-    return mech.certificate.with_sampler(
-        sampler="Proximal(oracle='metric')",
-        theorems=("contraction of the proximal sampler",),
-        assumptions=("the curvature is bounded as declared",),
-        seeded=seeded,
-    )
-
+from tests.public_facts import BUDGET, final
+from tests.public_facts import logistic_facts as facts
 
 CUSTOM = losses.Custom(label="inf", declared_slope=2.0, third_derivative=math.inf)
 SCHATTEN = domains.SchattenBall(1.0, p=1.0, shape=(3, 2))

@@ -5,29 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from dpsample import domains, losses, regularizers
-from dpsample.facts import PublicFacts
+from dpsample import domains, regularizers
 from dpsample.privacy import (
     Budget,
     calibrate,
     gaussian_epsilon,
     paper_gdp,
 )
-
-BUDGET = Budget(epsilon=1.0, delta=1e-6)
-
-
-def facts(**changes):
-    settings = {
-        "num_records": 2000,
-        "dim": 20,
-        "loss": losses.Linear(),
-        "domain": domains.Ball(1.0),
-        "row_bound": 1.0,
-        "row_norm": 2.0,
-    }
-    return PublicFacts(**(settings | changes))
-
+from tests.public_facts import BUDGET
+from tests.public_facts import linear_facts as facts
 
 L = math.log(1 / 2e-6)
 

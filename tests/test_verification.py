@@ -7,32 +7,9 @@ import numpy as np
 import pytest
 
 from dpsample import domains, losses, regularizers
-from dpsample.facts import PublicFacts
-from dpsample.privacy import Budget, Certificate, calibrate, verify
-
-BUDGET = Budget(epsilon=1.0, delta=1e-6)
-
-
-def facts(**changes):
-    settings = {
-        "num_records": 10_000,
-        "dim": 6,
-        "loss": losses.Logistic(),
-        "domain": domains.Ball(1.0),
-        "row_bound": 1.0,
-        "row_norm": 2.0,
-    }
-    return PublicFacts(**(settings | changes))
-
-
-def final(known=None, *, budget=BUDGET, seeded=False, **options):
-    mech = calibrate(known or facts(), budget, **options)
-    return mech.certificate.with_sampler(
-        sampler="Proximal(oracle='metric')",
-        theorems=("contraction of the proximal sampler",),
-        assumptions=("the curvature is bounded as declared",),
-        seeded=seeded,
-    )
+from dpsample.privacy import Budget, Certificate, verify
+from tests.public_facts import final
+from tests.public_facts import logistic_facts as facts
 
 
 def test_report_lists_every_number():
