@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample import _check as check
 from dpsample import records
 from dpsample._jit import kernel, pointer
-from dpsample.domains import CONTAINS, PROJECT, Body
+from dpsample.domains import CHORD, CONTAINS, PROJECT, Body
 from dpsample.problem import Problem
 from dpsample.records import Data, Work
 from dpsample.regularizers import (
@@ -48,6 +48,7 @@ class Pieces(NamedTuple):
     regularizer_gradient: Any
     contains: Any
     project: Any
+    chord: Any
 
 
 @kernel
@@ -91,6 +92,13 @@ def project(target, pieces, theta, out):
     """Fill out with a point of the domain that depends on theta only."""
     out[:] = np.nan
     pieces.project(target.body, theta, out)
+
+
+@kernel
+def chord(target, pieces, theta, direction, out):
+    """Fill out[:2] with the t for which theta + t direction is in the domain."""
+    out[:] = np.nan
+    pieces.chord(target.body, theta, direction, out)
 
 
 class Gibbs:
@@ -179,6 +187,7 @@ class Gibbs:
             pointer(self.regularizer.gradient_piece, REG_GRADIENT),
             pointer(domain.contains_piece, CONTAINS),
             pointer(domain.project_piece, PROJECT),
+            pointer(domain.chord_piece, CHORD),
         )
 
     def new_work(self) -> Work:

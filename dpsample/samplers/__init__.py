@@ -1,6 +1,24 @@
 """Samplers of Gibbs targets, one file each."""
 
+from dpsample.samplers.ball_walk import BallWalk
 from dpsample.samplers.errors import NoCertificate, SamplingError
+from dpsample.samplers.mala import MALA
+from dpsample.samplers.preconditioned_crank_nicolson import (
+    PreconditionedCrankNicolson,
+)
 from dpsample.samplers.proximal import Proximal
+from dpsample.samplers.random_walk import RandomWalk
+from dpsample.samplers.sampler import Sampler
+from dpsample.samplers.tilted_gibbs import TiltedGibbs
 
-__all__ = ["NoCertificate", "Proximal", "SamplingError"]
+__all__ = [
+    "MALA",
+    "BallWalk",
+    "NoCertificate",
+    "PreconditionedCrankNicolson",
+    "Proximal",
+    "RandomWalk",
+    "Sampler",
+    "SamplingError",
+    "TiltedGibbs",
+]

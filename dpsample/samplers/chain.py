@@ -1,0 +1,190 @@
+"""What the chains of all samplers carry, count and report, and their one loop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import register_jitable
+from numpy.typing import NDArray
+
+from dpsample._jit import kernel
+from dpsample.samplers.errors import OK, raise_unless_ok
+
+Array = NDArray[np.float64]
+
+# Entries of the counts; a sampler may append entries of its own.
+PROPOSALS, ACCEPTED, VALUES, GRADIENTS, RECORDS = range(5)
+COUNT_NAMES = ("proposals", "accepted", "values", "gradients", "records")
+NUM_COUNTS = len(COUNT_NAMES)
+# Columns of the statistics of a draw.
+ENERGY, ACCEPTANCE, NUM_VALUES, NUM_GRADIENTS, NUM_RECORDS = range(5)
+STAT_NAMES = ("energy", "acceptance_rate", "num_values", "num_gradients", "num_records")
+NUM_STATS = len(STAT_NAMES)
+
+
+class State(NamedTuple):
+    """Position, scratch memory and counts of one chain.
+
+    Samplers with other needs have a state of their own; the first four fields are in
+    each. All of ``position``, ``energy`` and ``memory`` is what a checkpoint keeps.
+    """
+
+    position: Array  # (dim,)
+    energy: Array  # (1,): k (F + mu r) at the position, NaN if it is not known
+    counts: NDArray[np.int64]  # (NUM_COUNTS,) or more
+    memory: Array  # whatever else the next step needs, as a vector
+    scratch: Array  # (rows, dim): nothing in it survives a step
+    work: Any  # scratch memory of the passes over the records
+
+
+def new_state(
+    target: Any, position: Array, *, memory: Any = (), rows: int = 8
+) -> State:
+    """State at a position of the domain, its energy evaluated."""
+    point = np.array(position, dtype=np.float64)
+    return State(
+        position=point,
+        energy=np.array([target.energy(point)]),
+        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
+        memory=np.array(memory, dtype=np.float64),
+        scratch=np.empty((rows, point.size)),
+        work=target.new_work(),
+    )
+
+
+@kernel
+def report(state, before, row):
+    """Fill the statistics of one draw from the counts before it and after."""
+    proposals = state.counts[PROPOSALS] - before[PROPOSALS]
+    row[ENERGY] = state.energy[0]
+    row[ACCEPTANCE] = np.nan
+    if proposals > 0:
+        row[ACCEPTANCE] = (state.counts[ACCEPTED] - before[ACCEPTED]) / proposals
+    row[NUM_VALUES] = state.counts[VALUES] - before[VALUES]
+    row[NUM_GRADIENTS] = state.counts[GRADIENTS] - before[GRADIENTS]
+    row[NUM_RECORDS] = state.counts[RECORDS] - before[RECORDS]
+
+
+def compile_run(step: Callable[..., Any]) -> Any:
+    """Loop of a sampler, compiled with its step (target, pieces, plan, state, rng).
+
+    The kernel makes ``num_steps`` steps per row of ``draws`` and returns a code of
+    `errors` with the number of rows filled. The step is a plain function: a closure
+    over a `register_jitable` function is found again on disk.
+    """
+    move = register_jitable(step)
+
+    def run(
+        target: Any,
+        pieces: Any,
+        plan: Any,
+        state: Any,
+        rng: np.random.Generator,
+        num_steps: int,
+        draws: Array,
+        stats: Array,
+    ) -> tuple[int, int]:
+        before = np.empty_like(state.counts)
+        for t in range(draws.shape[0]):
+            before[:] = state.counts
+            for _ in range(num_steps):
+                code = move(target, pieces, plan, state, rng)
+                if code != OK:
+                    return code, t
+            draws[t] = state.position
+            report(state, before, stats[t])
+        return OK, draws.shape[0]
+
+    return kernel(run)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """A chain ready to run: plan and start are fixed, and may depend on the records.
+
+    Attributes
+    ----------
+    target : Gibbs
+        The target.
+    plan : NamedTuple
+        Numbers of the sampler, as its kernel reads them.
+    run : kernel
+        What `compile_run` returned.
+    init_fn : callable
+        (target, plan, position) to a fresh state.
+    start : array of shape (dim,)
+        A point of the domain near the mode.
+    num_steps : int
+        Kernel steps per draw.
+    num_warmup : int
+        Draws that are discarded by default.
+    settings : dict
+        Numbers and words that describe the plan, for attributes.
+    scatter : array of shape (dim, m), optional
+        Factor of a covariance, for dispersed starts.
+    """
+
+    target: Any
+    plan: Any
+    run: Any
+    init_fn: Callable[[Any, Any, Array], Any]
+    start: Array
+    num_steps: int = 1
+    num_warmup: int = 500
+    settings: dict[str, Any] = field(default_factory=dict)
+    scatter: Array | None = None
+
+    def init(self, position: Array | None = None) -> Any:
+        """Fresh chain at a position of the domain; the starting point by default."""
+        where = self.start if position is None else position
+        return self.init_fn(self.target, self.plan, where)
+
+    def dispersed(self, rng: np.random.Generator) -> Array:
+        """Random start of the domain, about as spread as the target is guessed."""
+        if self.scatter is None:
+            return self.start.copy()
+        move = self.scatter @ rng.standard_normal(self.scatter.shape[1])
+        for _ in range(60):
+            if self.target.problem.domain.contains(self.start + move):
+                return np.asarray(self.start + move)
+            move *= 0.7
+        return self.start.copy()
+
+    def runner(self) -> Callable[[Any, np.random.Generator, Array, Array], None]:
+        """Return a function (state, rng, draws, stats) that fills its arrays."""
+        numbers, pieces = self.target.numbers, self.target.pieces
+
+        def advance(
+            state: Any, rng: np.random.Generator, draws: Array, stats: Array
+        ) -> None:
+            code, _ = self.run(
+                numbers, pieces, self.plan, state, rng, self.num_steps, draws, stats
+            )
+            raise_unless_ok(code)
+
+        return advance
+
+    def numbers(self) -> list[Any]:
+        """All arrays and numbers that define the chain, for a checkpoint's identity."""
+        return [*flat(self.plan), self.num_steps, *identity(self.target, self.start)]
+
+
+def flat(value: Any) -> list[Any]:
+    """Arrays and numbers of a nested NamedTuple; compiled functions are left out."""
+    if isinstance(value, tuple):
+        return [leaf for part in value for leaf in flat(part)]
+    is_number = isinstance(value, int | float | np.ndarray | np.generic)
+    return [value] if is_number else []
+
+
+def identity(target: Any, start: Array) -> list[Any]:
+    """All that defines the target; two energies and a slope stand for own losses."""
+    problem = target.problem
+    specs = (problem.loss, problem.domain, target.regularizer)
+    words = [json.dumps(spec.to_dict()) for spec in specs]
+    energy, slope = target.energy(start), target.gradient(start)
+    return [*flat(target.numbers), start, energy, slope, *words]

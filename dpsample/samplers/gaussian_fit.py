@@ -1,0 +1,171 @@
+r"""Gaussian close to the target: center and covariance that proposals are built on.
+
+Newton's method for the energy in which every loss is averaged over a window around its
+margin: slope (phi(u + w) - phi(u - w)) / 2w and curvature (phi'(u + w) - phi'(u - w)) /
+2w, with w^2 / 3 the variance of the margin under the Gaussian itself. One rule serves
+smooth losses and losses with kinks. It moves running times only, never a law.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.records import curvature_matrix
+from dpsample.samplers import mode
+from dpsample.targets import as_rows
+
+Array = NDArray[np.float64]
+
+MAX_ITERATIONS = 25
+NUM_PROBES = 200
+# Share of the way from the mode to an interior point, off the boundary.
+RETREAT = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GaussianFit:
+    """Center in the domain, and factor, inverse factor of the covariance.
+
+    ``factor`` has shape (dim, m), m the dimension of the domain's affine hull; the
+    covariance is factor factor^T and ``whiten`` its left inverse, shape (m, dim).
+    """
+
+    center: Array
+    factor: Array
+    whiten: Array
+    share_inside: float  # of the Gaussian's mass, roughly
+
+    def rescaled(self, center: Array, covariance: Array) -> GaussianFit:
+        """Fit with another center and a covariance given in whitened coordinates."""
+        root = np.linalg.cholesky(covariance)
+        return GaussianFit(
+            center=center,
+            factor=np.ascontiguousarray(self.factor @ root),
+            whiten=np.ascontiguousarray(np.linalg.solve(root, self.whiten)),
+            share_inside=self.share_inside,
+        )
+
+
+def fit(target: Any) -> GaussianFit:
+    """Gaussian fit of a target.
+
+    Parameters
+    ----------
+    target : Gibbs
+        The target.
+
+    Returns
+    -------
+    GaussianFit
+        Center and covariance.
+    """
+    basis = hull_basis(target)
+    start, _ = mode.minimize(target)
+    interior = target.problem.domain.interior_point(target.dim)
+    start = (1.0 - RETREAT) * start + RETREAT * interior
+    center, precision = _newton(target, basis, start)
+    if not target.problem.domain.contains(center):
+        center = start
+        precision = _derivatives(target, basis, center, np.linalg.inv(precision))[1]
+    found = _from_precision(target, basis, center, precision)
+    if found.share_inside < 0.5 and target.problem.domain.is_bounded:
+        extra = basis.T @ np.diag(_domain_precision(target)) @ basis
+        found = _from_precision(target, basis, center, precision + extra)
+    return found
+
+
+def hull_basis(target: Any) -> Array:
+    """Orthonormal columns that span the directions of the domain's affine hull."""
+    dim = target.dim
+    if target.problem.domain.affine_dim(dim) == dim:
+        return np.eye(dim)
+    # The simplex: all directions whose coordinates sum to zero.
+    return np.linalg.svd(np.ones((1, dim)))[2][1:].T
+
+
+def _newton(target: Any, basis: Array, theta: Array) -> tuple[Array, Array]:
+    covariance: Any = None
+    for _ in range(MAX_ITERATIONS):
+        gradient, precision = _derivatives(target, basis, theta, covariance)
+        covariance = np.linalg.inv(precision)
+        move = covariance @ gradient
+        decrement = float(np.sqrt(max(move @ gradient, 0.0)))
+        theta = theta - basis @ move / (1.0 + 0.5 * max(0.0, decrement - 1.0))
+        if not np.isfinite(theta).all():
+            break
+        if decrement < 1e-3:
+            break
+    return theta, precision
+
+
+def _derivatives(
+    target: Any, basis: Array, theta: Array, covariance: Any
+) -> tuple[Array, Array]:
+    """Gradient and Hessian of the averaged energy, in the basis."""
+    problem = target.problem
+    data, loss, rows = problem.data, problem.loss, as_rows(problem.data)
+    margins = rows @ theta + (data.offset if data.offset.size else 0.0)
+    width = np.ones_like(margins)
+    if covariance is not None:
+        spread = rows @ (basis @ np.linalg.cholesky(covariance))
+        width = np.sqrt(3.0 * np.einsum("ij,ij->i", spread, spread)) + 1e-6
+    above, slope_above = loss._evaluate(margins + width, data.response)
+    below, slope_below = loss._evaluate(margins - width, data.response)
+    slopes = (above - below) / (2.0 * width)
+    curvatures = np.maximum(slope_above - slope_below, 0.0) / (2.0 * width)
+    numbers = target.numbers.regularizer
+    gradient = rows.T @ slopes / data.num_records
+    gradient = gradient + target.mu * target.regularizer.gradient(theta, numbers.center)
+    hessian = curvature_matrix(data, curvatures)
+    hessian = hessian + target.mu * _regularizer_hessian(target, theta)
+    hessian = target.k * (basis.T @ hessian @ basis)
+    floor = 1e-12 * max(float(np.trace(hessian)), 1e-12)
+    return target.k * (basis.T @ gradient), hessian + floor * np.eye(len(hessian))
+
+
+def _regularizer_hessian(target: Any, theta: Array) -> Array:
+    """Hessian of r, by differences of its gradient unless it is constant."""
+    dim, regularizer = target.dim, target.regularizer
+    lower, upper = regularizer.curvature_l2(dim)
+    if lower == upper or target.mu == 0.0:
+        return np.asarray(lower * np.eye(dim))
+    if regularizer.name == "entropy":
+        return np.diag(1.0 / np.maximum(theta, 1e-6))
+    center = target.numbers.regularizer.center
+    width = 0.5 / np.sqrt(target.k * target.mu * lower)
+    columns = [
+        regularizer.gradient(theta + width * unit, center)
+        - regularizer.gradient(theta - width * unit, center)
+        for unit in np.eye(dim)
+    ]
+    hessian = np.array(columns) / (2.0 * width)
+    return np.asarray(0.5 * (hessian + hessian.T))
+
+
+def _domain_precision(target: Any) -> Array:
+    """Inverse variances of a ball of the domain's widths."""
+    eye = np.eye(target.dim)
+    domain = target.problem.domain
+    widths = 0.5 * (domain.support(eye) + domain.support(-eye))
+    return np.asarray((target.dim + 2.0) / np.maximum(widths, 1e-12) ** 2)
+
+
+def _from_precision(
+    target: Any, basis: Array, center: Array, precision: Array
+) -> GaussianFit:
+    eigenvalues, vectors = np.linalg.eigh(precision)
+    root = np.sqrt(np.maximum(eigenvalues, 1e-14 * eigenvalues[-1]))
+    factor = np.ascontiguousarray(basis @ (vectors / root))
+    probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
+    contains = target.problem.domain.contains
+    inside = [contains(center + factor @ probe) for probe in probes]
+    return GaussianFit(
+        center=center,
+        factor=factor,
+        whiten=np.ascontiguousarray((vectors * root).T @ basis.T),
+        share_inside=float(np.mean(inside)),
+    )

@@ -1,0 +1,74 @@
+"""Parts that Metropolis samplers share: noise, energy of a proposal, the coin."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import targets
+from dpsample._jit import kernel
+from dpsample.samplers.chain import ACCEPTED, GRADIENTS, PROPOSALS, RECORDS, VALUES
+from dpsample.samplers.errors import OK, PIECE_FAILED
+
+Array = NDArray[np.float64]
+
+
+class Plan(NamedTuple):
+    """Numbers of a sampler whose proposals are shaped by a Gaussian.
+
+    ``factor`` (dim, m) and ``whiten`` (m, dim) are those of `GaussianFit`.
+    """
+
+    step: float
+    center: Array
+    factor: Array
+    whiten: Array
+
+
+@kernel
+def weigh(target, pieces, state, proposal):
+    """Energy of a proposal: infinite outside the domain, NaN if a piece failed."""
+    state.counts[PROPOSALS] += 1
+    status = targets.inside(target, pieces, proposal, state.work)
+    if status == 1.0:
+        state.counts[VALUES] += 1
+        state.counts[RECORDS] += target.data.num_records
+        return targets.energy(target, pieces, proposal, state.work)
+    return np.inf if status == 0.0 else np.nan
+
+
+@kernel
+def slope(target, pieces, state, theta, gradient):
+    """Energy and its gradient, counted."""
+    state.counts[GRADIENTS] += 1
+    state.counts[RECORDS] += target.data.num_records
+    return targets.energy_gradient(target, pieces, theta, state.work, gradient)
+
+
+@kernel
+def settle(state, proposal, energy, log_ratio, rng):
+    """Toss the coin: move to the proposal with probability min(1, e^log_ratio)."""
+    if np.isnan(log_ratio):
+        return PIECE_FAILED
+    if -rng.standard_exponential() <= log_ratio:
+        state.position[:] = proposal
+        state.energy[0] = energy
+        state.counts[ACCEPTED] += 1
+    return OK
+
+
+@kernel
+def displace(plan, origin, noise, scale, out):
+    """Fill out with origin + scale factor noise."""
+    np.dot(plan.factor, noise, out)
+    for j in range(out.shape[0]):
+        out[j] = origin[j] + scale * out[j]
+
+
+@kernel
+def normal_noise(rng, noise):
+    """Fill noise with standard normals."""
+    for j in range(noise.shape[0]):
+        noise[j] = rng.standard_normal()

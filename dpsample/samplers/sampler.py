@@ -1,0 +1,63 @@
+"""What every sampler says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from dpsample import _check as check
+
+Exactness = Literal["iid", "invariant", "biased"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler:
+    """Base of all samplers: frozen options, and what is true of every draw.
+
+    Attributes
+    ----------
+    exactness : {"iid", "invariant", "biased"}
+        Whether draws are independent and exact, have the target as invariant law, or
+        have an invariant law off by a stated amount.
+    is_reversible : bool
+        Whether a draw's kernel satisfies detailed balance.
+    """
+
+    exactness: ClassVar[Exactness] = "invariant"
+    is_reversible: ClassVar[bool] = True
+
+    def supports(self, target: Any) -> tuple[bool, str]:
+        """Whether the sampler can draw from the target, and the reason if not.
+
+        Parameters
+        ----------
+        target : Gibbs
+            The target.
+
+        Returns
+        -------
+        is_supported : bool
+            Whether it can.
+        reason : str
+            Empty, or why not and what to use instead.
+        """
+        del target  # most samplers need no more than an energy and a domain
+        return True, ""
+
+    def prepare(self, target: Any, rng: np.random.Generator) -> Any:
+        """Tune on a stream of its own; everything is fixed before the first draw."""
+        raise NotImplementedError
+
+    def require(self, target: Any) -> None:
+        """Raise unless the target is supported.
+
+        Raises
+        ------
+        ValueError
+            With the reason of `supports`.
+        """
+        is_supported, reason = self.supports(target)
+        if not is_supported:
+            check.fail("sampler", "one that supports the target", repr(self), reason)
