@@ -56,6 +56,12 @@ def new_state(
     )
 
 
+def init(target: Any, plan: Any, position: Array) -> State:
+    """Fresh state of a sampler that needs no more than the energy."""
+    del plan  # samplers with caches have an `init` of their own
+    return new_state(target, position)
+
+
 @kernel
 def report(state, before, row):
     """Fill the statistics of one draw from the counts before it and after."""

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import _check as check
 from dpsample import targets
 from dpsample._jit import kernel
 from dpsample.samplers import tune
@@ -28,7 +27,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.moves import displace, normal_noise, slope
-from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.samplers.sampler import TunedSampler
 
 Array = NDArray[np.float64]
 
@@ -98,7 +97,7 @@ def init(target: Any, plan: Any, position: Array) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MALA(Sampler):
+class MALA(TunedSampler):
     """Metropolis-adjusted Langevin algorithm.
 
     Parameters
@@ -120,17 +119,6 @@ class MALA(Sampler):
     >>> MALA(step_size=0.1).step_size
     0.1
     """
-
-    step_size: float | None = None
-    num_steps: int = 1
-    exactness: ClassVar[Exactness] = "invariant"
-    is_reversible: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        check.integer(1, num_steps=self.num_steps)
-        if self.step_size is not None:
-            check.positive(step_size=self.step_size)
 
     def prepare(self, target: Any, rng: np.random.Generator) -> Prepared:
         """Fit the covariance and find the step."""

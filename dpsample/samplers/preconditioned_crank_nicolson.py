@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample._jit import kernel
 from dpsample.samplers import tune
-from dpsample.samplers.chain import Prepared, compile_run, new_state
+from dpsample.samplers.chain import Prepared, compile_run, init
 from dpsample.samplers.moves import displace, normal_noise, settle, weigh
-from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.samplers.sampler import TunedSampler
 
 Array = NDArray[np.float64]
 
@@ -53,14 +53,8 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: Any, position: Array) -> Any:
-    """Fresh state at a position of the domain."""
-    del plan  # the energy is the target's
-    return new_state(target, position)
-
-
 @dataclass(frozen=True, kw_only=True)
-class PreconditionedCrankNicolson(Sampler):
+class PreconditionedCrankNicolson(TunedSampler):
     """Preconditioned Crank-Nicolson around a Gaussian fit.
 
     Parameters
@@ -84,18 +78,11 @@ class PreconditionedCrankNicolson(Sampler):
     'invariant'
     """
 
-    step_size: float | None = None
-    num_steps: int = 1
-    exactness: ClassVar[Exactness] = "invariant"
-    is_reversible: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         """Check the options."""
-        check.integer(1, num_steps=self.num_steps)
-        if self.step_size is not None:
-            check.positive(step_size=self.step_size)
-            if self.step_size > 1.0:
-                check.fail("step_size", "<= 1", self.step_size)
+        super().__post_init__()
+        if self.step_size is not None and self.step_size > 1.0:
+            check.fail("step_size", "<= 1", self.step_size)
 
     def prepare(self, target: Any, rng: np.random.Generator) -> Prepared:
         """Fit the Gaussian and find the share of noise."""

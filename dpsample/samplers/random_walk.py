@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample._jit import kernel
 from dpsample.samplers import tune
-from dpsample.samplers.chain import Prepared, compile_run, new_state
+from dpsample.samplers.chain import Prepared, compile_run, init
 from dpsample.samplers.moves import displace, normal_noise, settle, weigh
-from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.samplers.sampler import TunedSampler
 
 Array = NDArray[np.float64]
 
@@ -76,14 +76,8 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: Any, position: Array) -> Any:
-    """Fresh state at a position of the domain."""
-    del plan  # all random walks start alike
-    return new_state(target, position)
-
-
 @dataclass(frozen=True, kw_only=True)
-class RandomWalk(Sampler):
+class RandomWalk(TunedSampler):
     """Random-walk Metropolis.
 
     Parameters
@@ -109,17 +103,11 @@ class RandomWalk(Sampler):
     """
 
     p: float = 2.0
-    step_size: float | None = None
-    num_steps: int = 1
-    exactness: ClassVar[Exactness] = "invariant"
-    is_reversible: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the options."""
+        super().__post_init__()
         check.at_least(1.0, p=self.p)
-        check.integer(1, num_steps=self.num_steps)
-        if self.step_size is not None:
-            check.positive(step_size=self.step_size)
 
     def prepare(self, target: Any, rng: np.random.Generator) -> Prepared:
         """Fit the covariance and find the step."""

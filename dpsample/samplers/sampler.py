@@ -61,3 +61,25 @@ class Sampler:
         is_supported, reason = self.supports(target)
         if not is_supported:
             check.fail("sampler", "one that supports the target", repr(self), reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedSampler(Sampler):
+    """Base of samplers with one step size, which a pilot run finds by default.
+
+    Attributes
+    ----------
+    step_size : float or None
+        The user's step, or None.
+    num_steps : int
+        Steps per draw.
+    """
+
+    step_size: float | None = None
+    num_steps: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check.integer(1, num_steps=self.num_steps)
+        if self.step_size is not None:
+            check.positive(step_size=self.step_size)

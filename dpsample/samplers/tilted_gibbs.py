@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import _check as check
 from dpsample import targets
 from dpsample._jit import kernel
 from dpsample.samplers import tune
-from dpsample.samplers.chain import Prepared, compile_run, new_state
+from dpsample.samplers.chain import Prepared, compile_run, init
 from dpsample.samplers.moves import displace, normal_noise, settle, slope, weigh
-from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.samplers.sampler import TunedSampler
 
 Array = NDArray[np.float64]
 
@@ -73,14 +72,8 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: Any, position: Array) -> Any:
-    """Fresh state at a position of the domain."""
-    del plan  # the energy is the target's
-    return new_state(target, position)
-
-
 @dataclass(frozen=True, kw_only=True)
-class TiltedGibbs(Sampler):
+class TiltedGibbs(TunedSampler):
     """Proximal sampler whose conditional draw is one tilted Metropolis proposal.
 
     Parameters
@@ -102,17 +95,6 @@ class TiltedGibbs(Sampler):
     >>> TiltedGibbs().is_reversible
     True
     """
-
-    step_size: float | None = None
-    num_steps: int = 1
-    exactness: ClassVar[Exactness] = "invariant"
-    is_reversible: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        check.integer(1, num_steps=self.num_steps)
-        if self.step_size is not None:
-            check.positive(step_size=self.step_size)
 
     def prepare(self, target: Any, rng: np.random.Generator) -> Prepared:
         """Fit the covariance and find the step."""
