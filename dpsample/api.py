@@ -132,9 +132,9 @@ def release(
     target = mechanism.target(problem)
     pilot_stream, stream = streams(seed, 2)
     prepared = sampler.prepare(target, pilot_stream, gamma=mechanism.gamma)
-    num_steps = prepared.num_steps(mechanism.gamma)
+    num_steps = prepared.certified_steps(mechanism.gamma)
     state = prepared.init()
-    chains.advance(prepared.runner(), state, stream, num_steps)
+    chains.advance(prepared.runner(squeeze=True), state, stream, num_steps)
     best = mode.minimize(target, mu=0.0)[0]
     theta = state.position.copy()
     # The squeeze may accept a point at which the loss was never evaluated.
@@ -244,11 +244,10 @@ def sample(
     root = seed_sequence(seed)
     pilot_stream, *chain_streams = streams(root, num_chains + 1)
     prepared = chosen.prepare(target, pilot_stream)
-    warmup = prepared.num_steps(0.01) if num_warmup is None else num_warmup
-    states = [prepared.init(start) for start in _starts(target, init, num_chains)]
+    warmup = prepared.num_warmup if num_warmup is None else num_warmup
     result = chains.run(
-        prepared.runner(squeeze=False),
-        states,
+        prepared,
+        _starts(target, init, num_chains),
         chain_streams,
         num_draws=num_draws,
         num_warmup=warmup,
@@ -259,7 +258,7 @@ def sample(
     )
     return to_datatree(
         result.draws,
-        prepared.energies(result.draws, result.energies),
+        result.stats[:, :, 0],
         coefficients=target.problem.feature_names,
         constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
         attributes={
@@ -287,6 +286,7 @@ def _starts(target: Gibbs, init: ArrayLike | None, num_chains: int) -> list[Any]
     return list(starts)
 
 
-def _line(done: int, total: int) -> None:
+def _line(done: int, total: int, run: Any) -> None:
+    del run
     end = "\n" if done == total else "\r"
     print(f"{done:>8} of {total} draws per chain", end=end, file=sys.stderr)

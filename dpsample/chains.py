@@ -1,8 +1,7 @@
-"""The chain loop: threads, chunks by time, interrupt, checkpoint, resume.
+"""The chain loop: threads, chunks by time, rounds, interrupt, checkpoint, resume.
 
-A runner (state, rng, draws, energies) fills one row of ``draws`` per draw. Chains own
-their state and stream, so neither the number of threads nor the size of a chunk can
-change a draw.
+Chains own their state and stream, so neither the number of threads nor the size of a
+chunk can change a draw.
 """
 
 from __future__ import annotations
@@ -23,13 +22,14 @@ from numpy.typing import NDArray
 
 from dpsample import _check as check
 from dpsample.checkpoint import Run, load, save
+from dpsample.samplers.chain import NUM_STATS
 
 Array = NDArray[np.float64]
 Runner = Callable[[Any, np.random.Generator, Array, Array], None]
+Progress = Callable[[int, int, Run], None]
 
 CHUNK_SECONDS = 0.03
 CHECKPOINT_SECONDS = 30.0
-# Entries of a checkpoint.
 
 
 @contextmanager
@@ -70,7 +70,7 @@ class Chains:
     """Draws of several chains, as far as they came."""
 
     draws: Array  # (chain, draw, dim)
-    energies: Array  # (chain, draw); NaN where the kernel did not need the energy
+    stats: Array  # (chain, draw, NUM_STATS), see `samplers.chain`
     states: Sequence[Any]
     is_interrupted: bool
 
@@ -95,15 +95,19 @@ def advance(
     done = 0
     while done < num_steps:
         size = min(chunk.size, num_steps - done)
+        draws, stats = (
+            np.empty((size, state.position.size)),
+            np.empty((size, NUM_STATS)),
+        )
         begin = time.perf_counter()
-        runner(state, rng, np.empty((size, state.position.size)), np.empty(size))
+        runner(state, rng, draws, stats)
         chunk.update(time.perf_counter() - begin)
         done += size
 
 
 def run(
-    runner: Runner,
-    states: Sequence[Any],
+    prepared: Any,
+    starts: Sequence[Array | None],
     streams: list[np.random.Generator],
     *,
     num_draws: int,
@@ -112,18 +116,20 @@ def run(
     chunk: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     identity: str = "",
-    on_progress: Callable[[int, int], None] | None = None,
+    extend: Callable[[Array], int] | None = None,
+    on_progress: Progress | None = None,
 ) -> Chains:
     """Run chains to ``num_draws`` draws each.
 
     Parameters
     ----------
-    runner : callable
-        Fills draws and energies, moving the state; releases the GIL.
-    states : sequence
-        One state per chain; modified.
+    prepared : Prepared
+        ``init(position)`` makes a chain's state; ``runner()`` fills draws and
+        statistics, moving the state, and releases the GIL.
+    starts : sequence of array of shape (dim,), or None
+        Where each chain starts.
     streams : list of Generator
-        One per chain.
+        One per chain; replaced by those of a checkpoint.
     num_draws, num_warmup : int
         Draws kept, and draws discarded before them.
     threads : int, optional
@@ -135,8 +141,11 @@ def run(
         the run continues from it, bit for bit.
     identity : str
         Hash of what is sampled; a checkpoint of something else is refused.
+    extend : callable, optional
+        Maps the draws kept so far to the number wanted; asked when there are
+        ``num_draws``, and again when there are as many as it said.
     on_progress : callable, optional
-        Called with (draws done by every chain, total).
+        Called with (draws done by every chain, total, run), warm-up included.
 
     Returns
     -------
@@ -151,54 +160,88 @@ def run(
         check.integer(1, chunk=chunk)
     if checkpoint is not None:
         check.instance((str, os.PathLike), checkpoint=checkpoint)
-    total = num_warmup + num_draws
-    dim = states[0].position.size
-    draws, energies = (
-        np.empty((len(states), total, dim)),
-        np.empty((len(states), total)),
-    )
-    progress = Run(draws, energies, states, streams)
+    run = Run([prepared.init(start) for start in starts], list(streams))
+    goal = num_warmup + num_draws
     path = None if checkpoint is None else Path(checkpoint)
-    done = 0
     if path is not None and path.exists():
-        done = load(path, identity, progress)
-    size = _ChunkSize(chunk)
-    saved = time.monotonic()
+        load(path, identity, run, prepared.init)
+        if extend is None and run.done > goal:
+            check.fail(
+                "num_draws",
+                f">= the {run.done} draws (with warm-up) of the checkpoint",
+                goal,
+                "Ask for as many draws, or choose another file.",
+            )
+    loop = _Loop(prepared.runner(), run, chunk, path, identity, on_progress)
     with (
         single_threaded_blas(),
         ThreadPoolExecutor(threads or os.cpu_count()) as pool,
         _interrupt_flag() as interrupted,
     ):
-        while done < total and not interrupted:
-            stop = min(done + size.size, total)
-            begin = time.perf_counter()
-            _one_chunk(pool, runner, progress, done, stop)
-            size.update(time.perf_counter() - begin)
-            done = stop
-            if on_progress is not None:
-                on_progress(done, total)
-            if path is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                save(path, identity, done, progress)
-                saved = time.monotonic()
+        loop.reach(goal, pool, interrupted)
+        while extend is not None and not interrupted:
+            wanted = num_warmup + extend(run.draws[:, num_warmup:goal])
+            if wanted <= goal:
+                break
+            goal = wanted
+            loop.reach(goal, pool, interrupted)
     if path is not None:
-        save(path, identity, done, progress)
+        save(path, identity, run)
+    kept = slice(num_warmup, min(goal, run.done))
     return Chains(
-        draws=draws[:, num_warmup:done],
-        energies=energies[:, num_warmup:done],
-        states=states,
+        draws=run.draws[:, kept],
+        stats=run.stats[:, kept],
+        states=run.states,
         is_interrupted=bool(interrupted),
     )
 
 
-def _one_chunk(
-    pool: ThreadPoolExecutor, runner: Runner, run: Run, start: int, stop: int
-) -> None:
+class _Loop:
+    """Chunks of all chains, one after the other."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        run: Run,
+        chunk: int | None,
+        path: Path | None,
+        identity: str,
+        on_progress: Progress | None,
+    ) -> None:
+        self.runner, self.run, self.size = runner, run, _ChunkSize(chunk)
+        self.path, self.identity = path, identity
+        self.on_progress, self.saved = on_progress, time.monotonic()
+
+    def reach(
+        self, goal: int, pool: ThreadPoolExecutor, interrupted: list[int]
+    ) -> None:
+        """Go on until every chain has ``goal`` draws, or Ctrl-C."""
+        run = self.run
+        run.reserve(goal)
+        while run.done < goal and not interrupted:
+            stop = min(run.done + self.size.size, goal)
+            begin = time.perf_counter()
+            _one_chunk(pool, self.runner, run, stop)
+            self.size.update(time.perf_counter() - begin)
+            run.done = stop
+            if self.on_progress is not None:
+                self.on_progress(stop, goal, run)
+            if self.path is not None and self.is_due():
+                save(self.path, self.identity, run)
+                self.saved = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether the last checkpoint is old."""
+        return time.monotonic() - self.saved > CHECKPOINT_SECONDS
+
+
+def _one_chunk(pool: ThreadPoolExecutor, runner: Runner, run: Run, stop: int) -> None:
     """Advance all chains to ``stop``, so that an interrupt leaves none behind."""
-    part = slice(start, stop)
-    chains = zip(run.states, run.streams, run.draws, run.energies, strict=True)
+    part = slice(run.done, stop)
+    chains = zip(run.states, run.streams, run.draws, run.stats, strict=True)
     tasks = [
-        pool.submit(runner, state, rng, draws[part], energies[part])
-        for state, rng, draws, energies in chains
+        pool.submit(runner, state, rng, draws[part], stats[part])
+        for state, rng, draws, stats in chains
     ]
     for task in tasks:
         task.result()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -14,18 +14,41 @@ from numpy.typing import NDArray
 
 from dpsample import _check as check
 from dpsample._streams import restore, save_state
+from dpsample.samplers.chain import NUM_STATS
 
 Array = NDArray[np.float64]
-FIELDS = ("identity", "draws", "energies", "positions", "counts", "streams")
+# Arrays of a state, and of a file.
+STATE = ("position", "energy", "memory", "counts")
+FIELDS = ("identity", "draws", "stats", "streams", *STATE)
 
 
-class Run(NamedTuple):
-    """Draws so far, and the state and stream of each chain; all are modified."""
+class Run:
+    """Draws so far, and the state and stream of each chain.
 
-    draws: Array  # (chain, draw, dim)
-    energies: Array  # (chain, draw)
-    states: Sequence[Any]
-    streams: list[np.random.Generator]
+    Attributes
+    ----------
+    draws, stats : array of shape (chain, draw, dim) and (chain, draw, NUM_STATS)
+        Room for as many draws as were reserved.
+    done : int
+        Draws that every chain has made.
+    """
+
+    def __init__(self, states: list[Any], streams: list[np.random.Generator]) -> None:
+        self.states, self.streams, self.done = states, streams, 0
+        self.draws = np.empty((len(states), 0, states[0].position.size))
+        self.stats = np.empty((len(states), 0, NUM_STATS))
+
+    def reserve(self, num_draws: int) -> None:
+        """Make room for at least so many draws per chain."""
+        if num_draws > self.draws.shape[1]:
+            self.draws = _longer(self.draws, self.done, num_draws)
+            self.stats = _longer(self.stats, self.done, num_draws)
+
+
+def _longer(array: Array, done: int, length: int) -> Array:
+    result = np.empty((array.shape[0], length, array.shape[2]))
+    result[:, :done] = array[:, :done]
+    return result
 
 
 def identity_of(*arrays: Any) -> str:
@@ -38,48 +61,43 @@ def identity_of(*arrays: Any) -> str:
     return digest.hexdigest()
 
 
-def save(path: Path, identity: str, done: int, run: Run) -> None:
+def save(path: Path, identity: str, run: Run) -> None:
     """Write to a second file and rename: a kill leaves the old one whole."""
     draft = path.with_name(path.name + ".part")
+    states = {name: np.array([getattr(s, name) for s in run.states]) for name in STATE}
     with draft.open("wb") as file:
         np.savez(
             file,
             identity=np.array(identity),
-            draws=run.draws[:, :done],
-            energies=run.energies[:, :done],
-            positions=np.array([state.position for state in run.states]),
-            counts=np.array([state.counts for state in run.states]),
+            draws=run.draws[:, : run.done],
+            stats=run.stats[:, : run.done],
             streams=np.array(json.dumps([save_state(rng) for rng in run.streams])),
+            **states,
         )
     draft.replace(path)
 
 
-def load(path: Path, identity: str, run: Run) -> int:
-    """Fill the run from the file and return how many draws it has."""
+def load(path: Path, identity: str, run: Run, init: Callable[[Array], Any]) -> None:
+    """Fill the run from the file; ``init`` makes a state at a saved position."""
     file = _read(path)
     kept = file["draws"]
-    if str(file["identity"]) != identity or kept.shape[0] != run.draws.shape[0]:
+    if str(file["identity"]) != identity or kept.shape[0] != len(run.states):
         check.fail(
             "checkpoint",
-            "of this target, sampler, seed and number of chains",
+            "of this target, sampler, seed, start and number of chains",
             f"another run's file {path.name}",
             "Choose another file, or delete it to start afresh.",
         )
     done = int(kept.shape[1])
-    if done > run.draws.shape[1]:
-        check.fail(
-            "num_draws",
-            f">= the {done} draws (with warm-up) of the checkpoint",
-            run.draws.shape[1],
-            "Ask for as many draws, or choose another file.",
-        )
-    run.draws[:, :done] = kept
-    run.energies[:, :done] = file["energies"]
+    run.reserve(done)
+    run.draws[:, :done], run.stats[:, :done] = kept, file["stats"]
+    run.done = done
     for c, saved in enumerate(json.loads(str(file["streams"]))):
-        run.states[c].position[:] = file["positions"][c]
-        run.states[c].counts[:] = file["counts"][c]
+        # What a state can rebuild from its position is in no file.
+        run.states[c] = init(file["position"][c])
+        for name in STATE:
+            getattr(run.states[c], name)[:] = file[name][c]
         run.streams[c] = restore(saved)
-    return done
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from dpsample._jit import kernel
 from dpsample.samplers import proximal_kernel
+from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.errors import OK, raise_unless_ok
 from tests.statistics import ALPHA
 
@@ -13,11 +14,11 @@ from tests.statistics import ALPHA
 @kernel
 def _replicate(target, pieces, plan, draw, state, rng, starts, num_steps, out):
     draws = np.empty((num_steps, starts.shape[1]))
-    energies = np.empty(num_steps)
+    stats = np.empty((num_steps, NUM_STATS))
     for i in range(starts.shape[0]):
         state.position[:] = starts[i]
         code, _ = proximal_kernel.run(
-            target, pieces, plan, draw, state, rng, 2**62, draws, energies
+            target, pieces, plan, draw, state, rng, 2**62, draws, stats
         )
         if code != OK:
             return code
@@ -54,7 +55,7 @@ def certified(prepared, gamma, count, rng):
         starts,
         rng,
         step=prepared.trial.step,
-        num_steps=prepared.num_steps(gamma),
+        num_steps=prepared.certified_steps(gamma),
     )
 
 

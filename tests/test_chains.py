@@ -11,37 +11,56 @@ import pytest
 from dpsample import chains, checkpoint
 from dpsample._streams import streams
 from dpsample.checkpoint import identity_of
+from dpsample.samplers.chain import NUM_STATS
 
 DIM = 2
 
 
 class State(NamedTuple):
     position: np.ndarray
+    energy: np.ndarray
     counts: np.ndarray
+    memory: np.ndarray
+    cache: np.ndarray
 
 
-def walk(state, rng, draws, energies):
-    """Gaussian autoregression: the next draw needs state and stream, nothing else."""
+def walk(state, rng, draws, stats):
+    """Gaussian autoregression that needs all of its state and its stream."""
     for t in range(len(draws)):
-        state.position[:] = 0.9 * state.position + rng.standard_normal(DIM)
+        state.memory[:] = 0.5 * state.memory + rng.standard_normal()
+        state.position[:] = 0.9 * state.cache + state.memory + 0.1 * state.energy
+        state.energy[0] = np.cos(state.energy[0]) + rng.standard_normal()
+        state.cache[:] = state.position
         state.counts[0] += 1
-        draws[t], energies[t] = state.position, state.position @ state.position
+        draws[t], stats[t] = state.position, state.counts[0] * np.arange(5)
+        stats[t, 0] = state.energy[0]
+
+
+class Prepared:
+    """A chain of `walk`; what its states cache is a copy of the position."""
+
+    def __init__(self, runner=walk):
+        self.runner = lambda: runner
+
+    def init(self, position):
+        point = np.zeros(DIM) if position is None else position.copy()
+        counts = np.zeros(1, dtype=np.int64)
+        return State(point, np.zeros(1), counts, np.zeros(DIM), point.copy())
 
 
 def fresh(num_chains=3):
-    states = [
-        State(np.zeros(DIM), np.zeros(1, dtype=np.int64)) for _ in range(num_chains)
-    ]
+    states = [Prepared().init(None) for _ in range(num_chains)]
     return states, streams(11, num_chains)
 
 
 def run(num_draws, *, runner=walk, num_chains=3, **options):
-    return chains.run(runner, *fresh(num_chains), num_draws=num_draws, **options)
+    starts, rngs = [None] * num_chains, streams(11, num_chains)
+    return chains.run(Prepared(runner), starts, rngs, num_draws=num_draws, **options)
 
 
 def assert_same(a, b):
     np.testing.assert_array_equal(a.draws, b.draws)
-    np.testing.assert_array_equal(a.energies, b.energies)
+    np.testing.assert_array_equal(a.stats, b.stats)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
@@ -54,10 +73,10 @@ def test_draws_are_those_of_the_runner_alone():
     states, rngs = fresh(2)
     found = run(20, num_chains=2, num_warmup=5)
     for c in range(2):
-        draws, energies = np.empty((25, DIM)), np.empty(25)
-        walk(states[c], rngs[c], draws, energies)
+        draws, stats = np.empty((25, DIM)), np.empty((25, NUM_STATS))
+        walk(states[c], rngs[c], draws, stats)
         np.testing.assert_array_equal(found.draws[c], draws[5:])
-        np.testing.assert_array_equal(found.energies[c], energies[5:])
+        np.testing.assert_array_equal(found.stats[c], stats[5:])
 
 
 def test_a_shorter_run_is_a_prefix():
@@ -93,11 +112,11 @@ def test_a_crash_loses_nothing_that_was_saved(tmp_path, monkeypatch):
     path, broken = tmp_path / "run.npz", [0]
     monkeypatch.setattr(chains, "CHECKPOINT_SECONDS", -1.0)
 
-    def crashing(state, rng, draws, energies):
+    def crashing(state, rng, draws, stats):
         broken[0] += 1
         if broken[0] > 40:
             raise MemoryError("the machine is full")
-        walk(state, rng, draws, energies)
+        walk(state, rng, draws, stats)
 
     with pytest.raises(MemoryError):
         run(100, runner=crashing, checkpoint=path, chunk=3)
@@ -138,7 +157,7 @@ def test_arrays_of_another_program_are_refused(tmp_path):
 
 
 def interrupt_after(num_draws):
-    def on_progress(done, total):
+    def on_progress(done, total, run):
         if done >= num_draws:
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -165,7 +184,7 @@ def test_ctrl_c_in_the_warmup_gives_no_draws():
 
 
 def test_a_second_ctrl_c_raises_at_once():
-    def twice(done, total):
+    def twice(done, total, run):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
@@ -184,8 +203,8 @@ def test_a_run_in_another_thread_leaves_signals_alone():
 
 
 def test_a_failure_in_one_chain_is_raised():
-    def failing(state, rng, draws, energies):
-        walk(state, rng, draws, energies)
+    def failing(state, rng, draws, stats):
+        walk(state, rng, draws, stats)
         if state.counts[0] > 30:
             raise ArithmeticError("no draw")
 
@@ -197,7 +216,7 @@ def test_a_failure_in_one_chain_is_raised():
 
 def test_progress_is_reported_in_order_and_to_the_end():
     seen = []
-    run(20, num_warmup=10, chunk=7, on_progress=lambda *args: seen.append(args))
+    run(20, num_warmup=10, chunk=7, on_progress=lambda *args: seen.append(args[:2]))
     assert seen == [(7, 30), (14, 30), (21, 30), (28, 30), (30, 30)]
 
 

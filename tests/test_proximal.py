@@ -10,6 +10,14 @@ from dpsample import targets
 from dpsample.samplers import metric, pilot
 from dpsample.samplers import proximal as proximal_sampler
 from dpsample.samplers import proximal_kernel as proximal
+from dpsample.samplers.chain import (
+    ACCEPTANCE,
+    ENERGY,
+    NUM_GRADIENTS,
+    NUM_RECORDS,
+    NUM_STATS,
+    NUM_VALUES,
+)
 from tests.gibbs_targets import CASES
 from tests.replicates import certified, replicate
 
@@ -152,6 +160,12 @@ def promising(curvature):
     return dps.Gibbs(problem, k=60.0, mu=0.05)
 
 
+def drawn(run, state, count, *, seed):
+    rows, stats = np.empty((count, state.position.size)), np.empty((count, NUM_STATS))
+    run(state, np.random.default_rng(seed), rows, stats)
+    return rows, stats
+
+
 def test_a_declared_curvature_that_does_not_hold_raises():
     arguments = {"num_draws": 2_000, "num_chains": 1, "progress": False, "seed": 1}
     drawn = dps.sample(promising(0.05), **arguments)
@@ -168,10 +182,9 @@ def test_a_failed_run_returns_no_position():
     prepared = proximal_sampler.Prepared(
         target=target, metric=option, trial=trial, start=np.zeros(2), start_bound=1.0
     )
-    rows, energies = np.full((5_000, 2), np.nan), np.full(5_000, np.nan)
+    rows, stats = np.full((5_000, 2), np.nan), np.empty((5_000, NUM_STATS))
     with pytest.raises(dps.SamplingError):
-        run = prepared.runner(squeeze=False)
-        run(prepared.init(), np.random.default_rng(2), rows, energies)
+        prepared.runner()(prepared.init(), np.random.default_rng(2), rows, stats)
     assert np.isnan(rows[-1]).all()
 
 
@@ -194,11 +207,42 @@ def test_interpreted_step_equals_the_compiled_one():
 def test_energies_belong_to_their_draws(name):
     case = CASES[name]
     prepared = dps.Proximal().prepare(case.target, np.random.default_rng(3))
-    rows, energies = np.empty((50, case.dim)), np.empty(50)
-    run = prepared.runner(squeeze=False)
-    run(prepared.init(), np.random.default_rng(4), rows, energies)
-    found = prepared.energies(rows, energies)
-    np.testing.assert_allclose(found, case.energy(rows), rtol=1e-10, atol=1e-10)
+    state = prepared.init()
+    rows, stats = drawn(prepared.runner(), state, 50, seed=4)
+    energies = case.energy(rows)
+    np.testing.assert_allclose(stats[:, ENERGY], energies, rtol=1e-10, atol=1e-10)
+    assert state.energy[0] == stats[-1, ENERGY]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_statistics_are_differences_of_the_counts(name):
+    case = CASES[name]
+    prepared = dps.Proximal().prepare(case.target, np.random.default_rng(3))
+    state = prepared.init()
+    _, stats = drawn(prepared.runner(), state, 50, seed=4)
+    counts = prepared.counts(state)
+    assert counts["accepted"] == 50
+    assert 50 <= counts["inside"] <= counts["proposals"]
+    assert (1.0 / stats[:, ACCEPTANCE]).sum() == pytest.approx(counts["proposals"])
+    for column, name in (
+        (NUM_VALUES, "values"),
+        (NUM_GRADIENTS, "gradients"),
+        (NUM_RECORDS, "records"),
+    ):
+        assert stats[:, column].sum() == counts[name]
+    passes = counts["values"] + counts["gradients"]
+    assert counts["records"] == passes * case.target.problem.num_records
+
+
+def test_the_squeeze_saves_passes_and_moves_no_draw():
+    case = CASES["logistic on a ball"]
+    prepared = dps.Proximal().prepare(case.target, np.random.default_rng(3))
+    plain, squeezed = prepared.init(), prepared.init()
+    rows, _ = drawn(prepared.runner(), plain, 200, seed=4)
+    same, stats = drawn(prepared.runner(squeeze=True), squeezed, 200, seed=4)
+    np.testing.assert_array_equal(rows, same)
+    assert np.isnan(stats[:, ENERGY]).any()
+    assert prepared.counts(squeezed)["values"] < prepared.counts(plain)["values"]
 
 
 def test_a_given_step_size_is_kept():
@@ -206,7 +250,7 @@ def test_a_given_step_size_is_kept():
     sampler = dps.Proximal(step_size=0.37)
     prepared = sampler.prepare(case.target, np.random.default_rng(5))
     assert prepared.trial.step == 0.37
-    assert prepared.num_steps(1e-8) > prepared.num_steps(1e-2)
+    assert prepared.certified_steps(1e-8) > prepared.num_warmup
 
 
 def test_replicates_are_runs_of_the_chain():
@@ -214,9 +258,8 @@ def test_replicates_are_runs_of_the_chain():
     case = CASES["hinge on a ball"]
     prepared = dps.Proximal().prepare(case.target, np.random.default_rng(6))
     found = certified(prepared, 0.01, 1, np.random.default_rng(7))[0]
-    count = prepared.num_steps(0.01)
-    rows, energies = np.empty((count, case.dim)), np.empty(count)
-    prepared.runner()(prepared.init(), np.random.default_rng(7), rows, energies)
+    count = prepared.num_warmup
+    rows, _ = drawn(prepared.runner(squeeze=True), prepared.init(), count, seed=7)
     np.testing.assert_array_equal(found, rows[-1])
     again = replicate(
         case.target,

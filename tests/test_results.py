@@ -171,7 +171,7 @@ def test_private_diagnostics_are_what_they_say(answer):
     best = diagnostics["non_private_theta"]
     assert diagnostics["non_private_risk"] == problem.risk(best)
     assert diagnostics["non_private_risk"] <= diagnostics["risk"]
-    assert diagnostics["counts"]["steps"] == diagnostics["num_steps"]
+    assert diagnostics["counts"]["accepted"] == diagnostics["num_steps"]
     assert 0.0 < diagnostics["acceptance"] <= 1.0
 
 

@@ -53,9 +53,8 @@ def test_chunks_change_no_draw():
     prepared = dps.Proximal().prepare(make(), streams(9, 1)[0])
 
     def run(chunk):
-        states = [prepared.init() for _ in range(3)]
         options = {"num_draws": 60, "chunk": chunk}
-        return chains.run(prepared.runner(), states, streams(4, 3), **options).draws
+        return chains.run(prepared, [None] * 3, streams(4, 3), **options).draws
 
     first = run(1)
     for chunk in (7, 1000):

@@ -14,7 +14,8 @@ from numba import types
 from dpsample._jit import generator, kernel, matrix, vector
 from dpsample.domains import BODY
 from dpsample.regularizers import REGULARIZER
-from dpsample.samplers.proximal_kernel import DIRECTION, NOISE, PLAN
+from dpsample.samplers.halfspace import DIRECTION, NOISE
+from dpsample.samplers.proximal_kernel import PLAN
 from dpsample.samplers.restricted import draw_lp, gaussian_in_ball, gaussian_in_box
 from dpsample.samplers.univariate import truncated_normal
 

@@ -43,6 +43,7 @@ class Metric:
     tangent: float = 1.0
     keeps_regularizer: bool = False
     kappa: float = 0.0
+    kept: float = 0.0
     draw_cost: float = 0.0
 
     @property
@@ -71,6 +72,7 @@ class Metric:
             tangent=float(self.tangent),
             spread=float(np.sqrt(step / (1.0 + self.tangent * step))),
             kappa=float(self.kappa),
+            kept=float(self.kept),
             reach=float(self.reach),
             halfspace=int(self.halfspace),
             squeeze=int(squeeze and self.upper is not None),
@@ -247,5 +249,6 @@ def _separable_metric(
         tangent=from_risk / total,
         keeps_regularizer=True,
         kappa=target.k * target.mu * target.numbers.regularizer.scale,
+        kept=target.k * target.mu,
         draw_cost=1000.0 * dim,
     )

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.samplers import proximal_kernel as kernel
+from dpsample.samplers.chain import GRADIENTS, NUM_STATS, PROPOSALS, VALUES
 from dpsample.samplers.errors import EXHAUSTED, raise_unless_ok
 from dpsample.samplers.metric import Metric
 
@@ -57,9 +58,9 @@ class Pilot:
         size = data.dense.size or data.values.size
         # In units of one multiply-add: two passes for a gradient, one for a value.
         self.costs = np.zeros(kernel.NUM_COUNTS)
-        self.costs[kernel.GRADIENTS] = 2.0 * size + 8.0 * data.num_records
-        self.costs[kernel.VALUES] = size + 4.0 * data.num_records
-        self.costs[kernel.DRAWS] = metric.draw_cost
+        self.costs[GRADIENTS] = 2.0 * size + 8.0 * data.num_records
+        self.costs[VALUES] = size + 4.0 * data.num_records
+        self.costs[PROPOSALS] = metric.draw_cost
 
     def trial(
         self, step: float, num_steps: int, steps_for: Callable[..., int]
@@ -67,7 +68,7 @@ class Pilot:
         """Run ``num_steps`` steps; infinite work if one needs too many tries."""
         counts = self.state.counts
         counts[:] = 0
-        draws, energies = np.empty((num_steps, self.target.dim)), np.empty(num_steps)
+        draws = np.empty((num_steps, self.target.dim))
         code, _ = kernel.run(
             self.numbers,
             self.target.pieces,
@@ -77,7 +78,7 @@ class Pilot:
             self.rng,
             MAX_TRIES,
             draws,
-            energies,
+            np.empty((num_steps, NUM_STATS)),
         )
         if code == EXHAUSTED:
             return Trial(step=step, work=math.inf, acceptance=0.0)

@@ -7,9 +7,8 @@ conditional draw is exact, and T(gamma) steps give total variation at most gamma
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +16,23 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample.samplers import certify, metric, mode
 from dpsample.samplers import proximal_kernel as kernel
+from dpsample.samplers.chain import identity
 from dpsample.samplers.draws import NO_CAP
 from dpsample.samplers.errors import NoCertificate, SamplingError, raise_unless_ok
 from dpsample.samplers.pilot import Pilot, Trial
+from dpsample.samplers.sampler import Sampler
 
 Array = NDArray[np.float64]
 
 ORACLES = ("metric", "tangent")
 # Error for which the pilot minimizes the work when no certificate is asked for.
 PILOT_GAMMA = 1e-3
+# Error after the warm-up of draws for study, at which nothing is released.
+WARMUP_GAMMA = 0.01
 
 
 @dataclass(frozen=True)
-class Proximal:
+class Proximal(Sampler):
     """Proximal sampler with an exact tangent oracle.
 
     Parameters
@@ -41,6 +44,12 @@ class Proximal:
         Step h in the metric; by default a pilot run chooses it. The conditional draw is
         exact for every step.
 
+    Notes
+    -----
+    **Guarantee.** The target is exactly invariant under every step, the kernel
+    reversible, and after ``certified_steps(gamma)`` steps from the start the total
+    variation is at most gamma: `release` rests on it.
+
     Examples
     --------
     >>> from dpsample.samplers import Proximal
@@ -50,8 +59,6 @@ class Proximal:
 
     oracle: str = "metric"
     step_size: float | None = None
-    exactness: ClassVar[str] = "invariant"
-    is_reversible: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -141,7 +148,7 @@ def start_bound(target: Any, option: metric.Metric, start: Array) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
-    """A chain ready to run: everything in it may depend on the records."""
+    """A chain ready to run, as `chain.Prepared`: all may depend on the records."""
 
     target: Any
     metric: metric.Metric
@@ -149,7 +156,17 @@ class Prepared:
     start: Array
     start_bound: float
 
-    def num_steps(self, gamma: float) -> int:
+    @property
+    def num_warmup(self) -> int:
+        """Steps that prove a total variation of at most 0.01."""
+        return self.certified_steps(WARMUP_GAMMA)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Step and metric, for attributes."""
+        return {"step_size": self.trial.step, "metric": self.metric.name}
+
+    def certified_steps(self, gamma: float) -> int:
         """Return the steps that prove a total variation of at most gamma."""
         return certify.num_steps(
             gamma, step=self.trial.step, start_bound=self.start_bound
@@ -160,42 +177,30 @@ class Prepared:
         return dict(zip(kernel.COUNT_NAMES, state.counts.tolist(), strict=True))
 
     def numbers(self) -> list[Any]:
-        """All arrays and numbers that define the chain, for a checkpoint's identity.
-
-        Energy and slope at the start stand for the functions of a user's own loss.
-        """
-        plan, numbers = self.metric.plan(self.trial.step), self.target.numbers
-        parts = [*plan, *numbers.data, *numbers.body, *numbers.regularizer]
-        problem, regularizer = self.target.problem, self.target.regularizer
-        specs = (problem.loss, problem.domain, regularizer)
-        words = [self.metric.name, *(json.dumps(spec.to_dict()) for spec in specs)]
-        energy, slope = self.target.energy(self.start), self.target.gradient(self.start)
-        return [*parts, numbers.k, numbers.mu, self.start, energy, slope, *words]
-
-    def energies(self, draws: Array, energies: Array) -> Array:
-        """Energies k (F + mu r), of which the chain's may lack the regularizer."""
-        if not self.metric.keeps_regularizer:
-            return energies
-        value = self.target.regularizer.value
-        center = self.target.numbers.regularizer.center
-        weight = self.target.k * self.target.mu
-        values = [value(theta, center) for theta in draws.reshape(-1, self.metric.dim)]
-        return np.asarray(energies + weight * np.reshape(values, energies.shape))
+        """All arrays and numbers that define the chain, for a checkpoint's identity."""
+        plan = self.metric.plan(self.trial.step)
+        return [*plan, self.metric.name, *identity(self.target, self.start)]
 
     def init(self, position: Array | None = None) -> kernel.State:
         """Fresh chain at a position of the domain; the starting point by default."""
         return kernel.init(self.target, self.start if position is None else position)
 
-    def runner(self, *, max_tries: int = NO_CAP, squeeze: bool = True) -> Any:
-        """Return a function (state, rng, draws, energies) that fills its arrays."""
+    def dispersed(self, rng: np.random.Generator) -> Array:
+        """Return the start: the proved number of steps counts from there."""
+        del rng
+        return self.start.copy()
+
+    def runner(self, *, max_tries: int = NO_CAP, squeeze: bool = False) -> Any:
+        """Return a function (state, rng, draws, stats) that fills its arrays.
+
+        With the squeeze some draws need no pass over the records: their energies are
+        NaN.
+        """
         numbers, pieces = self.metric.numbers(self.target), self.target.pieces
         plan = self.metric.plan(self.trial.step, squeeze=squeeze)
 
         def advance(
-            state: kernel.State,
-            rng: np.random.Generator,
-            draws: Array,
-            energies: Array,
+            state: kernel.State, rng: np.random.Generator, draws: Array, stats: Array
         ) -> None:
             code, _ = kernel.run(
                 numbers,
@@ -206,7 +211,7 @@ class Prepared:
                 rng,
                 max_tries,
                 draws,
-                energies,
+                stats,
             )
             raise_unless_ok(code)
 

@@ -20,20 +20,20 @@ from numpy.typing import NDArray
 
 from dpsample import targets
 from dpsample._jit import f8, i8, kernel, matrix, vector
+from dpsample.samplers import chain
+from dpsample.samplers.chain import ACCEPTED, GRADIENTS, PROPOSALS, RECORDS, VALUES
 from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
+from dpsample.samplers.halfspace import set_halfspace
 
 Array = NDArray[np.float64]
 
 # Rows of the scratch memory that the exact draws use.
 NUM_SCRATCH = 10
-NOISE, DIRECTION = 8, 9
 # Rounding of the energies at both ends, relative to their size: see `gap_and_slack`.
 ROUNDING = 1e-12
-# Rounding of a Euclidean projection, relative to the domain's size.
-PROJECTION_ERROR = 1e-12
-# Entries of the counts: what a chain has evaluated.
-GRADIENTS, DRAWS, INSIDE, VALUES, STEPS = range(5)
-COUNT_NAMES = ("gradients", "draws", "inside", "values", "steps")
+# Counts beside the common ones: exact draws that fell inside the domain.
+INSIDE = chain.NUM_COUNTS
+COUNT_NAMES = (*chain.COUNT_NAMES, "inside")
 NUM_COUNTS = len(COUNT_NAMES)
 
 
@@ -41,14 +41,16 @@ class Plan(NamedTuple):
     """One chain's metric and step: fixed before the chain starts.
 
     ``precision`` is P, ``inverse`` P^{-1} = factor factor^T, ``excess`` bounds the
-    Hessian of U minus the tangent's quadratic (used only if ``squeeze`` is 1), and
-    ``reach`` bounds distances from the domain's center.
+    Hessian of U minus the tangent's quadratic (used only if ``squeeze`` is 1),
+    ``reach`` bounds distances from the domain's center, and ``kept`` is k mu if the
+    draw keeps the regularizer, which is then no part of U, else 0.
     """
 
     step: float
     tangent: float
     spread: float
     kappa: float
+    kept: float
     reach: float
     halfspace: int
     squeeze: int
@@ -61,7 +63,8 @@ class Plan(NamedTuple):
 
 
 PLAN = types.NamedTuple(
-    (f8, f8, f8, f8, f8, i8, i8, matrix, matrix, matrix, matrix, vector, matrix), Plan
+    (f8, f8, f8, f8, f8, f8, i8, i8, matrix, matrix, matrix, matrix, vector, matrix),
+    Plan,
 )
 
 
@@ -69,8 +72,9 @@ class State(NamedTuple):
     """Position, scratch memory and counts of one chain."""
 
     position: Array  # (dim,)
-    energy: Array  # (1,): U at the position, NaN where it was not needed
+    energy: Array  # (1,): k (F + mu r) at the position, NaN where it was not needed
     counts: NDArray[np.int64]  # (NUM_COUNTS,)
+    memory: Array  # empty: the next step needs the position alone
     scratch: Array  # (NUM_SCRATCH, dim)
     normal: Array  # (dim + 2,): supporting halfspace, see `draws`
     work: Any
@@ -83,6 +87,7 @@ def init(target: Any, position: Array) -> State:
         position=position.copy(),
         energy=np.full(1, np.nan),
         counts=np.zeros(NUM_COUNTS, dtype=np.int64),
+        memory=np.empty(0),
         scratch=np.empty((NUM_SCRATCH, dim)),
         normal=np.zeros(dim + 2),
         work=target.new_work(),
@@ -120,88 +125,6 @@ def aim(plan, y, w, gradient, mean):
 
 
 @kernel
-def support_ball(plan, body, mean, normal, a, b):
-    """Set the unit outward normal of a Euclidean ball at mean's P-projection.
-
-    One secular equation: the projection is c + sum lambda_i a_i / (lambda_i + nu) q_i
-    with nu >= 0 such that it lies on the sphere. Any normal gives a valid halfspace,
-    so the root need not be exact.
-    """
-    dim = mean.shape[0]
-    for j in range(dim):
-        a[j] = mean[j] - body.center[j]
-    np.dot(a, plan.basis, b)
-    nu = 0.0
-    for _ in range(50):
-        size, slope = 0.0, 0.0
-        for j in range(dim):
-            ratio = plan.eigenvalues[j] * b[j] / (plan.eigenvalues[j] + nu)
-            size += ratio * ratio
-            slope += ratio * ratio / (plan.eigenvalues[j] + nu)
-        size = np.sqrt(size)
-        change = (size - body.radius) / body.radius * size * size / slope
-        nu += change  # Newton on 1/size, which is concave in nu: monotone from below
-        if abs(change) <= 1e-10 * nu:
-            break
-    for j in range(dim):
-        a[j] = plan.eigenvalues[j] * b[j] / (plan.eigenvalues[j] + nu)
-    np.dot(plan.basis, a, b)
-    size = np.sqrt(np.dot(b, b))
-    for j in range(dim):
-        normal[j] = b[j] / size
-    # <n, c> + R is the support of the ball in the direction n
-    normal[dim] = np.dot(normal[:dim], body.center) + body.radius
-    normal[dim + 1] = 1.0
-
-
-@kernel
-def support_any(target, pieces, plan, mean, normal, a):
-    """Halfspace through the Euclidean projection of mean, normal to mean - projection.
-
-    By the variational inequality of a projection it contains the domain.
-    """
-    dim = mean.shape[0]
-    targets.project(target, pieces, mean, a)
-    square, scale = 0.0, 2.0 * plan.reach
-    for j in range(dim):
-        normal[j] = mean[j] - a[j]
-        square += normal[j] * normal[j]
-        scale += abs(a[j])
-    size = np.sqrt(square)
-    if not size > 0.0:
-        normal[dim + 1] = 0.0
-        return
-    for j in range(dim):
-        normal[j] /= size
-    # The projection's rounding turns the normal by its ratio to the distance: outwards
-    # by what that can cut off, for the halfspace must contain the domain.
-    slack = PROJECTION_ERROR * scale * (1.0 + scale / size)
-    normal[dim] = np.dot(normal[:dim], a) + slack
-    normal[dim + 1] = 1.0
-
-
-@kernel
-def set_halfspace(target, pieces, plan, state, mean):
-    """If mean is outside, store a halfspace that contains the domain but not mean."""
-    dim = mean.shape[0]
-    state.normal[dim + 1] = 0.0
-    if plan.halfspace == 0:
-        return OK
-    status = targets.inside(target, pieces, mean, state.work)
-    if np.isnan(status):
-        return PIECE_FAILED
-    if status == 0.0:
-        a, b = state.scratch[NOISE], state.scratch[DIRECTION]
-        if plan.halfspace == 2:
-            support_ball(plan, target.body, mean, state.normal, a, b)
-        else:
-            support_any(target, pieces, plan, mean, state.normal, a)
-        if np.isnan(state.normal[0]):
-            return PIECE_FAILED
-    return OK
-
-
-@kernel
 def accept(target, pieces, plan, state, u_w, gradient, w, rng):
     """Accept or refuse the proposal in scratch[5]: 1, 0, or minus a failure code."""
     proposal, difference = state.scratch[5], state.scratch[6]
@@ -216,13 +139,19 @@ def accept(target, pieces, plan, state, u_w, gradient, w, rng):
             return 1
     u_x = targets.energy(target, pieces, proposal, state.work)
     state.counts[VALUES] += 1
+    state.counts[RECORDS] += target.data.num_records
     gap, slack = gap_and_slack(plan, u_x, u_w, gradient, difference, state.scratch[7])
     if not np.isfinite(gap):
         return -PIECE_FAILED
     if gap < -slack:
         return -BOUND_VIOLATED
+    if threshold < gap:
+        return 0
     state.energy[0] = u_x
-    return 1 if threshold >= gap else 0
+    if plan.kept > 0.0:
+        kept = targets.regularizer(target, pieces, proposal, state.work)
+        state.energy[0] += plan.kept * kept
+    return 1
 
 
 @kernel
@@ -239,7 +168,7 @@ def step(target, pieces, plan, draw, state, rng, max_tries):
     targets.project(target, pieces, y, w)
     u_w = targets.energy_gradient(target, pieces, w, state.work, gradient)
     state.counts[GRADIENTS] += 1
-    state.counts[STEPS] += 1
+    state.counts[RECORDS] += target.data.num_records
     if not np.isfinite(u_w):
         return PIECE_FAILED
     aim(plan, y, w, gradient, mean)
@@ -258,7 +187,7 @@ def step(target, pieces, plan, draw, state, rng, max_tries):
             rng,
             proposal,
         )
-        state.counts[DRAWS] += 1
+        state.counts[PROPOSALS] += 1
         if np.isnan(proposal[0]):
             return PIECE_FAILED
         status = targets.inside(target, pieces, proposal, state.work)
@@ -271,18 +200,21 @@ def step(target, pieces, plan, draw, state, rng, max_tries):
         if verdict < 0:
             return -verdict
         if verdict == 1:
+            state.counts[ACCEPTED] += 1
             state.position[:] = proposal
             return OK
     return EXHAUSTED
 
 
 @kernel
-def run(target, pieces, plan, draw, state, rng, max_tries, draws, energies):
+def run(target, pieces, plan, draw, state, rng, max_tries, draws, stats):
     """Make one draw per row of draws; return a code and how many rows were filled."""
+    before = np.empty_like(state.counts)
     for t in range(draws.shape[0]):
+        before[:] = state.counts
         code = step(target, pieces, plan, draw, state, rng, max_tries)
         if code != OK:
             return code, t
         draws[t] = state.position
-        energies[t] = state.energy[0]
+        chain.report(state, before, stats[t])
     return OK, draws.shape[0]
