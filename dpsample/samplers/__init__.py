@@ -2,6 +2,7 @@
 
 from dpsample.samplers.ball_walk import BallWalk
 from dpsample.samplers.errors import NoCertificate, SamplingError
+from dpsample.samplers.laplace_independence import LaplaceIndependence
 from dpsample.samplers.mala import MALA
 from dpsample.samplers.preconditioned_crank_nicolson import (
     PreconditionedCrankNicolson,
@@ -14,6 +15,7 @@ from dpsample.samplers.tilted_gibbs import TiltedGibbs
 __all__ = [
     "MALA",
     "BallWalk",
+    "LaplaceIndependence",
     "NoCertificate",
     "PreconditionedCrankNicolson",
     "Proximal",
