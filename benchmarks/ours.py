@@ -1,0 +1,137 @@
+"""One sampler of dpsample on one target in a process of its own.
+
+    python ours.py SAMPLER TARGET.npz OUT.npz --seconds SECONDS [--box]
+
+Clocks count CPU seconds of this process; its start counts towards the first draw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+import numpy as np
+import targets
+
+import dpsample as dps
+from dpsample import chains, samplers
+from dpsample.samplers.chain import COUNT_NAMES, NUM_STATS
+
+NUM_CHAINS = 2
+CHUNK_SECONDS = 0.2
+MAX_NUMBERS = 10_000_000  # numbers in the draws of all chains
+LOSSES = {"logistic": "Logistic", "hinge": "Hinge", "linear": "Linear"}
+
+
+def gibbs(case: targets.Case, *, as_box: bool) -> dps.Gibbs:
+    """Target of a case; the cube as a Box or as a Polytope."""
+    domains = dps.domains
+    if case.domain == targets.BALL:
+        domain: Any = domains.Ball(case.radius)
+    elif as_box:
+        domain = domains.Box(np.full(case.dim, -1.0), np.full(case.dim, 1.0))
+    elif case.domain == targets.POLYTOPE:
+        domain = domains.Polytope(case.facets, case.limits)
+    else:
+        domain = domains.WholeSpace()
+    problem = dps.Problem(
+        case.rows,
+        case.labels,
+        loss=getattr(dps.losses, LOSSES[case.loss])(),
+        domain=domain,
+        row_bound=1.0,
+    )
+    return dps.Gibbs(problem, k=case.k, mu=case.mu)
+
+
+def run_chain(prepared: Any, rng: np.random.Generator, seconds: float) -> Any:
+    """Warm up, then draw for some seconds: draws, statistics, both CPU times."""
+    dim, runner = prepared.target.dim, prepared.runner()
+    state = prepared.init(prepared.dispersed(rng))
+
+    def draw(count: int) -> tuple[Any, Any, float]:
+        draws, stats = np.empty((count, dim)), np.empty((count, NUM_STATS))
+        begin = time.process_time()
+        runner(state, rng, draws, stats)
+        return draws, stats, time.process_time() - begin
+
+    warm = draw(max(1, prepared.num_warmup))[2]
+    parts, spent, made, count = [], 0.0, 0, 8
+    most = MAX_NUMBERS // (NUM_CHAINS * dim)
+    while made < most and (spent < seconds or made < 8):
+        part = draw(min(count, most - made))
+        parts.append(part)
+        spent, made = spent + part[2], made + len(part[0])
+        count = max(8, int(made / max(spent, 1e-4) * CHUNK_SECONDS))
+    draws, stats = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    return draws, stats, warm, spent
+
+
+def first_draw(prepared: Any, rng: np.random.Generator) -> None:
+    """One draw of a chain that is thrown away."""
+    dim = prepared.target.dim
+    prepared.runner()(prepared.init(), rng, np.empty((1, dim)), np.empty((1, NUM_STATS)))
+
+
+def sampler_of(name: str, target: dps.Gibbs) -> Any:
+    """Sampler by class name, or the one that "auto" chooses."""
+    if name != "auto":
+        return getattr(samplers, name)()
+    from dpsample.samplers.auto import choose
+
+    return choose(target)[0]
+
+
+def measure(name: str, case: targets.Case, seconds: float, *, as_box: bool) -> Any:
+    """Draws and facts of one sampler."""
+    loaded = time.process_time()
+    target = gibbs(case, as_box=as_box)
+    rng, *streams = np.random.default_rng(1).spawn(1 + NUM_CHAINS)
+    sampler = sampler_of(name, target)
+    is_supported, reason = sampler.supports(target)
+    if not is_supported:
+        return None, {"missing": f"does not support it: {reason}"}
+    prepared = sampler.prepare(target, rng)
+    ready = time.process_time()
+    first_draw(prepared, rng)
+    facts = {"first": time.process_time(), "prepare": ready - loaded}
+    runs = [run_chain(prepared, stream, seconds / NUM_CHAINS) for stream in streams]
+    length = min(len(run[0]) for run in runs)
+    # Each chain pays for all of its draws; those past the shortest chain are left out.
+    cpu = sum(run[3] * length / len(run[0]) for run in runs)
+    sums = sum(np.nansum(run[1][:length], axis=0) for run in runs)
+    counts = dict(zip(COUNT_NAMES[2:], sums[2:], strict=True))
+    facts |= {
+        "cpu": cpu,
+        "warm": facts["prepare"] + sum(run[2] for run in runs),
+        "values": counts["values"],
+        "gradients": counts["gradients"],
+        "passes": counts["records"] / case.num_records,
+        "chosen": type(sampler).__name__,
+        "acceptance": float(np.nanmean([run[1][:, 1].mean() for run in runs])),
+    }
+    return np.stack([run[0][:length] for run in runs]), facts
+
+
+def main() -> None:
+    """Read the target, measure, write draws and facts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sampler")
+    parser.add_argument("target")
+    parser.add_argument("output")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--box", action="store_true")
+    options = parser.parse_args()
+    case = targets.load(options.target)
+    with chains.single_threaded_blas():
+        draws, facts = measure(
+            options.sampler, case, options.seconds, as_box=options.box
+        )
+    arrays = {} if draws is None else {"draws": draws}
+    np.savez(options.output, facts=json.dumps(facts), **arrays)
+
+
+if __name__ == "__main__":
+    main()
