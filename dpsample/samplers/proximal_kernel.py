@@ -155,16 +155,10 @@ def accept(target, pieces, plan, state, u_w, gradient, w, rng):
 
 
 @kernel
-def step(target, pieces, plan, draw, state, rng, max_tries):
-    """Move the chain once; return a code of `errors`."""
-    dim = state.position.shape[0]
-    noise, y, w = state.scratch[0], state.scratch[1], state.scratch[2]
+def conditional(target, pieces, plan, draw, state, rng, max_tries):
+    """Draw the position given y in scratch[1], exactly; return a code of `errors`."""
+    y, w = state.scratch[1], state.scratch[2]
     gradient, mean, proposal = state.scratch[3], state.scratch[4], state.scratch[5]
-    for j in range(dim):
-        noise[j] = rng.standard_normal()
-    np.dot(plan.factor, noise, y)
-    for j in range(dim):
-        y[j] = state.position[j] + np.sqrt(plan.step) * y[j]
     targets.project(target, pieces, y, w)
     u_w = targets.energy_gradient(target, pieces, w, state.work, gradient)
     state.counts[GRADIENTS] += 1
@@ -204,6 +198,19 @@ def step(target, pieces, plan, draw, state, rng, max_tries):
             state.position[:] = proposal
             return OK
     return EXHAUSTED
+
+
+@kernel
+def step(target, pieces, plan, draw, state, rng, max_tries):
+    """Move the chain once; return a code of `errors`."""
+    dim = state.position.shape[0]
+    noise, y = state.scratch[0], state.scratch[1]
+    for j in range(dim):
+        noise[j] = rng.standard_normal()
+    np.dot(plan.factor, noise, y)
+    for j in range(dim):
+        y[j] = state.position[j] + np.sqrt(plan.step) * y[j]
+    return conditional(target, pieces, plan, draw, state, rng, max_tries)
 
 
 @kernel
