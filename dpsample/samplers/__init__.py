@@ -3,6 +3,7 @@
 from dpsample.samplers.ball_walk import BallWalk
 from dpsample.samplers.errors import NoCertificate, SamplingError
 from dpsample.samplers.laplace_independence import LaplaceIndependence
+from dpsample.samplers.hit_and_run import HitAndRun
 from dpsample.samplers.mala import MALA
 from dpsample.samplers.preconditioned_crank_nicolson import (
     PreconditionedCrankNicolson,
@@ -15,6 +16,7 @@ from dpsample.samplers.tilted_gibbs import TiltedGibbs
 __all__ = [
     "MALA",
     "BallWalk",
+    "HitAndRun",
     "LaplaceIndependence",
     "NoCertificate",
     "PreconditionedCrankNicolson",
