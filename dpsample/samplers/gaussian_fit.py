@@ -123,7 +123,8 @@ def _derivatives(
     hessian = curvature_matrix(data, curvatures)
     hessian = hessian + target.mu * _regularizer_hessian(target, theta)
     hessian = target.k * (basis.T @ hessian @ basis)
-    floor = 1e-12 * max(float(np.trace(hessian)), 1e-12)
+    # Far from singular, so that its inverse has a Cholesky factor, too.
+    floor = 1e-9 * max(float(np.trace(hessian)), 1e-9)
     return target.k * (basis.T @ gradient), hessian + floor * np.eye(len(hessian))
 
 
