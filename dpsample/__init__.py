@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dpsample._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from dpsample import (
         datasets,
@@ -19,15 +21,14 @@ if TYPE_CHECKING:
         regularizers,
         samplers,
     )
-    from dpsample.api import release, sample
+    from dpsample.api import release
     from dpsample.facts import PublicFacts
     from dpsample.privacy import Budget, Certificate, calibrate, verify
     from dpsample.problem import Problem
     from dpsample.results import Release
     from dpsample.samplers import NoCertificate, Proximal, SamplingError
+    from dpsample.sampling import sample
     from dpsample.targets import Gibbs
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Budget",
@@ -64,7 +65,7 @@ _HOME = {
     "SamplingError": "samplers",
     "calibrate": "privacy",
     "release": "api",
-    "sample": "api",
+    "sample": "sampling",
     "verify": "privacy",
 }
 

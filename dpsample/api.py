@@ -1,26 +1,19 @@
-"""The verbs: the only place where privacy meets sampling."""
+"""The verb for releases: the only place where privacy meets sampling."""
 
 from __future__ import annotations
 
-import os
-import sys
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dpsample import _check as check
 from dpsample import chains
-from dpsample._streams import Seed, seed_sequence, streams
-from dpsample.checkpoint import identity_of
+from dpsample._streams import Seed, streams
 from dpsample.privacy import Budget, calibrate
 from dpsample.privacy.risk import Risk
 from dpsample.privacy.terms import Calibration
 from dpsample.problem import Problem
-from dpsample.results import Release, to_datatree
+from dpsample.results import Release
 from dpsample.samplers import Proximal, certify, mode
 from dpsample.samplers.errors import PIECE_FAILED, raise_unless_ok
-from dpsample.targets import Gibbs
 
 ASSUMPTIONS = (
     "the sampler's steps, refusals and errors may depend on the records: only theta "
@@ -163,130 +156,3 @@ def release(
             "non_private_theta": best,
         },
     )
-
-
-@chains.single_threaded_blas()
-def sample(
-    target: Gibbs,
-    *,
-    sampler: Any = "auto",
-    num_draws: int = 1000,
-    num_warmup: int | None = None,
-    num_chains: int = 4,
-    seed: Seed = 0,
-    threads: int | None = None,
-    progress: bool = True,
-    init: ArrayLike | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-) -> Any:
-    r"""Draw many times from a Gibbs target. Not releasable.
-
-    Parameters
-    ----------
-    target : Gibbs
-        The density :math:`e^{-k(F + \mu r)}` on its domain.
-    sampler : "auto" or Proximal
-        Sampler; "auto" chooses `Proximal`.
-    num_draws : int
-        Draws per chain.
-    num_warmup : int, optional
-        Draws discarded first; by default the number after which total variation is
-        proved to be at most 0.01.
-    num_chains : int
-        Number of chains.
-    seed : int or SeedSequence, optional
-        Gives the same draws for any number of threads; None for fresh entropy.
-    threads : int, optional
-        Number of threads; by default the number of processors.
-    progress : bool
-        Show one line on a terminal.
-    init : array of shape (dim,) or (num_chains, dim), optional
-        Where chains start; by default near the mode.
-    checkpoint : path, optional
-        File from which an interrupted run goes on, bit for bit.
-
-    Returns
-    -------
-    xarray.DataTree
-        ``posterior["theta"]`` (chain, draw, coefficient), ``sample_stats["energy"]``,
-        ``constant_data`` and ``attrs["releasable"]`` false. After Ctrl-C, the draws
-        that every chain has made.
-
-    Raises
-    ------
-    ValueError
-        If an argument is malformed or a start is outside the domain.
-    NoCertificate
-        If the sampler does not support the target.
-    SamplingError
-        If a loss raises or returns NaN.
-
-    Notes
-    -----
-    **Guarantee.** The target is exactly invariant under every step.
-
-    Examples
-    --------
-    >>> import dpsample as dps
-    >>> data = dps.datasets.logistic(500, 2, seed=1)
-    >>> problem = dps.Problem(data.features, data.response, row_bound=1.0,
-    ...                       loss=dps.losses.Logistic(),
-    ...                       domain=dps.domains.Ball(radius=1.0))
-    >>> draws = dps.sample(dps.Gibbs(problem, k=100.0, mu=0.1), num_draws=50, seed=3)
-    >>> draws.posterior["theta"].shape, bool(draws.attrs["releasable"])
-    ((4, 50, 2), False)
-    """
-    check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
-    check.integer(1, num_draws=num_draws, num_chains=num_chains)
-    check.instance(bool, progress=progress)
-    chosen = Proximal() if sampler == "auto" else sampler
-    check.instance(Proximal, sampler=chosen, remedy='Use "auto" or Proximal().')
-    root = seed_sequence(seed)
-    pilot_stream, *chain_streams = streams(root, num_chains + 1)
-    prepared = chosen.prepare(target, pilot_stream)
-    warmup = prepared.num_warmup if num_warmup is None else num_warmup
-    result = chains.run(
-        prepared,
-        _starts(target, init, num_chains),
-        chain_streams,
-        num_draws=num_draws,
-        num_warmup=warmup,
-        threads=threads,
-        checkpoint=checkpoint,
-        identity=identity_of(*prepared.numbers(), *root.generate_state(4)),
-        on_progress=_line if progress and sys.stderr.isatty() else None,
-    )
-    return to_datatree(
-        result.draws,
-        result.stats[:, :, 0],
-        coefficients=target.problem.feature_names,
-        constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
-        attributes={
-            "sampler": repr(chosen),
-            "exactness": chosen.exactness,
-            "metric": prepared.metric.name,
-            "step_size": prepared.trial.step,
-            "seed": str(root.entropy),
-            "num_warmup": warmup,
-            "is_interrupted": result.is_interrupted,
-        },
-    )
-
-
-def _starts(target: Gibbs, init: ArrayLike | None, num_chains: int) -> list[Any]:
-    if init is None:
-        return [None] * num_chains
-    shape = (num_chains, target.dim)
-    if np.ndim(init) == 1:
-        init = np.tile(check.array("init", init, shape=shape[1:]), (num_chains, 1))
-    starts = check.array("init", init, shape=shape)
-    for start in starts:
-        if not target.problem.domain.contains(start):
-            check.fail("init", "inside the domain", start, "Use domain.project(init).")
-    return list(starts)
-
-
-def _line(done: int, total: int, run: Any) -> None:
-    del run
-    end = "\n" if done == total else "\r"
-    print(f"{done:>8} of {total} draws per chain", end=end, file=sys.stderr)

@@ -64,7 +64,9 @@ def identity_of(*arrays: Any) -> str:
 def save(path: Path, identity: str, run: Run) -> None:
     """Write to a second file and rename: a kill leaves the old one whole."""
     draft = path.with_name(path.name + ".part")
-    states = {name: np.array([getattr(s, name) for s in run.states]) for name in STATE}
+    states: dict[str, Any] = {
+        name: np.array([getattr(s, name) for s in run.states]) for name in STATE
+    }
     with draft.open("wb") as file:
         np.savez(
             file,

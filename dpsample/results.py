@@ -9,14 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample._version import __version__
 from dpsample.privacy import Certificate
+from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
+from dpsample.targets import energy
 
 Array = NDArray[np.float64]
 FORMAT = "dpsample-release-1"
+# Record evaluations for energies afterwards, relative to those of the draws.
+FILL_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -158,9 +164,35 @@ class Release:
         return f"Release(theta={shown},\n  certificate={self.certificate!r})"
 
 
+def fill_energies(target: Any, draws: Array, stats: Array) -> None:
+    """Fill in energies that a sampler did without, unless they cost much.
+
+    The rule counts evaluations, not seconds, and so does not depend on the machine.
+    """
+    missing = np.argwhere(np.isnan(stats[:, :, ENERGY]))
+    records = target.problem.num_records
+    if len(missing) * records > FILL_SHARE * stats[:, :, NUM_RECORDS].sum():
+        return
+    work = target.new_work()
+    for c, t in missing:
+        numbers, pieces = target.numbers, target.pieces
+        stats[c, t, ENERGY] = energy(numbers, pieces, draws[c, t], work)
+
+
+def named_stats(stats: Array, *, step_size: float | None) -> dict[str, Any]:
+    """Columns of the statistics by name, numbers of evaluations as integers."""
+    named: dict[str, Any] = {}
+    for column, name in enumerate(STAT_NAMES):
+        values = stats[:, :, column]
+        named[name] = values.astype(np.int64) if name.startswith("num_") else values
+    if step_size is not None:
+        named["step_size"] = np.full(stats.shape[:2], step_size)
+    return named
+
+
 def to_datatree(
     draws: Array,
-    energies: Array,
+    sample_stats: dict[str, Any],
     *,
     coefficients: Sequence[str],
     constant_data: dict[str, Any],
@@ -172,15 +204,15 @@ def to_datatree(
     ----------
     draws : array of shape (chain, draw, dim)
         Draws.
-    energies : array of shape (chain, draw)
-        Energies k (F + mu r).
+    sample_stats : dict of arrays of shape (chain, draw)
+        What is known of each draw, by name.
     coefficients : sequence of str
         Names of the coefficients.
     constant_data : dict
         Numbers of the target.
     attributes : dict
-        Sampler, class, seed, versions. Flags are stored as 0 and 1: a netCDF file, in
-        which a tree must fit, has no booleans.
+        Sampler, class, seed. Versions are added. Flags are stored as 0 and 1: a netCDF
+        file, in which a tree must fit, has no booleans.
 
     Returns
     -------
@@ -192,7 +224,7 @@ def to_datatree(
     tree = from_dict(
         {
             "posterior": {"theta": draws},
-            "sample_stats": {"energy": energies},
+            "sample_stats": sample_stats,
             "constant_data": constant_data,
         },
         coords={"coefficient": list(coefficients)},
@@ -200,5 +232,10 @@ def to_datatree(
         check_conventions=False,  # fewer draws than chains are no mistake
     )
     flags = {k: int(v) if isinstance(v, bool) else v for k, v in attributes.items()}
-    tree.attrs.update(flags, releasable=0)
+    versions = {
+        "dpsample_version": __version__,
+        "numba_version": numba.__version__,
+        "numpy_version": np.__version__,
+    }
+    tree.attrs.update(flags, **versions, releasable=0)
     return tree

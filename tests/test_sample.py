@@ -199,7 +199,7 @@ def test_ctrl_c_in_the_warmup_gives_an_empty_tree(monkeypatch, p):
 
 BAD = {
     "target": ({"target": "target"}, "target must be a Gibbs, .* Build a dps.Gibbs"),
-    "sampler": ({"sampler": "metropolis"}, 'sampler must be a Proximal, .*"auto"'),
+    "sampler": ({"sampler": "metropolis"}, 'sampler must be a Sampler, .*"auto"'),
     "num_draws": ({"num_draws": 0}, "num_draws must be an integer >= 1"),
     "num_chains": ({"num_chains": -1}, "num_chains must be an integer >= 1"),
     "num_warmup": ({"num_warmup": 1.5}, "num_warmup must be an integer >= 0"),

@@ -1,0 +1,161 @@
+"""One live line per chain, in a terminal or a notebook, and nothing elsewhere.
+
+The lines are drawn between two chunks by the thread that waits for the chains. What
+takes long is done seldom: an effective sample size costs at most 2 % of the time.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.checkpoint import Run
+from dpsample.samplers.chain import ACCEPTANCE, ENERGY
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, int, Run], None]
+
+REFRESH_SECONDS = 0.2
+ESS_SECONDS = 1.0
+ESS_COST = 50.0  # times its own duration passes before the next estimate
+# Draws and coefficients that an estimate looks at.
+FEWEST, NUM_RECENT, NUM_COEFFICIENTS = 20, 20_000, 3
+
+
+def is_shown() -> bool:
+    """Whether there is a terminal or a notebook to draw on."""
+    return _in_notebook() or bool(sys.stderr is not None and sys.stderr.isatty())
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+@contextmanager
+def lines(title: str, num_warmup: int, *, paint: Any = None) -> Iterator[Progress]:
+    """Draw until the block is left; yields the function that `chains.run` calls.
+
+    Parameters
+    ----------
+    title : str
+        Shown above the lines.
+    num_warmup : int
+        Draws of each chain that are discarded.
+    paint : callable, optional
+        Shows a table, in place of the terminal or notebook.
+    """
+    if paint is not None:
+        yield _Lines(title, num_warmup, paint)
+    elif _in_notebook():
+        from IPython.display import display
+
+        handle = display("", display_id=True)
+        yield _Lines(title, num_warmup, handle.update)
+    else:
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(stderr=True), auto_refresh=False) as live:
+            yield _Lines(
+                title, num_warmup, lambda table: live.update(table, refresh=True)
+            )
+
+
+class _Lines:
+    """What is shown, and since when rates are counted."""
+
+    def __init__(
+        self, title: str, num_warmup: int, paint: Callable[[Any], None]
+    ) -> None:
+        self.title, self.num_warmup, self.paint = title, num_warmup, paint
+        # Time and draws at the first call, and at the first with a draw that is kept:
+        # before lie compilation, a checkpoint's draws and the warm-up.
+        self.begin: tuple[float, int] | None = None
+        self.kept: tuple[float, int] | None = None
+        self.drawn = self.next_estimate = -math.inf
+        self.rates: list[float] = []
+
+    def __call__(self, done: int, total: int, run: Run) -> None:
+        """Redraw if it is time to."""
+        now = time.monotonic()
+        if self.begin is None:
+            self.begin = (now, done)
+            self.next_estimate = now + ESS_SECONDS
+        if self.kept is None and done >= self.num_warmup:
+            self.kept = (now, done)
+        is_last = done == total
+        if now >= self.next_estimate or is_last:
+            self._estimate(now, done, run)
+        if is_last or now - self.drawn >= REFRESH_SECONDS:
+            self.drawn = now
+            self.paint(self._table(now, done, total, run))
+
+    def _estimate(self, now: float, done: int, run: Run) -> None:
+        """Effective draws per second of each chain, then a pause as dear as it was."""
+        if self.kept is not None and done - self.kept[1] >= FEWEST:
+            since, first = self.kept
+            first_used = max(first, done - NUM_RECENT)
+            pace = (done - first) / max(now - since, 1e-9)
+            series = np.concatenate(
+                (
+                    run.stats[:, first_used:done, ENERGY, None],
+                    run.draws[:, first_used:done, :NUM_COEFFICIENTS],
+                ),
+                axis=2,
+            )
+            self.rates = [pace * effective_share(chain) for chain in series]
+        cost = time.monotonic() - now
+        self.next_estimate = now + max(ESS_SECONDS, ESS_COST * cost)
+
+    def _table(self, now: float, done: int, total: int, run: Run) -> Any:
+        from rich.table import Table
+
+        assert self.begin is not None
+        begin, first = self.begin
+        left = math.nan
+        if done > first:
+            left = (total - done) * (now - begin) / (done - first)
+        counted = f"{done} of {self.num_warmup} warm-up"
+        if done > self.num_warmup or self.num_warmup == 0:
+            counted = f"{done - self.num_warmup} of {total - self.num_warmup}"
+        table = Table(title=self.title, title_justify="left")
+        for name in ("chain", "draws", "acceptance", "ESS/s", "time left"):
+            table.add_column(name, justify="right")
+        recent = run.stats[:, max(0, done - NUM_RECENT) : done, ACCEPTANCE]
+        for c, acceptance in enumerate(recent):
+            known = acceptance[np.isfinite(acceptance)]
+            accepted = f"{known.mean():.2f}" if known.size else "-"
+            rate = f"{self.rates[c]:.3g}" if self.rates else "-"
+            remaining = f"{left:.0f} s" if math.isfinite(left) else "-"
+            table.add_row(str(c), counted, accepted, rate, remaining)
+        return table
+
+
+def effective_share(series: Array) -> float:
+    """Effective draws per draw of one chain: the smallest of the columns.
+
+    Geyer's initial positive sequence: autocorrelations are summed in pairs up to the
+    first pair that is not positive. Columns with a NaN, or without a spread, are left
+    out; NaN if none remains.
+    """
+    series = series[:, np.isfinite(series).all(axis=0) & (np.ptp(series, axis=0) > 0.0)]
+    if series.shape[1] == 0:
+        return math.nan
+    count = len(series) - len(series) % 2
+    centered = series[:count] - series[:count].mean(axis=0)
+    size = 1 << (2 * count - 1).bit_length()
+    spectrum = np.abs(np.fft.rfft(centered, size, axis=0)) ** 2
+    covariance = np.fft.irfft(spectrum, size, axis=0)[:count]
+    pairs = (covariance[0::2] + covariance[1::2]) / covariance[0]
+    positive = np.minimum.accumulate(pairs > 0.0, axis=0)
+    times = 2.0 * np.where(positive, pairs, 0.0).sum(axis=0) - 1.0
+    return float(1.0 / max(times.max(), 1.0 / count))
