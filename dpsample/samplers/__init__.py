@@ -2,8 +2,9 @@
 
 from dpsample.samplers.ball_walk import BallWalk
 from dpsample.samplers.errors import NoCertificate, SamplingError
-from dpsample.samplers.laplace_independence import LaplaceIndependence
+from dpsample.samplers.factorized_metropolis import FactorizedMetropolis
 from dpsample.samplers.hit_and_run import HitAndRun
+from dpsample.samplers.laplace_independence import LaplaceIndependence
 from dpsample.samplers.mala import MALA
 from dpsample.samplers.preconditioned_crank_nicolson import (
     PreconditionedCrankNicolson,
@@ -17,6 +18,7 @@ __all__ = [
     "MALA",
     "BallWalk",
     "HitAndRun",
+    "FactorizedMetropolis",
     "LaplaceIndependence",
     "NoCertificate",
     "PreconditionedCrankNicolson",
