@@ -1,0 +1,228 @@
+r"""Meeting times of coupled chains, and what they say of total variation.
+
+Chains X and Y of one kernel and one initial law, X ahead by L steps, are moved jointly.
+With tau = inf {t : X_t = Y_{t-L}},
+
+    TV(X_t, X_{t+KL}) <= sum_{j<=K} P(tau > t + jL),
+    TV(X_t, pi) <= E max(0, ceil((tau - L - t) / L)),
+
+the second if tau has a geometric tail (arXiv:1905.09971, Theorem 2.5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsample import _check as check
+from dpsample._streams import Seed
+from dpsample.samplers.couplings.curve import TotalVariationCurve
+from dpsample.samplers.couplings.limits import geometric_tail, upper_limit
+from dpsample.samplers.couplings.replicates import (
+    build,
+    run_all,
+    stream_per_replicate,
+)
+
+Array = NDArray[np.float64]
+
+# Bounds below this many replicates' share are not seen in any sample.
+RESOLUTION = 3.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MeetingTimes:
+    """Meeting times of independent pairs of coupled chains.
+
+    Attributes
+    ----------
+    times : array of int
+        Steps of the chain ahead when the pair met; ``max_steps`` where it did not.
+    is_censored : array of bool
+        Whether the pair did not meet.
+    lag : int
+        Steps by which one chain is ahead.
+    max_steps : int
+        Cap of the times.
+    num_steps : int
+        Kernel steps in one step of the chain, that is, per draw.
+    sampler : str
+        The sampler.
+    """
+
+    times: NDArray[np.int64]
+    is_censored: NDArray[np.bool_]
+    lag: int
+    max_steps: int
+    num_steps: int
+    sampler: str
+
+    def tv_bound(self, t: int) -> float:
+        """Mean bound of the total variation after t steps; see `tv_curve`.
+
+        Parameters
+        ----------
+        t : int
+            Number of steps, at least 0.
+
+        Returns
+        -------
+        float
+            Mean of max(0, ceil((tau - lag - t) / lag)): a point estimate, above 1 if
+            the lag is short.
+        """
+        check.integer(0, t=t)
+        return float(self._counts(np.array([t])).mean())
+
+    def tv_curve(
+        self, steps: ArrayLike, *, confidence: float = 0.95
+    ) -> TotalVariationCurve:
+        """Bounds of total variation with upper confidence limits.
+
+        Parameters
+        ----------
+        steps : array of int
+            Numbers of steps t, chosen before the times were seen.
+        confidence : float
+            Level of the limit, at each t separately.
+
+        Returns
+        -------
+        TotalVariationCurve
+            Estimates, limits, and where they are extrapolated.
+
+        Raises
+        ------
+        ValueError
+            If a pair did not meet, or an argument is malformed.
+
+        Notes
+        -----
+        **Guarantee.** With the stated probability the limit is above the total
+        variation between the laws after t and after ``horizon`` steps, whatever the
+        law of tau: the mean of the counts cut at K lags, by Chernoff and Hoeffding. K
+        is a power of two above every count seen, so all pairs met a lag before the
+        horizon; what is left there is covered by the geometric tail alone.
+        Statistical, for this dataset, not a DP proof.
+        """
+        check.open_interval(0.0, 1.0, confidence=confidence)
+        given = check.array("steps", np.atleast_1d(np.asarray(steps)), shape=(None,))
+        if (given < 0.0).any() or (given != np.round(given)).any():
+            check.fail("steps", "whole numbers >= 0", given)
+        t, count = given.astype(np.int64), self.times.size
+        counts = self._counts(t)
+        estimate = counts.mean(axis=1)
+        doublings = np.ceil(np.log2(counts.max(axis=1) + 1.0))
+        lags = 2.0**doublings
+        # A share of the error for each number of lags: which one serves is seen late.
+        error = (1.0 - confidence) / ((doublings + 1.0) * (doublings + 2.0))
+        limit = lags * upper_limit(estimate / lags, count, error)
+        is_small = estimate < RESOLUTION / count
+        tail = geometric_tail(self.times, self.lag, given)
+        return TotalVariationCurve(
+            steps=t,
+            estimate=np.where(is_small, np.minimum(tail, RESOLUTION / count), estimate),
+            upper=np.minimum(1.0, limit),
+            horizon=t + lags.astype(np.int64) * self.lag,
+            is_extrapolated=is_small,
+            confidence=float(confidence),
+            replicates=count,
+        )
+
+    @property
+    def advised_lag(self) -> int:
+        """0.9-quantile of tau - lag: shorter lags make the bound loose."""
+        return max(1, int(np.ceil(np.quantile(self.times - self.lag, 0.9))))
+
+    def _counts(self, t: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self.is_censored.any():
+            met = f"{self.is_censored.sum()} of {self.times.size} pairs that did not"
+            check.fail(
+                "max_steps",
+                "large enough for all pairs to meet",
+                f"{self.max_steps}, with {met}",
+                "Without their times the bound is infinite: increase max_steps, or "
+                "use a sampler that mixes faster.",
+            )
+        counts = -((self.lag + t[:, None] - self.times) // self.lag)
+        return np.asarray(np.maximum(0, counts))
+
+    def __repr__(self) -> str:
+        """Quantiles of the times."""
+        low, middle, high = np.quantile(self.times, (0.1, 0.5, 0.9)).astype(int)
+        return (
+            f"MeetingTimes({self.sampler}, lag={self.lag}, "
+            f"{self.times.size} replicates: 10% {low}, 50% {middle}, 90% {high}, "
+            f"max {self.times.max()}, {self.is_censored.sum()} censored)"
+        )
+
+
+def meeting_times(
+    sampler: Any,
+    target: Any,
+    *,
+    lag: int,
+    replicates: int,
+    seed: Seed = 0,
+    max_steps: int = 10_000,
+    init: ArrayLike | None = None,
+    threads: int | None = None,
+) -> MeetingTimes:
+    """Run coupled chains with a lag until they meet.
+
+    Parameters
+    ----------
+    sampler : Sampler or Prepared
+        RandomWalk(p=2), MALA, PreconditionedCrankNicolson, LaplaceIndependence,
+        TiltedGibbs or Proximal, or what its ``prepare`` returned.
+    target : Gibbs
+        The target.
+    lag : int
+        Steps by which one chain is ahead; see `MeetingTimes.advised_lag`.
+    replicates : int
+        Independent pairs of chains, at least 2.
+    seed : int or SeedSequence, optional
+        Gives the same times for any number of threads; None for fresh entropy.
+    max_steps : int
+        Cap of the chain ahead, larger than the lag.
+    init : array of shape (dim,), optional
+        Where both chains start; by default each starts at a random point.
+    threads : int, optional
+        Number of threads; by default the number of processors.
+
+    Returns
+    -------
+    MeetingTimes
+        Times, with bounds of total variation.
+
+    Notes
+    -----
+    **Guarantee.** Either chain of a pair moves by the sampler's own kernel, and equal
+    chains stay equal. The bounds are statistical, for this dataset, not a DP proof.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> from dpsample.samplers import MALA, couplings
+    >>> problem = dps.Problem([[1.0], [0.5]], [1.0, -1.0], loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=2.0), row_bound=1.0)
+    >>> target = dps.Gibbs(problem, k=10.0, mu=0.1)
+    >>> times = couplings.meeting_times(MALA(), target, lag=10, replicates=100)
+    >>> curve = times.tv_curve([0, 20, 40])
+    >>> bool((curve.upper > curve.estimate).all())
+    True
+    """
+    pilot, streams = stream_per_replicate(seed, replicates)
+    coupled = build(sampler, target, pilot, lag=lag, max_steps=max_steps, init=init)
+    found = run_all(lambda rng: coupled.meet(rng)[:2], streams, threads)
+    return MeetingTimes(
+        times=np.array([time for time, _ in found], dtype=np.int64),
+        is_censored=np.array([not has_met for _, has_met in found]),
+        lag=lag,
+        max_steps=max_steps,
+        num_steps=coupled.num_steps,
+        sampler=coupled.words,
+    )

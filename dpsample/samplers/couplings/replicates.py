@@ -1,0 +1,148 @@
+"""Replicates of two coupled chains with a lag, each on a stream of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsample import _check as check
+from dpsample._streams import Seed, streams
+from dpsample.samplers.chain import NUM_STATS
+from dpsample.samplers.couplings.registry import find
+from dpsample.targets import Gibbs
+
+Array = NDArray[np.float64]
+Result = TypeVar("Result")
+# Called with the time of the first row, draws of the chain ahead, and of the other.
+OnRows = Callable[[int, Array, Array], None]
+
+CHUNK = 64  # draws between two returns to Python
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Coupled:
+    """Two chains of one kernel and one initial law; the first is ``lag`` ahead."""
+
+    prepared: Any
+    pair: Any
+    words: str
+    lag: int
+    max_steps: int
+    init: Array | None
+
+    @property
+    def num_steps(self) -> int:
+        """Kernel steps per draw."""
+        return int(getattr(self.prepared, "num_steps", 1))
+
+    def start(self, rng: np.random.Generator) -> Array:
+        """Draw from the initial law."""
+        if self.init is not None:
+            return self.init.copy()
+        return np.asarray(self.prepared.dispersed(rng))
+
+    def alone(self, position: Array, rng: np.random.Generator, count: int) -> Array:
+        """Draws of a single chain after a position."""
+        draws = np.empty((count, position.size))
+        state = self.prepared.init(position)
+        self.prepared.runner()(state, rng, draws, np.empty((count, NUM_STATS)))
+        return draws
+
+    def meet(
+        self, rng: np.random.Generator, on_rows: OnRows | None = None
+    ) -> tuple[int, bool, Array]:
+        """Run until the chains meet or the cap.
+
+        Returns
+        -------
+        time : int
+            Steps of the first chain at the meeting, or the cap.
+        has_met : bool
+            Whether they met.
+        position : array of shape (dim,)
+            Of the first chain at that time.
+        """
+        starts = self.start(rng), self.start(rng)
+        lead = self.alone(starts[0], rng, self.lag)
+        first, second = self.pair.init(lead[-1]), self.pair.init(starts[1])
+        if on_rows is not None:
+            on_rows(0, np.vstack([starts[0], lead]), np.empty((0, len(lead[0]))))
+        time = self.lag
+        has_met = bool(np.array_equal(first.position, second.position))
+        draws, others = np.empty((2, CHUNK, len(lead[0])))
+        while not has_met and time < self.max_steps:
+            room = min(CHUNK, self.max_steps - time)
+            count, has_met = self.pair.advance(
+                first, second, rng, draws[:room], others[:room]
+            )
+            if on_rows is not None:
+                on_rows(time + 1, draws[:count], others[:count])
+            time += count
+        return time, has_met, first.position
+
+
+def build(
+    sampler: Any,
+    target: Any,
+    root: np.random.Generator,
+    *,
+    lag: int,
+    max_steps: int,
+    init: ArrayLike | None,
+) -> Coupled:
+    """Check the arguments that all estimates share, and prepare the chains."""
+    check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
+    check.integer(1, lag=lag)
+    check.integer(lag + 1, max_steps=max_steps, remedy="It has to exceed the lag.")
+    start = None
+    if init is not None:
+        start = check.array("init", init, shape=(target.dim,))
+        if not target.problem.domain.contains(start):
+            check.fail("init", "inside the domain", start, "Use domain.project(init).")
+    prepared, pair, words = find(sampler, target, root)
+    return Coupled(
+        prepared=prepared,
+        pair=pair,
+        words=words,
+        lag=lag,
+        max_steps=max_steps,
+        init=start,
+    )
+
+
+def stream_per_replicate(
+    seed: Seed, replicates: int
+) -> tuple[np.random.Generator, list[np.random.Generator]]:
+    """Stream of the pilot run, and one of each replicate."""
+    check.integer(2, replicates=replicates)
+    pilot, *rest = streams(seed, replicates + 1)
+    return pilot, rest
+
+
+def run_all(
+    task: Callable[[np.random.Generator], Result],
+    streams: list[np.random.Generator],
+    threads: int | None,
+) -> list[Result]:
+    """Results of a task for every stream, in order; threads cannot change them."""
+    import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
+    from threadpoolctl import threadpool_limits
+
+    if threads is not None:
+        check.integer(1, threads=threads)
+    # One BLAS thread: more would change the last bits of a draw.
+    with (
+        threadpool_limits(1, "blas"),
+        ThreadPoolExecutor(threads or os.cpu_count()) as pool,
+    ):
+        tasks = [pool.submit(task, rng) for rng in streams]
+        try:
+            return [each.result() for each in tasks]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
