@@ -1,0 +1,64 @@
+"""Bounds of what one record's loss can do on the domain, for these records.
+
+They may be sharper than the declared ones: a sampler's error and running time may
+depend on the records, privacy constants may not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.norms import norm
+from dpsample.targets import as_rows
+
+Array = NDArray[np.float64]
+
+# Relative widening: it covers rounding of norms and slopes.
+SLACK = 1e-9
+
+
+def row_norms(target: Any) -> Array:
+    """Euclidean norms of the feature rows."""
+    return np.asarray(norm(as_rows(target.problem.data), 2.0))
+
+
+def lipschitz(target: Any, slopes: Array | None = None) -> float:
+    r"""Largest l2 Lipschitz constant of a record's loss on the domain.
+
+    With ``slopes`` s_i, of the loss less s_i <a_i, theta>. Slopes of convex losses grow
+    with the margin, so that on a margin interval [u, v]
+
+    .. math:: |\varphi_i' - s_i| \le \max(\varphi_i'(v) - s_i, s_i - \varphi_i'(u)).
+
+    Raises
+    ------
+    ValueError
+        If no bound exists: the loss's slope grows without end on the domain.
+    """
+    problem = target.problem
+    sizes = row_norms(target)
+    if not problem.domain.is_bounded:
+        # The declared bound, per unit of the norm of a row.
+        bound = 1.0 if problem.response_bound is None else problem.response_bound
+        slope = problem.loss.slope_bound(problem.facts.margin_bound, bound)
+        if not np.isfinite(slope):
+            return problem.lipschitz(2.0)  # says what is wrong
+        return float(slope * sizes.max() * (1.0 + SLACK))
+    lower, upper = target.margin_intervals()
+    shift = np.zeros(len(sizes)) if slopes is None else slopes
+    response = problem.data.response
+    above = problem.loss.slope(upper, response) - shift
+    below = shift - problem.loss.slope(lower, response)
+    largest = np.maximum(np.maximum(above, below), 0.0)
+    return float((largest * sizes).max() * (1.0 + SLACK))
+
+
+def smoothness(target: Any) -> float:
+    """Largest Lipschitz constant of a record's gradient on the domain, or infinity."""
+    problem = target.problem
+    lower, upper = target.margin_intervals()
+    _, high = problem.loss.curvature(lower, upper, problem.data.response)
+    return float((np.asarray(high) * row_norms(target) ** 2).max() * (1.0 + SLACK))
