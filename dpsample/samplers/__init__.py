@@ -1,6 +1,7 @@
 """Samplers of Gibbs targets, one file each."""
 
 from dpsample.samplers.ball_walk import BallWalk
+from dpsample.samplers.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.errors import NoCertificate, SamplingError
 from dpsample.samplers.factorized_metropolis import FactorizedMetropolis
 from dpsample.samplers.hit_and_run import HitAndRun
@@ -17,6 +18,7 @@ from dpsample.samplers.tilted_gibbs import TiltedGibbs
 __all__ = [
     "MALA",
     "BallWalk",
+    "CoordinateHitAndRun",
     "HitAndRun",
     "FactorizedMetropolis",
     "LaplaceIndependence",

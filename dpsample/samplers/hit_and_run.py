@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample import targets
 from dpsample._jit import kernel
-from dpsample.regularizers import SchattenSquared, SquaredNorm
 from dpsample.samplers import line, tune
 from dpsample.samplers.adaptive_rejection import HULL_SHAPE
 from dpsample.samplers.chain import (
@@ -30,6 +29,7 @@ from dpsample.samplers.chain import (
     Prepared,
     compile_run,
 )
+from dpsample.samplers.coordinate_plan import has_quadratic_regularizer
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.moves import normal_noise
@@ -191,13 +191,6 @@ def init(target: Any, plan: Plan, position: Array) -> State:
     return state
 
 
-def is_quadratic(target: Any) -> bool:
-    """Whether the regularizer is half a squared Euclidean distance, or has no weight."""
-    regularizer = target.regularizer
-    is_known = isinstance(regularizer, SquaredNorm | SchattenSquared)
-    return bool(is_known and target.numbers.regularizer.exponent == 2.0)
-
-
 @dataclass(frozen=True, kw_only=True)
 class HitAndRun(Sampler):
     """Random directions and exact draws on their chords.
@@ -241,7 +234,7 @@ class HitAndRun(Sampler):
                 factor=found.factor,
                 whiten=found.whiten,
                 is_zero_sum=int(is_zero_sum),
-                is_quadratic=int(is_quadratic(target)),
+                is_quadratic=int(has_quadratic_regularizer(target)),
             )
 
         recipe = tune.Recipe(

@@ -1,0 +1,228 @@
+r"""Coordinate hit-and-run: exact draws of one coordinate after the other.
+
+    theta_j given the others has density proportional to exp(-V) on a chord:
+
+truncated normal, exponential or uniform where V is quadratic along every line (no
+record is touched), by kinks or adaptive rejection otherwise. Margins, slacks and
+gradients follow each move, so it costs the nonzeros of one column. On the simplex a
+move changes two coordinates, chosen at random, and keeps their sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample._jit import kernel
+from dpsample.samplers import columns, coordinate_moves, line, slacks
+from dpsample.samplers.adaptive_rejection import HULL_SHAPE
+from dpsample.samplers.chain import (
+    ACCEPTED,
+    NUM_COUNTS,
+    PROPOSALS,
+    RECORDS,
+    VALUES,
+    Prepared,
+    compile_run,
+)
+from dpsample.samplers.coordinate_moves import (
+    MAX_KINKED_RECORDS,
+    QUADRATIC,
+    Plan,
+    State,
+)
+from dpsample.samplers.coordinate_plan import make_plan
+from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.gaussian_fit import fit
+from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.samplers.slacks import CHORD, FACETS, PAIRS
+
+Array = NDArray[np.float64]
+
+# Sweeps after which all that follows the moves is computed anew from the position.
+RESYNCHRONIZE = 1000.0
+
+
+@kernel
+def caches(plan, state):
+    """Return views of the memory: slacks, margins, gradient."""
+    first = 1 + plan.num_slacks
+    last = first + plan.num_margins
+    return state.memory[1:first], state.memory[first:last], state.memory[last:]
+
+
+@kernel
+def synchronize(target, plan, state):
+    """Compute the caches anew when they are old."""
+    if 0.0 <= state.memory[0] < RESYNCHRONIZE:
+        state.memory[0] += 1.0
+        return
+    state.memory[0] = 1.0
+    room_left, margins, slopes = caches(plan, state)
+    theta, offset = state.position, state.scratch[0]
+    slacks.refresh(plan.room, theta, room_left)
+    if plan.num_margins > 0:
+        line.margins_at(target.data, theta, margins)
+    if plan.num_slopes > 0:
+        for j in range(theta.shape[0]):
+            offset[j] = theta[j] - plan.center[j]
+        np.dot(plan.hessian, offset, slopes)
+        for j in range(theta.shape[0]):
+            slopes[j] += plan.slope[j]
+
+
+@kernel
+def final_energy(target, pieces, plan, state):
+    """Energy after a sweep, from the caches."""
+    theta = state.position
+    _, margins, slopes = caches(plan, state)
+    if plan.conditional != QUADRATIC:
+        state.counts[VALUES] += 1
+        state.counts[RECORDS] += target.data.num_records
+        return line.energy_at(target, pieces, margins, theta, state.work)
+    value = 0.0
+    for j in range(theta.shape[0]):
+        offset = theta[j] - plan.center[j]
+        after = plan.slope[j] + plan.ridge * offset
+        if plan.num_slopes > 0:
+            after = slopes[j]
+        value += 0.5 * offset * (plan.slope[j] + after)
+    return plan.base + value
+
+
+@kernel
+def two_coordinates(dim, rng):
+    """Two different coordinates, each pair with the same probability."""
+    i = int(rng.random() * dim)
+    j = int(rng.random() * (dim - 1))
+    return i, (j + 1 if j >= i else j)
+
+
+def step(target, pieces, plan, state, rng):
+    """One sweep over the coordinates, or as many random pairs but one."""
+    synchronize(target, plan, state)
+    room, theta = plan.room, state.position
+    room_left, margins, slopes = caches(plan, state)
+    dim = theta.shape[0]
+    num_moves = dim - 1 if room.kind == PAIRS else dim
+    i, j, last, t = 0, -1, 0, 0.0
+    for turn in range(num_moves):
+        i = turn
+        if room.kind == PAIRS:
+            i, j = two_coordinates(dim, rng)
+            low, high = -theta[i], theta[j]
+        elif room.kind == FACETS:
+            low, high = slacks.slide(
+                room_left, room.columns[last], t, room.up[i], room.down[i]
+            )
+            low, high = slacks.unlimited(low), slacks.unlimited(high)
+            last = i
+        elif room.kind == CHORD:
+            low, high = coordinate_moves.chord_along(target, pieces, state, i)
+        else:
+            low, high = slacks.span(room, theta, room_left, i)
+        t = 0.0
+        if not low < high:
+            if low == high:
+                continue
+            return PIECE_FAILED
+        if plan.conditional == QUADRATIC:
+            t = coordinate_moves.quadratic_move(
+                plan, theta, slopes, i, j, low, high, rng
+            )
+            if t != t:
+                return PIECE_FAILED
+        else:
+            code, t, rates = coordinate_moves.general_move(
+                target,
+                pieces,
+                plan,
+                state,
+                target.data.response,
+                margins,
+                i,
+                j,
+                low,
+                high,
+                rng,
+            )
+            if code != OK:
+                return code
+            columns.shift(plan.columns, margins, rates, t, state.moved)
+        if room.kind == PAIRS:
+            theta[i], theta[j] = theta[i] + t, theta[j] - t
+        elif room.kind == CHORD:
+            coordinate_moves.move_inside(target, pieces, state, i, t)
+        else:
+            slacks.settle(room, theta, room_left, i, t)
+    if room.kind == FACETS:
+        slacks.move(room, room_left, last, t)
+    state.counts[PROPOSALS] += num_moves
+    state.counts[ACCEPTED] += num_moves
+    state.energy[0] = final_energy(target, pieces, plan, state)
+    return OK if state.energy[0] == state.energy[0] else PIECE_FAILED
+
+
+run = compile_run(step)
+
+
+def init(target: Any, plan: Plan, position: Array) -> State:
+    """Fresh state at a position of the domain."""
+    point = np.array(position, dtype=np.float64)
+    size = 1 + plan.num_slacks + plan.num_margins + plan.num_slopes
+    return State(
+        position=point,
+        energy=np.array([target.energy(point)]),
+        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
+        memory=np.full(size, -1.0),  # an age below 0: the first sweep fills the caches
+        scratch=np.empty((3, point.size)),
+        work=target.new_work(),
+        moved=columns.make_moved(plan.columns),
+        hull=np.empty(HULL_SHAPE),
+        ends=np.empty(2),
+        kinks=np.empty((3, MAX_KINKED_RECORDS + 1)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoordinateHitAndRun(Sampler):
+    """Exact draws of one coordinate after the other; a draw is one sweep.
+
+    On the simplex a draw is ``dim - 1`` moves along random pairs of coordinates.
+
+    Notes
+    -----
+    **Guarantee.** Each move is an exact draw given the other coordinates, so the target
+    is exactly invariant; a sweep in a fixed order is not reversible. Polytopes and
+    balls are shrunk by 1e-12 of their size, so that rounding cannot leave them. An
+    energy that is not convex is refused when it shows, never clipped.
+
+    Examples
+    --------
+    >>> from dpsample.samplers import CoordinateHitAndRun
+    >>> CoordinateHitAndRun().is_reversible
+    False
+    """
+
+    exactness: ClassVar[Exactness] = "invariant"
+    is_reversible: ClassVar[bool] = False
+
+    def prepare(self, target: Any, rng: np.random.Generator) -> Prepared:
+        """Fit a Gaussian, and copy the features by columns if they are needed."""
+        del rng  # nothing is tuned
+        self.require(target)
+        found = fit(target)
+        plan = make_plan(target, found)
+        kinds = ("quadratic", "piecewise quadratic", "convex")
+        return Prepared(
+            target=target,
+            plan=plan,
+            run=run,
+            init_fn=init,
+            start=found.center,
+            settings={"conditionals": kinds[plan.conditional]},
+            scatter=found.factor,
+        )
