@@ -1,0 +1,120 @@
+"""Planted bugs in kernels: steps that are easy to write and wrong.
+
+They are compiled without a cache, which would not see an edit of this file.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from dpsample import targets
+from dpsample.samplers import ball_walk, mala, tilted_gibbs
+from dpsample.samplers.chain import PROPOSALS, report
+from dpsample.samplers.errors import OK
+from dpsample.samplers.moves import displace, normal_noise, settle, slope, weigh
+
+
+def run_of(step):
+    """Loop as `chain.compile_run` makes it, compiled in this process only."""
+    move = njit(error_model="numpy")(step)
+
+    @njit(error_model="numpy")
+    def run(target, pieces, plan, state, rng, num_steps, draws, stats):
+        before = np.empty_like(state.counts)
+        for t in range(draws.shape[0]):
+            before[:] = state.counts
+            for _ in range(num_steps):
+                code = move(target, pieces, plan, state, rng)
+                if code != OK:
+                    return code, t
+            draws[t] = state.position
+            report(state, before, stats[t])
+        return OK, draws.shape[0]
+
+    return run
+
+
+def clamped(target, pieces, plan, state, rng):
+    """Random walk that pulls proposals back to the boundary."""
+    noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
+    normal_noise(rng, noise)
+    displace(plan, state.position, noise, plan.step, state.scratch[2])
+    targets.project(target, pieces, state.scratch[2], proposal)
+    energy = weigh(target, pieces, state, proposal)
+    return settle(state, proposal, energy, state.energy[0] - energy, rng)
+
+
+def speedy(target, pieces, plan, state, rng):
+    """Ball walk that counts proposals inside the domain only."""
+    noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
+    while True:
+        ball_walk.uniform_in_ball(rng, noise)
+        displace(plan, state.position, noise, plan.step, proposal)
+        energy = weigh(target, pieces, state, proposal)
+        if energy < np.inf:
+            return settle(state, proposal, energy, state.energy[0] - energy, rng)
+
+
+def without_reverse(target, pieces, plan, state, rng):
+    """MALA whose ratio has no proposal densities."""
+    gradient, rank = state.memory, plan.factor.shape[1]
+    noise, proposal = state.scratch[0][:rank], state.scratch[1]
+    normal_noise(rng, noise)
+    scale = math.sqrt(2.0 * plan.step)
+    np.dot(gradient, plan.factor, state.scratch[2][:rank])
+    for i in range(rank):
+        noise[i] -= plan.step / scale * state.scratch[2][i]
+    displace(plan, state.position, noise, scale, proposal)
+    energy = weigh(target, pieces, state, proposal)
+    code = settle(state, proposal, energy, state.energy[0] - energy, rng)
+    slope(target, pieces, state, state.position, gradient)
+    return code
+
+
+def stale_gradient(target, pieces, plan, state, rng):
+    """MALA that keeps the gradient of its start."""
+    state.scratch[5][:] = state.memory
+    code = mala.step(target, pieces, plan, state, rng)
+    state.memory[:] = state.scratch[5]
+    return code
+
+
+def tangent_at_x(target, pieces, plan, state, rng):
+    """Tilted Gibbs whose tangent point is the position instead of y."""
+    dim, rank = plan.factor.shape
+    noise, proposal = state.scratch[0][:rank], state.scratch[1]
+    y, w, s = state.scratch[2], state.scratch[3], state.scratch[4]
+    white, mean = state.scratch[5][:rank], state.scratch[6]
+    normal_noise(rng, noise)
+    displace(plan, state.position, noise, math.sqrt(plan.step), y)
+    w[:] = state.position
+    slope(target, pieces, state, w, s)
+    weight = plan.step / (1.0 + plan.step)
+    np.dot(s, plan.factor, white)
+    np.dot(plan.factor, white, mean)
+    for j in range(dim):
+        mean[j] = (1.0 - weight) * y[j] + weight * (w[j] - mean[j])
+    normal_noise(rng, noise)
+    displace(plan, mean, noise, math.sqrt(weight), proposal)
+    energy = weigh(target, pieces, state, proposal)
+    here = tilted_gibbs.surrogate(plan, state.position, w, s, mean, white)
+    there = tilted_gibbs.surrogate(plan, proposal, w, s, mean, white)
+    log_ratio = state.energy[0] - here - (energy - there)
+    return settle(state, proposal, energy, log_ratio, rng)
+
+
+def in_fixed_order(target, pieces, plan, state, rng):
+    """Random walk along one coordinate after the other: invariant, not reversible."""
+    code = OK
+    for j in range(state.position.shape[0]):
+        proposal = state.scratch[1]
+        proposal[:] = state.position
+        proposal[j] += plan.step * rng.standard_normal()
+        state.counts[PROPOSALS] -= 1
+        energy = weigh(target, pieces, state, proposal)
+        code = settle(state, proposal, energy, state.energy[0] - energy, rng)
+    state.counts[PROPOSALS] += 1
+    return code
