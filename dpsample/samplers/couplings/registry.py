@@ -52,7 +52,8 @@ def find(sampler: Any, target: Any, rng: np.random.Generator) -> tuple[Any, Any,
     prepared = sampler
     if isinstance(sampler, Sampler):
         prepared = sampler.prepare(target, rng)
-    check.instance((Prepared, proximal.Prepared), sampler=prepared, remedy=_REMEDY)
+    if not isinstance(prepared, Prepared | proximal.Prepared):
+        check.fail("sampler", "a sampler or what its prepare returned", words, _REMEDY)
     if prepared.target is not target:
         check.fail("sampler", "prepared for the target", "another target")
     is_proximal = isinstance(prepared, proximal.Prepared)
