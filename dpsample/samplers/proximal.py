@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
-from dpsample.samplers import certify, metric, mode
+from dpsample.samplers import certify, metric, mode, thinned
 from dpsample.samplers import proximal_kernel as kernel
 from dpsample.samplers.chain import identity
 from dpsample.samplers.draws import NO_CAP
@@ -24,7 +24,7 @@ from dpsample.samplers.sampler import Sampler
 
 Array = NDArray[np.float64]
 
-ORACLES = ("metric", "tangent")
+ORACLES = ("metric", "tangent", "thinned")
 # Error for which the pilot minimizes the work when no certificate is asked for.
 PILOT_GAMMA = 1e-3
 # Error after the warm-up of draws for study, at which nothing is released.
@@ -37,9 +37,10 @@ class Proximal(Sampler):
 
     Parameters
     ----------
-    oracle : {"metric", "tangent"}
+    oracle : {"metric", "tangent", "thinned"}
         "metric" puts the curvature that the records prove on the domain into the
-        metric; "tangent" uses the regularizer's strong convexity alone.
+        metric; "tangent" uses the regularizer's strong convexity alone; "thinned" is
+        "tangent" with the same acceptance from a few random records.
     step_size : float, optional
         Step h in the metric; by default a pilot run chooses it. The conditional draw is
         exact for every step.
@@ -70,6 +71,7 @@ class Proximal(Sampler):
         """Whether a metric exists for the target, and the reason if not."""
         try:
             metric.candidates(target, oracle=self.oracle)
+            self._bounds(target)
         except NoCertificate as error:
             return False, str(error)
         return True, ""
@@ -132,8 +134,16 @@ class Proximal(Sampler):
         else:
             trial = pilot.trial(self.step_size, 12, steps_for)
         return Prepared(
-            target=target, metric=option, trial=trial, start=start, start_bound=bound
+            target=target,
+            metric=option,
+            trial=trial,
+            start=start,
+            start_bound=bound,
+            bounds=self._bounds(target),
         )
+
+    def _bounds(self, target: Any) -> thinned.Bounds | None:
+        return thinned.bounds(target) if self.oracle == "thinned" else None
 
 
 def start_bound(target: Any, option: metric.Metric, start: Array) -> float:
@@ -155,6 +165,7 @@ class Prepared:
     trial: Trial
     start: Array
     start_bound: float
+    bounds: thinned.Bounds | None = None  # of the thinned oracle's tests
 
     @property
     def num_warmup(self) -> int:
@@ -172,18 +183,21 @@ class Prepared:
             gamma, step=self.trial.step, start_bound=self.start_bound
         )
 
-    def counts(self, state: kernel.State) -> dict[str, int]:
+    def counts(self, state: Any) -> dict[str, int]:
         """Return a chain's evaluations so far, by name."""
         return dict(zip(kernel.COUNT_NAMES, state.counts.tolist(), strict=True))
 
     def numbers(self) -> list[Any]:
         """All arrays and numbers that define the chain, for a checkpoint's identity."""
         plan = self.metric.plan(self.trial.step)
-        return [*plan, self.metric.name, *identity(self.target, self.start)]
+        tests = self.bounds or ()
+        return [*plan, *tests, self.metric.name, *identity(self.target, self.start)]
 
-    def init(self, position: Array | None = None) -> kernel.State:
+    def init(self, position: Array | None = None) -> Any:
         """Fresh chain at a position of the domain; the starting point by default."""
-        return kernel.init(self.target, self.start if position is None else position)
+        where = self.start if position is None else position
+        init = kernel.init if self.bounds is None else thinned.init
+        return init(self.target, where)
 
     def dispersed(self, rng: np.random.Generator) -> Array:
         """Return the start: the proved number of steps counts from there."""
@@ -198,21 +212,15 @@ class Prepared:
         """
         numbers, pieces = self.metric.numbers(self.target), self.target.pieces
         plan = self.metric.plan(self.trial.step, squeeze=squeeze)
+        fixed = [numbers, pieces, plan, self.metric.draw]
+        run = kernel.run
+        if self.bounds is not None:
+            run, fixed = thinned.run, [numbers, pieces, plan, self.bounds, fixed[3]]
 
         def advance(
-            state: kernel.State, rng: np.random.Generator, draws: Array, stats: Array
+            state: Any, rng: np.random.Generator, draws: Array, stats: Array
         ) -> None:
-            code, _ = kernel.run(
-                numbers,
-                pieces,
-                plan,
-                self.metric.draw,
-                state,
-                rng,
-                max_tries,
-                draws,
-                stats,
-            )
+            code, _ = run(*fixed, state, rng, max_tries, draws, stats)
             raise_unless_ok(code)
 
         return advance

@@ -56,9 +56,23 @@ def lipschitz(target: Any, slopes: Array | None = None) -> float:
     return float((largest * sizes).max() * (1.0 + SLACK))
 
 
+def slope_range(target: Any) -> float:
+    """Largest l2 change of a record's gradient on the domain, or infinity."""
+    problem = target.problem
+    if problem.domain.is_bounded:
+        lower, _ = target.margin_intervals()
+        return lipschitz(target, problem.loss.slope(lower, problem.data.response))
+    try:
+        return 2.0 * lipschitz(target)
+    except ValueError:
+        return np.inf
+
+
 def smoothness(target: Any) -> float:
     """Largest Lipschitz constant of a record's gradient on the domain, or infinity."""
     problem = target.problem
     lower, upper = target.margin_intervals()
     _, high = problem.loss.curvature(lower, upper, problem.data.response)
-    return float((np.asarray(high) * row_norms(target) ** 2).max() * (1.0 + SLACK))
+    sizes = row_norms(target)
+    squares = np.where(sizes > 0.0, sizes, 1e-150) ** 2
+    return float((np.asarray(high) * squares).max() * (1.0 + SLACK))

@@ -146,10 +146,10 @@ class TunaMH(TunedSampler):
     Parameters
     ----------
     chi : float
-        More records for a higher acceptance, > 0.
+        More records for a higher acceptance, > 0; small values pay if C M is large.
     step_size : float, optional
         Scale s of the proposals in units of the fitted covariance; by default a pilot
-        run finds the one with acceptance 0.3.
+        run finds the one with acceptance 0.5.
     num_steps : int
         Steps per draw.
 
@@ -193,7 +193,7 @@ class TunaMH(TunedSampler):
             plan_fn=lambda found, step: Plan(
                 float(step), float(self.chi), bound, p, found.factor
             ),
-            rate=0.3,
+            rate=0.5,
             first_step=2.38 / math.sqrt(target.problem.domain.affine_dim(target.dim)),
             num_steps=self.num_steps,
         )
