@@ -6,6 +6,7 @@ OK = 0
 PIECE_FAILED = 1
 BOUND_VIOLATED = 2
 EXHAUSTED = 3
+UNCOVERED = 4
 
 _WORDS = {
     PIECE_FAILED: (
@@ -19,6 +20,10 @@ _WORDS = {
     EXHAUSTED: (
         "No proposal was accepted within the allowed tries. The step may be too long: "
         "leave step_size to the pilot run, or reduce it."
+    ),
+    UNCOVERED: (
+        "The energy was not seen to grow in every direction: the regularizer's weight "
+        "may be too small for numbers. Choose a bounded domain or a larger mu."
     ),
 }
 

@@ -1,0 +1,222 @@
+"""Partition of a body into boxes on which tangents are close to the energy.
+
+Boxes are split one by one, between the tangent's point and the mean of the exponential
+density, always the one that is expected to cause most rejections. What is expected
+moves the running time only: any partition and any tangents give an envelope.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import targets
+from dpsample._jit import kernel
+from dpsample.samplers import exact_exponential as exponential
+from dpsample.samplers.errors import OK, UNCOVERED, raise_unless_ok
+from dpsample.samplers.exact_axes import first_cells, separate, turned
+from dpsample.samplers.exact_cells import Cells
+from dpsample.samplers.exact_tangents import Frame, Pile, place, touch_cell
+from dpsample.samplers.gaussian_fit import GaussianFit
+
+Array = NDArray[np.float64]
+
+MAX_CELLS = {1: 200, 2: 900, 3: 2500}
+TOLERANCE = {1: 0.01, 2: 0.04, 3: 0.1}  # share of rejections at which splitting ends
+CHECK_EVERY = 50
+# Other axes are tried if more than so many tolerances are expected to be rejected.
+ENOUGH = 1.5
+MIN_CURVATURE, MAX_CURVATURE = 0.3, 1e4
+# Relative widening of everything that keeps a cell: it covers rounding errors.
+SLACK = 1e-9
+
+
+@kernel
+def share_outside(target, pieces, frame, pile, j, z):
+    """Share of the cell's proposals outside the domain, from 2^m points."""
+    rank, count = z.shape[0], 0
+    for corner in range(2**rank):
+        for i in range(rank):
+            low, high = pile.lower[j, i], pile.upper[j, i]
+            mean, variance = exponential.moments(pile.slopes[j, i], low, high)
+            sign = 1.0 if (corner >> i) % 2 == 1 else -1.0
+            z[i] = min(max(mean + sign * math.sqrt(variance), low), high)
+        place(frame, z, frame.theta)
+        if targets.inside(target, pieces, frame.theta, frame.work) != 1.0:
+            count += 1
+    return count / 2.0**rank
+
+
+@kernel
+def is_apart(target, pieces, frame, low, high, z):
+    """Whether a halfspace through the middle's projection separates cell and domain."""
+    for i in range(z.shape[0]):
+        z[i] = 0.5 * low[i] + 0.5 * high[i]
+        if not abs(z[i]) < np.inf:
+            return False
+    place(frame, z, frame.theta)
+    targets.project(target, pieces, frame.theta, frame.other)
+    room = 0.0
+    for k in range(frame.theta.shape[0]):
+        frame.other[k] = frame.theta[k] - frame.other[k]
+        room += frame.other[k] * frame.other[k]
+    reach = 0.0
+    for i in range(z.shape[0]):
+        along = 0.0
+        for k in range(frame.theta.shape[0]):
+            along += frame.other[k] * frame.factor[k, i]
+        reach += 0.5 * abs(along) * (high[i] - low[i])
+    return room > reach * (1.0 + SLACK) + SLACK * math.sqrt(room)
+
+
+@kernel
+def rate_cell(target, pieces, frame, pile, j, z):
+    """Write the expected loss of cell j; drop it if it does not meet the domain."""
+    spread = 0.0
+    for i in range(z.shape[0]):
+        low, high = pile.lower[j, i], pile.upper[j, i]
+        mean, variance = exponential.moments(pile.slopes[j, i], low, high)
+        spread += 0.5 * (variance + (mean - pile.touch[j, i]) ** 2)
+    kept = math.exp(-pile.curvature[j] * spread)
+    outside = share_outside(target, pieces, frame, pile, j, z)
+    if outside > 0.0 and is_apart(
+        target, pieces, frame, pile.lower[j], pile.upper[j], z
+    ):
+        pile.log_mass[j] = -np.inf
+    loss = max(1.0 - kept * (1.0 - outside), 1e-300)
+    pile.log_score[j] = pile.log_mass[j] + math.log(loss)
+
+
+@kernel
+def split(target, pieces, frame, pile, j, new, z, tilt):
+    """Split cell j in two, of which ``new`` is the upper one."""
+    axis, widest, cut = -1, 0.0, np.nan
+    for i in range(z.shape[0]):
+        low, high = pile.lower[j, i], pile.upper[j, i]
+        z[i], tilt[i] = pile.touch[j, i], pile.slopes[j, i]
+        mean, variance = exponential.moments(tilt[i], low, high)
+        spread = variance + (mean - z[i]) ** 2
+        # Mass far from the tangent's point is an artifact: cut between the two.
+        middle = 0.5 * mean + 0.5 * min(max(z[i], low), high)
+        if spread > widest and low < middle < high:
+            axis, widest, cut = i, spread, middle
+    if axis < 0:
+        pile.log_score[j] = -np.inf  # as narrow as numbers allow
+        return OK
+    base = pile.base[j]
+    pile.lower[new], pile.upper[new] = pile.lower[j], pile.upper[j]
+    pile.lower[new, axis], pile.upper[j, axis] = cut, cut
+    for cell in (j, new):
+        code = touch_cell(target, pieces, frame, pile, cell, tilt)
+        if code != OK:
+            return code
+        gap, square = pile.base[cell] - base, 1e-300
+        for i in range(z.shape[0]):
+            move = pile.touch[cell, i] - z[i]
+            gap -= tilt[i] * move
+            square += move * move
+        seen = 2.0 * gap / square
+        pile.curvature[cell] = min(max(seen, MIN_CURVATURE), MAX_CURVATURE)
+    return OK
+
+
+@kernel
+def grow(target, pieces, frame, pile, count, tolerance):
+    """Split until the expected loss is small; return a code, the cells and the loss."""
+    rank = frame.factor.shape[1]
+    z, tilt = np.empty(rank), np.empty(rank)
+    for j in range(count):
+        for i in range(rank):
+            is_low, is_high = pile.lower[j, i] == -np.inf, pile.upper[j, i] == np.inf
+            tilt[i] = -1.0 if is_low else (1.0 if is_high else 0.0)
+        pile.curvature[j] = 1.0
+        code = touch_cell(target, pieces, frame, pile, j, tilt)
+        if code != OK:
+            return code, count, np.inf
+        rate_cell(target, pieces, frame, pile, j, z)
+    loss = np.inf
+    while True:
+        j = np.argmax(pile.log_score[:count])
+        is_full = count == pile.base.shape[0] or pile.log_score[j] == -np.inf
+        if count % CHECK_EVERY == 0 or is_full:
+            top = pile.log_mass[:count].max()
+            loss = np.exp(pile.log_score[:count] - top).sum()
+            loss /= np.exp(pile.log_mass[:count] - top).sum()
+            if is_full or loss <= tolerance:
+                return OK, count, loss
+        code = split(target, pieces, frame, pile, j, count, z, tilt)
+        if code != OK:
+            return code, count, np.inf
+        if pile.log_score[j] == -np.inf:
+            continue
+        for cell in (j, count):
+            rate_cell(target, pieces, frame, pile, cell, z)
+        count += 1
+
+
+def build(target: Any, found: GaussianFit) -> Cells:
+    """Cells for a target.
+
+    Parameters
+    ----------
+    target : Gibbs
+        The target; the domain's affine hull has dimension 1, 2 or 3.
+    found : GaussianFit
+        Coordinates.
+
+    Returns
+    -------
+    Cells
+        The envelope.
+    """
+    cells, loss = envelope(target, turned(target, found))
+    if loss > ENOUGH * TOLERANCE[found.factor.shape[1]]:
+        other, other_loss = envelope(target, separate(target, found))
+        if other_loss < loss:
+            cells = other
+    if cells is None:
+        raise_unless_ok(UNCOVERED)
+    return cells
+
+
+def envelope(target: Any, found: GaussianFit) -> tuple[Cells | None, float]:
+    """Cells in these coordinates and the expected share of rejections."""
+    rank = found.factor.shape[1]
+    lower, upper = first_cells(target, found)
+    room = MAX_CELLS[rank]
+    pile = Pile(*(np.zeros((room, rank)) for _ in range(4)), *np.zeros((4, room)))
+    pile.lower[: len(lower)], pile.upper[: len(upper)] = lower, upper
+    frame = Frame(
+        center=found.center,
+        factor=found.factor,
+        whiten=found.whiten,
+        is_bounded=bool(target.problem.domain.is_bounded),
+        work=target.new_work(),
+        theta=np.empty(target.dim),
+        gradient=np.empty(target.dim),
+        other=np.empty(target.dim),
+    )
+    code, count, loss = grow(
+        target.numbers, target.pieces, frame, pile, len(lower), TOLERANCE[rank]
+    )
+    if code == UNCOVERED:
+        return None, math.inf
+    raise_unless_ok(code)
+    kept = np.flatnonzero(pile.log_mass[:count] > -np.inf)
+    mass = np.exp(pile.log_mass[kept] - pile.log_mass[kept].max())
+    cumulative = np.cumsum(mass) / mass.sum()
+    cumulative[-1] = 1.0
+    cells = Cells(
+        center=found.center,
+        factor=found.factor,
+        lower=pile.lower[kept],
+        upper=pile.upper[kept],
+        touch=pile.touch[kept],
+        slopes=pile.slopes[kept],
+        base=pile.base[kept],
+        cumulative=cumulative,
+    )
+    return cells, loss

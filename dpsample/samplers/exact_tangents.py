@@ -1,0 +1,123 @@
+"""Tangents of the energy on boxes, and the mass of e^{-tangent} on each."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import targets
+from dpsample._jit import kernel
+from dpsample.samplers import exact_exponential as exponential
+from dpsample.samplers.errors import OK, PIECE_FAILED, UNCOVERED
+
+Array = NDArray[np.float64]
+
+# Smallest outward slope, in units of the fit, of the tangent on an unbounded cell.
+OUTWARD = 0.3
+MAX_DOUBLINGS = 60
+# Share of the way to the center from a projection: no slope is infinite there.
+RETREAT = 0.01
+
+
+class Frame(NamedTuple):
+    """Coordinates and outer box of the cells, with scratch memory."""
+
+    center: Array
+    factor: Array
+    whiten: Array
+    is_bounded: bool
+    work: Any
+    theta: Array
+    gradient: Array
+    other: Array
+
+
+class Pile(NamedTuple):
+    """Cells while they are being made; fields of `Cells`, and what to split next."""
+
+    lower: Array
+    upper: Array
+    touch: Array
+    slopes: Array
+    base: Array
+    log_mass: Array
+    curvature: Array
+    log_score: Array  # log of the expected mass of rejected proposals
+
+
+@kernel
+def place(frame, z, out):
+    """Fill out with c + L z."""
+    for k in range(out.shape[0]):
+        out[k] = frame.center[k]
+        for i in range(z.shape[0]):
+            out[k] += frame.factor[k, i] * z[i]
+
+
+@kernel
+def pull_inside(target, pieces, frame, z):
+    """Move z to a point of the domain off its boundary, if it is outside."""
+    place(frame, z, frame.theta)
+    if targets.inside(target, pieces, frame.theta, frame.work) == 1.0:
+        return
+    targets.project(target, pieces, frame.theta, frame.other)
+    for i in range(z.shape[0]):
+        z[i] = 0.0
+        for k in range(frame.theta.shape[0]):
+            z[i] += frame.whiten[i, k] * (frame.other[k] - frame.center[k])
+        z[i] *= 1.0 - RETREAT
+
+
+@kernel
+def touch_at(target, pieces, frame, z, slopes):
+    """Energy at z, its gradient into slopes."""
+    place(frame, z, frame.theta)
+    value = targets.energy_gradient(
+        target, pieces, frame.theta, frame.work, frame.gradient
+    )
+    for i in range(z.shape[0]):
+        slopes[i] = 0.0
+        for k in range(frame.theta.shape[0]):
+            slopes[i] += frame.factor[k, i] * frame.gradient[k]
+        value = value if abs(slopes[i]) < np.inf else np.nan
+    return value
+
+
+@kernel
+def touch_cell(target, pieces, frame, pile, j, tilt):
+    """Tangent of cell j, near the mean of the density of slope ``tilt`` on it."""
+    low, high = pile.lower[j], pile.upper[j]
+    z, slopes = pile.touch[j], pile.slopes[j]
+    for i in range(z.shape[0]):
+        z[i] = exponential.moments(tilt[i], low[i], high[i])[0]
+    if frame.is_bounded:
+        pull_inside(target, pieces, frame, z)
+    reach = 1.0
+    for _ in range(MAX_DOUBLINGS):
+        pile.base[j] = touch_at(target, pieces, frame, z, slopes)
+        if not abs(pile.base[j]) < np.inf:
+            return PIECE_FAILED
+        is_outward = True
+        for i in range(z.shape[0]):
+            if low[i] == -np.inf and not slopes[i] < -OUTWARD:
+                z[i], is_outward = min(z[i], high[i]) - reach, False
+            if high[i] == np.inf and not slopes[i] > OUTWARD:
+                z[i], is_outward = max(z[i], low[i]) + reach, False
+        if is_outward:
+            weigh_cell(pile, j)
+            return OK
+        reach *= 2.0
+    return UNCOVERED
+
+
+@kernel
+def weigh_cell(pile, j):
+    """Log mass of the envelope on cell j."""
+    total = -pile.base[j]
+    for i in range(pile.touch.shape[1]):
+        t = pile.touch[j, i]
+        low, high = pile.lower[j, i] - t, pile.upper[j, i] - t
+        total += exponential.log_mass(pile.slopes[j, i], low, high)
+    pile.log_mass[j] = total
