@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dpsample import domains, losses, regularizers
+from dpsample import domains, losses, regularizers, samplers
 from dpsample.problem import Problem
-from dpsample.samplers import Proximal, metric, mode
+from dpsample.samplers import Proximal, Sampler, metric, mode
 from dpsample.samplers.pilot import Pilot
 from dpsample.samplers.proximal import start_bound
+from dpsample.sampling import sample
 from dpsample.targets import Gibbs
 
 DIM = 4
+LOGISTIC = losses.Logistic()
 LOSSES = (
-    losses.Logistic(),
+    LOGISTIC,
     losses.Linear(),
     losses.Hinge(),
     losses.SmoothedHinge(),
@@ -26,13 +29,14 @@ LOSSES = (
     losses.Squared(),
     losses.PowerFour(),
 )
+BALL = domains.Ball(1.0)
+POLYTOPE = domains.Polytope(np.vstack([np.eye(DIM), -np.eye(DIM)]), np.ones(2 * DIM))
 DOMAINS = (
-    domains.Ball(1.0),
     domains.WholeSpace(),
     domains.Box(-1.0, 1.0),
     domains.Ball(1.0, p=1.0),
     domains.Ball(1.0, p=1.5),
-    domains.Polytope(np.vstack([np.eye(DIM), -np.eye(DIM)]), np.ones(2 * DIM)),
+    POLYTOPE,
     domains.SchattenBall(1.0, p=1.0, shape=(2, 2)),
 )
 REGULARIZERS = (
@@ -42,41 +46,67 @@ REGULARIZERS = (
 )
 
 
-def targets() -> Iterator[tuple[str, Gibbs]]:
-    """Small targets that use every built-in piece between them."""
-    from scipy import sparse
-
-    rng = np.random.default_rng(0)
-    rows = rng.standard_normal((3, DIM))
+def make(
+    loss: losses.Loss,
+    domain: domains.Domain,
+    regularizer: regularizers.Regularizer | None = None,
+    *,
+    dim: int = DIM,
+    is_sparse: bool = False,
+) -> Gibbs:
+    """Target of three records."""
+    rows: Any = np.random.default_rng(0).standard_normal((3, dim))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    if is_sparse:
+        from scipy import sparse
 
-    def make(
-        loss: Any, domain: Any, regularizer: Any = None, features: Any = rows
-    ) -> Gibbs:
-        problem = Problem(
-            features,
-            [1.0, -1.0, 1.0],
-            loss=loss,
-            domain=domain,
-            row_bound=1.0,
-            response_bound=1.0,
-        )
-        return Gibbs(problem, k=3.0, mu=1.0, regularizer=regularizer)
+        rows = sparse.csr_array(rows)
+    problem = Problem(
+        rows,
+        [1.0, -1.0, 1.0],
+        loss=loss,
+        domain=domain,
+        row_bound=1.0,
+        response_bound=1.0,
+    )
+    return Gibbs(problem, k=3.0, mu=1.0, regularizer=regularizer)
 
+
+def piece_targets() -> Iterator[tuple[str, Gibbs]]:
+    """Small targets that use every built-in piece between them."""
     for loss in LOSSES:
-        yield f"loss {loss.name}", make(loss, DOMAINS[0])
-    for domain in DOMAINS[1:]:
-        yield f"domain {domain.name}", make(LOSSES[0], domain)
+        yield f"loss {loss.name}", make(loss, BALL)
+    for domain in DOMAINS:
+        yield f"domain {domain.name}", make(LOGISTIC, domain)
     for regularizer in REGULARIZERS:
-        yield (
-            f"regularizer {regularizer.name}",
-            make(LOSSES[0], DOMAINS[0], regularizer),
-        )
-    yield "sparse records", make(LOSSES[0], DOMAINS[0], None, sparse.csr_array(rows))
+        yield f"regularizer {regularizer.name}", make(LOGISTIC, BALL, regularizer)
+    entropy = regularizers.Entropy()
+    yield "regularizer entropy", make(LOGISTIC, domains.Simplex(), entropy)
+    yield "sparse records", make(LOGISTIC, BALL, is_sparse=True)
+
+
+def public_samplers() -> list[type[Sampler]]:
+    """Every sampler of the package; each works without an argument."""
+    found = [getattr(samplers, name) for name in samplers.__all__]
+    classes = [c for c in found if isinstance(c, type) and issubclass(c, Sampler)]
+    return [c for c in classes if c is not Sampler]
+
+
+def sampler_targets() -> list[Gibbs]:
+    """Small targets of which every sampler supports one, and what makes them differ."""
+    return [
+        make(LOGISTIC, BALL),
+        make(losses.Hinge(), domains.Box(-1.0, 1.0)),
+        make(losses.Absolute(), POLYTOPE),
+        make(losses.Linear(), BALL),
+        make(LOGISTIC, domains.WholeSpace(), is_sparse=True),
+        make(LOGISTIC, domains.Simplex(), regularizers.Entropy()),
+        make(LOGISTIC, BALL, dim=2),
+    ]
 
 
 def warm(on_progress: Callable[[str], None] | None = None) -> int:
-    """Run each target for a moment in every metric that is valid for it.
+    """Run each piece and each sampler for a moment.
 
     Parameters
     ----------
@@ -88,18 +118,40 @@ def warm(on_progress: Callable[[str], None] | None = None) -> int:
     int
         Number of parts.
     """
-    count = 0
-    for name, target in targets():
+    parts = [(name, partial(_pieces, target)) for name, target in piece_targets()]
+    parts += [
+        (f"sampler {c.__name__}", partial(_draws, c())) for c in public_samplers()
+    ]
+    for name, part in parts:
         if on_progress is not None:
             on_progress(name)
-        start, _ = mode.minimize(target)
+        part()
+    return len(parts)
+
+
+def _pieces(target: Gibbs) -> None:
+    """Run the certified sampler in every metric, and each piece from Python."""
+    start, _ = mode.minimize(target)
+    if Proximal().supports(target)[0]:
         for option in metric.candidates(target, oracle=Proximal().oracle):
             pilot = Pilot(target, option, start, np.random.default_rng(0))
             pilot.trial(0.1, 2, lambda *, step: 1)
             start_bound(target, option, start)
-        # Called from Python, a piece is compiled apart from its pointer.
-        target.log_density(start)
-        target.regularizer.value(start)
-        target.problem.loss.value(0.0, 1.0)
-        count += 1
-    return count
+    # Called from Python, a piece is compiled apart from its pointer.
+    target.log_density(start)
+    target.regularizer.value(start)
+    target.problem.loss.value(0.0, 1.0)
+
+
+def _draws(sampler: Sampler) -> None:
+    """Prepare the sampler and draw twice, wherever it can."""
+    for target in sampler_targets():
+        if sampler.supports(target)[0]:
+            sample(
+                target,
+                sampler=sampler,
+                num_draws=2,
+                num_warmup=0,
+                num_chains=1,
+                progress=False,
+            )

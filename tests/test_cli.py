@@ -12,8 +12,7 @@ import pytest
 
 import dpsample as dps
 from dpsample import cli
-from dpsample.cli import commands, demo, release
-from dpsample.cli.release import Options
+from dpsample.cli import commands, demo, release, sample
 
 BOUNDS = """
 [numeric]
@@ -199,16 +198,17 @@ def test_an_interrupt_ends_quietly(files, monkeypatch, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_options_are_the_parameters_of_the_command():
-    assert set(inspect.signature(commands.release).parameters) == set(
-        Options.__dataclass_fields__
-    )
+@pytest.mark.parametrize("module", [release, sample])
+def test_options_are_the_parameters_of_the_command(module):
+    command = getattr(commands, module.__name__.rsplit(".")[-1])
+    fields = module.Options.__dataclass_fields__
+    assert set(inspect.signature(command).parameters) == set(fields)
 
 
 def test_help_lists_the_commands(capsys):
     assert cli.main([]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in ("demo", "release", "warm"))
+    assert all(name in out for name in ("demo", "release", "sample", "warm"))
 
 
 def test_demo_prints_the_certificate_and_saves_a_picture(tmp_path, capsys):

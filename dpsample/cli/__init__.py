@@ -1,4 +1,4 @@
-"""The command line: ``dpsample demo``, ``dpsample release``, ``dpsample warm``."""
+"""The command line: ``dpsample demo``, ``release``, ``sample`` and ``warm``."""
 
 from __future__ import annotations
 

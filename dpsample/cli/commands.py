@@ -39,6 +39,19 @@ NumFeatures = Annotated[int | None, Option(help="Columns of a LIBSVM file.")]
 Output = Annotated[Path | None, Option(help="JSON file for answer and certificate.")]
 Evaluate = Annotated[Path | None, Option(help="Records to evaluate on: NOT PRIVATE.")]
 Seed = Annotated[int | None, Option(help="Reproducible, hence not releasable.")]
+OwnEpsilon = Annotated[float | None, Option(help="Budget of the release to study.")]
+OwnDelta = Annotated[float | None, Option(help="Its delta.")]
+K = Annotated[float | None, Option("--k", help="Inverse temperature; with --mu.")]
+Mu = Annotated[float | None, Option(help="Weight of the regularizer.")]
+Sampler = Annotated[str, Option(help="auto, mala, tilted-gibbs, proximal, ...")]
+Draws = Annotated[int, Option(help="Draws per chain.")]
+Warmup = Annotated[int | None, Option(help="Draws discarded first.")]
+Chains = Annotated[int, Option(help="Number of chains.")]
+Threads = Annotated[int | None, Option(help="Number of threads.")]
+TargetEss = Annotated[float | None, Option(help="Draw until ESS is this for all.")]
+Checkpoint = Annotated[Path | None, Option(help="File to go on from.")]
+Study = Annotated[Path | None, Option("--output", help="netCDF file: NOT PRIVATE.")]
+ChainSeed = Annotated[int, Option(help="Seed of the chains.")]
 Picture = Annotated[Path, Option("--output", help="Picture to write.")]
 
 
@@ -71,6 +84,47 @@ def release(
     """Release one private parameter vector of the records in FILE."""
     options = locals()
     from dpsample.cli.release import Options, run
+
+    run(Options(**options))
+
+
+@app.command()
+def sample(
+    file: File,
+    radius: Radius,
+    epsilon: OwnEpsilon = None,
+    delta: OwnDelta = None,
+    k: K = None,
+    mu: Mu = None,
+    loss: Loss = "logistic",
+    target: Target = None,
+    positive_label: Positive = None,
+    bounds: Bounds = None,
+    clip_rows: ClipRows = False,
+    intercept: Intercept = False,
+    row_bound: RowBound = None,
+    row_norm: RowNorm = 2.0,
+    response_bound: ResponseBound = None,
+    scale: Scale = 1.0,
+    format: Format = None,
+    num_features: NumFeatures = None,
+    relation: Relation = "replace_one",
+    p: P = 2.0,
+    risk: Risk = "population",
+    sampler_share: SamplerShare = 0.1,
+    sampler: Sampler = "auto",
+    draws: Draws = 1000,
+    warmup: Warmup = None,
+    chains: Chains = 4,
+    threads: Threads = None,
+    target_ess: TargetEss = None,
+    checkpoint: Checkpoint = None,
+    output: Study = None,
+    seed: ChainSeed = 0,
+) -> None:
+    """Draw many times from the density of a release, for study: NOT PRIVATE."""
+    options = locals()
+    from dpsample.cli.sample import Options, run
 
     run(Options(**options))
 

@@ -6,46 +6,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import dpsample as dps
-from dpsample import _check as check
 from dpsample.cli import screen
+from dpsample.cli.records import RecordOptions, build, read
 from dpsample.losses import Loss
 from dpsample.results import Release
-from dpsample.tables import Dataset, read_table
-
-LOSSES = {
-    "linear": dps.losses.Linear,
-    "logistic": dps.losses.Logistic,
-    "hinge": dps.losses.Hinge,
-    "smoothed_hinge": dps.losses.SmoothedHinge,
-    "absolute": dps.losses.Absolute,
-    "quantile": dps.losses.Quantile,
-    "huber": dps.losses.Huber,
-    "squared": dps.losses.Squared,
-    "power_four": dps.losses.PowerFour,
-}
-WITH_PARAMETER = ("smoothed_hinge", "quantile", "huber")
+from dpsample.tables import Dataset
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(RecordOptions):
     """Options of the command, with its defaults."""
 
-    file: Path
-    radius: float
     epsilon: float
     delta: float
-    loss: str
-    target: str | None
-    positive_label: str | None
-    bounds: Path | None
-    clip_rows: bool
-    intercept: bool
-    row_bound: float | None
-    row_norm: float
-    response_bound: float | None
-    scale: float
-    format: str | None
-    num_features: int | None
     relation: str
     p: float
     risk: str
@@ -87,59 +60,6 @@ def run(options: Options) -> None:
     if other is not None and options.evaluate is not None:
         files = {options.file.name: data, options.evaluate.name: other}
         console.print(evaluation(answer, problem.loss, files))
-
-
-def read(options: Options, path: Path) -> Dataset:
-    """Read one file as the options say."""
-    return read_table(
-        path,
-        target=options.target,
-        positive_label=options.positive_label,
-        bounds=options.bounds,
-        clip=options.clip_rows,
-        row_norm=options.row_norm,
-        row_bound=options.row_bound,
-        scale=options.scale,
-        format=options.format,
-        num_features=options.num_features,
-    )
-
-
-def loss_named(text: str) -> Loss:
-    """Loss of ``name`` or ``name:parameter``."""
-    name, _, parameter = text.replace("-", "_").partition(":")
-    check.one_of(sorted(LOSSES), loss=name)
-    if not parameter:
-        return LOSSES[name]()
-    if name not in WITH_PARAMETER:
-        check.fail("loss", f"{name} without a parameter", text)
-    try:
-        number = float(parameter)
-    except ValueError:
-        check.fail("loss", "of the form name:number", text, "For example huber:0.5.")
-    return LOSSES[name](number)  # type: ignore[call-arg]
-
-
-def build(options: Options, data: Dataset) -> dps.Problem:
-    """Problem of the records with declared bounds."""
-    row_bound, response_bound = data.row_bound, options.response_bound
-    if row_bound is None:
-        remedy = "Declare --row-bound, or the ranges of all columns with --bounds."
-        check.fail("row_bound", "declared", "None", remedy)
-    return dps.Problem(
-        data.features,
-        data.response,
-        loss=loss_named(options.loss),
-        domain=dps.domains.Ball(options.radius),
-        row_bound=row_bound,
-        row_norm=options.row_norm,
-        response_bound=data.response_bound
-        if response_bound is None
-        else response_bound,
-        intercept=options.intercept,
-        clip_rows=options.clip_rows,
-        feature_names=data.feature_names,
-    )
 
 
 def evaluation(answer: Release, loss: Loss, files: dict[str, Dataset]) -> object:

@@ -1,0 +1,97 @@
+"""From a file of records to a problem: what the commands that read one share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import dpsample as dps
+from dpsample import _check as check
+from dpsample.losses import Loss
+from dpsample.tables import Dataset, read_table
+
+LOSSES = {
+    "linear": dps.losses.Linear,
+    "logistic": dps.losses.Logistic,
+    "hinge": dps.losses.Hinge,
+    "smoothed_hinge": dps.losses.SmoothedHinge,
+    "absolute": dps.losses.Absolute,
+    "quantile": dps.losses.Quantile,
+    "huber": dps.losses.Huber,
+    "squared": dps.losses.Squared,
+    "power_four": dps.losses.PowerFour,
+}
+WITH_PARAMETER = ("smoothed_hinge", "quantile", "huber")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions:
+    """Options that say what the records are, and the problem they define."""
+
+    file: Path
+    radius: float
+    loss: str
+    target: str | None
+    positive_label: str | None
+    bounds: Path | None
+    clip_rows: bool
+    intercept: bool
+    row_bound: float | None
+    row_norm: float
+    response_bound: float | None
+    scale: float
+    format: str | None
+    num_features: int | None
+
+
+def read(options: RecordOptions, path: Path) -> Dataset:
+    """Read one file as the options say."""
+    return read_table(
+        path,
+        target=options.target,
+        positive_label=options.positive_label,
+        bounds=options.bounds,
+        clip=options.clip_rows,
+        row_norm=options.row_norm,
+        row_bound=options.row_bound,
+        scale=options.scale,
+        format=options.format,
+        num_features=options.num_features,
+    )
+
+
+def loss_named(text: str) -> Loss:
+    """Loss of ``name`` or ``name:parameter``."""
+    name, _, parameter = text.replace("-", "_").partition(":")
+    check.one_of(sorted(LOSSES), loss=name)
+    if not parameter:
+        return LOSSES[name]()
+    if name not in WITH_PARAMETER:
+        check.fail("loss", f"{name} without a parameter", text)
+    try:
+        number = float(parameter)
+    except ValueError:
+        check.fail("loss", "of the form name:number", text, "For example huber:0.5.")
+    return LOSSES[name](number)  # type: ignore[call-arg]
+
+
+def build(options: RecordOptions, data: Dataset) -> dps.Problem:
+    """Problem of the records with declared bounds."""
+    row_bound, response_bound = data.row_bound, options.response_bound
+    if row_bound is None:
+        remedy = "Declare --row-bound, or the ranges of all columns with --bounds."
+        check.fail("row_bound", "declared", "None", remedy)
+    return dps.Problem(
+        data.features,
+        data.response,
+        loss=loss_named(options.loss),
+        domain=dps.domains.Ball(options.radius),
+        row_bound=row_bound,
+        row_norm=options.row_norm,
+        response_bound=data.response_bound
+        if response_bound is None
+        else response_bound,
+        intercept=options.intercept,
+        clip_rows=options.clip_rows,
+        feature_names=data.feature_names,
+    )

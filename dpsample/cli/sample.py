@@ -1,0 +1,124 @@
+"""``dpsample sample``: many draws from the records' Gibbs target, NOT PRIVATE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dpsample as dps
+from dpsample import _check as check
+from dpsample.cli import screen
+from dpsample.cli.records import RecordOptions, build, read
+from dpsample.warm import public_samplers
+
+MAX_ROWS = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(RecordOptions):
+    """Options of the command, with its defaults."""
+
+    epsilon: float | None
+    delta: float | None
+    k: float | None
+    mu: float | None
+    relation: str
+    p: float
+    risk: str
+    sampler_share: float
+    sampler: str
+    draws: int
+    warmup: int | None
+    chains: int
+    threads: int | None
+    target_ess: float | None
+    checkpoint: Path | None
+    output: Path | None
+    seed: int
+
+
+def run(options: Options) -> None:
+    """Draw, save the draws if asked to, and print a summary."""
+    if options.output is not None:  # draws that cannot be saved would be lost
+        screen.check_folder(options.output)
+    problem = build(options, read(options, options.file))
+    draws = dps.sample(
+        density(options, problem),
+        sampler=sampler_named(options.sampler),
+        num_draws=options.draws,
+        num_warmup=options.warmup,
+        num_chains=options.chains,
+        threads=options.threads,
+        target_ess=options.target_ess,
+        checkpoint=options.checkpoint,
+        seed=options.seed,
+    )
+    console = screen.console()
+    attributes = draws.attrs
+    console.print(f"{attributes['sampler']}: {attributes['sampler_reason']}")
+    if attributes["is_interrupted"]:
+        console.print("Interrupted: these are the draws so far.")
+    console.print(summary(draws))
+    if options.output is not None:
+        draws.to_netcdf(options.output, engine="h5netcdf")
+        console.print(f"Draws saved, {screen.NOT_PRIVATE}: {options.output}")
+
+
+def density(options: Any, problem: dps.Problem) -> dps.Gibbs:
+    """Target that ``dpsample release`` draws from once, or one with given k and mu."""
+    given = [options.epsilon, options.delta, options.k, options.mu]
+    if [value is None for value in given] == [True, True, False, False]:
+        regularizer = dps.regularizers.SquaredNorm(options.p)
+        return dps.Gibbs(problem, k=given[2], mu=given[3], regularizer=regularizer)
+    if [value is None for value in given] != [False, False, True, True]:
+        names = ("--epsilon", "--delta", "--k", "--mu")
+        seen = [name for name, v in zip(names, given, strict=True) if v is not None]
+        wanted = "either --epsilon and --delta, or --k and --mu"
+        check.fail("the density", f"given by {wanted}", " ".join(seen) or "neither")
+    mechanism = dps.calibrate(
+        problem,
+        dps.Budget(epsilon=given[0], delta=given[1], relation=options.relation),
+        p=options.p,
+        risk=options.risk,
+        sampler_share=options.sampler_share,
+    )
+    return mechanism.target(problem)
+
+
+def sampler_named(name: str) -> Any:
+    """Return "auto", or the sampler of that name with its default options."""
+    if name == "auto":
+        return name
+    known = {c.__name__.lower(): c for c in public_samplers()}
+    check.one_of(["auto", *sorted(known)], sampler=name.lower().replace("-", ""))
+    return known[name.lower().replace("-", "")]()
+
+
+def summary(draws: Any) -> Any:
+    """Table of means, standard deviations and effective sample sizes."""
+    from arviz_stats.base import array_stats
+
+    theta = draws.posterior["theta"]
+    values = theta.values
+    head = ("name", "mean", "sd", "ESS", "R-hat")
+    title = f"{screen.NOT_PRIVATE}, not releasable"
+    if values.shape[1] < 4:
+        return screen.table(f"{title}; too few draws for a summary", head, [])
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    columns = (
+        values.mean(axis=(0, 1)),
+        values.std(axis=(0, 1)),
+        array_stats.ess(values, **axes),
+        array_stats.rhat(values, **axes),
+    )
+    names = theta.coords["coefficient"].values[:MAX_ROWS]
+    formats = ("{:.5g}", "{:.3g}", "{:.0f}", "{:.3f}")
+    rows = [
+        (str(name), *(f.format(c[j]) for f, c in zip(formats, columns, strict=True)))
+        for j, name in enumerate(names)
+    ]
+    hidden = values.shape[2] - len(names)
+    if hidden:
+        rows.append((f"and {hidden} more", *("",) * 4))
+    return screen.table(title, head, rows)
