@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample._jit import kernel
-from dpsample.samplers import columns, coordinate_moves, line, slacks
+from dpsample.samplers import columns, coordinate_moves, line, quadratic_sweep, slacks
 from dpsample.samplers.adaptive_rejection import HULL_SHAPE
 from dpsample.samplers.chain import (
     ACCEPTED,
@@ -93,14 +93,6 @@ def final_energy(target, pieces, plan, state):
     return plan.base + value
 
 
-@kernel
-def two_coordinates(dim, rng):
-    """Two different coordinates, each pair with the same probability."""
-    i = int(rng.random() * dim)
-    j = int(rng.random() * (dim - 1))
-    return i, (j + 1 if j >= i else j)
-
-
 def step(target, pieces, plan, state, rng):
     """One sweep over the coordinates, or as many random pairs but one."""
     synchronize(target, plan, state)
@@ -108,11 +100,18 @@ def step(target, pieces, plan, state, rng):
     room_left, margins, slopes = caches(plan, state)
     dim = theta.shape[0]
     num_moves = dim - 1 if room.kind == PAIRS else dim
+    state.counts[PROPOSALS] += num_moves
+    state.counts[ACCEPTED] += num_moves
+    if plan.conditional == QUADRATIC and room.kind != CHORD:
+        if not quadratic_sweep.sweep(plan, theta, room_left, slopes, rng):
+            return PIECE_FAILED
+        state.energy[0] = final_energy(target, pieces, plan, state)
+        return OK
     i, j, last, t = 0, -1, 0, 0.0
     for turn in range(num_moves):
         i = turn
         if room.kind == PAIRS:
-            i, j = two_coordinates(dim, rng)
+            i, j = quadratic_sweep.two_coordinates(dim, rng)
             low, high = -theta[i], theta[j]
         elif room.kind == FACETS:
             low, high = slacks.slide(
@@ -160,8 +159,6 @@ def step(target, pieces, plan, state, rng):
             slacks.settle(room, theta, room_left, i, t)
     if room.kind == FACETS:
         slacks.move(room, room_left, last, t)
-    state.counts[PROPOSALS] += num_moves
-    state.counts[ACCEPTED] += num_moves
     state.energy[0] = final_energy(target, pieces, plan, state)
     return OK if state.energy[0] == state.energy[0] else PIECE_FAILED
 

@@ -106,24 +106,42 @@ def unlimited(t):
 
 
 @kernel
+def ball_reach(total, offset, radius, p):
+    """Largest distance of one coordinate from the ball's center, given the others.
+
+    ``total`` is the p-th power of the norm in radii, ``offset`` the distance now.
+    """
+    rest = 1.0 - total + norm_term(offset / radius, p)
+    if not rest > 0.0:
+        return 0.0
+    return radius * (np.sqrt(rest) if p == 2.0 else rest ** (1.0 / p))
+
+
+@kernel
+def facet_span(slacks, rows, values, first, last):
+    """Chord that the facets ``rows[first:last]`` leave."""
+    low, high = -np.inf, np.inf
+    for m in range(first, last):
+        end = slacks[rows[m]] / values[m]
+        if values[m] > 0.0:
+            high = min(high, end)
+        else:
+            low = max(low, end)
+    return low, high
+
+
+@kernel
 def span(room, theta, slacks, j):
     """Chord along coordinate j, for all kinds but FACETS, PAIRS and CHORD."""
     low, high = room.lower[j] - theta[j], room.upper[j] - theta[j]
     if room.kind == BALL:
-        middle, p = room.center[j], room.p
-        rest = 1.0 - slacks[0] + norm_term((theta[j] - middle) / room.radius, p)
-        reach = 0.0
-        if rest > 0.0:
-            root = np.sqrt(rest) if p == 2.0 else rest ** (1.0 / p)
-            reach = room.radius * root
-        low, high = (middle - reach) - theta[j], (middle + reach) - theta[j]
+        offset = theta[j] - room.center[j]
+        reach = ball_reach(slacks[0], offset, room.radius, room.p)
+        low, high = -reach - offset, reach - offset
     elif room.kind == SPARSE_FACETS:
-        for m in range(room.starts[j], room.starts[j + 1]):
-            end = slacks[room.rows[m]] / room.values[m]
-            if room.values[m] > 0.0:
-                high = min(high, end)
-            else:
-                low = max(low, end)
+        low, high = facet_span(
+            slacks, room.rows, room.values, room.starts[j], room.starts[j + 1]
+        )
     return min(low, 0.0), max(high, 0.0)
 
 
