@@ -79,9 +79,7 @@ def test_proposals_coincide_or_mirror_one_another(shift):
     np.testing.assert_allclose(
         np.linalg.norm(others[lost], axis=1), np.linalg.norm(noise[lost], axis=1)
     )
-    np.testing.assert_allclose(
-        others[lost] @ shift, -(noise[lost] @ shift), atol=1e-12
-    )
+    np.testing.assert_allclose(others[lost] @ shift, -(noise[lost] @ shift), atol=1e-12)
 
 
 def test_equal_centers_always_meet():
