@@ -45,7 +45,7 @@ def lipschitz(target: Any, slopes: Array | None = None) -> float:
         bound = 1.0 if problem.response_bound is None else problem.response_bound
         slope = problem.loss.slope_bound(problem.facts.margin_bound, bound)
         if not np.isfinite(slope):
-            return problem.lipschitz(2.0)  # says what is wrong
+            return float(problem.lipschitz(2.0))  # says what is wrong
         return float(slope * sizes.max() * (1.0 + SLACK))
     lower, upper = target.margin_intervals()
     shift = np.zeros(len(sizes)) if slopes is None else slopes
