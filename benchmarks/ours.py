@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 import targets
+from numba.core import event
 
 import dpsample as dps
 from dpsample import chains, samplers
-from dpsample.samplers.chain import COUNT_NAMES, NUM_STATS
+from dpsample.samplers.chain import COUNT_NAMES, NUM_COUNTS, NUM_STATS
 
 NUM_CHAINS = 2
 CHUNK_SECONDS = 0.2
-MAX_NUMBERS = 10_000_000  # numbers in the draws of all chains
+MAX_NUMBERS = 8_000_000  # numbers in the draws of all chains
 LOSSES = {"logistic": "Logistic", "hinge": "Hinge", "linear": "Linear"}
 
 
@@ -47,26 +48,27 @@ def gibbs(case: targets.Case, *, as_box: bool) -> dps.Gibbs:
 
 
 def run_chain(prepared: Any, rng: np.random.Generator, seconds: float) -> Any:
-    """Warm up, then draw for some seconds: draws, statistics, both CPU times."""
+    """Warm up, then draw for some seconds: draws, counts, both CPU times."""
     dim, runner = prepared.target.dim, prepared.runner()
     state = prepared.init(prepared.dispersed(rng))
 
-    def draw(count: int) -> tuple[Any, Any, float]:
+    def draw(count: int) -> tuple[Any, float]:
         draws, stats = np.empty((count, dim)), np.empty((count, NUM_STATS))
         begin = time.process_time()
         runner(state, rng, draws, stats)
-        return draws, stats, time.process_time() - begin
+        return draws, time.process_time() - begin
 
-    warm = draw(max(1, prepared.num_warmup))[2]
+    warm = draw(max(1, prepared.num_warmup))[1]
+    before = state.counts.copy()
     parts, spent, made, count = [], 0.0, 0, 8
     most = MAX_NUMBERS // (NUM_CHAINS * dim)
     while made < most and (spent < seconds or made < 8):
-        part = draw(min(count, most - made))
-        parts.append(part)
-        spent, made = spent + part[2], made + len(part[0])
+        draws, cpu = draw(min(count, most - made))
+        parts.append(draws)
+        spent, made = spent + cpu, made + len(draws)
         count = max(8, int(made / max(spent, 1e-4) * CHUNK_SECONDS))
-    draws, stats = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-    return draws, stats, warm, spent
+    counts = (state.counts - before)[:NUM_COUNTS]
+    return np.concatenate(parts), counts, warm, spent
 
 
 def first_draw(prepared: Any, rng: np.random.Generator) -> None:
@@ -79,38 +81,46 @@ def sampler_of(name: str, target: dps.Gibbs) -> Any:
     """Sampler by class name, or the one that "auto" chooses."""
     if name != "auto":
         return getattr(samplers, name)()
-    from dpsample.samplers.auto import choose
+    from dpsample.samplers.choice import choose
 
     return choose(target)[0]
 
 
 def measure(name: str, case: targets.Case, seconds: float, *, as_box: bool) -> Any:
-    """Draws and facts of one sampler."""
+    """Draws and facts of one sampler; the first draw only if seconds is 0."""
     loaded = time.process_time()
     target = gibbs(case, as_box=as_box)
     rng, *streams = np.random.default_rng(1).spawn(1 + NUM_CHAINS)
     sampler = sampler_of(name, target)
     is_supported, reason = sampler.supports(target)
     if not is_supported:
-        return None, {"missing": f"does not support it: {reason}"}
-    prepared = sampler.prepare(target, rng)
-    ready = time.process_time()
-    first_draw(prepared, rng)
-    facts = {"first": time.process_time(), "prepare": ready - loaded}
+        return None, {"missing": reason}
+    with event.install_recorder("numba:compile") as recorder:
+        prepared = sampler.prepare(target, rng)
+        ready = time.process_time()
+        first_draw(prepared, rng)
+    facts = {
+        "version": dps.__version__,
+        "chosen": repr(sampler),
+        "first": time.process_time(),
+        "num_compiled": len(recorder.buffer),
+    }
+    if seconds == 0.0:
+        return None, facts
     runs = [run_chain(prepared, stream, seconds / NUM_CHAINS) for stream in streams]
     length = min(len(run[0]) for run in runs)
-    # Each chain pays for all of its draws; those past the shortest chain are left out.
-    cpu = sum(run[3] * length / len(run[0]) for run in runs)
-    sums = sum(np.nansum(run[1][:length], axis=0) for run in runs)
-    counts = dict(zip(COUNT_NAMES[2:], sums[2:], strict=True))
+    # Draws past the end of the shorter chain are left out, and so is their cost.
+    shares = [length / len(run[0]) for run in runs]
+    counts = sum(share * run[1] for share, run in zip(shares, runs, strict=True))
+    found = dict(zip(COUNT_NAMES, counts, strict=True))
     facts |= {
-        "cpu": cpu,
-        "warm": facts["prepare"] + sum(run[2] for run in runs),
-        "values": counts["values"],
-        "gradients": counts["gradients"],
-        "passes": counts["records"] / case.num_records,
-        "chosen": type(sampler).__name__,
-        "acceptance": float(np.nanmean([run[1][:, 1].mean() for run in runs])),
+        "cpu": sum(share * run[3] for share, run in zip(shares, runs, strict=True)),
+        "warm": ready - loaded + sum(run[2] for run in runs),
+        "steps": found["proposals"],
+        "values": found["values"],
+        "gradients": found["gradients"],
+        "passes": found["records"] / case.num_records,
+        "acceptance": found["accepted"] / max(found["proposals"], 1),
     }
     return np.stack([run[0][:length] for run in runs]), facts
 
