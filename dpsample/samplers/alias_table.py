@@ -6,6 +6,9 @@ import numpy as np
 
 from dpsample._jit import kernel
 
+# One column in one place: a draw waits for memory once.
+COLUMN = np.dtype([("share", np.float64), ("own", np.uint32), ("other", np.uint32)])
+
 
 @kernel
 def fill(weights, share, other):
@@ -44,20 +47,25 @@ def fill(weights, share, other):
 
 
 @kernel
-def fill_all(weights, starts, share, other):
+def fill_all(weights, labels, starts, table):
     """Fill one table for each segment starts[t] : starts[t + 1] of the weights."""
+    share = np.ones(weights.shape[0])
+    other = np.zeros(weights.shape[0], np.int64)
     for t in range(starts.shape[0] - 1):
-        part = slice(starts[t], starts[t + 1])
-        fill(weights[part], share[part], other[part])
+        start, stop = starts[t], starts[t + 1]
+        fill(weights[start:stop], share[start:stop], other[start:stop])
+        for c in range(start, stop):
+            table[c].share = share[c]
+            table[c].own = labels[c]
+            table[c].other = labels[start + other[c]]
 
 
 @kernel
-def draw(share, other, start, stop, rng):
-    """Draw a column of the table in start : stop, counted from 0 of all tables."""
-    size = stop - start
+def draw(table, rng):
+    """Draw a label."""
+    size = table.shape[0]
     place = rng.random() * size
-    column = min(int(place), size - 1)
+    c = min(int(place), size - 1)
     # The fraction is as good as a second uniform number while size is far below 2^53.
-    if place - column < share[start + column]:
-        return start + column
-    return start + other[start + column]
+    column = table[c]
+    return np.int64(column.own if place - c < column.share else column.other)

@@ -54,9 +54,7 @@ class Channels:
     coefficients: Array
     weights: Array
     starts: NDArray[np.int64]
-    entries: NDArray[np.int64]
-    share: Array
-    other: NDArray[np.int64]
+    table: NDArray[np.void]
     expected: float
 
 
@@ -97,17 +95,15 @@ def channels(target: Any, expansion: Expansion, scale: float) -> Channels:
     powers = np.where(kind == 2, 2.0, 3.0)
     coefficients = scale * SLACK * sizes[np.arange(len(kind)), kind] ** powers
     starts, entries, weights = _segments(rows, kind, coefficients, dim)
-    share, other = np.ones(len(entries)), np.zeros(len(entries), dtype=np.int64)
-    alias_table.fill_all(weights, starts, share, other)
+    table = np.zeros(len(entries), dtype=alias_table.COLUMN)
+    alias_table.fill_all(weights, entries, starts, table)
     parts = [weights[a:b].sum() for a, b in zip(starts, starts[1:], strict=False)]
     return Channels(
         spread=spread,
         coefficients=coefficients,
         weights=np.array(parts),
         starts=starts,
-        entries=entries,
-        share=share,
-        other=other,
+        table=table,
         expected=float(2.0 * scale * costs[np.arange(len(kind)), kind].sum()),
     )
 
@@ -120,9 +116,12 @@ def _sizes(part: Any, factor: Array, spread: Array, is_sparse: bool) -> Array:
     """Norm in H^{-1}, norm in l2, and weighted l1 norm of each row."""
     white = part @ factor
     squares = part.multiply(part).sum(axis=1) if is_sparse else (part * part).sum(1)
-    flat = abs(part) @ spread
+    flat: Array = abs(part) @ spread
     square = np.einsum("ij,ij->i", white, white)
-    return np.sqrt(np.stack([square, np.asarray(squares).ravel(), flat * flat], 1))
+    norms: Array = np.sqrt(
+        np.stack([square, np.asarray(squares).ravel(), flat * flat], 1)
+    )
+    return norms
 
 
 def _segments(

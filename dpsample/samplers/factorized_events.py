@@ -7,7 +7,7 @@ mean is not 0. All of them are thinned from one process at the rate of their bou
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,11 @@ from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
 Array = NDArray[np.float64]
 
 FIRED = -1
+NUM_ROWS = 7  # of scratch memory before the numbers of a scan
+NUM_FOUND = 6
 # Relative rounding error of a remainder, which is a difference of losses.
 ROUNDING = 1e-13
+SLACK = 1.0 + 1e-9
 
 
 class Plan(NamedTuple):
@@ -32,6 +35,7 @@ class Plan(NamedTuple):
     shift: Array
     factor: Array
     whiten: Array
+    is_triangular: bool  # factor: upper
     slope: Array
     hessian: Array
     records: Array
@@ -42,9 +46,7 @@ class Plan(NamedTuple):
     coefficients: Array
     channel_weights: Array
     starts: NDArray[np.int64]
-    entries: NDArray[np.int64]
-    share: Array
-    other: NDArray[np.int64]
+    table: Any  # array of `alias_table.COLUMN`
 
 
 @kernel
@@ -58,30 +60,31 @@ def cube(before, after, change):
     return min(both, 3.0 * change * largest * largest)
 
 
+@kernel(fastmath={"reassoc", "contract"})
+def norm_cube(before, after):
+    """Return `cube` of the Euclidean norms of two vectors."""
+    first, second, change = 0.0, 0.0, 0.0
+    for j in range(before.shape[0]):
+        first += before[j] * before[j]
+        second += after[j] * after[j]
+        change += (after[j] - before[j]) * (after[j] - before[j])
+    return cube(np.sqrt(first), np.sqrt(second), np.sqrt(change))
+
+
 @kernel
 def fill_rates(plan, origin, there, moves):
-    """Return the total rate and the cubes of both norms; fill moves[2].
+    """Return the total rate and fill moves[2] with the cubes of all channels.
 
     For coordinates the product 3 |s' - s| max(|s|, |s'|)^2 is split by Young's
     inequality, t^3 / q^2 + 2 q m^3 for any q > 0, since cubes are what adds up.
     """
-    dim = moves.shape[1]
-    h_before, h_after, h_change = 0.0, 0.0, 0.0
-    for i in range(origin.shape[0]):
-        h_before += origin[i] * origin[i]
-        h_after += there[i] * there[i]
-        h_change += (there[i] - origin[i]) ** 2
-    l_before, l_after, l_change = 0.0, 0.0, 0.0
-    for j in range(dim):
-        l_before += moves[0, j] * moves[0, j]
-        l_after += moves[1, j] * moves[1, j]
-        l_change += (moves[1, j] - moves[0, j]) ** 2
-    h_cube = cube(np.sqrt(h_before), np.sqrt(h_after), np.sqrt(h_change))
-    l_cube = cube(np.sqrt(l_before), np.sqrt(l_after), np.sqrt(l_change))
-    total = plan.channel_weights[dim] * h_cube + plan.channel_weights[dim + 1] * l_cube
-    if plan.first == 0:
-        total += coordinate_rates(plan, moves)
-    return total, h_cube, l_cube
+    dim = plan.spread.shape[0]
+    total = coordinate_rates(plan, moves) if plan.first == 0 else 0.0
+    moves[2, dim] = norm_cube(origin, there)
+    moves[2, dim + 1] = norm_cube(moves[0, :dim], moves[1, :dim])
+    for norm in range(dim, dim + 2):
+        total += plan.channel_weights[norm] * moves[2, norm]
+    return total
 
 
 @kernel
@@ -89,7 +92,7 @@ def coordinate_rates(plan, moves):
     """Fill moves[2] with the coordinates' cubes and return their total rate."""
     apart, joint = 0.0, 0.0
     q = np.sqrt(2.0 - 2.0 * np.sqrt(1.0 - plan.step * plan.step))
-    for j in range(moves.shape[1]):
+    for j in range(plan.spread.shape[0]):
         sd = plan.spread[j]
         before, after = abs(moves[0, j]) / sd, abs(moves[1, j]) / sd
         change, largest = abs(moves[1, j] - moves[0, j]) / sd, max(before, after)
@@ -100,7 +103,7 @@ def coordinate_rates(plan, moves):
         joint += plan.channel_weights[j] * moves[3, j]
     if apart <= joint:
         return apart
-    for j in range(moves.shape[1]):
+    for j in range(plan.spread.shape[0]):
         moves[2, j] = moves[3, j]
     return joint
 
@@ -116,14 +119,11 @@ def dense_sums(row, before, after):
 
 
 @kernel
-def sums(data, i, moves):
-    """Return s_i, s'_i and sum_j |a_ij| cube_j (0 for dense features)."""
-    if data.dense.shape[0] > 0:
-        here, there = dense_sums(data.dense[i], moves[0], moves[1])
-        return here, there, 0.0
+def sparse_sums(values, columns, moves):
+    """Return <row, before>, <row, after> and <|row|, cubes>."""
     here, there, cubes = 0.0, 0.0, 0.0
-    for t in range(data.starts[i], data.starts[i + 1]):
-        value, j = data.values[t], data.columns[t]
+    for t in range(values.shape[0]):
+        value, j = values[t], columns[t]
         here += value * moves[0, j]
         there += value * moves[1, j]
         cubes += abs(value) * moves[2, j]
@@ -131,78 +131,118 @@ def sums(data, i, moves):
 
 
 @kernel
-def remainder(target, pieces, plan, i, s, out):
-    """Return (k / n) rho_i at s_i = s and its rounding error; NaN if a piece failed."""
-    margin, value = plan.records[i, 0], plan.records[i, 1]
-    first, second = plan.records[i, 2] * s, 0.5 * plan.records[i, 3] * s * s
+def remainder(loss, params, response, record, s, out):
+    """Return rho_i at s_i = s and its rounding error; NaN if the loss failed."""
+    first, second = record[2] * s, 0.5 * record[3] * s * s
     out[0] = np.nan
-    data = target.data
-    pieces.loss_record(data.loss_params, margin + s, data.response[i], out)
-    error = ROUNDING * (abs(out[0]) + abs(value) + abs(first) + second + 1.0)
-    return plan.weight * (((out[0] - value) - first) - second), plan.weight * error
+    loss(params, record[0] + s, response, out)
+    error = ROUNDING * (abs(out[0]) + abs(record[1]) + abs(first) + second + 1.0)
+    return ((out[0] - record[1]) - first) - second, error
 
 
 @kernel
-def excess(target, pieces, plan, i, here, there, out):
-    """Return (rho_i(x') - rho_i(x))^+ times k / n, and a code."""
-    before, error = remainder(target, pieces, plan, i, here, out)
-    after, other_error = remainder(target, pieces, plan, i, there, out)
+def excess(loss, params, response, record, scales, here, there, out):
+    """Return k / n times (rho_i(x') - rho_i(x))^+, and a code."""
+    before, error = remainder(loss, params, response, record, here, out)
+    after, other_error = remainder(loss, params, response, record, there, out)
     if np.isnan(before) or np.isnan(after):
         return 0.0, PIECE_FAILED
-    bound = plan.cubic * cube(abs(here), abs(there), abs(there - here))
-    if abs(after - before) > bound * (1.0 + 1e-9) + error + other_error:
+    weight, cubic = scales
+    bound = cubic * cube(abs(here), abs(there), abs(there - here))
+    bound += weight * (error + other_error)
+    if weight * abs(after - before) > bound * SLACK:
         return 0.0, BOUND_VIOLATED
-    return max(after - before, 0.0), OK
+    return weight * max(after - before, 0.0), OK
+
+
+@kernel
+def scan(features, channels, coefficients, cubic, moves, found, rng):
+    """Walk through the points of the channels; the record of one that can fire, or -1.
+
+    ``found`` is channel, rate left there, points so far, mark, s_i, s'_i. The inner
+    loop gets arrays: to unpack a target in it costs more than to read a record.
+    """
+    dense, values, columns, rows = features
+    weights, starts, table = channels
+    dim, channel, left = moves.shape[1] - 2, int(found[0]), found[1]
+    cubes = 0.0
+    while True:
+        left -= rng.standard_exponential()
+        while left < 0.0:
+            channel += 1
+            if channel == dim + 2:
+                return -1
+            # Points of another channel are independent: a wait of its own.
+            left = weights[channel] * moves[2, channel] - rng.standard_exponential()
+        first = starts[channel]
+        i = alias_table.draw(table[first : starts[channel + 1]], rng)
+        if dense.shape[0] > 0:
+            here, there = dense_sums(dense[i], moves[0], moves[1])
+        else:
+            row = slice(rows[i], rows[i + 1])
+            here, there, cubes = sparse_sums(values[row], columns[row], moves)
+        level = cubes if channel < dim else moves[2, channel]
+        mark = rng.random() * coefficients[i] * level
+        found[2] += 1.0
+        # Most points end here: s_i is known, and its own bound much smaller.
+        if mark <= cubic * cube(abs(here), abs(there), abs(there - here)):
+            found[0], found[1], found[3] = channel, left, mark
+            found[4], found[5] = here, there
+            return i
+
+
+@kernel
+def thin(target, pieces, plan, state, moves, rng):
+    """Walk through the Poisson process until a point fires or it ends."""
+    data, found, out = target.data, state.scratch[NUM_ROWS:].reshape(-1), state.work.out
+    features = data.dense, data.values, data.columns, data.starts
+    channels = plan.channel_weights, plan.starts, plan.table
+    found[0], found[1], found[2] = plan.first - 1, 0.0, 0.0
+    code = OK
+    while code == OK:
+        i = scan(features, channels, plan.coefficients, plan.cubic, moves, found, rng)
+        if i < 0:
+            break
+        penalty, code = excess(
+            pieces.loss_record,
+            data.loss_params,
+            data.response[i],
+            plan.records[i],
+            (plan.weight, plan.cubic),
+            found[4],
+            found[5],
+            out,
+        )
+        if code == OK and found[3] < penalty:
+            code = FIRED
+    state.counts[RECORDS] += int(found[2])
+    return code
 
 
 @kernel
 def check_all(target, pieces, plan, state, moves, rng):
     """Toss the coin of the product, record by record, until it is decided."""
-    left = rng.standard_exponential()
-    for i in range(target.data.num_records):
-        here, there, _ = sums(target.data, i, moves)
+    data, out, left = target.data, state.work.out, rng.standard_exponential()
+    for i in range(data.num_records):
+        if data.dense.shape[0] > 0:
+            here, there = dense_sums(data.dense[i], moves[0], moves[1])
+        else:
+            row = slice(data.starts[i], data.starts[i + 1])
+            here, there, _ = sparse_sums(data.values[row], data.columns[row], moves)
         state.counts[RECORDS] += 1
-        penalty, code = excess(target, pieces, plan, i, here, there, state.work.out)
+        penalty, code = excess(
+            pieces.loss_record,
+            data.loss_params,
+            data.response[i],
+            plan.records[i],
+            (plan.weight, plan.cubic),
+            here,
+            there,
+            out,
+        )
         if code != OK:
             return code
         left -= penalty
         if left < 0.0:
-            return FIRED
-    return OK
-
-
-@kernel
-def thin(target, pieces, plan, state, moves, rates, rng):
-    """Walk through the Poisson process until a point fires or the process ends."""
-    total, h_cube, l_cube = rates
-    dim = moves.shape[1]
-    place, edge, channel = rng.standard_exponential(), 0.0, plan.first - 1
-    level = 0.0
-    while place < total:
-        while place >= edge and channel < dim + 1:
-            channel += 1
-            if channel < dim:
-                level = moves[2, channel]
-            else:
-                level = h_cube if channel == dim else l_cube
-            edge += plan.channel_weights[channel] * level
-        if plan.starts[channel] == plan.starts[channel + 1]:
-            break  # rounding put the end of the process behind the last channel
-        place += rng.standard_exponential()
-        entry = alias_table.draw(
-            plan.share, plan.other, plan.starts[channel], plan.starts[channel + 1], rng
-        )
-        i = plan.entries[entry]
-        here, there, cubes = sums(target.data, i, moves)
-        state.counts[RECORDS] += 1
-        bound = plan.coefficients[i] * (cubes if channel < dim else level)
-        mark = rng.random() * bound
-        # Most points end here: s_i is known now, and its own bound is much smaller.
-        if mark > plan.cubic * cube(abs(here), abs(there), abs(there - here)):
-            continue
-        penalty, code = excess(target, pieces, plan, i, here, there, state.work.out)
-        if code != OK:
-            return code
-        if mark < penalty:
             return FIRED
     return OK

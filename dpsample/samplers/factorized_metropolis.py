@@ -33,6 +33,8 @@ from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.event_bounds import channels
 from dpsample.samplers.factorized_events import (
     FIRED,
+    NUM_FOUND,
+    NUM_ROWS,
     Plan,
     check_all,
     fill_rates,
@@ -44,10 +46,18 @@ from dpsample.samplers.sampler import TunedSampler
 
 Array = NDArray[np.float64]
 
-NUM_ROWS = 7
 MIN_SHARE = 0.01
 # Expected records per draw from which passes over all records are the better way.
 MAX_SHARE, ALWAYS = 0.2, 1000.0
+
+
+@kernel(fastmath={"reassoc", "contract"})
+def product(row, vector):
+    """Inner product."""
+    total = 0.0
+    for j in range(row.shape[0]):
+        total += row[j] * vector[j]
+    return total
 
 
 @kernel
@@ -58,7 +68,9 @@ def propose(plan, rng, origin, noise, there, delta):
     for i in range(noise.shape[0]):
         there[i] = plan.shift[i] + kept * (origin[i] - plan.shift[i])
         there[i] += plan.step * noise[i]
-    np.dot(plan.factor, there, delta)
+    for j in range(delta.shape[0]):
+        first = j if plan.is_triangular else 0
+        delta[j] = product(plan.factor[j][first:], there[first:])
 
 
 @kernel
@@ -80,11 +92,12 @@ def step(target, pieces, plan, state, rng):
     rank = plan.factor.shape[1]
     origin, rest = state.memory[:rank], state.memory[rank:]
     there, noise = state.scratch[0][:rank], state.scratch[1][:rank]
-    proposal, moves = state.scratch[2], state.scratch[3:]
-    delta = moves[1]
+    dim = state.position.shape[0]
+    proposal, moves = state.scratch[2][:dim], state.scratch[3:NUM_ROWS]
+    delta = moves[1][:dim]
     state.counts[PROPOSALS] += 1
     propose(plan, rng, origin, noise, there, delta)
-    for j in range(delta.shape[0]):
+    for j in range(dim):
         proposal[j] = plan.anchor[j] + delta[j]
         moves[0, j] = state.position[j] - plan.anchor[j]
     status = targets.inside(target, pieces, proposal, state.work)
@@ -97,9 +110,8 @@ def step(target, pieces, plan, state, rng):
         return PIECE_FAILED
     if plan.slope.shape[0] > 0 and -rng.standard_exponential() > rest[0] - rest_there:
         return OK
-    total, h_cube, l_cube = fill_rates(plan, origin, there, moves)
-    if total < target.data.num_records:
-        code = thin(target, pieces, plan, state, moves, (total, h_cube, l_cube), rng)
+    if fill_rates(plan, origin, there, moves) < target.data.num_records:
+        code = thin(target, pieces, plan, state, moves, rng)
     else:
         code = check_all(target, pieces, plan, state, moves, rng)
     if code == FIRED:
@@ -128,7 +140,7 @@ def init(target: Any, plan: Plan, position: Array) -> State:
         energy=np.full(1, np.nan),
         counts=np.zeros(NUM_COUNTS, dtype=np.int64),
         memory=np.append(plan.whiten @ delta, rest),
-        scratch=np.empty((NUM_ROWS, point.size)),
+        scratch=np.empty((NUM_ROWS + NUM_FOUND, point.size + 2)),
         work=work,
     )
 
@@ -215,6 +227,7 @@ def _plan(target: Any) -> tuple[Any, Any, str]:
         shift=expansion.shift,
         factor=expansion.factor,
         whiten=expansion.whiten,
+        is_triangular=not np.tril(expansion.factor, -1).any(),
         slope=expansion.slope,
         hessian=expansion.hessian,
         records=expansion.records,
@@ -225,9 +238,7 @@ def _plan(target: Any) -> tuple[Any, Any, str]:
         coefficients=found.coefficients,
         channel_weights=found.weights,
         starts=found.starts,
-        entries=found.entries,
-        share=found.share,
-        other=found.other,
+        table=found.table,
     )
     gaussian = GaussianFit(
         center=expansion.anchor,

@@ -89,7 +89,8 @@ def expand(target: Any) -> Expansion | None:
         anchor = following
     gradient, hessian = _derivatives(target, basis, anchor)
     root = np.linalg.cholesky(hessian)
-    factor = np.ascontiguousarray(basis @ np.linalg.inv(root).T)
+    # Rounding leaves the inverse of a triangle not quite triangular.
+    factor = np.ascontiguousarray(basis @ np.triu(np.linalg.inv(root).T))
     probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
     probes -= np.linalg.solve(root, gradient)
     inside = [contains(anchor + factor @ probe) for probe in probes]
