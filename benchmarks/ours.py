@@ -74,7 +74,9 @@ def run_chain(prepared: Any, rng: np.random.Generator, seconds: float) -> Any:
 def first_draw(prepared: Any, rng: np.random.Generator) -> None:
     """One draw of a chain that is thrown away."""
     dim = prepared.target.dim
-    prepared.runner()(prepared.init(), rng, np.empty((1, dim)), np.empty((1, NUM_STATS)))
+    prepared.runner()(
+        prepared.init(), rng, np.empty((1, dim)), np.empty((1, NUM_STATS))
+    )
 
 
 def sampler_of(name: str, target: dps.Gibbs) -> Any:
@@ -103,6 +105,7 @@ def measure(name: str, case: targets.Case, seconds: float, *, as_box: bool) -> A
         "version": dps.__version__,
         "chosen": repr(sampler),
         "first": time.process_time(),
+        "prepare": ready - loaded,
         "num_compiled": len(recorder.buffer),
     }
     if seconds == 0.0:
@@ -115,7 +118,7 @@ def measure(name: str, case: targets.Case, seconds: float, *, as_box: bool) -> A
     found = dict(zip(COUNT_NAMES, counts, strict=True))
     facts |= {
         "cpu": sum(share * run[3] for share, run in zip(shares, runs, strict=True)),
-        "warm": ready - loaded + sum(run[2] for run in runs),
+        "warm": sum(run[2] for run in runs),
         "steps": found["proposals"],
         "values": found["values"],
         "gradients": found["gradients"],

@@ -61,9 +61,7 @@ def jax_log_density(case: targets.Case) -> Callable[[Any], Any]:
     return on_ball if case.domain == targets.BALL else on_space
 
 
-def jax_nuts(
-    case: targets.Case, seconds: float, warm_fn: Any, draw_fn: Any
-) -> Result:
+def jax_nuts(case: targets.Case, seconds: float, warm_fn: Any, draw_fn: Any) -> Result:
     """NUTS in JAX: warm_fn(key, start) to (carry, leapfrogs), then chunks of draws."""
     import jax
 

@@ -78,12 +78,12 @@ def row_of(
         rate=worst / facts["cpu"],
         rate_theta=bulk / facts["cpu"],
         rate_square=square / facts["cpu"],
-        rate_all=worst / (facts["cpu"] + facts["warm"]),
+        rate_all=worst / (facts["cpu"] + facts["warm"] + facts.get("prepare", 0.0)),
         r_hat=r_hat,
         num_chains=draws.shape[0],
         num_draws=draws.shape[1],
         cpu=facts["cpu"],
-        warm=facts["warm"],
+        warm=facts["warm"] + facts.get("prepare", 0.0),
         first=facts["first"],
         note=facts.get("note", ""),
         **work,
@@ -134,7 +134,9 @@ def table(rows: list[Row]) -> str:
     lines = [HEADER, *(cells(row) for row in sorted(rows, key=lambda row: -row.rate))]
     widths = [max(len(line[j]) for line in lines) for j in range(len(HEADER))]
     return "\n".join(
-        "  " + line[0].ljust(widths[0]) + "".join(
+        "  "
+        + line[0].ljust(widths[0])
+        + "".join(
             "  " + word.rjust(width)
             for word, width in zip(line[1:], widths[1:], strict=True)
         )
@@ -169,7 +171,7 @@ def plot(rows: list[Row], titles: dict[str, str], path: Path) -> None:
     width = min(3, count)
     height = -(-count // width)
     most = max(sum(row.target == name for row in rows) for name in titles)
-    size = (5.6 * width, (0.27 * most + 1.1) * height + 0.6)
+    size = (5.6 * width, (0.27 * most + 1.1) * height + 0.9)
     figure, axes = plt.subplots(height, width, figsize=size, squeeze=False)
     for axis, (name, title) in zip(axes.flat, titles.items(), strict=False):
         panel(axis, [row for row in rows if row.target == name], title)
@@ -179,14 +181,16 @@ def plot(rows: list[Row], titles: dict[str, str], path: Path) -> None:
     handles = [
         plt.Line2D([], [], marker="o", ls="", color=COLORS[f], label=f) for f in shown
     ]
-    figure.tight_layout(rect=(0, 0.6 / size[1], 1, 1))
+    figure.tight_layout(rect=(0, 0.9 / size[1], 1, 1))
     figure.legend(
         handles=handles,
         loc="lower center",
         ncols=len(shown),
         frameon=False,
-        title="effective draws per CPU second: minimum over coordinates of "
+        title="effective draws per CPU second,\nminimum over coordinates of "
         "$\\theta$ and $(\\theta-\\mathrm{mean})^2$",
+        title_fontsize=9,
+        fontsize=9,
     )
     figure.savefig(path, dpi=110)
     plt.close(figure)

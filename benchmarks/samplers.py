@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import ours
 import peers
 import report
 import targets
@@ -37,8 +38,11 @@ SAMPLERS = (
     "Proximal",
     "HitAndRun",
     "CoordinateHitAndRun",
+    "Exact",
     "RandomWalk",
 )
+# Samplers that are timed on the cube as a Box too, beside the cube as a Polytope.
+ON_BOX = ("auto", "Exact", "HitAndRun", "CoordinateHitAndRun", "TiltedGibbs")
 THREADS = ("OMP", "OPENBLAS", "MKL", "NUMBA")
 
 
@@ -68,19 +72,37 @@ def measured(python: str, command: list[str], seconds: float) -> tuple[Any, Any]
             return arrays["draws"] if "draws" in arrays else None, facts
 
 
+def plan_of(case: targets.Case, chosen: list[str]) -> tuple[list[str], list[str]]:
+    """Names of our rows for a target, and why the others are left out."""
+    rows, missing = [], []
+    for suffix in ("", " [box]") if "cube" in case.name else ("",):
+        target = ours.gibbs(case, as_box=bool(suffix))
+        for name in chosen:
+            if suffix and name not in ON_BOX:
+                continue
+            sampler = None if name == "auto" else getattr(ours.samplers, name)()
+            reason = "" if sampler is None else sampler.supports(target)[1]
+            if reason:
+                missing.append(f"{case.name}, {name}{suffix}: {reason}")
+            else:
+                rows.append(name + suffix)
+    return rows, missing
+
+
 def our_row(name: str, case: targets.Case, path: Path, seconds: float) -> Any:
     """Row of one of our samplers, or why there is none."""
     sampler, *words = name.split(" ")
-    box = ["--box"] if words == ["[box]"] else []
+    box = ["--box"] if words else []
     command = [str(HERE / "ours.py"), sampler, str(path), *box]
     draws, facts = measured(sys.executable, command, seconds)
     if draws is None:
         return facts["missing"]
-    if facts["num_compiled"]:  # what counts is the first draw with a warm cache
-        facts["first"] = measured(sys.executable, command, 0.0)[1]["first"]
+    if facts["num_compiled"]:  # what counts is a process with a warm cache
+        again = measured(sys.executable, command, 0.0)[1]
+        facts |= {clock: again[clock] for clock in ("first", "prepare")}
     if sampler == "auto":
         facts["note"] = facts["chosen"]
-        name = f"auto = {facts['chosen'].split('(')[0]}" + name[4:]
+        name = " ".join([facts["chosen"].split("(")[0], *words, "= auto"])
     return report.row_of(case.name, name, report.OURS, draws, facts)
 
 
@@ -114,15 +136,15 @@ def compare(rows: list[report.Row]) -> list[report.Row]:
 def run_case(case: targets.Case, options: Any) -> tuple[list[Any], list[str]]:
     """Measure everything that fits a target; print the table."""
     print(f"\n{case.title}", flush=True)
-    rows, missing = [], []
-    ours = list(options.samplers)
-    if "cube" in case.name:
-        ours += [f"{name} [box]" for name in ours]
-    chosen = [peer for peer in peers.PEERS if peer.split("-")[0] in options.peers]
+    rows: list[report.Row] = []
+    mine, missing = plan_of(case, options.samplers)
+    rivals = [peer for peer in peers.PEERS if peer.split("-")[0] in options.peers]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "target.npz")
         targets.save(case, path)
-        for name in ours + [peer for peer in chosen if peers.fits(peer, case)]:
+        for name in mine + [peer for peer in rivals if peers.fits(peer, case)]:
+            if any(row.sampler == f"{name} = auto" for row in rows):
+                continue
             if name in peers.PEERS:
                 seconds = options.budget * (4.0 if case.dim > 100 else 1.0)
                 found = peer_row(name, case, path, options.peer_python, seconds)

@@ -100,7 +100,9 @@ def printed_constants(num_records: int, dim: int) -> tuple[float, float]:
 
 def labels_of(margins: Array, rng: np.random.Generator) -> Array:
     """Labels -1 and 1 of a logistic model."""
-    return np.where(rng.random(margins.size) < 1.0 / (1.0 + np.exp(-margins)), 1.0, -1.0)
+    return np.where(
+        rng.random(margins.size) < 1.0 / (1.0 + np.exp(-margins)), 1.0, -1.0
+    )
 
 
 def ball_rows() -> tuple[Array, Array]:
@@ -129,8 +131,8 @@ def t2() -> Case:
     columns = np.empty((num_records, len(LEVELS)), dtype=np.int32)
     for j, (end, size) in enumerate(zip(ends, LEVELS, strict=True)):
         chance = np.arange(1.0, size + 1.0) ** -1.3
-        columns[:, j] = end - size + rng.choice(
-            size, num_records, p=chance / chance.sum()
+        columns[:, j] = (
+            end - size + rng.choice(size, num_records, p=chance / chance.sum())
         )
     values = np.full(columns.size, 1.0 / math.sqrt(len(LEVELS)))
     starts = np.arange(0, columns.size + 1, len(LEVELS), dtype=np.int32)
