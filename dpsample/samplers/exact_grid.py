@@ -8,7 +8,7 @@ moves the running time only: any partition and any tangents give an envelope.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,24 +52,29 @@ def share_outside(target, pieces, frame, pile, j, z):
 
 @kernel
 def is_apart(target, pieces, frame, low, high, z):
-    """Whether a halfspace through the middle's projection separates cell and domain."""
+    """Whether a halfspace that holds the domain is seen to miss the cell.
+
+    It is that of the projection of a point of the cell, its middle where it has one.
+    """
     for i in range(z.shape[0]):
         z[i] = 0.5 * low[i] + 0.5 * high[i]
         if not abs(z[i]) < np.inf:
-            return False
+            z[i] = low[i] + 1.0 if low[i] > -np.inf else high[i] - 1.0
     place(frame, z, frame.theta)
     targets.project(target, pieces, frame.theta, frame.other)
     room = 0.0
     for k in range(frame.theta.shape[0]):
         frame.other[k] = frame.theta[k] - frame.other[k]
         room += frame.other[k] * frame.other[k]
-    reach = 0.0
+    reach = SLACK * math.sqrt(room)
     for i in range(z.shape[0]):
         along = 0.0
         for k in range(frame.theta.shape[0]):
             along += frame.other[k] * frame.factor[k, i]
-        reach += 0.5 * abs(along) * (high[i] - low[i])
-    return room > reach * (1.0 + SLACK) + SLACK * math.sqrt(room)
+        if along != 0.0:
+            nearest = z[i] - low[i] if along > 0.0 else high[i] - z[i]
+            reach += abs(along) * nearest
+    return room > reach * (1.0 + SLACK)
 
 
 @kernel
@@ -139,7 +144,7 @@ def grow(target, pieces, frame, pile, count, tolerance):
         rate_cell(target, pieces, frame, pile, j, z)
     loss = np.inf
     while True:
-        j = np.argmax(pile.log_score[:count])
+        j = int(np.argmax(pile.log_score[:count]))
         is_full = count == pile.base.shape[0] or pile.log_score[j] == -np.inf
         if count % CHECK_EVERY == 0 or is_full:
             top = pile.log_mass[:count].max()
@@ -177,9 +182,8 @@ def build(target: Any, found: GaussianFit) -> Cells:
         other, other_loss = envelope(target, separate(target, found))
         if other_loss < loss:
             cells = other
-    if cells is None:
-        raise_unless_ok(UNCOVERED)
-    return cells
+    raise_unless_ok(UNCOVERED if cells is None else OK)
+    return cast(Cells, cells)
 
 
 def envelope(target: Any, found: GaussianFit) -> tuple[Cells | None, float]:

@@ -1,0 +1,364 @@
+"""Mirror maps are what they say, and the walk on them keeps the target invariant."""
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample.samplers import MirrorLangevin, mirror_langevin
+from dpsample.samplers import mirror_maps as maps
+from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS
+from tests.gibbs_cases import example
+from tests.gibbs_targets import TRIANGLE, TWO_DIMENSIONS
+from tests.replicates import law_margin
+from tests.statistics import assert_same_law, rejected
+
+D, L, R = dps.domains, dps.losses, dps.regularizers
+DIM = 4
+BLANK = maps.Map(
+    geometry=maps.POWER,
+    weight=np.array([0.5, 2.0, 1.0, 3.0]),
+    center=np.array([0.3, -1.0, 0.0, 2.0]),
+    lower=np.array([-1.0, 0.0, 2.0, -5.0]),
+    upper=np.array([1.0, 0.1, 9.0, -4.0]),
+    radius=1.5,
+    p=1.3,
+)
+UNIFORM = np.full(DIM, 0.7)
+MAPS = {
+    "box": BLANK._replace(geometry=maps.BOX),
+    "ball": BLANK._replace(geometry=maps.BALL, weight=UNIFORM),
+    "simplex": BLANK._replace(geometry=maps.SIMPLEX, weight=UNIFORM),
+    "power 1.3": BLANK,
+    "power 2": BLANK._replace(p=2.0),
+}
+
+
+def potential(mirror, x):
+    """The function phi of the table, in NumPy."""
+    if mirror.geometry == maps.BOX:
+        logs = np.log(x - mirror.lower) + np.log(mirror.upper - x)
+        return -mirror.weight @ logs
+    if mirror.geometry == maps.BALL:
+        square = ((x - mirror.center) ** 2).sum()
+        return -mirror.weight[0] * np.log(mirror.radius**2 - square)
+    if mirror.geometry == maps.SIMPLEX:
+        return mirror.weight[0] * (x * np.log(x)).sum()
+    u = (x - mirror.center) / mirror.weight
+    return ((u * u + 1.0) ** (0.5 * mirror.p)).sum() / (mirror.p * (mirror.p - 1.0))
+
+
+def inside(mirror, rng):
+    """Random point strictly inside."""
+    if mirror.geometry == maps.BOX:
+        share = 0.05 + 0.9 * rng.random(DIM)
+        return mirror.lower + share * (mirror.upper - mirror.lower)
+    if mirror.geometry == maps.BALL:
+        z = rng.standard_normal(DIM)
+        return mirror.center + 0.95 * rng.random() * mirror.radius * z / np.sqrt(z @ z)
+    if mirror.geometry == maps.SIMPLEX:
+        return rng.dirichlet(np.ones(DIM))
+    return mirror.center + 3.0 * mirror.weight * rng.standard_normal(DIM)
+
+
+def directions(mirror):
+    """Moves of the coordinates of a map, one in each row."""
+    if mirror.geometry == maps.SIMPLEX:
+        return np.hstack([np.eye(DIM - 1), -np.ones((DIM - 1, 1))])
+    return np.eye(DIM)
+
+
+def hessian(mirror, x):
+    """Second derivatives along the coordinates, by differences of the gradient."""
+    rows = directions(mirror)
+    size, step = len(rows), 1e-5 * np.ones(len(rows))
+    if mirror.geometry == maps.BOX:
+        step = 1e-5 * (mirror.upper - mirror.lower)
+    if mirror.geometry == maps.SIMPLEX:
+        step = 1e-4 * x.min() * np.ones(size)
+    columns = []
+    for move, h in zip(rows, step, strict=True):
+        above, below = np.empty(DIM), np.empty(DIM)
+        assert maps.slope(mirror, x + h * move, above)
+        assert maps.slope(mirror, x - h * move, below)
+        columns.append((above - below)[:size] / (2.0 * h))
+    return np.array(columns)
+
+
+@pytest.fixture(params=MAPS, name="mirror")
+def one_map(request):
+    return MAPS[request.param]
+
+
+def test_the_gradient_is_that_of_the_potential(mirror):
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        x, found = inside(mirror, rng), np.empty(DIM)
+        assert maps.slope(mirror, x, found)
+        for j, move in enumerate(directions(mirror)):
+            h = 1e-6 * (1.0 if mirror.geometry != maps.SIMPLEX else x.min())
+            rise = potential(mirror, x + h * move) - potential(mirror, x - h * move)
+            assert rise / (2.0 * h) == pytest.approx(found[j], rel=1e-4, abs=1e-4)
+
+
+def test_the_inverse_undoes_the_gradient(mirror):
+    rng = np.random.default_rng(2)
+    for _ in range(100):
+        x, dual, back = inside(mirror, rng), np.empty(DIM), np.empty(DIM)
+        maps.slope(mirror, x, dual)
+        maps.inverse(mirror, dual, back)
+        np.testing.assert_allclose(back, x, rtol=1e-10, atol=1e-12)
+
+
+def test_curvature_agrees_with_differences_of_the_gradient(mirror):
+    rng = np.random.default_rng(3)
+    size = len(directions(mirror))
+    for _ in range(10):
+        x, v = inside(mirror, rng), np.zeros(DIM)
+        matrix = hessian(mirror, x)
+        v[:size] = rng.standard_normal(size)
+        form = v[:size] @ np.linalg.solve(matrix, v[:size])
+        assert maps.inverse_form(mirror, x, v) == pytest.approx(form, rel=1e-4)
+        log_det = np.linalg.slogdet(matrix)[1]
+        if mirror.geometry == maps.SIMPLEX:
+            log_det += np.log(mirror.weight[0])  # the constant that it leaves out
+        assert maps.log_det(mirror, x) == pytest.approx(log_det, rel=1e-4, abs=1e-3)
+
+
+def test_the_noise_has_the_hessian_as_covariance(mirror):
+    rng = np.random.default_rng(4)
+    for _ in range(10):
+        x, out = inside(mirror, rng), np.empty(DIM)
+        columns = []
+        for unit in np.eye(DIM):
+            maps.noise(mirror, x, unit, out)
+            columns.append(out.copy())
+        matrix = hessian(mirror, x)
+        size = len(matrix)
+        square = np.array(columns).T @ np.array(columns)
+        np.testing.assert_allclose(
+            square[:size, :size], matrix, rtol=1e-4, atol=1e-5 * np.abs(matrix).max()
+        )
+        assert np.abs(square[size:]).max(initial=0.0) == 0.0
+
+
+@pytest.mark.parametrize("p", [1.1, 1.5, 1.9, 2.0])
+def test_the_root_of_the_power_map_holds_at_all_sizes(p):
+    for size in 10.0 ** np.arange(-200.0, 20.0, 7.0):
+        u = maps.root(size, p)
+        logs = np.log(u) + (0.5 * p - 1.0) * np.logaddexp(0.0, 2.0 * np.log(u))
+        assert logs == pytest.approx(np.log(size), rel=1e-13, abs=1e-13)
+
+
+def test_boundary_and_infinite_duals_are_outside():
+    scratch = np.empty(2)
+    box = BLANK._replace(geometry=maps.BOX, lower=np.zeros(2), upper=np.ones(2))
+    ball = BLANK._replace(geometry=maps.BALL, center=np.zeros(2), radius=1.0)
+    simplex = BLANK._replace(geometry=maps.SIMPLEX)
+    for mirror, x in ((box, [0.0, 0.5]), (ball, [0.0, 1.0]), (simplex, [1.0, 0.0])):
+        assert not maps.slope(mirror, np.array(x), scratch)
+        for y in ([np.inf, 1.0], [np.inf, -np.inf], [np.nan, 0.0]):
+            out = np.empty(2)
+            maps.inverse(mirror, np.array(y), out)
+            assert not maps.slope(mirror, out, scratch)
+
+
+def proposal_density(plan, mean, theta, origin):
+    """Log density of the proposal in the coordinates, from the formula, in NumPy."""
+    size = len(directions(plan.mirror))
+    dual = np.empty(DIM)
+    maps.slope(plan.mirror, theta, dual)
+    gap = (dual - mean)[:size]
+    matrix, there = hessian(plan.mirror, origin), hessian(plan.mirror, theta)
+    value = -gap @ np.linalg.solve(matrix, gap) / (4.0 * plan.step)
+    return value - 0.5 * np.linalg.slogdet(matrix)[1] + np.linalg.slogdet(there)[1]
+
+
+def test_the_acceptance_ratio_is_that_of_the_formula(mirror):
+    rng = np.random.default_rng(5)
+    plan, scratch = mirror_langevin.Plan(0.3, mirror), np.empty((2, DIM))
+    for _ in range(10):
+        x, y = inside(mirror, rng), inside(mirror, rng)
+        if mirror.geometry == maps.BALL:
+            y = mirror.center + 0.5 * (y - mirror.center)
+        slopes = rng.standard_normal((2, DIM))
+        if mirror.geometry == maps.SIMPLEX:
+            slopes[:, -1] = 0.0
+        ratio, expected = 0.0, 0.0
+        for origin, theta, slope, sign in ((y, x, slopes[0], 1), (x, y, slopes[1], -1)):
+            ratio += sign * mirror_langevin.log_proposal(
+                plan, origin, slope, theta, *scratch
+            )
+            mean = np.empty(DIM)
+            maps.slope(mirror, origin, mean)
+            mean -= plan.step * slope
+            expected += sign * proposal_density(plan, mean, theta, origin)
+        assert ratio == pytest.approx(expected, rel=1e-3, abs=1e-2)
+
+
+CASES = {
+    "linear on a box": TWO_DIMENSIONS["linear on a box"],
+    "absolute on a box": TWO_DIMENSIONS["absolute on a box"],
+    "ball off center": TWO_DIMENSIONS["logistic with offset, ball off center"],
+    "plane": TWO_DIMENSIONS["hinge, p = 1.2, plane"],
+    "l_1.5 ball": TWO_DIMENSIONS["squared, p = 1.5, l_1.5 ball"],
+    "triangle": example(L.Logistic(), D.Polytope(*TRIANGLE), k=10.0),
+    "nuclear": TWO_DIMENSIONS["logistic on a nuclear-norm ball"],
+}
+NUM_STARTS, NUM_STEPS = 2000, 15
+
+
+def walk(prepared, starts, seed):
+    """Last positions of runs from all starts; the share of accepted proposals."""
+    rng, last = np.random.default_rng(seed), np.empty_like(starts)
+    plan = prepared.plan
+    draws = np.empty((NUM_STEPS, starts.shape[1]))
+    stats = np.empty((NUM_STEPS, NUM_STATS))
+    target, counts = prepared.target, 0
+    contains = target.problem.domain.contains
+    for i, start in enumerate(starts):
+        state = prepared.init_fn(target, plan, start)
+        code, _ = prepared.run(
+            target.numbers, target.pieces, plan, state, rng, 1, draws, stats
+        )
+        assert code == 0
+        assert contains(draws[-1])
+        last[i] = draws[-1]
+        counts = counts + state.counts
+    return last, counts[ACCEPTED] / counts[PROPOSALS]
+
+
+SLOW = ("absolute on a box", "nuclear")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+        for name in CASES
+    ],
+)
+def test_the_target_is_invariant(name):
+    case = CASES[name]
+    prepared = MirrorLangevin().prepare(case.target, np.random.default_rng(1))
+    starts = case.exact(np.random.default_rng(2), NUM_STARTS)
+    drawn, accepted = walk(prepared, starts, 3)
+    assert 0.3 < accepted < 0.9
+    assert not (drawn == starts).all(axis=1).mean() > 0.05
+    assert law_margin(case, drawn) <= 1.0
+
+
+def barrier_walk(case, starts, seed, mistake=""):
+    """Walk on a box with all weights 1, from all starts at once, in NumPy."""
+    low, high, rng = case.domain.lower, case.domain.upper, np.random.default_rng(seed)
+    slope = -case.k * (case.response @ case.rows) / len(case.rows)
+    tau, x = 0.5, starts.copy()
+
+    def dual(x):
+        return 1.0 / (high - x) - 1.0 / (x - low)
+
+    def curvature(x):
+        return (x - low) ** -2.0 + (high - x) ** -2.0
+
+    def drift(x):
+        return dual(x) - tau * (slope + case.k * case.mu * (x - case.center))
+
+    def log_q(x, y):
+        square = (dual(y) - drift(x)) ** 2 / (4.0 * tau * curvature(x))
+        value = -square - 0.5 * np.log(curvature(x))
+        if mistake != "no determinant":
+            value += np.log(curvature(y))
+        return value.sum(axis=1)
+
+    for _ in range(NUM_STEPS):
+        spread = np.sqrt(2.0 * tau * curvature(x))
+        y = drift(x) + spread * rng.standard_normal(x.shape)
+        half = 0.5 * (high - low)
+        y = case.center + y * half**2 / (1.0 + np.sqrt(1.0 + (y * half) ** 2))
+        y = np.clip(y, low + 1e-12, high - 1e-12)
+        log_ratio = case.energy(x) - case.energy(y)
+        if mistake != "no proposal density":
+            log_ratio += log_q(y, x) - log_q(x, y)
+        if mistake != "no coin":
+            accepted = -rng.standard_exponential(len(x)) <= log_ratio
+            y = np.where(accepted[:, None], y, x)
+        x = y
+    return x
+
+
+def test_the_check_of_invariance_catches_mistakes():
+    case = CASES["linear on a box"]
+    starts = case.exact(np.random.default_rng(2), NUM_STARTS)
+    assert law_margin(case, barrier_walk(case, starts, 3)) <= 1.0
+    for mistake in ("no determinant", "no proposal density", "no coin"):
+        assert law_margin(case, barrier_walk(case, starts, 3, mistake)) > 1.0, mistake
+
+
+def simplex_target(regularizer, k=30.0):
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=(5, 3))
+    problem = dps.Problem(
+        rows, np.ones(5), loss=L.Logistic(), domain=D.Simplex(), row_bound=10.0
+    )
+    return dps.Gibbs(problem, k=k, mu=0.2, regularizer=regularizer)
+
+
+def simplex_draws(target, seed, count):
+    """Independent draws by plain rejection from the uniform law."""
+    rng = np.random.default_rng(seed)
+    points = rng.dirichlet(np.ones(3), size=60 * count)
+    data = target.problem.data
+    losses = np.logaddexp(0.0, -points @ data.dense.T).mean(axis=1)
+    if isinstance(target.regularizer, R.Entropy):
+        penalty = (points * np.log(points)).sum(axis=1)
+    else:
+        penalty = 0.5 * ((points - 1.0 / 3.0) ** 2).sum(axis=1)
+    energy = target.k * (losses + target.mu * penalty)
+    assert energy[0] == pytest.approx(target.energy(points[0]))
+    kept = points[rng.standard_exponential(len(points)) >= energy - energy.min() + 0.01]
+    assert len(kept) >= count
+    return kept[:count]
+
+
+@pytest.mark.parametrize("regularizer", [R.Entropy(), R.SquaredNorm()])
+def test_the_target_on_the_simplex_is_invariant(regularizer):
+    target = simplex_target(regularizer)
+    prepared = MirrorLangevin().prepare(target, np.random.default_rng(1))
+    starts = simplex_draws(target, 2, NUM_STARTS)
+    drawn, accepted = walk(prepared, starts, 3)
+    fresh = simplex_draws(target, 4, 5 * NUM_STARTS)
+    assert 0.3 < accepted < 0.9
+    for direction in ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, -1.0]):
+        assert_same_law(drawn @ direction, fresh @ direction)
+    with rejected():
+        assert_same_law(drawn[:, 0], (0.9 * fresh + 0.1 / 3.0)[:, 0] ** 1.2)
+
+
+def test_many_dimensions_on_a_box_mix():
+    case = example(L.Logistic(), D.Box(-1.0, 2.0), dim=20, num_records=50, k=50.0)
+    prepared = MirrorLangevin().prepare(case.target, np.random.default_rng(1))
+    draws, stats = np.empty((5000, 20)), np.empty((5000, NUM_STATS))
+    state = prepared.init()
+    prepared.runner()(state, np.random.default_rng(2), draws, stats)
+    assert 0.4 < state.counts[ACCEPTED] / state.counts[PROPOSALS] < 0.75
+    assert (case.inside(draws)).all()
+    assert stats[-1, 0] == pytest.approx(case.energy(draws[-1:])[0])
+
+
+def test_a_start_on_the_boundary_is_moved_inside():
+    case = CASES["absolute on a box"]
+    prepared = MirrorLangevin().prepare(case.target, np.random.default_rng(1))
+    state = prepared.init(np.array([-0.5, 1.0]))
+    assert (state.position > -0.5).all()
+    assert (state.position < 1.0).all()
+
+
+def test_domains_without_the_map_are_refused_with_a_remedy():
+    target = CASES["triangle"].target
+    for geometry in ("barrier", "entropy"):
+        with pytest.raises(ValueError, match='use geometry="auto"'):
+            MirrorLangevin(geometry=geometry).prepare(target, np.random.default_rng(1))
+    simplex = simplex_target(R.Entropy())
+    assert not MirrorLangevin(geometry="power").supports(simplex)[0]
+    assert MirrorLangevin(geometry="power").supports(CASES["ball off center"].target)[0]
+    with pytest.raises(ValueError, match="geometry must be one of"):
+        MirrorLangevin(geometry="mirror")
