@@ -28,6 +28,7 @@ from dpsample.samplers.chain import (
     Prepared,
     compile_run,
 )
+from dpsample.samplers.coordinate_caches import RESYNCHRONIZE, caches, synchronize
 from dpsample.samplers.coordinate_moves import (
     MAX_KINKED_RECORDS,
     QUADRATIC,
@@ -42,71 +43,18 @@ from dpsample.samplers.slacks import CHORD, FACETS, PAIRS
 
 Array = NDArray[np.float64]
 
-# Sweeps after which all that follows the moves is computed anew from the position.
-RESYNCHRONIZE = 1000.0
-
-
-@kernel
-def caches(plan, state):
-    """Return views of the memory: slacks, margins, gradient."""
-    first = 1 + plan.num_slacks
-    last = first + plan.num_margins
-    return state.memory[1:first], state.memory[first:last], state.memory[last:]
-
-
-@kernel
-def synchronize(target, plan, state):
-    """Compute the caches anew when they are old."""
-    if 0.0 <= state.memory[0] < RESYNCHRONIZE:
-        state.memory[0] += 1.0
-        return
-    state.memory[0] = 1.0
-    room_left, margins, slopes = caches(plan, state)
-    theta, offset = state.position, state.scratch[0]
-    slacks.refresh(plan.room, theta, room_left)
-    if plan.num_margins > 0:
-        line.margins_at(target.data, theta, margins)
-    if plan.num_slopes > 0:
-        for j in range(theta.shape[0]):
-            offset[j] = theta[j] - plan.center[j]
-        np.dot(plan.hessian, offset, slopes)
-        for j in range(theta.shape[0]):
-            slopes[j] += plan.slope[j]
-
-
-@kernel
-def final_energy(target, pieces, plan, state):
-    """Energy after a sweep, from the caches."""
-    theta = state.position
-    _, margins, slopes = caches(plan, state)
-    if plan.conditional != QUADRATIC:
-        state.counts[VALUES] += 1
-        state.counts[RECORDS] += target.data.num_records
-        return line.energy_at(target, pieces, margins, theta, state.work)
-    value = 0.0
-    for j in range(theta.shape[0]):
-        offset = theta[j] - plan.center[j]
-        after = plan.slope[j] + plan.ridge * offset
-        if plan.num_slopes > 0:
-            after = slopes[j]
-        value += 0.5 * offset * (plan.slope[j] + after)
-    return plan.base + value
-
 
 def step(target, pieces, plan, state, rng):
     """One sweep over the coordinates, or as many random pairs but one."""
-    synchronize(target, plan, state)
+    if not 0.0 <= state.memory[0] < RESYNCHRONIZE:
+        synchronize(target, plan, state)
+    state.memory[0] += 1.0
     room, theta = plan.room, state.position
     room_left, margins, slopes = caches(plan, state)
     dim = theta.shape[0]
     num_moves = dim - 1 if room.kind == PAIRS else dim
     state.counts[PROPOSALS] += num_moves
     state.counts[ACCEPTED] += num_moves
-    if plan.conditional == QUADRATIC and room.kind != CHORD:
-        if not quadratic_sweep.sweep(plan, theta, room_left, slopes, rng):
-            return PIECE_FAILED
-        state.energy[0] = final_energy(target, pieces, plan, state)
-        return OK
     i, j, last, t = 0, -1, 0, 0.0
     for turn in range(num_moves):
         i = turn
@@ -159,11 +107,26 @@ def step(target, pieces, plan, state, rng):
             slacks.settle(room, theta, room_left, i, t)
     if room.kind == FACETS:
         slacks.move(room, room_left, last, t)
-    state.energy[0] = final_energy(target, pieces, plan, state)
+    if plan.conditional == QUADRATIC:
+        state.energy[0] = quadratic_sweep.energy_of(
+            theta, plan.base, plan.center, plan.slope, plan.ridge, slopes
+        )
+    else:
+        state.counts[VALUES] += 1
+        state.counts[RECORDS] += target.data.num_records
+        state.energy[0] = line.energy_at(target, pieces, margins, theta, state.work)
     return OK if state.energy[0] == state.energy[0] else PIECE_FAILED
 
 
-run = compile_run(step)
+run_by_steps = compile_run(step)
+
+
+@kernel
+def run(target, pieces, plan, state, rng, num_steps, draws, stats):
+    """Fill draws, in one loop without tuples where the energy is quadratic."""
+    if plan.conditional == QUADRATIC and plan.room.kind != CHORD:
+        return quadratic_sweep.run(target, plan, state, rng, num_steps, draws, stats)
+    return run_by_steps(target, pieces, plan, state, rng, num_steps, draws, stats)
 
 
 def init(target: Any, plan: Plan, position: Array) -> State:

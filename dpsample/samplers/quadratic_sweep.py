@@ -1,4 +1,4 @@
-"""One sweep of coordinate moves for a quadratic energy: no record is touched.
+"""Sweeps of coordinate moves for a quadratic energy: no record is touched.
 
 The loop unpacks all tuples first: handing one to a function costs two atomic operations
 per array, more than a whole move.
@@ -7,6 +7,9 @@ per array, more than a whole move.
 from __future__ import annotations
 
 from dpsample._jit import kernel
+from dpsample.samplers.chain import ACCEPTANCE, ACCEPTED, ENERGY, PROPOSALS
+from dpsample.samplers.coordinate_caches import RESYNCHRONIZE, caches, synchronize
+from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.piecewise_quadratic import draw_quadratic
 from dpsample.samplers.slacks import (
     BALL,
@@ -14,9 +17,9 @@ from dpsample.samplers.slacks import (
     PAIRS,
     SPARSE_FACETS,
     TINY,
+    ball_change,
     ball_reach,
     facet_span,
-    norm_term,
     slide,
     unlimited,
 )
@@ -60,46 +63,72 @@ def pairs(theta, slopes, center, slope, ridge, hessian, rng):
 
 
 @kernel
-def sweep(plan, theta, slacks, slopes, rng):
-    """One sweep on any domain whose chords need no piece; False on failure."""
+def energy_of(theta, base, center, slope, ridge, slopes):
+    """Quadratic energy from its gradient at the center and at theta."""
+    value = 0.0
+    for j in range(theta.shape[0]):
+        offset = theta[j] - center[j]
+        after = slopes[j] if slopes.shape[0] > 0 else slope[j] + ridge * offset
+        value += 0.5 * offset * (slope[j] + after)
+    return base + value
+
+
+@kernel
+def run(target, plan, state, rng, num_steps, draws, stats):
+    """Fill draws on any domain whose chords need no piece; as `chain.compile_run`."""
     center, slope, ridge, hessian = plan.center, plan.slope, plan.ridge, plan.hessian
-    room = plan.room
+    room, theta, memory = plan.room, state.position, state.memory
     kind, radius, p, middle = room.kind, room.radius, room.p, room.center
     lower, upper = room.lower, room.upper
     columns, up, down = room.columns, room.up, room.down
     starts, rows, values = room.starts, room.rows, room.values
-    if kind == PAIRS:
-        return pairs(theta, slopes, center, slope, ridge, hessian, rng)
-    last, t = 0, 0.0
-    for j in range(theta.shape[0]):
-        before = theta[j]
-        if kind == FACETS:
-            low, high = slide(slacks, columns[last], t, up[j], down[j])
-            low, high, last = unlimited(low), unlimited(high), j
-        elif kind == SPARSE_FACETS:
-            low, high = facet_span(slacks, rows, values, starts[j], starts[j + 1])
-        elif kind == BALL:
-            offset = before - middle[j]
-            reach = ball_reach(slacks[0], offset, radius, p)
-            low, high = min(-reach - offset, 0.0), max(reach - offset, 0.0)
-        else:
-            low, high = lower[j] - before, upper[j] - before
-        if slopes.shape[0] > 0:
-            rate, curvature = slopes[j], hessian[j, j]
-        else:
-            rate, curvature = slope[j] + ridge * (before - center[j]), ridge
-        t = draw_quadratic(rng, rate, curvature, low, high)
-        if t != t:
-            return False
-        theta[j] = min(max(before + t, lower[j]), upper[j])
-        follow(slopes, hessian, j, t)
-        if kind == SPARSE_FACETS:
-            for m in range(starts[j], starts[j + 1]):
-                i = rows[m]
-                slacks[i] = max(slacks[i] - t * values[m], TINY)
-        elif kind == BALL:
-            after = norm_term((theta[j] - middle[j]) / radius, p)
-            slacks[0] += after - norm_term((before - middle[j]) / radius, p)
-    if kind == FACETS and theta.shape[0] > 0:
-        slide(slacks, columns[last], t, up[last], down[last])
-    return True
+    slacks, _, slopes = caches(plan, state)
+    dim, is_full = theta.shape[0], slopes.shape[0] > 0
+    num_moves = num_steps * (dim - 1 if kind == PAIRS else dim)
+    for row in range(draws.shape[0]):
+        for _ in range(num_steps):
+            if not 0.0 <= memory[0] < RESYNCHRONIZE:
+                synchronize(target, plan, state)
+            memory[0] += 1.0
+            if kind == PAIRS:
+                if not pairs(theta, slopes, center, slope, ridge, hessian, rng):
+                    return PIECE_FAILED, row
+                continue
+            last, t = 0, 0.0
+            for j in range(dim):
+                offset = theta[j] - middle[j]
+                if kind == FACETS:
+                    low, high = slide(slacks, columns[last], t, up[j], down[j])
+                    low, high, last = unlimited(low), unlimited(high), j
+                elif kind == SPARSE_FACETS:
+                    low, high = facet_span(
+                        slacks, rows, values, starts[j], starts[j + 1]
+                    )
+                elif kind == BALL:
+                    reach = ball_reach(slacks[0], offset, radius, p)
+                    low, high = min(-reach - offset, 0.0), max(reach - offset, 0.0)
+                else:
+                    low, high = lower[j] - theta[j], upper[j] - theta[j]
+                rate, curvature = slope[j] + ridge * (theta[j] - center[j]), ridge
+                if is_full:
+                    rate, curvature = slopes[j], hessian[j, j]
+                t = draw_quadratic(rng, rate, curvature, low, high)
+                if t != t:
+                    return PIECE_FAILED, row
+                theta[j] = min(max(theta[j] + t, lower[j]), upper[j])
+                if is_full:
+                    follow(slopes, hessian, j, t)
+                if kind == SPARSE_FACETS:
+                    for m in range(starts[j], starts[j + 1]):
+                        slacks[rows[m]] = max(slacks[rows[m]] - t * values[m], TINY)
+                elif kind == BALL:
+                    slacks[0] += ball_change(offset, theta[j] - middle[j], radius, p)
+            if kind == FACETS:
+                slide(slacks, columns[last], t, up[last], down[last])
+        draws[row] = theta
+        state.energy[0] = energy_of(theta, plan.base, center, slope, ridge, slopes)
+        state.counts[PROPOSALS] += num_moves
+        state.counts[ACCEPTED] += num_moves
+        stats[row] = 0.0
+        stats[row, ENERGY], stats[row, ACCEPTANCE] = state.energy[0], 1.0
+    return OK, draws.shape[0]

@@ -146,18 +146,30 @@ def span(room, theta, slacks, j):
 
 
 @kernel
+def ball_change(before, after, radius, p):
+    """Change of the p-th power of the norm, in radii, with one coordinate."""
+    return norm_term(after / radius, p) - norm_term(before / radius, p)
+
+
+@kernel
+def shift_facets(slacks, rows, values, first, last, t):
+    """Subtract t times a column, given as a list, from the slacks."""
+    for m in range(first, last):
+        i = rows[m]
+        slacks[i] = max(slacks[i] - t * values[m], TINY)
+
+
+@kernel
 def settle(room, theta, slacks, j, t):
     """Move coordinate j by t; slacks follow, except those of FACETS."""
-    before = theta[j]
-    theta[j] = min(max(before + t, room.lower[j]), room.upper[j])
+    before = theta[j] - room.center[j]
+    theta[j] = min(max(theta[j] + t, room.lower[j]), room.upper[j])
     if room.kind == BALL:
-        middle, p = room.center[j], room.p
-        after = norm_term((theta[j] - middle) / room.radius, p)
-        slacks[0] += after - norm_term((before - middle) / room.radius, p)
+        after = theta[j] - room.center[j]
+        slacks[0] += ball_change(before, after, room.radius, room.p)
     elif room.kind == SPARSE_FACETS:
-        for m in range(room.starts[j], room.starts[j + 1]):
-            i = room.rows[m]
-            slacks[i] = max(slacks[i] - t * room.values[m], TINY)
+        first, last = room.starts[j], room.starts[j + 1]
+        shift_facets(slacks, room.rows, room.values, first, last, t)
 
 
 def make_room(target: Any, center: Array, stddevs: Array) -> Room:
