@@ -72,7 +72,9 @@ class Coupled:
         lead = self.alone(starts[0], rng, self.lag)
         first, second = self.pair.init(lead[-1]), self.pair.init(starts[1])
         if on_rows is not None:
-            on_rows(0, np.vstack([starts[0], lead]), np.empty((0, len(lead[0]))))
+            ahead = np.vstack([starts[0], lead])
+            on_rows(0, ahead[:-1], ahead[:0])
+            on_rows(self.lag, ahead[-1:], starts[1][None])
         time = self.lag
         has_met = bool(np.array_equal(first.position, second.position))
         draws, others = np.empty((2, CHUNK, len(lead[0])))

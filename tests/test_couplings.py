@@ -1,0 +1,189 @@
+"""Meeting times and total-variation curves against chains whose law is known."""
+
+import numpy as np
+import pytest
+from scipy.stats import ncx2
+
+import dpsample as dps
+from dpsample._streams import streams
+from dpsample.samplers import (
+    MALA,
+    BallWalk,
+    LaplaceIndependence,
+    PreconditionedCrankNicolson,
+    Proximal,
+    RandomWalk,
+    TiltedGibbs,
+    couplings,
+)
+from dpsample.samplers.couplings import MeetingTimes
+from tests.gibbs_targets import CASES
+
+DIM, START = 10, np.full(10, 3.0)
+STEPS = np.array([5, 10, 15, 20, 25])
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    """N(0, I) in ten dimensions: no loss, k mu = 1."""
+    problem = dps.Problem(
+        np.zeros((1, DIM)),
+        [0.0],
+        loss=dps.losses.Linear(),
+        domain=dps.domains.WholeSpace(),
+        row_bound=1.0,
+        response_bound=1.0,
+    )
+    return dps.Gibbs(problem, k=10.0, mu=0.1)
+
+
+def exact_tv(t, ratio=0.8):
+    """TV of N(ratio^t START, (1 - ratio^2t) I) to N(0, I).
+
+    The density ratio exceeds 1 inside a ball, whose masses are noncentral chi-square.
+    """
+    mean, variance = ratio**t * START, 1.0 - ratio ** (2 * t)
+    center = mean / (1.0 - variance)
+    square = mean @ mean + variance * DIM * np.log(variance)
+    radius = center @ center - square / (1.0 - variance)
+    away = (mean - center) @ (mean - center) / variance
+    inside = ncx2.cdf(radius / variance, DIM, away)
+    return inside - ncx2.cdf(radius, DIM, center @ center)
+
+
+def test_exact_distances_are_those_of_the_formula():
+    # 2 Phi(|m| / 2) - 1 up to the change of the variance.
+    expected = [0.1325, 0.0437, 0.0047]
+    np.testing.assert_allclose([exact_tv(t) for t in (15, 20, 30)], expected, atol=1e-3)
+
+
+def check_curve(found, steps=STEPS):
+    """Limits above the exact distance, estimates within a small factor of it."""
+    curve = found.tv_curve(steps, confidence=0.999)
+    exact = np.array([exact_tv(t) for t in steps])
+    assert (curve.upper > exact).all(), "statistic: a limit below the distance"
+    seen = ~curve.is_extrapolated
+    assert seen.sum() >= 3 and (curve.estimate[seen] < 4.0 * exact[seen]).all()
+
+
+def test_curve_of_an_autoregressive_chain(gaussian):
+    # Always accepted: x' = 0.8 x + 0.6 z.
+    found = couplings.meeting_times(
+        PreconditionedCrankNicolson(step_size=0.6),
+        gaussian,
+        lag=40,
+        replicates=1000,
+        seed=51,
+        init=START,
+    )
+    check_curve(found)
+    early = MeetingTimes(**(vars(found) | {"times": found.times - 10}))
+    with pytest.raises(AssertionError, match="statistic"):
+        check_curve(early)
+
+
+def test_curve_of_the_proximal_sampler(gaussian):
+    # The exact conditional draw gives x' = x / 1.25 plus noise: the same chain.
+    found = couplings.meeting_times(
+        Proximal(step_size=0.25),
+        gaussian,
+        lag=40,
+        replicates=400,
+        seed=52,
+        init=START,
+    )
+    check_curve(found)
+    # 0.254 and 0.081 in the specification's own run of the coupling.
+    assert found.tv_bound(15) == pytest.approx(0.254, abs=0.12)
+    assert found.tv_bound(20) == pytest.approx(0.081, abs=0.08)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        RandomWalk(step_size=1.2),
+        MALA(step_size=0.5),
+        PreconditionedCrankNicolson(step_size=0.7),
+        LaplaceIndependence(),
+        LaplaceIndependence(tail=5.0),
+        TiltedGibbs(step_size=1.0),
+        Proximal(),
+    ],
+)
+@pytest.mark.parametrize("case_name", ["logistic on a ball", "hinge on the plane"])
+def test_chains_meet(sampler, case_name):
+    target = CASES[case_name].target
+    found = couplings.meeting_times(
+        sampler, target, lag=5, replicates=30, seed=53, max_steps=3000
+    )
+    assert not found.is_censored.any() and (found.times >= 5).all()
+    assert found.sampler == repr(sampler) and repr(sampler) in repr(found)
+    assert len(set(found.times.tolist())) > 1
+
+
+def test_lag_moves_the_times_and_tightens_the_bound(gaussian):
+    sampler = PreconditionedCrankNicolson(step_size=0.6)
+    bounds = []
+    for lag in (1, 40):
+        found = couplings.meeting_times(
+            sampler, gaussian, lag=lag, replicates=200, seed=54, init=START
+        )
+        bounds.append(found.tv_bound(0))
+    assert bounds[0] > 5.0 and bounds[1] < 1.5
+
+
+def test_threads_and_preparation_do_not_change_a_time():
+    target = CASES["logistic on a ball"].target
+    options = {"lag": 4, "replicates": 40, "seed": 55}
+    one, many = (
+        couplings.meeting_times(RandomWalk(), target, threads=n, **options)
+        for n in (1, 3)
+    )
+    np.testing.assert_array_equal(one.times, many.times)
+    prepared = RandomWalk().prepare(target, streams(55, 41)[0])
+    again = couplings.meeting_times(prepared, target, **options)
+    np.testing.assert_array_equal(one.times, again.times)
+    assert again.sampler == "RandomWalk"
+    other = couplings.meeting_times(prepared, target, **(options | {"seed": 56}))
+    assert (one.times != other.times).any()
+
+
+def test_steps_are_draws():
+    target = CASES["logistic on a ball"].target
+    options = {"lag": 4, "replicates": 60, "seed": 57}
+    one = couplings.meeting_times(RandomWalk(step_size=1.0), target, **options)
+    ten = couplings.meeting_times(
+        RandomWalk(step_size=1.0, num_steps=10), target, **options
+    )
+    assert (one.num_steps, ten.num_steps) == (1, 10)
+    assert (ten.times - 4).mean() < 0.5 * (one.times - 4).mean()
+
+
+def test_a_short_cap_is_reported():
+    target = CASES["logistic on a ball"].target
+    found = couplings.meeting_times(
+        RandomWalk(step_size=0.05), target, lag=2, replicates=20, seed=58, max_steps=9
+    )
+    assert found.is_censored.sum() > 10
+    assert (found.times[found.is_censored] == 9).all()
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        (BallWalk(step_size=1.0), "one that has a coupling.*MALA"),
+        (RandomWalk(p=1.5, step_size=1.0), "Gaussian proposals.*p = 1.5.*RandomWalk"),
+        ("mala", "a sampler or what its prepare returned, got 'mala'"),
+    ],
+)
+def test_samplers_without_a_coupling_are_refused(sampler, message):
+    target = CASES["logistic on a ball"].target
+    with pytest.raises(ValueError, match=message):
+        couplings.meeting_times(sampler, target, lag=2, replicates=2)
+
+
+def test_a_chain_prepared_for_another_target_is_refused():
+    one, other = (CASES[n].target for n in ("logistic on a ball", "hinge on a ball"))
+    prepared = MALA(step_size=0.5).prepare(one, np.random.default_rng(59))
+    with pytest.raises(ValueError, match="prepared for the target"):
+        couplings.meeting_times(prepared, other, lag=2, replicates=2)
