@@ -1,93 +1,24 @@
 """Exact draws have the target's law, are independent, and rest on a true envelope."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from scipy.integrate import quad
-from scipy.stats import norm
 
 import dpsample as dps
 from dpsample.samplers import (
     Exact,
     SamplingError,
     exact_cells,
-    exact_exponential,
     exact_gaussian,
     exact_grid,
 )
-from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, VALUES
+from dpsample.samplers.chain import ACCEPTED, PROPOSALS, VALUES
+from tests.exact_runs import prepare, run, three_dimensions
 from tests.gibbs_cases import example
 from tests.gibbs_targets import CASES
 from tests.replicates import law_margin
-from tests.statistics import assert_law, assert_mean, assert_same_law, rejected
+from tests.statistics import assert_mean, assert_same_law, rejected
 
 D, L, R = dps.domains, dps.losses, dps.regularizers
-INF = np.inf
-
-
-def prepare(target):
-    return Exact().prepare(target, np.random.default_rng(1))
-
-
-def run(prepared, seed, count, plan=None):
-    """Draws, statistics and counts."""
-    dim = prepared.start.size
-    draws, stats = np.full((count, dim), np.nan), np.empty((count, NUM_STATS))
-    prepared = prepared if plan is None else replace(prepared, plan=plan)
-    state = prepared.init()
-    prepared.runner()(state, np.random.default_rng(seed), draws, stats)
-    return draws, stats, state.counts
-
-
-# Slope and interval.
-DENSITIES = [
-    (2.0, -1.0, 3.0),
-    (-2.0, -1.0, 3.0),
-    (1e-13, 5.0, 6.0),
-    (-1e-7, 5.0, 6.0),
-    (0.0, -2.0, 1.0),
-    (400.0, 0.0, 0.5),
-    (0.7, 2.0, INF),
-    (-0.7, -INF, 2.0),
-]
-
-
-@pytest.mark.parametrize(("slope", "low", "high"), DENSITIES)
-def test_exponential_densities(slope, low, high):
-    def density(x):
-        return np.exp(-slope * x)
-
-    mass = quad(density, low, high, epsabs=0.0)[0]
-    log_mass = exact_exponential.log_mass(slope, low, high)
-    assert log_mass == pytest.approx(np.log(mass), rel=1e-7, abs=1e-7)
-    mean, variance = exact_exponential.moments(slope, low, high)
-    first = quad(lambda x: x * density(x), low, high)[0] / mass
-    second = quad(lambda x: (x - first) ** 2 * density(x), low, high)[0] / mass
-    assert mean == pytest.approx(first, rel=2e-3)
-    assert variance == pytest.approx(second, rel=2e-3)
-    rng = np.random.default_rng(2)
-    drawn = np.array(
-        [exact_exponential.draw(rng, slope, low, high) for _ in range(4000)]
-    )
-    assert (drawn >= low).all()
-    assert (drawn <= high).all()
-
-    def cdf(x, slope=slope):
-        log_part = [exact_exponential.log_mass(slope, low, max(v, low)) for v in x]
-        return np.exp(np.array(log_part) - exact_exponential.log_mass(slope, low, high))
-
-    if low == -INF:
-        low, high, slope, drawn = -high, INF, -slope, -drawn
-    assert_law(drawn, lambda x: cdf(x, slope))
-    with rejected():
-        assert_law(drawn, lambda x: cdf(x, 1.5 * slope + np.copysign(0.7, slope)))
-
-
-@pytest.mark.parametrize("edge", [(0.5, -INF, 1.0), (-0.5, 1.0, INF), (0.0, 0.0, INF)])
-def test_a_density_without_mass_bound_is_seen(edge):
-    assert exact_exponential.log_mass(*edge) == INF
-
 
 FAST = (
     "hinge",
@@ -141,20 +72,6 @@ def envelope_draws(plan, seed, count):
         exact_cells.propose(plan, rng, z)
         out[i] = plan.center + plan.factor @ z
     return out
-
-
-def three_dimensions(domain, loss=None, *, dim=3, k=20.0, mu=0.1, regularizer=None):
-    """Target with six random records."""
-    rng = np.random.default_rng(3)
-    rows = rng.normal(size=(6, dim)) / np.sqrt(dim)
-    problem = dps.Problem(
-        rows,
-        np.where(rng.random(6) < 0.5, 1.0, -1.0),
-        loss=L.Logistic() if loss is None else loss,
-        domain=domain,
-        row_bound=10.0,
-    )
-    return dps.Gibbs(problem, k=k, mu=mu, regularizer=regularizer)
 
 
 CORNER = D.Polytope(
@@ -283,81 +200,6 @@ def test_a_tangent_above_the_energy_is_an_error():
     raised = prepared.plan._replace(base=prepared.plan.base + 1.0)
     with pytest.raises(SamplingError, match="ratio above 1"):
         run(prepared, 1, 1000, raised)
-
-
-LINEAR = {
-    "space": D.WholeSpace(),
-    "ball": D.Ball(0.7, center=[0.5, 0.0, -0.5, 0.2, 0.0]),
-    "box": D.Box(-0.5, [0.1, 0.2, 0.3, 0.4, 0.5]),
-    "cube": D.Ball(0.4, p=INF),
-    "Frobenius ball": D.SchattenBall(0.8, p=2.0, shape=(5, 1)),
-}
-
-
-@pytest.mark.parametrize("name", LINEAR)
-def test_linear_losses_give_a_restricted_gaussian(name):
-    case = example(L.Linear(), LINEAR[name], dim=5, k=5.0, mu=0.5)
-    draws, stats, counts = run(prepare(case.target), 2, 20_000)
-    assert counts[VALUES] == 0
-    assert counts[ACCEPTED] == counts[PROPOSALS]
-    np.testing.assert_allclose(stats[:, 0], case.energy(draws), rtol=1e-10, atol=1e-10)
-    mean = case.center + (case.response @ case.rows) / len(case.rows) / case.mu
-    rng = np.random.default_rng(3)
-    plain = mean + rng.standard_normal((400_000, 5)) / np.sqrt(case.k * case.mu)
-    expected = plain[case.inside(plain)]
-    assert len(expected) >= 1000
-    for direction in np.vstack([np.eye(5), np.ones(5)]):
-        assert_same_law(draws @ direction, expected @ direction)
-    with rejected():
-        assert_same_law(draws[:, 0], case.center[0] + 0.5 * draws[:, 0])
-
-
-def test_the_squared_loss_gives_a_gaussian():
-    case = example(L.Squared(), D.WholeSpace(), dim=5, k=7.0, mu=0.2)
-    draws, stats, _ = run(prepare(case.target), 2, 20_000)
-    np.testing.assert_allclose(stats[:, 0], case.energy(draws), rtol=1e-10)
-    count = len(case.rows)
-    precision = case.k * (case.rows.T @ case.rows / count + case.mu * np.eye(5))
-    mean = np.linalg.solve(precision, case.k * case.rows.T @ case.response / count)
-    white = (draws - mean) @ np.linalg.cholesky(precision)
-    for direction in np.eye(5):
-        assert_law(white @ direction, norm.cdf)
-    assert_law((white[:, 0] + white[:, 4]) / np.sqrt(2.0), norm.cdf)
-    with rejected():
-        assert_law(1.2 * white[:, 0], norm.cdf)
-
-
-def test_without_weight_a_box_gives_exponentials():
-    case = example(L.Linear(), D.Box(-1.0, 2.0), dim=4, k=6.0, mu=0.0)
-    draws, stats, _ = run(prepare(case.target), 2, 10_000)
-    np.testing.assert_allclose(stats[:, 0], case.energy(draws), rtol=1e-9, atol=1e-9)
-    slopes = -case.k * (case.response @ case.rows) / len(case.rows)
-
-    def cdf(x, slope):
-        return np.expm1(-slope * (x + 1.0)) / np.expm1(-3.0 * slope)
-
-    for slope, drawn in zip(slopes, draws.T, strict=True):
-        assert_law(drawn, lambda x, slope=slope: cdf(x, slope))
-    steep = np.argmax(np.abs(slopes))
-    with rejected():
-        assert_law(draws[:, steep], lambda x: cdf(x, 0.5 * slopes[steep]))
-
-
-def test_without_weight_and_slope_a_ball_gives_the_uniform_law():
-    problem = dps.Problem(
-        np.array([[1.0] * 5, [-1.0] * 5]),
-        np.ones(2),
-        loss=L.Linear(),
-        domain=D.Ball(2.0, center=np.ones(5)),
-        row_bound=3.0,
-    )
-    target = dps.Gibbs(problem, k=3.0, mu=0.0)
-    draws, stats, _ = run(prepare(target), 2, 10_000)
-    assert stats[-1, 0] == pytest.approx(target.energy(draws[-1]))
-    radii = np.linalg.norm(draws - 1.0, axis=1) / 2.0
-    assert_law(radii, lambda r: r**5)
-    with rejected():
-        assert_law(radii, lambda r: r**4)
 
 
 def test_other_targets_are_refused_with_a_remedy():
