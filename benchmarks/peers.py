@@ -307,7 +307,7 @@ def growing(draw: Callable[[int], Array], seconds: float) -> tuple[Array, float,
 
 
 def hopsy(case: targets.Case, seconds: float, kind: str = "coordinate") -> Result:
-    """Walks of hopsy on a polytope; warm-up is the shorter trial runs."""
+    """Walk with hopsy on a polytope; warm-up is the shorter trial runs."""
     import hopsy
 
     normal = hopsy.Gaussian(mean=np.zeros(case.dim), covariance=np.eye(case.dim))
