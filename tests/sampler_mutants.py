@@ -12,7 +12,7 @@ from numba import njit
 
 from dpsample import targets
 from dpsample.samplers import ball_walk, mala, tilted_gibbs
-from dpsample.samplers.chain import PROPOSALS, report
+from dpsample.samplers.chain import report
 from dpsample.samplers.errors import OK
 from dpsample.samplers.moves import displace, normal_noise, settle, slope, weigh
 
@@ -107,14 +107,13 @@ def tangent_at_x(target, pieces, plan, state, rng):
 
 
 def in_fixed_order(target, pieces, plan, state, rng):
-    """Random walk along one coordinate after the other: invariant, not reversible."""
-    code = OK
+    """Many tries along each coordinate in turn: invariant, not reversible."""
+    proposal, code = state.scratch[1], OK
     for j in range(state.position.shape[0]):
-        proposal = state.scratch[1]
-        proposal[:] = state.position
-        proposal[j] += plan.step * rng.standard_normal()
-        state.counts[PROPOSALS] -= 1
-        energy = weigh(target, pieces, state, proposal)
-        code = settle(state, proposal, energy, state.energy[0] - energy, rng)
-    state.counts[PROPOSALS] += 1
+        scale = math.sqrt(np.dot(plan.factor[j], plan.factor[j]))
+        for _ in range(10):
+            proposal[:] = state.position
+            proposal[j] += scale * rng.standard_normal()
+            energy = weigh(target, pieces, state, proposal)
+            code = settle(state, proposal, energy, state.energy[0] - energy, rng)
     return code

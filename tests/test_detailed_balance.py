@@ -36,9 +36,9 @@ def test_stationary_pairs_are_exchangeable(name, domain):
 
 
 def test_a_scan_in_a_fixed_order_is_invariant_but_not_reversible():
-    case, starts = grid_case("ball", "absolute"), exact_starts("ball", "absolute")
+    case, starts = grid_case("ball", "hinge"), exact_starts("ball", "hinge")
     draws = fast_draws(
-        prepared_cell("RandomWalk", "ball", "absolute"),
+        prepared_cell("RandomWalk", "ball", "hinge"),
         starts,
         np.random.default_rng(41),
         1,

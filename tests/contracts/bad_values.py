@@ -4,6 +4,7 @@ import numpy as np
 
 import dpsample as dps
 
+S = dps.samplers
 NAN, INF = float("nan"), float("inf")
 
 POSITIVE = {"zero": 0.0, "negative": -1.0, "nan": NAN, "inf": INF, "text": "1"}
@@ -16,6 +17,8 @@ SEED = {"negative": -1, "fraction": 0.5, "text": "seed"}
 FLAG = {"text": "yes", "none": None}
 OBJECT = {"none": None, "text": "nonsense"}
 CENTER = {"nan": [NAN, 0.0], "long": np.zeros(3), "text": "here", "matrix": np.eye(2)}
+TUNED = {"step_size": POSITIVE, "num_steps": COUNT}
+SHARE = TUNED | {"step_size": POSITIVE | {"above_one": 1.5}}
 
 
 def problem(**changes):
@@ -193,6 +196,27 @@ KINDS = {
         {},
         {"oracle": CHOICE, "step_size": POSITIVE},
     ),
+    "BallWalk": (S.BallWalk, {}, TUNED),
+    "CoordinateHitAndRun": (S.CoordinateHitAndRun, {}, {}),
+    "Exact": (S.Exact, {}, {}),
+    "FactorizedMetropolis": (S.FactorizedMetropolis, {}, SHARE),
+    "HitAndRun": (S.HitAndRun, {}, {"num_steps": COUNT}),
+    "LaplaceIndependence": (
+        S.LaplaceIndependence,
+        {},
+        {"batch": COUNT, "tail": EXPONENT},
+    ),
+    "MALA": (S.MALA, {}, TUNED),
+    "MirrorLangevin": (S.MirrorLangevin, {}, TUNED | {"geometry": CHOICE}),
+    "PreconditionedCrankNicolson": (S.PreconditionedCrankNicolson, {}, SHARE),
+    "RandomWalk": (S.RandomWalk, {}, TUNED | {"p": EXPONENT}),
+    "RandomizedSeries": (
+        S.RandomizedSeries,
+        {},
+        TUNED | {"error": FRACTION, "anchored": FLAG},
+    ),
+    "TiltedGibbs": (S.TiltedGibbs, {}, TUNED),
+    "TunaMH": (S.TunaMH, {}, TUNED | {"chi": POSITIVE}),
     "gaussian_delta": (
         lambda epsilon=1.0, gdp=1.0: dps.privacy.gaussian_delta(epsilon, gdp),
         {},

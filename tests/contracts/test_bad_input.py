@@ -12,6 +12,7 @@ import pytest
 
 import dpsample as dps
 from tests.contracts.bad_values import BUDGET, KINDS, problem
+from tests.sampler_grid import SAMPLERS
 
 GRAMMAR = re.compile(
     r"^(?P<name>[A-Za-z_]+[A-Za-z0-9_\[\] <=]*) must be .+, got .+\.( .+\.)?$"
@@ -31,11 +32,10 @@ SIGNATURES = {
     "SmoothedHinge": dps.losses.SmoothedHinge,
     "Huber": dps.losses.Huber,
     "Quantile": dps.losses.Quantile,
-    "Proximal": dps.Proximal,
     "gaussian_delta": dps.privacy.gaussian_delta,
     "gaussian_epsilon": dps.privacy.gaussian_epsilon,
     "gdp_from_budget": dps.privacy.gdp_from_budget,
-}
+} | {name: type(sampler) for name, sampler in SAMPLERS.items()}
 CASES = [
     pytest.param(function, valid | {parameter: value}, parameter, id="-".join(label))
     for name, (function, valid, parameters) in KINDS.items()

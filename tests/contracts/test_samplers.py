@@ -1,0 +1,215 @@
+"""What every public sampler promises beside its law."""
+
+import dataclasses
+import inspect
+import json
+
+import numpy as np
+import pytest
+from numba import typeof
+
+import dpsample as dps
+from dpsample.samplers import chain
+from tests.processes import run_python
+from tests.sampler_grid import (
+    DOMAINS,
+    ROWS,
+    SAMPLERS,
+    TARGETS,
+    grid_case,
+    prepared_cell,
+    supported,
+    supported_losses,
+)
+
+FIELDS = ("position", "energy", "counts", "memory")
+
+
+def cell_of(name):
+    """A cell that the sampler supports: a bounded domain if there is one."""
+    cells = [cell for cell in TARGETS if supported(name, *cell)[0]]
+    return next((cell for cell in cells if cell[0] == "ball"), cells[0])
+
+
+def prepare(name, target=None, seed=1, sampler=None):
+    target = grid_case(*cell_of(name)).target if target is None else target
+    sampler = SAMPLERS[name] if sampler is None else sampler
+    return sampler.prepare(target, np.random.default_rng(seed))
+
+
+def draw(prepared, chunks, seed=2, state=None):
+    """Draws and statistics of one chain in chunks of the given lengths."""
+    state = prepared.init() if state is None else state
+    rng, advance = np.random.default_rng(seed), prepared.runner()
+    draws = np.full((sum(chunks), state.position.size), np.nan)
+    stats = np.full((len(draws), chain.NUM_STATS), np.nan)
+    first = 0
+    for size in chunks:
+        rows = slice(first, first + size)
+        advance(state, rng, draws[rows], stats[rows])
+        first += size
+    return draws, stats, state
+
+
+def test_every_sampler_is_found():
+    words = inspect.getsource(dps.samplers)
+    assert len(SAMPLERS) >= 14
+    assert all(name in words for name in SAMPLERS)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_sampler_says_what_it_is(name):
+    sampler = SAMPLERS[name]
+    kind = type(sampler)
+    assert sampler.exactness in ("iid", "invariant", "biased")
+    assert isinstance(sampler.is_reversible, bool)
+    assert eval(repr(sampler), {name: kind, "inf": np.inf}) == sampler
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        sampler.anything = 1
+    words = inspect.getdoc(kind)
+    assert "**Guarantee.**" in words and "Examples\n--------" in words
+    assert all(f"{f.name} : " in words for f in dataclasses.fields(kind) if f.init)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_state_begins_with_the_common_fields_and_keeps_its_type(name):
+    prepared = prepare(name)
+    state = prepared.init()
+    assert state._fields[:4] == FIELDS
+    assert state.position.dtype == state.energy.dtype == state.memory.dtype == float
+    assert state.energy.shape == (1,) and state.memory.ndim == 1
+    assert state.counts.dtype == np.int64 and len(state.counts) >= chain.NUM_COUNTS
+    before = typeof(state)
+    _, _, after = draw(prepared, [3], state=state)
+    assert after is state and typeof(after) == before
+
+
+@pytest.mark.parametrize(("name", "domain"), ROWS)
+def test_the_stored_energy_is_the_targets(name, domain):
+    for loss in supported_losses(name, domain):
+        target = grid_case(domain, loss).target
+        prepared = prepared_cell(name, domain, loss)
+        draws, stats, state = draw(prepared, [1] * 12)
+        for point, energy in zip(draws, stats[:, chain.ENERGY], strict=True):
+            if not np.isnan(energy):
+                assert energy == pytest.approx(target.energy(point), rel=1e-9)
+        np.testing.assert_array_equal(state.position, draws[-1])
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_counts_grow_and_the_statistics_are_their_differences(name):
+    prepared = prepare(name)
+    state, rng, advance = prepared.init(), np.random.default_rng(3), prepared.runner()
+    out, stats = np.empty((1, state.position.size)), np.empty((1, chain.NUM_STATS))
+    seen = state.counts.copy()
+    for _ in range(40):
+        advance(state, rng, out, stats)
+        made, seen = state.counts - seen, state.counts.copy()
+        assert (made >= 0).all()
+        assert made[chain.ACCEPTED] <= made[chain.PROPOSALS]
+        if made[chain.PROPOSALS] > 0:
+            rate = made[chain.ACCEPTED] / made[chain.PROPOSALS]
+            assert stats[0, chain.ACCEPTANCE] == rate
+        names = (chain.VALUES, chain.GRADIENTS, chain.RECORDS)
+        assert stats[0, chain.NUM_VALUES :].tolist() == [made[i] for i in names]
+    assert seen.sum() > 0
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_draws_depend_on_the_seed_alone_and_not_on_chunks(name):
+    prepared, again = prepare(name), prepare(name)
+    whole, stats, _ = draw(prepared, [20])
+    for other, chunks in ((again, [20]), (prepared, [10]), (again, [7, 1, 12])):
+        part, part_stats, _ = draw(other, chunks)
+        np.testing.assert_array_equal(part, whole[: len(part)])
+        if name != "LaplaceIndependence" or chunks == [20]:
+            np.testing.assert_array_equal(part_stats, stats[: len(part)])
+    assert not np.array_equal(draw(prepared, [20], seed=3)[0], whole)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_plan_depends_on_the_pilot_stream_alone(name):
+    for first, second in zip(
+        chain.flat(tuple(prepare(name).numbers())),
+        chain.flat(tuple(prepare(name).numbers())),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_neither_target_nor_plan_is_changed(name):
+    target = grid_case(*cell_of(name)).target
+    before = [np.copy(part) for part in chain.flat(target.numbers)]
+    prepared = prepare(name, target)
+    plan = [np.copy(p) for p in prepared.numbers() if isinstance(p, np.ndarray)]
+    start = prepared.start.copy()
+    draw(prepared, [30])
+    after = [p for p in prepared.numbers() if isinstance(p, np.ndarray)]
+    pairs = zip(before + plan, [*chain.flat(target.numbers), *after], strict=True)
+    for old, new in pairs:
+        np.testing.assert_array_equal(old, new)
+    np.testing.assert_array_equal(prepared.start, start)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_plan_has_one_type_for_all_targets(name):
+    found = {}
+    for domain in DOMAINS:
+        for loss in supported_losses(name, domain):
+            plan = getattr(prepared_cell(name, domain, loss), "plan", None)
+            if isinstance(plan, tuple):
+                found.setdefault(str(typeof(plan)), (domain, loss))
+    # Exact has one loop for Gaussians and one for grids.
+    assert len(found) <= (2 if name == "Exact" else 1), found
+
+
+@pytest.mark.parametrize(("name", "domain"), ROWS)
+def test_starts_lie_in_the_domain(name, domain):
+    for loss in supported_losses(name, domain):
+        prepared = prepared_cell(name, domain, loss)
+        assert DOMAINS[domain].contains(prepared.start)
+        rng = np.random.default_rng(4)
+        for _ in range(5):
+            assert DOMAINS[domain].contains(prepared.dispersed(rng))
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_words_of_the_settings_can_be_written(name):
+    settings = prepare(name).settings
+    assert json.loads(json.dumps(settings)) == settings
+    assert all(isinstance(key, str) for key in settings)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_options_do_what_they_say(name):
+    sampler = SAMPLERS[name]
+    names = {f.name for f in dataclasses.fields(sampler)}
+    if "num_steps" in names:
+        few, many = prepare(name), prepare(
+            name, sampler=dataclasses.replace(sampler, num_steps=3)
+        )
+        assert (few.num_steps, many.num_steps) == (1, 3)
+    if "step_size" in names:
+        fixed = dataclasses.replace(sampler, step_size=0.25)
+        assert prepare(name, sampler=fixed).settings["step_size"] == 0.25
+
+
+INTERPRETED = """
+import json
+import numpy as np
+from tests.contracts.test_samplers import SAMPLERS, draw, prepare
+found = {}
+for name in SAMPLERS:
+    draws, stats, _ = draw(prepare(name), [4])
+    found[name] = draws.tolist()
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_interpreted_samplers_draw_the_same():
+    found = json.loads(run_python(INTERPRETED, NUMBA_DISABLE_JIT="1")[0])
+    for name in SAMPLERS:
+        compiled = draw(prepare(name), [4])[0]
+        np.testing.assert_allclose(found[name], compiled, rtol=1e-6, err_msg=name)
