@@ -104,7 +104,7 @@ def test_weights_count_the_values_of_k(lag, first, last):
 
 
 def test_one_replicate_is_the_definition(target):
-    lag, first, last = 2, 0, 6
+    lag, first, last = 2, 0, 3
     ahead, behind = {}, {}
     slow = PreconditionedCrankNicolson(step_size=0.3)
 

@@ -17,6 +17,7 @@ from dpsample.samplers import (
     couplings,
 )
 from dpsample.samplers.couplings import MeetingTimes
+from tests.contracts.bad_values import COUNT, OBJECT, SEED
 from tests.gibbs_targets import CASES
 
 DIM, START = 10, np.full(10, 3.0)
@@ -108,6 +109,7 @@ def test_curve_of_the_proximal_sampler(gaussian):
         LaplaceIndependence(tail=5.0),
         TiltedGibbs(step_size=1.0),
         Proximal(),
+        Proximal(oracle="thinned"),
     ],
 )
 @pytest.mark.parametrize("case_name", ["logistic on a ball", "hinge on the plane"])
@@ -187,3 +189,44 @@ def test_a_chain_prepared_for_another_target_is_refused():
     prepared = MALA(step_size=0.5).prepare(one, np.random.default_rng(59))
     with pytest.raises(ValueError, match="prepared for the target"):
         couplings.meeting_times(prepared, other, lag=2, replicates=2)
+
+
+BAD = {
+    "target": OBJECT,
+    "lag": COUNT,
+    "replicates": COUNT | {"one": 1},
+    "seed": SEED,
+    "max_steps": COUNT | {"not above the lag": 2},
+    "init": {"nan": [np.nan, 0.0], "long": [0.0] * 3, "outside": [2.0, 0.0]},
+    "threads": COUNT,
+}
+BAD_MOMENTS = BAD | {
+    "burn_in": {"negative": -1, "fraction": 0.5, "text": "1"},
+    "num_draws": COUNT,
+    "moments": {"unknown": ["nonsense"], "number": [3]},
+}
+
+
+def bad_arguments():
+    for function, table in (
+        (couplings.meeting_times, BAD),
+        (couplings.unbiased_moments, BAD_MOMENTS),
+    ):
+        for parameter, values in table.items():
+            for kind, value in values.items():
+                label = f"{function.__name__}-{parameter}-{kind}"
+                yield pytest.param(function, parameter, value, id=label)
+
+
+@pytest.mark.parametrize(("function", "parameter", "value"), bad_arguments())
+def test_malformed_arguments_are_named(function, parameter, value):
+    valid = {
+        "sampler": RandomWalk(step_size=1.0),
+        "target": CASES["logistic on a ball"].target,
+        "lag": 2,
+        "replicates": 2,
+    }
+    if function is couplings.unbiased_moments:
+        valid["burn_in"] = 1
+    with pytest.raises(ValueError, match=f"^{parameter} must be .*, got "):
+        function(**(valid | {parameter: value}))

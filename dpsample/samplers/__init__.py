@@ -1,5 +1,6 @@
 """Samplers of Gibbs targets, one file each."""
 
+from dpsample.samplers import couplings
 from dpsample.samplers.ball_walk import BallWalk
 from dpsample.samplers.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.errors import NoCertificate, SamplingError
@@ -37,4 +38,5 @@ __all__ = [
     "SamplingError",
     "TiltedGibbs",
     "TunaMH",
+    "couplings",
 ]

@@ -74,8 +74,12 @@ class ProximalPair:
     whiten: Array
 
     def init(self, position: Array) -> Any:
-        """State of one of the two chains."""
-        return self.prepared.init(position)
+        """State of one of the two chains.
+
+        Whatever exact oracle the chain uses alone, the law of its draw is that of the
+        tangent oracle.
+        """
+        return proximal_kernel.init(self.prepared.target, position)
 
     def advance(
         self,

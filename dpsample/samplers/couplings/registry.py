@@ -52,12 +52,15 @@ def find(sampler: Any, target: Any, rng: np.random.Generator) -> tuple[Any, Any,
     prepared = sampler
     if isinstance(sampler, Sampler):
         prepared = sampler.prepare(target, rng)
-    if not isinstance(prepared, Prepared | proximal.Prepared):
+    key: Any
+    if isinstance(prepared, proximal.Prepared):
+        key = proximal_kernel.run
+    elif isinstance(prepared, Prepared):
+        key = prepared.run
+    else:
         check.fail("sampler", "a sampler or what its prepare returned", words, _REMEDY)
     if prepared.target is not target:
         check.fail("sampler", "prepared for the target", "another target")
-    is_proximal = isinstance(prepared, proximal.Prepared)
-    key = proximal_kernel.run if is_proximal else prepared.run
     if key not in _COUPLINGS:
         check.fail("sampler", "one that has a coupling", words, _REMEDY)
     name, pair_fn = _COUPLINGS[key]
