@@ -161,7 +161,9 @@ def mirror_map(target: Any, geometry: int, found: GaussianFit) -> maps.Map:
     elif geometry == maps.SIMPLEX:
         ratios = center / deviations**2
     else:
-        left, right = center - body.lower, body.upper - center
+        # A face nearer than the spread says where the pilot was, not where draws are.
+        left = np.maximum(center - body.lower, deviations)
+        right = np.maximum(body.upper - center, deviations)
         return unit._replace(weight=1.0 / (deviations**2 * (left**-2 + right**-2)))
     return unit._replace(weight=np.full(target.dim, np.mean(ratios)))
 
