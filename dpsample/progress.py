@@ -143,9 +143,9 @@ class _Lines:
 def effective_share(series: Array) -> float:
     """Effective draws per draw of one chain: the smallest of the columns.
 
-    Geyer's initial positive sequence: autocorrelations are summed in pairs up to the
-    first pair that is not positive. Columns with a NaN, or without a spread, are left
-    out; NaN if none remains.
+    Geyer's initial monotone sequence: autocorrelations are summed in pairs, none larger
+    than the pair before, up to the first that is not positive. Columns with a NaN, or
+    without a spread, are left out; NaN if none remains.
     """
     series = series[:, np.isfinite(series).all(axis=0) & (np.ptp(series, axis=0) > 0.0)]
     if series.shape[1] == 0:
@@ -156,6 +156,6 @@ def effective_share(series: Array) -> float:
     spectrum = np.abs(np.fft.rfft(centered, size, axis=0)) ** 2
     covariance = np.fft.irfft(spectrum, size, axis=0)[:count]
     pairs = (covariance[0::2] + covariance[1::2]) / covariance[0]
-    positive = np.minimum.accumulate(pairs > 0.0, axis=0)
-    times = 2.0 * np.where(positive, pairs, 0.0).sum(axis=0) - 1.0
+    pairs = np.maximum(np.minimum.accumulate(pairs, axis=0), 0.0)
+    times = 2.0 * pairs.sum(axis=0) - 1.0
     return float(1.0 / max(times.max(), 1.0 / count))

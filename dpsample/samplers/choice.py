@@ -1,16 +1,100 @@
-"""Which sampler suits a target."""
+"""Which sampler suits a target: the rules of ``sampler="auto"``.
+
+They look at the dimension, the domain, the loss and a Gaussian fit, not at a stream: a
+target has one answer. A rule moves running times only, never the law.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from dpsample.samplers import taylor
+from dpsample.samplers.coordinate_hit_and_run import CoordinateHitAndRun
+from dpsample.samplers.coordinate_moves import QUADRATIC
+from dpsample.samplers.coordinate_plan import conditional_of
+from dpsample.samplers.exact import MAX_DIM, Exact
+from dpsample.samplers.factorized_metropolis import FactorizedMetropolis
+from dpsample.samplers.gaussian_fit import GaussianFit, fit
+from dpsample.samplers.hit_and_run import HitAndRun
+from dpsample.samplers.laplace_independence import LaplaceIndependence
 from dpsample.samplers.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.tilted_gibbs import TiltedGibbs
 
+FLAT_DOMAINS = ("box", "polytope", "simplex")
+# Share of a Gaussian fit inside the domain from which it describes the target.
+MOSTLY = 0.5
+# Records per coefficient from which losses are close to a quadratic.
+MANY = 20
+# Least acceptance of independent proposals, those outside the domain included.
+WORTHWHILE = 0.2
+NUM_PROBES = 100
+# Dimension from which lines in random directions mix too slowly.
+MODERATE = 30
+
 
 def choose(target: Any) -> tuple[Sampler, str]:
-    """Return a sampler and the reason for it, in a few words."""
-    if Proximal().supports(target)[0]:
-        return Proximal(), "strongly convex"
-    return TiltedGibbs(), "no certificate"
+    """Sampler for a target, and why.
+
+    Parameters
+    ----------
+    target : Gibbs
+        The target.
+
+    Returns
+    -------
+    sampler : Sampler
+        One that supports the target.
+    reason : str
+        A few words.
+    """
+    domain = target.problem.domain
+    rank = domain.affine_dim(target.dim)
+    if Exact().supports(target)[0]:
+        few = f"{rank} free coefficients"
+        why = few if rank <= MAX_DIM else "a Gaussian restricted to the domain"
+        return Exact(), f"{why}: independent exact draws"
+    if domain.name in FLAT_DOMAINS and conditional_of(target) == QUADRATIC:
+        return CoordinateHitAndRun(), "a quadratic energy on a flat-sided domain"
+    found = fit(target)
+    is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
+    is_rough = has_rough_regularizer(target)
+    if is_smooth and not is_rough and found.share_inside >= MOSTLY:
+        is_long = target.problem.num_records >= MANY * rank
+        if is_long and FactorizedMetropolis().supports(target)[0]:
+            return FactorizedMetropolis(), "close to a Gaussian: few records per draw"
+    if not is_rough and independence_acceptance(target, found) >= WORTHWHILE:
+        return LaplaceIndependence(), "close to a Gaussian: independent proposals"
+    if (is_rough or found.share_inside < MOSTLY) and Proximal().supports(target)[0]:
+        why = "regularizer" if is_rough else "boundary near the mode"
+        return Proximal(), f"a {why} that makes the target unlike a Gaussian"
+    if not is_smooth and rank <= MODERATE:
+        return HitAndRun(), "a loss with kinks, in few dimensions: exact draws on lines"
+    return TiltedGibbs(), "slope and shape of the target in each proposal"
+
+
+def has_rough_regularizer(target: Any) -> bool:
+    """Whether the regularizer counts and has unbounded curvature, as for p < 2."""
+    _, upper = target.regularizer.curvature_l2(target.dim)
+    return target.mu > 0.0 and not np.isfinite(upper)
+
+
+def independence_acceptance(target: Any, found: GaussianFit) -> float:
+    """Rough acceptance of proposals from the Gaussian fit, by a few probes."""
+    shape = (NUM_PROBES, found.factor.shape[1])
+    noise = np.random.default_rng(0).standard_normal(shape)
+    points = found.center + noise @ found.factor.T
+    log_weights = np.full(NUM_PROBES, -np.inf)
+    for i, point in enumerate(points):
+        if target.problem.domain.contains(point):
+            log_weights[i] = 0.5 * noise[i] @ noise[i] - target.energy(point)
+    inside = log_weights[np.isfinite(log_weights)]
+    if inside.size == 0:
+        return 0.0
+    # From a draw, which is a probe chosen by weight, to a probe.
+    gain = np.minimum(inside[None, :] - inside[:, None], 0.0)
+    weights = np.exp(inside - inside.max())
+    accepted = (weights / weights.sum()) @ np.exp(gain).mean(axis=1)
+    return float(accepted * inside.size / NUM_PROBES)

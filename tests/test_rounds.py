@@ -1,0 +1,105 @@
+"""Stopping by effective sample size: the same draws for all threads and resumes."""
+
+import numpy as np
+import pytest
+from arviz_stats.base import array_stats
+
+import dpsample as dps
+from dpsample import rounds
+from dpsample.rounds import Rounds, effective_size
+from dpsample.warm import LOGISTIC, make
+
+
+def autoregression(phi, *, num_chains=2, length=2_000, dim=3, seed=1):
+    rng = np.random.default_rng(seed)
+    draws = np.empty((num_chains, length, dim))
+    x = rng.normal(size=(num_chains, dim)) / np.sqrt(1.0 - phi**2)
+    for t in range(length):
+        x = phi * x + rng.normal(size=x.shape)
+        draws[:, t] = x
+    return draws
+
+
+def test_the_size_is_the_smallest_of_coefficients_and_squares():
+    draws = autoregression(0.5)
+    draws[:, :, 1] = autoregression(0.9, dim=1, seed=2)[:, :, 0]
+    views = (draws, (draws - draws.mean(axis=(0, 1))) ** 2)
+    sizes = [
+        array_stats.ess(view[:, :, j], chain_axis=0, draw_axis=1)
+        for view in views
+        for j in range(3)
+    ]
+    assert effective_size(draws) == pytest.approx(min(sizes))
+
+
+def test_a_spread_that_mixes_slowly_counts():
+    """The sign is redrawn every time, the size hardly ever."""
+    rng = np.random.default_rng(3)
+    sizes = np.repeat(rng.exponential(size=(2, 20, 1)), 100, axis=1)
+    draws = sizes * rng.choice([-1.0, 1.0], size=sizes.shape)
+    assert array_stats.ess(draws, chain_axis=0, draw_axis=1)[0] > 1_000
+    assert effective_size(draws) < 200
+
+
+@pytest.mark.parametrize(
+    "draws", [np.ones((2, 50, 1)), np.random.default_rng(0).normal(size=(2, 3, 1))]
+)
+def test_chains_that_stand_still_or_are_short_have_no_size(draws):
+    assert effective_size(draws) == 0.0
+
+
+def test_rounds_grow_towards_the_size_and_stop_at_the_limit():
+    draws, rule = autoregression(0.9), Rounds(1e5, 100)
+    assert rule(draws[:, :100]) == 300
+    size = rule.found
+    assert Rounds(size, 100)(draws[:, :100]) == 100
+    assert 120 <= Rounds(1.01 * size, 100)(draws[:, :100]) <= 121
+    assert Rounds(1e5, 100)(np.ones((2, 100, 1))) == 300
+    assert Rounds(1e9, 1)(draws) == rounds.MAX_GROWTH * 1
+
+
+TARGET = make(LOGISTIC, dps.domains.Ball(1.0))
+
+
+def sample(**options):
+    chosen = {"sampler": dps.samplers.TiltedGibbs(), "num_draws": 40, "seed": 2}
+    return dps.sample(TARGET, progress=False, **(chosen | options))
+
+
+def same(a, b):
+    return np.array_equal(a.posterior["theta"], b.posterior["theta"])
+
+
+def test_the_size_is_reached_at_the_same_draw_for_all_threads_and_resumes(tmp_path):
+    path = tmp_path / "run.npz"
+    whole = sample(target_ess=400.0, threads=1)
+    assert whole.posterior["theta"].shape[1] > 40
+    assert effective_size(whole.posterior["theta"].values) >= 400.0
+    assert whole.attrs["ess_of_last_round"] >= whole.attrs["target_ess"] == 400.0
+    assert whole.attrs["is_target_ess_reached"] == 1
+    assert same(sample(target_ess=400.0, threads=3), whole)
+    longer = sample(num_draws=2 * whole.posterior["theta"].shape[1])
+    length = whole.posterior["theta"].shape[1]
+    np.testing.assert_array_equal(
+        longer.posterior["theta"][:, :length], whole.posterior["theta"]
+    )
+    # A run that stopped within a round, one at its end, and one that went further.
+    for options in ({"num_draws": 50}, {"target_ess": 300.0}, {"target_ess": 800.0}):
+        path.unlink(missing_ok=True)
+        sample(checkpoint=path, **options)
+        assert same(sample(target_ess=400.0, checkpoint=path), whole)
+
+
+def test_a_chain_that_does_not_mix_ends_with_a_warning(monkeypatch):
+    monkeypatch.setattr(rounds, "MAX_GROWTH", 4)
+    with pytest.warns(RuntimeWarning, match="the chains mix too slowly"):
+        tree = sample(target_ess=1e6)
+    assert tree.posterior["theta"].shape[1] == 160
+    assert tree.attrs["is_target_ess_reached"] == 0
+    with pytest.warns(RuntimeWarning, match="is 0 after"):
+        still = dps.samplers.RandomWalk(step_size=1e9)
+        sample(target_ess=10.0, sampler=still, init=np.zeros(4))
+
+
+def test_without_a_size_nothing_is_said_of_it():
+    assert "target_ess" not in sample().attrs
