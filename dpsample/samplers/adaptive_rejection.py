@@ -153,6 +153,23 @@ def first_points(low, high, guess, width):
     return left, right
 
 
+@kernel
+def next_point(hull, count, turn, low, high, first, last, reach):
+    """Where the next tangent of a start belongs; NaN if the hull is ready.
+
+    Two points come first; then tangents at infinite ends must slope the right way.
+    """
+    if turn < 2:
+        return first if turn == 0 else last
+    if count == 0:
+        return 0.5 * (first + last)
+    if low == -np.inf and not hull[SLOPE, 0] < 0.0:
+        return hull[POINT, 0] - reach
+    if high == np.inf and not hull[SLOPE, count - 1] > 0.0:
+        return hull[POINT, count - 1] + reach
+    return np.nan
+
+
 def compile_draw(evaluate: Callable[..., Any], decorator: Any = kernel) -> Any:
     """Draw from e^{-V} with V given by ``evaluate(arguments, t) -> (V, V')``.
 
@@ -162,60 +179,31 @@ def compile_draw(evaluate: Callable[..., Any], decorator: Any = kernel) -> Any:
     """
     energy = register_jitable(evaluate)
 
-    @register_jitable
-    def add(arguments, hull, count, t):
-        value, slope = energy(arguments, t)
-        if np.isnan(value):
-            return -2
-        if not (abs(value) < np.inf and abs(slope) < np.inf):
-            return count
-        return insert(hull, count, t, value, slope)
-
-    @register_jitable
-    def start(arguments, hull, low, high, guess, width):
-        """First tangents; those at infinite ends must slope the right way."""
-        left, right = first_points(low, high, guess, width)
-        count = add(arguments, hull, 0, left)
-        if count < 0:
-            return count, 1
-        count = add(arguments, hull, count, right)
-        evaluations = 2
-        if count == 0:
-            count = add(arguments, hull, 0, 0.5 * (left + right))
-            evaluations += 1
-        reach = max(right - left, 1e-300)
-        while 0 < count < CAPACITY:
-            if low == -np.inf and not hull[SLOPE, 0] < 0.0:
-                t = hull[POINT, 0] - reach
-            elif high == np.inf and not hull[SLOPE, count - 1] > 0.0:
-                t = hull[POINT, count - 1] + reach
-            else:
-                break
-            count = add(arguments, hull, count, t)
-            evaluations += 1
-            reach *= 3.0
-        return count, evaluations
-
     def draw(arguments, rng, hull, low, high, guess, width):
-        count, evaluations = start(arguments, hull, low, high, guess, width)
-        for _ in range(MAX_TRIES):
-            if count < 0:
-                code = BOUND_VIOLATED if count == -1 else PIECE_FAILED
-                return code, np.nan, np.nan, evaluations
-            total = measure(hull, count, low, high) if count > 0 else np.nan
-            if not 0.0 < total < np.inf:
-                return PIECE_FAILED, np.nan, np.nan, evaluations
-            t, bound = propose(hull, count, low, high, rng)
+        first, last = first_points(low, high, guess, width)
+        count, reach = 0, max(last - first, 1e-300)
+        for turn in range(MAX_TRIES):
+            bound = np.nan
+            t = next_point(hull, count, turn, low, high, first, last, reach)
+            if turn >= 2:
+                reach *= 3.0
+            is_proposal = t != t
+            if is_proposal:
+                if not 0.0 < measure(hull, count, low, high) < np.inf:
+                    return PIECE_FAILED, np.nan, np.nan, turn
+                t, bound = propose(hull, count, low, high, rng)
             value, slope = energy(arguments, t)
-            evaluations += 1
-            if np.isnan(value):
-                return PIECE_FAILED, np.nan, np.nan, evaluations
-            if exceeds(bound, 0.0, 0.0, value):
-                return BOUND_VIOLATED, np.nan, np.nan, evaluations
-            if rng.standard_exponential() >= value - bound:
-                return OK, t, value, evaluations
+            if np.isnan(value) or (turn > 2 and count == 0):
+                return PIECE_FAILED, np.nan, np.nan, turn + 1
+            if is_proposal:
+                if exceeds(bound, 0.0, 0.0, value):
+                    return BOUND_VIOLATED, np.nan, np.nan, turn + 1
+                if rng.standard_exponential() >= value - bound:
+                    return OK, t, value, turn + 1
             if count < CAPACITY and abs(value) < np.inf and abs(slope) < np.inf:
                 count = insert(hull, count, t, value, slope)
-        return EXHAUSTED, np.nan, np.nan, evaluations
+                if count < 0:
+                    return BOUND_VIOLATED, np.nan, np.nan, turn + 1
+        return EXHAUSTED, np.nan, np.nan, MAX_TRIES
 
     return decorator(draw)

@@ -174,9 +174,15 @@ def general_move(target, pieces, plan, state, response, margins, i, j, low, high
             )
             return code, t, rates
     path = line.Line(
+        state.work,
+        target.data.loss_params,
+        target.data.block,
+        target.k / target.data.num_records,
         here,
         rates,
         responses,
+        target.regularizer,
+        target.k * target.mu,
         theta,
         direction,
         state.scratch[2],
@@ -187,7 +193,7 @@ def general_move(target, pieces, plan, state, response, margins, i, j, low, high
     )
     guess, width = guess_of(plan, theta, i, j)
     code, t, _, evaluations = line.draw_on_line(
-        (target, pieces, path, state.work),
+        (pieces, path),
         rng,
         state.hull,
         low,

@@ -81,16 +81,22 @@ def choose_direction(plan, state, rng):
 def line_through(target, plan, state):
     """Line through the position along scratch[1], its rates computed."""
     theta, direction = state.position, state.scratch[1]
-    line.rates_of(target.data, state.nothing, direction, state.work, state.rates)
+    line.rates_of(target.data, state.nothing, direction, state.rates)
     value, slope, curvature = 0.0, 0.0, 0.0
     if plan.is_quadratic == 1:
         value, slope, curvature = line.quadratic_along(
             target.regularizer, theta, direction
         )
     return line.Line(
+        state.work,
+        target.data.loss_params,
+        target.data.block,
+        target.k / target.data.num_records,
         state.memory[1:],
         state.rates,
         target.data.response,
+        target.regularizer,
+        target.k * target.mu,
         theta,
         direction,
         state.scratch[2],
@@ -148,7 +154,7 @@ def step(target, pieces, plan, state, rng):
         state.scratch[4],
     )
     code, t, value, evaluations = line.draw_on_line(
-        (target, pieces, along, state.work),
+        (pieces, along),
         rng,
         state.hull,
         low,

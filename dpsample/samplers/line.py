@@ -8,7 +8,7 @@ Records with v_i = 0 may be left out, which changes V by a constant.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +22,21 @@ Array = NDArray[np.float64]
 
 
 class Line(NamedTuple):
-    """Margins and rates of m records, and the regularizer along theta + t e.
+    """All that `evaluate` reads: few arrays, because each costs time per call.
 
-    If ``is_quadratic`` it is constant + slope t + curvature t^2 / 2, else the pieces
-    are called.
+    If ``is_quadratic`` the regularizer is constant + slope t + curvature t^2 / 2, else
+    its pieces are called.
     """
 
+    work: Any
+    loss_params: Array
+    block: int
+    weight: float  # k / n
     margins: Array  # (m,)
     rates: Array  # (m,)
     response: Array  # (m,)
+    regularizer: Any
+    strength: float  # k mu
     theta: Array  # (dim,)
     direction: Array  # (dim,)
     point: Array  # (dim,), scratch
@@ -41,7 +47,7 @@ class Line(NamedTuple):
 
 
 @kernel
-def rates_of(data, nothing, direction, work, rates):
+def rates_of(data, nothing, direction, rates):
     """Fill rates with A e; ``nothing`` is an empty offset."""
     bare = Data(
         data.dense,
@@ -67,53 +73,51 @@ def margins_at(data, theta, margins):
 
 
 @kernel
-def loss_along(target, pieces, line, work, t):
-    """Sum of the losses of the line's records at t, and its slope."""
-    data = target.data
-    total, slope = 0.0, 0.0
-    for start in range(0, line.margins.shape[0], data.block):
-        stop = min(start + data.block, line.margins.shape[0])
-        margins, slopes = work.margins[: stop - start], work.slopes[: stop - start]
-        for i in range(stop - start):
-            margins[i] = line.margins[start + i] + t * line.rates[start + i]
-        work.out[0] = np.nan
-        pieces.loss_slope(
-            data.loss_params, margins, line.response[start:stop], slopes, work.out
-        )
-        total += work.out[0]
-        slope += np.dot(slopes, line.rates[start:stop])
-    return total, slope
-
-
-@kernel
-def regularizer_along(target, pieces, line, work, t):
-    """Return r(theta + t e) and its slope in t."""
-    if line.is_quadratic == 1:
-        rate = line.curvature * t
-        return line.constant + t * (line.slope + 0.5 * rate), line.slope + rate
+def regularizer_along(value_piece, gradient_piece, line, t):
+    """Return r(theta + t e) and its slope in t, from the pieces."""
+    out, gradient = line.work.out, line.work.vector
     for j in range(line.theta.shape[0]):
         line.point[j] = line.theta[j] + t * line.direction[j]
-    work.out[0] = np.nan
-    pieces.regularizer_value(target.regularizer, line.point, work.out)
-    value, slope = work.out[0], 0.0
-    work.vector[:] = np.nan
-    pieces.regularizer_gradient(target.regularizer, line.point, work.vector)
+    out[0] = np.nan
+    value_piece(line.regularizer, line.point, out)
+    value, slope = out[0], 0.0
+    gradient[:] = np.nan
+    gradient_piece(line.regularizer, line.point, gradient)
     for j in range(line.theta.shape[0]):
         # The entropy's gradient is infinite at 0, where the line may not move at all.
         if line.direction[j] != 0.0:
-            slope += line.direction[j] * work.vector[j]
+            slope += line.direction[j] * gradient[j]
     return value, slope
 
 
 def evaluate(arguments, t):
-    """Energy along the line and its slope, for (target, pieces, line, work)."""
-    target, pieces, line, work = arguments
-    value, slope = loss_along(target, pieces, line, work, t)
-    value, slope = value / target.data.num_records, slope / target.data.num_records
-    if target.mu > 0.0:
-        weight, rate = regularizer_along(target, pieces, line, work, t)
-        value, slope = value + target.mu * weight, slope + target.mu * rate
-    return target.k * value, target.k * slope
+    """Energy along the line and its slope, for (pieces, line)."""
+    pieces, line = arguments
+    value, slope, out = 0.0, 0.0, line.work.out
+    for start in range(0, line.margins.shape[0], line.block):
+        stop = min(start + line.block, line.margins.shape[0])
+        margins = line.work.margins[: stop - start]
+        slopes = line.work.slopes[: stop - start]
+        for i in range(stop - start):
+            margins[i] = line.margins[start + i] + t * line.rates[start + i]
+        out[0] = np.nan
+        pieces.loss_slope(
+            line.loss_params, margins, line.response[start:stop], slopes, out
+        )
+        value += out[0]
+        slope += np.dot(slopes, line.rates[start:stop])
+    value, slope = line.weight * value, line.weight * slope
+    if line.strength > 0.0:
+        if line.is_quadratic == 1:
+            rate = line.curvature * t
+            size = line.constant + t * (line.slope + 0.5 * rate)
+            rate += line.slope
+        else:
+            size, rate = regularizer_along(
+                pieces.regularizer_value, pieces.regularizer_gradient, line, t
+            )
+        value, slope = value + line.strength * size, slope + line.strength * rate
+    return value, slope
 
 
 draw_on_line = compile_draw(evaluate)
