@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -25,6 +27,9 @@ from tests.sampler_margins import dependence_margin, law_margin
 
 # The acceptance line of the package, and no domain may have fewer than on the simplex.
 LEAST = {"whole space": 10, "ball": 8, "box": 8, "simplex": 4, "polytope": 4}
+
+# Samplers whose steps are so short that a draw needs many to go anywhere.
+SHORT = ("RandomizedSeries",)
 
 
 @pytest.mark.parametrize(("domain", "loss"), TARGETS)
@@ -89,12 +94,17 @@ def test_what_is_not_supported_is_refused_with_a_remedy(name, domain):
 # Planted bugs: each must be caught by the check that the sampler passes above.
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n in SHORT else n for n in SAMPLERS],
+)
 def test_a_chain_for_another_temperature_is_noticed(name):
     domain, loss = next(cell for cell in TARGETS if supported(name, *cell)[0])
-    case = grid_case(domain, loss)
+    case, sampler = grid_case(domain, loss), SAMPLERS[name]
+    if name in SHORT:
+        sampler = dataclasses.replace(sampler, num_steps=200)
     colder = dps.Gibbs(case.target.problem, k=1.6 * case.k, mu=case.mu)
-    prepared = SAMPLERS[name].prepare(colder, np.random.default_rng(1))
+    prepared = sampler.prepare(colder, np.random.default_rng(1))
     starts, draws = moved(
         prepared, exact_starts(domain, loss), np.random.default_rng(2), 30
     )

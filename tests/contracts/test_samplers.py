@@ -186,8 +186,9 @@ def test_options_do_what_they_say(name):
     sampler = SAMPLERS[name]
     names = {f.name for f in dataclasses.fields(sampler)}
     if "num_steps" in names:
-        few, many = prepare(name), prepare(
-            name, sampler=dataclasses.replace(sampler, num_steps=3)
+        few, many = (
+            prepare(name),
+            prepare(name, sampler=dataclasses.replace(sampler, num_steps=3)),
         )
         assert (few.num_steps, many.num_steps) == (1, 3)
     if "step_size" in names:
