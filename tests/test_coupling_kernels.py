@@ -115,7 +115,7 @@ def name_and_target():
             yield pytest.param(name, case_name, marks=marks)
 
 
-@pytest.mark.parametrize(("name", "case_name"), name_and_target())
+@pytest.mark.parametrize(("name", "case_name"), list(name_and_target()))
 def test_both_chains_keep_the_target(name, case_name, exact):
     case = CASES[case_name]
     _, pair = coupled(name, case)

@@ -218,7 +218,7 @@ def bad_arguments():
                 yield pytest.param(function, parameter, value, id=label)
 
 
-@pytest.mark.parametrize(("function", "parameter", "value"), bad_arguments())
+@pytest.mark.parametrize(("function", "parameter", "value"), list(bad_arguments()))
 def test_malformed_arguments_are_named(function, parameter, value):
     valid = {
         "sampler": RandomWalk(step_size=1.0),
