@@ -211,7 +211,7 @@ def meeting_times(
     ...                       domain=dps.domains.Ball(radius=2.0), row_bound=1.0)
     >>> target = dps.Gibbs(problem, k=10.0, mu=0.1)
     >>> times = couplings.meeting_times(MALA(), target, lag=10, replicates=100)
-    >>> curve = times.tv_curve([0, 20, 40])
+    >>> curve = times.tv_curve([20, 40])
     >>> bool((curve.upper > curve.estimate).all())
     True
     """
