@@ -97,16 +97,16 @@ def estimates(chain, count, rng):
 
 @pytest.mark.parametrize("anchored", [False, True])
 def test_estimate_has_the_likelihood_ratio_as_its_mean(anchored):
-    chain, count = prepared(MIXED, anchored=anchored), 8000
+    chain, count = prepared(MIXED, anchored=anchored), 4000
     found, queries = estimates(chain, count, np.random.default_rng(5))
     change = changes(chain, X, Z)
     mean, square = moments(change)
-    assert_mean(found, mean, square - mean**2, detects=0.15)
+    assert_mean(found, mean, square - mean**2, detects=0.2)
     # One record for all factors of a product has another mean.
     same = sum((change**a).mean() / math.factorial(a) for a in range(25))
     assert abs(same - mean) > 0.3 * math.sqrt(square - mean**2)
     with rejected():
-        assert_mean(found - mean + same, mean, square - mean**2, detects=0.15)
+        assert_mean(found - mean + same, mean, square - mean**2, detects=0.2)
     # a (a + 1) / 2 factors of two queries each; E a (a + 1) = 2 e.
     assert abs(queries / count - 2.0 * E) < 6.0 * 5.2 / math.sqrt(count)
 
@@ -202,7 +202,7 @@ def test_certified_runs_are_within_their_bias_of_the_law():
     rng = np.random.default_rng(7)
     ends, _ = advance(chain, starts, rng, num_steps=chain.num_warmup)
     bound = chain.settings["bias_bound"]
-    assert 0.0 < bound <= 0.1
+    assert 0.0 < bound <= 0.15
     assert measured_distance(SMALL, ends) < bound
     # A tenth of the steps proves nothing, and the histogram sees it.
     early, _ = advance(chain, starts, rng, num_steps=chain.num_warmup // 20)
@@ -230,8 +230,8 @@ def test_one_call_is_within_the_overshoot_of_the_conditional_law():
 
 # Name: options, whether the regularizer enters through tangents, number of chains.
 INNER_KINDS = {
-    "hinge on a ball": ({}, 0, 3000),
-    "logistic, mode on the sphere": ({"anchored": True}, 0, 3000),
+    "hinge on a ball": ({}, 0, 2000),
+    "logistic, mode on the sphere": ({"anchored": True}, 0, 2000),
     "absolute on a box": ({}, 0, 3000),
     "hinge, p = 1.2, plane": ({}, 0, 400),
     "hinge, p = 1.5, triangle": ({}, 1, 1000),
@@ -278,7 +278,7 @@ def test_a_planted_bug_moves_the_law(name, bug):
     case, (chain, count) = CASES[name], practical(name)
     rng = np.random.default_rng(9)
     starts = case.exact(rng, count)
-    ends, _ = advance(chain, starts, rng, num_steps=60, **bug(chain))
+    ends, _ = advance(chain, starts, rng, num_steps=80, **bug(chain))
     assert law_margin(case, ends) > 1.0
 
 
