@@ -46,10 +46,14 @@ TARGETS = {
         make(L.Logistic(), D.Ball(0.2), k=3_000.0, mu=0.01),
         S.Proximal,
     ),
-    "p = 1.5": (make(L.Logistic(), D.WholeSpace(), p=1.5), S.Proximal),
+    "p = 1.5": (make(L.Logistic(), D.WholeSpace(), p=1.5), S.FactorizedMetropolis),
+    "p = 1.1, mostly regularizer": (
+        make(L.Hinge(), D.WholeSpace(), p=1.1, dim=20, k=50.0, mu=5.0),
+        S.Proximal,
+    ),
     "hinge": (make(L.Hinge(), D.Ball(3.0)), S.LaplaceIndependence),
     "entropy": (
-        make(L.Logistic(), D.Simplex(), reg=R.Entropy()),
+        make(L.Logistic(), D.Simplex(), reg=R.Entropy(), dim=20, k=3.0),
         S.TiltedGibbs,
     ),
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpsample.warm import public_samplers
 from tests.processes import files_below, run_python
 
 SET_UP = """
@@ -94,6 +95,20 @@ for domain in (BALL, BOX, SPACE):
     assert np.isfinite(draw(make(mine, domain))).all()
 dps.release(make(mine, BALL).problem, dps.Budget(epsilon=1.0, delta=1e-6))
 """
+SAMPLERS = """
+from dpsample import domains, warm
+cases = warm.sampler_targets()
+for regularizer in (None, dps.regularizers.SquaredNorm(1.5)):
+    for domain in (BALL, BOX, SPACE, ROUND, MATRICES, HALVES, domains.Simplex()):
+        for loss in (LOSSES[1], LOSSES[2], LOSSES[7]):
+            cases.append(warm.make(loss, domain, regularizer))
+for kind in warm.public_samplers():
+    for target in cases:
+        if kind().supports(target)[0]:
+            options = dict(num_draws=2, num_warmup=0, num_chains=1, progress=False)
+            dps.sample(target, sampler=kind(), **options)
+draw(make(LOSSES[1], BALL))
+"""
 REPORT = """
 run = proximal_kernel.run
 hits = sum(run.stats.cache_hits.values()), sum(run.stats.cache_misses.values())
@@ -112,7 +127,9 @@ def warm_cache(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "code", [EVERYTHING, LAYOUTS, CUSTOM], ids=["everything", "layouts", "custom"]
+    "code",
+    [EVERYTHING, LAYOUTS, CUSTOM, pytest.param(SAMPLERS, marks=pytest.mark.slow)],
+    ids=["everything", "layouts", "custom", "samplers"],
 )
 def test_a_warm_process_compiles_no_kernel(warm_cache, code):
     """Every loss, domain, layout, verb, and a user's own loss."""
@@ -122,6 +139,39 @@ def test_a_warm_process_compiles_no_kernel(warm_cache, code):
     assert sorted(after.keys() - before.keys()) == []
     assert after == before
     assert json.loads(output) == {"signatures": 1, "hits": [1, 0]}
+
+
+FIRST = """
+import time
+import numpy as np
+import dpsample as dps
+from dpsample._streams import streams
+from dpsample.samplers.chain import NUM_STATS
+from dpsample.warm import sampler_targets
+
+sampler = dps.samplers.{name}()
+target = next(t for t in sampler_targets() if sampler.supports(t)[0])
+pilot, stream = streams(1, 2)
+prepared = sampler.prepare(target, pilot)
+row, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
+prepared.runner()(prepared.init(), stream, row, stats)
+first = time.process_time()
+dps.sample(target, sampler=sampler, num_draws=100, progress=False)
+print(first, time.process_time())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [kind.__name__ for kind in public_samplers()])
+def test_a_warm_process_is_quick(warm_cache, name):
+    """Seconds of this process, best of several: the machine may be busy."""
+    code, times = FIRST.format(name=name), []
+    for _ in range(3):
+        output, _ = run_python(code, NUMBA_CACHE_DIR=warm_cache)
+        times.append([float(word) for word in output.split()])
+    first, tree = np.min(times, axis=0)
+    assert first < 1.5
+    assert tree < 2.5
 
 
 def test_a_piece_that_was_never_compiled_would_be_seen(warm_cache):

@@ -43,23 +43,27 @@ def test_the_demo_needs_no_more_than_the_first_command_installs():
     assert any(name.startswith("matplotlib") for name in plots)
 
 
-def test_the_readme_example_runs(capsys):
-    code = blocks("python")
-    assert len(code) == 1
-    exec(compile(code[0], "README.md", "exec"), {})
+def test_the_readme_examples_run_one_after_the_other(capsys):
+    names = {}
+    for code in blocks("python"):
+        exec(compile(code, "README.md", "exec"), names)
     out = capsys.readouterr().out
     statement = " ".join(blocks("text")[0].split())
     assert statement in " ".join(out.split())
 
 
-def test_the_readme_command_runs_on_the_files_it_shows(tmp_path, monkeypatch, capsys):
+def test_the_readme_commands_run_on_the_files_it_shows(tmp_path, monkeypatch, capsys):
     (tmp_path / "patients.csv").write_text(blocks("csv")[0])
     (tmp_path / "bounds.toml").write_text(blocks("toml")[0])
     monkeypatch.chdir(tmp_path)
-    program, *arguments = shlex.split(blocks("sh")[1])
-    assert program == "dpsample"
-    assert cli.main(arguments) == 0
-    assert "(1, 1e-06)-DP" in capsys.readouterr().out
+    for command, words in zip(
+        blocks("sh")[1:], ("(1, 1e-06)-DP", "NOT PRIVATE"), strict=True
+    ):
+        program, *arguments = shlex.split(command)
+        assert program == "dpsample"
+        assert cli.main(arguments) == 0
+        assert words in capsys.readouterr().out
+    assert (tmp_path / "draws.nc").is_file()
     answer = dpsample.Release.load("answer.json")
     names = ("age", "cost", "ward=north", "ward=south", "ward=unknown", "intercept")
     assert answer.feature_names == names

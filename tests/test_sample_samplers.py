@@ -151,13 +151,14 @@ def press():
     os.kill(os.getpid(), signal.SIGINT)
 
 def run_and_press(*args, **options):
-    threading.Timer(0.4, press).start()
+    threading.Timer(0.8, press).start()
     return run(*args, **options)
 
 chains.run = run_and_press
 target = make(LOGISTIC, dps.domains.Ball(1.0))
 for turn in range(6):
-    tree = dps.sample(target, sampler=dps.samplers.{name}(), num_draws=10**7)
+    sampler = dps.samplers.{name}()
+    tree = dps.sample(target, sampler=sampler, num_draws=10**7, num_warmup=0)
     seconds.append(time.perf_counter() - pressed[-1])
     assert tree.attrs["is_interrupted"] and tree.posterior["theta"].shape[1] > 0
 print(json.dumps(seconds))

@@ -60,13 +60,18 @@ def choose(target: Any) -> tuple[Sampler, str]:
         return CoordinateHitAndRun(), "a quadratic energy on a flat-sided domain"
     found = fit(target)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
-    is_rough = has_rough_regularizer(target)
-    if is_smooth and not is_rough and found.share_inside >= MOSTLY:
+    if independence_acceptance(target, found) >= WORTHWHILE:
         is_long = target.problem.num_records >= MANY * rank
-        if is_long and FactorizedMetropolis().supports(target)[0]:
+        is_inner = found.share_inside >= MOSTLY
+        if (
+            is_smooth
+            and is_long
+            and is_inner
+            and FactorizedMetropolis().supports(target)[0]
+        ):
             return FactorizedMetropolis(), "close to a Gaussian: few records per draw"
-    if not is_rough and independence_acceptance(target, found) >= WORTHWHILE:
         return LaplaceIndependence(), "close to a Gaussian: independent proposals"
+    is_rough = has_rough_regularizer(target)
     if (is_rough or found.share_inside < MOSTLY) and Proximal().supports(target)[0]:
         why = "regularizer" if is_rough else "boundary near the mode"
         return Proximal(), f"a {why} that makes the target unlike a Gaussian"
