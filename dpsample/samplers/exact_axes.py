@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample.samplers import mode
 from dpsample.samplers.gaussian_fit import GaussianFit
 
 Array = NDArray[np.float64]
@@ -18,12 +19,15 @@ SLACK = 1e-9
 
 
 def turned(target: Any, found: GaussianFit) -> GaussianFit:
-    """Fit with its first axis along the gradient at the center.
+    """Fit with its first axis along the gradient at the mode.
 
     At a mode on the boundary this is the normal, along which the density is steep: the
     faces of the cells are then parallel to the boundary.
     """
-    slope = found.factor.T @ target.gradient(found.center)
+    slope = target.gradient(mode.minimize(target)[0])
+    if not np.isfinite(slope).all():
+        slope = target.gradient(found.center)
+    slope = found.factor.T @ slope
     rank = len(slope)
     turn = np.linalg.qr(np.column_stack([slope, np.eye(rank)]))[0]
     return replace(

@@ -24,7 +24,7 @@ from dpsample.samplers.gaussian_fit import GaussianFit
 
 Array = NDArray[np.float64]
 
-MAX_CELLS = {1: 200, 2: 900, 3: 2500}
+MAX_CELLS = {1: 200, 2: 1500, 3: 4000}
 TOLERANCE = {1: 0.01, 2: 0.04, 3: 0.1}  # share of rejections at which splitting ends
 CHECK_EVERY = 50
 # Other axes are tried if more than so many tolerances are expected to be rejected.

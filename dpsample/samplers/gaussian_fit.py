@@ -94,9 +94,10 @@ def _newton(target: Any, basis: Array, theta: Array) -> tuple[Array, Array]:
         covariance = np.linalg.inv(precision)
         move = covariance @ gradient
         decrement = float(np.sqrt(max(move @ gradient, 0.0)))
-        theta = theta - basis @ move / (1.0 + 0.5 * max(0.0, decrement - 1.0))
-        if not np.isfinite(theta).all():
-            break
+        following = theta - basis @ move / (1.0 + 0.5 * max(0.0, decrement - 1.0))
+        if not np.isfinite(following).all():
+            break  # off the simplex the entropy has no slope
+        theta = following
         if decrement < 1e-3:
             break
     return theta, precision
