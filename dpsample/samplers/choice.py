@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsample.samplers import taylor
+from dpsample.samplers import metric, taylor
 from dpsample.samplers.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.coordinate_moves import QUADRATIC
 from dpsample.samplers.coordinate_plan import conditional_of
@@ -72,11 +72,13 @@ def choose(target: Any) -> tuple[Sampler, str]:
             return FactorizedMetropolis(), "close to a Gaussian: few records per draw"
         return LaplaceIndependence(), "close to a Gaussian: independent proposals"
     is_rough = has_rough_regularizer(target)
-    if (is_rough or found.share_inside < MOSTLY) and Proximal().supports(target)[0]:
+    if (is_rough or found.share_inside < MOSTLY) and has_inner_draws(target):
         why = "regularizer" if is_rough else "boundary near the mode"
         return Proximal(), f"a {why} that makes the target unlike a Gaussian"
-    if not is_smooth and rank <= MODERATE:
-        return HitAndRun(), "a loss with kinks, in few dimensions: exact draws on lines"
+    if domain.name in FLAT_DOMAINS:
+        return CoordinateHitAndRun(), "a flat-sided domain: exact draws along the axes"
+    if rank <= MODERATE and not (is_smooth and found.share_inside >= MOSTLY):
+        return HitAndRun(), "kinks or a boundary, few dimensions: exact draws on lines"
     return TiltedGibbs(), "slope and shape of the target in each proposal"
 
 
@@ -84,6 +86,14 @@ def has_rough_regularizer(target: Any) -> bool:
     """Whether the regularizer counts and has unbounded curvature, as for p < 2."""
     _, upper = target.regularizer.curvature_l2(target.dim)
     return target.mu > 0.0 and not np.isfinite(upper)
+
+
+def has_inner_draws(target: Any) -> bool:
+    """Whether the proximal sampler need not wait for a draw to fall into the domain."""
+    if not Proximal().supports(target)[0]:
+        return False
+    names = {option.name for option in metric.candidates(target, oracle="metric")}
+    return target.problem.domain.name == "whole_space" or names != {"full"}
 
 
 def independence_acceptance(target: Any, found: GaussianFit) -> float:
