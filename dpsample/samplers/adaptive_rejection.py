@@ -133,9 +133,8 @@ def propose(hull, count, low, high, rng):
 @kernel
 def first_points(low, high, guess, width):
     """Two points near a guessed mode, inside the interval and off its ends."""
+    guess = guess if abs(guess) < np.inf else 0.0
     center = min(max(guess, low), high)
-    if not abs(center) < np.inf:
-        center = min(max(0.0, low), high)
     if not 0.0 < width < np.inf:
         width = 1.0
     if center != guess:

@@ -97,8 +97,8 @@ def log_rising_mass(slope, curvature, width):
     if width == 0.0:
         return -np.inf
     root = math.sqrt(curvature)
-    if root * width < 1e-4:
-        middle = slope + 0.5 * curvature * width
+    if curvature == 0.0 or root * width < 1e-4:
+        middle = slope + (0.5 * curvature * width if curvature > 0.0 else 0.0)
         drop = middle * width if middle > 0.0 else 0.0
         if drop < 1e-9:
             return math.log(width) - 0.5 * drop
