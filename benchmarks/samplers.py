@@ -145,6 +145,8 @@ def run_case(case: targets.Case, options: Any) -> tuple[list[Any], list[str]]:
         for name in mine + [peer for peer in rivals if peers.fits(peer, case)]:
             if any(row.sampler == f"{name} = auto" for row in rows):
                 continue
+            if sys.stderr.isatty():
+                print(f"\r\033[K  {name}", end="", file=sys.stderr, flush=True)
             if name in peers.PEERS:
                 seconds = options.budget * (4.0 if case.dim > 100 else 1.0)
                 found = peer_row(name, case, path, options.peer_python, seconds)
@@ -154,8 +156,6 @@ def run_case(case: targets.Case, options: Any) -> tuple[list[Any], list[str]]:
                 missing.append(f"{case.name}, {name}: {found}")
             else:
                 rows.append(found)
-            if sys.stderr.isatty():
-                print(f"\r\033[K  {name}", end="", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     rows = compare(rows)
@@ -183,6 +183,10 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=5.0, help="seconds per sampler")
     parser.add_argument("--output", type=Path, default=Path("benchmark-samplers"))
     options = parser.parse_args()
+    known = {"auto", *ours.samplers.__all__}
+    for given, allowed in ((options.peers, names(every)), (options.samplers, known)):
+        if unknown := sorted(set(given) - set(allowed)):
+            parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(allowed)}")
     rows, missing, titles = [], [], {}
     for name, build in targets.CASES.items():
         if options.only and not name.startswith(tuple(options.only)):
@@ -202,6 +206,8 @@ def main() -> None:
             "budget": options.budget,
         }
         report.write(rows, missing, facts, options.output)
+    if not titles and not missing:
+        parser.error(f"--only must begin one of {', '.join(targets.CASES)}")
     if rows:
         report.plot(rows, titles, options.output / "samplers.png")
         print(f"\nsamplers.csv, samplers.json and samplers.png are in {options.output}")

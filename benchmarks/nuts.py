@@ -1,0 +1,158 @@
+"""NUTS of blackjax, numpyro and nutpie, two chains one after the other."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+os.environ["XLA_FLAGS"] = (
+    "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+)
+
+import numpy as np
+import targets
+from densities import jax_log_density, numba_log_density, to_ball
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Result = tuple[Array, dict[str, Any]]
+NUM_CHAINS = 2
+CHUNK = 25  # draws per call of a compiled loop
+clock = time.process_time
+
+
+def jax_nuts(case: targets.Case, seconds: float, warm_fn: Any, draw_fn: Any) -> Result:
+    """NUTS in JAX: warm_fn(key, start) to (carry, leapfrogs), then chunks of draws."""
+    import jax
+
+    keys = jax.random.split(jax.random.PRNGKey(7), NUM_CHAINS)
+    starts = 0.01 * np.random.default_rng(5).standard_normal((NUM_CHAINS, case.dim))
+    begin = clock()
+    warm = jax.jit(warm_fn).lower(keys[0], starts[0]).compile()
+    carry = jax.eval_shape(warm_fn, keys[0], starts[0])[0]
+    draw = jax.jit(draw_fn).lower(keys[0], carry).compile()
+    facts = {"first": clock() - begin, "cpu": 0.0, "warm": 0.0, "gradients": 0.0}
+    chains = []
+    for key, start in zip(keys, starts, strict=True):
+        begin = clock()
+        carry, _ = jax.block_until_ready(warm(key, start))
+        middle = clock()
+        parts: list[Array] = []
+        lengths = []
+        while not parts or clock() - middle < seconds / NUM_CHAINS:
+            key, now = jax.random.split(key)
+            carry, (points, steps) = jax.block_until_ready(draw(now, carry))
+            parts.append(np.asarray(points))
+            lengths.append(int(steps.sum()))
+        facts["warm"] += middle - begin
+        chains.append((np.concatenate(parts), clock() - middle, sum(lengths)))
+    count = min(len(chain[0]) for chain in chains)
+    for points, cpu, leapfrogs in chains:
+        facts["cpu"] += cpu * count / len(points)
+        facts["gradients"] += leapfrogs * count / len(points)
+    draws = np.stack([chain[0][:count] for chain in chains])
+    if case.domain == targets.BALL:
+        draws = to_ball(draws, case.radius, np)
+    return draws, facts | {"passes": facts["gradients"]}
+
+
+def blackjax(case: targets.Case, seconds: float) -> Result:
+    """NUTS of blackjax with a diagonal mass matrix."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    import blackjax
+
+    log_density = jax_log_density(case)
+    adapt = blackjax.window_adaptation(blackjax.nuts, log_density)
+
+    def warm(key: Any, start: Any) -> Any:
+        (state, options), info = adapt.run(key, start, num_steps=case.num_warmup)
+        return (state, options), info.info.num_integration_steps.sum()
+
+    def draw(key: Any, carry: Any) -> Any:
+        state, options = carry
+        step = blackjax.nuts(log_density, **options).step
+
+        def one(state: Any, now: Any) -> Any:
+            state, info = step(now, state)
+            return state, (state.position, info.num_integration_steps)
+
+        state, found = jax.lax.scan(one, state, jax.random.split(key, CHUNK))
+        return (state, options), found
+
+    return jax_nuts(case, seconds, warm, draw)
+
+
+def numpyro(case: targets.Case, seconds: float) -> Result:
+    """NUTS of numpyro with a diagonal mass matrix."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    from numpyro.infer import NUTS
+
+    log_density = jax_log_density(case)
+    nuts = NUTS(potential_fn=lambda theta: -log_density(theta))
+
+    def one(state: Any, _: Any) -> Any:
+        state = nuts.sample(state, (), {})
+        return state, (state.z, state.num_steps)
+
+    first = nuts.init(
+        jax.random.PRNGKey(0), case.num_warmup, np.zeros(case.dim), (), {}
+    )
+
+    def warm(key: Any, start: Any) -> Any:
+        begin = first._replace(z=start, rng_key=key)
+        begin = begin._replace(potential_energy=-log_density(start))
+        begin = begin._replace(z_grad=-jax.grad(log_density)(start))
+        state, found = jax.lax.scan(one, begin, length=case.num_warmup)
+        return state, found[1].sum()
+
+    def draw(key: Any, carry: Any) -> Any:
+        del key  # the state carries its own
+        return jax.lax.scan(one, carry, length=CHUNK)
+
+    return jax_nuts(case, seconds, warm, draw)
+
+
+def nutpie(case: targets.Case, seconds: float) -> Result:
+    """NUTS of nutpie on a Numba density; time is split by leapfrogs."""
+    import nutpie
+
+    begin = clock()
+    log_density = numba_log_density(case)
+    log_density(np.zeros(case.dim))
+    model = nutpie.compiled_pyfunc.from_pyfunc(
+        case.dim,
+        lambda: log_density,
+        lambda *_: lambda theta: {"theta": np.array(theta)},
+        [np.dtype("float64")],
+        [(case.dim,)],
+        ["theta"],
+    )
+    first = clock() - begin
+    begin = clock()
+    for t in range(20):
+        log_density(np.full(case.dim, 1e-3 * t))
+    cost = (clock() - begin) / 20 * case.leapfrogs * NUM_CHAINS
+    begin = clock()
+    trace = nutpie.sample(
+        model,
+        draws=int(np.clip(seconds / cost, 50, 5000)),
+        tune=case.num_warmup,
+        chains=NUM_CHAINS,
+        cores=1,
+        seed=1,
+        progress_bar=False,
+        save_warmup=True,
+    )
+    spent = clock() - begin
+    made = int(trace.sample_stats["n_steps"].sum())
+    share = made / (made + int(trace.warmup_sample_stats["n_steps"].sum()))
+    draws = np.asarray(trace.posterior["theta"])
+    if case.domain == targets.BALL:
+        draws = to_ball(draws, case.radius, np)
+    facts = {"cpu": share * spent, "warm": (1.0 - share) * spent, "first": first}
+    return draws, facts | {"gradients": made, "passes": made}
