@@ -55,9 +55,9 @@ def fill_all(weights, labels, starts, table):
         start, stop = starts[t], starts[t + 1]
         fill(weights[start:stop], share[start:stop], other[start:stop])
         for c in range(start, stop):
-            table[c].share = share[c]
-            table[c].own = labels[c]
-            table[c].other = labels[start + other[c]]
+            table[c]["share"] = share[c]
+            table[c]["own"] = labels[c]
+            table[c]["other"] = labels[start + other[c]]
 
 
 @kernel
@@ -68,4 +68,4 @@ def draw(table, rng):
     c = min(int(place), size - 1)
     # The fraction is as good as a second uniform number while size is far below 2^53.
     column = table[c]
-    return np.int64(column.own if place - c < column.share else column.other)
+    return np.int64(column["own"] if place - c < column["share"] else column["other"])

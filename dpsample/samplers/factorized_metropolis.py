@@ -153,7 +153,7 @@ class FactorizedMetropolis(TunedSampler):
     ----------
     step_size : float, optional
         Share b of fresh noise, in (0, 1]; by default a pilot run finds the one with
-        acceptance 0.6, or 1 if that is accepted more often.
+        acceptance 0.4, or 1 if that is accepted more often.
     num_steps : int
         Steps per draw.
 
@@ -191,7 +191,7 @@ class FactorizedMetropolis(TunedSampler):
             run=run,
             init_fn=init,
             plan_fn=lambda _, step: plan._replace(step=float(step)),
-            rate=0.6,
+            rate=0.4,
             first_step=1.0,
             longest=1.0,
             num_steps=self.num_steps,

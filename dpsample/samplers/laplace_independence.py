@@ -45,6 +45,10 @@ LOG_WEIGHT, CURSOR, HELD, TRAILING = range(4)
 # Tries per proposal that a batch is worth: more would delay an interrupt.
 MAX_TRIES = 20
 MIN_SHARE = 0.01
+REFUSAL = (
+    "Hardly any proposal of the Gaussian fit lies in the domain. "
+    "Use HitAndRun, RandomWalk or Proximal."
+)
 NUM_PILOT = 8  # batches that compare two fits
 
 
@@ -214,18 +218,14 @@ class LaplaceIndependence(Sampler):
 
     def supports(self, target: Any) -> tuple[bool, str]:
         """Whether enough of the Gaussian fit lies in the domain."""
-        share = gaussian_fit.fit(target).share_inside
-        if share >= MIN_SHARE:
-            return True, ""
-        return False, (
-            "Hardly any proposal of the Gaussian fit lies in the domain. "
-            "Use HitAndRun, RandomWalk or Proximal."
-        )
+        is_supported = gaussian_fit.fit(target).share_inside >= MIN_SHARE
+        return is_supported, "" if is_supported else REFUSAL
 
     def prepare(self, target: Any, rng: np.random.Generator) -> Prepared:
         """Fit the Gaussian; where the domain cuts it, learn another in a pilot run."""
-        self.require(target)
         found = gaussian_fit.fit(target)
+        if found.share_inside < MIN_SHARE:
+            check.fail("sampler", "one that supports the target", repr(self), REFUSAL)
         prepared = self._build(target, found.center, found.factor, found.whiten)
         if found.share_inside >= tune.TRUSTED_SHARE:
             return prepared
