@@ -32,7 +32,8 @@ def make_problem(*, loss=None, intercept=False):
 @pytest.fixture(scope="module")
 def tree():
     target = dps.Gibbs(make_problem(), k=60.0, mu=0.5)
-    draws = dps.sample(target, num_draws=12, num_chains=3, seed=5, progress=False)
+    options = {"num_draws": 12, "num_chains": 3, "seed": 5, "progress": False}
+    draws = dps.sample(target, sampler=dps.Proximal(), **options)
     return target, draws
 
 
