@@ -190,7 +190,7 @@ problem = make(LOSSES[{loss}], BALL).problem
 answer = dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-3), seed=5)
 tree = dps.sample(
     make(LOSSES[{loss}], BOX, {p}), num_draws=4, num_warmup=2, num_chains=2, seed=5,
-    progress=False,
+    sampler=dps.Proximal(), progress=False,
 )
 draws = tree.posterior["theta"].values.tolist()
 print(json.dumps([answer.theta.tolist(), draws]))
