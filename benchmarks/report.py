@@ -218,7 +218,8 @@ def panel(axis: Any, rows: list[Row], title: str) -> None:
     axis.set_yticks(places, [row.sampler for row in ordered], fontsize=8.5)
     axis.set_xscale("log")
     if ordered:
-        axis.set_xlim(min(rates) / 2.0, max(rates) * 30.0)
+        low = min(rates) / 2.0
+        axis.set_xlim(low, max(rates) * (max(rates) / low) ** 0.55)  # room for words
     axis.set_ylim(-0.7, len(ordered) - 0.3)
     axis.set_title(title, fontsize=10, loc="left")
     axis.grid(axis="x", color="#eeeeee", zorder=0)
