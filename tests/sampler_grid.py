@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
+import pytest
 from numba import njit
 from scipy.stats import qmc
 
@@ -143,9 +144,24 @@ def supported(name, domain, loss):
     return SAMPLERS[name].supports(grid_case(domain, loss).target)
 
 
-def supported_losses(name, domain):
+def supported_losses(name, domain, losses=tuple(LOSSES)):
     """Losses of a row of the grid that the sampler supports."""
-    return [loss for loss in LOSSES if supported(name, domain, loss)[0]]
+    return [loss for loss in losses if supported(name, domain, loss)[0]]
+
+
+def rows_by_tier():
+    """One loss of each row by turns in the default tier, the others marked slow."""
+    rows = []
+    for i, (name, domain) in enumerate(ROWS):
+        turn = i // len(DOMAINS) + i % len(DOMAINS)
+        usual = list(LOSSES)[turn % len(LOSSES)]
+        others = tuple(loss for loss in LOSSES if loss != usual)
+        rows.append(pytest.param(name, domain, (usual,), id=f"{name}-{domain}-{usual}"))
+        label = "-".join((name, domain, *others))
+        rows.append(
+            pytest.param(name, domain, others, id=label, marks=pytest.mark.slow)
+        )
+    return rows
 
 
 @cache

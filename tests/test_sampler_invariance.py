@@ -19,6 +19,7 @@ from tests.sampler_grid import (
     grid_case,
     moved,
     prepared_cell,
+    rows_by_tier,
     stationary,
     supported,
     supported_losses,
@@ -45,9 +46,9 @@ def test_enough_samplers_support_each_domain(domain):
     assert len(names) >= LEAST.get(domain, 4), names
 
 
-@pytest.mark.parametrize(("name", "domain"), ROWS)
-def test_draws_from_exact_starts_have_the_exact_law(name, domain):
-    for loss in supported_losses(name, domain):
+@pytest.mark.parametrize(("name", "domain", "losses"), rows_by_tier())
+def test_draws_from_exact_starts_have_the_exact_law(name, domain, losses):
+    for loss in supported_losses(name, domain, losses):
         case = grid_case(domain, loss)
         _, draws = stationary(name, domain, loss)
         points = draws.reshape(-1, case.dim)
