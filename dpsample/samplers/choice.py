@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from dpsample.samplers import metric, taylor
+from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS
 from dpsample.samplers.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.coordinate_moves import QUADRATIC
 from dpsample.samplers.coordinate_plan import conditional_of
+from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.exact import MAX_DIM, Exact
 from dpsample.samplers.factorized_metropolis import FactorizedMetropolis
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
@@ -31,6 +33,8 @@ MANY = 20
 # Least acceptance of independent proposals, those outside the domain included.
 WORTHWHILE = 0.2
 NUM_PROBES = 100
+# Exact draws to try, and the least share of accepted proposals.
+NUM_TRIALS, PRACTICAL = 20, 0.05
 # Dimension from which lines in random directions mix too slowly.
 MODERATE = 30
 
@@ -52,7 +56,7 @@ def choose(target: Any) -> tuple[Sampler, str]:
     """
     domain = target.problem.domain
     rank = domain.affine_dim(target.dim)
-    if Exact().supports(target)[0]:
+    if draws_exactly(target):
         few = f"{rank} free coefficients"
         why = few if rank <= MAX_DIM else "a Gaussian restricted to the domain"
         return Exact(), f"{why}: independent exact draws"
@@ -80,6 +84,23 @@ def choose(target: Any) -> tuple[Sampler, str]:
     if rank <= MODERATE and not (is_smooth and found.share_inside >= MOSTLY):
         return HitAndRun(), "kinks or a boundary, few dimensions: exact draws on lines"
     return TiltedGibbs(), "slope and shape of the target in each proposal"
+
+
+def draws_exactly(target: Any) -> bool:
+    """Whether exact draws exist and, tried a few times, are not refused for long."""
+    if not Exact().supports(target)[0]:
+        return False
+    if target.problem.domain.affine_dim(target.dim) > MAX_DIM:
+        return True
+    rng = np.random.default_rng(0)
+    draws, stats = np.empty((NUM_TRIALS, target.dim)), np.empty((NUM_TRIALS, NUM_STATS))
+    try:
+        prepared = Exact().prepare(target, rng)
+        state = prepared.init()
+        prepared.runner()(state, rng, draws, stats)
+    except SamplingError:
+        return False
+    return bool(state.counts[ACCEPTED] > PRACTICAL * state.counts[PROPOSALS])
 
 
 def has_rough_regularizer(target: Any) -> bool:
