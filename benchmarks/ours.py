@@ -23,6 +23,11 @@ from dpsample.samplers.chain import COUNT_NAMES, NUM_COUNTS, NUM_STATS
 NUM_CHAINS = 2
 CHUNK_SECONDS = 0.2
 MAX_NUMBERS = 8_000_000  # numbers in the draws of all chains
+NAMES = [
+    name
+    for name in samplers.__all__
+    if hasattr(getattr(samplers, name), "supports") and name != "Sampler"
+]
 LOSSES = {"logistic": "Logistic", "hinge": "Hinge", "linear": "Linear"}
 
 
@@ -62,13 +67,18 @@ def run_chain(prepared: Any, rng: np.random.Generator, seconds: float) -> Any:
     before = state.counts.copy()
     parts, spent, made, count = [], 0.0, 0, 8
     most = MAX_NUMBERS // (NUM_CHAINS * dim)
-    while made < most and (spent < seconds or made < 8):
-        draws, cpu = draw(min(count, most - made))
-        parts.append(draws)
-        spent, made = spent + cpu, made + len(draws)
-        count = max(8, int(made / max(spent, 1e-4) * CHUNK_SECONDS))
-    counts = (state.counts - before)[:NUM_COUNTS]
-    return np.concatenate(parts), counts, warm, spent
+    while spent < seconds or made < 8:
+        draws, cpu = draw(count)
+        if made < most:
+            parts.append(draws)
+        spent, made = spent + cpu, made + count
+        count = int(made / max(spent, 1e-4) * CHUNK_SECONDS)
+        count = min(max(8, count), max(8, most - made) if made < most else most)
+    # Draws past those that are kept are timed too, and cost as much as those.
+    kept = np.concatenate(parts)
+    share = len(kept) / made
+    counts = share * (state.counts - before)[:NUM_COUNTS]
+    return kept, counts, warm, share * spent
 
 
 def first_draw(prepared: Any, rng: np.random.Generator) -> None:

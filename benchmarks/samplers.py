@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=5.0, help="seconds per sampler")
     parser.add_argument("--output", type=Path, default=Path("benchmark-samplers"))
     options = parser.parse_args()
-    known = {"auto", *ours.samplers.__all__}
+    known = ["auto", *ours.NAMES]
     for given, allowed in ((options.peers, names(every)), (options.samplers, known)):
         if unknown := sorted(set(given) - set(allowed)):
             parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(allowed)}")
