@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample._jit import kernel
 from dpsample.samplers import columns, coordinate_moves, line, quadratic_sweep, slacks
 from dpsample.samplers.adaptive_rejection import HULL_SHAPE
 from dpsample.samplers.chain import (
@@ -118,15 +117,7 @@ def step(target, pieces, plan, state, rng):
     return OK if state.energy[0] == state.energy[0] else PIECE_FAILED
 
 
-run_by_steps = compile_run(step)
-
-
-@kernel
-def run(target, pieces, plan, state, rng, num_steps, draws, stats):
-    """Fill draws, in one loop without tuples where the energy is quadratic."""
-    if plan.conditional == QUADRATIC and plan.room.kind != CHORD:
-        return quadratic_sweep.run(target, plan, state, rng, num_steps, draws, stats)
-    return run_by_steps(target, pieces, plan, state, rng, num_steps, draws, stats)
+run = compile_run(step)
 
 
 def init(target: Any, plan: Plan, position: Array) -> State:
@@ -177,10 +168,11 @@ class CoordinateHitAndRun(Sampler):
         found = fit(target)
         plan = make_plan(target, found)
         kinds = ("quadratic", "piecewise quadratic", "convex")
+        is_flat = plan.conditional == QUADRATIC and plan.room.kind != CHORD
         return Prepared(
             target=target,
             plan=plan,
-            run=run,
+            run=quadratic_sweep.run if is_flat else run,
             init_fn=init,
             start=found.center,
             settings={"conditionals": kinds[plan.conditional]},

@@ -74,8 +74,8 @@ def energy_of(theta, base, center, slope, ridge, slopes):
 
 
 @kernel
-def run(target, plan, state, rng, num_steps, draws, stats):
-    """Fill draws on any domain whose chords need no piece; as `chain.compile_run`."""
+def run(target, pieces, plan, state, rng, num_steps, draws, stats):
+    """Fill draws where chords need no piece; called as what `compile_run` returns."""
     center, slope, ridge, hessian = plan.center, plan.slope, plan.ridge, plan.hessian
     room, theta, memory = plan.room, state.position, state.memory
     kind, radius, p, middle = room.kind, room.radius, room.p, room.center
