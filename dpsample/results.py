@@ -21,6 +21,7 @@ from dpsample.targets import energy
 
 Array = NDArray[np.float64]
 FORMAT = "dpsample-release-1"
+BLOCK = 8192  # draws whose statistics are converted at once
 # Record evaluations for energies afterwards, relative to those of the draws.
 FILL_SHARE = 0.1
 
@@ -180,13 +181,23 @@ def fill_energies(target: Any, draws: Array, stats: Array) -> None:
 
 
 def named_stats(stats: Array, *, step_size: float | None) -> dict[str, Any]:
-    """Columns of the statistics by name, numbers of evaluations as integers."""
-    named: dict[str, Any] = {}
-    for column, name in enumerate(STAT_NAMES):
-        values = stats[:, :, column]
-        named[name] = values.astype(np.int64) if name.startswith("num_") else values
+    """Columns of the statistics by name, numbers of evaluations as integers.
+
+    The integers take the place of the floats in ``stats``: new memory would cost more
+    time than the conversion, and after Ctrl-C somebody waits.
+    """
+    counts = stats.view(np.int64)
+    is_count = [name.startswith("num_") for name in STAT_NAMES]
+    for chain, draws in enumerate(stats):
+        for start in range(0, len(draws), BLOCK):
+            part = slice(start, start + BLOCK)
+            counts[chain][part, is_count] = draws[part, is_count].astype(np.int64)
+    named: dict[str, Any] = {
+        name: (counts if is_count[column] else stats)[:, :, column]
+        for column, name in enumerate(STAT_NAMES)
+    }
     if step_size is not None:
-        named["step_size"] = np.full(stats.shape[:2], step_size)
+        named["step_size"] = np.broadcast_to(step_size, stats.shape[:2])
     return named
 
 

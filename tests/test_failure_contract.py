@@ -99,7 +99,7 @@ def test_a_failure_at_the_start_is_raised_by_every_verb(how):
     with pytest.raises(dps.SamplingError):
         dps.Proximal().prepare(target, np.random.default_rng(1))
     with pytest.raises(dps.SamplingError):
-        dps.sample(target, num_draws=2, num_chains=1, progress=False)
+        dps.sample(target, sampler=dps.Proximal(), num_draws=2, num_chains=1)
     with pytest.raises(dps.SamplingError):
         dps.release(target.problem, dps.Budget(epsilon=1.0, delta=1e-6), seed=1)
 
