@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -105,28 +107,54 @@ def sampler_targets() -> list[Gibbs]:
     ]
 
 
-def warm(on_progress: Callable[[str], None] | None = None) -> int:
+def warm(
+    on_progress: Callable[[str], None] | None = None, *, processes: int = 1
+) -> int:
     """Run each piece and each sampler for a moment.
 
     Parameters
     ----------
     on_progress : callable, optional
         Called with the name of each part before it is compiled.
+    processes : int
+        With 2 or more, a second process compiles half of the samplers. This one goes
+        through them afterwards: what two writers of one index may lose is made again.
 
     Returns
     -------
     int
         Number of parts.
     """
-    parts = [(name, partial(_pieces, target)) for name, target in piece_targets()]
-    parts += [
-        (f"sampler {c.__name__}", partial(_draws, c())) for c in public_samplers()
-    ]
+    first = [(name, partial(_pieces, target)) for name, target in piece_targets()]
+    kinds = public_samplers()
+    second = [(f"sampler {c.__name__}", partial(_draws, c())) for c in kinds]
+    _run(first, on_progress)
+    if processes > 1:
+        names = [kind.__name__ for kind in kinds[1::2]]
+        words = f"from dpsample import warm; warm.samplers_only({names})"
+        helper = subprocess.Popen([sys.executable, "-c", words])
+        _run(second[::2], on_progress)
+        helper.wait()
+        _run(second[1::2], on_progress)
+    else:
+        _run(second, on_progress)
+    return len(first) + len(second)
+
+
+def samplers_only(names: list[str]) -> None:
+    """Run the samplers of these names for a moment."""
+    for name in names:
+        _draws(getattr(samplers, name)())
+
+
+def _run(
+    parts: Sequence[tuple[str, Callable[[], None]]],
+    on_progress: Callable[[str], None] | None,
+) -> None:
     for name, part in parts:
         if on_progress is not None:
             on_progress(name)
         part()
-    return len(parts)
 
 
 def _pieces(target: Gibbs) -> None:

@@ -97,7 +97,10 @@ def test_what_is_not_supported_is_refused_with_a_remedy(name, domain):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n in SHORT else n for n in SAMPLERS],
+    [
+        pytest.param(n, marks=pytest.mark.slow) if n in (*SHORT, "TunaMH") else n
+        for n in SAMPLERS
+    ],
 )
 def test_a_chain_for_another_temperature_is_noticed(name):
     domain, loss = next(cell for cell in TARGETS if supported(name, *cell)[0])

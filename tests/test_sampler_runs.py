@@ -34,6 +34,7 @@ def test_long_runs_agree_with_the_quadrature(name, domain):
             assert margins(name, domain, loss)[0] < 1.0, loss
 
 
+@pytest.mark.slow
 def test_one_run_of_each_kind_of_domain_agrees_with_the_quadrature():
     for domain in ("ball", "simplex", "polytope", "schatten ball"):
         last, _ = margins("HitAndRun", domain, "hinge")

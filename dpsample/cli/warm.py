@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from dpsample._jit import CACHE_DIRECTORY
 from dpsample.cli import screen
 from dpsample.warm import warm
@@ -10,5 +12,7 @@ from dpsample.warm import warm
 def run() -> None:
     """Compile every built-in piece, naming each."""
     console = screen.console()
-    count = warm(lambda name: console.print(f"compiling {name}"))
+    count = warm(
+        lambda name: console.print(f"compiling {name}"), processes=os.cpu_count() or 1
+    )
     console.print(f"{count} parts are compiled and cached in {CACHE_DIRECTORY}")
