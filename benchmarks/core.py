@@ -19,6 +19,7 @@ import numpy as np
 
 import dpsample as dps
 from dpsample import chains
+from dpsample.warm import public_samplers
 
 TIGHT = 1e-12
 
@@ -178,8 +179,36 @@ def startup() -> str:
     )
 
 
+def samplers() -> str:
+    """CPU seconds to a first draw, and to a finished tree, in new warm processes."""
+    script = (
+        "import time\nimport dpsample as dps\nfrom dpsample import results\n"
+        "pack, first = results.named_stats, []\n"
+        "def packed(*args, **options):\n"
+        "    first.append(time.process_time())\n"
+        "    return pack(*args, **options)\n"
+        "results.named_stats = packed\n"
+        "data = dps.datasets.logistic(200, 3, seed=0)\n"
+        "problem = dps.Problem(data.features, data.response, row_bound=1.0,\n"
+        "    loss=dps.losses.Logistic(), domain=dps.domains.Ball(1.0))\n"
+        "dps.sample(dps.Gibbs(problem, k=20.0, mu=0.5), num_draws=1, num_warmup=0,\n"
+        "    num_chains=1, sampler=dps.samplers.{0}(), progress=False)\n"
+        "print(first[0], time.process_time())\n"
+    )
+    rows = []
+    for kind in public_samplers():
+        command = [sys.executable, "-c", script.format(kind.__name__)]
+        runs = []
+        for _ in range(3):  # the first fills the cache if it is cold
+            found = subprocess.run(command, capture_output=True, check=True).stdout
+            runs.append([float(number) for number in found.split()])
+        draw, tree = (min(column) for column in zip(*runs, strict=True))
+        rows.append(f"{kind.__name__}: {draw:.2f} s, tree {tree:.2f} s")
+    return "\n  ".join(rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
-    part.__name__: part for part in (logistic, hinge, lp, a9a, startup)
+    part.__name__: part for part in (logistic, hinge, lp, a9a, startup, samplers)
 }
 
 

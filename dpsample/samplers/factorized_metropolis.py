@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,11 +171,7 @@ class FactorizedMetropolis(TunedSampler):
     'invariant'
     """
 
-    def __post_init__(self) -> None:
-        """Check the options."""
-        super().__post_init__()
-        if self.step_size is not None and self.step_size > 1.0:
-            check.fail("step_size", "<= 1", self.step_size)
+    longest_step: ClassVar[float] = 1.0
 
     def supports(self, target: Any) -> tuple[bool, str]:
         """Whether remainders are bounded, and few records are needed per draw."""
@@ -193,7 +189,7 @@ class FactorizedMetropolis(TunedSampler):
             plan_fn=lambda _, step: plan._replace(step=float(step)),
             rate=0.4,
             first_step=1.0,
-            longest=1.0,
+            longest=self.longest_step,
             num_steps=self.num_steps,
         )
         chosen = self.step_size

@@ -174,20 +174,11 @@ def draw_inner(target, pieces, inner, state, out, rng):
     """Exact draw of g, after `aim_inner`; a code."""
     mean = state.scratch[MEAN]
     for _ in range(MAX_TRIES):
-        out[:] = np.nan
-        inner.draw(
-            target.body,
-            target.regularizer,
-            inner.metric,
-            mean,
-            state.normal,
-            state.scratch,
-            rng,
-            out,
+        status = proximal_kernel.propose(
+            target, pieces, inner.metric, inner.draw, mean, state, rng, out
         )
         state.counts[INNER] += 1
-        status = targets.inside(target, pieces, out, state.work)
-        if np.isnan(out[0]) or np.isnan(status):
+        if np.isnan(status):
             return PIECE_FAILED
         if status == 0.0:
             continue

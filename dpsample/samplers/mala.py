@@ -19,14 +19,13 @@ from dpsample import targets
 from dpsample._jit import kernel
 from dpsample.samplers import tune
 from dpsample.samplers.chain import (
-    ACCEPTED,
     PROPOSALS,
     Prepared,
     compile_run,
     new_state,
 )
 from dpsample.samplers.errors import OK, PIECE_FAILED
-from dpsample.samplers.moves import displace, normal_noise, slope
+from dpsample.samplers.moves import displace, normal_noise, settle_slope, slope
 from dpsample.samplers.sampler import TunedSampler
 
 Array = NDArray[np.float64]
@@ -69,22 +68,15 @@ def step(target, pieces, plan, state, rng):
     state.counts[PROPOSALS] += 1
     threshold = -rng.standard_exponential()
     status = targets.inside(target, pieces, proposal, state.work)
-    if status == 0.0:
-        return OK
+    if status != 1.0:
+        return OK if status == 0.0 else PIECE_FAILED
     energy = slope(target, pieces, state, proposal, new_gradient)
     log_ratio = state.energy[0] - energy
     log_ratio += log_proposal(
         plan, proposal, new_gradient, state.position, white, drift
     )
     log_ratio -= log_proposal(plan, state.position, gradient, proposal, white, drift)
-    if np.isnan(status) or np.isnan(log_ratio):
-        return PIECE_FAILED
-    if threshold <= log_ratio:
-        state.position[:] = proposal
-        gradient[:] = new_gradient
-        state.energy[0] = energy
-        state.counts[ACCEPTED] += 1
-    return OK
+    return settle_slope(state, proposal, energy, new_gradient, log_ratio, threshold)
 
 
 run = compile_run(step)

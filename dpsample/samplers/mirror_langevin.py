@@ -25,7 +25,6 @@ from dpsample._jit import kernel
 from dpsample.samplers import mirror_maps as maps
 from dpsample.samplers import moves, tune
 from dpsample.samplers.chain import (
-    ACCEPTED,
     PROPOSALS,
     Prepared,
     compile_run,
@@ -95,19 +94,16 @@ def step(target, pieces, plan, state, rng):
     status = targets.inside(target, pieces, proposal, state.work)
     if status == 0.0 or not is_inside:
         return OK
+    if np.isnan(status):
+        return PIECE_FAILED
     energy = moves.slope(target, pieces, state, proposal, new_gradient)
     reduce(plan.mirror, new_gradient)
     log_ratio = state.energy[0] - energy
     log_ratio += log_proposal(plan, proposal, new_gradient, state.position, here, there)
     log_ratio -= log_proposal(plan, state.position, gradient, proposal, here, there)
-    if np.isnan(status) or np.isnan(log_ratio):
-        return PIECE_FAILED
-    if threshold <= log_ratio:
-        state.position[:] = proposal
-        gradient[:] = new_gradient
-        state.energy[0] = energy
-        state.counts[ACCEPTED] += 1
-    return OK
+    return moves.settle_slope(
+        state, proposal, energy, new_gradient, log_ratio, threshold
+    )
 
 
 run = compile_run(step)

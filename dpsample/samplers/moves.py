@@ -60,6 +60,19 @@ def settle(state, proposal, energy, log_ratio, rng):
 
 
 @kernel
+def settle_slope(state, proposal, energy, gradient, log_ratio, threshold):
+    """Move if the log ratio is above the threshold; the memory is the gradient."""
+    if np.isnan(log_ratio):
+        return PIECE_FAILED
+    if threshold <= log_ratio:
+        state.position[:] = proposal
+        state.memory[:] = gradient
+        state.energy[0] = energy
+        state.counts[ACCEPTED] += 1
+    return OK
+
+
+@kernel
 def displace(plan, origin, noise, scale, out):
     """Fill out with origin + scale factor noise."""
     np.dot(plan.factor, noise, out)

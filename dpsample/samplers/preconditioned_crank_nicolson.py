@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import _check as check
 from dpsample._jit import kernel
 from dpsample.samplers import tune
 from dpsample.samplers.chain import Prepared, compile_run, init
@@ -78,11 +77,7 @@ class PreconditionedCrankNicolson(TunedSampler):
     'invariant'
     """
 
-    def __post_init__(self) -> None:
-        """Check the options."""
-        super().__post_init__()
-        if self.step_size is not None and self.step_size > 1.0:
-            check.fail("step_size", "<= 1", self.step_size)
+    longest_step: ClassVar[float] = 1.0
 
     def prepare(self, target: Any, rng: np.random.Generator) -> Prepared:
         """Fit the Gaussian and find the share of noise."""
@@ -93,7 +88,7 @@ class PreconditionedCrankNicolson(TunedSampler):
             plan_fn=tune.gaussian_plan,
             rate=0.6,
             first_step=0.5,
-            longest=1.0,
+            longest=self.longest_step,
             num_steps=self.num_steps,
         )
         return tune.prepare(target, rng, recipe, step=self.step_size)

@@ -155,6 +155,25 @@ def accept(target, pieces, plan, state, u_w, gradient, w, rng):
 
 
 @kernel
+def propose(target, pieces, plan, draw, mean, state, rng, out):
+    """Draw from the envelope: 1 inside the domain, 0 outside, NaN if a piece failed."""
+    out[:] = np.nan
+    draw(
+        target.body,
+        target.regularizer,
+        plan,
+        mean,
+        state.normal,
+        state.scratch,
+        rng,
+        out,
+    )
+    if np.isnan(out[0]):
+        return np.nan
+    return targets.inside(target, pieces, out, state.work)
+
+
+@kernel
 def conditional(target, pieces, plan, draw, state, rng, max_tries):
     """Draw the position given y in scratch[1], exactly; return a code of `errors`."""
     y, w = state.scratch[1], state.scratch[2]
@@ -170,21 +189,8 @@ def conditional(target, pieces, plan, draw, state, rng, max_tries):
     if code != OK:
         return code
     for _ in range(max_tries):
-        proposal[:] = np.nan
-        draw(
-            target.body,
-            target.regularizer,
-            plan,
-            mean,
-            state.normal,
-            state.scratch,
-            rng,
-            proposal,
-        )
+        status = propose(target, pieces, plan, draw, mean, state, rng, proposal)
         state.counts[PROPOSALS] += 1
-        if np.isnan(proposal[0]):
-            return PIECE_FAILED
-        status = targets.inside(target, pieces, proposal, state.work)
         if np.isnan(status):
             return PIECE_FAILED
         if status == 0.0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -73,7 +74,11 @@ class TunedSampler(Sampler):
         The user's step, or None.
     num_steps : int
         Steps per draw.
+    longest_step : float
+        Largest step that has a meaning.
     """
+
+    longest_step: ClassVar[float] = math.inf
 
     step_size: float | None = None
     num_steps: int = 1
@@ -83,3 +88,5 @@ class TunedSampler(Sampler):
         check.integer(1, num_steps=self.num_steps)
         if self.step_size is not None:
             check.positive(step_size=self.step_size)
+            if self.step_size > self.longest_step:
+                check.fail("step_size", f"<= {self.longest_step:g}", self.step_size)

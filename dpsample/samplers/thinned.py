@@ -30,7 +30,13 @@ from dpsample.samplers.errors import (
     NoCertificate,
 )
 from dpsample.samplers.halfspace import set_halfspace
-from dpsample.samplers.proximal_kernel import INSIDE, NUM_SCRATCH, aim, quadratic
+from dpsample.samplers.proximal_kernel import (
+    INSIDE,
+    NUM_SCRATCH,
+    aim,
+    propose,
+    quadratic,
+)
 from dpsample.samplers.single_record import loss, margin
 
 Array = NDArray[np.float64]
@@ -200,20 +206,9 @@ def conditional(target, pieces, plan, bounds, draw, state, rng, max_tries):
     if code != OK:
         return code
     for _ in range(max_tries):
-        proposal[:] = np.nan
-        draw(
-            target.body,
-            target.regularizer,
-            plan,
-            mean,
-            state.normal,
-            state.scratch,
-            rng,
-            proposal,
-        )
+        status = propose(target, pieces, plan, draw, mean, state, rng, proposal)
         state.counts[PROPOSALS] += 1
-        status = targets.inside(target, pieces, proposal, state.work)
-        if np.isnan(proposal[0]) or np.isnan(status):
+        if np.isnan(status):
             return PIECE_FAILED
         if status == 0.0:
             continue
