@@ -1,0 +1,214 @@
+"""Events of one mechanism: a few numbers that bound what it does to privacy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dpsample import _check as check
+from dpsample._spec import Spec
+
+
+class Event(Spec):
+    """Base of all events; they compare by content and travel through JSON."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, inner events included, ready for ``json.dumps``."""
+        return {key: _plain(value) for key, value in super().to_dict().items()}
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content."""
+        return Spec.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        """Hash the content."""
+        return Spec.__hash__(self)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Event):
+        return value.to_dict()
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _store(event: Event, **values: float) -> None:
+    """Keep numbers as floats, so that equal events have equal JSON."""
+    for name, value in values.items():
+        object.__setattr__(event, name, float(value))
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianEvent(Event):
+    """Privacy curve at most that of two unit Gaussians at distance ``gdp``.
+
+    Dong, Roth and Su (2022), Definition 2.6.
+
+    Parameters
+    ----------
+    gdp : float
+        Distance, finite and >= 0: sensitivity over the noise's standard deviation,
+        the sensitivity being that of the relation in force.
+
+    Raises
+    ------
+    ValueError
+        If ``gdp`` is negative, infinite or not a number.
+
+    Examples
+    --------
+    >>> GaussianEvent(0.5)
+    GaussianEvent(gdp=0.5)
+    """
+
+    name: ClassVar[str] = "gaussian"
+    gdp: float
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        check.non_negative(gdp=self.gdp)
+        _store(self, gdp=self.gdp)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PoissonGaussianEvent(Event):
+    """Steps that add Gaussian noise to the sum over a Poisson sample of the records.
+
+    Each step takes every record with probability ``sampling_rate``, independently of
+    the others, and releases the sum of vectors of l_2 norm at most C with noise of
+    standard deviation ``noise_multiplier`` * C. (A mean divides both by the same
+    constant, never by the size of the sample.)
+
+    Parameters
+    ----------
+    sampling_rate : float
+        Probability, > 0 and <= 1.
+    noise_multiplier : float
+        Standard deviation over the bound C of *one record's* vector, > 0. The number
+        means the same under both relations; that replacing a record moves a sum by
+        2 C is the accountant's business.
+    num_steps : int
+        Number of steps, >= 1.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> PoissonGaussianEvent(sampling_rate=0.1, noise_multiplier=6.07, num_steps=500)
+    PoissonGaussianEvent(sampling_rate=0.1, noise_multiplier=6.07, num_steps=500)
+    """
+
+    name: ClassVar[str] = "poisson_gaussian"
+    sampling_rate: float
+    noise_multiplier: float
+    num_steps: int
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check.positive(sampling_rate=self.sampling_rate)
+        if self.sampling_rate > 1.0:
+            check.fail("sampling_rate", "<= 1", self.sampling_rate)
+        check.positive(noise_multiplier=self.noise_multiplier)
+        check.integer(1, num_steps=self.num_steps)
+        _store(
+            self,
+            sampling_rate=self.sampling_rate,
+            noise_multiplier=self.noise_multiplier,
+        )
+        object.__setattr__(self, "num_steps", int(self.num_steps))
+
+
+@dataclass(frozen=True, eq=False)
+class PureEvent(Event):
+    """Pure differential privacy: probabilities change by a factor <= e^epsilon.
+
+    Parameters
+    ----------
+    epsilon : float
+        Finite and >= 0.
+
+    Raises
+    ------
+    ValueError
+        If ``epsilon`` is negative, infinite or not a number.
+
+    Examples
+    --------
+    >>> PureEvent(1)
+    PureEvent(epsilon=1.0)
+    """
+
+    name: ClassVar[str] = "pure"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        check.non_negative(epsilon=self.epsilon)
+        _store(self, epsilon=self.epsilon)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ApproximateEvent(Event):
+    """(epsilon, delta)-differential privacy, of which nothing more is known.
+
+    Parameters
+    ----------
+    epsilon : float
+        Finite and >= 0.
+    delta : float
+        Probability, >= 0 and < 1.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> ApproximateEvent(epsilon=1.0, delta=1e-6)
+    ApproximateEvent(epsilon=1.0, delta=1e-06)
+    """
+
+    name: ClassVar[str] = "approximate"
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check.non_negative(epsilon=self.epsilon, delta=self.delta)
+        if self.delta >= 1.0:
+            check.fail("delta", "< 1", self.delta)
+        _store(self, epsilon=self.epsilon, delta=self.delta)
+
+
+@dataclass(frozen=True, eq=False)
+class ConcentratedEvent(Event):
+    """Zero-concentrated privacy: every Renyi divergence of order a is <= rho a.
+
+    Bun and Steinke (2016), Definition 1.1.
+
+    Parameters
+    ----------
+    rho : float
+        Finite and >= 0.
+
+    Raises
+    ------
+    ValueError
+        If ``rho`` is negative, infinite or not a number.
+
+    Examples
+    --------
+    >>> ConcentratedEvent(0.125)
+    ConcentratedEvent(rho=0.125)
+    """
+
+    name: ClassVar[str] = "concentrated"
+    rho: float
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        check.non_negative(rho=self.rho)
+        _store(self, rho=self.rho)
