@@ -1,0 +1,1 @@
+"""Audits: what refutes a claim of privacy."""
