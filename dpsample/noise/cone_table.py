@@ -1,0 +1,149 @@
+"""Ziggurat tables for the densities exp(-y^r / r), y >= 0 [1]_.
+
+256 layers of equal area v cover the region under f(y) = exp(-y^r / r). Layer 0 is the
+rectangle [0, x_1] x [0, f(x_1)] together with the tail beyond x_1; layer i >= 1 is the
+rectangle [0, x_i] x [f(x_i), f(x_{i+1})] with x_256 = 0. The one free number, the
+height of the tail, is chosen so that the layers end exactly at f = 1.
+
+References
+----------
+.. [1] G. Marsaglia and W. W. Tsang, The ziggurat method for generating random
+   variables, Journal of Statistical Software 5(8), 2000.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+from dpsample.noise.exponents import twice_exponent
+
+Vector = NDArray[np.float64]
+
+NUM_LAYERS = 256
+# Beyond, no double tells the law from that of r = inf.
+LARGEST_EXPONENT = 1e18
+_MAX_BISECTIONS = 200
+
+
+class ConeTable(NamedTuple):
+    """Layers of exp(-y^r / r); one compiled type for every r.
+
+    Attributes
+    ----------
+    r : float
+        Exponent in [1, inf].
+    twice : int
+        2 r where powers are products, else 0.
+    tail : float
+        x_1^r / r.
+    edges : ndarray, shape (257,)
+        v / f(x_1), x_1, ..., x_256 = 0.
+    ratios : ndarray, shape (256,)
+        Next edge over edge: the part of a layer that lies under f.
+    heights : ndarray, shape (257,)
+        0, f(x_1), ..., f(x_256) = 1.
+
+    Examples
+    --------
+    >>> table = cone_table(2.0)
+    >>> table.edges[:3].round(4).tolist()
+    [3.9108, 3.6542, 3.4493]
+    """
+
+    r: float
+    twice: int
+    tail: float
+    edges: Vector
+    ratios: Vector
+    heights: Vector
+
+
+def cone_table(r: float) -> ConeTable:
+    """Return what the kernels need to draw cone measures of l_r balls.
+
+    Parameters
+    ----------
+    r : float
+        Exponent in [1, inf].
+
+    Returns
+    -------
+    ConeTable
+        The layers, in fresh arrays; they are computed once per exponent.
+
+    Raises
+    ------
+    ValueError
+        If r is not a number >= 1.
+
+    Examples
+    --------
+    >>> rng, out = np.random.default_rng(0), np.empty(3)
+    >>> from dpsample.noise import fill_generalized_gaussian
+    >>> fill_generalized_gaussian(rng, cone_table(3.0), 1.0, out)
+    >>> out.shape
+    (3,)
+    """
+    check.at_least(1.0, r=r)
+    table = _table(math.inf if r > LARGEST_EXPONENT else float(r))
+    arrays = (table.edges.copy(), table.ratios.copy(), table.heights.copy())
+    return ConeTable(table.r, table.twice, table.tail, *arrays)
+
+
+@lru_cache(maxsize=64)
+def _table(r: float) -> ConeTable:
+    if math.isinf(r):
+        # Directions of the cube need no layers, only the same types.
+        zeros = np.zeros(NUM_LAYERS + 1)
+        return ConeTable(r, 0, 0.0, zeros, np.zeros(NUM_LAYERS), zeros)
+    tail = _tail(r)
+    area, edges, heights = _layers(r, tail)
+    edges = [area / heights[0], *edges, 0.0]
+    ratios = np.array(edges[1:]) / np.array(edges[:-1])
+    heights = [0.0, *heights, 1.0]
+    return ConeTable(
+        r, twice_exponent(r), tail, np.array(edges), ratios, np.array(heights)
+    )
+
+
+def _tail(r: float) -> float:
+    """Height of the tail for which the layers end at 1, by bisection."""
+    low, high = 1e-3, 50.0
+    for _ in range(_MAX_BISECTIONS):
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
+            break
+        area, edges, heights = _layers(r, middle)
+        is_short = len(edges) < NUM_LAYERS - 1
+        too_large = is_short or heights[-1] + area / edges[-1] > 1.0
+        low, high = (middle, high) if too_large else (low, middle)
+    return high
+
+
+def _layers(r: float, tail: float) -> tuple[float, list[float], list[float]]:
+    """Return v, x_1 ... x_255 and their heights; fewer if the layers pass 1."""
+    from scipy import special
+
+    # The integral of f beyond x_1 is r^(1/r - 1) Gamma(1/r, x_1^r / r).
+    beyond = special.gammaincc(1.0 / r, tail) * special.gamma(1.0 + 1.0 / r)
+    edges = [_edge(r, tail)]
+    heights = [math.exp(-tail)]
+    area = edges[0] * heights[0] + float(beyond) * r ** (1.0 / r)
+    while len(edges) < NUM_LAYERS - 1:
+        height = heights[-1] + area / edges[-1]
+        if not height < 1.0:
+            break
+        heights.append(height)
+        edges.append(_edge(r, -math.log(height)))
+    return area, edges, heights
+
+
+def _edge(r: float, level: float) -> float:
+    """Return the y with y^r / r = level."""
+    return math.exp((math.log(r) + math.log(level)) / r)

@@ -1,0 +1,166 @@
+"""Independent Gaussian and Laplace coordinates."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpsample import _check as check
+from dpsample.noise._base import Noise
+from dpsample.noise.sizes import Vector, checked_points, checked_rng, checked_size
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian(Noise):
+    """Independent N(0, stddev^2) coordinates.
+
+    Parameters
+    ----------
+    stddev : float
+        Standard deviation > 0, absolute.
+
+    Raises
+    ------
+    ValueError
+        If stddev is not a finite number > 0.
+
+    Examples
+    --------
+    >>> float(Gaussian(2.0).log_density([0.0]).round(6))
+    -1.612086
+    """
+
+    name: ClassVar[str] = "gaussian"
+
+    stddev: float
+
+    def __post_init__(self) -> None:
+        """Check the number once."""
+        check.positive(stddev=self.stddev)
+        object.__setattr__(self, "stddev", float(self.stddev))
+
+    def draw(self, rng: np.random.Generator, size: Any) -> Vector:
+        """Draw an array of shape ``size``."""
+        return np.asarray(gaussian(rng, size=checked_size(size), stddev=self.stddev))
+
+    def log_density(self, z: Any) -> Any:
+        """Return the normalized log density of the vectors on the last axis."""
+        points = checked_points(z) / self.stddev
+        constant = 0.5 * math.log(2.0 * math.pi) + math.log(self.stddev)
+        return -0.5 * (points**2).sum(axis=-1) - points.shape[-1] * constant
+
+
+@dataclass(frozen=True, eq=False)
+class Laplace(Noise):
+    """Independent coordinates with density exp(-|z| / scale) / (2 scale).
+
+    Parameters
+    ----------
+    scale : float
+        Mean absolute value > 0.
+
+    Raises
+    ------
+    ValueError
+        If scale is not a finite number > 0.
+
+    Examples
+    --------
+    >>> float(Laplace(0.5).log_density([1.0, 0.0]))
+    -2.0
+    """
+
+    name: ClassVar[str] = "laplace"
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        """Check the number once."""
+        check.positive(scale=self.scale)
+        object.__setattr__(self, "scale", float(self.scale))
+
+    def draw(self, rng: np.random.Generator, size: Any) -> Vector:
+        """Draw an array of shape ``size``."""
+        return np.asarray(laplace(rng, size=checked_size(size), scale=self.scale))
+
+    def log_density(self, z: Any) -> Any:
+        """Return the normalized log density of the vectors on the last axis."""
+        points = np.abs(checked_points(z)) / self.scale
+        return -points.sum(axis=-1) - points.shape[-1] * math.log(2.0 * self.scale)
+
+
+def gaussian(
+    rng: np.random.Generator, *, size: Any = None, stddev: float = 1.0
+) -> float | Vector:
+    """Draw independent N(0, stddev^2) numbers.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of randomness.
+    size : int or tuple of int, optional
+        Shape of the result; without it, one number.
+    stddev : float, default 1.0
+        Standard deviation > 0.
+
+    Returns
+    -------
+    float or ndarray
+        The draws: ``stddev * rng.standard_normal(size)``.
+
+    Raises
+    ------
+    ValueError
+        If ``rng`` is not a Generator, ``size`` is not a shape, or stddev is not a
+        finite number > 0.
+
+    Examples
+    --------
+    >>> gaussian(np.random.default_rng(0), size=(2, 3), stddev=0.1).shape
+    (2, 3)
+    """
+    generator = checked_rng(rng)
+    shape = None if size is None else checked_size(size)
+    check.positive(stddev=stddev)
+    draws = generator.standard_normal(shape)
+    draws *= float(stddev)
+    return draws
+
+
+def laplace(
+    rng: np.random.Generator, *, size: Any = None, scale: float = 1.0
+) -> float | Vector:
+    """Draw independent numbers with density exp(-|z| / scale) / (2 scale).
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of randomness.
+    size : int or tuple of int, optional
+        Shape of the result; without it, one number.
+    scale : float, default 1.0
+        Mean absolute value > 0.
+
+    Returns
+    -------
+    float or ndarray
+        The draws.
+
+    Raises
+    ------
+    ValueError
+        If ``rng`` is not a Generator, ``size`` is not a shape, or scale is not a
+        finite number > 0.
+
+    Examples
+    --------
+    >>> type(laplace(np.random.default_rng(0)))
+    <class 'float'>
+    """
+    generator = checked_rng(rng)
+    shape = None if size is None else checked_size(size)
+    check.positive(scale=scale)
+    return generator.laplace(0.0, float(scale), shape)

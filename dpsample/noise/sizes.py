@@ -1,0 +1,49 @@
+"""Generators, sizes and points at the door of every noise function."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+
+Vector = NDArray[np.float64]
+
+
+def checked_rng(rng: Any) -> np.random.Generator:
+    """Return ``rng`` if it is a Generator."""
+    check.instance(
+        np.random.Generator, rng=rng, remedy="Use numpy.random.default_rng()."
+    )
+    return rng  # type: ignore[no-any-return]
+
+
+def checked_size(size: Any, num_axes: int = 0) -> tuple[int, ...]:
+    """Return ``size`` as a tuple whose last ``num_axes`` entries are >= 1."""
+    if isinstance(size, numbers.Integral) and not isinstance(size, bool):
+        size = (size,)
+    whole = isinstance(size, tuple | list) and all(
+        isinstance(side, numbers.Integral) and not isinstance(side, bool)
+        for side in size
+    )
+    if not (whole and all(side >= 0 for side in size)):
+        check.fail("size", "an integer >= 0 or a tuple of them", size)
+    shape = tuple(int(side) for side in size)
+    if len(shape) < num_axes or 0 in shape[len(shape) - num_axes :]:
+        remedy = "The last axes hold the coordinates of one draw."
+        check.fail("size", f"of at least {num_axes} axes >= 1 at the end", size, remedy)
+    return shape
+
+
+def checked_points(z: Any) -> Vector:
+    """Return ``z`` as a float array whose last axis holds coordinates."""
+    try:
+        points = np.asarray(z, dtype=np.float64)
+    except (TypeError, ValueError):
+        check.fail("z", "an array of numbers", z)
+    if points.ndim == 0 or points.shape[-1] == 0:
+        check.fail("z", "of shape (..., d) with d >= 1", f"shape {points.shape}")
+    return points
