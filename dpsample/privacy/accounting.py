@@ -1,0 +1,220 @@
+"""Epsilon and delta of events: the best of several upper bounds.
+
+Gaussian parts compose exactly. Concentrated, Gaussian and pure parts have a Renyi bound
+(`zcdp_delta`). Whatever else composes goes through privacy loss distributions, whose
+discretization rounds delta up. Only those import dp-accounting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from dpsample import _check as check
+from dpsample.facts import RELATIONS
+from dpsample.privacy import loss_distributions
+from dpsample.privacy.conversions import (
+    rho_from_gdp,
+    rho_from_pure,
+    zcdp_delta,
+)
+from dpsample.privacy.events import (
+    ApproximateEvent,
+    ComposedEvent,
+    ConcentratedEvent,
+    Event,
+    GaussianEvent,
+    ParallelEvent,
+    PureEvent,
+)
+from dpsample.privacy.gaussian import LOG_MARGIN, gaussian_delta
+from dpsample.privacy.normal_form import ideal
+
+# Losses beyond this are of no use to anybody and close to overflow.
+LARGEST_EPSILON = 600.0
+SEARCH_STEPS = 200
+GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+# What a sum of a few products may lose.
+ROUND_UP = 1.0 + 1e-14
+
+
+def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
+    """Delta at ``epsilon`` of everything that an event describes.
+
+    Parameters
+    ----------
+    event : Event
+        From `dpsample.privacy.events`.
+    epsilon : float
+        Privacy loss, >= 0 and at most 600.
+    relation : {"replace_one", "zero_out"}
+        Neighboring relation under which the event's numbers hold. It matters for
+        `PoissonGaussianEvent`, whose noise multiplier refers to one record.
+
+    Returns
+    -------
+    float
+        delta in [0, 1], an upper bound: exact for Gaussian parts and for one pure or
+        approximate event.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Guarantee
+    ---------
+    A mechanism that the event describes is (epsilon, delta)-DP under ``relation``.
+
+    Examples
+    --------
+    >>> from dpsample.privacy.events import ComposedEvent, GaussianEvent
+    >>> both = ComposedEvent((GaussianEvent(0.3), GaussianEvent(0.4)))
+    >>> print(f"{delta_of(both, epsilon=1.0, relation='replace_one'):.6f}")
+    0.006830
+    """
+    check.instance(Event, event=event)
+    check.non_negative(epsilon=epsilon)
+    if epsilon > LARGEST_EPSILON:
+        check.fail("epsilon", f"<= {LARGEST_EPSILON:g}", epsilon)
+    check.one_of(RELATIONS, relation=relation)
+    return _curve(event, relation)(float(epsilon))
+
+
+def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
+    """Epsilon at ``delta`` of everything that an event describes.
+
+    Parameters
+    ----------
+    event : Event
+        From `dpsample.privacy.events`.
+    delta : float
+        Probability, > 0 and < 1.
+    relation : {"replace_one", "zero_out"}
+        Neighboring relation under which the event's numbers hold.
+
+    Returns
+    -------
+    float
+        epsilon >= 0, an upper bound; infinity if no epsilon up to 600 is proved, as
+        when a total variation uses up delta, or when delta is below what privacy loss
+        distributions resolve (about 1e-13).
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Guarantee
+    ---------
+    ``delta_of`` at the returned epsilon is <= delta.
+
+    Examples
+    --------
+    >>> from dpsample.privacy.events import GaussianEvent
+    >>> event = GaussianEvent(0.2367)
+    >>> print(f"{epsilon_of(event, delta=1e-6, relation='zero_out'):.4f}")
+    1.0000
+    """
+    check.instance(Event, event=event)
+    check.open_interval(0.0, 1.0, delta=delta)
+    check.one_of(RELATIONS, relation=relation)
+    curve = _curve(event, relation)
+    if curve(0.0) <= delta:
+        return 0.0
+    safe = _feasible(curve, delta, ideal(event, relation).total_variation)
+    unsafe = 0.0
+    while math.isfinite(safe) and (safe - unsafe) > 1e-13 * safe:
+        middle = 0.5 * (safe + unsafe)
+        safe, unsafe = (middle, unsafe) if curve(middle) <= delta else (safe, middle)
+    return safe
+
+
+def _curve(event: Event, relation: str) -> Callable[[float], float]:
+    """Delta as a function of epsilon: the ideal law's and what the distance adds."""
+    parts, distance = ideal(event, relation)
+
+    def delta(epsilon: float) -> float:
+        value = _ideal_delta(parts, epsilon, relation)
+        if distance > 0.0:
+            value = (value + (1.0 + math.exp(epsilon)) * distance) * ROUND_UP
+        return min(value, 1.0)
+
+    return delta
+
+
+def _feasible(curve: Callable[[float], float], delta: float, distance: float) -> float:
+    """Find one epsilon at which the curve is below ``delta``; infinity if none is.
+
+    Without a distance the curve falls; with one it falls, then rises: its minimum is
+    narrowed by golden sections until a point is low enough.
+    """
+    if distance == 0.0:
+        safe = 1.0
+        while safe <= LARGEST_EPSILON and curve(safe) > delta:
+            safe *= 2.0
+        return safe if safe <= LARGEST_EPSILON else math.inf
+    low, high = 0.0, min(math.log(1.0 / distance), LARGEST_EPSILON)
+    for _ in range(SEARCH_STEPS):
+        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+        at_left, at_right = curve(left), curve(right)
+        if min(at_left, at_right) <= delta:
+            return left if at_left <= delta else right
+        low, high = (low, right) if at_left <= at_right else (left, high)
+    return math.inf
+
+
+def _ideal_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> float:
+    """Smallest of the bounds that apply to parts of a normal form."""
+    if not parts:
+        return 0.0
+    if len(parts) == 1 and not isinstance(parts[0], ConcentratedEvent):
+        exact = _single_delta(parts[0], epsilon, relation)
+        if exact is not None:
+            return exact
+    bounds = [_renyi_delta(parts, epsilon), _basic_delta(parts, epsilon)]
+    if not all(isinstance(p, GaussianEvent | ConcentratedEvent) for p in parts):
+        bounds.append(loss_distributions.composed_delta(parts, epsilon, relation))
+    return min(min(bounds), 1.0)
+
+
+def _single_delta(part: Event, epsilon: float, relation: str) -> float | None:
+    """Delta of one part alone, where a formula is exact."""
+    if isinstance(part, GaussianEvent):
+        return gaussian_delta(epsilon, part.gdp) * (1.0 + 0.5 * LOG_MARGIN)
+    if isinstance(part, PureEvent | ApproximateEvent):
+        # Randomized response that fails with probability delta: Kairouz et al. (2015).
+        fails = part.delta if isinstance(part, ApproximateEvent) else 0.0
+        excess = -math.expm1(min(epsilon - part.epsilon, 0.0))
+        response = excess / (1.0 + math.exp(-part.epsilon))
+        return (fails + (1.0 - fails) * response) * ROUND_UP
+    if isinstance(part, ParallelEvent):
+        blocks = [b.events for b in part.events if isinstance(b, ComposedEvent)]
+        return max(_ideal_delta(block, epsilon, relation) for block in blocks)
+    return None
+
+
+def _renyi_delta(parts: tuple[Event, ...], epsilon: float) -> float:
+    """Bound by zero-concentrated privacy, if all parts have it."""
+    rho = 0.0
+    for part in parts:
+        if isinstance(part, GaussianEvent):
+            rho += rho_from_gdp(part.gdp)
+        elif isinstance(part, PureEvent):
+            rho += rho_from_pure(part.epsilon)
+        elif isinstance(part, ConcentratedEvent):
+            rho += part.rho
+        else:
+            return 1.0
+    return zcdp_delta(epsilon, rho * ROUND_UP)
+
+
+def _basic_delta(parts: tuple[Event, ...], epsilon: float) -> float:
+    """Bound by adding epsilons and deltas, if all parts are pure or approximate."""
+    total, delta = 0.0, 0.0
+    for part in parts:
+        if not isinstance(part, PureEvent | ApproximateEvent):
+            return 1.0
+        total += part.epsilon
+        delta += part.delta if isinstance(part, ApproximateEvent) else 0.0
+    return delta * ROUND_UP if total * ROUND_UP <= epsilon else 1.0
