@@ -1,0 +1,114 @@
+r"""Mean powers of l_q norms of independent coordinates, by one-dimensional quadrature.
+
+Coordinates have density proportional to exp(-|y|^r); r = 2 is Gaussian of variance 1/2.
+With T = |y|^q, S the sum of d copies, M(s) = E e^{-sT} and 0 < a < 2,
+
+    E S^a = 1/Gamma(2-a) int_0^inf s^{1-a} E[S^2 e^{-sS}] ds,
+    E[S^2 e^{-sS}] = d M^{d-2} (M M'' + (d-1) M'^2).
+
+In s = e^x and |y| = e^w both integrals are trapezoidal sums of analytic functions, and
+M is a convolution on a common grid.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+# Trapezoidal sums of functions analytic in a strip of half-width pi/(2 rate) have
+# relative error exp(-pi^2/(rate step)).
+PER_RATE = 0.3
+# e^{-40}: where an integral is cut.
+REACH = 40.0
+# The cost grows with the exponent; the maximum is close from here on.
+LARGEST = 4096.0
+FOURIER_FROM = 16.0
+
+
+def mean_norm_power(order: float, *, q: float, r: float, dim: int) -> float:
+    """E ||y||_q^order for independent coordinates with density exp(-|y|^r).
+
+    ``order`` is 1 or 2 and at most 2 q; relative error about 1e-11. Above q = 4096 the
+    value is an upper bound, too large by less than the factor dim**(order/4096).
+    """
+    if dim == 1:
+        return _coordinate(order, r)
+    if order == q:
+        return dim * _coordinate(order, r)
+    if q == 1.0:  # order 2
+        return dim * _coordinate(2.0, r) + dim * (dim - 1) * _coordinate(1.0, r) ** 2
+    if q == r:
+        return math.exp(math.lgamma((dim + order) / r) - math.lgamma(dim / r))
+    if q > LARGEST:
+        largest = _largest_power(order, r, dim)
+        return float(largest * (1.0 if math.isinf(q) else dim ** (order / q)))
+    return _sum_power(order, q, r, dim)
+
+
+def _coordinate(order: float, r: float) -> float:
+    """E |y|^order of one coordinate."""
+    return math.exp(_log_coordinate(order, r))
+
+
+def _log_coordinate(order: float, r: float) -> float:
+    return math.lgamma((order + 1.0) / r) - math.lgamma(1.0 / r)
+
+
+@functools.cache
+def _largest_power(order: float, r: float, dim: int) -> float:
+    """E max |y_i|^order: the integral of order e^{order w} P(max > e^w) dw."""
+    from scipy.special import gammaincc
+
+    step = 0.25 * PER_RATE / r
+    last = math.log(REACH + math.log(dim)) / r
+    w = np.arange(-REACH / order, last + step, step)
+    tail = gammaincc(1.0 / r, np.exp(r * w))
+    with np.errstate(divide="ignore"):
+        above = -np.expm1(dim * np.log1p(-tail))
+    return float(step * order * (np.exp(order * w) * above).sum())
+
+
+@functools.cache
+def _sum_power(order: float, q: float, r: float, dim: int) -> float:
+    """E S^a, a = order/q < 2, S the sum of |y_i|^q."""
+    a = order / q
+    step = PER_RATE / max(q, r)  # of w; that of x is q step, so x + q w stays on a grid
+    w = step * np.arange(-math.ceil(REACH / step), math.ceil(4.0 / r / step))
+    weights = np.exp(w - np.exp(r * w))
+    weights /= weights.sum()
+    # Below the first x the terms are geometric, beyond the last negligible.
+    scale = math.log(dim) + _log_coordinate(q, r)
+    first = math.floor((-scale - REACH / max(2.0 - a, 1.1)) / (q * step))
+    last = math.ceil((REACH + 5.0) / (order + dim) / step + 40.0 / (q * step))
+    x = q * step * np.arange(first, last)
+    shifted = q * step * np.arange(first, last + len(w) - 1) + q * w[0]
+    with np.errstate(over="ignore", under="ignore"):
+        decay = np.exp(-np.exp(np.minimum(shifted, 700.0)))
+        tilted = np.exp(np.minimum(shifted, 50.0)) * decay
+        twice = np.exp(np.minimum(shifted, 50.0)) * tilted
+    # s^j E[T^j e^{-sT}] for j = 0, 1, 2.
+    m0, m1, m2 = (_correlate(f, weights, q) for f in (decay, tilted, twice))
+    with np.errstate(divide="ignore", under="ignore"):
+        others = m0 ** (dim - 2) * np.exp(-a * x)
+    terms = others * dim * (m0 * m2 + (dim - 1) * m1**2)
+    total = terms.sum() + terms[0] / math.expm1((2.0 - a) * q * step)
+    return float(q * step * total / math.gamma(2.0 - a))
+
+
+def _correlate(values: Vector, weights: Vector, q: float) -> Vector:
+    """Sums of values[k + j] weights[j], all terms being >= 0.
+
+    For small q, small sums are multiplied by large factors: a Fourier transform would
+    lose their digits.
+    """
+    if q <= FOURIER_FROM:
+        return np.correlate(values, weights, "valid")
+    size = 1 << (len(values) - 1).bit_length()
+    product = np.fft.rfft(values, size) * np.conj(np.fft.rfft(weights, size))
+    count = len(values) - len(weights) + 1
+    return np.maximum(np.fft.irfft(product, size)[:count], 0.0)
