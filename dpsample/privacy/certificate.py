@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from dpsample import _check as check
 from dpsample.privacy.budget import RELATION_WORDS
+from dpsample.privacy.events import Event, GaussianEvent, NearEvent
+from dpsample.privacy.sealed import COMMON_ASSUMPTIONS, Sealed
 from dpsample.privacy.terms import MechanismTerms
-from dpsample.privacy.words import parse, plain, round_up
+from dpsample.privacy.words import parse, round_up
 
-FORMAT = "dpsample certificate 1"
 ASSUMPTIONS = (
     "the loss is convex and the declared bounds hold for every possible record",
-    "real arithmetic: rounding errors of floating point are not counted",
-    "ideal random bits",
-    "the number of records and all other inputs listed here are public",
-    "running time and failure messages are side channels: keep them private",
+    *COMMON_ASSUMPTIONS,
 )
 RIDGE_ASSUMPTION = "the ridge strong_convexity * r is public, common to all records"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Certificate(MechanismTerms):
+class Certificate(Sealed, MechanismTerms):
     """Public inputs, targets and theorems behind one differentially private answer.
 
     It holds nothing that depends on the records: it can be published with the answer.
@@ -56,6 +52,8 @@ class Certificate(MechanismTerms):
     (True, True)
     """
 
+    FORMAT: ClassVar[str] = "dpsample certificate 1"
+
     sampler: str | None
     assumptions: tuple[str, ...]
     seeded: bool
@@ -64,8 +62,7 @@ class Certificate(MechanismTerms):
     def __post_init__(self) -> None:
         """Check the inputs and seal the content."""
         super().__post_init__()
-        if not self.digest:
-            object.__setattr__(self, "digest", self.computed_digest())
+        self.seal()
 
     @classmethod
     def of(cls, terms: MechanismTerms) -> Certificate:
@@ -142,59 +139,16 @@ class Certificate(MechanismTerms):
             )
         return text
 
-    def to_json(self) -> str:
-        """Return the certificate as JSON; every float survives exactly."""
-        return json.dumps(self.to_dict(), indent=1, allow_nan=False)
+    @property
+    def event(self) -> Event:
+        """What one draw does to privacy, for ledgers and accountants."""
+        exact = GaussianEvent(self.gdp)
+        return NearEvent(exact, self.gamma) if self.gamma > 0.0 else exact
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values, with the statement in words."""
-        content = {f.name: plain(getattr(self, f.name)) for f in _fields(Certificate)}
-        head = {"format": FORMAT, "statement": self.statement}
-        return head | {"releasable": self.releasable} | content
-
-    @classmethod
-    def from_json(cls, text: str) -> Certificate:
-        """Read what `to_json` wrote.
-
-        Parameters
-        ----------
-        text : str
-            JSON of one certificate.
-
-        Returns
-        -------
-        Certificate
-            Equal to the one that was written. `dpsample.verify` recomputes it.
-
-        Raises
-        ------
-        ValueError
-            If the text is not a certificate, a field is missing, unknown or invalid,
-            or the statement does not follow from the fields.
-        """
-        try:
-            given = json.loads(text)
-        except (TypeError, ValueError):
-            given = None
-        if not isinstance(given, dict) or given.get("format") != FORMAT:
-            check.fail("text", f'the JSON of a "{FORMAT}"', check.shown(text))
-        names = [f.name for f in _fields(cls)]
-        derived = ("format", "statement", "releasable")
-        odd = set(given) ^ {*names, *derived}
-        if odd:
-            condition = "a certificate with exactly the known fields"
-            check.fail("text", condition, f"a difference in {', '.join(sorted(odd))}")
-        certificate = cls(**{name: parse(name, given[name]) for name in names})
-        for name in derived:
-            expected = certificate.to_dict()[name]
-            if given[name] != expected:
-                check.fail(name, f"{expected!r}, as the fields imply", given[name])
-        return certificate
-
-    def computed_digest(self) -> str:
-        """SHA-256 of every field but the digest."""
-        content = self.to_dict() | {"digest": ""}
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    @staticmethod
+    def parse_field(name: str, value: Any) -> Any:
+        """Turn the JSON value of one field into the field's type."""
+        return parse(name, value)
 
     def __repr__(self) -> str:
         """Return the statement and the numbers a reader wants first."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpsample.privacy.certificate import Certificate
+    from dpsample.privacy.event_certificate import EventCertificate
 
 
 def rows(certificate: Certificate) -> list[tuple[str, str]]:
@@ -28,7 +29,32 @@ def rows(certificate: Certificate) -> list[tuple[str, str]]:
     ]
 
 
+def event_rows(certificate: EventCertificate) -> list[tuple[str, str]]:
+    """Name and value of every line of the table."""
+    c = certificate
+    inputs = [f"{name} = {value!r}" for name, value in c.inputs]
+    return [
+        ("guarantee", c.statement),
+        ("releasable", "yes" if c.releasable else "NO" + _why_not_event(c)),
+        ("mechanism", c.mechanism),
+        ("event", "none" if c.event is None else repr(c.event)),
+        ("inputs", "\n".join(inputs)),
+        ("theorems", "\n".join(c.theorems)),
+        ("assumptions", "\n".join(c.assumptions)),
+    ]
+
+
 def certificate_table(certificate: Certificate) -> Any:
+    """Return a rich table of a draw's certificate."""
+    return _table(rows(certificate))
+
+
+def event_certificate_table(certificate: EventCertificate) -> Any:
+    """Return a rich table of an event's certificate."""
+    return _table(event_rows(certificate))
+
+
+def _table(lines: list[tuple[str, str]]) -> Any:
     """Return a rich table; rich is imported only here."""
     from rich.table import Table
     from rich.text import Text
@@ -36,9 +62,18 @@ def certificate_table(certificate: Certificate) -> Any:
     table = Table(title="Certificate of differential privacy", show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in rows(certificate):
+    for name, value in lines:
         table.add_row(name, Text(value))
     return table
+
+
+def _why_not_event(certificate: EventCertificate) -> str:
+    reasons = {
+        "the random bits are seeded": certificate.seeded,
+        "the printed constants are not proved": certificate.calibration == "paper",
+        "no privacy is proved": certificate.event is None,
+    }
+    return ": " + ", ".join(words for words, holds in reasons.items() if holds)
 
 
 def _why_not(certificate: Certificate) -> str:

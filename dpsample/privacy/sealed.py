@@ -1,0 +1,111 @@
+"""What all certificates share: a digest of their content and an exact JSON form."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+from dpsample import _check as check
+from dpsample.privacy.words import plain
+
+COMMON_ASSUMPTIONS = (
+    "real arithmetic: rounding errors of floating point are not counted",
+    "ideal random bits",
+    "the number of records and all other inputs listed here are public",
+    "running time and failure messages are side channels: keep them private",
+)
+
+
+class Sealed(ABC):
+    """Base of frozen dataclasses with a ``digest`` field that seals all others."""
+
+    FORMAT: ClassVar[str]
+    DERIVED: ClassVar[tuple[str, ...]] = ("format", "statement", "releasable")
+    digest: str
+
+    @property
+    @abstractmethod
+    def statement(self) -> str:
+        """The guarantee, in words."""
+
+    @property
+    @abstractmethod
+    def releasable(self) -> bool:
+        """Whether the guarantee may be given to others."""
+
+    @staticmethod
+    @abstractmethod
+    def parse_field(name: str, value: Any) -> Any:
+        """Turn the JSON value of one field into the field's type."""
+
+    def seal(self) -> None:
+        """Compute the digest, unless one was given."""
+        if not self.digest:
+            object.__setattr__(self, "digest", self.computed_digest())
+
+    def to_json(self) -> str:
+        """Return the certificate as JSON; every float survives exactly."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values, with the statement in words."""
+        content = {name: plain(getattr(self, name)) for name in _names(type(self))}
+        head = {"format": self.FORMAT, "statement": self.statement}
+        return head | {"releasable": self.releasable} | content
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+            JSON of one certificate.
+
+        Returns
+        -------
+        Certificate or EventCertificate
+            Equal to the one that was written. `dpsample.verify` recomputes it.
+
+        Raises
+        ------
+        ValueError
+            If the text is not a certificate, a field is missing, unknown or invalid,
+            or the statement does not follow from the fields.
+        """
+        try:
+            given = json.loads(text)
+        except (TypeError, ValueError):
+            given = None
+        if not isinstance(given, dict) or given.get("format") != cls.FORMAT:
+            check.fail("text", f'the JSON of a "{cls.FORMAT}"', check.shown(text))
+        return cls.from_dict(given)
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> Self:
+        """Read what `to_dict` returned; `from_json` says more."""
+        odd = set(given) ^ {*_names(cls), *cls.DERIVED}
+        if odd:
+            condition = "a certificate with exactly the known fields"
+            check.fail("text", condition, f"a difference in {', '.join(sorted(odd))}")
+        fields = {name: cls.parse_field(name, given[name]) for name in _names(cls)}
+        certificate = cls(**fields)
+        expected = certificate.to_dict()
+        for name in cls.DERIVED:
+            if given[name] != expected[name]:
+                condition = f"{expected[name]!r}, as the fields imply"
+                check.fail(name, condition, given[name])
+        return certificate
+
+    def computed_digest(self) -> str:
+        """SHA-256 of every field but the digest."""
+        content = self.to_dict() | {"digest": ""}
+        text = json.dumps(content, sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _names(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
