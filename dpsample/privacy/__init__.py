@@ -29,7 +29,8 @@ from dpsample.privacy.events import (
 from dpsample.privacy.gaussian import gaussian_delta, gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.mechanism import ExponentialMechanism
 from dpsample.privacy.renyi import rdp_delta, rdp_epsilon
-from dpsample.privacy.verification import VerificationReport, verify
+from dpsample.privacy.verification import verify
+from dpsample.privacy.verification_report import VerificationReport
 
 __all__ = [
     "ApproximateEvent",
