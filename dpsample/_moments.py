@@ -101,7 +101,7 @@ def _sum_power(order: float, q: float, r: float, dim: int) -> float:
 
 
 def _correlate(values: Vector, weights: Vector, q: float) -> Vector:
-    """Sums of values[k + j] weights[j], all terms being >= 0.
+    """Return sums of values[k + j] weights[j], all terms being >= 0.
 
     For small q, small sums are multiplied by large factors: a Fourier transform would
     lose their digits.
