@@ -13,6 +13,7 @@ from dpsample._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from dpsample import (
+        audits,
         datasets,
         domains,
         losses,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         samplers,
     )
     from dpsample.api import release
+    from dpsample.audits import audit
     from dpsample.facts import PublicFacts
     from dpsample.privacy import Budget, Certificate, calibrate, verify
     from dpsample.problem import Problem
@@ -41,6 +43,8 @@ __all__ = [
     "PublicFacts",
     "Release",
     "SamplingError",
+    "audit",
+    "audits",
     "calibrate",
     "datasets",
     "domains",
@@ -65,6 +69,7 @@ _HOME = {
     "PublicFacts": "facts",
     "Release": "results",
     "SamplingError": "samplers",
+    "audit": "audits",
     "calibrate": "privacy",
     "release": "api",
     "sample": "sampling",
