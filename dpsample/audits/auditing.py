@@ -1,0 +1,229 @@
+"""The verb `audit`: try to refute a privacy claim on one pair of data sets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+from dpsample import progress as screen
+from dpsample._streams import Seed
+from dpsample.audits.black_box import black_box_scores
+from dpsample.audits.claims import claimed_curve
+from dpsample.audits.exponential import exponential_scores
+from dpsample.audits.findings import find
+from dpsample.audits.report import AuditCurve, AuditReport
+from dpsample.audits.scores import Scores
+from dpsample.privacy import Budget, ExponentialMechanism
+
+Array = NDArray[np.float64]
+Score = Callable[[Array], Array]
+
+# Curve points as multiples of the budget's epsilon; 1 is among them.
+MULTIPLES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
+MIN_DRAWS = 100
+
+
+def audit(
+    mechanism: Any,
+    problem: Any,
+    neighbor: Any,
+    budget: Budget,
+    *,
+    num_draws: int = 200_000,
+    sampler: Any = "auto",
+    alpha: float = 1e-6,
+    gdp: float | None = None,
+    seed: Seed = None,
+    threads: int | None = None,
+    progress: bool = True,
+    log_ratio: Score | None = None,
+    score: Score | None = None,
+) -> AuditReport:
+    r"""Try to refute a privacy claim on one pair of neighboring data sets.
+
+    Draws from the mechanism on both data sets are split in two halves. On the first,
+    events :math:`S = \{\text{score} > t\}` are chosen; on the second, Clopper-Pearson
+    bounds of both probabilities give
+
+    .. math:: \epsilon \ge \log\frac{Q(S)_{lo} - \delta}{P(S)_{hi}}, \quad
+        gdp \ge \Phi^{-1}(Q(S)_{lo}) - \Phi^{-1}(P(S)_{hi}), \quad
+        \delta(\epsilon) \ge Q(S)_{lo} - e^{\epsilon} P(S)_{hi}.
+
+    By the lemma of Neyman and Pearson a score that increases with the likelihood ratio
+    is best. Where that ratio is known exactly, :math:`\delta(\epsilon) =
+    E_Q (1 - e^{\epsilon - L})_+` is also bounded by its mean (empirical Bernstein).
+
+    Parameters
+    ----------
+    mechanism : ExponentialMechanism, AdditiveMechanism or callable
+        A calibrated exponential mechanism; noise added to a value; or any function
+        (data, rng, num_draws) that runs an algorithm ``num_draws`` times and returns
+        outputs of shape (num_draws, ...). Such a function is called from several
+        threads with different generators.
+    problem, neighbor : Problem, array or any data
+        Neighboring problems with the mechanism's public facts; two values of the query
+        of an additive mechanism; or what a callable takes as data.
+    budget : Budget
+        The claim to test, under its relation. The caller of a callable or of an
+        additive mechanism answers for the two being neighbors; problems are compared.
+    num_draws : int
+        Draws from each law.
+    sampler : "auto" or Sampler
+        Sampler of an exponential mechanism. Exact ones make independent draws; others
+        are run as many chains and thinned, and then the sampler's law is tested.
+    alpha : float
+        Probability, over everything in the report, that any lower bound is wrong.
+    gdp : float, optional
+        Gaussian-DP parameter that is claimed too; by default that of the mechanism, if
+        it was made for the budget's relation.
+    seed : int or SeedSequence, optional
+        Gives the same report for any number of threads; None for fresh entropy.
+    threads : int, optional
+        Number of threads; by default the number of processors.
+    progress : bool
+        Show one live line in a terminal.
+    log_ratio : callable, optional
+        For a callable mechanism: the exact log of the density of rows of outputs on
+        ``neighbor`` over that on ``problem``, shape (num_draws,). It is trusted.
+    score : callable, optional
+        For a callable mechanism: any score of rows of outputs, larger where they speak
+        for ``neighbor``; by default one is learned on the first half.
+
+    Returns
+    -------
+    AuditReport
+        Bounds, curve and verdict.
+
+    Raises
+    ------
+    ValueError
+        If an argument is malformed or the two problems are no neighbors.
+
+    Guarantee
+    ---------
+    If draws are independent, a claim that is true is refuted with probability at most
+    alpha. Nothing is guaranteed about claims that are false: "not refuted" speaks
+    about this pair, this score and this number of draws only.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> def half_noise(data, rng, num_draws):
+    ...     return data + rng.normal(0.0, 0.5 * 3.73, num_draws)
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-5)
+    >>> report = dps.audit(half_noise, 0.0, 1.0, budget, seed=1)
+    >>> report.is_refuted
+    True
+    """
+    _check_arguments(mechanism, budget, log_ratio=log_ratio, score=score)
+    check.integer(MIN_DRAWS, num_draws=num_draws)
+    check.open_interval(0.0, 1.0, alpha=alpha)
+    check.instance(bool, progress=progress)
+    if threads is not None:
+        check.integer(1, threads=threads)
+    if gdp is None:
+        gdp = _own_gdp(mechanism, budget)
+    else:
+        check.non_negative(gdp=gdp)
+    with _line(progress) as on_progress:
+        shared: dict[str, Any] = {
+            "num_draws": int(num_draws),
+            "seed": seed,
+            "threads": threads,
+            "on_progress": on_progress,
+        }
+        if isinstance(mechanism, ExponentialMechanism):
+            shared |= {"relation": budget.relation, "sampler": sampler}
+            scores = exponential_scores(mechanism, problem, neighbor, **shared)
+        else:
+            shared |= {"log_ratio": log_ratio, "score": score}
+            scores = black_box_scores(mechanism, problem, neighbor, **shared)
+    return _report(
+        scores, subject=_subject(mechanism), budget=budget, gdp=gdp, alpha=alpha
+    )
+
+
+def _report(
+    scores: Scores,
+    *,
+    subject: str,
+    budget: Budget,
+    gdp: float | None,
+    alpha: float,
+) -> AuditReport:
+    """Bounds of the scores next to the claims."""
+    epsilons = budget.epsilon * np.array(MULTIPLES)
+    found = find(scores, epsilons, delta=budget.delta, alpha=alpha)
+    claimed = claimed_curve(epsilons, budget, gdp)
+    return AuditReport(
+        subject=subject,
+        budget=budget,
+        gdp_claimed=gdp,
+        epsilon_lower=found.epsilon_lower,
+        gdp_lower=found.gdp_lower,
+        delta_lower=float(found.delta_lower[MULTIPLES.index(1.0)]),
+        curve=AuditCurve(epsilons, found.delta_lower, found.delta_estimate, claimed),
+        num_draws=2 * scores.first[0].size,
+        alpha=alpha,
+        notes=scores.notes,
+    )
+
+
+def _check_arguments(mechanism: Any, budget: Budget, **known: Score | None) -> None:
+    check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
+    is_ours = isinstance(mechanism, ExponentialMechanism)
+    if not (is_ours or callable(mechanism)):
+        check.fail(
+            "mechanism",
+            "a calibrated mechanism or a function (data, rng, num_draws)",
+            mechanism,
+        )
+    given = [name for name, value in known.items() if value is not None]
+    if given and is_ours:
+        check.fail(given[0], "None for a mechanism of dpsample", "a function")
+    if len(given) > 1:
+        check.fail("score", "None where log_ratio is given", "a function")
+    for name in given:
+        if not callable(known[name]):
+            check.fail(name, "a function of rows of outputs", known[name])
+
+
+def _own_gdp(mechanism: Any, budget: Budget) -> float | None:
+    """Return what a mechanism says of itself, if under the relation that is tested."""
+    if not isinstance(mechanism, ExponentialMechanism):
+        return None
+    is_same = mechanism.budget.relation == budget.relation
+    return mechanism.gdp if is_same else None
+
+
+def _subject(mechanism: Any) -> str:
+    """Name what is tested, on one line."""
+    if isinstance(mechanism, ExponentialMechanism):
+        how = f"calibration {mechanism.calibration!r}, {mechanism.facts.loss.name} loss"
+        return (
+            f"the exponential mechanism ({how}, domain {mechanism.facts.domain.name})"
+        )
+    return f"the algorithm {getattr(mechanism, '__name__', type(mechanism).__name__)}"
+
+
+@contextmanager
+def _line(is_wanted: bool) -> Iterator[Callable[[float], None]]:
+    """Show the share of draws that are done, in a terminal or notebook."""
+    if not (is_wanted and screen.is_shown()):
+        yield lambda share: None
+        return
+
+    def show(share: float) -> None:
+        sys.stderr.write(f"\raudit: {100.0 * share:3.0f} % of the draws")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        sys.stderr.write("\n")

@@ -1,0 +1,228 @@
+"""Pairs of neighboring problems on which a mechanism is hardest to defend.
+
+Every function takes public facts and returns two problems that have them and differ in
+one record, the last one. The other records are neutral where that is possible: a row of
+zeros has the same loss at every theta and leaves the density alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+from dpsample import norms
+from dpsample.audits.instances import (
+    Direction,
+    Pair,
+    extreme_row,
+    neutral,
+    pair,
+    response_bound,
+)
+from dpsample.facts import RELATIONS, PublicFacts
+
+Array = NDArray[np.float64]
+
+
+def worst_case(
+    facts: PublicFacts, relation: str = "replace_one", *, p: float = 2.0
+) -> Pair:
+    """Pair that is expected to be the worst, by loss, relation and norm.
+
+    Opposite records under "replace_one", a record and none under "zero_out", in the
+    direction in which a row of the declared norm is largest in the norm dual to l_p.
+    For linear losses on a ball of high dimension the privacy curve of such a pair
+    comes as close to the Gaussian curve of Theorem 2 of arXiv:2207.08347 as one likes.
+
+    Parameters
+    ----------
+    facts : PublicFacts
+        Facts of the mechanism, such as ``mechanism.facts``.
+    relation : {"replace_one", "zero_out"}
+        Which data sets are neighbors.
+    p : float
+        Norm in [1, inf] of the mechanism's sensitivity.
+
+    Returns
+    -------
+    tuple of Problem
+        Two neighboring problems.
+
+    Raises
+    ------
+    ValueError
+        If the relation is unknown, or "zero_out" cannot be expressed: an intercept
+        makes a row of zeros count, unless the loss is linear.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> facts = dps.PublicFacts(num_records=100, dim=5, row_bound=1.0, row_norm=2.0,
+    ...                         loss=dps.losses.Linear(), domain=dps.domains.Ball(1.0))
+    >>> first, second = worst_case(facts)
+    >>> first.data.response[-1].item(), second.data.response[-1].item()
+    (1.0, -1.0)
+    """
+    check.one_of(RELATIONS, relation=relation)
+    check.at_least(1.0, p=p)
+    direction: Direction = "axis" if facts.row_norm <= norms.dual(p) else "corner"
+    if relation == "zero_out":
+        return zeroed(facts, direction=direction)
+    return opposite(facts, direction=direction)
+
+
+def opposite(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
+    """Two opposite records, all others neutral.
+
+    Linear losses <g, theta> and -<g, theta> with the largest g; opposite labels of a
+    classification loss, which differ by 2 <g, theta> between hinges and by <g, theta>
+    for the logistic loss; opposite responses of a regression loss.
+
+    Parameters
+    ----------
+    facts : PublicFacts
+        Facts of both problems.
+    direction : {"axis", "corner"}
+        Row along e_1, or with equal entries (the identity, for matrices): the largest
+        in the dual norm where rows are bounded in a smaller or a larger norm.
+
+    Returns
+    -------
+    tuple of Problem
+        Two problems that differ under "replace_one".
+    """
+    rows, responses = neutral(facts)
+    rows[-1] = extreme_row(facts, direction)
+    responses[-1] = response_bound(facts)
+    return pair(facts, rows, responses, last=(rows[-1], -responses[-1]))
+
+
+def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
+    """All records are copies of one, which is replaced once by its opposite.
+
+    The copies push theta to the boundary or to the kink of the loss, where
+    truncation can make neighbors easier to tell apart.
+
+    Parameters
+    ----------
+    facts : PublicFacts
+        Facts of both problems.
+    direction : {"axis", "corner"}
+        As in `opposite`.
+
+    Returns
+    -------
+    tuple of Problem
+        Two problems that differ under "replace_one".
+    """
+    row = extreme_row(facts, direction)
+    rows = np.tile(row, (facts.num_records, 1))
+    responses = np.full(facts.num_records, response_bound(facts))
+    return pair(facts, rows, responses, last=(row, -responses[-1]))
+
+
+def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
+    """Balanced opposite records about theta = 0, and one that tips the balance.
+
+    The risk of absolute losses, or of hinges of opposite labels, is then symmetric
+    about 0, with kinks next to it: the sharpest density that the facts allow.
+
+    Parameters
+    ----------
+    facts : PublicFacts
+        Facts of both problems.
+    direction : {"axis", "corner"}
+        As in `opposite`.
+
+    Returns
+    -------
+    tuple of Problem
+        Two problems that differ under "replace_one".
+    """
+    row = extreme_row(facts, direction)
+    rows = np.tile(row, (facts.num_records, 1))
+    signs = np.where(np.arange(facts.num_records) % 2 == 0, 1.0, -1.0)
+    size = 1.0 if facts.loss.is_classification else 0.0
+    responses = size * signs
+    if facts.loss.name == "linear":
+        rows, responses = rows * signs[:, None], np.full(len(signs), 1.0)
+    bound = response_bound(facts)
+    responses[-1] = bound
+    rows[-1] = row
+    return pair(facts, rows, responses, last=(row, -bound))
+
+
+def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
+    """Record of the largest slope, and the same with its loss set to zero.
+
+    Zero is expressed by a row of zeros, whose loss does not depend on theta; a linear
+    loss gets response 0 too.
+
+    Parameters
+    ----------
+    facts : PublicFacts
+        Facts of both problems.
+    direction : {"axis", "corner"}
+        As in `opposite`.
+
+    Returns
+    -------
+    tuple of Problem
+        Two problems that differ under "zero_out".
+
+    Raises
+    ------
+    ValueError
+        If there is an intercept and the loss is not linear.
+    """
+    is_linear = facts.loss.name == "linear"
+    if facts.intercept and not is_linear:
+        check.fail(
+            "facts",
+            "without an intercept",
+            "intercept = True",
+            "A row of zeros still counts through the intercept.",
+        )
+    rows, responses = neutral(facts)
+    empty = np.zeros_like(rows[-1])
+    rows[-1] = extreme_row(facts, direction)
+    responses[-1] = response_bound(facts)
+    last = (empty, 0.0 if is_linear else responses[-1])
+    return pair(facts, rows, responses, last=last)
+
+
+def shifts(
+    dim: int, *, sensitivity: float, p: float = 2.0
+) -> tuple[tuple[Array, Array], ...]:
+    """Pairs of values at distance ``sensitivity``: the extreme directions of l_p.
+
+    For additive noise only the difference of the values matters. One of an axis and a
+    diagonal is worst for noise whose density depends on an l_r norm.
+
+    Parameters
+    ----------
+    dim : int
+        Number of coordinates.
+    sensitivity : float
+        Distance in l_p, > 0.
+    p : float
+        Norm in [1, inf].
+
+    Returns
+    -------
+    tuple of pairs of arrays of shape (dim,)
+        (0, shift) for shifts along an axis and along the diagonal.
+
+    Examples
+    --------
+    >>> [shift.round(4).tolist() for _, shift in shifts(2, sensitivity=1.0)]
+    [[1.0, 0.0], [0.7071, 0.7071]]
+    """
+    check.integer(1, dim=dim)
+    check.positive(sensitivity=sensitivity)
+    check.at_least(1.0, p=p)
+    axis, diagonal = np.eye(dim)[0], np.ones(dim)
+    return tuple(
+        (np.zeros(dim), sensitivity * v / norms.norm(v, p)) for v in (axis, diagonal)
+    )
