@@ -34,7 +34,7 @@ def gaussian_stddev(
     :math:`\text{stddev} = s/t` with t the gdp of the budget, by exact inversion of the
     curve of Balle and Wang (2018), Theorem 8. "paper" is :math:`\sigma^2 = 2 s^2
     \log(1.25/\delta)/\epsilon^2` of arXiv:2303.18047, Lemma 2, stated there for every
-    epsilon (erratum gradient-E8: false above 6.8, 7.5, 8.5, 8.9 at delta = 1e-2,
+    epsilon (erratum gradient-E8: false above 6.8, 7.5, 8.4, 8.8 at delta = 1e-2,
     1e-3, 1e-5, 1e-6).
 
     Parameters
@@ -169,7 +169,7 @@ def generalized_gaussian_sigma(
     :math:`\sigma^2 = 2\kappa\log(1/\delta)s^2/\epsilon^2` of arXiv:2303.18047, Lemma 3,
     with :math:`\kappa = \min\{1/(p-1), 2\log d\}` as printed, a factor e too small
     (errata gradient-E4, privacy-5). Where kappa is right the lemma is true up to
-    epsilon = 6.3, 7.0, 8.0, 8.3 at delta = 1e-2, 1e-3, 1e-5, 1e-6 (gradient-E8).
+    epsilon = 6.2, 6.9, 7.9, 8.3 at delta = 1e-2, 1e-3, 1e-5, 1e-6 (gradient-E8).
 
     Parameters
     ----------
