@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from dpsample import _spec, domains
 from dpsample.noise._base import Noise
 from dpsample.noise.cone_table import ConeTable, cone_table
 from dpsample.noise.elementary import Gaussian, Laplace, gaussian, laplace
@@ -14,18 +17,70 @@ from dpsample.noise.generalized_gaussian import (
     GeneralizedGaussian,
     generalized_gaussian,
 )
+from dpsample.noise.k_norm import KNorm, k_norm, k_norm_table
+from dpsample.noise.k_norm_fills import KNormTable, fill_k_norm
+from dpsample.noise.schatten import SchattenGaussian, schatten_gaussian
+from dpsample.noise.schatten_plan import schatten_plan
+from dpsample.noise.schatten_spectrum import SchattenPlan, fill_schatten_gaussian
 
 __all__ = [
     "ConeTable",
     "Gaussian",
     "GeneralizedGaussian",
+    "KNorm",
+    "KNormTable",
     "Laplace",
     "Noise",
+    "SchattenGaussian",
+    "SchattenPlan",
     "cone_table",
     "fill_gaussian",
     "fill_generalized_gaussian",
+    "fill_k_norm",
     "fill_laplace",
+    "fill_schatten_gaussian",
+    "from_dict",
     "gaussian",
     "generalized_gaussian",
+    "k_norm",
+    "k_norm_table",
     "laplace",
+    "schatten_gaussian",
+    "schatten_plan",
 ]
+
+KINDS: tuple[type[Noise], ...] = (
+    Gaussian,
+    Laplace,
+    GeneralizedGaussian,
+    SchattenGaussian,
+    KNorm,
+)
+
+
+def from_dict(data: dict[str, Any]) -> Noise:
+    """Rebuild a noise from its ``to_dict``.
+
+    Parameters
+    ----------
+    data : dict
+        Name and fields of the noise.
+
+    Returns
+    -------
+    Noise
+        A noise equal to the one described.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown or a field is not valid.
+
+    Examples
+    --------
+    >>> from_dict({"name": "gaussian", "stddev": 2.0})
+    Gaussian(stddev=2.0)
+    """
+    if isinstance(data, dict) and isinstance(data.get("domain"), dict):
+        data = data | {"domain": domains.from_dict(data["domain"])}
+    return _spec.from_dict(KINDS, data)

@@ -9,7 +9,7 @@ from dpsample._jit import kernel
 MAX_PRODUCT = 32.0
 
 
-def twice_exponent(r):
+def twice_exponent(r: float) -> int:
     """Return 2 r if `power` can multiply, that is for r = 1/2, 1, ... 32; else 0."""
     return int(2.0 * r) if r <= MAX_PRODUCT and 2.0 * r == math.floor(2.0 * r) else 0
 

@@ -21,15 +21,17 @@ def checked_rng(rng: Any) -> np.random.Generator:
     return rng  # type: ignore[no-any-return]
 
 
+def _is_side(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        return False
+    return int(value) >= 0
+
+
 def checked_size(size: Any, num_axes: int = 0) -> tuple[int, ...]:
     """Return ``size`` as a tuple whose last ``num_axes`` entries are >= 1."""
-    if isinstance(size, numbers.Integral) and not isinstance(size, bool):
+    if _is_side(size):
         size = (size,)
-    whole = isinstance(size, tuple | list) and all(
-        isinstance(side, numbers.Integral) and not isinstance(side, bool)
-        for side in size
-    )
-    if not (whole and all(side >= 0 for side in size)):
+    if not (isinstance(size, tuple | list) and all(map(_is_side, size))):
         check.fail("size", "an integer >= 0 or a tuple of them", size)
     shape = tuple(int(side) for side in size)
     if len(shape) < num_axes or 0 in shape[len(shape) - num_axes :]:
