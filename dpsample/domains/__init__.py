@@ -12,6 +12,7 @@ from dpsample.domains._polytope import Polytope
 from dpsample.domains._schatten_ball import SchattenBall
 from dpsample.domains._simplex import Simplex
 from dpsample.domains._whole_space import WholeSpace
+from dpsample.domains._width import Width
 
 __all__ = [
     "BODY",
@@ -26,6 +27,7 @@ __all__ = [
     "SchattenBall",
     "Simplex",
     "WholeSpace",
+    "Width",
     "from_dict",
 ]
 

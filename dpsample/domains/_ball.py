@@ -11,7 +11,9 @@ from dpsample import _check as check
 from dpsample._spec import frozen
 from dpsample.domains._ball_chord import ball_chord
 from dpsample.domains._ball_pieces import ball_contains, ball_project
-from dpsample.domains._domain import Body, Domain, Vector, as_rows, body_around
+from dpsample.domains._directions import as_rows
+from dpsample.domains._domain import Body, Domain, Vector, body_around
+from dpsample.domains._width import mean_norm
 from dpsample.norms import conversion, dual, norm
 
 
@@ -95,3 +97,25 @@ class Ball(Domain):
         middle = check.array("center", center, shape=(dim,))
         offset = float(norm(self.default_center(dim) - middle, p))
         return offset + self.radius * conversion(dim, self.p, p)
+
+    def _gauge_rows(self, rows: Vector) -> Vector:
+        """Exact: a ratio of norms around 0, a quadratic for p = 2, else chords."""
+        if self.center is None or not self.center.any():
+            return np.asarray(norm(rows, self.p) / self.radius)
+        if self.p != 2.0:
+            return super()._gauge_rows(rows)
+        # The least t > 0 with ||theta - t c|| <= t R: depth t^2 + 2 cross t >= size.
+        center = self.center / self.radius
+        points = rows / self.radius
+        depth = (1.0 - norm(center, 2.0)) * (1.0 + norm(center, 2.0))
+        cross, size = points @ center, (points**2).sum(axis=1)
+        root = np.sqrt(cross**2 + depth * size)
+        far = cross >= 0.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = np.where(far, size / (cross + root), (root - cross) / depth)
+        return np.where(size == 0.0, 0.0, np.where(np.isnan(value), np.inf, value))
+
+    def _exact_width(self, dim: int) -> float | None:
+        """Return the radius times E ||g||_dual(p); the center does not matter."""
+        size = mean_norm(dim, dual(self.p))
+        return None if size is None else self.radius * size

@@ -11,14 +11,8 @@ import numpy as np
 from dpsample import _check as check
 from dpsample._jit import kernel
 from dpsample._spec import frozen
-from dpsample.domains._domain import (
-    Body,
-    Domain,
-    Vector,
-    as_rows,
-    body_around,
-    box_support,
-)
+from dpsample.domains._directions import as_rows, box_support
+from dpsample.domains._domain import Body, Domain, Vector, body_around
 from dpsample.norms import norm
 
 # Four roundings (difference, ratio, this factor, product) cannot undo it, and rounding
@@ -146,3 +140,16 @@ class Box(Domain):
         lower, upper = self._bounds(dim)
         middle = check.array("center", center, shape=(dim,))
         return float(norm(np.maximum(upper - middle, middle - lower), p))
+
+    def _gauge_rows(self, rows: Vector) -> Vector:
+        """Exact: the largest share of a side that a coordinate uses."""
+        lower, upper = self._bounds(rows.shape[1])
+        sides = np.where(rows > 0.0, upper, lower)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where(rows == 0.0, 0.0, np.abs(rows / sides))
+        return np.asarray(shares.max(axis=1))
+
+    def _exact_width(self, dim: int) -> float:
+        """Return the sum of the sides over sqrt(2 pi)."""
+        lower, upper = self._bounds(dim)
+        return float((upper - lower).sum()) / math.sqrt(2.0 * math.pi)

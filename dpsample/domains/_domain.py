@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample._jit import f8, i8, matrix, vector
 from dpsample._spec import Spec
-from dpsample.norms import canonical, conversion
+from dpsample.domains._width import Width, simulated_width
+from dpsample.norms import conversion
 
 Vector = NDArray[np.float64]
 
@@ -90,6 +91,8 @@ class Domain(Spec):
     contains_piece: ClassVar[Any]
     project_piece: ClassVar[Any]
     chord_piece: ClassVar[Any]
+    gauge_needs_origin: ClassVar[bool] = True
+    width_draws: ClassVar[int] = 10_000
 
     @property
     def is_bounded(self) -> bool:
@@ -179,34 +182,82 @@ class Domain(Spec):
         ratio = conversion(min(shape), 2.0, max(1.0, min(p, 2.0)))
         return ratio * self.max_norm(2.0, center, dim)
 
+    def gauge(self, theta: Any) -> Any:
+        """Minkowski functional about the origin: inf{t > 0: theta in t K}.
 
-def as_rows(directions: Any, dim: int | None = None) -> Any:
-    """Directions as a CSR matrix or a float array with ``dim`` columns."""
-    if hasattr(directions, "tocsr"):
-        rows = canonical(directions)
-    else:
-        rows = np.asarray(directions, dtype=np.float64)
-        if rows.ndim == 0:
-            check.fail("directions", "of shape (..., d)", f"shape {rows.shape}")
-    if dim is not None and rows.shape[-1] != dim:
-        check.fail("directions", f"of shape (..., {dim})", f"shape {rows.shape}")
-    return rows
+        Parameters
+        ----------
+        theta : array_like, shape (..., d)
+            Points along the last axis.
 
+        Returns
+        -------
+        float or ndarray, shape (...)
+            At most 1 exactly on the domain, homogeneous, subadditive; infinite where
+            no multiple of the domain reaches.
 
-def box_support(rows: Any, lower: Vector, upper: Vector) -> Any:
-    """Largest ``<v, x>`` over a box with possibly infinite sides, for every row v."""
-    if hasattr(rows, "tocsr"):
-        return _box_support_sparse(rows, lower, upper)
-    with np.errstate(invalid="ignore"):
-        return np.where(rows == 0.0, 0.0, np.maximum(rows * lower, rows * upper)).sum(
-            -1
+        Raises
+        ------
+        ValueError
+            If ``theta`` is not finite or the origin is not in the domain. (The
+            `Simplex` needs no origin: see there.)
+        """
+        points = np.array(theta, dtype=np.float64)
+        if points.ndim == 0 or points.shape[-1] == 0:
+            check.fail("theta", "of shape (..., d)", f"shape {points.shape}")
+        rows = check.array(
+            "theta", points.reshape(-1, points.shape[-1]), shape=(None, None)
         )
+        dim = rows.shape[1]
+        self.check(dim)
+        if self.gauge_needs_origin and not self.contains(np.zeros(dim)):
+            remedy = "Move the domain, or measure from one of its points."
+            check.fail("domain", "a set that contains the origin", self, remedy)
+        return self._gauge_rows(rows).reshape(points.shape[:-1])[()]
 
+    def _gauge_rows(self, rows: Vector) -> Vector:
+        """Gauge of every row, from the chords that start at the origin."""
+        zero = np.zeros(rows.shape[1])
+        ends = np.array([self.chord(zero, row)[1] for row in rows])
+        with np.errstate(divide="ignore"):
+            return np.asarray(1.0 / ends)
 
-def _box_support_sparse(rows: Any, lower: Vector, upper: Vector) -> Vector:
-    best = rows.astype(np.float64)
-    low, high = lower[rows.indices], upper[rows.indices]
-    with np.errstate(invalid="ignore"):
-        reached = np.maximum(best.data * low, best.data * high)
-    best.data = np.where(best.data == 0.0, 0.0, reached)
-    return np.asarray(best.sum(axis=1)).reshape(-1)
+    def gaussian_width(
+        self, dim: int, *, seed: int = 0, num_draws: int | None = None
+    ) -> Width:
+        """Gaussian width: the mean of max <g, theta> for a standard normal g.
+
+        Parameters
+        ----------
+        dim : int
+            Length of the vectors.
+        seed : int, default 0
+            Seed of the simulation, where there is no closed form or quadrature.
+        num_draws : int, optional
+            Number of simulated directions, >= 2.
+
+        Returns
+        -------
+        Width
+            Value and standard error; the error is 0 where nothing is simulated, and
+            both are (inf, 0) on unbounded domains.
+
+        Raises
+        ------
+        ValueError
+            If ``dim`` does not fit the domain or ``num_draws`` is below 2.
+        """
+        self.check(dim)
+        count = self.width_draws if num_draws is None else num_draws
+        check.integer(2, num_draws=count)
+        if not self.is_bounded:
+            return Width(math.inf, 0.0)
+        value = self._exact_width(dim)
+        if value is not None:
+            return Width(value, 0.0)
+        return simulated_width(self.support, dim, seed=seed, num_draws=count)
+
+    def _exact_width(self, dim: int) -> float | None:
+        """Width in closed form or by quadrature, or None."""
+        del dim
+        return None

@@ -11,14 +11,8 @@ import numpy as np
 from dpsample import _check as check
 from dpsample._spec import frozen
 from dpsample.domains import _polytope_bounds as bounds
-from dpsample.domains._domain import (
-    Body,
-    Domain,
-    Vector,
-    as_rows,
-    body_around,
-    box_support,
-)
+from dpsample.domains._directions import as_rows, box_support
+from dpsample.domains._domain import Body, Domain, Vector, body_around
 from dpsample.domains._polytope_pieces import (
     polytope_chord,
     polytope_contains,
@@ -60,6 +54,7 @@ class Polytope(Domain):
     contains_piece: ClassVar[Any] = staticmethod(polytope_contains)
     project_piece: ClassVar[Any] = staticmethod(polytope_project)
     chord_piece: ClassVar[Any] = staticmethod(polytope_chord)
+    width_draws: ClassVar[int] = 1000
 
     A: Any
     b: Any
@@ -137,3 +132,10 @@ class Polytope(Domain):
         middle = check.array("center", center, shape=(dim,))
         lower, upper = self._box
         return float(norm(np.maximum(upper - middle, middle - lower), p))
+
+    def _gauge_rows(self, rows: Vector) -> Vector:
+        """Exact: the largest <a, theta>/b over the inequalities that are violated."""
+        heights = rows @ self.A.T
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where(heights > 0.0, heights / self.b, 0.0)
+        return np.asarray(shares.max(axis=1))

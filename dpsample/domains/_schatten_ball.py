@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsample import _check as check
-from dpsample.domains._domain import Body, Domain, Vector, as_rows, body_around
+from dpsample.domains._directions import as_rows
+from dpsample.domains._domain import Body, Domain, Vector, body_around
 from dpsample.domains._schatten_pieces import (
     schatten_chord,
     schatten_contains,
     schatten_project,
 )
+from dpsample.domains._width import mean_length
 from dpsample.norms import conversion, dual, norm, schatten
 
 ROWS_AT_ONCE = 4096
@@ -133,3 +135,13 @@ class SchattenBall(Domain):
         middle = check.array("center", center, shape=(dim,))
         offset = float(schatten(middle, p, self.shape))
         return offset + self.radius * conversion(min(self.shape), self.p, p)
+
+    def _gauge_rows(self, rows: Vector) -> Vector:
+        """Exact: a ratio of norms."""
+        return np.asarray(schatten(rows, self.p, self.shape) / self.radius)
+
+    def _exact_width(self, dim: int) -> float | None:
+        """Return the radius times E ||g||_2 for p = 2 and for vectors."""
+        if self.p == 2.0 or min(self.shape) == 1:
+            return self.radius * mean_length(dim)
+        return None

@@ -11,7 +11,9 @@ from dpsample import _check as check
 from dpsample._jit import kernel
 from dpsample.domains._ball_pieces import soft_threshold
 from dpsample.domains._box import SAFE
-from dpsample.domains._domain import Body, Domain, Vector, as_rows, body_around
+from dpsample.domains._directions import as_rows
+from dpsample.domains._domain import Body, Domain, Vector, body_around
+from dpsample.domains._width import mean_largest
 from dpsample.norms import norm
 
 TOLERANCE = 1e-9
@@ -81,6 +83,10 @@ def simplex_chord(body: Body, theta: Vector, direction: Vector, out: Vector) -> 
 class Simplex(Domain):
     """Probability vectors: ``theta >= 0``, ``sum(theta) = 1`` up to 1e-9.
 
+    The origin is not in the simplex. Its gauge is still defined: inf{t > 0: theta in
+    t K} is the sum of the coordinates if none is negative and infinite otherwise, the
+    gauge of all ``theta >= 0`` with ``sum(theta) <= 1`` (0 at the origin).
+
     Examples
     --------
     >>> Simplex().project([0.9, 0.5, -1.0]).round(12).tolist()
@@ -93,6 +99,7 @@ class Simplex(Domain):
     contains_piece: ClassVar[Any] = staticmethod(simplex_contains)
     project_piece: ClassVar[Any] = staticmethod(simplex_project)
     chord_piece: ClassVar[Any] = staticmethod(simplex_chord)
+    gauge_needs_origin: ClassVar[bool] = False
 
     def default_center(self, dim: int) -> Vector:
         """Uniform distribution."""
@@ -125,3 +132,11 @@ class Simplex(Domain):
         vertex = np.zeros(dim)
         vertex[np.argmin(middle)] = 1.0
         return float(norm(vertex - middle, p))
+
+    def _gauge_rows(self, rows: Vector) -> Vector:
+        """Return the sum, or infinity where a coordinate is negative."""
+        return np.where((rows >= 0.0).all(axis=1), rows.sum(axis=1), np.inf)
+
+    def _exact_width(self, dim: int) -> float:
+        """Return the mean of the largest of ``dim`` normal variables."""
+        return mean_largest(dim)

@@ -10,7 +10,8 @@ import numpy as np
 
 from dpsample import _check as check
 from dpsample._jit import kernel
-from dpsample.domains._domain import Body, Domain, Vector, as_rows
+from dpsample.domains._directions import as_rows
+from dpsample.domains._domain import Body, Domain, Vector
 from dpsample.norms import norm
 
 
@@ -69,3 +70,7 @@ class WholeSpace(Domain):
         """Infinite."""
         check.at_least(1.0, p=p)
         return math.inf
+
+    def _gauge_rows(self, rows: Vector) -> Vector:
+        """Zero: every multiple of the space is the space."""
+        return np.zeros(len(rows))
