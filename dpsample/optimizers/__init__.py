@@ -1,0 +1,1 @@
+"""Private optimizers: recipes over one compiled gradient loop."""

@@ -1,0 +1,217 @@
+"""The compiled steps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpsample._jit import kernel
+from dpsample.norms import distance
+from dpsample.optimizers.steps import (
+    ACCELERATED,
+    GRADIENT,
+    MIRROR,
+    PROX,
+)
+
+MAX_CYCLES = 10_000
+
+
+@kernel(forceinline=True)
+def size_of(step, t):
+    """Size of step ``t``: one for all, or one for each."""
+    return step.sizes[t] if len(step.sizes) > 1 else step.sizes[0]
+
+
+@kernel(forceinline=True)
+def into_domain(body, pieces, memory, point):
+    """Project ``point`` on the domain in place."""
+    memory.scratch[:] = np.nan
+    pieces.project(body, point, memory.scratch)
+    point[:] = memory.scratch
+
+
+@kernel(forceinline=True)
+def into_local_ball(center, radius, point):
+    """Project ``point`` on an l2 ball in place; True if it moved."""
+    far = distance(point, center, 2.0)
+    if far <= radius:
+        return False
+    shrink = radius / far
+    for j in range(len(point)):
+        point[j] = center[j] + shrink * (point[j] - center[j])
+    return True
+
+
+@kernel(forceinline=True)
+def into_both(body, pieces, step, memory, point):
+    """Project on the domain cut by the local ball: Dykstra's alternating projections.
+
+    The last projection is the domain's. If one projection lands in the other set it is
+    the answer; otherwise corrections make the cycle converge to the nearest point.
+    """
+    start, domain_shift, ball_shift = memory.query, memory.low_dim, memory.high_dim
+    start[:] = point
+    into_domain(body, pieces, memory, point)
+    if math.isinf(step.local_radius):
+        return
+    if distance(point, memory.anchor, 2.0) <= step.local_radius:
+        return
+    point[:] = start
+    domain_shift[:] = 0.0
+    ball_shift[:] = 0.0
+    for _ in range(MAX_CYCLES):
+        moved = 0.0
+        for j in range(len(point)):
+            start[j] = point[j] + ball_shift[j]
+            point[j] = start[j]
+        into_local_ball(memory.anchor, step.local_radius, point)
+        for j in range(len(point)):
+            ball_shift[j] = start[j] - point[j]
+            start[j] = point[j] + domain_shift[j]
+            moved = max(moved, abs(domain_shift[j]))
+        before = distance(point, memory.anchor, 2.0)
+        for j in range(len(point)):
+            point[j] = start[j]
+        into_domain(body, pieces, memory, point)
+        for j in range(len(point)):
+            domain_shift[j] = start[j] - point[j]
+        after = distance(point, memory.anchor, 2.0)
+        if after <= step.local_radius * (1.0 + 1e-12) and abs(before - after) <= (
+            1e-12 * step.local_radius
+        ):
+            return
+
+
+@kernel(forceinline=True)
+def gradient_step(body, pieces, step, t, memory):
+    """Projected gradient step with a ridge about the anchor."""
+    w, g, size = memory.theta, memory.gradient, size_of(step, t)
+    for j in range(len(w)):
+        w[j] -= size * (g[j] + step.ridge * (w[j] - memory.anchor[j]))
+    into_both(body, pieces, step, memory, w)
+
+
+@kernel(forceinline=True)
+def shrink(step, size, w, group_norms):
+    """Proximal point of size * (penalty) in place."""
+    if len(step.groups) == 0:
+        for j in range(len(w)):
+            reduced = abs(w[j]) - size * step.l1
+            w[j] = math.copysign(max(reduced, 0.0), w[j]) / (1.0 + size * step.l2)
+        return
+    group_norms[:] = 0.0
+    for j in range(len(w)):
+        group_norms[step.groups[j]] += w[j] * w[j]
+    for j in range(len(w)):
+        members = 0
+        for i in range(len(w)):
+            members += step.groups[i] == step.groups[j]
+        far = math.sqrt(group_norms[step.groups[j]])
+        lost = size * step.l1 * math.sqrt(members)
+        factor = max(1.0 - lost / far, 0.0) if far > 0.0 else 0.0
+        w[j] *= factor / (1.0 + size * step.l2)
+
+
+@kernel(forceinline=True)
+def proximal_step(body, pieces, step, t, memory):
+    """Gradient step, shrinkage, projection."""
+    w, size = memory.theta, size_of(step, t)
+    for j in range(len(w)):
+        w[j] -= size * memory.gradient[j]
+    shrink(step, size, w, memory.query)
+    into_domain(body, pieces, memory, w)
+
+
+@kernel(forceinline=True)
+def dual_point(w, exponent, kappa, out):
+    """Gradient of kappa/2 |w|_s^2; 0 at 0."""
+    largest = 0.0
+    for j in range(len(w)):
+        largest = max(largest, abs(w[j]))
+    if largest == 0.0:
+        out[:] = 0.0
+        return
+    total = 0.0
+    for j in range(len(w)):
+        total += (abs(w[j]) / largest) ** exponent
+    # |w|_s^(2 - s) |w_j|^(s - 1), with the largest magnitude factored out
+    factor = kappa * largest * total ** ((2.0 - exponent) / exponent)
+    for j in range(len(w)):
+        out[j] = math.copysign(factor * (abs(w[j]) / largest) ** (exponent - 1.0), w[j])
+
+
+@kernel(forceinline=True)
+def mirror_step(step, t, memory):
+    """Mirror step on the whole space or on the l_s ball, where it scales radially."""
+    w, g, dual = memory.theta, memory.gradient, memory.low_dim
+    gamma = 1.0 / size_of(step, t)
+    dual_point(w, step.exponent, step.kappa, dual)
+    for j in range(len(w)):
+        dual[j] = (gamma * dual[j] - g[j]) / (gamma + step.ridge)
+    conjugate = step.exponent / (step.exponent - 1.0)
+    dual_point(dual, conjugate, 1.0 / step.kappa, w)
+    memory.scratch[:] = 0.0
+    far = distance(w, memory.scratch, step.exponent)
+    if far > step.radius:
+        for j in range(len(w)):
+            w[j] *= step.radius / far
+
+
+@kernel(forceinline=True)
+def accelerated_step(body, pieces, step, t, memory):
+    """One step of AC-SA; the gradient was taken at `query_point`."""
+    w, aggregate = memory.theta, memory.aggregate
+    alpha = 2.0 / (t + 2.0)
+    size = 0.5 * (t + 1.0) * step.sizes[0]
+    for j in range(len(w)):
+        w[j] -= size * memory.gradient[j]
+    into_both(body, pieces, step, memory, w)
+    for j in range(len(w)):
+        aggregate[j] = alpha * w[j] + (1.0 - alpha) * aggregate[j]
+
+
+@kernel(forceinline=True)
+def frank_wolfe_step(step, t, memory, rng):
+    """Move towards a vertex of the l1 ball, chosen by the exponential mechanism."""
+    w, g, size = memory.theta, memory.gradient, size_of(step, t)
+    best, vertex, sign = -np.inf, 0, 1.0
+    for j in range(len(w)):
+        for s in (-1.0, 1.0):
+            score = -s * step.radius * g[j]
+            if not math.isinf(step.selection):
+                gumbel = -math.log(rng.standard_exponential())
+                score = step.selection * score + gumbel
+            if score > best:
+                best, vertex, sign = score, j, s
+    for j in range(len(w)):
+        w[j] *= 1.0 - size
+    w[vertex] += size * sign * step.radius
+
+
+@kernel(forceinline=True)
+def query_point(step, t, memory):
+    """Where the gradient of step ``t`` is taken."""
+    if step.kind != ACCELERATED:
+        return memory.theta
+    alpha = 2.0 / (t + 2.0)
+    for j in range(len(memory.theta)):
+        middle = (1.0 - alpha) * memory.aggregate[j] + alpha * memory.theta[j]
+        memory.middle[j] = middle
+    return memory.middle
+
+
+@kernel(forceinline=True)
+def advance(body, pieces, step, t, memory, rng):
+    """Move memory.theta by step ``t`` along memory.gradient."""
+    if step.kind == GRADIENT:
+        gradient_step(body, pieces, step, t, memory)
+    elif step.kind == PROX:
+        proximal_step(body, pieces, step, t, memory)
+    elif step.kind == MIRROR:
+        mirror_step(step, t, memory)
+    elif step.kind == ACCELERATED:
+        accelerated_step(body, pieces, step, t, memory)
+    else:
+        frank_wolfe_step(step, t, memory, rng)

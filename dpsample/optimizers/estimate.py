@@ -1,0 +1,202 @@
+"""The compiled gradient estimate of one step."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpsample._jit import kernel
+from dpsample.optimizers.batches import REPLACEMENT, first_cursor, next_block
+from dpsample.optimizers.envelope_slopes import smooth_slopes
+from dpsample.optimizers.estimators import BUCKETS, CATONI, CLIP, TRUNCATE
+from dpsample.optimizers.soft_truncation import smoothed_psi
+from dpsample.records import add_transposed, margins_of
+
+SMALLEST_RUN = 8
+
+
+@kernel(fastmath={"reassoc"})
+def dense_dot(a, b):
+    """Inner product in any order of summation."""
+    s = 0.0
+    for j in range(len(a)):
+        s += a[j] * b[j]
+    return s
+
+
+@kernel(fastmath={"reassoc"})
+def dense_margins(dense, rows, count, theta, margins):
+    """Fill margins with <a_i, theta> of the block's dense rows."""
+    for i in range(count):
+        row = rows[i]
+        s = 0.0
+        for j in range(dense.shape[1]):
+            s += dense[row, j] * theta[j]
+        margins[i] = s
+
+
+@kernel(forceinline=True)
+def add_dense(dense, rows, count, slopes, out):
+    """Add the sum of slopes[i] a_i over the block's dense rows."""
+    for i in range(count):
+        row, s = rows[i], slopes[i]
+        for j in range(dense.shape[1]):
+            out[j] += s * dense[row, j]
+
+
+@kernel(forceinline=True)
+def scattered_margins(data, rows, count, theta, margins):
+    """Fill margins with <a_i, theta> + offset_i of any rows."""
+    if data.dense.shape[0] > 0:
+        dense_margins(data.dense, rows, count, theta, margins)
+    else:
+        for i in range(count):
+            s = 0.0
+            for j in range(data.starts[rows[i]], data.starts[rows[i] + 1]):
+                s += data.values[j] * theta[data.columns[j]]
+            margins[i] = s
+    if len(data.offset) > 0:
+        for i in range(count):
+            margins[i] += data.offset[rows[i]]
+
+
+@kernel(forceinline=True)
+def add_scattered(data, rows, count, slopes, out):
+    """Add the sum of slopes[i] a_i of any rows."""
+    if data.dense.shape[0] > 0:
+        add_dense(data.dense, rows, count, slopes, out)
+        return
+    for i in range(count):
+        for j in range(data.starts[rows[i]], data.starts[rows[i] + 1]):
+            out[data.columns[j]] += slopes[i] * data.values[j]
+
+
+@kernel(forceinline=True)
+def is_run(batches, rows, count):
+    """Whether a block holds consecutive records, enough for a matrix product."""
+    in_order = batches.scheme != REPLACEMENT and len(batches.order) == 0
+    return in_order and count >= SMALLEST_RUN and count == rows[count - 1] - rows[0] + 1
+
+
+@kernel(forceinline=True)
+def limit_slopes(estimator, rows, count, slopes):
+    """Clip or truncate slope * a_i through the norm of a_i."""
+    if estimator.kind == CLIP:
+        for i in range(count):
+            size = abs(slopes[i]) * estimator.norms[rows[i]]
+            if size > estimator.threshold:
+                slopes[i] *= estimator.threshold / size
+    elif estimator.kind == TRUNCATE:
+        for i in range(count):
+            if abs(slopes[i]) * estimator.norms[rows[i]] > estimator.threshold:
+                slopes[i] = 0.0
+
+
+@kernel(forceinline=True)
+def block_slopes(data, pieces, batches, estimator, theta, count, memory):
+    """Fill memory.slopes with d loss / d margin of the block's records."""
+    rows, margins, slopes = memory.rows, memory.margins, memory.slopes
+    if is_run(batches, rows, count):  # one BLAS call
+        margins_of(data, theta, rows[0], rows[0] + count, margins[:count])
+    else:
+        scattered_margins(data, rows, count, theta, margins)
+    for i in range(count):
+        memory.response[i] = data.response[rows[i]]
+    if estimator.smoothing > 0.0:
+        return smooth_slopes(data, pieces, estimator, count, memory)
+    memory.out[0] = np.nan
+    pieces.loss_slope(
+        data.loss_params,
+        margins[:count],
+        memory.response[:count],
+        slopes[:count],
+        memory.out,
+    )
+    return memory.out[0] == memory.out[0]
+
+
+@kernel(forceinline=True)
+def add_block(data, batches, estimator, count, memory, rng):
+    """Add the block's gradients, as the estimator sees them, to its sums."""
+    rows, slopes = memory.rows, memory.slopes
+    if estimator.kind == BUCKETS or estimator.kind == CATONI:
+        for i in range(count):
+            memory.scratch[:] = 0.0
+            add_scattered(data, rows[i:], 1, slopes[i:], memory.scratch)
+            add_vector(estimator, memory, rng)
+        return
+    limit_slopes(estimator, rows, count, slopes)
+    if is_run(batches, rows, count):
+        first = rows[0]
+        add_transposed(
+            data, slopes[:count], first, first + count, memory.scratch, memory.gradient
+        )
+    else:
+        add_scattered(data, rows, count, slopes, memory.gradient)
+
+
+@kernel(forceinline=True)
+def add_vector(estimator, memory, rng):
+    """Add one record's gradient, in memory.scratch, to the estimator's sums."""
+    g, out = memory.scratch, memory.gradient
+    if estimator.kind == BUCKETS:
+        bucket = memory.buckets[rng.integers(0, estimator.num_buckets)]
+        for j in range(len(g)):
+            bucket[j] += min(max(g[j], -estimator.threshold), estimator.threshold)
+    elif estimator.kind == CATONI:
+        root = math.sqrt(estimator.precision)
+        for j in range(len(g)):
+            a = g[j] / estimator.scale
+            out[j] += estimator.scale * smoothed_psi(a, abs(a) / root)
+    else:
+        size = math.sqrt(dense_dot(g, g))
+        factor = 1.0
+        if size > estimator.threshold:
+            factor = estimator.threshold / size if estimator.kind == CLIP else 0.0
+        for j in range(len(g)):
+            out[j] += factor * g[j]
+
+
+@kernel(forceinline=True)
+def central_means(estimator, memory):
+    """Turn bucket sums into means of their central order statistics."""
+    num_buckets, central = estimator.num_buckets, estimator.num_central
+    skipped = (num_buckets - central) // 2
+    for j in range(len(memory.gradient)):
+        for b in range(num_buckets):  # insertion sort: a dozen values
+            value = memory.buckets[b, j]
+            place = b
+            while place > 0 and memory.sorted[place - 1] > value:
+                memory.sorted[place] = memory.sorted[place - 1]
+                place -= 1
+            memory.sorted[place] = value
+        total = 0.0
+        for b in range(skipped, skipped + central):
+            total += memory.sorted[b]
+        # The divisor is that of the whole batch; a bucket holds 1/Q of it.
+        memory.gradient[j] = total / central * num_buckets
+
+
+@kernel(forceinline=True)
+def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
+    """Fill memory.gradient with the estimate of step ``t``; False if a loss failed."""
+    memory.gradient[:] = 0.0
+    if estimator.kind == BUCKETS:
+        memory.buckets[:] = 0.0
+    cursor = first_cursor(batches, rng, t)
+    succeeded = True
+    while True:
+        count, cursor = next_block(batches, rng, t, cursor, memory.rows)
+        if count == 0:
+            break
+        memory.counts[0] += count
+        if not block_slopes(data, pieces, batches, estimator, theta, count, memory):
+            succeeded = False
+            break
+        add_block(data, batches, estimator, count, memory, rng)
+    if estimator.kind == BUCKETS:
+        central_means(estimator, memory)
+    for j in range(len(memory.gradient)):
+        memory.gradient[j] /= estimator.divisor
+    return succeeded

@@ -1,0 +1,87 @@
+"""The loop that every gradient-based algorithm shares, compiled once.
+
+step t: query point -> gradient estimate -> noise -> move -> average.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample._jit import kernel
+from dpsample.optimizers.advance import advance, query_point
+from dpsample.optimizers.estimate import estimate
+from dpsample.optimizers.perturbations import perturb
+
+Array = NDArray[np.float64]
+BLOCK = 1024
+
+
+class LoopPieces(NamedTuple):
+    """C functions of a problem, one Numba type for all problems."""
+
+    loss_slope: Any
+    project: Any
+
+
+class Memory(NamedTuple):
+    """State and scratch memory of one run."""
+
+    theta: Array  # (dim,) the iterate
+    aggregate: Array  # (dim,) of accelerated steps
+    anchor: Array  # (dim,) start of the phase
+    average: Array  # (dim,) weighted sum of the iterates
+    counts: NDArray[np.int64]  # gradients of single records
+    gradient: Array  # from here on scratch, (dim,)
+    query: Array
+    middle: Array
+    scratch: Array
+    low_dim: Array
+    high_dim: Array
+    rows: NDArray[np.int64]  # (block,)
+    margins: Array
+    slopes: Array
+    response: Array
+    low: Array
+    high: Array
+    trial: Array
+    buckets: Array  # (num_buckets, dim)
+    sorted: Array  # (num_buckets,)
+    out: Array  # (1,)
+
+
+def new_memory(dim: int, num_buckets: int = 1) -> Memory:
+    """Memory of one run, zeros."""
+    sizes: dict[str, Any] = dict.fromkeys(
+        ("rows", "margins", "slopes", "response", "low", "high", "trial"), BLOCK
+    )
+    sizes |= {"counts": 1, "buckets": (num_buckets, dim), "sorted": num_buckets}
+    sizes |= {"out": 1}
+    kinds = {"counts": np.int64, "rows": np.int64}
+    return Memory(
+        **{
+            name: np.zeros(sizes.get(name, dim), dtype=kinds.get(name, np.float64))
+            for name in Memory._fields
+        }
+    )
+
+
+@kernel
+def descend(data, body, pieces, phase, memory, rng, start, stop):
+    """Take steps ``start``, ..., ``stop - 1`` of a phase; False if a loss failed."""
+    for t in range(start, stop):
+        point = query_point(phase.step, t, memory)
+        succeeded = estimate(
+            data, pieces, phase.batches, phase.estimator, t, point, memory, rng
+        )
+        if not succeeded:
+            return False
+        perturb(phase.noise, rng, memory.scratch, memory.gradient)
+        advance(body, pieces, phase.step, t, memory, rng)
+        if len(phase.weights) > 0:
+            weight = phase.weights[t]
+            for j in range(len(memory.theta)):
+                memory.average[j] += weight * memory.theta[j]
+    return True

@@ -1,0 +1,77 @@
+"""What every optimizer is: public numbers that become phases and an event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample._spec import Spec
+from dpsample.facts import PublicFacts
+from dpsample.optimizers.phase import Phase
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.events import Event
+
+Array = NDArray[np.float64]
+Calibration = Literal["exact", "paper"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Recipe:
+    """Phases of one run, and what they do to privacy.
+
+    Attributes
+    ----------
+    phases : tuple of Loop or Minimization
+        Run one after the other, each from where the last one ended.
+    event : Event or None
+        Under the budget's relation; None if nothing is proved.
+    inputs : dict of str to number or word
+        Public numbers of the calibration, for the certificate.
+    theorems, assumptions : tuple of str
+        What the event rests on.
+    start : ndarray of shape (dim,), optional
+        Public starting point; None: the domain's center.
+    """
+
+    phases: tuple[Phase, ...]
+    event: Event | None
+    inputs: dict[str, float | int | str]
+    theorems: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    start: Array | None = None
+
+
+class Optimizer(Spec):
+    """Base of all optimizers: frozen public numbers.
+
+    A subclass turns the public facts of a problem and a budget into a `Recipe`; it
+    never sees a record.
+    """
+
+    name: ClassVar[str]
+
+    def recipe(
+        self,
+        facts: PublicFacts,
+        budget: Budget | None,
+        calibration: Calibration = "exact",
+    ) -> Recipe:
+        """Phases and event for a problem with these public facts.
+
+        Parameters
+        ----------
+        facts : PublicFacts
+            Of the problem.
+        budget : Budget or None
+            None: no noise, no event.
+        calibration : {"exact", "paper"}
+            Provable noise, or the printed one.
+
+        Returns
+        -------
+        Recipe
+        """
+        raise NotImplementedError

@@ -1,0 +1,136 @@
+"""What one phase of an algorithm does: a gradient loop, or a certified minimization.
+
+A loop is one choice in each of five slots: batches, estimator, noise, step, average.
+Slots hold small frozen specs; `numbers_of` turns them into one NamedTuple, the same
+compiled type for every algorithm, so the loop compiles once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.norms import norm
+from dpsample.optimizers.batches import Batches, Full, Poisson
+from dpsample.optimizers.estimators import Estimator, Mean
+from dpsample.optimizers.perturbations import NoNoise, Perturbation
+from dpsample.optimizers.steps import Step
+from dpsample.records import Data
+from dpsample.targets import as_rows
+
+Array = NDArray[np.float64]
+
+
+class Numbers(NamedTuple):
+    """One loop as the kernel reads it."""
+
+    batches: Any
+    estimator: Any
+    noise: Any
+    step: Any
+    weights: Array  # (num_steps,) of the iterates after each step; empty: the last one
+    num_steps: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Loop:
+    """A gradient loop: estimate, perturb, advance, average.
+
+    Parameters
+    ----------
+    num_steps : int
+        Steps of the loop.
+    step : Step
+        How the iterate moves.
+    batches : Batches
+        Which records each step reads.
+    estimator : Estimator
+        How their gradients become one vector.
+    noise : Perturbation
+        What is added to it.
+    weights : ndarray of shape (num_steps,), optional
+        Weights of w_1, ..., w_T in the output, which they are divided by the sum of;
+        None: the last iterate (the aggregate of accelerated steps).
+    output_stddev : float
+        Gaussian noise of the output; a constrained output is projected afterwards.
+    """
+
+    num_steps: int
+    step: Step
+    batches: Batches = field(default_factory=Full)
+    estimator: Estimator = field(default_factory=Mean)
+    noise: Perturbation = field(default_factory=NoNoise)
+    weights: Array | None = None
+    output_stddev: float = 0.0
+
+    def numbers(self, data: Data, norms: Array, rng: np.random.Generator) -> Numbers:
+        """Return what the kernel reads; ``norms`` are those of the rows."""
+        batches = self.batches.numbers(data.num_records, rng)
+        weights = np.empty(0) if self.weights is None else self.weights
+        return Numbers(
+            batches=batches,
+            estimator=self.estimator.numbers(norms, self.divisor(batches)),
+            noise=self.noise.numbers(),
+            step=self.step.numbers(data.dim),
+            weights=np.ascontiguousarray(weights, dtype=np.float64),
+            num_steps=int(self.num_steps),
+        )
+
+    def divisor(self, batches: Any) -> float:
+        """Public constant by which sums over a batch are divided."""
+        if isinstance(self.batches, Poisson):
+            return float(batches.rate * (batches.last - batches.first))
+        return float(batches.size)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Minimization:
+    """Certified minimization of a strongly convex objective.
+
+    J(w) = mean loss + <G, w>/n + ridge/2 |w - anchor|^2 over the domain, cut by the
+    local ball, G ~ N(0, tilt_stddev^2 I); the anchor is 0 or the start of the phase.
+
+    Parameters
+    ----------
+    ridge : float
+        Strength, > 0.
+    smoothness : float
+        Public bound of the curvature of one record's (clipped) loss.
+    gap : float
+        J(w) - min J <= gap holds on every data set, by the certificate of the solver.
+    first, last : int
+        Records of the phase.
+    estimator : Estimator
+        `Mean` or `ClippedMean`, which is the gradient of another convex loss.
+    tilt_stddev : float
+        Noise of the linear term.
+    is_anchored : bool
+        Whether the ridge is centered at the start of the phase instead of 0.
+    local_radius : float
+        Radius of the l2 ball about the start.
+    output_stddev : float
+        Gaussian noise of the output, which is then projected on the domain.
+    """
+
+    ridge: float
+    smoothness: float
+    gap: float
+    first: int = 0
+    last: int | None = None
+    estimator: Estimator = field(default_factory=Mean)
+    tilt_stddev: float = 0.0
+    is_anchored: bool = False
+    local_radius: float = math.inf
+    output_stddev: float = 0.0
+
+
+Phase = Loop | Minimization
+
+
+def row_norms(data: Data, exponent: float) -> Array:
+    """Norms of the rows, once for all phases of a run."""
+    return np.ascontiguousarray(norm(as_rows(data), exponent), dtype=np.float64)
