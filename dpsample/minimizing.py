@@ -61,10 +61,9 @@ def minimize(
     Notes
     -----
     **Guarantee.** With calibration "exact" and declared bounds that hold for every
-    possible record, theta is (epsilon, delta)-differentially private under the relation,
-    by the theorems that the certificate names. The running time is public as far as it
-    follows from public numbers; that of a certified solver depends on the records: do
-    not publish it.
+    possible record, theta is (epsilon, delta)-differentially private under the
+    relation, by the theorems that the certificate names. The running time of a random
+    batch or of a certified solver depends on the records: do not publish it.
     """
     check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
     check.instance(Optimizer, optimizer=optimizer, remedy="Use one of dps.optimizers.")
@@ -105,7 +104,11 @@ def _certificate(
         mechanism=repr(optimizer),
         budget=budget,
         event=recipe.event,
-        inputs={"num_records": problem.num_records, "dim": problem.dim} | recipe.inputs,
+        inputs={
+            "num_records": problem.num_records,
+            "dim": problem.dim,
+            **recipe.inputs,
+        },
         theorems=recipe.theorems,
         assumptions=assumptions,
         calibration=calibration,
