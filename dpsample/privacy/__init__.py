@@ -1,6 +1,12 @@
 """Budgets, the Gaussian privacy curve, calibration and certificates."""
 
 from dpsample.privacy.accounting import delta_of, epsilon_of
+from dpsample.privacy.additive import (
+    gaussian_stddev,
+    generalized_gaussian_gdp,
+    generalized_gaussian_sigma,
+    pure_scale,
+)
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.calibration import calibrate
 from dpsample.privacy.certificate import Certificate
@@ -26,6 +32,7 @@ from dpsample.privacy.events import (
     PoissonGaussianEvent,
     PureEvent,
 )
+from dpsample.privacy.exponent_choice import ExponentChoice, best_exponent, noise_cost
 from dpsample.privacy.gaussian import gaussian_delta, gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.mechanism import ExponentialMechanism
 from dpsample.privacy.renyi import rdp_delta, rdp_epsilon
@@ -40,6 +47,7 @@ __all__ = [
     "ConcentratedEvent",
     "Event",
     "EventCertificate",
+    "ExponentChoice",
     "ExponentialMechanism",
     "GaussianEvent",
     "NearEvent",
@@ -47,6 +55,7 @@ __all__ = [
     "PoissonGaussianEvent",
     "PureEvent",
     "VerificationReport",
+    "best_exponent",
     "calibrate",
     "compose_gdp",
     "delta_of",
@@ -54,8 +63,13 @@ __all__ = [
     "fact2_gdp",
     "gaussian_delta",
     "gaussian_epsilon",
+    "gaussian_stddev",
     "gdp_from_budget",
+    "generalized_gaussian_gdp",
+    "generalized_gaussian_sigma",
+    "noise_cost",
     "paper_gdp",
+    "pure_scale",
     "rdp_delta",
     "rdp_epsilon",
     "rho_from_bounded_range",
