@@ -196,7 +196,9 @@ def _single_delta(part: Event, epsilon: float, relation: str) -> float | None:
     if isinstance(part, PureEvent | ApproximateEvent):
         # Randomized response that fails with probability delta: Kairouz et al. (2015).
         fails = part.delta if isinstance(part, ApproximateEvent) else 0.0
-        excess = -math.expm1(min(epsilon - part.epsilon, 0.0))
+        if epsilon >= part.epsilon:
+            return fails
+        excess = -math.expm1(epsilon - part.epsilon)
         response = excess / (1.0 + math.exp(-part.epsilon))
         return (fails + (1.0 - fails) * response) * ROUND_UP
     if isinstance(part, ParallelEvent):
