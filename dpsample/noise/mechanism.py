@@ -153,13 +153,8 @@ class AdditiveMechanism:
         if len(second) != len(first):
             got = f"shape {second.shape}"
             check.fail("neighbor", f"of shape ({len(first)},)", got)
-        points = np.array(outputs, dtype=np.float64)
-        if points.ndim == 0 or points.shape[-1] != len(first):
-            condition = f"of shape (..., {len(first)})"
-            check.fail("outputs", condition, f"shape {points.shape}")
-        shape = points.shape[:-1]
-        flat = points.reshape(-1, len(first))
-        rows = check.array("outputs", flat, shape=(None, None))
+        points = check.vectors("outputs", outputs, dim=len(first))
+        shape, rows = points.shape[:-1], points.reshape(-1, len(first))
         size, is_squared = norm_of(self.noise)
         near, far = size(rows - first), size(rows - second)
         loss = 0.5 * (far - near) * (far + near) if is_squared else far - near
