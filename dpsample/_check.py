@@ -122,3 +122,18 @@ def array(
         bad = shown(float(result[tuple(where)]))
         fail(name, "finite", f"{bad} at index [{index}]", remedy)
     return result
+
+
+def vectors(name: str, value: Any, *, dim: int | None = None) -> Vector:
+    """Return ``value`` as a fresh finite float64 array with vectors on its last axis.
+
+    ``dim`` is their length; None stands for any length >= 1.
+    """
+    try:
+        result = np.array(value, dtype=np.float64, order="C")
+    except (TypeError, ValueError):
+        fail(name, "an array of numbers", shown(value))
+    length = result.shape[-1] if result.ndim else 0
+    if length == 0 or dim not in (None, length):
+        fail(name, f"of shape (..., {dim or 'd'})", f"shape {result.shape}")
+    return array(name, result, shape=(None,) * result.ndim)

@@ -5,7 +5,7 @@ A norm is kappa-regular if another one, ||.||_+, satisfies for all x, y
     ||x + y||_+^2 <= ||x||_+^2 + <grad ||x||_+^2, y> + kappa_+ ||y||_+^2,
     ||x||^2 <= ||x||_+^2 <= (kappa/kappa_+) ||x||^2
 
-(Juditsky and Nemirovski, arXiv:0809.0813). For l_q take a multiple of l_r, r >= 2.
+(Juditsky and Nemirovski, 2008). For l_q take a multiple of l_r, r >= 2.
 
 Smoothness. On a line that misses the origin, f(t) = ||x + t y||_r^2/2 = S^{2/r}/2 with
 S = sum |x_i + t y_i|^r is twice differentiable, and since 2/r <= 1 and by Hölder
@@ -83,7 +83,7 @@ def regularity(
     r : float or {"best", "printed"}
         Exponent of the smooth norm, >= 2 and finite. "best" minimizes kappa: with
         L = log(dim) it is min{q, L + sqrt(L^2 - 2L)}, or 2 if L <= 2. "printed" is
-        min{q, 2L + 1}, at least 2, of Dümbgen et al. (2010) and Definition 3 of
+        min{q, 2L + 1}, at least 2, of arXiv:0807.2245 and Definition 3 of
         arXiv:2303.18047.
 
     Returns

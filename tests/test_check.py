@@ -125,3 +125,28 @@ def test_array_is_fresh_writable_float64_in_c_order(given):
     assert result.flags.writeable and result.flags.owndata and result.flags.aligned
     assert not np.shares_memory(result, np.asarray(given))
     np.testing.assert_array_equal(result, np.asarray(given, dtype=np.float64))
+
+
+@pytest.mark.parametrize(
+    ("value", "dim", "words"),
+    [
+        ("ab", None, "x must be an array of numbers, got 'ab'."),
+        ([[1.0], [1.0, 2.0]], None, "x must be an array of numbers, got [[1.0]"),
+        (1.0, None, "x must be of shape (..., d), got shape ()."),
+        ([], None, "x must be of shape (..., d), got shape (0,)."),
+        ([[1.0, 2.0]], 3, "x must be of shape (..., 3), got shape (1, 2)."),
+        ([[0.0, 1.0], [math.nan, 0.0]], 2, "x must be finite, got nan at index [1, 0]"),
+    ],
+)
+def test_vectors_says_what_is_wrong_and_where(value, dim, words):
+    with pytest.raises(ValueError, match=re.escape(words)) as error:
+        check.vectors("x", value, dim=dim)
+    assert GRAMMAR.match(str(error.value))
+
+
+def test_vectors_takes_any_number_of_leading_axes():
+    for shape in ((3,), (2, 3), (2, 0, 3)):
+        given = np.ones(shape)
+        result = check.vectors("x", given, dim=3)
+        assert result.shape == shape
+        assert not np.shares_memory(result, given)

@@ -140,7 +140,7 @@ def test_gauges_far_from_the_origin_are_refused():
 
 @pytest.mark.parametrize("theta", [[math.nan, 1.0], [math.inf, 1.0], 1.0, [], "ab"])
 def test_bad_points_are_named(theta):
-    with pytest.raises(ValueError, match="theta|could not convert"):
+    with pytest.raises(ValueError, match="theta must be"):
         Ball(1.0).gauge(theta)
     with pytest.raises(ValueError, match="shape"):
         SchattenBall(1.0, p=1.0, shape=(2, 2)).gauge([1.0, 2.0])

@@ -71,9 +71,12 @@ def test_no_shift_in_space_beats_the_gaussian(r, direction):
     shift, epsilons = scaled_shift(direction, r, 1.0), (0.0, 1.0, 2.0)
     deltas, errors = shift_curve(shift, r, epsilons, step=0.18)
     assert_below(deltas, errors, epsilons, gdp_of(shift, r))
+    wanted = np.array([gaussian_delta(epsilon, 1.0) for epsilon in epsilons])
+    assert (errors < 0.03 * wanted).all()
     if r == 2.0:
-        wanted = [gaussian_delta(epsilon, 1.0) for epsilon in epsilons]
         assert (np.abs(deltas - wanted) <= errors).all()
+    else:
+        assert (deltas + errors < wanted).all()
 
 
 @pytest.mark.parametrize("r", EXPONENTS[1:])

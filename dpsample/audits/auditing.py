@@ -13,19 +13,21 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample import progress as screen
 from dpsample._streams import Seed
+from dpsample.audits.additive import additive_scores
 from dpsample.audits.black_box import black_box_scores
 from dpsample.audits.claims import claimed_curve
 from dpsample.audits.exponential import exponential_scores
 from dpsample.audits.findings import find
 from dpsample.audits.report import AuditCurve, AuditReport
 from dpsample.audits.scores import Scores
+from dpsample.noise import AdditiveMechanism
 from dpsample.privacy import Budget, ExponentialMechanism
 
 Array = NDArray[np.float64]
 Score = Callable[[Array], Array]
 
 # Curve points as multiples of the budget's epsilon; 1 is among them.
-MULTIPLES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
+MULTIPLES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 4.0)
 MIN_DRAWS = 100
 
 
@@ -141,6 +143,8 @@ def audit(
         if isinstance(mechanism, ExponentialMechanism):
             shared |= {"relation": budget.relation, "sampler": sampler}
             scores = exponential_scores(mechanism, problem, neighbor, **shared)
+        elif isinstance(mechanism, AdditiveMechanism):
+            scores = additive_scores(mechanism, problem, neighbor, **shared)
         else:
             shared |= {"log_ratio": log_ratio, "score": score}
             scores = black_box_scores(mechanism, problem, neighbor, **shared)
@@ -177,7 +181,7 @@ def _report(
 
 def _check_arguments(mechanism: Any, budget: Budget, **known: Score | None) -> None:
     check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
-    is_ours = isinstance(mechanism, ExponentialMechanism)
+    is_ours = isinstance(mechanism, ExponentialMechanism | AdditiveMechanism)
     if not (is_ours or callable(mechanism)):
         check.fail(
             "mechanism",
@@ -196,7 +200,7 @@ def _check_arguments(mechanism: Any, budget: Budget, **known: Score | None) -> N
 
 def _own_gdp(mechanism: Any, budget: Budget) -> float | None:
     """Return what a mechanism says of itself, if under the relation that is tested."""
-    if not isinstance(mechanism, ExponentialMechanism):
+    if not isinstance(mechanism, ExponentialMechanism | AdditiveMechanism):
         return None
     is_same = mechanism.budget.relation == budget.relation
     return mechanism.gdp if is_same else None
@@ -209,6 +213,8 @@ def _subject(mechanism: Any) -> str:
         return (
             f"the exponential mechanism ({how}, domain {mechanism.facts.domain.name})"
         )
+    if isinstance(mechanism, AdditiveMechanism):
+        return f"additive noise {mechanism.noise!r}"
     return f"the algorithm {getattr(mechanism, '__name__', type(mechanism).__name__)}"
 
 

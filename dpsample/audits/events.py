@@ -21,6 +21,10 @@ Array = NDArray[np.float64]
 
 # Thresholds that are compared: tails of either sample, and evenly spread ones.
 NUM_TAIL, NUM_EVEN = 150, 100
+# Scores that are closer than this share of their spread count as equal. Otherwise the
+# last bits of log ratios with atoms tell where a draw was rounded, and a correct
+# mechanism is refuted for its floating-point arithmetic (Mironov 2012).
+RESOLUTION = 2.0**-30
 
 
 class Counts(NamedTuple):
@@ -46,10 +50,11 @@ class Events:
     """
 
     def __init__(self, first: tuple[Array, Array], second: tuple[Array, Array]) -> None:
-        sorted_first = (np.sort(first[0]), np.sort(first[1]))
+        unit = RESOLUTION * _spread(first)
+        sorted_first = _sorted(first, unit)
         thresholds = _candidates(sorted_first)
         self.first = _count(sorted_first, thresholds)
-        self.second = _count((np.sort(second[0]), np.sort(second[1])), thresholds)
+        self.second = _count(_sorted(second, unit), thresholds)
         self._known: dict[float, tuple[Array, Array]] = {}
 
     def epsilon(self, delta: float, alpha: float) -> float:
@@ -104,6 +109,21 @@ class Events:
             self.second.above_p[one], self.second.above_q[one], self.second.size
         )
         return chosen.bounds(alpha)
+
+
+def _spread(scores: tuple[Array, Array]) -> float:
+    """Distance of the quartiles of all finite scores, or 1 if there is none."""
+    both = np.concatenate(scores)
+    finite = both[np.isfinite(both)]
+    if finite.size == 0:
+        return 1.0
+    low, high = np.quantile(finite, [0.25, 0.75])
+    return float(high - low) or 1.0
+
+
+def _sorted(scores: tuple[Array, Array], unit: float) -> tuple[Array, Array]:
+    """Scores in units of the resolution, rounded and sorted."""
+    return np.sort(np.round(scores[0] / unit)), np.sort(np.round(scores[1] / unit))
 
 
 def _candidates(scores: tuple[Array, Array]) -> Array:

@@ -10,7 +10,6 @@ likelihood ratio, so events {score > t} are the most powerful there are.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +36,8 @@ Score = Callable[[Array], Array]
 
 # Draws of the run that measures autocorrelation, per chain, and the longest thinning.
 PILOT_DRAWS, MAX_THIN = 500, 1000
+# Draws of a chain in memory before thinning.
+BLOCK = 4096
 # Steps between kept draws, in autocorrelation times: e^{-6} is left for one mode.
 TIMES_APART = 3.0
 MCMC_NOTE = (
@@ -149,13 +150,10 @@ def _draw(
 
 def _iid(prepared: Any) -> Draw:
     """Independent draws on a stream."""
-    advance = prepared.runner()
+    advance, dim = prepared.runner(), prepared.target.dim
 
     def draw(rng: np.random.Generator, count: int) -> Array:
-        rows, stats = (
-            np.empty((count, prepared.target.dim)),
-            np.empty((count, NUM_STATS)),
-        )
+        rows, stats = np.empty((count, dim)), np.empty((count, NUM_STATS))
         advance(prepared.init(), rng, rows, stats)
         return rows
 
@@ -164,20 +162,19 @@ def _iid(prepared: Any) -> Draw:
 
 def _thinned(prepared: Any, thin: int) -> Draw:
     """Chain on a stream: dispersed start, warm-up, then every ``thin``-th draw."""
-    warm = prepared.runner()
-    advance = dataclasses.replace(
-        prepared, num_steps=prepared.num_steps * thin
-    ).runner()
+    advance, dim = prepared.runner(), prepared.target.dim
 
     def draw(rng: np.random.Generator, count: int) -> Array:
         state = prepared.init(prepared.dispersed(rng))
-        chains.advance(warm, state, rng, prepared.num_warmup)
-        rows, stats = (
-            np.empty((count, prepared.target.dim)),
-            np.empty((count, NUM_STATS)),
-        )
-        advance(state, rng, rows, stats)
-        return rows
+        chains.advance(advance, state, rng, prepared.num_warmup)
+        kept, size = np.empty((count, dim)), max(1, BLOCK // thin)
+        rows, stats = np.empty((size * thin, dim)), np.empty((size * thin, NUM_STATS))
+        for begin in range(0, count, size):
+            part = kept[begin : begin + size]
+            used = slice(0, len(part) * thin)
+            advance(state, rng, rows[used], stats[used])
+            part[:] = rows[used][thin - 1 :: thin]
+        return kept
 
     return draw
 

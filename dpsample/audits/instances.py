@@ -43,8 +43,10 @@ def extreme_row(facts: PublicFacts, direction: Direction) -> Array:
 
 
 def response_bound(facts: PublicFacts) -> float:
-    """Largest response; 1 where none is declared."""
-    return 1.0 if facts.response_bound is None else facts.response_bound
+    """Largest response: a label, the declared bound, or 1 where there is none."""
+    if facts.loss.is_classification or facts.response_bound is None:
+        return 1.0
+    return facts.response_bound
 
 
 def neutral(facts: PublicFacts) -> tuple[Array, Array]:

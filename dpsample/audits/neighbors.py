@@ -91,6 +91,15 @@ def opposite(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     -------
     tuple of Problem
         Two problems that differ under "replace_one".
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> facts = dps.PublicFacts(num_records=4, dim=2, row_bound=1.0, row_norm=2.0,
+    ...                         loss=dps.losses.Hinge(), domain=dps.domains.Ball(1.0))
+    >>> first, second = opposite(facts)
+    >>> first.data.response[-1].item(), second.data.response[-1].item()
+    (1.0, -1.0)
     """
     rows, responses = neutral(facts)
     rows[-1] = extreme_row(facts, direction)
@@ -115,6 +124,15 @@ def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     -------
     tuple of Problem
         Two problems that differ under "replace_one".
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> facts = dps.PublicFacts(num_records=4, dim=2, row_bound=1.0, row_norm=2.0,
+    ...                         loss=dps.losses.Hinge(), domain=dps.domains.Ball(1.0))
+    >>> first, second = duplicated(facts)
+    >>> second.data.response.tolist()
+    [1.0, 1.0, 1.0, -1.0]
     """
     row = extreme_row(facts, direction)
     rows = np.tile(row, (facts.num_records, 1))
@@ -139,6 +157,15 @@ def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     -------
     tuple of Problem
         Two problems that differ under "replace_one".
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> facts = dps.PublicFacts(num_records=4, dim=2, row_bound=1.0, row_norm=2.0,
+    ...                         loss=dps.losses.Hinge(), domain=dps.domains.Ball(1.0))
+    >>> first, second = at_kink(facts)
+    >>> first.data.response.tolist()
+    [1.0, -1.0, 1.0, 1.0]
     """
     row = extreme_row(facts, direction)
     rows = np.tile(row, (facts.num_records, 1))
@@ -175,6 +202,15 @@ def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     ------
     ValueError
         If there is an intercept and the loss is not linear.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> facts = dps.PublicFacts(num_records=4, dim=2, row_bound=1.0, row_norm=2.0,
+    ...                         loss=dps.losses.Hinge(), domain=dps.domains.Ball(1.0))
+    >>> first, second = zeroed(facts)
+    >>> first.data.dense[-1].tolist(), second.data.dense[-1].tolist()
+    ([1.0, 0.0], [0.0, 0.0])
     """
     is_linear = facts.loss.name == "linear"
     if facts.intercept and not is_linear:

@@ -51,6 +51,12 @@ class ExactCurve:
         The same with P and Q exchanged.
     error : array
         Estimate of the absolute error: the change when all steps are halved.
+
+    Examples
+    --------
+    >>> a, b = np.array([0.1]), np.array([0.2])
+    >>> ExactCurve(epsilons=a, forward=a, backward=b, error=a).delta
+    array([0.2])
     """
 
     epsilons: Array

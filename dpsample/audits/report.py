@@ -27,6 +27,12 @@ class AuditCurve(NamedTuple):
         Estimates of the delta of the attack, without a bound of their error.
     claimed : array
         Upper bounds of delta that follow from the claims.
+
+    Examples
+    --------
+    >>> curve = AuditCurve(*(np.zeros(1) for _ in range(4)))
+    >>> curve._fields
+    ('epsilons', 'delta_lower', 'delta_estimate', 'claimed')
     """
 
     epsilons: Array
@@ -67,6 +73,16 @@ class AuditReport:
     If the draws are independent and follow the mechanism's law on the two data sets,
     all lower bounds hold together with probability at least 1 - alpha. A claim that
     is not refuted may still be false.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> def no_noise(data, rng, num_draws):
+    ...     return data + rng.normal(0.0, 0.01, num_draws)
+    >>> report = dps.audit(no_noise, 0.0, 1.0, dps.Budget(epsilon=1.0, delta=1e-5),
+    ...                    num_draws=1000, seed=1)
+    >>> report.is_refuted, report.epsilon_lower > 3.0
+    (True, True)
     """
 
     subject: str

@@ -1,4 +1,4 @@
-"""The command line: ``dpsample demo``, ``release``, ``sample`` and ``warm``."""
+"""The command line: ``demo``, ``release``, ``sample``, ``claims`` and ``warm``."""
 
 from __future__ import annotations
 

@@ -53,6 +53,9 @@ Checkpoint = Annotated[Path | None, Option(help="File to go on from.")]
 Study = Annotated[Path | None, Option("--output", help="netCDF file: NOT PRIVATE.")]
 ChainSeed = Annotated[int, Option(help="Seed of the chains.")]
 Picture = Annotated[Path, Option("--output", help="Picture to write.")]
+Paper = Annotated[str | None, Option(help="000 to 004; by default all five.")]
+Markdown = Annotated[bool, Option("--markdown", help="Print Markdown.")]
+Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -135,6 +138,14 @@ def demo(output: Picture = Path("dpsample-demo.png")) -> None:
     from dpsample.cli.demo import run
 
     run(output)
+
+
+@app.command()
+def claims(paper: Paper = None, markdown: Markdown = False, json: Json = False) -> None:
+    """Compare printed noise formulas of five papers with what is true."""
+    from dpsample.cli.claims import run
+
+    run(paper, markdown=markdown, as_json=json)
 
 
 @app.command()

@@ -202,13 +202,9 @@ class Domain(Spec):
             If ``theta`` is not finite or the origin is not in the domain. (The
             `Simplex` needs no origin: see there.)
         """
-        points = np.array(theta, dtype=np.float64)
-        if points.ndim == 0 or points.shape[-1] == 0:
-            check.fail("theta", "of shape (..., d)", f"shape {points.shape}")
-        rows = check.array(
-            "theta", points.reshape(-1, points.shape[-1]), shape=(None, None)
-        )
-        dim = rows.shape[1]
+        points = check.vectors("theta", theta)
+        dim = points.shape[-1]
+        rows = points.reshape(-1, dim)
         self.check(dim)
         if self.gauge_needs_origin and not self.contains(np.zeros(dim)):
             remedy = "Move the domain, or measure from one of its points."

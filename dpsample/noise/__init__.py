@@ -13,17 +13,25 @@ from dpsample.noise.fills import (
     fill_generalized_gaussian,
     fill_laplace,
 )
+from dpsample.noise.gaussian_mechanisms import (
+    gaussian_mechanism,
+    generalized_gaussian_mechanism,
+    schatten_gaussian_mechanism,
+)
 from dpsample.noise.generalized_gaussian import (
     GeneralizedGaussian,
     generalized_gaussian,
 )
 from dpsample.noise.k_norm import KNorm, k_norm, k_norm_table
 from dpsample.noise.k_norm_fills import KNormTable, fill_k_norm
+from dpsample.noise.mechanism import AdditiveMechanism, NoisyAnswer
+from dpsample.noise.pure_mechanisms import k_norm_mechanism, laplace_mechanism
 from dpsample.noise.schatten import SchattenGaussian, schatten_gaussian
 from dpsample.noise.schatten_plan import schatten_plan
 from dpsample.noise.schatten_spectrum import SchattenPlan, fill_schatten_gaussian
 
 __all__ = [
+    "AdditiveMechanism",
     "ConeTable",
     "Gaussian",
     "GeneralizedGaussian",
@@ -31,6 +39,7 @@ __all__ = [
     "KNormTable",
     "Laplace",
     "Noise",
+    "NoisyAnswer",
     "SchattenGaussian",
     "SchattenPlan",
     "cone_table",
@@ -41,11 +50,16 @@ __all__ = [
     "fill_schatten_gaussian",
     "from_dict",
     "gaussian",
+    "gaussian_mechanism",
     "generalized_gaussian",
+    "generalized_gaussian_mechanism",
     "k_norm",
+    "k_norm_mechanism",
     "k_norm_table",
     "laplace",
+    "laplace_mechanism",
     "schatten_gaussian",
+    "schatten_gaussian_mechanism",
     "schatten_plan",
 ]
 

@@ -41,11 +41,15 @@ def checked_size(size: Any, num_axes: int = 0) -> tuple[int, ...]:
 
 
 def checked_points(z: Any) -> Vector:
-    """Return ``z`` as a float array whose last axis holds coordinates."""
+    """Return ``z`` as a finite float array whose last axis holds coordinates."""
     try:
         points = np.asarray(z, dtype=np.float64)
     except (TypeError, ValueError):
         check.fail("z", "an array of numbers", z)
     if points.ndim == 0 or points.shape[-1] == 0:
         check.fail("z", "of shape (..., d) with d >= 1", f"shape {points.shape}")
+    if not np.isfinite(points).all():
+        where = np.argwhere(~np.isfinite(points))[0]
+        index = ", ".join(str(i) for i in where)
+        check.fail("z", "finite", f"{points[tuple(where)]} at index [{index}]")
     return points

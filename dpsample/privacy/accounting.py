@@ -119,11 +119,20 @@ def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
     check.instance(Event, event=event)
     check.open_interval(0.0, 1.0, delta=delta)
     check.one_of(RELATIONS, relation=relation)
-    curve = _curve(event, relation)
+    distance = ideal(event, relation).total_variation
+    return smallest_epsilon(_curve(event, relation), delta, distance=distance)
+
+
+def smallest_epsilon(
+    curve: Callable[[float], float], delta: float, *, distance: float = 0.0
+) -> float:
+    """Return a smallest epsilon with curve(epsilon) <= delta, on its safe side.
+
+    ``distance`` tells that (1 + e^epsilon) distance is part of the curve.
+    """
     if curve(0.0) <= delta:
         return 0.0
-    safe = _feasible(curve, delta, ideal(event, relation).total_variation)
-    unsafe = 0.0
+    safe, unsafe = _feasible(curve, delta, distance), 0.0
     while math.isfinite(safe) and (safe - unsafe) > 1e-13 * safe:
         middle = 0.5 * (safe + unsafe)
         safe, unsafe = (middle, unsafe) if curve(middle) <= delta else (safe, middle)
@@ -151,9 +160,11 @@ def _feasible(curve: Callable[[float], float], delta: float, distance: float) ->
     """
     if distance == 0.0:
         safe = 1.0
-        while safe <= LARGEST_EPSILON and curve(safe) > delta:
-            safe *= 2.0
-        return safe if safe <= LARGEST_EPSILON else math.inf
+        while curve(safe) > delta:
+            if safe == LARGEST_EPSILON:
+                return math.inf
+            safe = min(2.0 * safe, LARGEST_EPSILON)
+        return safe
     low, high = 0.0, min(math.log(1.0 / distance), LARGEST_EPSILON)
     for _ in range(SEARCH_STEPS):
         left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
@@ -185,7 +196,9 @@ def _single_delta(part: Event, epsilon: float, relation: str) -> float | None:
     if isinstance(part, PureEvent | ApproximateEvent):
         # Randomized response that fails with probability delta: Kairouz et al. (2015).
         fails = part.delta if isinstance(part, ApproximateEvent) else 0.0
-        excess = -math.expm1(min(epsilon - part.epsilon, 0.0))
+        if epsilon >= part.epsilon:
+            return fails
+        excess = -math.expm1(epsilon - part.epsilon)
         response = excess / (1.0 + math.exp(-part.epsilon))
         return (fails + (1.0 - fails) * response) * ROUND_UP
     if isinstance(part, ParallelEvent):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dpsample import _check as check
 from dpsample.privacy.budget import Budget
+from dpsample.privacy.events import ApproximateEvent
 from dpsample.privacy.gaussian import gdp_from_budget
 from dpsample.privacy.objective_perturbation import (
     LEAST_Z,
@@ -74,6 +75,47 @@ def objective_stddev(objective: PerturbedObjective, budget: Budget) -> float:
     t = 2.0 * left / (z + math.sqrt(z * z + 2.0 * left))
     t = min(t, gdp_from_budget(left, 0.5 * budget.delta))
     return objective.shift / t * (1.0 + 4.0 * ROUNDING)
+
+
+def objective_event(
+    objective: PerturbedObjective, *, stddev: float, delta: float
+) -> ApproximateEvent:
+    """Return the event of an exact minimizer of a tilted objective.
+
+    Parameters
+    ----------
+    objective : PerturbedObjective
+        Public constants.
+    stddev : float
+        Standard deviation of each coordinate of G, > 0.
+    delta : float
+        Where the curve is read, > 0 and < 1.
+
+    Returns
+    -------
+    ApproximateEvent
+        (epsilon, delta) with the epsilon that is proved there.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+
+    Guarantee
+    ---------
+    Under ``objective.relation`` the minimizer is as the event says.
+
+    Examples
+    --------
+    >>> objective = PerturbedObjective(
+    ...     lipschitz=1.0, smoothness=0.25, num_records=1000, ridge=0.001
+    ... )
+    >>> event = objective_event(objective, stddev=9.812, delta=1e-6)
+    >>> print(f"{event.epsilon:.4f}")
+    1.0000
+    """
+    epsilon = objective.epsilon(delta, stddev=stddev)
+    return ApproximateEvent(epsilon=epsilon, delta=delta)
 
 
 class ApproximateNoise(NamedTuple):

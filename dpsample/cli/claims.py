@@ -1,0 +1,109 @@
+"""``dpsample claims``: printed noise formulas, what they claim and what is true."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from dpsample import _check as check
+from dpsample.cli import screen
+from dpsample.privacy.printed import PAPERS, Claim, claims
+
+HEAD = (
+    "where",
+    "setting",
+    "held against",
+    "relation",
+    "claimed",
+    "true epsilon",
+    "noise needed",
+    "verdict",
+)
+SIDES: tuple[Literal["left", "right"], ...] = (
+    *("left",) * 4,
+    *("right",) * 3,
+    "left",
+)
+SIGNS = {"exact": "", "upper bound": "<= ", "attack": ">= "}
+LEGEND = (
+    "true epsilon: at the claimed delta; <= a proved bound that need not be attained, "
+    ">= attained by the named pair",
+    "noise needed: to meet the claim, in units of the printed noise",
+)
+
+
+def run(paper: str | None, *, markdown: bool = False, as_json: bool = False) -> None:
+    """Compute the table, with progress on stderr, and print it on stdout."""
+    if markdown and as_json:
+        check.fail("json", "False with markdown", True, "Choose one format.")
+    if paper is not None:
+        check.one_of(tuple(PAPERS), paper=paper)
+    shown = Console(stderr=True)
+    quiet = not shown.is_terminal
+    with Progress(console=shown, transient=True, disable=quiet) as bar:
+        task = bar.add_task("accounting", total=None)
+        rows = claims(
+            paper,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if as_json:
+        print(json.dumps([row.to_dict() for row in rows], indent=1))
+    elif markdown:
+        print("\n".join(markdown_lines(rows)))
+    else:
+        print_tables(rows)
+
+
+def print_tables(rows: Sequence[Claim]) -> None:
+    """One table for each paper."""
+    console = screen.console()
+    for key, own in _by_paper(rows):
+        table = Table(title=PAPERS[key], title_justify="left")
+        for name, side in zip(HEAD, SIDES, strict=True):
+            table.add_column(name, justify=side)
+        for row in own:
+            table.add_row(*(Text(cell) for cell in cells(row)))
+        console.print(table)
+    for line in LEGEND:
+        console.print(line)
+
+
+def markdown_lines(rows: Sequence[Claim]) -> list[str]:
+    """Return the tables as lines of Markdown."""
+    lines = []
+    for key, own in _by_paper(rows):
+        rule = tuple("---:" if side == "right" else "---" for side in SIDES)
+        body = [HEAD, rule, *(cells(row) for row in own)]
+        lines += [f"## {PAPERS[key]}", ""]
+        lines += [f"| {' | '.join(line)} |" for line in body]
+        lines.append("")
+        lines += [
+            f"- {row.place}: {row.formula}"
+            for row in {(row.place, row.formula): row for row in own}.values()
+        ]
+        lines.append("")
+    return [*lines, *(f"- {line}" for line in LEGEND)]
+
+
+def cells(row: Claim) -> tuple[str, ...]:
+    """Return one line of the table as words."""
+    true = "unknown"
+    if row.true_epsilon is not None:
+        true = f"{SIGNS[row.meaning]}{row.true_epsilon:.3g}"
+    needed = "unknown" if row.noise_factor is None else f"x {row.noise_factor:.3g}"
+    claimed = f"({row.epsilon:g}, {row.delta:g})"
+    place = (row.place, row.setting, row.accounting, row.relation)
+    return (*place, claimed, true, needed, row.verdict)
+
+
+def _by_paper(rows: Sequence[Claim]) -> Iterable[tuple[str, list[Claim]]]:
+    for key in PAPERS:
+        own = [row for row in rows if row.paper == key]
+        if own:
+            yield key, own

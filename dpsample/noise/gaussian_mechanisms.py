@@ -1,0 +1,224 @@
+"""Mechanisms that add Gaussian noise, plain or generalized."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpsample.noise._base import Noise
+from dpsample.noise.elementary import Gaussian
+from dpsample.noise.generalized_gaussian import GeneralizedGaussian
+from dpsample.noise.mechanism import AdditiveMechanism, certified
+from dpsample.noise.schatten import SchattenGaussian
+from dpsample.norms import dual
+from dpsample.privacy.additive import (
+    NoiseCalibration,
+    gaussian_stddev,
+    generalized_gaussian_gdp,
+    generalized_gaussian_sigma,
+    up,
+)
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.events import GaussianEvent
+from dpsample.privacy.exponent_choice import best_exponent
+from dpsample.regularity import regularity
+
+GAUSSIAN_THEOREM = "gdp = l2 sensitivity / stddev (Dong, Roth and Su 2022, Theorem 2.7)"
+SMOOTH_THEOREM = (
+    "noise with a convex potential that is L-smooth along lines is sqrt(L)-GDP; "
+    "gdp = sqrt(r-1) s_r / sigma (docs/generalized-gaussian.md)"
+)
+SCHATTEN_THEOREM = (
+    "squares of Schatten-r norms are 2(r-1)-smooth (Ball, Carlen and Lieb 1994)"
+)
+
+
+def gaussian_mechanism(
+    budget: Budget, *, sensitivity: float, calibration: NoiseCalibration = "exact"
+) -> AdditiveMechanism:
+    """Gaussian noise, calibrated to the budget by `gaussian_stddev`.
+
+    Parameters
+    ----------
+    budget : Budget
+        Epsilon, delta and the relation that the sensitivity is for.
+    sensitivity : float
+        Bound > 0 of the l2 norm of the query's change between neighbors.
+    calibration : {"exact", "paper"}
+        "paper" reproduces Lemma 2 of arXiv:2303.18047 and is never releasable; its
+        certificate states the epsilon that is true.
+
+    Returns
+    -------
+    AdditiveMechanism
+        For queries with any number of coordinates.
+
+    Raises
+    ------
+    ValueError
+        If the sensitivity is not a finite number > 0 or a word is unknown.
+
+    Guarantee
+    ---------
+    With "exact", each release is (epsilon, delta)-DP; no smaller stddev is.
+
+    Examples
+    --------
+    >>> mech = gaussian_mechanism(Budget(epsilon=1.0, delta=1e-6), sensitivity=1.0)
+    >>> round(mech.gdp, 5)
+    0.2367
+    """
+    stddev = gaussian_stddev(budget, sensitivity, calibration=calibration)
+    return _gaussian(
+        Gaussian(stddev),
+        budget,
+        up(sensitivity / stddev),
+        inputs={"sensitivity": sensitivity, "norm": "l2", "stddev": stddev},
+        theorems=(GAUSSIAN_THEOREM,),
+        calibration=calibration,
+    )
+
+
+def generalized_gaussian_mechanism(
+    budget: Budget,
+    *,
+    dim: int,
+    sensitivity: float,
+    p: float,
+    r: float | None = None,
+    calibration: NoiseCalibration = "exact",
+) -> AdditiveMechanism:
+    """Generalized Gaussian noise, calibrated by `generalized_gaussian_sigma`.
+
+    Parameters
+    ----------
+    budget : Budget
+        Epsilon, delta and the relation that the sensitivity is for.
+    dim : int
+        Number of coordinates of the query.
+    sensitivity : float
+        Bound > 0 of the l_q norm of the query's change between neighbors.
+    p : float
+        Exponent in [1, inf] of the dual norm: q = p/(p-1).
+    r : float, optional
+        Exponent of the noise, 2 <= r < inf. By default the least noisy one of
+        `best_exponent`, which is usually r = 2, plain Gaussian noise; with "paper" the
+        printed one.
+    calibration : {"exact", "paper"}
+        "paper" reproduces Lemma 3 of arXiv:2303.18047 (1 <= p <= 2) and is never
+        releasable; its certificate states the epsilon that is proved.
+
+    Returns
+    -------
+    AdditiveMechanism
+        For queries with ``dim`` coordinates.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Guarantee
+    ---------
+    With "exact", each release is (epsilon, delta)-DP (docs/generalized-gaussian.md).
+
+    Examples
+    --------
+    >>> budget = Budget(epsilon=1.0, delta=1e-6)
+    >>> case = {"dim": 50, "sensitivity": 1.0, "p": 1.5}
+    >>> generalized_gaussian_mechanism(budget, **case).noise.r
+    2.0
+    >>> printed = generalized_gaussian_mechanism(budget, **case, calibration="paper")
+    >>> printed.noise.r, round(printed.certificate.epsilon_proved, 3)
+    (3.0, 0.79)
+    """
+    if r is None and calibration == "exact":
+        r = best_exponent(dim, p).r
+    elif r is None:
+        r = regularity(p, dim=dim, r="printed").r
+    case: dict[str, Any] = {"sensitivity": sensitivity, "dim": dim, "p": p, "r": r}
+    sigma = generalized_gaussian_sigma(budget, **case, calibration=calibration)
+    return _gaussian(
+        GeneralizedGaussian(r, sigma),
+        budget,
+        generalized_gaussian_gdp(**case, sigma=sigma),
+        inputs=case | {"norm": f"l_{dual(p):g}", "sigma": sigma},
+        theorems=(SMOOTH_THEOREM,),
+        calibration=calibration,
+        dim=dim,
+    )
+
+
+def schatten_gaussian_mechanism(
+    budget: Budget, *, shape: tuple[int, int], sensitivity: float, p: float, r: float
+) -> AdditiveMechanism:
+    """Generalized Gaussian noise in a Schatten norm, for queries that are matrices.
+
+    Parameters
+    ----------
+    budget : Budget
+        Epsilon, delta and the relation that the sensitivity is for.
+    shape : tuple of two int
+        Rows and columns; the query is flattened row by row.
+    sensitivity : float
+        Bound > 0 of the Schatten-q norm of the query's change between neighbors.
+    p : float
+        Exponent in [1, inf] of the dual norm: q = p/(p-1).
+    r : float
+        Exponent of the noise, 2 <= r < inf; 2 is plain Gaussian noise.
+
+    Returns
+    -------
+    AdditiveMechanism
+        For flattened matrices of this shape.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Guarantee
+    ---------
+    Each release is (epsilon, delta)-DP (docs/generalized-gaussian.md).
+
+    Examples
+    --------
+    >>> mech = schatten_gaussian_mechanism(Budget(epsilon=1.0, delta=1e-6),
+    ...     shape=(2, 3), sensitivity=1.0, p=1.0, r=4.0)
+    >>> mech.dim, round(mech.noise.sigma, 3)
+    (6, 8.702)
+    """
+    SchattenGaussian(2.0, 1.0, shape)  # checks the shape
+    side = min(shape)
+    case: dict[str, Any] = {"sensitivity": sensitivity, "dim": side, "p": p, "r": r}
+    sigma = generalized_gaussian_sigma(budget, **case)
+    return _gaussian(
+        SchattenGaussian(r, sigma, shape),
+        budget,
+        generalized_gaussian_gdp(**case, sigma=sigma),
+        inputs={"rows": shape[0], "columns": shape[1], "sensitivity": sensitivity}
+        | {"norm": f"Schatten-{dual(p):g}", "r": r, "sigma": sigma},
+        theorems=(SMOOTH_THEOREM, SCHATTEN_THEOREM),
+        dim=shape[0] * shape[1],
+    )
+
+
+def _gaussian(
+    noise: Noise,
+    budget: Budget,
+    gdp: float,
+    *,
+    inputs: dict[str, Any],
+    theorems: tuple[str, ...],
+    calibration: NoiseCalibration = "exact",
+    dim: int | None = None,
+) -> AdditiveMechanism:
+    return certified(
+        noise,
+        budget,
+        inputs,
+        event=GaussianEvent(gdp),
+        theorems=theorems,
+        calibration=calibration,
+        gdp=gdp,
+        dim=dim,
+    )

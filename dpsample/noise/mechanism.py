@@ -1,0 +1,217 @@
+"""Additive noise as a private mechanism: calibrated noise and its releases."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+from dpsample._streams import streams
+from dpsample.noise._base import Noise
+from dpsample.noise.elementary import Gaussian, Laplace
+from dpsample.noise.generalized_gaussian import GeneralizedGaussian
+from dpsample.noise.k_norm import KNorm
+from dpsample.noise.schatten import SchattenGaussian
+from dpsample.norms import norm, schatten
+from dpsample.privacy.additive import NoiseCalibration
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.event_certificate import EventCertificate
+from dpsample.privacy.events import GaussianEvent, PureEvent
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyAnswer:
+    """One noisy value of a query and the certificate of its privacy.
+
+    Attributes
+    ----------
+    value : float or ndarray, shape (d,)
+        The query plus noise.
+    certificate : EventCertificate
+        What is guaranteed; not releasable if a seed made the noise.
+
+    Examples
+    --------
+    >>> from dpsample.noise import gaussian_mechanism
+    >>> budget = Budget(epsilon=1.0, delta=1e-6)
+    >>> gaussian_mechanism(budget, sensitivity=0.1).release([3.0]).releasable
+    True
+    """
+
+    value: Any
+    certificate: EventCertificate
+
+    @property
+    def releasable(self) -> bool:
+        """Whether the guarantee holds for this very value."""
+        return self.certificate.releasable
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdditiveMechanism:
+    """Calibrated noise for one query; made by the functions named after the noise.
+
+    Attributes
+    ----------
+    noise : Noise
+        Law of the noise.
+    sensitivity : float
+        Declared bound of the query's change between neighbors.
+    budget : Budget
+        What was asked for.
+    calibration : {"exact", "paper"}
+        "paper" reproduces a printed noise and promises nothing.
+    certificate : EventCertificate
+        Of an unseeded release.
+    gdp : float or None
+        The release is gdp-GDP; None for purely private noise.
+    dim : int or None
+        Number of coordinates of the query; None where any number will do.
+
+    Examples
+    --------
+    >>> from dpsample.noise import gaussian_mechanism
+    >>> mech = gaussian_mechanism(Budget(epsilon=1.0, delta=1e-6), sensitivity=0.1)
+    >>> mech.noise
+    Gaussian(stddev=0.42246...)
+    >>> mech.release([1.0, 2.0], seed=1).releasable
+    False
+    """
+
+    noise: Noise
+    sensitivity: float
+    budget: Budget
+    calibration: NoiseCalibration
+    certificate: EventCertificate
+    gdp: float | None
+    dim: int | None
+
+    def release(self, value: Any, *, seed: int | None = None) -> NoisyAnswer:
+        """Add one draw of the noise to the value of the query.
+
+        Parameters
+        ----------
+        value : float or array_like, shape (d,)
+            The query on the data.
+        seed : int, optional
+            Makes the noise repeatable, hence not private: the answer is then not
+            releasable. Without a seed the operating system's entropy is used.
+
+        Returns
+        -------
+        NoisyAnswer
+            The noisy value, of the shape given, and its certificate.
+
+        Raises
+        ------
+        ValueError
+            If the value is not finite or not a vector of ``dim`` numbers.
+
+        Guarantee
+        ---------
+        If the query changes by at most ``sensitivity`` between neighbors, an answer
+        that is ``releasable`` is (epsilon, delta)-DP under the budget's relation. Each
+        answer spends the budget again.
+        """
+        point = self._vector("value", np.atleast_1d(np.asarray(value)))
+        rng = streams(seed, 1)[0]
+        noisy = point + self.noise.draw(rng, len(point))
+        certificate = dataclasses.replace(
+            self.certificate, seeded=seed is not None, digest=""
+        )
+        answer = float(noisy[0]) if np.ndim(value) == 0 else noisy
+        return NoisyAnswer(value=answer, certificate=certificate)
+
+    def privacy_loss(self, outputs: Any, value: Any, neighbor: Any) -> Any:
+        """Log-likelihood ratio of each output: log p(. - value) - log p(. - neighbor).
+
+        Parameters
+        ----------
+        outputs : array_like, shape (..., d)
+            Possible answers along the last axis.
+        value, neighbor : array_like, shape (d,)
+            The query on two neighboring data sets.
+
+        Returns
+        -------
+        float or ndarray, shape (...)
+            The losses; no normalizing constant enters.
+
+        Raises
+        ------
+        ValueError
+            If a point is not finite or has another length.
+        """
+        first, second = self._vector("value", value), self._vector("neighbor", neighbor)
+        if len(second) != len(first):
+            got = f"shape {second.shape}"
+            check.fail("neighbor", f"of shape ({len(first)},)", got)
+        points = check.vectors("outputs", outputs, dim=len(first))
+        shape, rows = points.shape[:-1], points.reshape(-1, len(first))
+        size, is_squared = norm_of(self.noise)
+        near, far = size(rows - first), size(rows - second)
+        loss = 0.5 * (far - near) * (far + near) if is_squared else far - near
+        return loss.reshape(shape)[()]
+
+    def _vector(self, name: str, value: Any) -> Vector:
+        vector = check.array(name, value, shape=(self.dim,))
+        if len(vector) == 0:
+            check.fail(name, "of shape (>= 1,)", "shape (0,)")
+        return vector
+
+
+def norm_of(noise: Noise) -> tuple[Callable[[Vector], Any], bool]:
+    """Norm of the noise over its scale, and whether the density has its square.
+
+    Minus the log density is norm^2/2 or norm, up to a constant.
+    """
+    if isinstance(noise, Gaussian):
+        return (lambda z: norm(z, 2.0) / noise.stddev), True
+    if isinstance(noise, GeneralizedGaussian):
+        return (lambda z: norm(z, noise.r) / noise.sigma), True
+    if isinstance(noise, SchattenGaussian):
+        return (lambda z: schatten(z, noise.r, noise.shape) / noise.sigma), True
+    if isinstance(noise, Laplace):
+        return (lambda z: norm(z, 1.0) / noise.scale), False
+    if isinstance(noise, KNorm):
+        return (lambda z: noise.domain.gauge(z) / noise.scale), False
+    check.fail("noise", "one of dpsample.noise", noise)
+
+
+def certified(
+    noise: Noise,
+    budget: Budget,
+    inputs: dict[str, Any],
+    *,
+    event: GaussianEvent | PureEvent,
+    theorems: tuple[str, ...],
+    dim: int | None,
+    calibration: NoiseCalibration = "exact",
+    gdp: float | None = None,
+) -> AdditiveMechanism:
+    """Return the mechanism with the certificate of an unseeded release."""
+    certificate = EventCertificate.of(
+        mechanism=f"{noise.name.replace('_', ' ')} noise added to a query",
+        budget=budget,
+        event=event,
+        inputs=inputs,
+        theorems=theorems,
+        assumptions=("the declared sensitivity bounds every change of the query",),
+        calibration=calibration,
+    )
+    return AdditiveMechanism(
+        noise=noise,
+        sensitivity=float(inputs["sensitivity"]),
+        budget=budget,
+        calibration=calibration,
+        certificate=certificate,
+        gdp=gdp,
+        dim=dim,
+    )

@@ -1,0 +1,266 @@
+"""A ledger of releases about the same records."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from dpsample import _check as check
+from dpsample.facts import RELATIONS
+from dpsample.privacy.accounting import delta_of, epsilon_of
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.certificate import Certificate
+from dpsample.privacy.entries import Entry, Item, entry_dict, entry_from_dict
+from dpsample.privacy.event_certificate import EventCertificate
+from dpsample.privacy.events import ComposedEvent, Event, GaussianEvent
+from dpsample.privacy.ledger_table import ledger_table
+from dpsample.privacy.remaining import Remaining, largest_release
+from dpsample.privacy.words import parse
+
+FORMAT = "dpsample ledger 1"
+
+
+class Ledger:
+    """Everything that was released about the same records, and what it costs together.
+
+    Entries compose in sequence. Later analyses may be chosen in view of earlier
+    answers, as long as their budgets were fixed beforehand. Choosing the budgets
+    themselves, or when to stop, in view of the answers (fully adaptive composition,
+    privacy filters and odometers) is not covered.
+
+    Parameters
+    ----------
+    relation : {"replace_one", "zero_out"}
+        Neighboring relation of every entry.
+    budget : Budget, optional
+        What the whole ledger may spend, under the same relation.
+
+    Raises
+    ------
+    ValueError
+        If the relation is unknown or the budget is for another one.
+
+    Guarantee
+    ---------
+    If each entry's mechanism has the event that it states, all answers together are
+    (``epsilon(delta)``, delta)-DP under the relation.
+
+    Examples
+    --------
+    >>> ledger = Ledger(budget=Budget(epsilon=1.0, delta=1e-6))
+    >>> ledger.add(GaussianEvent(0.1), label="mean")
+    >>> ledger.add(GaussianEvent(0.1), label="slopes")
+    >>> print(f"{ledger.epsilon():.3f} {ledger.remaining().gdp:.3f}")
+    0.575 0.190
+    """
+
+    def __init__(
+        self, relation: str = "replace_one", budget: Budget | None = None
+    ) -> None:
+        check.one_of(RELATIONS, relation=relation)
+        check.instance((Budget, type(None)), budget=budget)
+        if budget is not None and budget.relation != relation:
+            remedy = "Make the budget under the ledger's relation."
+            check.fail(
+                "budget.relation", f"{relation!r}", f"{budget.relation!r}", remedy
+            )
+        self.relation = relation
+        self.budget = budget
+        self._entries: list[Entry] = []
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Labels and what was added, in order."""
+        return tuple(self._entries)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What keeps the total from being a guarantee, in words."""
+        return tuple(
+            f"{number}. {entry.label or entry.what}: {words}"
+            for number, entry in enumerate(self._entries, 1)
+            for words in entry.warnings
+        )
+
+    @property
+    def event(self) -> Event | None:
+        """All entries in sequence; None if one of them is unproved."""
+        events = [entry.event for entry in self._entries]
+        known = tuple(event for event in events if event is not None)
+        if len(known) < len(events):
+            return None
+        return ComposedEvent(known) if known else GaussianEvent(0.0)
+
+    def add(self, item: Item, label: str = "") -> None:
+        """Record one release.
+
+        Parameters
+        ----------
+        item : Certificate, EventCertificate or Event
+            A certificate states its relation. An event has none: its numbers must hold
+            under the ledger's.
+        label : str
+            Name in the table.
+
+        Raises
+        ------
+        ValueError
+            If ``item`` is something else, or a certificate under another relation.
+
+        Notes
+        -----
+        What is not releasable or not proved is recorded too, because it may have been
+        released all the same: `warnings` says so, and an unproved entry makes epsilon
+        infinite.
+        """
+        check.instance((Certificate, EventCertificate, Event), item=item)
+        check.instance(str, label=label)
+        entry = Entry(label, item)
+        if entry.relation not in (None, self.relation):
+            remedy = "Keep one ledger for each relation."
+            if self.relation == "replace_one":
+                remedy += (
+                    " A replacement is two zeroings: group_event(certificate.event, 2) "
+                    "may be added, unless it holds Poisson samples."
+                )
+            condition = f"under {self.relation!r} like the ledger"
+            check.fail("item", condition, f"{entry.relation!r}", remedy)
+        self._entries.append(entry)
+
+    def epsilon(self, delta: float | None = None) -> float:
+        """Epsilon of all entries together.
+
+        Parameters
+        ----------
+        delta : float, optional
+            Probability, > 0 and < 1; that of the ledger's budget if left out.
+
+        Returns
+        -------
+        float
+            An upper bound; infinity if an entry is unproved.
+
+        Raises
+        ------
+        ValueError
+            If ``delta`` is not inside (0, 1), or missing without a budget.
+        """
+        if delta is None:
+            delta = self._given(None).delta
+        check.open_interval(0.0, 1.0, delta=delta)
+        event = self.event
+        if event is None:
+            return math.inf
+        return epsilon_of(event, delta=delta, relation=self.relation)
+
+    def delta(self, epsilon: float | None = None) -> float:
+        """Delta of all entries together.
+
+        Parameters
+        ----------
+        epsilon : float, optional
+            Privacy loss, >= 0 and at most 600; that of the ledger's budget if left out.
+
+        Returns
+        -------
+        float
+            An upper bound; 1 if an entry is unproved.
+
+        Raises
+        ------
+        ValueError
+            If ``epsilon`` is out of its range, or missing without a budget.
+        """
+        if epsilon is None:
+            epsilon = self._given(None).epsilon
+        check.non_negative(epsilon=epsilon)
+        event = self.event
+        if event is None:
+            return 1.0
+        return delta_of(event, epsilon=epsilon, relation=self.relation)
+
+    def remaining(self, budget: Budget | None = None) -> Remaining:
+        """Largest further Gaussian release that keeps the total inside the budget.
+
+        Parameters
+        ----------
+        budget : Budget, optional
+            Instead of the ledger's own, under the same relation.
+
+        Returns
+        -------
+        Remaining
+            Its gdp, and its own epsilon at the budget's delta, both rounded down:
+            ``Budget(epsilon=remaining.epsilon, delta=budget.delta)`` calibrates it.
+
+        Raises
+        ------
+        ValueError
+            If there is no budget or its relation is another one.
+        """
+        total = self._given(budget)
+        event = self.event
+        if event is None:
+            return Remaining(0.0, 0.0)
+        return largest_release(event, total)
+
+    def to_json(self) -> str:
+        """Return the ledger as JSON, certificates included."""
+        budget = None if self.budget is None else vars(self.budget)
+        content = {"format": FORMAT, "relation": self.relation, "budget": budget}
+        entries = {"entries": [entry_dict(entry) for entry in self._entries]}
+        return json.dumps(content | entries, indent=1, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Ledger:
+        """Read what `to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+            JSON of one ledger.
+
+        Returns
+        -------
+        Ledger
+            With the same entries. `dpsample.verify` recomputes their certificates.
+
+        Raises
+        ------
+        ValueError
+            If the text is not a ledger or an entry is not valid.
+        """
+        try:
+            given = json.loads(text)
+        except (TypeError, ValueError):
+            given = None
+        if not isinstance(given, dict) or given.get("format") != FORMAT:
+            check.fail("text", f'the JSON of a "{FORMAT}"', check.shown(text))
+        if set(given) != {"format", "relation", "budget", "entries"}:
+            listed = ", ".join(sorted(given))
+            check.fail("text", "a ledger with exactly the known fields", listed)
+        budget = parse("budget", given["budget"]) if given["budget"] else None
+        ledger = cls(given["relation"], budget)
+        check.instance(list, entries=given["entries"])
+        for entry in map(entry_from_dict, given["entries"]):
+            ledger.add(entry.item, entry.label)
+        return ledger
+
+    def __len__(self) -> int:
+        """Return the number of entries."""
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        """Return a table: every entry, the total, what remains and the warnings."""
+        return ledger_table(self)
+
+    def _given(self, budget: Budget | None) -> Budget:
+        """Return the budget in question, which must exist and fit."""
+        chosen = self.budget if budget is None else budget
+        remedy = "Use dps.Budget(epsilon=..., delta=..., relation=...)."
+        check.instance(Budget, budget=chosen, remedy=remedy)
+        assert chosen is not None
+        if chosen.relation != self.relation:
+            condition = f"{self.relation!r} like the ledger's"
+            check.fail("budget.relation", condition, f"{chosen.relation!r}")
+        return chosen

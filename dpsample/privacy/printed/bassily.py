@@ -1,0 +1,164 @@
+"""Bassily, Feldman, Talwar and Thakurta (2019): noisy SGD, objective perturbation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from dpsample.privacy.budget import Relation
+from dpsample.privacy.printed import curves
+from dpsample.privacy.printed.claim import Case
+
+NUM_RECORDS, DELTA = 10_000, 1e-8
+LOG = math.log(1.0 / DELTA)
+# epsilon and T = min(n/8, epsilon^2 n^2 / (32 d log(1/delta))) at d = 50.
+SGD = ((1.0, 1250), (0.5, 848), (0.1, 33))
+FEW_STEPS = ((1.0, 1), (1.0, 20))
+SGD_FORMULA = "sigma^2 = 8 T L^2 log(1/delta) / (n epsilon)^2, m = n sqrt(epsilon/(4T))"
+
+
+def cases() -> Iterator[Case]:
+    """Algorithm 1 in every variant of sampling, Algorithms 2 and 3 by part."""
+    for epsilon, num_steps in SGD:
+        yield from _noisy_sgd(epsilon, num_steps)
+    for epsilon, num_steps in FEW_STEPS:
+        yield _few_steps(epsilon, num_steps)
+    yield from _objective()
+    yield from _approximate_objective()
+
+
+def _batch(epsilon: float, num_steps: int) -> tuple[int, float]:
+    """Batch size and noise multiplier of the batch's sum, as printed."""
+    batch = max(round(NUM_RECORDS * math.sqrt(epsilon / (4.0 * num_steps))), 1)
+    stddev = math.sqrt(8.0 * num_steps * LOG) / (NUM_RECORDS * epsilon)
+    return batch, stddev * batch
+
+
+def _noisy_sgd(epsilon: float, num_steps: int) -> Iterator[Case]:
+    batch, noise = _batch(epsilon, num_steps)
+    shared: dict[str, Any] = {
+        "paper": "003",
+        "place": "Algorithm 1, Theorem 3.1",
+        "formula": SGD_FORMULA,
+        "setting": f"n = 1e4, d = 50, T = {num_steps}, m = {batch}, z = {noise:.3g}",
+        "epsilon": epsilon,
+        "delta": DELTA,
+    }
+    step: dict[str, Any] = {
+        "noise_multiplier": noise,
+        "num_steps": num_steps,
+        "delta": DELTA,
+    }
+    rate = batch / NUM_RECORDS
+    relations: tuple[Relation, ...] = ("zero_out", "replace_one")
+    for relation in relations:
+        yield Case(
+            **shared,
+            accounting="Poisson sampling",
+            relation=relation,
+            epsilon_at=curves.poisson(sampling_rate=rate, relation=relation, **step),
+        )
+    pairs: tuple[tuple[curves.Pair, Relation], ...] = (
+        ("(r, 0)", "zero_out"),
+        ("(+r, -r)", "replace_one"),
+        ("(2r, 0)", "replace_one"),
+    )
+    for pair, relation in pairs:
+        yield Case(
+            **shared,
+            accounting=f"with replacement, pair {pair}",
+            relation=relation,
+            meaning="attack",
+            epsilon_at=curves.repeated(
+                pair, batch=batch, num_records=NUM_RECORDS, **step
+            ),
+        )
+    yield Case(
+        **shared,
+        accounting="Poisson sampling, Renyi",
+        relation="zero_out",
+        meaning="upper bound",
+        epsilon_at=curves.poisson_renyi(sampling_rate=rate, **step),
+    )
+
+
+def _few_steps(epsilon: float, num_steps: int) -> Case:
+    """Few large batches hold a record several times (BFTT-4)."""
+    batch, noise = _batch(epsilon, num_steps)
+    return Case(
+        paper="003",
+        place="Algorithm 1, Theorem 3.1",
+        formula=SGD_FORMULA,
+        setting=f"n = 1e4, T = {num_steps}, m = {batch}, z = {noise:.3g}",
+        accounting="with replacement, pair (2r, 0)",
+        relation="replace_one",
+        epsilon=epsilon,
+        delta=DELTA,
+        meaning="attack",
+        epsilon_at=curves.repeated(
+            "(2r, 0)",
+            batch=batch,
+            num_records=NUM_RECORDS,
+            noise_multiplier=noise,
+            num_steps=num_steps,
+            delta=DELTA,
+        ),
+    )
+
+
+def _objective() -> Iterator[Case]:
+    """Algorithm 2: beta <= epsilon n lambda, or twice that by Definition 2.3."""
+    rows: tuple[tuple[Relation, float, str], ...] = (
+        ("zero_out", 0.5, "beta = epsilon n lambda"),
+        ("replace_one", 0.5, "beta = epsilon n lambda"),
+        ("zero_out", 1.0, "Hessian <= 2 epsilon n lambda (Definition 2.3)"),
+        ("replace_one", 1.0, "Hessian <= 2 epsilon n lambda (Definition 2.3)"),
+    )
+    for relation, ratio, setting in rows:
+        yield Case(
+            paper="003",
+            place="Algorithm 2, Theorem 5.2",
+            formula="sigma^2 = 10 L^2 log(1/delta) / epsilon^2",
+            setting=setting,
+            accounting="linear model, exact minimizer",
+            relation=relation,
+            epsilon=1.0,
+            delta=DELTA,
+            meaning="upper bound",
+            epsilon_at=curves.objective(
+                ratio=ratio, noise=math.sqrt(10.0 * LOG), delta=DELTA, relation=relation
+            ),
+        )
+
+
+def _approximate_objective() -> Iterator[Case]:
+    """Algorithm 3: two halves of the budget (BFTT-10)."""
+    half = 0.5 * DELTA
+    relations: tuple[Relation, ...] = ("zero_out", "replace_one")
+    for relation in relations:
+        yield Case(
+            paper="003",
+            place="Algorithm 3, first half",
+            formula="sigma^2 = 20 L^2 log(1/delta) / epsilon^2",
+            setting="half of (1, 1e-8), beta = epsilon n lambda",
+            accounting="linear model, exact minimizer",
+            relation=relation,
+            epsilon=0.5,
+            delta=half,
+            meaning="upper bound",
+            epsilon_at=curves.objective(
+                ratio=0.5, noise=math.sqrt(20.0 * LOG), delta=half, relation=relation
+            ),
+        )
+    yield Case(
+        paper="003",
+        place="Algorithm 3, second half",
+        formula="sigma^2 = 40 alpha log(1/delta) / (lambda epsilon^2)",
+        setting="half of (1, 1e-8), distance 2 sqrt(alpha/lambda)",
+        accounting="exact Gaussian curve",
+        relation="replace_one",
+        epsilon=0.5,
+        delta=half,
+        epsilon_at=curves.gaussian(2.0 / math.sqrt(40.0 * LOG), half),
+    )

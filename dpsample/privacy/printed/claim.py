@@ -1,0 +1,154 @@
+"""A printed noise formula, what it claims and what is true of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from dpsample.privacy.budget import Relation
+
+Meaning = Literal["exact", "upper bound", "attack", "unproved"]
+# Epsilon at the claimed delta when the noise is the printed one times a factor.
+EpsilonAt = Callable[[float], float]
+
+PRINTED = 1.0
+LARGEST_FACTOR = 1e4
+# Relative accuracy of the factor that meets the claim.
+ACCURACY = 5e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One line of the table: a printed noise formula at one setting.
+
+    Attributes
+    ----------
+    paper : str
+        Key of `PAPERS`.
+    place : str
+        Algorithm or theorem.
+    formula : str
+        The printed formula, in words.
+    setting : str
+        Numbers at which it is evaluated.
+    accounting : str
+        Which law the noise is held against.
+    relation : {"replace_one", "zero_out"}
+        Neighboring relation of that law.
+    epsilon, delta : float
+        What is claimed.
+    meaning : {"exact", "upper bound", "attack", "unproved"}
+        ``exact``: attained, and no more is possible (for Poisson sampling up to the
+        discretization of losses, below one percent). ``upper bound``: proved, perhaps
+        not attained. ``attack``: attained by the pair named in ``accounting``, so that
+        a value above the claim refutes it and one below proves nothing. ``unproved``:
+        nothing is known.
+    true_epsilon : float or None
+        Epsilon at ``delta`` in that sense.
+    noise_factor : float or None
+        Noise that meets the claim, in units of the printed noise.
+
+    Examples
+    --------
+    >>> from dpsample.privacy import printed
+    >>> row = printed.claims("002")[1]
+    >>> print(row.place, row.delta, round(row.true_epsilon, 2), row.verdict)
+    Theorems 3 to 6 1e-05 1.68 fails
+    """
+
+    paper: str
+    place: str
+    formula: str
+    setting: str
+    accounting: str
+    relation: Relation
+    epsilon: float
+    delta: float
+    meaning: Meaning
+    true_epsilon: float | None
+    noise_factor: float | None
+
+    @property
+    def verdict(self) -> str:
+        """``holds``, ``fails``, ``not refuted`` or ``unproved``."""
+        if self.true_epsilon is None:
+            return "unproved"
+        within = self.true_epsilon <= self.epsilon
+        words = {
+            "exact": ("holds", "fails"),
+            "upper bound": ("holds", "unproved"),
+            "attack": ("not refuted", "fails"),
+        }
+        return words[self.meaning][0 if within else 1]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields and verdict, ready for JSON."""
+        return asdict(self) | {"verdict": self.verdict}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A claim before its numbers are computed.
+
+    Attributes
+    ----------
+    paper, place, formula, setting, accounting, relation, epsilon, delta, meaning
+        As in `Claim`.
+    epsilon_at : callable or None
+        True epsilon when the noise is multiplied by a factor; None if nothing is known.
+    needed : float or None
+        Factor that meets the claim where it is known beforehand.
+    """
+
+    paper: str
+    place: str
+    formula: str
+    setting: str
+    accounting: str
+    relation: Relation
+    epsilon: float
+    delta: float
+    meaning: Meaning = "exact"
+    epsilon_at: EpsilonAt | None = None
+    needed: float | None = None
+
+    def claim(self) -> Claim:
+        """Compute what is true, and the noise that the claim needs."""
+        true, factor = None, None
+        if self.epsilon_at is not None:
+            true = self.epsilon_at(PRINTED)
+            factor = self.needed
+            if factor is None:
+                factor = needed_factor(self.epsilon_at, self.epsilon, start=true)
+        own = ("epsilon_at", "needed")
+        shared = {k: v for k, v in self.__dict__.items() if k not in own}
+        known = None if true is None or math.isinf(true) else true
+        return Claim(**shared, true_epsilon=known, noise_factor=factor)
+
+
+def needed_factor(
+    epsilon_at: EpsilonAt, claimed: float, *, start: float
+) -> float | None:
+    """Multiple of the noise that meets ``claimed``, to 5e-4 and rounded up.
+
+    ``start`` is epsilon at the printed noise. None if no multiple up to 10 000 does.
+    """
+    from scipy.optimize import brentq
+
+    def excess(log_factor: float) -> float:
+        ratio = epsilon_at(math.exp(log_factor)) / claimed
+        return math.log(min(max(ratio, 1e-9), 1e9))
+
+    # Epsilon falls about as the noise grows, so the root is near.
+    near = min(max(math.log(start / claimed), -4.0), 4.0) if start > 0.0 else 0.0
+    low, high = near - 0.2, near + 0.2
+    while excess(high) > 0.0:
+        low, high = high, high + 0.6
+        if high > math.log(LARGEST_FACTOR):
+            return None
+    while excess(low) <= 0.0:
+        low, high = low - 0.6, low
+    root = float(brentq(excess, low, high, xtol=0.4 * ACCURACY))
+    return math.exp(root + 0.5 * ACCURACY)
