@@ -67,6 +67,8 @@ def run(
         theta = recipe.start.copy()
     for phase in recipe.phases:
         work.memory.theta[:] = theta
+        if not phase.keeps_ball:
+            work.memory.ball_center[:] = theta
         if isinstance(phase, Loop):
             theta = work.loop(phase, rng, trace, num_points)
         else:

@@ -56,7 +56,7 @@ def into_both(body, pieces, step, memory, point):
     into_domain(body, pieces, memory, point)
     if math.isinf(step.local_radius):
         return
-    if distance(point, memory.anchor, 2.0) <= step.local_radius:
+    if distance(point, memory.ball_center, 2.0) <= step.local_radius:
         return
     point[:] = start
     domain_shift[:] = 0.0
@@ -66,18 +66,18 @@ def into_both(body, pieces, step, memory, point):
         for j in range(len(point)):
             start[j] = point[j] + ball_shift[j]
             point[j] = start[j]
-        into_local_ball(memory.anchor, step.local_radius, point)
+        into_local_ball(memory.ball_center, step.local_radius, point)
         for j in range(len(point)):
             ball_shift[j] = start[j] - point[j]
             start[j] = point[j] + domain_shift[j]
             moved = max(moved, abs(domain_shift[j]))
-        before = distance(point, memory.anchor, 2.0)
+        before = distance(point, memory.ball_center, 2.0)
         for j in range(len(point)):
             point[j] = start[j]
         into_domain(body, pieces, memory, point)
         for j in range(len(point)):
             domain_shift[j] = start[j] - point[j]
-        after = distance(point, memory.anchor, 2.0)
+        after = distance(point, memory.ball_center, 2.0)
         if after <= step.local_radius * (1.0 + 1e-12) and abs(before - after) <= (
             1e-12 * step.local_radius
         ):

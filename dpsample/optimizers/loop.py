@@ -32,6 +32,7 @@ class Memory(NamedTuple):
     theta: Array  # (dim,) the iterate
     aggregate: Array  # (dim,) of accelerated steps
     anchor: Array  # (dim,) start of the phase
+    ball_center: Array  # (dim,) of the local ball
     average: Array  # (dim,) weighted sum of the iterates
     counts: NDArray[np.int64]  # gradients of single records
     gradient: Array  # from here on scratch, (dim,)

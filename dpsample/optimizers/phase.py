@@ -57,6 +57,8 @@ class Loop:
         None: the last iterate (the aggregate of accelerated steps).
     output_stddev : float
         Gaussian noise of the output; a constrained output is projected afterwards.
+    keeps_ball : bool
+        Whether the local ball stays where the previous phase had it.
     """
 
     num_steps: int
@@ -66,6 +68,7 @@ class Loop:
     noise: Perturbation = field(default_factory=NoNoise)
     weights: Array | None = None
     output_stddev: float = 0.0
+    keeps_ball: bool = False
 
     def numbers(self, data: Data, norms: Array, rng: np.random.Generator) -> Numbers:
         """Return what the kernel reads; ``norms`` are those of the rows."""
@@ -114,6 +117,8 @@ class Minimization:
         Radius of the l2 ball about the start.
     output_stddev : float
         Gaussian noise of the output, which is then projected on the domain.
+    keeps_ball : bool
+        Whether the local ball stays where the previous phase had it.
     """
 
     ridge: float
@@ -126,6 +131,7 @@ class Minimization:
     is_anchored: bool = False
     local_radius: float = math.inf
     output_stddev: float = 0.0
+    keeps_ball: bool = False
 
 
 Phase = Loop | Minimization
