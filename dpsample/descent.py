@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from dpsample.optimizers.phase import Loop, Minimization, row_norms
 from dpsample.optimizers.solve import Objective, minimize
 from dpsample.optimizers.steps import AcceleratedStep, GradientStep
 from dpsample.problem import Problem
+from dpsample.records import Data
 
 Array = NDArray[np.float64]
 MAX_SOLVER_STEPS = 1_000_000
@@ -88,7 +90,7 @@ class _Work:
 
     def __init__(self, problem: Problem, recipe: Recipe) -> None:
         self.problem = problem
-        self.data = problem.data
+        self.data = _clipped(problem.data, recipe.entry_bound)
         self.body = problem.domain.body(problem.dim)
         self.pieces = LoopPieces(
             problem.loss.pointers[1], pointer(problem.domain.project_piece, PROJECT)
@@ -155,6 +157,17 @@ class _Work:
         if not certified:
             raise DescentError("The solver could not certify its accuracy.")
         return memory.theta.copy()
+
+
+def _clipped(data: Data, entry_bound: float) -> Data:
+    """Clip every entry to [-entry_bound, entry_bound]."""
+    if math.isinf(entry_bound):
+        return data
+    names = ("dense", "values", "response")
+    entries = {
+        name: np.clip(getattr(data, name), -entry_bound, entry_bound) for name in names
+    }
+    return data._replace(**entries)
 
 
 def _output(phase: Loop, memory: Memory, num_steps: int) -> Array:

@@ -94,7 +94,7 @@ def gradient_step(body, pieces, step, t, memory):
 
 
 @kernel(forceinline=True)
-def shrink(step, size, w, group_norms):
+def shrink(step, size, w, group_norms, group_sizes):
     """Proximal point of size * (penalty) in place."""
     if len(step.groups) == 0:
         for j in range(len(w)):
@@ -102,14 +102,13 @@ def shrink(step, size, w, group_norms):
             w[j] = math.copysign(max(reduced, 0.0), w[j]) / (1.0 + size * step.l2)
         return
     group_norms[:] = 0.0
+    group_sizes[:] = 0.0
     for j in range(len(w)):
         group_norms[step.groups[j]] += w[j] * w[j]
+        group_sizes[step.groups[j]] += 1.0
     for j in range(len(w)):
-        members = 0
-        for i in range(len(w)):
-            members += step.groups[i] == step.groups[j]
         far = math.sqrt(group_norms[step.groups[j]])
-        lost = size * step.l1 * math.sqrt(members)
+        lost = size * step.l1 * math.sqrt(group_sizes[step.groups[j]])
         factor = max(1.0 - lost / far, 0.0) if far > 0.0 else 0.0
         w[j] *= factor / (1.0 + size * step.l2)
 
@@ -120,7 +119,7 @@ def proximal_step(body, pieces, step, t, memory):
     w, size = memory.theta, size_of(step, t)
     for j in range(len(w)):
         w[j] -= size * memory.gradient[j]
-    shrink(step, size, w, memory.query)
+    shrink(step, size, w, memory.query, memory.middle)
     into_domain(body, pieces, memory, w)
 
 

@@ -8,9 +8,10 @@ setting its loss to zero by once (`SHIFTS`).
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import NamedTuple
 
-from dpsample.privacy import gdp_from_budget
+from dpsample.privacy import gdp_from_budget, poisson_noise_multiplier
 from dpsample.privacy.additive import up
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.events import Event, GaussianEvent, PoissonGaussianEvent
@@ -51,14 +52,17 @@ def poisson(
     num_steps: int,
 ) -> Noise:
     """Gaussian noise of means over Poisson samples, by the accountant."""
-    from dpsample.privacy import poisson_noise_multiplier
-
-    multiplier = poisson_noise_multiplier(
-        budget, sampling_rate=sampling_rate, num_steps=num_steps
-    )
+    multiplier = _multiplier(budget, float(sampling_rate), int(num_steps))
     event = PoissonGaussianEvent(
         sampling_rate=sampling_rate,
         noise_multiplier=multiplier,
         num_steps=num_steps,
     )
     return Noise(up(multiplier * record_bound / (sampling_rate * num_records)), event)
+
+
+@cache  # the accountant takes longer than many fits; its inputs are public
+def _multiplier(budget: Budget, sampling_rate: float, num_steps: int) -> float:
+    return poisson_noise_multiplier(
+        budget, sampling_rate=sampling_rate, num_steps=num_steps
+    )

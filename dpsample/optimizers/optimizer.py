@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -34,6 +35,8 @@ class Recipe:
         What the event rests on.
     start : ndarray of shape (dim,), optional
         Public starting point; None: the domain's center.
+    entry_bound : float
+        Every entry of the features and of the response is clipped to this size first.
     """
 
     phases: tuple[Phase, ...]
@@ -42,6 +45,7 @@ class Recipe:
     theorems: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     start: Array | None = None
+    entry_bound: float = math.inf
 
 
 class Optimizer(Spec):

@@ -119,6 +119,9 @@ class ProximalStep(Step):
         groups = np.array(self.groups, dtype=np.int64)
         if groups.size not in (0, dim):
             check.fail("groups", f"of length {dim}", f"length {groups.size}")
+        if groups.size and not (0 <= groups.min() and groups.max() < dim):
+            # Kernels index memory of length dim with them.
+            check.fail("groups", f"numbers from 0 to {dim - 1}", self.groups)
         return _numbers(
             PROX,
             _sizes(self.sizes),

@@ -1,0 +1,178 @@
+r"""Private Frank-Wolfe with soft-truncated gradients on disjoint folds.
+
+Hu, Ni, Xiao and Wang (2022), "High dimensional differentially private stochastic
+optimization with heavy-tailed data", as the baseline HTDP-FW of Xie et al. (2022),
+section 6. Step t = 1, ..., T reads fold t only, estimates the gradient by the soft
+truncation of Catoni and Giulini, and moves :math:`w \leftarrow (1 - \eta_t) w + \eta_t
+v`, :math:`\eta_t = 2/(t+2)`, towards a vertex :math:`v = \pm R e_j` of the l1 ball
+drawn by the exponential mechanism.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dpsample import _check as check
+from dpsample.domains import Ball, Domain
+from dpsample.facts import PublicFacts
+from dpsample.optimizers.batches import Slices
+from dpsample.optimizers.calibrated import SHIFTS
+from dpsample.optimizers.estimators import PSI_BOUND, CatoniMean
+from dpsample.optimizers.optimizer import Calibration, Optimizer, Recipe
+from dpsample.optimizers.phase import Loop
+from dpsample.optimizers.steps import FrankWolfeStep
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.events import PureEvent
+
+DISJOINT = "every record is read in one step only: parallel composition"
+SELECTION = (
+    "exponential mechanism with scores of sensitivity s at inverse temperature "
+    "epsilon/(2 s) is epsilon-private (McSherry and Talwar 2007, Theorem 6)"
+)
+# More than the rounding errors of the few products of an inverse temperature.
+BELOW = 1.0 - 16.0 * 2.0**-53
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeavyTailedFrankWolfe(Optimizer):
+    r"""Private Frank-Wolfe for heavy-tailed data on an l1 ball about 0 (HTDP-FW).
+
+    Parameters
+    ----------
+    moment_bound : float
+        :math:`\tau`, public bound of :math:`E (\partial_j f)^2` for every coordinate j.
+        Only the default scale depends on it.
+    failure_probability : float
+        :math:`\zeta`, > 0 and < 1.
+    num_steps : int, optional
+        T, at most the number of records. Default: :math:`\lfloor(n \epsilon /
+        \log(2 d/\zeta))^{1/3}\rfloor`, at least 1.
+    scale : float, optional
+        s of the soft truncation, whose precision is :math:`\nu = 1`. Default: with L =
+        log(2 d T/zeta) and folds of m records, the minimizer :math:`\sqrt{\tau m /
+        (\frac12 + L + \frac{2 \sqrt2}{3} c L/\epsilon)}`, c = 2 ("replace_one") or 1
+        ("zero_out"), of the deviation of an estimate plus the error of a selection;
+        for calibration "paper" :math:`\sqrt{n \epsilon \tau/(T L)}`.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range, or the domain is not an l1 ball about 0.
+
+    Notes
+    -----
+    Without a budget the defaults are those of epsilon = 1, and the vertex is the best
+    one. The schedule of Hu et al. is a reconstruction from their rates.
+
+    **Guarantee.** (epsilon, 0)-DP under the budget's relation, for any records.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> from dpsample.minimizing import minimize
+    >>> data = dps.datasets.regression(2000, 3, seed=5, degrees=3.0)
+    >>> problem = dps.Problem(data.features, data.response, row_bound=1.0,
+    ...                       loss=dps.losses.Huber(),
+    ...                       domain=dps.domains.Ball(1.0, p=1.0))
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> fit = minimize(problem, HeavyTailedFrankWolfe(), budget)
+    >>> fit.certificate.event, fit.num_gradients
+    (PureEvent(epsilon=1.0), 1995)
+    """
+
+    moment_bound: float = 1.0
+    failure_probability: float = 0.1
+    num_steps: int | None = None
+    scale: float | None = None
+    name: ClassVar[str] = "heavy_tailed_frank_wolfe"
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check.positive(moment_bound=self.moment_bound)
+        check.open_interval(0.0, 1.0, failure_probability=self.failure_probability)
+        if self.num_steps is not None:
+            check.integer(1, num_steps=self.num_steps)
+        if self.scale is not None:
+            check.positive(scale=self.scale)
+
+    def recipe(
+        self,
+        facts: PublicFacts,
+        budget: Budget | None,
+        calibration: Calibration = "exact",
+    ) -> Recipe:
+        """Phases and event for a problem with these facts."""
+        radius = l1_radius(facts.domain, facts.dim)
+        epsilon = 1.0 if budget is None else budget.epsilon
+        num_steps = self._num_steps(facts, epsilon)
+        fold = facts.num_records // num_steps
+        shift = 2.0 if budget is None else SHIFTS[budget.relation]
+        scale = self.scale
+        if scale is None:
+            scale = self._scale(
+                facts, epsilon, num_steps, None if calibration == "paper" else shift
+            )
+        # Largest change of a score -<v, g> when one record of the fold changes.
+        sensitivity = shift * PSI_BOUND * scale * radius / fold
+        selection = math.inf
+        if budget is not None:
+            selection = 0.5 * epsilon / sensitivity * BELOW
+        loop = Loop(
+            num_steps=num_steps,
+            step=FrankWolfeStep(vertex_sizes(num_steps), radius, selection),
+            batches=Slices(size=fold),
+            estimator=CatoniMean(scale=scale),
+        )
+        return Recipe(
+            phases=(loop,),
+            event=None if budget is None else PureEvent(epsilon),
+            inputs={
+                "num_steps": num_steps,
+                "fold_size": fold,
+                "scale": scale,
+                "score_sensitivity": sensitivity,
+                "inverse_temperature": selection,
+            },
+            theorems=(SELECTION, DISJOINT),
+            start=np.zeros(facts.dim),
+        )
+
+    def _num_steps(self, facts: PublicFacts, epsilon: float) -> int:
+        if self.num_steps is None:
+            log = math.log(2.0 * facts.dim / self.failure_probability)
+            steps = int((facts.num_records * epsilon / log) ** (1.0 / 3.0))
+            return min(max(1, steps), facts.num_records)
+        if self.num_steps > facts.num_records:
+            condition = f"<= num_records = {facts.num_records}"
+            check.fail("num_steps", condition, self.num_steps)
+        return int(self.num_steps)
+
+    def _scale(
+        self, facts: PublicFacts, epsilon: float, num_steps: int, shift: float | None
+    ) -> float:
+        """Scale for neighbors at this shift; None: as printed."""
+        fold = facts.num_records // num_steps
+        log = math.log(2.0 * facts.dim * num_steps / self.failure_probability)
+        if shift is None:
+            size = facts.num_records * epsilon / num_steps
+            return math.sqrt(self.moment_bound * size / log)
+        slope = 0.5 + log + shift * PSI_BOUND * log / epsilon
+        return math.sqrt(self.moment_bound * fold / slope)
+
+
+def l1_radius(domain: Domain, dim: int) -> float:
+    """Radius of an l1 ball about 0; other domains are refused."""
+    if isinstance(domain, Ball) and domain.p == 1.0:
+        if not domain.default_center(dim).any():
+            return domain.radius
+    remedy = "Use Ball(radius, p=1.0): the steps go to its vertices."
+    check.fail("domain", "an l1 ball about 0", domain, remedy)
+
+
+def vertex_sizes(num_steps: int) -> np.ndarray:
+    """Step sizes 2/(t + 2) for t = 1, ..., T."""
+    return np.asarray(2.0 / (np.arange(1.0, num_steps + 1.0) + 2.0))
