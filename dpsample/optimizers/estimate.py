@@ -10,7 +10,7 @@ from dpsample._jit import kernel
 from dpsample.optimizers.batches import REPLACEMENT, first_cursor, next_block
 from dpsample.optimizers.envelope_slopes import smooth_slopes
 from dpsample.optimizers.estimators import BUCKETS, CATONI, CLIP, TRUNCATE
-from dpsample.optimizers.soft_truncation import smoothed_psi
+from dpsample.optimizers.soft_truncation import cubic_part, soft_truncation
 from dpsample.records import add_transposed, margins_of
 
 SMALLEST_RUN = 8
@@ -145,10 +145,10 @@ def add_vector(estimator, memory, rng):
         for j in range(len(g)):
             bucket[j] += min(max(g[j], -estimator.threshold), estimator.threshold)
     elif estimator.kind == CATONI:
-        root = math.sqrt(estimator.precision)
+        head, cubic = cubic_part(estimator.precision)
         for j in range(len(g)):
             a = g[j] / estimator.scale
-            out[j] += estimator.scale * smoothed_psi(a, abs(a) / root)
+            out[j] += estimator.scale * soft_truncation(estimator.table, head, cubic, a)
     else:
         size = math.sqrt(dense_dot(g, g))
         factor = 1.0
@@ -156,6 +156,22 @@ def add_vector(estimator, memory, rng):
             factor = estimator.threshold / size if estimator.kind == CLIP else 0.0
         for j in range(len(g)):
             out[j] += factor * g[j]
+
+
+@kernel(forceinline=True)
+def add_records(data, pieces, estimator, theta, count, memory, rng):
+    """Add single gradients of the block; False if one of them is not finite."""
+    for i in range(count):
+        row = memory.rows[i]
+        memory.scratch[:] = np.nan
+        pieces.record_gradient(
+            data.dense[row], data.response[row], theta, memory.scratch
+        )
+        for j in range(len(memory.scratch)):
+            if not abs(memory.scratch[j]) < np.inf:
+                return False
+        add_vector(estimator, memory, rng)
+    return True
 
 
 @kernel(forceinline=True)
@@ -191,10 +207,16 @@ def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
         if count == 0:
             break
         memory.counts[0] += count
-        if not block_slopes(data, pieces, batches, estimator, theta, count, memory):
-            succeeded = False
+        if pieces.takes_records:
+            succeeded = add_records(data, pieces, estimator, theta, count, memory, rng)
+        else:
+            succeeded = block_slopes(
+                data, pieces, batches, estimator, theta, count, memory
+            )
+            if succeeded:
+                add_block(data, batches, estimator, count, memory, rng)
+        if not succeeded:
             break
-        add_block(data, batches, estimator, count, memory, rng)
     if estimator.kind == BUCKETS:
         central_means(estimator, memory)
     for j in range(len(memory.gradient)):

@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 from dpsample import _check as check
 from dpsample._spec import Spec
+from dpsample.optimizers.soft_truncation import TOP, truncation_table
 
 Array = NDArray[np.float64]
 
 MEAN, CLIP, TRUNCATE, BUCKETS, CATONI = range(5)
 # Largest |psi| of the soft truncation of Catoni and Giulini.
-PSI_BOUND = 2.0 * math.sqrt(2.0) / 3.0
+PSI_BOUND = TOP
+# The table of the soft truncation grows like its root.
+MAX_PRECISION = 1e6
 
 
 class EstimatorNumbers(NamedTuple):
@@ -36,6 +39,7 @@ class EstimatorNumbers(NamedTuple):
     num_central: int
     scale: float
     precision: float
+    table: Array  # of the soft truncation at that precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +82,7 @@ class Estimator(Spec):
             "num_central": 1,
             "scale": 1.0,
             "precision": 1.0,
+            "table": np.zeros((1, 1)),
         }
 
 
@@ -202,6 +207,8 @@ class CatoniMean(Estimator):
     def __post_init__(self) -> None:
         """Check the scale and the precision."""
         check.positive(scale=self.scale, precision=self.precision)
+        if self.precision > MAX_PRECISION:
+            check.fail("precision", f"<= {MAX_PRECISION:g}", self.precision)
 
     def record_bound(self, dim: int) -> float:
         """l2 bound 2 sqrt(2)/3 s sqrt(d) of a record's part in the sum."""
@@ -211,4 +218,5 @@ class CatoniMean(Estimator):
         return super()._fields() | {
             "scale": float(self.scale),
             "precision": float(self.precision),
+            "table": truncation_table(float(self.precision)),
         }
