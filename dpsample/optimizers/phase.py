@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample import _check as check
 from dpsample.norms import norm
-from dpsample.optimizers.batches import Batches, Full, Poisson
-from dpsample.optimizers.estimators import Estimator, Mean
+from dpsample.optimizers.batches import Batches, Full, Poisson, Slices
+from dpsample.optimizers.estimators import ClippedMean, Estimator, Mean
 from dpsample.optimizers.perturbations import NoNoise, Perturbation
 from dpsample.optimizers.steps import Step
 from dpsample.records import Data
@@ -70,7 +71,9 @@ class Loop:
     output_stddev: float = 0.0
     keeps_ball: bool = False
 
-    def numbers(self, data: Data, norms: Array, rng: np.random.Generator) -> Numbers:
+    def numbers(
+        self, data: Data, norms: Array, rng: np.random.Generator, *, dim: int
+    ) -> Numbers:
         """Return what the kernel reads; ``norms`` are those of the rows."""
         batches = self.batches.numbers(data.num_records, rng)
         weights = np.empty(0) if self.weights is None else self.weights
@@ -78,10 +81,34 @@ class Loop:
             batches=batches,
             estimator=self.estimator.numbers(norms, self.divisor(batches)),
             noise=self.noise.numbers(),
-            step=self.step.numbers(data.dim),
-            weights=np.ascontiguousarray(weights, dtype=np.float64),
+            step=self.step.numbers(dim),
+            weights=np.array(weights, dtype=np.float64),
             num_steps=int(self.num_steps),
         )
+
+    def check(self) -> None:
+        """Check the numbers that no spec has checked."""
+        check.integer(1, num_steps=self.num_steps)
+        check.non_negative(output_stddev=self.output_stddev)
+        if self.weights is not None:
+            weights = check.array("weights", self.weights, shape=(self.num_steps,))
+            if not (weights >= 0.0).all() or weights[0] == 0.0:
+                # The mean of the first steps, which a trace shows, divides by them.
+                check.fail("weights", ">= 0, the first of them > 0", weights)
+        sizes = np.size(getattr(self.step, "sizes", 1.0))
+        if sizes not in (1, self.num_steps):
+            check.fail("sizes", f"of length 1 or {self.num_steps}", f"length {sizes}")
+
+    def check_fits(self, num_records: int) -> None:
+        """Fail unless every batch lies within the records."""
+        batches = self.batches
+        _check_range(batches.first, batches.last, num_records)
+        last = num_records if batches.last is None else batches.last
+        if isinstance(batches, Slices):
+            read = batches.size * self.num_steps
+            if read > last - batches.first:
+                given = f"<= {last - batches.first} records of the phase"
+                check.fail("num_steps * size", given, read)
 
     def divisor(self, batches: Any) -> float:
         """Public constant by which sums over a batch are divided."""
@@ -132,6 +159,30 @@ class Minimization:
     local_radius: float = math.inf
     output_stddev: float = 0.0
     keeps_ball: bool = False
+
+    def check(self) -> None:
+        """Check the numbers."""
+        check.positive(ridge=self.ridge, gap=self.gap)
+        check.non_negative(
+            smoothness=self.smoothness,
+            tilt_stddev=self.tilt_stddev,
+            output_stddev=self.output_stddev,
+        )
+        check.at_least(0.0, local_radius=self.local_radius)
+        check.instance((Mean, ClippedMean), estimator=self.estimator)
+
+    def check_fits(self, num_records: int) -> None:
+        """Fail unless the phase's records exist."""
+        _check_range(self.first, self.last, num_records)
+
+
+def _check_range(first: int, last: int | None, num_records: int) -> None:
+    """Fail unless 0 <= first < last <= num_records: kernels do not check indices."""
+    end = num_records if last is None else last
+    check.integer(0, first=first)
+    check.integer(first + 1, last=end)
+    if end > num_records:
+        check.fail("last", f"<= num_records = {num_records}", end)
 
 
 Phase = Loop | Minimization

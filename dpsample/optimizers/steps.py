@@ -45,7 +45,8 @@ def _numbers(kind: int, sizes: Array, **fields: Any) -> StepNumbers:
         "l2": 0.0,
         "groups": np.empty(0, dtype=np.int64),
     }
-    return StepNumbers(kind=kind, sizes=sizes, **(default | fields))
+    # A copy is writable, as all arrays of the loop's one compiled type.
+    return StepNumbers(kind=kind, sizes=np.array(sizes), **(default | fields))
 
 
 class Step(Spec):
