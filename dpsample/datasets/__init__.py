@@ -1,7 +1,19 @@
 """Data with public bounds: synthetic problems and well-known public files."""
 
+from dpsample.datasets.heavy_tailed import (
+    heavy_tailed_logistic,
+    heavy_tailed_regression,
+)
 from dpsample.datasets.load import load
 from dpsample.datasets.synthetic import halfspace, logistic, regression
 from dpsample.tables.dataset import Dataset
 
-__all__ = ["Dataset", "halfspace", "load", "logistic", "regression"]
+__all__ = [
+    "Dataset",
+    "halfspace",
+    "heavy_tailed_logistic",
+    "heavy_tailed_regression",
+    "load",
+    "logistic",
+    "regression",
+]

@@ -166,8 +166,8 @@ class BucketedMedian(Estimator):
 
     def __post_init__(self) -> None:
         """Check that the central values are in the middle."""
-        # An infinite width clips nothing.
-        check.number("width", self.width, "> 0", self.width > 0.0, "")
+        if self.width != math.inf:  # which clips nothing
+            check.positive(width=self.width)
         check.integer(1, num_buckets=self.num_buckets, num_central=self.num_central)
         off_center = (self.num_buckets - self.num_central) % 2
         if self.num_central > self.num_buckets or off_center:
