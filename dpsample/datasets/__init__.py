@@ -1,5 +1,15 @@
 """Data with public bounds: synthetic problems and well-known public files."""
 
+from dpsample.datasets.growth import (
+    GrowthRegression,
+    growth_constant,
+    growth_regression,
+)
+from dpsample.datasets.hard_instances import (
+    HardInstance,
+    rare_records,
+    tilted_signs,
+)
 from dpsample.datasets.heavy_tailed import (
     heavy_tailed_logistic,
     heavy_tailed_regression,
@@ -10,10 +20,16 @@ from dpsample.tables.dataset import Dataset
 
 __all__ = [
     "Dataset",
+    "GrowthRegression",
+    "HardInstance",
+    "growth_constant",
+    "growth_regression",
     "halfspace",
     "heavy_tailed_logistic",
     "heavy_tailed_regression",
     "load",
     "logistic",
+    "rare_records",
     "regression",
+    "tilted_signs",
 ]
