@@ -78,7 +78,7 @@ class GrowthRegression:
         true = np.asarray(self.dataset.theta)
         w = check.array("theta", theta, shape=true.shape)
         far = float(np.linalg.norm(w - true))
-        return self.constant * far**self.exponent
+        return float(self.constant * far**self.exponent)
 
 
 def growth_regression(

@@ -19,6 +19,7 @@ from dpsample.optimizers.clipped_losses import (
     clipped_smoothness,
     descent_sensitivity,
     lipschitz_or_inf,
+    need_linear_margin,
 )
 from dpsample.optimizers.estimators import ClippedMean
 from dpsample.optimizers.optimizer import Calibration, Optimizer, Recipe
@@ -160,6 +161,7 @@ class ClippedGD(Optimizer):
         self, facts: PublicFacts, budget: Budget, clip: float, size: float
     ) -> tuple[float, Event]:
         """Noise of the last iterate and its event."""
+        need_linear_margin(facts)
         check.positive(clip=clip, remedy="Clip, or bound the domain.")
         moved = SHIFTS[budget.relation] * descent_sensitivity(
             record_bound=clip,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 
+from dpsample import _check as check
 from dpsample.domains import SchattenBall
 from dpsample.facts import PublicFacts
-from dpsample.losses import PowerFour
+from dpsample.losses import PowerFour, RecordGradient
 from dpsample.norms import conversion
 from dpsample.privacy.smoothness import smoothness
 
@@ -35,6 +36,13 @@ def row_bound(facts: PublicFacts) -> float:
     return float(facts.full_row_bound * conversion(size, facts.row_norm, 2.0))
 
 
+def need_linear_margin(facts: PublicFacts) -> None:
+    """Fail for losses whose clipped gradients need not be gradients (gradient-E15)."""
+    if isinstance(facts.loss, RecordGradient):
+        remedy = "Use a method with noise in every step: AcceleratedClippedSGD, DPSGD."
+        check.fail("loss", "a function of a linear margin", facts.loss, remedy)
+
+
 def clipped_smoothness(facts: PublicFacts, clip: float) -> float:
     """Bound of the curvature of one record's loss, clipped at ``clip``.
 
@@ -44,7 +52,9 @@ def clipped_smoothness(facts: PublicFacts, clip: float) -> float:
     if not isinstance(facts.loss, PowerFour) or math.isinf(clip):
         return smoothness(facts)
     clipped = float(12.0 * (0.25 * clip * row_bound(facts) ** 2) ** (2.0 / 3.0))
-    return min(clipped, smoothness(facts)) if facts.domain.is_bounded else clipped
+    if math.isinf(lipschitz_or_inf(facts)):
+        return clipped
+    return min(clipped, smoothness(facts))
 
 
 def clipping_bias(moment: float, order: float, clip: float) -> float:
