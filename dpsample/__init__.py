@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         domains,
         losses,
         noise,
+        optimizers,
         privacy,
         problem,
         regularizers,
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
     from dpsample.api import release
     from dpsample.audits import audit
     from dpsample.facts import PublicFacts
+    from dpsample.fits import Fit
+    from dpsample.minimizing import minimize
     from dpsample.privacy import Budget, Certificate, calibrate, verify
     from dpsample.problem import Problem
+    from dpsample.replicating import replicate
     from dpsample.results import Release
     from dpsample.samplers import NoCertificate, Proximal, SamplingError
     from dpsample.sampling import sample
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Budget",
     "Certificate",
+    "Fit",
     "Gibbs",
     "NoCertificate",
     "Problem",
@@ -49,11 +54,14 @@ __all__ = [
     "datasets",
     "domains",
     "losses",
+    "minimize",
     "noise",
+    "optimizers",
     "privacy",
     "problem",
     "regularizers",
     "release",
+    "replicate",
     "sample",
     "samplers",
     "verify",
@@ -62,6 +70,7 @@ __all__ = [
 _HOME = {
     "Budget": "privacy",
     "Certificate": "privacy",
+    "Fit": "fits",
     "Gibbs": "targets",
     "NoCertificate": "samplers",
     "Problem": "problem",
@@ -71,7 +80,9 @@ _HOME = {
     "SamplingError": "samplers",
     "audit": "audits",
     "calibrate": "privacy",
+    "minimize": "minimizing",
     "release": "api",
+    "replicate": "replicating",
     "sample": "sampling",
     "verify": "privacy",
 }

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample._chunks import ChunkSize
 from dpsample.checkpoint import Run, load, save
 from dpsample.samplers.chain import NUM_STATS
 
@@ -28,7 +29,6 @@ Array = NDArray[np.float64]
 Runner = Callable[[Any, np.random.Generator, Array, Array], None]
 Progress = Callable[[int, int, Run], None]
 
-CHUNK_SECONDS = 0.03
 CHECKPOINT_SECONDS = 30.0
 
 
@@ -75,23 +75,11 @@ class Chains:
     is_interrupted: bool
 
 
-class _ChunkSize:
-    """Number of draws per task that takes about `CHUNK_SECONDS`."""
-
-    def __init__(self, fixed: int | None) -> None:
-        self.fixed, self.size = fixed, fixed or 1
-
-    def update(self, seconds: float) -> None:
-        if self.fixed is None:
-            growth = CHUNK_SECONDS / max(seconds, 1e-6)
-            self.size = max(1, int(self.size * min(growth, 8.0)))
-
-
 def advance(
     runner: Runner, state: Any, rng: np.random.Generator, num_steps: int
 ) -> None:
     """Make steps and keep only the state; Ctrl-C is heard between chunks."""
-    chunk = _ChunkSize(None)
+    chunk = ChunkSize()
     done = 0
     while done < num_steps:
         size = min(chunk.size, num_steps - done)
@@ -208,7 +196,7 @@ class _Loop:
         identity: str,
         on_progress: Progress | None,
     ) -> None:
-        self.runner, self.run, self.size = runner, run, _ChunkSize(chunk)
+        self.runner, self.run, self.size = runner, run, ChunkSize(chunk)
         self.path, self.identity = path, identity
         self.on_progress, self.saved = on_progress, time.monotonic()
 

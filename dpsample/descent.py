@@ -1,27 +1,44 @@
-"""The driver of gradient-based algorithms: phases, trace, interrupt, replicates."""
+"""The driver of gradient-based algorithms: phases, chunks by time, trace.
+
+A `Program` is a recipe on the records of one problem. It is built once; each run has
+its own memory and stream, so threads can run it side by side.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample._chunks import ChunkSize
 from dpsample._jit import pointer
 from dpsample.domains import PROJECT
+from dpsample.losses.record_gradient import loop_pointers
 from dpsample.optimizers.batches import Full
 from dpsample.optimizers.estimators import BucketedMedian
 from dpsample.optimizers.loop import LoopPieces, Memory, descend, new_memory
 from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.phase import Loop, Minimization, row_norms
-from dpsample.optimizers.solve import Objective, minimize
+from dpsample.optimizers.phase import Loop, Minimization, Numbers, Phase, row_norms
+from dpsample.optimizers.solve import CERTIFIED, FAILED, Objective, minimize
 from dpsample.optimizers.steps import AcceleratedStep, GradientStep
 from dpsample.problem import Problem
 from dpsample.records import Data
 
 Array = NDArray[np.float64]
+Pulse = Callable[[int], None]
 MAX_SOLVER_STEPS = 1_000_000
+LOSS_FAILED = (
+    "The loss raised, or it or its gradient was NaN or infinite, at a point of the run."
+)
+DIVERGED = "The iterates overflowed. Take shorter steps, or bound the domain."
+NOT_CERTIFIED = (
+    "The solver could not certify its accuracy: the gap is below what floating point "
+    "resolves, or the declared smoothness does not hold. Ask for a larger gap or ridge."
+)
 
 
 class DescentError(RuntimeError):
@@ -37,6 +54,23 @@ class Run:
     trace: tuple[tuple[int, Array], ...]  # (gradients so far, point)
 
 
+@dataclass(kw_only=True, eq=False)
+class _State:
+    """What one run changes."""
+
+    memory: Memory
+    rng: np.random.Generator
+    on_chunk: Pulse
+    num_points: int
+    done: int = 0
+    trace: list[tuple[int, Array]] = field(default_factory=list)
+
+    def advance(self, num_steps: int) -> None:
+        """Count steps and tell whoever watches, who may raise."""
+        self.done += num_steps
+        self.on_chunk(self.done)
+
+
 def run(
     problem: Problem,
     recipe: Recipe,
@@ -44,119 +78,194 @@ def run(
     *,
     num_points: int = 0,
 ) -> Run:
-    """Run all phases of a recipe.
+    """Run all phases of a recipe once; see `Program.run`."""
+    return Program(problem, recipe).run(rng, num_points=num_points)
+
+
+class Program:
+    """A recipe on the records of a problem, ready for any number of runs.
 
     Parameters
     ----------
     problem : Problem
         The records.
     recipe : Recipe
-        The phases.
-    rng : Generator
-        Source of batches and noise.
-    num_points : int
-        Points of each loop that the trace keeps.
-
-    Returns
-    -------
-    Run
-        The private output; its trace is not private.
+        The phases; checked against the problem's public facts.
     """
-    work = _Work(problem, recipe)
-    trace: list[tuple[int, Array]] = []
-    theta = problem.domain.default_center(problem.dim)
-    if recipe.start is not None:
-        theta = recipe.start.copy()
-    for phase in recipe.phases:
-        work.memory.theta[:] = theta
-        if not phase.keeps_ball:
-            work.memory.ball_center[:] = theta
-        if isinstance(phase, Loop):
-            theta = work.loop(phase, rng, trace, num_points)
-        else:
-            theta = work.minimization(phase, rng)
-        if phase.output_stddev > 0.0:
-            theta = theta + phase.output_stddev * rng.standard_normal(problem.dim)
-            theta = problem.domain.project(theta)
-    return Run(
-        theta=theta,
-        num_gradients=int(work.memory.counts[0]),
-        trace=tuple(trace),
-    )
-
-
-class _Work:
-    """Kernel arguments of one run."""
 
     def __init__(self, problem: Problem, recipe: Recipe) -> None:
-        self.problem = problem
+        recipe.check(problem.facts)
+        self.problem, self.recipe = problem, recipe
         self.data = _clipped(problem.data, recipe.entry_bound)
         self.body = problem.domain.body(problem.dim)
+        slope, gradient, takes_records = loop_pointers(problem.loss)
         self.pieces = LoopPieces(
-            problem.loss.pointers[1], pointer(problem.domain.project_piece, PROJECT)
+            loss_slope=slope,
+            project=pointer(problem.domain.project_piece, PROJECT),
+            record_gradient=gradient,
+            takes_records=takes_records,
         )
         estimators = [phase.estimator for phase in recipe.phases]
         self.norms = {q: row_norms(self.data, q) for q in {e.q for e in estimators}}
         buckets = [e.num_buckets for e in estimators if isinstance(e, BucketedMedian)]
-        self.memory: Memory = new_memory(problem.dim, max(buckets, default=1))
+        self.num_buckets = max(buckets, default=1)
+        # Learned in one run, of use to the next: no draw depends on them.
+        self.chunks = [ChunkSize() for _ in recipe.phases]
 
-    def loop(
+    @property
+    def num_steps(self) -> int:
+        """Steps of all loops; a minimization counts as one."""
+        return sum(
+            phase.num_steps if isinstance(phase, Loop) else 1
+            for phase in self.recipe.phases
+        )
+
+    def run(
         self,
-        phase: Loop,
         rng: np.random.Generator,
-        trace: list[tuple[int, Array]],
-        num_points: int,
+        *,
+        num_points: int = 0,
+        on_chunk: Pulse = lambda done: None,
+    ) -> Run:
+        """Run all phases.
+
+        Parameters
+        ----------
+        rng : Generator
+            Source of batches and noise.
+        num_points : int
+            Points of each loop that the trace keeps.
+        on_chunk : callable
+            Called with the number of steps done, every 20 to 50 ms. What it raises
+            ends the run.
+
+        Returns
+        -------
+        Run
+            The private output; its trace is not private.
+
+        Raises
+        ------
+        DescentError
+            If the loss fails, the iterates overflow, or a solver gives up.
+        """
+        problem, recipe = self.problem, self.recipe
+        memory = new_memory(problem.dim, self.num_buckets)
+        state = _State(memory=memory, rng=rng, on_chunk=on_chunk, num_points=num_points)
+        theta = problem.domain.default_center(problem.dim)
+        if recipe.start is not None:
+            theta = recipe.start.copy()
+        for phase, chunk in zip(recipe.phases, self.chunks, strict=True):
+            memory.theta[:] = theta
+            if not phase.keeps_ball:
+                memory.ball_center[:] = theta
+            if isinstance(phase, Loop):
+                theta = self._loop(phase, state, chunk)
+            else:
+                theta = self._minimization(phase, state, chunk)
+            theta = self._with_output_noise(phase, theta, rng)
+            if num_points and not (isinstance(phase, Loop) and not phase.output_stddev):
+                state.trace.append((int(memory.counts[0]), theta.copy()))
+        return Run(
+            theta=theta,
+            num_gradients=int(memory.counts[0]),
+            trace=tuple(state.trace),
+        )
+
+    def _with_output_noise(
+        self, phase: Phase, theta: Array, rng: np.random.Generator
     ) -> Array:
+        if not np.isfinite(theta).all():
+            raise DescentError(DIVERGED)
+        if phase.output_stddev == 0.0:
+            return theta
+        noise = phase.output_stddev * rng.standard_normal(theta.size)
+        return self.problem.domain.project(theta + noise)
+
+    def _loop(self, phase: Loop, state: _State, chunk: ChunkSize) -> Array:
         """Run a gradient loop from memory.theta."""
-        memory = self.memory
+        memory = state.memory
         memory.anchor[:] = memory.aggregate[:] = memory.theta
         memory.average[:] = 0.0
-        numbers = phase.numbers(self.data, self.norms[phase.estimator.q], rng)
-        stops = np.linspace(0, phase.num_steps, num_points + 2).astype(int)[1:]
+        numbers = self._numbers(phase, state.rng)
+        stops = np.linspace(0, phase.num_steps, state.num_points + 2).astype(int)[1:]
         start = 0
         for stop in np.unique(stops):
-            if not descend(
-                self.data, self.body, self.pieces, numbers, memory, rng, start, stop
-            ):
-                raise DescentError("The loss failed or returned NaN.")
-            start = int(stop)
-            if num_points:
+            while start < stop:
+                end = int(min(start + chunk.size, stop))
+                begin = time.perf_counter()
+                succeeded = descend(
+                    self.data,
+                    self.body,
+                    self.pieces,
+                    numbers,
+                    memory,
+                    state.rng,
+                    start,
+                    end,
+                )
+                chunk.update(time.perf_counter() - begin)
+                if not succeeded:
+                    raise DescentError(LOSS_FAILED)
+                state.advance(end - start)
+                start = end
+            if state.num_points:
                 point = _output(phase, memory, start)
-                trace.append((int(memory.counts[0]), point))
+                state.trace.append((int(memory.counts[0]), point))
         return _output(phase, memory, phase.num_steps)
 
-    def minimization(self, phase: Minimization, rng: np.random.Generator) -> Array:
+    def _minimization(
+        self, phase: Minimization, state: _State, chunk: ChunkSize
+    ) -> Array:
         """Minimize a strongly convex objective to a certified accuracy."""
-        memory, dim = self.memory, self.problem.dim
+        memory, dim = state.memory, self.problem.dim
         memory.anchor[:] = memory.theta
-        loop = Loop(
-            num_steps=1,
-            step=GradientStep(1.0, local_radius=phase.local_radius),
-            batches=Full(first=phase.first, last=phase.last),
-            estimator=phase.estimator,
-        ).numbers(self.data, self.norms[phase.estimator.q], rng)
+        loop = self._numbers(
+            Loop(
+                num_steps=1,
+                step=GradientStep(1.0, local_radius=phase.local_radius),
+                batches=Full(first=phase.first, last=phase.last),
+                estimator=phase.estimator,
+            ),
+            state.rng,
+        )
         count = loop.batches.last - loop.batches.first
-        center = memory.theta.copy() if phase.is_anchored else np.zeros(dim)
         objective = Objective(
-            tilt=phase.tilt_stddev * rng.standard_normal(dim) / count,
-            center=center,
+            tilt=phase.tilt_stddev * state.rng.standard_normal(dim) / count,
+            center=memory.theta.copy() if phase.is_anchored else np.zeros(dim),
             ridge=float(phase.ridge),
             smoothness=float(phase.smoothness + phase.ridge),
             gap=float(phase.gap),
         )
-        _, certified = minimize(
-            self.data,
-            self.body,
-            self.pieces,
-            loop,
-            objective,
-            memory,
-            rng,
-            MAX_SOLVER_STEPS,
+        step = 0
+        while step < MAX_SOLVER_STEPS:
+            end = step + chunk.size
+            begin = time.perf_counter()
+            outcome = minimize(
+                self.data,
+                self.body,
+                self.pieces,
+                loop,
+                objective,
+                memory,
+                state.rng,
+                step,
+                end,
+            )
+            chunk.update(time.perf_counter() - begin)
+            state.advance(0)
+            step = end
+            if outcome == FAILED:
+                raise DescentError(LOSS_FAILED)
+            if outcome == CERTIFIED:
+                state.advance(1)
+                return memory.theta.copy()
+        raise DescentError(NOT_CERTIFIED)
+
+    def _numbers(self, phase: Loop, rng: np.random.Generator) -> Numbers:
+        return phase.numbers(
+            self.data, self.norms[phase.estimator.q], rng, dim=self.problem.dim
         )
-        if not certified:
-            raise DescentError("The solver could not certify its accuracy.")
-        return memory.theta.copy()
 
 
 def _clipped(data: Data, entry_bound: float) -> Data:

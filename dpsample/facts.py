@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from dpsample import _check as check
 from dpsample import domains, losses, norms
 from dpsample.domains import Domain, SchattenBall
-from dpsample.losses import Loss
+from dpsample.losses import Loss, RecordGradient
 
 RELATIONS = ("replace_one", "zero_out")
 
@@ -44,13 +44,14 @@ class PublicFacts:
         check.at_least(1.0, row_norm=self.row_norm)
         check.non_negative(offset_bound=self.offset_bound)
         if self.response_bound is not None:
-            check.positive(response_bound=self.response_bound)
+            if self.response_bound != np.inf:
+                check.positive(response_bound=self.response_bound)
         elif self.loss.needs_response_bound:
             check.fail(
                 "response_bound",
                 f"declared for the {self.loss.name} loss",
                 "None",
-                "Pass the public bound of |response|.",
+                "Pass the public bound of |response|, infinity if there is none.",
             )
         if self.intercept and self.is_matrix:
             check.fail(
@@ -59,7 +60,15 @@ class PublicFacts:
                 True,
                 "Make the constant one entry of the matrices and of row_bound.",
             )
+        if isinstance(self.loss, RecordGradient):
+            self._check_record_gradient(self.loss)
         self.domain.check(self.dim)
+
+    def _check_record_gradient(self, loss: RecordGradient) -> None:
+        if self.intercept:
+            check.fail("intercept", "False for a record gradient", True)
+        if loss.dim is not None:
+            check.one_of((loss.dim,), dim=self.dim)
 
     @property
     def is_matrix(self) -> bool:
@@ -93,17 +102,26 @@ class PublicFacts:
         bound = 1.0 if self.response_bound is None else self.response_bound
         slope = self.loss.slope_bound(self.margin_bound, bound)
         if not np.isfinite(slope):
-            check.fail(
-                "domain",
-                f"bounded for the {self.loss.name} loss, whose slope grows without end",
-                self.domain,
-                "Use a Ball or a Box.",
-            )
+            self._fail_unbounded()
         size = self.dim
         if isinstance(self.domain, SchattenBall):
             size = min(self.domain.shape)
         ratio = norms.conversion(size, self.row_norm, norms.dual(p))
         return float(slope * self.full_row_bound * ratio)
+
+    def _fail_unbounded(self) -> NoReturn:
+        if isinstance(self.loss, RecordGradient):
+            remedy = "Clip gradients: pass the threshold to the optimizer."
+            check.fail("loss", "of a declared slope bound", self.loss, remedy)
+        if self.response_bound == np.inf:
+            remedy = "Clip the response, or use a method that clips gradients."
+            check.fail("response_bound", "finite for this method", np.inf, remedy)
+        check.fail(
+            "domain",
+            f"bounded for the {self.loss.name} loss, whose slope grows without end",
+            self.domain,
+            "Use a Ball or a Box.",
+        )
 
     def diff_lipschitz(self, p: float, relation: str = "replace_one") -> float:
         """Lipschitz constant of the change of one record's loss between neighbors.

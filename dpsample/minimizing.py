@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from dpsample import _check as check
 from dpsample import chains, descent
+from dpsample import progress as screen
 from dpsample._streams import Seed, streams
 from dpsample.fits import Fit
-from dpsample.optimizers.optimizer import Calibration, Optimizer, Recipe
+from dpsample.losses import RecordGradient
+from dpsample.optimizers.any_loss import check_any_loss
+from dpsample.optimizers.optimizer import Calibration, Optimizer
 from dpsample.privacy import Budget, EventCertificate
 from dpsample.problem import Problem
 
 TRACE_POINTS = 20
 CLIPPED = "rows and responses above their bounds were scaled down to them"
+RECORDS_READ = (
+    "num_gradients, the trace and the running time may depend on the records: only "
+    "theta and this certificate are released"
+)
+INTERRUPTED = (
+    "minimize was interrupted. Nothing is returned: the noise is calibrated to the end "
+    "of the run, so no earlier iterate has a certificate."
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """All that runs with different random bits share."""
+
+    problem: Problem
+    program: descent.Program
+    certificate: EventCertificate | None
 
 
 @chains.single_threaded_blas()
@@ -25,6 +50,7 @@ def minimize(
     calibration: Calibration = "exact",
     seed: Seed = None,
     evaluation: Problem | None = None,
+    progress: bool = False,
 ) -> Fit:
     """Run a gradient-based algorithm of the literature with provable noise.
 
@@ -39,12 +65,14 @@ def minimize(
     calibration : {"exact", "paper"}
         Noise that is proved for the relation and the batches, or the printed one, whose
         certificate states the epsilon that is true of it, or that none is proved.
-    seed : int, optional
+    seed : int or SeedSequence, optional
         Reproduces a study's run, which is then not releasable. By default the operating
         system's entropy is used.
     evaluation : Problem, optional
         Public or synthetic records with the same loss, on which the risk along the way
         is recorded.
+    progress : bool
+        Show the steps done in a terminal or notebook.
 
     Returns
     -------
@@ -54,9 +82,13 @@ def minimize(
     Raises
     ------
     ValueError
-        If an argument is malformed, or the optimizer cannot serve the problem.
+        If an argument is malformed, the optimizer cannot serve the problem, or nothing
+        is proved of it and calibration is "exact".
     DescentError
-        If the loss raises or returns NaN, or a solver cannot certify its target.
+        If the loss raises or returns NaN, the iterates overflow, or a solver cannot
+        certify its target.
+    KeyboardInterrupt
+        After Ctrl-C, within 50 ms or one step; nothing is returned then.
 
     Notes
     -----
@@ -64,16 +96,34 @@ def minimize(
     possible record, theta is (epsilon, delta)-differentially private under the
     relation, by the theorems that the certificate names. The running time of a random
     batch or of a certified solver depends on the records: do not publish it.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> data = dps.datasets.logistic(500, 3, seed=1)
+    >>> problem = dps.Problem(data.features, data.response, row_bound=1.0,
+    ...                       loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=1.0))
+    >>> method = dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=20)
+    >>> fit = dps.minimize(problem, method, dps.Budget(epsilon=1.0, delta=1e-6))
+    >>> fit.theta.shape, fit.certificate.releasable, fit.num_gradients
+    ((3,), True, 10000)
     """
-    check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
-    check.instance(Optimizer, optimizer=optimizer, remedy="Use one of dps.optimizers.")
-    check.instance((Budget, type(None)), budget=budget)
-    check.one_of(("exact", "paper"), calibration=calibration)
     check.instance((Problem, type(None)), evaluation=evaluation)
-    recipe = optimizer.recipe(problem.facts, budget, calibration)
+    check.instance(bool, progress=progress)
     rng = streams(seed, 1)[0]
-    num_points = 0 if evaluation is None else TRACE_POINTS
-    run = descent.run(problem, recipe, rng, num_points=num_points)
+    plan = planned(problem, optimizer, budget, calibration, seeded=seed is not None)
+    num_points = 0
+    if evaluation is not None:
+        num_points = TRACE_POINTS
+        if evaluation.dim != problem.dim:
+            wanted = f"a problem of {problem.dim} parameters"
+            check.fail("evaluation", wanted, f"{evaluation.dim} parameters")
+    try:
+        with _display(progress, repr(optimizer), plan.program.num_steps) as on_chunk:
+            run = plan.program.run(rng, num_points=num_points, on_chunk=on_chunk)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(INTERRUPTED) from None
     trace = {}
     if evaluation is not None:
         trace = {
@@ -82,35 +132,64 @@ def minimize(
         }
     return Fit(
         theta=run.theta,
-        certificate=_certificate(problem, optimizer, budget, recipe, calibration, seed),
+        certificate=plan.certificate,
         feature_names=problem.feature_names,
         num_gradients=run.num_gradients,
         trace=trace,
     )
 
 
-def _certificate(
+def planned(
     problem: Problem,
     optimizer: Optimizer,
     budget: Budget | None,
-    recipe: Recipe,
     calibration: Calibration,
-    seed: Seed,
-) -> EventCertificate | None:
-    if budget is None:
-        return None
-    assumptions = recipe.assumptions + ((CLIPPED,) if problem.clip_rows else ())
-    return EventCertificate.of(
-        mechanism=repr(optimizer),
-        budget=budget,
-        event=recipe.event,
-        inputs={
-            "num_records": problem.num_records,
-            "dim": problem.dim,
-            **recipe.inputs,
-        },
-        theorems=recipe.theorems,
-        assumptions=assumptions,
-        calibration=calibration,
-        seeded=seed is not None,
-    )
+    *,
+    seeded: bool,
+) -> Plan:
+    """Check the arguments, calibrate, certify: before anything is run."""
+    check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
+    if isinstance(optimizer, type) and issubclass(optimizer, Optimizer):
+        name = optimizer.__name__
+        remedy = f"Call it: dps.optimizers.{name}(...)."
+        check.fail("optimizer", "an optimizer, not its class", name, remedy)
+    check.instance(Optimizer, optimizer=optimizer, remedy="Use one of dps.optimizers.")
+    check.instance((Budget, type(None)), budget=budget)
+    check.one_of(("exact", "paper"), calibration=calibration)
+    recipe = optimizer.recipe(problem.facts, budget, calibration)
+    if isinstance(problem.loss, RecordGradient):
+        check_any_loss(recipe, optimizer, is_private=budget is not None)
+    certificate = None
+    if budget is not None:
+        if calibration == "exact" and recipe.event is None:
+            reasons = " ".join(recipe.assumptions)
+            remedy = f"{reasons} Use calibration='paper' for studies.".strip()
+            check.fail("optimizer", "one with a privacy proof", optimizer, remedy)
+        certificate = EventCertificate.of(
+            mechanism=repr(optimizer),
+            budget=budget,
+            event=recipe.event,
+            inputs={
+                "num_records": problem.num_records,
+                "dim": problem.dim,
+                **recipe.inputs,
+            },
+            theorems=recipe.theorems,
+            assumptions=(
+                *recipe.assumptions,
+                RECORDS_READ,
+                *((CLIPPED,) if problem.clip_rows else ()),
+            ),
+            calibration=calibration,
+            seeded=seeded,
+        )
+    program = descent.Program(problem, recipe)
+    return Plan(problem=problem, program=program, certificate=certificate)
+
+
+def _display(
+    is_wanted: bool, title: str, total: int
+) -> AbstractContextManager[Callable[[int], Any]]:
+    if is_wanted and screen.is_shown():
+        return screen.counter(title, "steps", total)
+    return nullcontext(lambda done: None)

@@ -17,7 +17,8 @@ from dpsample import records
 from dpsample.domains import Domain
 from dpsample.facts import PublicFacts
 from dpsample.features import append_ones, as_features, row_norms, scale_rows
-from dpsample.losses import Loss
+from dpsample.losses import Loss, RecordGradient
+from dpsample.losses.record_gradient import num_parameters
 
 __all__ = ["Problem", "PublicFacts"]
 
@@ -46,7 +47,8 @@ class Problem:
     row_norm : float
         Exponent of that norm, in [1, inf]; a Schatten exponent on a `SchattenBall`.
     response_bound : float, optional
-        Public bound of abs(response); needed by losses whose slope grows.
+        Public bound of abs(response); needed by losses whose slope grows. Infinity, if
+        there is none, serves methods that bound gradients themselves.
     intercept : bool
         Append a column of ones (the row bound grows accordingly).
     clip_rows : bool
@@ -102,7 +104,7 @@ class Problem:
             check.fail("features", "non-empty", f"shape {rows.shape}")
         self.facts = PublicFacts(
             num_records=num_records,
-            dim=width + int(intercept),
+            dim=num_parameters(loss, width) + int(intercept),
             loss=loss,
             domain=domain,
             row_bound=row_bound,
@@ -116,8 +118,11 @@ class Problem:
         rows, y = self._enforce_bounds(rows, y)
         loss.check_response(y, self._response_bound())
         shift = self._checked_offset(offset, num_records)
+        if isinstance(loss, RecordGradient):
+            loss.check_records(rows, shift)
+            names = None if self.dim != width else names
         self.feature_names = self._names(
-            names if feature_names is None else feature_names, width
+            names if feature_names is None else feature_names, self.dim - intercept
         )
         features = append_ones(rows) if intercept else rows
         self.data = records.make_data(features, y, shift, loss.params)
@@ -203,6 +208,8 @@ class Problem:
     def risk(self, theta: ArrayLike) -> float:
         """Empirical risk F at theta of shape (dim,). Not private."""
         point = check.array("theta", theta, shape=(self.dim,))
+        if isinstance(self.loss, RecordGradient):
+            return self.loss.risk(self.data.dense, self.data.response, point)
         work = records.make_work(self.data)
         return float(records.mean_loss(self.data, self.loss.pointers[0], point, work))
 

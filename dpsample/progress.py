@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -159,3 +160,39 @@ def effective_share(series: Array) -> float:
     pairs = np.maximum(np.minimum.accumulate(pairs, axis=0), 0.0)
     times = 2.0 * pairs.sum(axis=0) - 1.0
     return float(1.0 / max(times.max(), 1.0 / count))
+
+
+@contextmanager
+def counter(
+    title: str, unit: str, total: int, *, paint: Any = None
+) -> Iterator[Callable[[int], None]]:
+    """One live line; yields the function that is called with the number done."""
+    begin, drawn = time.monotonic(), -math.inf
+
+    def show(done: int) -> None:
+        nonlocal drawn
+        now = time.monotonic()
+        if done < total and now - drawn < REFRESH_SECONDS:
+            return
+        drawn = now
+        left = (total - done) * (now - begin) / done if done else math.nan
+        text = f"{done} of {total} {unit}"
+        if math.isfinite(left):
+            text += f", {left:.0f} s left"
+        write(f"{title}\n{text}")
+
+    if paint is not None:
+        write = paint
+        yield show
+    elif _in_notebook():
+        from IPython.display import display
+
+        write = display("", display_id=True).update
+        yield show
+    else:
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(stderr=True), auto_refresh=False) as live:
+            write = partial(live.update, refresh=True)
+            yield show

@@ -3,6 +3,7 @@
 from dpsample.losses._base import Loss, from_dict
 from dpsample.losses.classification import Hinge, Linear, Logistic, SmoothedHinge
 from dpsample.losses.custom import Custom, custom
+from dpsample.losses.record_gradient import RecordGradient, record_gradient
 from dpsample.losses.regression import Absolute, Huber, PowerFour, Quantile, Squared
 
 __all__ = [
@@ -15,8 +16,10 @@ __all__ = [
     "Loss",
     "PowerFour",
     "Quantile",
+    "RecordGradient",
     "SmoothedHinge",
     "Squared",
     "custom",
     "from_dict",
+    "record_gradient",
 ]

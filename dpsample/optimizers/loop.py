@@ -24,6 +24,8 @@ class LoopPieces(NamedTuple):
 
     loss_slope: Any
     project: Any
+    record_gradient: Any  # of a loss that is no function of the margin
+    takes_records: int  # whether it is one
 
 
 class Memory(NamedTuple):
@@ -54,7 +56,7 @@ class Memory(NamedTuple):
 
 
 def new_memory(dim: int, num_buckets: int = 1) -> Memory:
-    """Memory of one run, zeros."""
+    """Memory of one run, zeros; ``dim`` is that of the parameters."""
     sizes: dict[str, Any] = dict.fromkeys(
         ("rows", "margins", "slopes", "response", "low", "high", "trial"), BLOCK
     )

@@ -9,9 +9,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample import _check as check
 from dpsample._spec import Spec
 from dpsample.facts import PublicFacts
-from dpsample.optimizers.phase import Phase
+from dpsample.optimizers.phase import Loop, Minimization, Phase
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.events import Event
 
@@ -46,6 +47,32 @@ class Recipe:
     assumptions: tuple[str, ...] = ()
     start: Array | None = None
     entry_bound: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Check what needs no problem."""
+        if not self.phases:
+            check.fail("phases", "non-empty", "()")
+        for index, phase in enumerate(self.phases):
+            if not isinstance(phase, Loop | Minimization):
+                check.fail(f"phases[{index}]", "a Loop or a Minimization", phase)
+            phase.check()
+        check.instance((Event, type(None)), event=self.event)
+        check.instance(dict, inputs=self.inputs)
+        bound = self.entry_bound
+        check.number("entry_bound", bound, "> 0", bound > 0.0, "Infinity clips none.")
+
+    def check(self, facts: PublicFacts) -> None:
+        """Fail unless kernels can run the phases on this many records and parameters.
+
+        Parameters
+        ----------
+        facts : PublicFacts
+            Of the problem.
+        """
+        for phase in self.phases:
+            phase.check_fits(facts.num_records)
+        if self.start is not None:
+            check.array("start", self.start, shape=(facts.dim,))
 
 
 class Optimizer(Spec):

@@ -23,6 +23,8 @@ from dpsample.optimizers.estimate import estimate
 
 Array = NDArray[np.float64]
 
+RUNNING, CERTIFIED, FAILED = range(3)
+
 
 class Objective(NamedTuple):
     """The quadratic part and the constants of an objective."""
@@ -45,10 +47,11 @@ def objective_gradient(data, pieces, loop, objective, w, memory, rng):
 
 
 @kernel
-def minimize(data, body, pieces, loop, objective, memory, rng, max_steps):
-    """Move memory.theta to a certified point; return (steps, whether it is certified).
+def minimize(data, body, pieces, loop, objective, memory, rng, start, stop):
+    """Take steps ``start``, ..., ``stop - 1``; return RUNNING, CERTIFIED or FAILED.
 
-    ``loop`` gives batches, estimator and the local ball; its noise is not used.
+    Once certified, memory.theta is the point. ``loop`` gives batches, estimator and the
+    local ball; its noise is not used.
     """
     m, top = objective.ridge, objective.smoothness
     momentum = (math.sqrt(top) - math.sqrt(m)) / (math.sqrt(top) + math.sqrt(m))
@@ -56,22 +59,23 @@ def minimize(data, body, pieces, loop, objective, memory, rng, max_steps):
     if top > m:
         bound = math.sqrt(objective.gap / (0.5 / m - 0.5 / top)) / top
     ahead, w = memory.middle, memory.theta
-    into_both(body, pieces, loop.step, memory, w)
-    ahead[:] = w
-    for step in range(1, max_steps + 1):
+    if start == 0:
+        into_both(body, pieces, loop.step, memory, w)
+        ahead[:] = w
+    for _ in range(start, stop):
         if not objective_gradient(data, pieces, loop, objective, ahead, memory, rng):
-            return step, False
+            return FAILED
         trial = memory.aggregate
         for j in range(len(w)):
             trial[j] = ahead[j] - memory.gradient[j] / top
         into_both(body, pieces, loop.step, memory, trial)
         moved = distance(trial, ahead, 2.0)
         if not moved < np.inf:
-            return step, False
+            return FAILED
         if moved <= bound:
             w[:] = trial
-            return step, True
+            return CERTIFIED
         for j in range(len(w)):
             ahead[j] = trial[j] + momentum * (trial[j] - w[j])
             w[j] = trial[j]
-    return max_steps, False
+    return RUNNING

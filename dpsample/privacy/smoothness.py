@@ -10,20 +10,23 @@ from dpsample import _check as check
 from dpsample import norms
 from dpsample.domains import SchattenBall
 from dpsample.facts import PublicFacts
+from dpsample.losses import RecordGradient
 
 
-def smoothness(facts: PublicFacts) -> float:
-    """Bound of phi'' |a|_2^2 over the domain and all possible records.
+def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
+    """Bound of phi'' |a|_q^2, q = p/(p - 1), over the domain and all possible records.
 
     Parameters
     ----------
     facts : PublicFacts
         Public facts of a problem.
+    p : float
+        Exponent >= 1 of the norm of parameters.
 
     Returns
     -------
     float
-        beta, the l_2 smoothness of one record's loss.
+        beta, the l_p smoothness of one record's loss.
 
     Raises
     ------
@@ -40,6 +43,9 @@ def smoothness(facts: PublicFacts) -> float:
     8.0
     """
     check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
+    check.at_least(1.0, p=p)
+    if isinstance(facts.loss, RecordGradient) and p == 2.0:
+        return _declared(facts.loss)
     reach = facts.margin_bound
     bound = 1.0 if facts.response_bound is None else facts.response_bound
     # Every built-in curvature is largest at one of these responses.
@@ -58,5 +64,13 @@ def smoothness(facts: PublicFacts) -> float:
     dim = facts.dim
     if isinstance(facts.domain, SchattenBall):
         dim = min(facts.domain.shape)
-    ratio = norms.conversion(dim, facts.row_norm, 2.0)
+    ratio = norms.conversion(dim, facts.row_norm, norms.dual(p))
     return curvature * float(facts.full_row_bound * ratio) ** 2
+
+
+def _declared(loss: RecordGradient) -> float:
+    """Smoothness that the user declared in the l_2 norm."""
+    if not math.isfinite(loss.smoothness):
+        remedy = "Pass smoothness=... to dps.losses.record_gradient, or a step size."
+        check.fail("loss", "of declared smoothness", loss, remedy)
+    return loss.smoothness

@@ -1,0 +1,209 @@
+"""Losses that are no function of a linear margin: a user's own gradient of a record."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import types
+from numba.core.errors import NumbaError
+from numba.extending import is_jitted
+
+from dpsample import _check as check
+from dpsample._jit import f8, kernel, pointer, vector
+from dpsample.losses._base import LOSS_SLOPE, Array, Loss
+
+# (row, response, theta, out): out becomes the gradient of the record's loss at theta
+RECORD_GRADIENT = types.void(vector, f8, vector, vector)
+# (row, response, theta, out): out[0] becomes the record's loss at theta
+RECORD_LOSS = types.void(vector, f8, vector, vector)
+ONLY_MINIMIZE = (
+    "Only dps.minimize takes it, with an optimizer that clips single gradients and "
+    "adds noise in every step."
+)
+
+
+@kernel
+def no_slope(params, margins, response, slopes, out):
+    """Stand in for the slope of a loss that has none: NaN remains in ``out``."""
+
+
+@kernel
+def no_gradient(row, response, theta, out):
+    """Stand in for the gradient of a loss of the margin: NaN remains in ``out``."""
+
+
+@kernel
+def mean_value(value, rows, response, theta, out):
+    """Mean over the records of a user's loss."""
+    total = 0.0
+    for i in range(len(response)):
+        out[0] = np.nan
+        value(rows[i], response[i], theta, out)
+        total += out[0]
+    return total / len(response)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordGradient(Loss):
+    """Loss made by `record_gradient`; without functions it only carries its facts."""
+
+    label: str
+    dim: int | None = None
+    smoothness: float = np.inf
+    functions: Any = field(default=None, compare=False, repr=False)
+    name: ClassVar[str] = "record_gradient"
+    is_cached: ClassVar[bool] = False  # the user's sources are not in our fingerprint
+
+    @property
+    def params(self) -> Array:
+        """Return no numbers: the user's functions carry their own."""
+        return np.zeros(0)
+
+    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
+        """Return infinity: nothing is known of gradients that are not clipped."""
+        del margin_bound, response_bound
+        return np.inf
+
+    @property
+    def pieces(self) -> Any:
+        """Refuse: there is no margin, so no sampler and no release can use the loss."""
+        check.fail("loss", "a function of the margin <a, theta>", self, ONLY_MINIMIZE)
+
+    @property
+    def gradient_pointer(self) -> Any:
+        """C function of the gradient; a loss read from a file has none."""
+        if self.functions is None:
+            check.fail("loss", "a record gradient with its function", self.label)
+        return pointer(self.functions[0], RECORD_GRADIENT, cached=False)
+
+    @property
+    def value_pointer(self) -> Any:
+        """C function of the value."""
+        if self.functions is None or self.functions[1] is None:
+            remedy = "Pass value=... to dps.losses.record_gradient."
+            check.fail("loss", "one with a value", self, remedy)
+        return pointer(self.functions[1], RECORD_LOSS, cached=False)
+
+    def check_records(self, features: Any, offset: Array | None) -> None:
+        """Refuse records that the functions cannot read."""
+        if hasattr(features, "indptr"):
+            remedy = "Pass a dense array: the gradient reads whole rows."
+            check.fail("features", "dense for a record gradient", "CSR", remedy)
+        if offset is not None:
+            check.fail("offset", "None for a record gradient", offset)
+
+    def risk(self, rows: Array, response: Array, theta: Array) -> float:
+        """Mean loss over the records; NaN if the value raised. Not private."""
+        return float(mean_value(self.value_pointer, rows, response, theta, np.empty(1)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the declared facts only: functions do not travel."""
+        facts = ("name", "label", "dim", "smoothness")
+        return {fact: getattr(self, fact) for fact in facts}
+
+
+def num_parameters(loss: Any, width: int) -> int:
+    """Parameters of a model whose rows have ``width`` entries."""
+    if isinstance(loss, RecordGradient) and loss.dim is not None:
+        return loss.dim
+    return width
+
+
+def loop_pointers(loss: Loss) -> tuple[Any, Any, int]:
+    """C functions of slopes and of single gradients, and which of them the loss has."""
+    if isinstance(loss, RecordGradient):
+        return pointer(no_slope, LOSS_SLOPE), loss.gradient_pointer, 1
+    return loss.pointers[1], pointer(no_gradient, RECORD_GRADIENT), 0
+
+
+def _compiled(name: str, function: Any, signature: Any) -> Any:
+    if not (is_jitted(function) or inspect.isfunction(function)):
+        wanted = "a Python or Numba function of (row, response, theta, out)"
+        check.fail(name, wanted, function)
+    compiled = function if is_jitted(function) else kernel(function, cached=False)
+    try:
+        pointer(compiled, signature, cached=False)
+    except (NumbaError, TypeError) as error:
+        remedy = "It has to compile for (array, float, array, array) and return None."
+        reason = str(error).strip().splitlines()[-1]
+        check.fail(name, "a function that Numba compiles", reason, remedy)
+    return compiled
+
+
+def record_gradient(
+    gradient: Callable[[Array, float, Array, Array], None],
+    *,
+    value: Callable[[Array, float, Array, Array], None] | None = None,
+    dim: int | None = None,
+    smoothness: float = np.inf,
+    name: str = "record_gradient",
+) -> RecordGradient:
+    r"""Make a loss of any kind from the gradient of one record's loss.
+
+    Clipping the gradients of a loss of the margin gives the gradients of another convex
+    loss, on which output and objective perturbation rest. For other losses, convex or
+    not, this is false: one record can move the end of clipped gradient descent by far
+    more than the step sizes suggest (`dpsample.audits.clipping_instance`). What
+    survives is noise in every step, and `dps.minimize` accepts nothing else.
+
+    Parameters
+    ----------
+    gradient : callable
+        ``gradient(row, response, theta, out)`` fills all of ``out``, of shape (dim,),
+        with the gradient at ``theta`` and returns nothing. A plain Python or Numba
+        function, compiled alone; it must not write to ``row`` or ``theta``.
+    value : callable, optional
+        ``value(row, response, theta, out)`` puts the loss into ``out[0]``; only
+        `Problem.risk` needs it.
+    dim : int, optional
+        Number of parameters; by default as many as a row has entries.
+    smoothness : float
+        Public bound of the loss's curvature in theta. Step sizes of some optimizers
+        depend on it, privacy does not.
+    name : str
+        Shown in the certificate.
+
+    Returns
+    -------
+    RecordGradient
+        A loss for `Problem` with dense features and no intercept.
+
+    Raises
+    ------
+    ValueError
+        If a function does not compile, or a number is out of its range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dpsample as dps
+    >>> def distance_gradient(row, response, theta, out):
+    ...     far = np.sqrt(1.0 + ((theta - row) ** 2).sum())
+    ...     out[:] = (theta - row) / far
+    >>> loss = dps.losses.record_gradient(distance_gradient, name="geometric median")
+    >>> rows = np.random.default_rng(0).uniform(-0.5, 0.5, (200, 2))
+    >>> problem = dps.Problem(rows, np.zeros(200), loss=loss, row_bound=1.0,
+    ...                       domain=dps.domains.Ball(1.0))
+    >>> method = dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=10, clip=0.5)
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> dps.minimize(problem, method, budget).certificate.releasable
+    True
+    """
+    if dim is not None:
+        check.integer(1, dim=dim)
+    if not (isinstance(smoothness, float | int) and smoothness > 0.0):
+        check.fail("smoothness", "> 0", check.shown(smoothness))
+    functions = (
+        _compiled("gradient", gradient, RECORD_GRADIENT),
+        None if value is None else _compiled("value", value, RECORD_LOSS),
+    )
+    return RecordGradient(
+        label=str(name),
+        dim=None if dim is None else int(dim),
+        smoothness=float(smoothness),
+        functions=functions,
+    )

@@ -1,0 +1,269 @@
+"""The verb for Monte Carlo studies: independent runs of another verb, in threads."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+from dpsample import chains, minimizing
+from dpsample import progress as screen
+from dpsample._streams import Seed, seed_sequence, streams
+from dpsample.api import release
+from dpsample.minimizing import minimize
+from dpsample.privacy import Certificate, EventCertificate
+from dpsample.problem import Problem
+from dpsample.sampling import sample
+
+Array = NDArray[np.float64]
+Task = Callable[[np.random.SeedSequence], tuple[Array, Any]]
+Evaluate = Callable[[Array], Any] | Problem
+# Parameters of the verbs that replicate sets itself.
+RESERVED = ("seed", "threads", "progress", "checkpoint", "evaluation")
+INTERRUPTED = "replicate was interrupted. No replicate is returned."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replicates:
+    """What independent runs found. None of it is releasable.
+
+    Attributes
+    ----------
+    thetas : array of shape (num_replicates, dim)
+        One row per run; of `sample`, shape (num_replicates, chain, draw, dim).
+    certificate : Certificate, EventCertificate or None
+        The one that all runs share; it says that they are seeded. None without a
+        budget, and for `sample`.
+    values : array of shape (num_replicates, ...) or None
+        What ``evaluate`` gave for each theta.
+    seed : int
+        Entropy of the root from which the runs' seeds were spawned.
+    """
+
+    thetas: Array
+    certificate: Certificate | EventCertificate | None
+    values: Array | None = None
+    seed: Any = field(default=None)
+
+    @property
+    def mean(self) -> Any:
+        """Mean of ``values`` over the runs."""
+        return self._values().mean(axis=0)
+
+    @property
+    def standard_error(self) -> Any:
+        """Standard error of `mean`: NaN for one run."""
+        values = self._values()
+        if len(values) == 1:
+            return np.full(values.shape[1:], math.nan)[()]
+        return values.std(axis=0, ddof=1) / math.sqrt(len(values))
+
+    def _values(self) -> Array:
+        if self.values is None:
+            check.fail("evaluate", "given", "None", "Pass it to dps.replicate.")
+        return self.values
+
+    def __repr__(self) -> str:
+        """Shape, and the mean of one value per run."""
+        text = f"Replicates(thetas of shape {self.thetas.shape}"
+        if self.values is not None and self.values.ndim == 1:
+            text += f", mean value {self.mean:.6g} +- {self.standard_error:.2g}"
+        return text + "; NOT releasable)"
+
+
+@chains.single_threaded_blas()
+def replicate(
+    verb: Callable[..., Any],
+    *arguments: Any,
+    num_replicates: int,
+    seed: Seed = 0,
+    threads: int | None = None,
+    evaluate: Evaluate | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> Replicates:
+    """Run `minimize`, `release` or `sample` many times, in threads.
+
+    Run i is the verb with the i-th child of the root seed,
+    ``np.random.SeedSequence(seed).spawn(num_replicates)[i]``, so neither the number of
+    threads nor the number of replicates can change it. For `minimize`, noise is
+    calibrated and checked once; kernels release the interpreter lock.
+
+    Parameters
+    ----------
+    verb : {dps.minimize, dps.release, dps.sample}
+        What is repeated.
+    *arguments, **options
+        Of the verb. Every replicate of `sample` runs its chains one after the other.
+    num_replicates : int
+        Number of runs.
+    seed : int or SeedSequence, optional
+        Root of the seeds; None for fresh entropy, which `Replicates.seed` records.
+    threads : int, optional
+        Number of threads; by default the number of processors.
+    evaluate : Problem or callable, optional
+        Its risk, or ``evaluate(theta)``, is recorded for each theta. A callable is
+        called in the calling thread, in the order of the runs.
+    progress : bool
+        Show the runs done in a terminal or notebook.
+
+    Returns
+    -------
+    Replicates
+        ``thetas``, ``values`` with their ``mean`` and ``standard_error``, and the
+        ``certificate`` of one run.
+
+    Raises
+    ------
+    ValueError
+        If an argument is malformed, here or in the verb.
+    KeyboardInterrupt
+        After Ctrl-C; nothing is returned then.
+
+    Notes
+    -----
+    **Guarantee.** None: every run is seeded, and the certificate is about one run. To
+    publish one answer, call the verb without a seed.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> data = dps.datasets.logistic(500, 3, seed=1)
+    >>> problem = dps.Problem(data.features, data.response, row_bound=1.0,
+    ...                       loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=1.0))
+    >>> method = dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=20)
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> runs = dps.replicate(dps.minimize, problem, method, budget,
+    ...                      num_replicates=10, evaluate=problem)
+    >>> runs.thetas.shape, runs.values.shape, runs.certificate.releasable
+    ((10, 3), (10,), False)
+    """
+    check.integer(1, num_replicates=num_replicates)
+    check.instance(bool, progress=progress)
+    if threads is not None:
+        check.integer(1, threads=threads)
+    if not (evaluate is None or isinstance(evaluate, Problem) or callable(evaluate)):
+        check.fail("evaluate", "a Problem or a callable", evaluate)
+    for name in RESERVED:
+        if name in options:
+            check.fail(name, "left to replicate", options[name])
+    root, stop = seed_sequence(seed), threading.Event()
+    task = _task(verb, arguments, options, stop)
+    seeds = root.spawn(num_replicates)
+    risks = evaluate if isinstance(evaluate, Problem) else None
+    with _display(progress, verb.__name__, num_replicates) as on_done:
+        found = _run(task, seeds, risks, threads or os.cpu_count() or 1, stop, on_done)
+    thetas = np.array([theta for theta, _, _ in found])
+    values = None
+    if risks is not None:
+        values = np.array([value for _, _, value in found])
+    elif callable(evaluate):
+        values = _along_last(evaluate, thetas)
+    return Replicates(
+        thetas=thetas, certificate=found[0][1], values=values, seed=root.entropy
+    )
+
+
+class _StoppedError(Exception):
+    """Another thread was interrupted or failed."""
+
+
+def _task(
+    verb: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    stop: threading.Event,
+) -> Task:
+    """One run as a function of its seed, which gives theta and the certificate."""
+    check.one_of((minimize, release, sample), verb=verb)
+    if verb is minimize:
+        return _minimization(stop, *arguments, **options)
+    if verb is release:
+
+        def one_release(seed: np.random.SeedSequence) -> tuple[Array, Any]:
+            answer = release(*arguments, seed=seed, **options)
+            return answer.theta, answer.certificate
+
+        return one_release
+
+    def one_sample(seed: np.random.SeedSequence) -> tuple[Array, Any]:
+        draws = sample(*arguments, seed=seed, threads=1, progress=False, **options)
+        return draws.posterior["theta"].to_numpy(), None
+
+    return one_sample
+
+
+def _minimization(
+    stop: threading.Event,
+    problem: Problem,
+    optimizer: Any,
+    budget: Any = None,
+    *,
+    calibration: Any = "exact",
+) -> Task:
+    plan = minimizing.planned(problem, optimizer, budget, calibration, seeded=True)
+
+    def on_chunk(done: int) -> None:
+        if stop.is_set():
+            raise _StoppedError
+
+    def one_minimization(seed: np.random.SeedSequence) -> tuple[Array, Any]:
+        run = plan.program.run(streams(seed, 1)[0], on_chunk=on_chunk)
+        return run.theta, plan.certificate
+
+    return one_minimization
+
+
+def _run(
+    task: Task,
+    seeds: list[np.random.SeedSequence],
+    risks: Problem | None,
+    threads: int,
+    stop: threading.Event,
+    on_done: Callable[[int], None],
+) -> list[tuple[Array, Any, Any]]:
+    """Results in the order of the seeds; the first failure ends all of them."""
+
+    def one(seed: np.random.SeedSequence) -> tuple[Array, Any, Any]:
+        theta, certificate = task(seed)
+        value = None if risks is None else _along_last(risks.risk, theta)
+        return theta, certificate, value
+
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(one, seed) for seed in seeds]
+        try:
+            for done, future in enumerate(as_completed(futures), start=1):
+                future.result()
+                on_done(done)
+        except BaseException as error:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            if isinstance(error, KeyboardInterrupt):
+                raise KeyboardInterrupt(INTERRUPTED) from None
+            raise
+    return [future.result() for future in futures]
+
+
+def _along_last(function: Callable[[Array], Any], thetas: Array) -> Array:
+    """Values of a function of vectors on the last axis."""
+    flat = thetas.reshape(-1, thetas.shape[-1])
+    values = np.array([function(theta) for theta in flat], dtype=np.float64)
+    return values.reshape((*thetas.shape[:-1], *values.shape[1:]))
+
+
+def _display(
+    is_wanted: bool, verb: str, total: int
+) -> AbstractContextManager[Callable[[int], Any]]:
+    if is_wanted and screen.is_shown():
+        return screen.counter(f"replicates of {verb}", "runs", total)
+    return nullcontext(lambda done: None)
