@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dpsample.privacy.budget import Relation
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case
+from dpsample.privacy.printed.tilted import judged
 
 EPSILON, DELTA = 1.0, 1e-8
 MIRROR_DELTA = 1e-6
@@ -38,32 +38,19 @@ def cases() -> Iterator[Case]:
 def _objective() -> Iterator[Case]:
     """Algorithm 1 in halves, lambda = r beta / (epsilon n), r = min(d, 2) if linear.
 
-    With r = 1 in one dimension the first half is not proved (gradient-E5).
+    With r = 1 in one dimension the first half fails (gradient-E5).
     """
-    rows: tuple[tuple[Relation, int, float], ...] = (
-        ("zero_out", 2, DELTA),
-        ("replace_one", 2, DELTA),
-        ("replace_one", 1, 1e-5),
-    )
-    for relation, rank, delta in rows:
-        half = 0.5 * delta
-        yield Case(
-            paper="000",
-            place="Algorithm 1, first half",
-            formula=TILT,
-            setting=f"half of (1, {delta:g}), linear model, r = {rank}",
-            accounting="exact minimizer",
-            relation=relation,
-            epsilon=HALF,
-            delta=half,
-            meaning="upper bound",
-            epsilon_at=curves.objective(
-                ratio=0.5 * EPSILON / rank,
-                noise=math.sqrt(128.0 * math.log(2.5 / delta)) / EPSILON,
-                delta=half,
-                relation=relation,
-            ),
-        )
+    for rank, delta in ((2, DELTA), (1, 1e-5)):
+        shared = {
+            "paper": "000",
+            "place": "Algorithm 1, first half",
+            "formula": TILT,
+            "setting": f"half of (1, {delta:g}), linear model, r = {rank}",
+            "epsilon": HALF,
+            "delta": 0.5 * delta,
+        }
+        noise = math.sqrt(128.0 * math.log(2.5 / delta)) / EPSILON
+        yield from judged(shared, ratio=0.5 * EPSILON / rank, noise=noise)
     # Distance 2 sqrt(alpha / lambda), as lambda |theta|^2 is 2 lambda-convex.
     yield Case(
         paper="000",
