@@ -48,7 +48,7 @@ def test_algorithm_2_of_bassily_is_refuted_by_a_huber_loss():
     delta = scalars.divergence(*masses, 1.0)
     assert delta == pytest.approx(3.48e-8, rel=0.01)
     pair = tilted._masses(center * stddev, 0.5, 1.0, stddev)
-    assert tilted.divergence([pair], 1.0) == pytest.approx(delta, rel=1e-3)
+    assert tilted.divergence([pair], 1.0) == pytest.approx(delta, rel=5e-3)
     assert sum(pair[0]) == pytest.approx(1.0)
 
 
