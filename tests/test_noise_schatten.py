@@ -138,12 +138,9 @@ def test_proposals_give_the_same_law(shape, r, first, second):
     wrong = -np.sort(-wrong / (wrong**r).sum(axis=1, keepdims=True) ** (1.0 / r))
     with rejected():
         assert_same_law(wrong[:, 0], s[:, 0])
-    for mistake in (two._replace(num_columns=6, num_rows=3), one._replace(r=2.0 * r)):
-        other = drawn_spectra(mistake, 467)
-        other /= (other**r).sum(axis=1, keepdims=True) ** (1.0 / r)
-        with rejected():
-            for column in (0, 1, 2):
-                assert_same_law(other[:, column], s[:, column])
+    other = drawn_spectra(two._replace(num_columns=8, num_rows=3), 467)
+    with rejected():
+        assert_same_law(other[:, 2], s[:, 2])
 
 
 def test_uniform_matrices_of_the_operator_ball_at_every_size():
