@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from dpsample.audits.claims import claimed_curve
+from dpsample.audits.events import Counts
 from dpsample.audits.findings import find, loss
 from dpsample.audits.scores import Scores
 from dpsample.privacy import Budget, gaussian_delta, gaussian_epsilon
@@ -107,6 +109,17 @@ def test_reused_draws_would_find_loss_where_there_is_none():
         return np.mean(np.array(found) > 0.0)
 
     assert share_found(reused) > 3.0 * share_found(lambda scores: scores)
+
+
+def test_bounds_of_one_probability_only_are_wrong_more_often():
+    """Exactly, by enumeration: the same rare event under two equal laws."""
+    size, alpha, counts = 2000, 1e-3, np.arange(60)
+    law = binom(size, 2.0 / size).pmf(counts)
+    both = np.outer(law, law)
+    upper, lower = Counts(counts, counts, size).bounds(alpha)
+    joint = both[lower[None, :] > upper[:, None]].sum()
+    one_sided = both[lower[None, :] > (counts / size)[:, None]].sum()
+    assert joint <= 2 * alpha < one_sided / 2
 
 
 def test_the_loss_is_the_positive_part():

@@ -9,6 +9,7 @@ from dpsample import domains, losses
 from dpsample.audits import exact_curve, neighbors
 from dpsample.privacy import gaussian_delta
 from tests.quadrature import grid, privacy_curve
+from tests.statistics import ALPHA
 
 EPSILONS = np.array([0.0, 0.25, 0.5, 1.0])
 
@@ -125,6 +126,26 @@ def test_printed_constants_exceed_their_claim_in_the_plane():
     assert exact.delta[-1] == pytest.approx(1e-3, rel=5e-3)
     # Nearly the Gaussian curve at twice the printed distance (GLLST-E1).
     assert printed.delta[-1] == pytest.approx(0.0142, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    "loss", [losses.Linear(), losses.Hinge()], ids=lambda v: v.name
+)
+def test_audits_agree_with_the_exact_curve_and_stay_below_it(loss):
+    facts = facts_of(loss, domains.Ball(1.0), 2)
+    pair = neighbors.opposite(facts)
+    budget = dps.Budget(epsilon=1.0, delta=1e-3)
+    mech = dps.calibrate(facts, budget)
+    report = dps.audit(
+        mech, *pair, budget, num_draws=200_000, seed=5, alpha=ALPHA, progress=False
+    )
+    found = report.curve
+    exact = exact_curve(*(mech.target(data) for data in pair), found.epsilons)
+    assert np.all(found.delta_lower <= exact.delta)
+    assert found.delta_lower[0] > 0.8 * exact.delta[0]
+    seen = exact.delta > 3e-3
+    assert seen.sum() >= 4
+    assert found.delta_estimate[seen] == pytest.approx(exact.delta[seen], rel=0.06)
 
 
 def test_finer_grids_change_the_curve_less():
