@@ -8,16 +8,16 @@ from dpsample.privacy import printed
 
 def test_the_command_prints_tables_markdown_and_json(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    assert cli.main(["claims", "--paper", "002"]) == 0
+    assert cli.main(["claims", "--paper", "gopi"]) == 0
     out = capsys.readouterr().out
     assert "Gopi et al. (2022)" in out and "1.57" in out and "fails" in out
-    assert cli.main(["claims", "--paper", "002", "--markdown"]) == 0
+    assert cli.main(["claims", "--paper", "gopi", "--markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("## Gopi") and lines[3].count("|") == 9
     assert sum(line.startswith("| Theorems") for line in lines) == 9
-    assert cli.main(["claims", "--paper", "002", "--json"]) == 0
+    assert cli.main(["claims", "--paper", "gopi", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
-    assert content == [row.to_dict() for row in printed.claims("002")]
+    assert content == [row.to_dict() for row in printed.claims("gopi")]
 
 
 def test_the_command_refuses_two_formats_and_unknown_papers(capsys):

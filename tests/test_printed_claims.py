@@ -255,7 +255,7 @@ def test_the_factor_is_the_border_and_none_where_no_noise_helps():
 )
 def test_verdicts_say_no_more_than_is_known(meaning, true, verdict):
     case = Case(
-        paper="000",
+        paper="su",
         place="",
         formula="",
         setting="",
@@ -273,5 +273,5 @@ def test_verdicts_say_no_more_than_is_known(meaning, true, verdict):
 
 
 def test_an_unknown_paper_is_refused():
-    with pytest.raises(ValueError, match="paper must be one of '000', .* got '005'"):
+    with pytest.raises(ValueError, match="paper must be one of 'bassily', .* got '005'"):
         printed.claims("005")

@@ -9,10 +9,10 @@ from dpsample.privacy.printed import bassily, su, tilted
 from tests import tilted_scalars as scalars
 
 ATTACKED = {
-    ("003", "Algorithm 2, Theorem 5.2", "replace_one"),
-    ("003", "Algorithm 3, first half", "replace_one"),
-    ("003", "Algorithm 3, first half", "zero_out"),
-    ("000", "Algorithm 1, first half", "replace_one"),
+    ("bassily", "Algorithm 2, Theorem 5.2", "replace_one"),
+    ("bassily", "Algorithm 3, first half", "replace_one"),
+    ("bassily", "Algorithm 3, first half", "zero_out"),
+    ("su", "Algorithm 1, first half", "replace_one"),
 }
 
 

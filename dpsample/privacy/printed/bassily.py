@@ -39,7 +39,7 @@ def _batch(epsilon: float, num_steps: int) -> tuple[int, float]:
 def _noisy_sgd(epsilon: float, num_steps: int) -> Iterator[Case]:
     batch, noise = _batch(epsilon, num_steps)
     shared: dict[str, Any] = {
-        "paper": "003",
+        "paper": "bassily",
         "place": "Algorithm 1, Theorem 3.1",
         "formula": SGD_FORMULA,
         "setting": f"n = 1e4, d = 50, T = {num_steps}, m = {batch}, z = {noise:.3g}",
@@ -88,7 +88,7 @@ def _few_steps(epsilon: float, num_steps: int) -> Case:
     """Few large batches hold a record several times (BFTT-4)."""
     batch, noise = _batch(epsilon, num_steps)
     return Case(
-        paper="003",
+        paper="bassily",
         place="Algorithm 1, Theorem 3.1",
         formula=SGD_FORMULA,
         setting=f"n = 1e4, T = {num_steps}, m = {batch}, z = {noise:.3g}",
@@ -116,7 +116,7 @@ def _objective() -> Iterator[Case]:
     )
     for ratio, setting in settings:
         shared = {
-            "paper": "003",
+            "paper": "bassily",
             "place": "Algorithm 2, Theorem 5.2",
             "formula": "sigma^2 = 10 L^2 log(1/delta) / epsilon^2",
             "setting": setting,
@@ -130,7 +130,7 @@ def _approximate_objective() -> Iterator[Case]:
     """Algorithm 3: two halves of the budget (BFTT-10)."""
     half = 0.5 * DELTA
     shared = {
-        "paper": "003",
+        "paper": "bassily",
         "place": "Algorithm 3, first half",
         "formula": "sigma^2 = 20 L^2 log(1/delta) / epsilon^2",
         "setting": "half of (1, 1e-8), beta = epsilon n lambda",
@@ -139,7 +139,7 @@ def _approximate_objective() -> Iterator[Case]:
     }
     yield from judged(shared, ratio=0.5, noise=math.sqrt(20.0 * LOG))
     yield Case(
-        paper="003",
+        paper="bassily",
         place="Algorithm 3, second half",
         formula="sigma^2 = 40 alpha log(1/delta) / (lambda epsilon^2)",
         setting="half of (1, 1e-8), distance 2 sqrt(alpha/lambda)",

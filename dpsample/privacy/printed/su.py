@@ -23,7 +23,7 @@ def cases() -> Iterator[Case]:
     yield from _objective()
     yield from _mirror_descent()
     yield Case(
-        paper="000",
+        paper="su",
         place="Algorithm 4",
         formula="sigma_1^2 = O(kappa log(n/delta) log(1/delta) / (n epsilon^2))",
         setting="constant not given",
@@ -42,7 +42,7 @@ def _objective() -> Iterator[Case]:
     """
     for rank, delta in ((2, DELTA), (1, 1e-5)):
         shared = {
-            "paper": "000",
+            "paper": "su",
             "place": "Algorithm 1, first half",
             "formula": TILT,
             "setting": f"half of (1, {delta:g}), linear model, r = {rank}",
@@ -53,7 +53,7 @@ def _objective() -> Iterator[Case]:
         yield from judged(shared, ratio=0.5 * EPSILON / rank, noise=noise)
     # Distance 2 sqrt(alpha / lambda), as lambda |theta|^2 is 2 lambda-convex.
     yield Case(
-        paper="000",
+        paper="su",
         place="Algorithm 1, second half",
         formula=OUTPUT,
         setting="half of (1, 1e-8), distance 2 sqrt(alpha/lambda)",
@@ -68,7 +68,7 @@ def _objective() -> Iterator[Case]:
         ("Algorithm 2", "lambda = max(r beta / (epsilon n) - Delta, 0) (gradient-E6)"),
     ):
         yield Case(
-            paper="000",
+            paper="su",
             place=place,
             formula=TILT,
             setting=setting,
@@ -91,7 +91,7 @@ def _mirror_descent() -> Iterator[Case]:
         ("kappa = 2 log d instead of 2 e log d", math.e),
     ):
         yield Case(
-            paper="000",
+            paper="su",
             place="Algorithm 3, Theorem 6",
             formula=MIRROR,
             setting=setting,
