@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 from dpsample import _check as check
 from dpsample.facts import RELATIONS
@@ -25,8 +26,8 @@ class Ledger:
     """Everything that was released about the same records, and what it costs together.
 
     Entries compose in sequence. Later analyses may depend on earlier answers, as long
-    as their budgets were fixed beforehand. Choosing budgets, or when to stop, in view of
-    the answers (fully adaptive composition, filters, odometers) is not covered.
+    as their budgets were fixed beforehand. To choose budgets, or when to stop, in view
+    of the answers (fully adaptive composition, filters, odometers) is not covered.
 
     Parameters
     ----------
@@ -197,7 +198,7 @@ class Ledger:
 
     def to_json(self) -> str:
         """Return the ledger as JSON, certificates included."""
-        content = {"format": FORMAT, "relation": self.relation}
+        content: dict[str, Any] = {"format": FORMAT, "relation": self.relation}
         content |= {"budget": None if self.budget is None else vars(self.budget)}
         content |= {"entries": [entry_dict(entry) for entry in self._entries]}
         return json.dumps(content, indent=1, allow_nan=False)
@@ -223,7 +224,7 @@ class Ledger:
         """
         given = load_json(text, FORMAT)
         if set(given) != {"format", "relation", "budget", "entries"}:
-            check.fail("text", "a ledger with exactly the known fields", sorted(given))
+            check.fail("text", "a ledger with exactly the known fields", [*given])
         budget = parse("budget", given["budget"]) if given["budget"] else None
         ledger = cls(given["relation"], budget)
         check.instance(list, entries=given["entries"])
