@@ -95,6 +95,16 @@ def test_parallel_events_cost_the_worst_one():
     )
 
 
+def test_blocks_chosen_by_content_are_not_parallel():
+    """Counts by label: a replaced record leaves one block and enters another."""
+    gdp = 0.5
+    counts = ParallelEvent((GaussianEvent(gdp), GaussianEvent(gdp)))
+    moved = math.hypot(gdp, gdp)
+    assert gaussian_delta(1.0, moved) > 5.0 * delta(counts, 1.0)
+    composed = ComposedEvent(counts.events)
+    assert delta(composed, 1.0) == pytest.approx(gaussian_delta(1.0, moved), rel=1e-12)
+
+
 def test_total_variation_costs_one_plus_the_exponential():
     gdp, distance = 0.2, 1e-8
     near = NearEvent(GaussianEvent(gdp), distance)

@@ -154,3 +154,16 @@ def test_rounding_of_many_convolutions_stays_below_the_margin():
         exact = gaussian_epsilon(d, gdp)
         found = epsilon(composed, d)
         assert exact <= found <= exact * (1.03 if d < 1e-10 else 1.001)
+
+
+@pytest.mark.parametrize("num_steps", [10, 1000, 100_000])
+@pytest.mark.parametrize("gdp", [0.3, 6.0])
+def test_many_steps_stay_above_the_truth(gdp, num_steps):
+    """Sampling almost surely is a Gaussian that the library convolves all the same."""
+    noise = 2.0 * math.sqrt(num_steps) / gdp
+    steps = PoissonGaussianEvent(
+        sampling_rate=1.0 - 1e-13, noise_multiplier=noise, num_steps=num_steps
+    )
+    for d in (1e-12, 1e-10, 1e-6, 1e-3):
+        found = delta(steps, gaussian_epsilon(d, gdp))
+        assert d <= found <= 1.001 * d + 3e-11

@@ -3,8 +3,8 @@
 Every part is replaced by a pair of discrete laws on a grid of losses whose curve passes
 above the part's own ("connect the dots", Doroshenko et al. 2022), which makes every
 delta, and so every epsilon, an upper bound. The pairs are convolved. Convolution by FFT
-has rounding errors in both directions: `ROUNDING` and `STEP_ROUNDING`, ten times what
-we saw, are added to every delta.
+has rounding errors in both directions: `ROUNDING` and `STEP_ROUNDING`, five times what
+comparisons with exact Gaussian curves showed, are added to every delta.
 """
 
 from __future__ import annotations
