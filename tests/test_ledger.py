@@ -97,6 +97,8 @@ def test_what_remains_can_be_spent_and_no_more(kind, relation):
     ledger.add(OTHERS[kind])
     gdp, epsilon = ledger.remaining()
     assert 0.0 < gdp < gdp_from_budget(2.0, 1e-6) and 0.0 < epsilon < 2.0
+    whole = ComposedEvent((OTHERS[kind], GaussianEvent(gdp)))
+    assert epsilon_of(whole, delta=1e-6, relation=relation) <= 2.0
     # Calibrating the next release to the remaining epsilon keeps the total inside.
     next_gdp = gdp_from_budget(epsilon, 1e-6)
     assert next_gdp == pytest.approx(gdp, rel=1e-6) and next_gdp <= gdp

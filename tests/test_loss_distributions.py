@@ -97,6 +97,15 @@ def test_order_does_not_matter():
     assert np.ptp(found) <= 1e-9 * found[0]
 
 
+def test_equal_steps_add_up():
+    half = PoissonGaussianEvent(
+        sampling_rate=0.2, noise_multiplier=3.0, num_steps=POISSON.num_steps // 2
+    )
+    assert delta(ComposedEvent((half, half)), 1.0) == delta(POISSON, 1.0)
+    one = PoissonGaussianEvent(sampling_rate=0.2, noise_multiplier=3.0, num_steps=1)
+    assert delta(one, 1.0) < delta(half, 1.0) < delta(POISSON, 1.0)
+
+
 def test_sampled_and_unsampled_gaussian_events_share_one_unit():
     """Merging must not double the distance of the event that has no sampling."""
     one = PoissonGaussianEvent(sampling_rate=1.0, noise_multiplier=4.0, num_steps=4)

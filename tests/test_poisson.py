@@ -227,6 +227,7 @@ def test_fixed_sizes_are_bounded_by_the_whole_and_close_to_loose():
     poisson = epsilon_of(steps(0.0141, 6.05, 1250), delta=1e-8, relation="replace_one")
     whole = gaussian_epsilon(1e-8, 2.0 * math.sqrt(1250) / 6.05)
     assert poisson == pytest.approx(0.833, abs=0.005)
+    assert found == pytest.approx(1.94, abs=0.01)
     assert poisson < found < whole
     more = fixed_size_epsilon(delta=1e-8, noise_multiplier=12.1, **sizes)
     assert more < found

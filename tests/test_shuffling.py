@@ -151,6 +151,14 @@ def test_bound_is_monotone_and_bounded_by_its_ends():
     assert shuffle_epsilon(delta=1e-300, local_epsilon=1.0, num_records=9) <= 1.0
 
 
+def test_no_count_is_left_out():
+    """Far below delta = 1e-20 the records that nobody hides are what counts."""
+    from dpsample.privacy import shuffling
+
+    for others, rate in ((0, 0.5), (9, 1.0), (10**6, 0.3), (10**9, 1e-9)):
+        assert shuffling._blocks(others, rate)[0] == 0.0
+
+
 def test_blocks_of_huge_counts_stay_above_and_close():
     """With one block per value and with few blocks, 1e8 records."""
     args = {"epsilon": 0.0004, "local_epsilon": 1.0, "num_records": 10**8}
