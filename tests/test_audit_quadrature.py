@@ -11,6 +11,7 @@ from dpsample.privacy import gaussian_delta
 from tests.quadrature import grid, privacy_curve
 from tests.statistics import ALPHA
 
+BALL = domains.Ball(1.0)
 EPSILONS = np.array([0.0, 0.25, 0.5, 1.0])
 
 
@@ -88,10 +89,9 @@ def test_a_disk_agrees_with_the_law_of_its_first_coordinate():
 )
 def test_mechanisms_stay_below_the_curve_of_theorem_2(loss, make, dim):
     relation = "zero_out" if make is neighbors.zeroed else "replace_one"
-    for domain in (domains.Ball(1.0), domains.Box(-1.0, 2.0)):
-        facts = facts_of(loss, domain, dim)
-        mech, curve = mechanism_and_curve(facts, make(facts), relation)
-        assert np.all(curve.delta <= bound_of(mech) + 2.0 * curve.error)
+    facts = facts_of(loss, domains.Box(-1.0, 2.0) if dim == 1 else BALL, dim)
+    mech, curve = mechanism_and_curve(facts, make(facts), relation)
+    assert np.all(curve.delta <= bound_of(mech) + 2.0 * curve.error)
 
 
 @pytest.mark.parametrize(
