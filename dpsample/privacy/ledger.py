@@ -205,7 +205,7 @@ class Ledger:
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
-        """Read what `to_json` wrote.
+        """Read what `to_json` wrote; `dpsample.verify` recomputes the certificates.
 
         Parameters
         ----------
@@ -215,7 +215,7 @@ class Ledger:
         Returns
         -------
         Ledger
-            With the same entries. `dpsample.verify` recomputes their certificates.
+            With the same entries.
 
         Raises
         ------
