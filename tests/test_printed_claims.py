@@ -273,5 +273,5 @@ def test_verdicts_say_no_more_than_is_known(meaning, true, verdict):
 
 
 def test_an_unknown_paper_is_refused():
-    with pytest.raises(ValueError, match="paper must be one of 'bassily', .* got '005'"):
+    with pytest.raises(ValueError, match="one of 'bassily', .* got '005'"):
         printed.claims("005")
