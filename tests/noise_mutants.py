@@ -37,22 +37,21 @@ def directions(rng, r, num_draws, dim, mistake=""):
 
 def without_wedges(table):
     """Layers whose wedges count as lying under the density."""
-    ratios = np.ones_like(table.ratios)
-    ratios[0] = table.ratios[0]
-    return table._replace(ratios=ratios)
+    layers = table.layers.copy()
+    layers[1:, 1] = 1.0
+    return table._replace(layers=layers)
 
 
 def without_tail(table):
     """Layers whose base ends at x_1."""
-    edges, ratios = table.edges.copy(), table.ratios.copy()
-    edges[0], ratios[0] = edges[1], 1.0
-    return table._replace(edges=edges, ratios=ratios)
+    layers = table.layers.copy()
+    layers[0, :2] = layers[1, 0], 1.0
+    return table._replace(layers=layers)
 
 
 def unequal_layers(table):
     """Layers of other areas that are chosen equally often."""
-    edges = table.edges.copy()
-    edges[0] *= 1.2
-    return table._replace(
-        edges=edges, ratios=np.append(edges[1:] / edges[:-1], 0.0)[:256]
-    )
+    layers = table.layers.copy()
+    layers[0, 0] *= 1.2
+    layers[0, 1] /= 1.2
+    return table._replace(layers=layers)

@@ -11,8 +11,11 @@ from scipy.stats import norm
 import dpsample as dps
 from dpsample import domains, losses, samplers
 from dpsample.audits import neighbors
-from dpsample.privacy import PoissonGaussianEvent, epsilon_of
-from dpsample.privacy.objective_perturbation import PerturbedObjective
+from dpsample.privacy import (
+    PerturbedObjective,
+    objective_stddev,
+    poisson_noise_multiplier,
+)
 from tests.audit_mechanisms import (
     descend_against,
     perturbed_logistic,
@@ -119,32 +122,24 @@ def test_chains_and_exact_draws_find_the_same_loss():
     pair = worst(facts, "replace_one", 2.0)
     exact, chain = (
         dps.audit(
-            mech, *pair, budget, sampler=sampler, num_draws=20_000, seed=23, **QUIET
+            mech, *pair, budget, sampler=sampler, num_draws=10_000, seed=23, **QUIET
         )
-        for sampler in (samplers.Exact(), samplers.HitAndRun())
+        for sampler in (samplers.Exact(), samplers.TiltedGibbs())
     )
     assert not exact.is_refuted and not chain.is_refuted
-    assert chain.gdp_lower == pytest.approx(exact.gdp_lower, rel=0.15)
     assert chain.curve.delta_estimate[0] == pytest.approx(
         exact.curve.delta_estimate[0], rel=0.1
     )
 
 
-def test_poisson_descent_with_the_accountants_noise():
-    event = PoissonGaussianEvent(
-        sampling_rate=1.0 / 6.0, noise_multiplier=7.12 * 2, num_steps=180
-    )
-    true = epsilon_of(event, delta=1e-4, relation="replace_one")
-    mechanism = poisson_descent(
-        sampling_rate=event.sampling_rate,
-        noise_multiplier=event.noise_multiplier,
-        num_steps=event.num_steps,
-    )
+def test_poisson_descent_with_calibrated_noise():
+    budget = dps.Budget(epsilon=1.0, delta=1e-4)
+    steps = {"sampling_rate": 1.0 / 6.0, "num_steps": 180}
+    multiplier = poisson_noise_multiplier(budget, **steps)
 
-    def report(epsilon):
-        budget = dps.Budget(epsilon=epsilon, delta=1e-4)
+    def report(share):
         return dps.audit(
-            mechanism,
+            poisson_descent(noise_multiplier=share * multiplier, **steps),
             1.0,
             -1.0,
             budget,
@@ -154,8 +149,8 @@ def test_poisson_descent_with_the_accountants_noise():
             **QUIET,
         )
 
-    assert not report(true).is_refuted
-    assert report(0.3 * true).is_refuted
+    assert not report(1.0).is_refuted
+    assert report(0.4).is_refuted
 
 
 NUM_RECORDS, RIDGE = 20, 0.05
@@ -173,15 +168,11 @@ def audited_objective(relation, share):
         ridge=RIDGE,
         relation=relation,
     )
-    low, high = 0.5, 100.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        is_enough = objective.delta(1.0, stddev=middle) <= 1e-3
-        low, high = (low, middle) if is_enough else (middle, high)
-    mechanism, log_ratio = perturbed_logistic(
-        FEATURES, LABELS, ridge=2.0 * NUM_RECORDS * RIDGE, stddev=share * high
-    )
     budget = dps.Budget(epsilon=1.0, delta=1e-3, relation=relation)
+    stddev = objective_stddev(objective, budget)
+    mechanism, log_ratio = perturbed_logistic(
+        FEATURES, LABELS, ridge=2.0 * NUM_RECORDS * RIDGE, stddev=share * stddev
+    )
     return dps.audit(
         mechanism,
         1.0,
@@ -203,11 +194,11 @@ def test_objective_perturbation_in_one_dimension():
 def test_draws_of_the_perturbed_objective_have_the_density_of_its_log_ratio():
     mechanism, log_ratio = perturbed_logistic(FEATURES, LABELS, ridge=2.0, stddev=3.0)
     rng = np.random.default_rng(26)
-    draws = mechanism(1.0, rng, 200_000)[:, None]
+    draws = mechanism(1.0, rng, 100_000)[:, None]
     # E_P[Q/P] = 1, and so for every bounded function.
     weights = np.exp(log_ratio(draws))
-    other = mechanism(-1.0, rng, 200_000)
-    spread = np.sqrt((weights.var() + 1.0) / 200_000)
+    other = mechanism(-1.0, rng, 100_000)
+    spread = np.sqrt((weights.var() + 1.0) / 100_000)
     assert abs(weights.mean() - 1.0) < norm.isf(ALPHA / 2) * spread
     gap = (weights * (draws[:, 0] > 0.5)).mean() - (other > 0.5).mean()
     assert abs(gap) < norm.isf(ALPHA / 2) * spread

@@ -88,10 +88,10 @@ def test_the_bridge_of_equal_laws_with_a_constant_ratio_is_that_constant():
 @pytest.mark.parametrize("dim", [1, 3, 250])
 def test_a_learned_score_separates_shifted_laws(dim):
     rng = np.random.default_rng(13)
-    p, q = rng.standard_normal((2, 4000, dim))
+    p, q = rng.standard_normal((2, 1500, dim))
     q[:, 0] += 2.0
     score = learn(p, q)
-    assert np.mean(score(q)[:2000] > np.median(score(p))) > 0.95
+    assert np.mean(score(q) > np.median(score(p))) > 0.95
 
 
 def test_a_learned_score_separates_laws_of_other_spread():

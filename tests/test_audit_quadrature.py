@@ -9,7 +9,9 @@ from dpsample import domains, losses
 from dpsample.audits import exact_curve, neighbors
 from dpsample.privacy import gaussian_delta
 from tests.quadrature import grid, privacy_curve
+from tests.statistics import ALPHA
 
+BALL = domains.Ball(1.0)
 EPSILONS = np.array([0.0, 0.25, 0.5, 1.0])
 
 
@@ -52,10 +54,10 @@ def test_both_directions_agree_with_a_plain_grid():
     facts = facts_of(losses.Hinge(), domains.Ball(1.0), 1)
     pair = neighbors.duplicated(facts)
     mech, curve = mechanism_and_curve(facts, pair)
-    x, weights = grid(-1.0, 1.0, size=4001)
+    x, weights = grid(-1.0, 1.0, size=1001)
     logs = [-np.array([mech.target(d).energy([t]) for t in x]) for d in pair]
     reference = privacy_curve(*logs, weights, EPSILONS)
-    assert curve.delta == pytest.approx(reference, abs=1e-5)
+    assert curve.delta == pytest.approx(reference, abs=1e-4)
     assert not np.allclose(curve.forward, curve.backward, rtol=0.1)
 
 
@@ -87,10 +89,9 @@ def test_a_disk_agrees_with_the_law_of_its_first_coordinate():
 )
 def test_mechanisms_stay_below_the_curve_of_theorem_2(loss, make, dim):
     relation = "zero_out" if make is neighbors.zeroed else "replace_one"
-    for domain in (domains.Ball(1.0), domains.Box(-1.0, 2.0)):
-        facts = facts_of(loss, domain, dim)
-        mech, curve = mechanism_and_curve(facts, make(facts), relation)
-        assert np.all(curve.delta <= bound_of(mech) + 2.0 * curve.error)
+    facts = facts_of(loss, domains.Box(-1.0, 2.0) if dim == 1 else BALL, dim)
+    mech, curve = mechanism_and_curve(facts, make(facts), relation)
+    assert np.all(curve.delta <= bound_of(mech) + 2.0 * curve.error)
 
 
 @pytest.mark.parametrize(
@@ -122,9 +123,29 @@ def test_printed_constants_exceed_their_claim_in_the_plane():
     pair = neighbors.worst_case(facts)
     _, printed = mechanism_and_curve(facts, pair, calibration="paper")
     _, exact = mechanism_and_curve(facts, pair)
-    assert exact.delta[-1] < 1e-3
+    assert exact.delta[-1] == pytest.approx(1e-3, rel=5e-3)
     # Nearly the Gaussian curve at twice the printed distance (GLLST-E1).
     assert printed.delta[-1] == pytest.approx(0.0142, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    "loss", [losses.Linear(), losses.Hinge()], ids=lambda v: v.name
+)
+def test_audits_agree_with_the_exact_curve_and_stay_below_it(loss):
+    facts = facts_of(loss, domains.Ball(1.0), 2)
+    pair = neighbors.opposite(facts)
+    budget = dps.Budget(epsilon=1.0, delta=1e-3)
+    mech = dps.calibrate(facts, budget)
+    report = dps.audit(
+        mech, *pair, budget, num_draws=200_000, seed=5, alpha=ALPHA, progress=False
+    )
+    found = report.curve
+    exact = exact_curve(*(mech.target(data) for data in pair), found.epsilons)
+    assert np.all(found.delta_lower <= exact.delta)
+    assert found.delta_lower[0] > 0.8 * exact.delta[0]
+    seen = exact.delta > 3e-3
+    assert seen.sum() >= 4
+    assert found.delta_estimate[seen] == pytest.approx(exact.delta[seen], rel=0.06)
 
 
 def test_finer_grids_change_the_curve_less():

@@ -10,7 +10,8 @@ from scipy.stats import gamma
 
 from dpsample._streams import streams
 from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
-from dpsample.noise import KNorm, fill_k_norm, k_norm, k_norm_table
+from dpsample.noise import KNorm, k_norm, k_norm_table
+from dpsample.noise.k_norm_fills import fill_k_norm_rows
 from tests.noise_mutants import directions
 from tests.statistics import assert_law, assert_mean, assert_same_law, rejected
 
@@ -126,8 +127,7 @@ def test_facets_chosen_equally_often_are_rejected():
     table = k_norm_table(HEXAGON, 2)
     planted = table._replace(shares=np.arange(1.0, 1.0 + len(table.shares)))
     rng, z = streams(488, 1)[0], np.empty((NUM_DRAWS, 2))
-    for row in z:
-        fill_k_norm(rng, planted, 1.0, row)
+    fill_k_norm_rows(rng, planted, 1.0, z)
     with rejected():
         assert_law(np.arctan2(z[:, 1], z[:, 0]), angle_cdf(HEXAGON)[0])
 

@@ -197,6 +197,7 @@ class AuditReport:
         )
         ax.plot(self.budget.epsilon, self.budget.delta, "k+", ms=10, label="budget")
         ax.set_yscale("log")
+        ax.set_ylim(bottom=1e-3 * self.budget.delta)
         ax.set_xlabel("epsilon")
         ax.set_ylabel("delta")
         ax.set_title("refuted" if self.is_refuted else "not refuted")

@@ -53,7 +53,10 @@ Checkpoint = Annotated[Path | None, Option(help="File to go on from.")]
 Study = Annotated[Path | None, Option("--output", help="netCDF file: NOT PRIVATE.")]
 ChainSeed = Annotated[int, Option(help="Seed of the chains.")]
 Picture = Annotated[Path, Option("--output", help="Picture to write.")]
-Paper = Annotated[str | None, Option(help="000 to 004; by default all five.")]
+Paper = Annotated[
+    str | None,
+    Option(help="bassily, gopi, su, xie or xu (first authors); by default all five."),
+]
 Markdown = Annotated[bool, Option("--markdown", help="Print Markdown.")]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 

@@ -59,22 +59,45 @@ def _scaled_norm(out, r):
 
 
 @kernel
-def _ziggurat_vector(rng, table, out):
-    """Coordinates with density exp(-|y|^r / r) up to a constant; returns the norm."""
-    # Locals: passing the arrays to a function per coordinate costs more than the draw.
-    edges, ratios, heights = table.edges, table.ratios, table.heights
+def _plain_vector(rng, r, out):
+    """Uniform numbers for r = inf, normals for r = 2; returns the norm."""
+    if r == 2.0:
+        total = 0.0
+        for i in range(len(out)):
+            out[i] = rng.standard_normal()
+            total += out[i] * out[i]
+        return math.sqrt(total)
+    largest = 0.0
+    for i in range(len(out)):
+        # Odd multiples of 2^-53: symmetric and never 0.
+        x = 2.0 * rng.random() - 1.0 + _HALF_STEP
+        out[i] = x
+        largest = max(largest, abs(x))
+    return largest
+
+
+@kernel
+def cone_vector(rng, table, out):
+    """Write a vector with cone-measure direction; return its l_r norm, > 0."""
+    if len(out) == 1:
+        out[0] = 1.0 if rng.random() < 0.5 else -1.0
+        return 1.0
     r, twice, tail = table.r, table.twice, table.tail
+    if r == 2.0 or r == np.inf:
+        return _plain_vector(rng, r, out)
+    # A local: passing an array to a function per coordinate costs more than the draw.
+    layers = table.layers
     total = 0.0
     i = 0
     while i < len(out):
         code = int(_CODES * rng.random())
         layer = code >> 1
         u = 1.0 - rng.random()
-        y = u * edges[layer]
-        if u < ratios[layer]:
+        y = u * layers[layer, 0]
+        if u < layers[layer, 1]:
             powered = power(y, r, twice)
         else:
-            low, high = heights[layer], heights[layer + 1]
+            low, high = layers[layer, 2], layers[layer + 1, 2]
             y, powered = _outside(rng, r, twice, tail, layer, y, low, high)
             if y < 0.0:
                 continue
@@ -82,29 +105,6 @@ def _ziggurat_vector(rng, table, out):
         total += powered
         i += 1
     return total ** (1.0 / r) if total > _TINY else _scaled_norm(out, r)
-
-
-@kernel
-def cone_vector(rng, table, out):
-    """Write a vector with cone-measure direction; return its l_r norm, > 0."""
-    dim = len(out)
-    if dim == 1:
-        out[0] = 1.0 if rng.random() < 0.5 else -1.0
-        return 1.0
-    if table.r == np.inf:
-        largest = 0.0
-        for i in range(dim):
-            # Odd multiples of 2^-53: symmetric and never 0.
-            out[i] = 2.0 * rng.random() - 1.0 + _HALF_STEP
-            largest = max(largest, abs(out[i]))
-        return largest
-    if table.r == 2.0:
-        total = 0.0
-        for i in range(dim):
-            out[i] = rng.standard_normal()
-            total += out[i] * out[i]
-        return math.sqrt(total)
-    return _ziggurat_vector(rng, table, out)
 
 
 @kernel

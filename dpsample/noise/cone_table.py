@@ -42,26 +42,21 @@ class ConeTable(NamedTuple):
         2 r where powers are products, else 0.
     tail : float
         x_1^r / r.
-    edges : ndarray, shape (257,)
-        v / f(x_1), x_1, ..., x_256 = 0.
-    ratios : ndarray, shape (256,)
-        Next edge over edge: the part of a layer that lies under f.
-    heights : ndarray, shape (257,)
-        0, f(x_1), ..., f(x_256) = 1.
+    layers : ndarray, shape (257, 3)
+        In row i an edge, the next edge over it and a height. The edges are v / f(x_1),
+        x_1, ..., x_256 = 0, the heights 0, f(x_1), ..., f(x_256) = 1.
 
     Examples
     --------
     >>> table = cone_table(2.0)
-    >>> table.edges[:3].round(4).tolist()
+    >>> table.layers[:3, 0].round(4).tolist()
     [3.9108, 3.6542, 3.4493]
     """
 
     r: float
     twice: int
     tail: float
-    edges: Vector
-    ratios: Vector
-    heights: Vector
+    layers: Vector
 
 
 def cone_table(r: float) -> ConeTable:
@@ -75,7 +70,7 @@ def cone_table(r: float) -> ConeTable:
     Returns
     -------
     ConeTable
-        The layers, in fresh arrays; they are computed once per exponent.
+        The layers, in a fresh array; they are computed once per exponent.
 
     Raises
     ------
@@ -92,24 +87,21 @@ def cone_table(r: float) -> ConeTable:
     """
     check.at_least(1.0, r=r)
     table = _table(math.inf if r > LARGEST_EXPONENT else float(r))
-    arrays = (table.edges.copy(), table.ratios.copy(), table.heights.copy())
-    return ConeTable(table.r, table.twice, table.tail, *arrays)
+    return table._replace(layers=table.layers.copy())
 
 
 @lru_cache(maxsize=64)
 def _table(r: float) -> ConeTable:
+    layers = np.zeros((NUM_LAYERS + 1, 3))
     if math.isinf(r):
         # Directions of the cube need no layers, only the same types.
-        zeros = np.zeros(NUM_LAYERS + 1)
-        return ConeTable(r, 0, 0.0, zeros, np.zeros(NUM_LAYERS), zeros)
+        return ConeTable(r, 0, 0.0, layers)
     tail = _tail(r)
     area, edges, heights = _layers(r, tail)
-    edges = [area / heights[0], *edges, 0.0]
-    ratios = np.array(edges[1:]) / np.array(edges[:-1])
-    heights = [0.0, *heights, 1.0]
-    return ConeTable(
-        r, twice_exponent(r), tail, np.array(edges), ratios, np.array(heights)
-    )
+    layers[:, 0] = [area / heights[0], *edges, 0.0]
+    layers[:-1, 1] = layers[1:, 0] / layers[:-1, 0]
+    layers[:, 2] = [0.0, *heights, 1.0]
+    return ConeTable(r, twice_exponent(r), tail, layers)
 
 
 def _tail(r: float) -> float:

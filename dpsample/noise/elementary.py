@@ -10,7 +10,7 @@ import numpy as np
 
 from dpsample import _check as check
 from dpsample.noise._base import Noise
-from dpsample.noise.sizes import Vector, checked_points, checked_rng, checked_size
+from dpsample.noise.sizes import Vector, checked_rng, checked_size
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Gaussian(Noise):
 
     def log_density(self, z: Any) -> Any:
         """Return the normalized log density of the vectors on the last axis."""
-        points = checked_points(z) / self.stddev
+        points = check.vectors("z", z) / self.stddev
         constant = 0.5 * math.log(2.0 * math.pi) + math.log(self.stddev)
         return -0.5 * (points**2).sum(axis=-1) - points.shape[-1] * constant
 
@@ -88,7 +88,7 @@ class Laplace(Noise):
 
     def log_density(self, z: Any) -> Any:
         """Return the normalized log density of the vectors on the last axis."""
-        points = np.abs(checked_points(z)) / self.scale
+        points = np.abs(check.vectors("z", z)) / self.scale
         return -points.sum(axis=-1) - points.shape[-1] * math.log(2.0 * self.scale)
 
 

@@ -16,7 +16,7 @@ from dpsample import _check as check
 from dpsample.noise._base import Noise
 from dpsample.noise.cone_table import cone_table
 from dpsample.noise.fills import fill_rows
-from dpsample.noise.sizes import Vector, checked_points, checked_rng, checked_size
+from dpsample.noise.sizes import Vector, checked_rng, checked_size
 from dpsample.norms import norm
 
 
@@ -94,7 +94,7 @@ class GeneralizedGaussian(Noise):
 
     def log_density(self, z: Any) -> Any:
         """Return the normalized log density of the vectors on the last axis."""
-        points = checked_points(z)
+        points = check.vectors("z", z)
         dim = points.shape[-1]
         log_volume = log_ball_volume(dim, self.r)
         ratio = norm(points, self.r) / self.sigma

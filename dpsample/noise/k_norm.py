@@ -33,8 +33,7 @@ from dpsample.noise.k_norm_fills import (
 )
 from dpsample.noise.schatten_constant import log_schatten_volume
 from dpsample.noise.schatten_plan import schatten_plan
-from dpsample.noise.sizes import Vector, checked_points, checked_rng, checked_size
-from dpsample.norms import norm, schatten
+from dpsample.noise.sizes import Vector, checked_rng, checked_size
 
 
 def k_norm_table(domain: Domain, dim: int) -> KNormTable:
@@ -112,15 +111,6 @@ def _log_volume(domain: Domain, dim: int) -> float:
     return log_ball_volume(dim, p) + float(np.log(sides).sum())
 
 
-def _gauge(domain: Domain, points: Vector) -> Any:
-    if isinstance(domain, Polytope):
-        return (points @ (domain.A / domain.b[:, None]).T).max(axis=-1)
-    if isinstance(domain, SchattenBall):
-        return schatten(points, domain.p, domain.shape) / domain.radius
-    p = domain.p if isinstance(domain, Ball) else math.inf
-    return norm(points / domain.body(points.shape[-1]).upper, p)
-
-
 @dataclass(frozen=True, eq=False)
 class KNorm(Noise):
     """Vectors with density exp(-||z||_K / scale) / (d! Vol(K) scale^d).
@@ -168,10 +158,10 @@ class KNorm(Noise):
 
     def log_density(self, z: Any) -> Any:
         """Return the normalized log density of the vectors on the last axis."""
-        points = checked_points(z)
+        points = check.vectors("z", z)
         dim = points.shape[-1]
         constant = _log_volume(self.domain, dim) + math.lgamma(dim + 1.0)
-        gauge = _gauge(self.domain, points) / self.scale
+        gauge = self.domain.gauge(points) / self.scale
         return -gauge - constant - dim * math.log(self.scale)
 
 

@@ -18,14 +18,37 @@ COORDINATES, SPECTRUM, FACETS = 0, 1, 2
 
 
 class KNormTable(NamedTuple):
-    """Parameters of K-norm noise, one compiled type for every domain."""
+    """Parameters of K-norm noise, one compiled type for every domain.
+
+    Attributes
+    ----------
+    kind : int
+        COORDINATES (balls, boxes), SPECTRUM (Schatten balls) or FACETS (polytopes).
+    cone : ConeTable
+        Directions of balls and boxes.
+    plan : SchattenPlan
+        Directions of Schatten balls.
+    sides : ndarray, shape (d,) or (1,)
+        Semi-axes of balls and boxes; the radius of a Schatten ball.
+    simplices : ndarray, shape (num_simplices, d, d)
+        Corners of the simplices that cover the boundary of a polytope.
+    shares : ndarray, shape (num_simplices,)
+        Their cumulative volumes, up to a factor.
+
+    Examples
+    --------
+    >>> from dpsample.domains import Ball
+    >>> from dpsample.noise import k_norm_table
+    >>> k_norm_table(Ball(2.0, p=1.0), dim=3).sides.tolist()
+    [2.0, 2.0, 2.0]
+    """
 
     kind: int
     cone: ConeTable
     plan: SchattenPlan
-    sides: Vector  # (d,), semi-axes of balls and boxes; (1,) the radius of a spectrum
-    simplices: Vector  # (num_simplices, d, d)
-    shares: Vector  # (num_simplices,), cumulative shares of the volume
+    sides: Vector
+    simplices: Vector
+    shares: Vector
 
 
 @kernel
@@ -47,7 +70,19 @@ def _fill_from_facets(rng, table, scale, out):
 
 @kernel
 def fill_k_norm(rng, table, scale, out):
-    """Fill ``out`` with one draw; ``table = k_norm_table(domain, dim)``."""
+    """Fill ``out`` with one draw of K-norm noise.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of randomness.
+    table : KNormTable
+        Result of `k_norm_table` for the domain and ``len(out)``.
+    scale : float
+        Scale: the gauge of the draw is scale times a Gamma(d) variable.
+    out : ndarray, shape (d,)
+        Written; matrices row by row.
+    """
     if table.kind == FACETS:
         _fill_from_facets(rng, table, scale, out)
         return

@@ -18,7 +18,7 @@ from dpsample.noise.generalized_gaussian import log_radial_constant
 from dpsample.noise.schatten_constant import log_schatten_volume
 from dpsample.noise.schatten_plan import schatten_plan
 from dpsample.noise.schatten_spectrum import fill_schatten_rows
-from dpsample.noise.sizes import Vector, checked_points, checked_rng, checked_size
+from dpsample.noise.sizes import Vector, checked_rng, checked_size
 from dpsample.norms import schatten
 
 
@@ -89,9 +89,7 @@ class SchattenGaussian(Noise):
             If the last axis has another length, or the matrices are so large that the
             closed form of the constant cancels (r other than 2 and inf).
         """
-        points = checked_points(z)
-        if points.shape[-1] != self.dim:
-            check.fail("z", f"of shape (..., {self.dim})", f"shape {points.shape}")
+        points = check.vectors("z", z, dim=self.dim)
         log_volume = log_schatten_volume(self.shape, self.r)
         ratio = schatten(points, self.r, self.shape) / self.sigma
         return -0.5 * ratio**2 - log_radial_constant(self.dim, log_volume, self.sigma)

@@ -27,7 +27,30 @@ WISHART, OPERATOR, ORDERED = 0, 1, 2
 
 
 class SchattenPlan(NamedTuple):
-    """How spectra of one shape and exponent are proposed; see `schatten_plan`."""
+    """How spectra of one shape and exponent are proposed; see `schatten_plan`.
+
+    Attributes
+    ----------
+    r : float
+        Exponent.
+    num_rows, num_columns : int
+        Shape of the matrices.
+    method : int
+        WISHART, OPERATOR or ORDERED.
+    dof : float
+        Columns of the Gaussian matrix that proposes.
+    log_bound : float
+        Logarithm of the largest ratio of target and proposal.
+    acceptance : float
+        Probability that a proposal is accepted.
+
+    Examples
+    --------
+    >>> from dpsample.noise import schatten_plan
+    >>> plan = schatten_plan((2, 2), 4.0)
+    >>> plan.method == OPERATOR, round(plan.acceptance, 6)
+    (True, 0.934838)
+    """
 
     r: float
     num_rows: int
@@ -137,7 +160,16 @@ def fill_schatten(rng, plan, radius, out):
 def fill_schatten_gaussian(rng, plan, sigma, out):
     """Fill ``out`` with one flattened matrix of Schatten generalized Gaussian noise.
 
-    ``plan = schatten_plan(shape, r)``.
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of randomness.
+    plan : SchattenPlan
+        Result of `schatten_plan` for the shape and the exponent.
+    sigma : float
+        Scale: the norm of the matrix is sigma times a chi variable.
+    out : ndarray, shape (num_rows * num_columns,)
+        Written row by row. LAPACK allocates its workspace.
     """
     dim = len(out)
     if plan.r == 2.0 or plan.num_rows == 1 or plan.num_columns == 1:

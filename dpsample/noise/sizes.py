@@ -1,4 +1,4 @@
-"""Generators, sizes and points at the door of every noise function."""
+"""Generators and sizes at the door of every noise function."""
 
 from __future__ import annotations
 
@@ -38,18 +38,3 @@ def checked_size(size: Any, num_axes: int = 0) -> tuple[int, ...]:
         remedy = "The last axes hold the coordinates of one draw."
         check.fail("size", f"of at least {num_axes} axes >= 1 at the end", size, remedy)
     return shape
-
-
-def checked_points(z: Any) -> Vector:
-    """Return ``z`` as a finite float array whose last axis holds coordinates."""
-    try:
-        points = np.asarray(z, dtype=np.float64)
-    except (TypeError, ValueError):
-        check.fail("z", "an array of numbers", z)
-    if points.ndim == 0 or points.shape[-1] == 0:
-        check.fail("z", "of shape (..., d) with d >= 1", f"shape {points.shape}")
-    if not np.isfinite(points).all():
-        where = np.argwhere(~np.isfinite(points))[0]
-        index = ", ".join(str(i) for i in where)
-        check.fail("z", "finite", f"{points[tuple(where)]} at index [{index}]")
-    return points

@@ -11,12 +11,14 @@ from dpsample.privacy.budget import Budget
 from dpsample.privacy.calibration import calibrate
 from dpsample.privacy.certificate import Certificate
 from dpsample.privacy.closed_form import fact2_gdp, paper_gdp
-from dpsample.privacy.conversions import (
-    compose_gdp,
+from dpsample.privacy.concentrated import (
     rho_from_bounded_range,
-    rho_from_budget,
     rho_from_gdp,
     rho_from_pure,
+)
+from dpsample.privacy.conversions import (
+    compose_gdp,
+    rho_from_budget,
     zcdp_delta,
     zcdp_epsilon,
 )

@@ -13,11 +13,8 @@ from collections.abc import Callable
 from dpsample import _check as check
 from dpsample.facts import RELATIONS
 from dpsample.privacy import loss_distributions
-from dpsample.privacy.conversions import (
-    rho_from_gdp,
-    rho_from_pure,
-    zcdp_delta,
-)
+from dpsample.privacy.concentrated import rho_from_gdp, rho_from_pure
+from dpsample.privacy.conversions import zcdp_delta
 from dpsample.privacy.events import (
     ApproximateEvent,
     ComposedEvent,

@@ -55,6 +55,8 @@ class ComposedEvent(Event):
 class ParallelEvent(Event):
     """Events on disjoint blocks of records: only the worst one counts.
 
+    Delta is the largest of the blocks' deltas at the same epsilon.
+
     Which record sits in which block must be fixed by public indices, because neighbors
     then differ in one block. A partition that depends on the records' content (by
     label, by cluster) may put the new record into another block than the old one: under

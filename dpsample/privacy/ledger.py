@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 from dpsample import _check as check
 from dpsample.facts import RELATIONS
@@ -15,6 +16,7 @@ from dpsample.privacy.event_certificate import EventCertificate
 from dpsample.privacy.events import ComposedEvent, Event, GaussianEvent
 from dpsample.privacy.ledger_table import ledger_table
 from dpsample.privacy.remaining import Remaining, largest_release
+from dpsample.privacy.sealed import load_json
 from dpsample.privacy.words import parse
 
 FORMAT = "dpsample ledger 1"
@@ -23,10 +25,9 @@ FORMAT = "dpsample ledger 1"
 class Ledger:
     """Everything that was released about the same records, and what it costs together.
 
-    Entries compose in sequence. Later analyses may be chosen in view of earlier
-    answers, as long as their budgets were fixed beforehand. Choosing the budgets
-    themselves, or when to stop, in view of the answers (fully adaptive composition,
-    privacy filters and odometers) is not covered.
+    Entries compose in sequence. Later analyses may depend on earlier answers, as long
+    as their budgets were fixed beforehand. To choose budgets, or when to stop, in view
+    of the answers (fully adaptive composition, filters, odometers) is not covered.
 
     Parameters
     ----------
@@ -92,13 +93,15 @@ class Ledger:
         return ComposedEvent(known) if known else GaussianEvent(0.0)
 
     def add(self, item: Item, label: str = "") -> None:
-        """Record one release.
+        """Record one release, also one that should not have been made.
+
+        What is not releasable or not proved is recorded, `warnings` says so, and an
+        unproved entry makes epsilon infinite.
 
         Parameters
         ----------
         item : Certificate, EventCertificate or Event
-            A certificate states its relation. An event has none: its numbers must hold
-            under the ledger's.
+            An event has no relation: its numbers must hold under the ledger's.
         label : str
             Name in the table.
 
@@ -106,23 +109,15 @@ class Ledger:
         ------
         ValueError
             If ``item`` is something else, or a certificate under another relation.
-
-        Notes
-        -----
-        What is not releasable or not proved is recorded too, because it may have been
-        released all the same: `warnings` says so, and an unproved entry makes epsilon
-        infinite.
         """
         check.instance((Certificate, EventCertificate, Event), item=item)
         check.instance(str, label=label)
         entry = Entry(label, item)
         if entry.relation not in (None, self.relation):
-            remedy = "Keep one ledger for each relation."
-            if self.relation == "replace_one":
-                remedy += (
-                    " A replacement is two zeroings: group_event(certificate.event, 2) "
-                    "may be added, unless it holds Poisson samples."
-                )
+            remedy = "Keep one ledger for each relation." + (
+                " A replacement is two zeroings: group_event(certificate.event, 2) "
+                "may be added, unless it holds Poisson samples."
+            ) * (self.relation == "replace_one")
             condition = f"under {self.relation!r} like the ledger"
             check.fail("item", condition, f"{entry.relation!r}", remedy)
         self._entries.append(entry)
@@ -143,15 +138,14 @@ class Ledger:
         Raises
         ------
         ValueError
-            If ``delta`` is not inside (0, 1), or missing without a budget.
+            If ``delta`` is not inside (0, 1), or there is no budget to take it from.
         """
         if delta is None:
             delta = self._given(None).delta
         check.open_interval(0.0, 1.0, delta=delta)
-        event = self.event
-        if event is None:
+        if self.event is None:
             return math.inf
-        return epsilon_of(event, delta=delta, relation=self.relation)
+        return epsilon_of(self.event, delta=delta, relation=self.relation)
 
     def delta(self, epsilon: float | None = None) -> float:
         """Delta of all entries together.
@@ -174,10 +168,9 @@ class Ledger:
         if epsilon is None:
             epsilon = self._given(None).epsilon
         check.non_negative(epsilon=epsilon)
-        event = self.event
-        if event is None:
+        if self.event is None:
             return 1.0
-        return delta_of(event, epsilon=epsilon, relation=self.relation)
+        return delta_of(self.event, epsilon=epsilon, relation=self.relation)
 
     def remaining(self, budget: Budget | None = None) -> Remaining:
         """Largest further Gaussian release that keeps the total inside the budget.
@@ -199,21 +192,20 @@ class Ledger:
             If there is no budget or its relation is another one.
         """
         total = self._given(budget)
-        event = self.event
-        if event is None:
+        if self.event is None:
             return Remaining(0.0, 0.0)
-        return largest_release(event, total)
+        return largest_release(self.event, total)
 
     def to_json(self) -> str:
         """Return the ledger as JSON, certificates included."""
-        budget = None if self.budget is None else vars(self.budget)
-        content = {"format": FORMAT, "relation": self.relation, "budget": budget}
-        entries = {"entries": [entry_dict(entry) for entry in self._entries]}
-        return json.dumps(content | entries, indent=1, allow_nan=False)
+        content: dict[str, Any] = {"format": FORMAT, "relation": self.relation}
+        content |= {"budget": None if self.budget is None else vars(self.budget)}
+        content |= {"entries": [entry_dict(entry) for entry in self._entries]}
+        return json.dumps(content, indent=1, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
-        """Read what `to_json` wrote.
+        """Read what `to_json` wrote; `dpsample.verify` recomputes the certificates.
 
         Parameters
         ----------
@@ -223,32 +215,22 @@ class Ledger:
         Returns
         -------
         Ledger
-            With the same entries. `dpsample.verify` recomputes their certificates.
+            With the same entries.
 
         Raises
         ------
         ValueError
             If the text is not a ledger or an entry is not valid.
         """
-        try:
-            given = json.loads(text)
-        except (TypeError, ValueError):
-            given = None
-        if not isinstance(given, dict) or given.get("format") != FORMAT:
-            check.fail("text", f'the JSON of a "{FORMAT}"', check.shown(text))
+        given = load_json(text, FORMAT)
         if set(given) != {"format", "relation", "budget", "entries"}:
-            listed = ", ".join(sorted(given))
-            check.fail("text", "a ledger with exactly the known fields", listed)
+            check.fail("text", "a ledger with exactly the known fields", [*given])
         budget = parse("budget", given["budget"]) if given["budget"] else None
         ledger = cls(given["relation"], budget)
         check.instance(list, entries=given["entries"])
         for entry in map(entry_from_dict, given["entries"]):
             ledger.add(entry.item, entry.label)
         return ledger
-
-    def __len__(self) -> int:
-        """Return the number of entries."""
-        return len(self._entries)
 
     def __repr__(self) -> str:
         """Return a table: every entry, the total, what remains and the warnings."""
@@ -257,10 +239,13 @@ class Ledger:
     def _given(self, budget: Budget | None) -> Budget:
         """Return the budget in question, which must exist and fit."""
         chosen = self.budget if budget is None else budget
-        remedy = "Use dps.Budget(epsilon=..., delta=..., relation=...)."
-        check.instance(Budget, budget=chosen, remedy=remedy)
-        assert chosen is not None
-        if chosen.relation != self.relation:
-            condition = f"{self.relation!r} like the ledger's"
-            check.fail("budget.relation", condition, f"{chosen.relation!r}")
+        if not isinstance(chosen, Budget):
+            check.fail("budget", "a Budget, of the ledger or of the call", chosen)
+        _check_relation(chosen, self.relation)
         return chosen
+
+
+def _check_relation(budget: Budget, relation: str) -> None:
+    if budget.relation != relation:
+        condition = f"{relation!r} like the ledger's"
+        check.fail("budget.relation", condition, f"{budget.relation!r}")

@@ -26,7 +26,7 @@ def ledger_table(ledger: Ledger) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows
     ]
-    head = f"Ledger under {ledger.relation}, {len(ledger)} releases"
+    head = f"Ledger under {ledger.relation}, {len(ledger.entries)} releases"
     words = [f"Warning: {warning}" for warning in ledger.warnings]
     return "\n".join(
         [head, *(line.rstrip() for line in lines), *_total(ledger), *words]

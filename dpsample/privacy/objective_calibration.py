@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 from dpsample import _check as check
+from dpsample.privacy.additive import gaussian_stddev
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.events import ApproximateEvent
 from dpsample.privacy.gaussian import gdp_from_budget
@@ -182,8 +183,7 @@ def approximate_noise(
         for part in (share, 1.0 - share)
     )
     error = minimizer_error(strong_convexity=2.0 * objective.ridge, gap=gap)
-    gdp = gdp_from_budget(second.epsilon, second.delta)
     return ApproximateNoise(
         stddev=objective_stddev(objective, first),
-        output_stddev=2.0 * error / gdp * (1.0 + ROUNDING),
+        output_stddev=gaussian_stddev(second, 2.0 * error),
     )

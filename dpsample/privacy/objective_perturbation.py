@@ -13,8 +13,13 @@ t = 2 L / stddev and standard normal xi_1, xi_2, however correlated,
     privacy loss <= log(1 + x) + t^2 / 2 + t (|xi_1| + |xi_2|) / 2.
 
 (|xi_1| + |xi_2|) / 2 is the larger of |xi_1 + xi_2| / 2 and |xi_1 - xi_2| / 2: two
-independent normals whose variances add up to 1. Its tail beyond any u >= 1 is at most
-that of one |xi|. Integrating e^{...} over that tail gives `PerturbedObjective.delta`.
+independent normals whose variances a, 1 - a add up to 1. With T(u) = Phi(-u), its tail
+beyond u is at most 2 g(a), g(a) = T(u a^{-1/2}) + T(u (1-a)^{-1/2}). The sign of g' on
+(0, 1/2] changes at most once, from - to +: the log ratio of its two terms has a
+derivative of the sign of u^2/2 - a (1-a) (u^2 + 3/2). So g is largest at a = 0, where
+it is T(u), or at a = 1/2, where it is 2 T(2^{1/2} u), which is smaller from u = 1 on.
+Hence for u >= 1 the tail is at most that of one |xi|, and integrating e^{...} over it
+gives `PerturbedObjective.delta`.
 Setting a record's loss to zero moves G(theta) by s a, of length <= L, and there is only
 one |xi|: then t = L / stddev and no u is too small. A constraint is the limit of smooth
 convex penalties that all data sets share, with phi continued linearly beyond the

@@ -122,8 +122,16 @@ def minimizer_sensitivity(
     >>> from dpsample.facts import PublicFacts
     >>> facts = PublicFacts(num_records=1000, dim=3, row_bound=1.0, row_norm=2.0,
     ...                     loss=dps.losses.Logistic(), domain=dps.domains.WholeSpace())
-    >>> print(f"{minimizer_sensitivity(facts, strong_convexity=0.01):.6f}")
+    >>> sensitivity = minimizer_sensitivity(facts, strong_convexity=0.01)
+    >>> print(f"{sensitivity:.6f}")
     0.200000
+
+    The noise that makes the minimizer private:
+
+    >>> from dpsample.privacy.additive import gaussian_stddev
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> print(f"{gaussian_stddev(budget, sensitivity):.4f}")
+    0.8449
     """
     check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
     if gradient_norm and not isinstance(facts.domain, WholeSpace):

@@ -36,8 +36,8 @@ from dpsample.privacy.gaussian import gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.normal_form import step_shift
 
 # Calibrated noise exceeds the smallest that is enough by at most this part.
-TOLERANCE = 1e-6
-LARGEST_NOISE = 1e9
+TOLERANCE = 1e-5
+LARGEST_NOISE, STEP, TINY = 1e9, 1.25, 1e-300
 
 
 def poisson_noise_multiplier(
@@ -58,7 +58,7 @@ def poisson_noise_multiplier(
     -------
     float
         Standard deviation of the noise on a step's sum over the bound of one record's
-        vector, rounded up by at most a millionth.
+        vector, rounded up by at most 1e-5 of itself.
 
     Raises
     ------
@@ -88,16 +88,16 @@ def poisson_noise_multiplier(
     if event.sampling_rate == 1.0:
         return full * (1.0 + TOLERANCE)
 
-    def is_safe(noise: float) -> bool:
+    def excess(noise: float) -> float:
         steps = PoissonGaussianEvent(
             sampling_rate=event.sampling_rate,
             noise_multiplier=noise,
             num_steps=event.num_steps,
         )
         found = delta_of(steps, epsilon=budget.epsilon, relation=budget.relation)
-        return found <= budget.delta
+        return math.log(max(found, TINY) / budget.delta)
 
-    return _smallest_noise(is_safe, guess=event.sampling_rate * full)
+    return _smallest_noise(excess, guess=event.sampling_rate * full)
 
 
 def fixed_size_epsilon(
@@ -173,18 +173,30 @@ def fixed_size_epsilon(
     return min(float(accountant.get_epsilon(delta)), whole)
 
 
-def _smallest_noise(is_safe: Callable[[float], bool], *, guess: float) -> float:
-    """Bisect the logarithm; return a multiplier that was found safe."""
+def _smallest_noise(excess: Callable[[float], float], *, guess: float) -> float:
+    """Return a multiplier whose excess log(delta/target) was found <= 0.
+
+    Secants of the excess against log(noise) come close at once; steps a little to
+    either side of the crossing then close the bracket.
+    """
     safe = guess
-    while not is_safe(safe):
-        safe *= 1.25
+    while (below := excess(safe)) > 0.0:
+        safe *= STEP
         if safe > LARGEST_NOISE:
             remedy = "Loss distributions resolve delta down to about 1e-13."
             check.fail("delta", "large enough for finite noise", "less", remedy)
-    unsafe = safe / 1.25
-    while is_safe(unsafe):
-        safe, unsafe = unsafe, unsafe / 1.25
+    unsafe = safe / STEP
+    while (above := excess(unsafe)) <= 0.0:
+        safe, below, unsafe = unsafe, above, unsafe / STEP
+    nudge = 0.0
     while safe > unsafe * (1.0 + TOLERANCE):
-        middle = math.sqrt(safe * unsafe)
-        safe, unsafe = (middle, unsafe) if is_safe(middle) else (safe, middle)
+        share = min(max(above / (above - below), 0.01), 0.99)
+        middle = unsafe * (safe / unsafe) ** share * (1.0 + nudge)
+        if not unsafe < middle < safe:
+            middle = math.sqrt(unsafe * safe)
+        value = excess(middle)
+        if value <= 0.0:
+            safe, below, nudge = middle, value, -TOLERANCE / 3.0
+        else:
+            unsafe, above, nudge = middle, value, TOLERANCE / 3.0
     return safe

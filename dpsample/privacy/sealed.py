@@ -76,13 +76,7 @@ class Sealed(ABC):
             If the text is not a certificate, a field is missing, unknown or invalid,
             or the statement does not follow from the fields.
         """
-        try:
-            given = json.loads(text)
-        except (TypeError, ValueError):
-            given = None
-        if not isinstance(given, dict) or given.get("format") != cls.FORMAT:
-            check.fail("text", f'the JSON of a "{cls.FORMAT}"', check.shown(text))
-        return cls.from_dict(given)
+        return cls.from_dict(load_json(text, cls.FORMAT))
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Self:
@@ -105,6 +99,17 @@ class Sealed(ABC):
         content = self.to_dict() | {"digest": ""}
         text = json.dumps(content, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_json(text: str, kind: str) -> dict[str, Any]:
+    """Return the content of JSON whose ``format`` is ``kind``."""
+    try:
+        given = json.loads(text)
+    except (TypeError, ValueError):
+        given = None
+    if not isinstance(given, dict) or given.get("format") != kind:
+        check.fail("text", f'the JSON of a "{kind}"', check.shown(text))
+    return given
 
 
 def _names(kind: Any) -> list[str]:

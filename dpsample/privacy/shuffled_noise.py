@@ -71,6 +71,11 @@ def shuffle_total_delta(
     ValueError
         If an argument is out of its range.
 
+    Guarantee
+    ---------
+    The shuffled outputs are (epsilon, total)-DP under both relations, as far as the
+    quoted term is right.
+
     Examples
     --------
     >>> total = shuffle_total_delta(

@@ -11,18 +11,18 @@ from dpsample.privacy.printed.claim import Case, Claim
 __all__ = ["PAPERS", "Claim", "claims"]
 
 PAPERS = {
-    "000": "Su, Zhao and Wang (2023), DP-SCO in (non-)Euclidean space revisited",
-    "001": "Xu et al. (2026), DP-SCO under the Tsybakov noise condition",
-    "002": "Gopi et al. (2022), Private convex optimization in general norms",
-    "003": "Bassily et al. (2019), Private SCO with optimal rates",
-    "004": "Xie et al. (2022), Statistica Sinica preprint SS-2022-0282",
+    "bassily": "Bassily et al. (2019), Private SCO with optimal rates",
+    "gopi": "Gopi et al. (2022), Private convex optimization in general norms",
+    "su": "Su, Zhao and Wang (2023), DP-SCO in (non-)Euclidean space revisited",
+    "xie": "Xie et al. (2022), Statistica Sinica preprint SS-2022-0282",
+    "xu": "Xu et al. (2026), DP-SCO under the Tsybakov noise condition",
 }
 _SOURCES: dict[str, Callable[[], Iterator[Case]]] = {
-    "000": su.cases,
-    "001": xu.cases,
-    "002": gopi.cases,
-    "003": bassily.cases,
-    "004": xie.cases,
+    "bassily": bassily.cases,
+    "gopi": gopi.cases,
+    "su": su.cases,
+    "xie": xie.cases,
+    "xu": xu.cases,
 }
 
 
@@ -55,7 +55,7 @@ def claims(
 
     Examples
     --------
-    >>> rows = claims("002")
+    >>> rows = claims("gopi")
     >>> print(f"{rows[0].epsilon:g} is really {rows[0].true_epsilon:.2f}")
     1 is really 1.57
     """

@@ -9,6 +9,7 @@ from typing import Any
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case
+from dpsample.privacy.printed.tilted import judged
 
 NUM_RECORDS, DELTA = 10_000, 1e-8
 LOG = math.log(1.0 / DELTA)
@@ -38,7 +39,7 @@ def _batch(epsilon: float, num_steps: int) -> tuple[int, float]:
 def _noisy_sgd(epsilon: float, num_steps: int) -> Iterator[Case]:
     batch, noise = _batch(epsilon, num_steps)
     shared: dict[str, Any] = {
-        "paper": "003",
+        "paper": "bassily",
         "place": "Algorithm 1, Theorem 3.1",
         "formula": SGD_FORMULA,
         "setting": f"n = 1e4, d = 50, T = {num_steps}, m = {batch}, z = {noise:.3g}",
@@ -87,7 +88,7 @@ def _few_steps(epsilon: float, num_steps: int) -> Case:
     """Few large batches hold a record several times (BFTT-4)."""
     batch, noise = _batch(epsilon, num_steps)
     return Case(
-        paper="003",
+        paper="bassily",
         place="Algorithm 1, Theorem 3.1",
         formula=SGD_FORMULA,
         setting=f"n = 1e4, T = {num_steps}, m = {batch}, z = {noise:.3g}",
@@ -109,50 +110,36 @@ def _few_steps(epsilon: float, num_steps: int) -> Case:
 
 def _objective() -> Iterator[Case]:
     """Algorithm 2: beta <= epsilon n lambda, or twice that by Definition 2.3."""
-    rows: tuple[tuple[Relation, float, str], ...] = (
-        ("zero_out", 0.5, "beta = epsilon n lambda"),
-        ("replace_one", 0.5, "beta = epsilon n lambda"),
-        ("zero_out", 1.0, "Hessian <= 2 epsilon n lambda (Definition 2.3)"),
-        ("replace_one", 1.0, "Hessian <= 2 epsilon n lambda (Definition 2.3)"),
+    settings = (
+        (0.5, "beta = epsilon n lambda"),
+        (1.0, "Hessian <= 2 epsilon n lambda (Definition 2.3)"),
     )
-    for relation, ratio, setting in rows:
-        yield Case(
-            paper="003",
-            place="Algorithm 2, Theorem 5.2",
-            formula="sigma^2 = 10 L^2 log(1/delta) / epsilon^2",
-            setting=setting,
-            accounting="linear model, exact minimizer",
-            relation=relation,
-            epsilon=1.0,
-            delta=DELTA,
-            meaning="upper bound",
-            epsilon_at=curves.objective(
-                ratio=ratio, noise=math.sqrt(10.0 * LOG), delta=DELTA, relation=relation
-            ),
-        )
+    for ratio, setting in settings:
+        shared = {
+            "paper": "bassily",
+            "place": "Algorithm 2, Theorem 5.2",
+            "formula": "sigma^2 = 10 L^2 log(1/delta) / epsilon^2",
+            "setting": setting,
+            "epsilon": 1.0,
+            "delta": DELTA,
+        }
+        yield from judged(shared, ratio=ratio, noise=math.sqrt(10.0 * LOG))
 
 
 def _approximate_objective() -> Iterator[Case]:
     """Algorithm 3: two halves of the budget (BFTT-10)."""
     half = 0.5 * DELTA
-    relations: tuple[Relation, ...] = ("zero_out", "replace_one")
-    for relation in relations:
-        yield Case(
-            paper="003",
-            place="Algorithm 3, first half",
-            formula="sigma^2 = 20 L^2 log(1/delta) / epsilon^2",
-            setting="half of (1, 1e-8), beta = epsilon n lambda",
-            accounting="linear model, exact minimizer",
-            relation=relation,
-            epsilon=0.5,
-            delta=half,
-            meaning="upper bound",
-            epsilon_at=curves.objective(
-                ratio=0.5, noise=math.sqrt(20.0 * LOG), delta=half, relation=relation
-            ),
-        )
+    shared = {
+        "paper": "bassily",
+        "place": "Algorithm 3, first half",
+        "formula": "sigma^2 = 20 L^2 log(1/delta) / epsilon^2",
+        "setting": "half of (1, 1e-8), beta = epsilon n lambda",
+        "epsilon": 0.5,
+        "delta": half,
+    }
+    yield from judged(shared, ratio=0.5, noise=math.sqrt(20.0 * LOG))
     yield Case(
-        paper="003",
+        paper="bassily",
         place="Algorithm 3, second half",
         formula="sigma^2 = 40 alpha log(1/delta) / (lambda epsilon^2)",
         setting="half of (1, 1e-8), distance 2 sqrt(alpha/lambda)",

@@ -53,7 +53,7 @@ class Claim:
     Examples
     --------
     >>> from dpsample.privacy import printed
-    >>> row = printed.claims("002")[1]
+    >>> row = printed.claims("gopi")[1]
     >>> print(row.place, row.delta, round(row.true_epsilon, 2), row.verdict)
     Theorems 3 to 6 1e-05 1.68 fails
     """

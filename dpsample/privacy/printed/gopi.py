@@ -21,7 +21,7 @@ def cases() -> Iterator[Case]:
     """
     for epsilon, delta in REPLACED:
         yield Case(
-            paper="002",
+            paper="gopi",
             place="Theorems 3 to 6",
             formula=FORMULA,
             setting="any n and d, linear losses",
@@ -33,7 +33,7 @@ def cases() -> Iterator[Case]:
         )
     for epsilon, delta in ZEROED:
         yield Case(
-            paper="002",
+            paper="gopi",
             place="Theorems 3 and 4",
             formula=FORMULA,
             setting="any n and d, linear losses",
@@ -44,7 +44,7 @@ def cases() -> Iterator[Case]:
             epsilon_at=curves.gaussian(paper_gdp(epsilon, delta), delta),
         )
     yield Case(
-        paper="002",
+        paper="gopi",
         place="Corollaries 2 to 5",
         formula="(epsilon, delta/2) and a total variation of delta/2",
         setting="any",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dpsample.privacy.budget import Relation
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case
+from dpsample.privacy.printed.tilted import judged
 
 EPSILON, DELTA = 1.0, 1e-8
 MIRROR_DELTA = 1e-6
@@ -23,7 +23,7 @@ def cases() -> Iterator[Case]:
     yield from _objective()
     yield from _mirror_descent()
     yield Case(
-        paper="000",
+        paper="su",
         place="Algorithm 4",
         formula="sigma_1^2 = O(kappa log(n/delta) log(1/delta) / (n epsilon^2))",
         setting="constant not given",
@@ -38,35 +38,22 @@ def cases() -> Iterator[Case]:
 def _objective() -> Iterator[Case]:
     """Algorithm 1 in halves, lambda = r beta / (epsilon n), r = min(d, 2) if linear.
 
-    With r = 1 in one dimension the first half is not proved (gradient-E5).
+    With r = 1 in one dimension the first half fails (gradient-E5).
     """
-    rows: tuple[tuple[Relation, int, float], ...] = (
-        ("zero_out", 2, DELTA),
-        ("replace_one", 2, DELTA),
-        ("replace_one", 1, 1e-5),
-    )
-    for relation, rank, delta in rows:
-        half = 0.5 * delta
-        yield Case(
-            paper="000",
-            place="Algorithm 1, first half",
-            formula=TILT,
-            setting=f"half of (1, {delta:g}), linear model, r = {rank}",
-            accounting="exact minimizer",
-            relation=relation,
-            epsilon=HALF,
-            delta=half,
-            meaning="upper bound",
-            epsilon_at=curves.objective(
-                ratio=0.5 * EPSILON / rank,
-                noise=math.sqrt(128.0 * math.log(2.5 / delta)) / EPSILON,
-                delta=half,
-                relation=relation,
-            ),
-        )
+    for rank, delta in ((2, DELTA), (1, 1e-5)):
+        shared = {
+            "paper": "su",
+            "place": "Algorithm 1, first half",
+            "formula": TILT,
+            "setting": f"half of (1, {delta:g}), linear model, r = {rank}",
+            "epsilon": HALF,
+            "delta": 0.5 * delta,
+        }
+        noise = math.sqrt(128.0 * math.log(2.5 / delta)) / EPSILON
+        yield from judged(shared, ratio=0.5 * EPSILON / rank, noise=noise)
     # Distance 2 sqrt(alpha / lambda), as lambda |theta|^2 is 2 lambda-convex.
     yield Case(
-        paper="000",
+        paper="su",
         place="Algorithm 1, second half",
         formula=OUTPUT,
         setting="half of (1, 1e-8), distance 2 sqrt(alpha/lambda)",
@@ -81,7 +68,7 @@ def _objective() -> Iterator[Case]:
         ("Algorithm 2", "lambda = max(r beta / (epsilon n) - Delta, 0) (gradient-E6)"),
     ):
         yield Case(
-            paper="000",
+            paper="su",
             place=place,
             formula=TILT,
             setting=setting,
@@ -104,7 +91,7 @@ def _mirror_descent() -> Iterator[Case]:
         ("kappa = 2 log d instead of 2 e log d", math.e),
     ):
         yield Case(
-            paper="000",
+            paper="su",
             place="Algorithm 3, Theorem 6",
             formula=MIRROR,
             setting=setting,

@@ -29,7 +29,7 @@ def cases() -> Iterator[Case]:
     for setting, rate, num_steps in (SIXTH, TENTH):
         for epsilon in EPSILONS:
             step = {"sampling_rate": rate, "num_steps": num_steps, "delta": DELTA}
-            shared = {"paper": "004", "setting": setting, "epsilon": epsilon}
+            shared = {"paper": "xie", "setting": setting, "epsilon": epsilon}
             yield from _clipped(epsilon, step, shared)
             yield from _robust(epsilon, step, shared)
     for epsilon in EPSILONS:
@@ -89,7 +89,7 @@ def _gaussian(epsilon: float, delta: float, *, num_steps: int) -> Case:
     """All records in every step, or the one private mean of Algorithm 3."""
     gdp = epsilon * math.sqrt(num_steps / math.log(1.0 / delta))
     return Case(
-        paper="004",
+        paper="xie",
         place="Algorithm 3" if num_steps == 1 else "Algorithms 2 and 4",
         formula=ROBUST,
         setting="one mean" if num_steps == 1 else f"n = 1e4, m = n, T = {num_steps}",

@@ -34,7 +34,7 @@ def _localized(epsilon: float, delta: float) -> Iterator[Case]:
     """Algorithm 3: noise for 2 C / (n lambda), times 4 sqrt(log(1/delta)) / epsilon."""
     gdp = epsilon / (4.0 * math.sqrt(math.log(1.0 / delta)))
     shared: dict[str, Any] = {
-        "paper": "001",
+        "paper": "xu",
         "place": "Algorithms 2 and 3",
         "formula": LOCALIZED,
         "relation": "replace_one",
@@ -59,7 +59,7 @@ def _localized(epsilon: float, delta: float) -> Iterator[Case]:
 def _shuffled(place: str, formula: str, noise: float, epsilon: float) -> Iterator[Case]:
     """Noise of ``noise`` C per record, held against shuffling and disjoint batches."""
     shared: dict[str, Any] = {
-        "paper": "001",
+        "paper": "xu",
         "place": place,
         "formula": formula,
         "relation": "replace_one",

@@ -1,0 +1,194 @@
+"""Accounting: exact where a formula exists, above brute force everywhere."""
+
+import math
+import subprocess
+import sys
+
+import dp_accounting
+import pytest
+
+from dpsample.privacy import (
+    ApproximateEvent,
+    ComposedEvent,
+    ConcentratedEvent,
+    GaussianEvent,
+    NearEvent,
+    ParallelEvent,
+    PoissonGaussianEvent,
+    PureEvent,
+    delta_of,
+    epsilon_of,
+    gaussian_delta,
+    gaussian_epsilon,
+    gdp_from_budget,
+    zcdp_delta,
+)
+
+RELATIONS = ("replace_one", "zero_out")
+POISSON = PoissonGaussianEvent(sampling_rate=0.2, noise_multiplier=3.0, num_steps=20)
+EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0)
+
+
+def delta(event, epsilon, relation="replace_one"):
+    return delta_of(event, epsilon=epsilon, relation=relation)
+
+
+def epsilon(event, delta, relation="replace_one"):
+    return epsilon_of(event, delta=delta, relation=relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_gaussian_events_compose_exactly(relation):
+    parts = ComposedEvent(
+        (GaussianEvent(0.3), ComposedEvent((GaussianEvent(0.4), GaussianEvent(0.0))))
+    )
+    for e in EPSILONS:
+        assert delta(parts, e, relation) == pytest.approx(
+            gaussian_delta(e, 0.5), rel=1e-12
+        )
+    for d in (1e-12, 1e-6, 0.3):
+        assert epsilon(parts, d, relation) == pytest.approx(
+            gaussian_epsilon(d, 0.5), rel=1e-10
+        )
+
+
+@pytest.mark.parametrize("budget", [(0.1, 1e-9), (1.0, 1e-6), (8.0, 1e-3)])
+def test_round_trip_of_budget_gdp_and_event(budget):
+    e, d = budget
+    event = GaussianEvent(gdp_from_budget(e, d))
+    assert epsilon(event, d) == pytest.approx(e, rel=1e-10)
+    assert epsilon(event, d) <= e * (1 + 1e-12)
+    assert delta(event, e) <= d
+
+
+@pytest.mark.parametrize("gdp", [0.1, 0.5, 2.0])
+def test_dp_accounting_agrees_on_gaussians_to_its_discretization(gdp):
+    count, interval = 50, 1e-3
+    accountant = dp_accounting.pld.PLDAccountant(value_discretization_interval=interval)
+    noise = math.sqrt(count) / gdp
+    accountant.compose(dp_accounting.GaussianDpEvent(noise), count)
+    ours = ComposedEvent((GaussianEvent(1.0 / noise),) * count)
+    for d in (1e-9, 1e-6, 1e-3):
+        assert accountant.get_epsilon(d) == pytest.approx(
+            epsilon(ours, d), abs=interval
+        )
+
+
+@pytest.mark.parametrize("e", EPSILONS)
+def test_concentrated_events_add_up(e):
+    event = ComposedEvent((ConcentratedEvent(0.01), ConcentratedEvent(0.03)))
+    assert delta(event, e) == pytest.approx(zcdp_delta(e, 0.04), rel=1e-10)
+    with_gaussian = ComposedEvent((event, GaussianEvent(0.2)))
+    assert delta(with_gaussian, e) == pytest.approx(zcdp_delta(e, 0.06), rel=1e-9)
+
+
+def test_parallel_events_cost_the_worst_one():
+    events = (GaussianEvent(0.3), PureEvent(0.2), POISSON)
+    for e in EPSILONS:
+        worst = max(delta(event, e) for event in events)
+        assert delta(ParallelEvent(events), e) == pytest.approx(worst, rel=1e-12)
+    gaussians = ParallelEvent((GaussianEvent(0.3), GaussianEvent(0.2)))
+    assert delta(gaussians, 0.5) == delta(GaussianEvent(0.3), 0.5)
+    twice = ComposedEvent((gaussians, gaussians))
+    assert delta(twice, 0.5) == pytest.approx(
+        gaussian_delta(0.5, 0.3 * math.sqrt(2)), rel=1e-12
+    )
+
+
+def test_blocks_chosen_by_content_are_not_parallel():
+    """Counts by label: a replaced record leaves one block and enters another."""
+    gdp = 0.5
+    counts = ParallelEvent((GaussianEvent(gdp), GaussianEvent(gdp)))
+    moved = math.hypot(gdp, gdp)
+    assert gaussian_delta(1.0, moved) > 5.0 * delta(counts, 1.0)
+    composed = ComposedEvent(counts.events)
+    assert delta(composed, 1.0) == pytest.approx(gaussian_delta(1.0, moved), rel=1e-12)
+
+
+def test_total_variation_costs_one_plus_the_exponential():
+    gdp, distance = 0.2, 1e-8
+    near = NearEvent(GaussianEvent(gdp), distance)
+    for e in EPSILONS:
+        exact = gaussian_delta(e, gdp) + (1 + math.exp(e)) * distance
+        assert delta(near, e) == pytest.approx(exact, rel=1e-11)
+    e = epsilon(near, 1e-6)
+    assert delta(near, e) <= 1e-6
+    assert delta(near, e * (1 - 1e-9)) > 1e-6
+    assert epsilon(NearEvent(near, 1e-6), 1e-6) == math.inf
+    barely = NearEvent(GaussianEvent(0.01), 0.45e-6)
+    assert epsilon(barely, 1e-6) < 0.1
+
+
+def test_distances_add_in_sequence_and_count_once_in_parallel():
+    near = NearEvent(GaussianEvent(0.2), 1e-8)
+    other = NearEvent(PureEvent(0.1), 3e-8)
+    ideal = ComposedEvent((GaussianEvent(0.2), PureEvent(0.1)))
+    extra = (1 + math.e) * 4e-8
+    assert delta(ComposedEvent((near, other)), 1.0) == pytest.approx(
+        delta(ideal, 1.0) + extra, rel=1e-9
+    )
+    blocks = ParallelEvent((near, other))
+    worst = delta(GaussianEvent(0.2), 1.0) + (1 + math.e) * 3e-8
+    assert delta(blocks, 1.0) == pytest.approx(worst, rel=1e-9)
+
+
+def test_epsilon_and_delta_are_inverse():
+    events = (
+        PureEvent(0.5),
+        ApproximateEvent(epsilon=0.5, delta=1e-9),
+        ConcentratedEvent(0.1),
+        POISSON,
+        ComposedEvent((POISSON, PureEvent(0.1))),
+        NearEvent(POISSON, 1e-9),
+    )
+    for event in events:
+        for d in (1e-7, 1e-4):
+            e = epsilon(event, d)
+            assert delta(event, e) <= d
+            assert delta(event, e * (1 - 1e-6)) > d
+
+
+def test_extremes():
+    assert epsilon(GaussianEvent(0.0), 1e-6) == 0.0
+    assert epsilon(PureEvent(0.0), 1e-12) == 0.0
+    assert epsilon(PureEvent(1.0), 1e-300) == pytest.approx(1.0)
+    assert epsilon(PureEvent(700.0), 1e-6) == math.inf
+    assert epsilon(ComposedEvent((PureEvent(1.0),) * 3), 1e-100) == pytest.approx(3.0)
+    assert epsilon(POISSON, 1e-16) == math.inf
+    assert epsilon(ApproximateEvent(epsilon=1.0, delta=0.1), 0.01) == math.inf
+    assert delta(PureEvent(600.0), 600.0) == 0.0
+    assert epsilon(GaussianEvent(1.0), 0.9) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: delta_of(3, epsilon=1.0, relation="zero_out"), "event"),
+        (lambda: delta(POISSON, -1.0), "epsilon"),
+        (lambda: delta(POISSON, math.nan), "epsilon"),
+        (lambda: delta(POISSON, 601.0), "epsilon"),
+        (lambda: delta(POISSON, 1.0, "add_remove"), "relation"),
+        (lambda: epsilon(None, 0.1), "event"),
+        (lambda: epsilon(POISSON, 0.0), "delta"),
+        (lambda: epsilon(POISSON, 1.0), "delta"),
+        (lambda: epsilon(POISSON, math.nan), "delta"),
+        (lambda: epsilon(POISSON, 0.1, "replace"), "relation"),
+    ],
+)
+def test_bad_input_is_refused(call, name):
+    with pytest.raises(ValueError, match=f"^{name} must be .*, got "):
+        call()
+
+
+def test_cheap_cases_do_not_import_dp_accounting():
+    code = """
+import sys
+from dpsample.privacy import *
+near = NearEvent(GaussianEvent(0.1), 1e-9)
+both = ComposedEvent((near, GaussianEvent(0.2), ConcentratedEvent(0.01)))
+one = PoissonGaussianEvent(sampling_rate=1.0, noise_multiplier=4.0, num_steps=4)
+for event in (near, both, one, PureEvent(1.0), ParallelEvent((near, PureEvent(0.1)))):
+    epsilon_of(event, delta=1e-6, relation="replace_one")
+assert not any(name.startswith("dp_accounting") for name in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,197 @@
+"""Shuffling: an upper bound of the exact divergence, close to it, and its numbers."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from dpsample.privacy import (
+    shuffle_closed_form,
+    shuffle_delta,
+    shuffle_epsilon,
+    shuffle_total_delta,
+)
+
+
+def clone_divergence(epsilon, local, n):
+    """Exact divergences of the pair of Theorem 3.2, by enumeration."""
+    rate, a = math.exp(-local), 1.0 / (1.0 + math.exp(-local))
+    p, q = {}, {}
+    for c in range(n):
+        weight = math.comb(n - 1, c) * rate**c * (1 - rate) ** (n - 1 - c)
+        for heads in range(c + 1):
+            mass = weight * math.comb(c, heads) / 2.0**c
+            for coin, chance in ((1, a), (0, 1 - a)):
+                for law, bit in ((p, coin), (q, 1 - coin)):
+                    key = (c, heads + bit)
+                    law[key] = law.get(key, 0.0) + mass * chance
+    keys = sorted(p)
+    first = np.array([p[key] for key in keys])
+    second = np.array([q[key] for key in keys])
+
+    def excess(x, y):
+        return float(np.maximum(x - math.exp(epsilon) * y, 0.0).sum())
+
+    return excess(first, second), excess(second, first)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 20])
+@pytest.mark.parametrize("local", [0.1, 1.0, 4.0])
+def test_numerical_bound_is_the_exact_divergence_of_the_pair(n, local):
+    for epsilon in (0.0, 0.01, 0.3 * local, 0.8 * local, 0.999 * local):
+        there, back = clone_divergence(epsilon, local, n)
+        assert there == pytest.approx(back, abs=1e-14)
+        found = shuffle_delta(epsilon=epsilon, local_epsilon=local, num_records=n)
+        assert there - 1e-15 <= found <= there * (1 + 1e-8) + 1e-15
+
+
+def shuffled_laws(kernel, first, others):
+    """Law of the multiset of outputs of local randomizers."""
+    law = {}
+    rows = [kernel[first], *(kernel[x] for x in others)]
+    for outcome in itertools.product(range(kernel.shape[1]), repeat=len(rows)):
+        mass = math.prod(row[y] for row, y in zip(rows, outcome, strict=True))
+        key = tuple(sorted(outcome))
+        law[key] = law.get(key, 0.0) + mass
+    return law
+
+
+def shuffled_divergence(kernel, epsilon, num_records):
+    """Largest divergence over the other records, both directions."""
+    worst = 0.0
+    inputs = range(kernel.shape[0])
+    for others in itertools.combinations_with_replacement(inputs, num_records - 1):
+        p, q = (shuffled_laws(kernel, x, others) for x in (0, 1))
+        for x, y in ((p, q), (q, p)):
+            terms = (x[key] - math.exp(epsilon) * y[key] for key in p)
+            worst = max(worst, sum(max(term, 0.0) for term in terms))
+    return worst
+
+
+def response_kernel(local, num_inputs):
+    """Randomized response with as many answers as inputs."""
+    kernel = np.ones((num_inputs, num_inputs))
+    kernel[np.diag_indices(num_inputs)] = math.exp(local)
+    return kernel / kernel.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("num_inputs", [2, 3])
+@pytest.mark.parametrize("num_records", [2, 4, 5])
+@pytest.mark.parametrize("local", [0.5, 2.0])
+def test_bound_holds_for_shuffled_randomized_response(num_inputs, num_records, local):
+    kernel = response_kernel(local, num_inputs)
+    for epsilon in (0.0, 0.2, 0.5 * local, 0.9 * local):
+        exact = shuffled_divergence(kernel, epsilon, num_records)
+        bound = shuffle_delta(
+            epsilon=epsilon, local_epsilon=local, num_records=num_records
+        )
+        assert exact <= bound + 1e-14
+
+
+@pytest.mark.parametrize("num_records", [2, 3, 5])
+@pytest.mark.parametrize("leak", [1e-3, 0.05])
+def test_the_quoted_delta_term_holds_for_leaking_responses(num_records, leak):
+    local = 1.0
+    kept = (1 - leak) * response_kernel(local, 2)
+    kernel = np.hstack([kept, leak * np.eye(2)])
+    for epsilon in (0.0, 0.3, 0.7):
+        exact = shuffled_divergence(kernel, epsilon, num_records)
+        ideal = shuffle_delta(
+            epsilon=epsilon, local_epsilon=local, num_records=num_records
+        )
+        total = shuffle_total_delta(
+            ideal,
+            epsilon=epsilon,
+            local_epsilon=local,
+            local_delta=leak,
+            num_records=num_records,
+        )
+        assert exact <= total
+    assert shuffled_divergence(kernel, 0.7, 5) > 0.0
+
+
+# closed form and numerical epsilon at delta = 1e-6; None where the form is not valid.
+PAIRS = [
+    (10_000, 0.5, 0.0939, 0.0204),
+    (10_000, 1.0, 0.214, 0.0530),
+    (10_000, 2.0, 0.501, 0.155),
+    (10_000, 4.0, None, 0.601),
+    (100_000, 1.0, 0.0726, 0.0153),
+    (100_000, 4.0, 0.5346, 0.1698),
+]
+
+
+@pytest.mark.parametrize(("n", "local", "closed", "numerical"), PAIRS)
+def test_known_numbers(n, local, closed, numerical):
+    args = {"local_epsilon": local, "delta": 1e-6, "num_records": n}
+    found = shuffle_epsilon(**args)
+    assert found == pytest.approx(numerical, rel=4e-3)
+    assert shuffle_delta(epsilon=found, local_epsilon=local, num_records=n) <= 1e-6
+    if closed is None:
+        with pytest.raises(ValueError, match="Use shuffle_epsilon"):
+            shuffle_closed_form(**args)
+    else:
+        assert shuffle_closed_form(**args) == pytest.approx(closed, rel=1e-3)
+        assert found < shuffle_closed_form(**args)
+
+
+def test_bound_is_monotone_and_bounded_by_its_ends():
+    at = {"local_epsilon": 2.0, "num_records": 500}
+    deltas = [shuffle_delta(epsilon=e, **at) for e in np.linspace(0.0, 2.0, 41)]
+    assert all(a >= b for a, b in itertools.pairwise(deltas))
+    assert deltas[-1] == 0.0
+    for name, values in (
+        ("local_epsilon", (0.5, 1.0, 2.0, 3.0)),
+        ("num_records", (4000, 400, 40, 4)),
+    ):
+        grows = [shuffle_delta(epsilon=0.3, **at | {name: x}) for x in values]
+        assert all(a <= b for a, b in itertools.pairwise(grows))
+    assert shuffle_epsilon(delta=1e-6, local_epsilon=0.0, num_records=9) == 0.0
+    assert shuffle_epsilon(delta=1e-300, local_epsilon=1.0, num_records=9) <= 1.0
+
+
+def test_no_count_is_left_out():
+    """Far below delta = 1e-20 the records that nobody hides are what counts."""
+    from dpsample.privacy import shuffling
+
+    for others, rate in ((0, 0.5), (9, 1.0), (10**6, 0.3), (10**9, 1e-9)):
+        assert shuffling._blocks(others, rate)[0] == 0.0
+
+
+def test_blocks_of_huge_counts_stay_above_and_close():
+    """With one block per value and with few blocks, 1e8 records."""
+    args = {"epsilon": 0.0004, "local_epsilon": 1.0, "num_records": 10**8}
+    from dpsample.privacy import shuffling
+
+    coarse = shuffle_delta(**args)
+    fine_blocks, shuffling.MAX_BLOCKS = shuffling.MAX_BLOCKS, 60_000
+    try:
+        fine = shuffle_delta(**args)
+    finally:
+        shuffling.MAX_BLOCKS = fine_blocks
+    assert fine < coarse < 1.05 * fine
+    assert 0.0 < fine < 1e-3
+
+
+BAD = (-1.0, math.nan, math.inf, None, "1")
+
+
+@pytest.mark.parametrize("bad", BAD, ids=repr)
+@pytest.mark.parametrize("name", ["local_epsilon", "num_records", "epsilon", "delta"])
+def test_bad_input_is_refused(bad, name):
+    good = {"local_epsilon": 1.0, "num_records": 100, "epsilon": 0.5, "delta": 1e-6}
+    given = good | {name: bad}
+    local, n = given["local_epsilon"], given["num_records"]
+    sizes = {"local_epsilon": local, "num_records": n}
+    total = sizes | {"epsilon": given["epsilon"], "local_delta": 1e-9}
+    calls = []
+    if name != "epsilon":
+        calls += [lambda: shuffle_closed_form(delta=given["delta"], **sizes)]
+        calls += [lambda: shuffle_epsilon(delta=given["delta"], **sizes)]
+    if name != "delta":
+        calls += [lambda: shuffle_delta(epsilon=given["epsilon"], **sizes)]
+    calls += [lambda: shuffle_total_delta(given["delta"], **total)]
+    for call in calls:
+        with pytest.raises(ValueError, match=f"^{name} must be .*, got "):
+            call()
