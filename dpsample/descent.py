@@ -6,7 +6,6 @@ its own memory and stream, so threads can run it side by side.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,18 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample._chunks import ChunkSize
-from dpsample._jit import pointer
-from dpsample.domains import PROJECT
-from dpsample.losses.record_gradient import loop_pointers
+from dpsample.optimizers.arguments import Arguments
 from dpsample.optimizers.batches import Full
-from dpsample.optimizers.estimators import BucketedMedian
-from dpsample.optimizers.loop import LoopPieces, Memory, descend, new_memory
+from dpsample.optimizers.loop import Memory, descend, new_memory
 from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.phase import Loop, Minimization, Numbers, Phase, row_norms
+from dpsample.optimizers.phase import Loop, Minimization, Phase
 from dpsample.optimizers.solve import CERTIFIED, FAILED, Objective, minimize
 from dpsample.optimizers.steps import AcceleratedStep, GradientStep
+from dpsample.optimizers.variance_reduced import minimize_by_svrg
 from dpsample.problem import Problem
-from dpsample.records import Data
 
 Array = NDArray[np.float64]
 Pulse = Callable[[int], None]
@@ -94,21 +90,8 @@ class Program:
     """
 
     def __init__(self, problem: Problem, recipe: Recipe) -> None:
-        recipe.check(problem.facts)
         self.problem, self.recipe = problem, recipe
-        self.data = _clipped(problem.data, recipe.entry_bound)
-        self.body = problem.domain.body(problem.dim)
-        slope, gradient, takes_records = loop_pointers(problem.loss)
-        self.pieces = LoopPieces(
-            loss_slope=slope,
-            project=pointer(problem.domain.project_piece, PROJECT),
-            record_gradient=gradient,
-            takes_records=takes_records,
-        )
-        estimators = [phase.estimator for phase in recipe.phases]
-        self.norms = {q: row_norms(self.data, q) for q in {e.q for e in estimators}}
-        buckets = [e.num_buckets for e in estimators if isinstance(e, BucketedMedian)]
-        self.num_buckets = max(buckets, default=1)
+        self.arguments = Arguments(problem, recipe)
         # Learned in one run, of use to the next: no draw depends on them.
         self.chunks = [ChunkSize() for _ in recipe.phases]
 
@@ -150,7 +133,7 @@ class Program:
             If the loss fails, the iterates overflow, or a solver gives up.
         """
         problem, recipe = self.problem, self.recipe
-        memory = new_memory(problem.dim, self.num_buckets)
+        memory = new_memory(problem.dim, self.arguments.num_buckets)
         state = _State(memory=memory, rng=rng, on_chunk=on_chunk, num_points=num_points)
         theta = problem.domain.default_center(problem.dim)
         if recipe.start is not None:
@@ -187,23 +170,15 @@ class Program:
         memory = state.memory
         memory.anchor[:] = memory.aggregate[:] = memory.theta
         memory.average[:] = 0.0
-        numbers = self._numbers(phase, state.rng)
+        numbers = self.arguments.numbers(phase, state.rng)
         stops = np.linspace(0, phase.num_steps, state.num_points + 2).astype(int)[1:]
+        fixed = (self.arguments.data, self.arguments.body, self.arguments.pieces)
         start = 0
         for stop in np.unique(stops):
             while start < stop:
                 end = int(min(start + chunk.size, stop))
                 begin = time.perf_counter()
-                succeeded = descend(
-                    self.data,
-                    self.body,
-                    self.pieces,
-                    numbers,
-                    memory,
-                    state.rng,
-                    start,
-                    end,
-                )
+                succeeded = descend(*fixed, numbers, memory, state.rng, start, end)
                 chunk.update(time.perf_counter() - begin)
                 if not succeeded:
                     raise DescentError(LOSS_FAILED)
@@ -220,7 +195,7 @@ class Program:
         """Minimize a strongly convex objective to a certified accuracy."""
         memory, dim = state.memory, self.problem.dim
         memory.anchor[:] = memory.theta
-        loop = self._numbers(
+        loop = self.arguments.numbers(
             Loop(
                 num_steps=1,
                 step=GradientStep(1.0, local_radius=phase.local_radius),
@@ -237,21 +212,13 @@ class Program:
             smoothness=float(phase.smoothness + phase.ridge),
             gap=float(phase.gap),
         )
+        fixed = (self.arguments.data, self.arguments.body, self.arguments.pieces)
+        solve = minimize_by_svrg if phase.solver == "svrg" else minimize
         step = 0
         while step < MAX_SOLVER_STEPS:
             end = step + chunk.size
             begin = time.perf_counter()
-            outcome = minimize(
-                self.data,
-                self.body,
-                self.pieces,
-                loop,
-                objective,
-                memory,
-                state.rng,
-                step,
-                end,
-            )
+            outcome = solve(*fixed, loop, objective, memory, state.rng, step, end)
             chunk.update(time.perf_counter() - begin)
             state.advance(0)
             step = end
@@ -261,22 +228,6 @@ class Program:
                 state.advance(1)
                 return memory.theta.copy()
         raise DescentError(NOT_CERTIFIED)
-
-    def _numbers(self, phase: Loop, rng: np.random.Generator) -> Numbers:
-        return phase.numbers(
-            self.data, self.norms[phase.estimator.q], rng, dim=self.problem.dim
-        )
-
-
-def _clipped(data: Data, entry_bound: float) -> Data:
-    """Clip every entry to [-entry_bound, entry_bound]."""
-    if math.isinf(entry_bound):
-        return data
-    names = ("dense", "values", "response")
-    entries = {
-        name: np.clip(getattr(data, name), -entry_bound, entry_bound) for name in names
-    }
-    return data._replace(**entries)
 
 
 def _output(phase: Loop, memory: Memory, num_steps: int) -> Array:

@@ -11,6 +11,7 @@ from dpsample import _check as check
 from dpsample import domains, losses, norms
 from dpsample.domains import Domain, SchattenBall
 from dpsample.losses import Loss, RecordGradient
+from dpsample.losses.record_gradient import ONLY_MINIMIZE
 
 RELATIONS = ("replace_one", "zero_out")
 
@@ -111,8 +112,9 @@ class PublicFacts:
 
     def _fail_unbounded(self) -> NoReturn:
         if isinstance(self.loss, RecordGradient):
-            remedy = "Clip gradients: pass the threshold to the optimizer."
-            check.fail("loss", "of a declared slope bound", self.loss, remedy)
+            check.fail(
+                "loss", "a function of the margin <a, theta>", self.loss, ONLY_MINIMIZE
+            )
         if self.response_bound == np.inf:
             remedy = "Clip the response, or use a method that clips gradients."
             check.fail("response_bound", "finite for this method", np.inf, remedy)

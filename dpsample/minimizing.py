@@ -169,11 +169,7 @@ def planned(
             mechanism=repr(optimizer),
             budget=budget,
             event=recipe.event,
-            inputs={
-                "num_records": problem.num_records,
-                "dim": problem.dim,
-                **recipe.inputs,
-            },
+            inputs=_facts(problem) | recipe.inputs,
             theorems=recipe.theorems,
             assumptions=(
                 *recipe.assumptions,
@@ -185,6 +181,22 @@ def planned(
         )
     program = descent.Program(problem, recipe)
     return Plan(problem=problem, program=program, certificate=certificate)
+
+
+def _facts(problem: Problem) -> dict[str, float | int | str]:
+    """Public facts that every certificate names."""
+    facts = problem.facts
+    named: dict[str, float | int | str] = {
+        "num_records": facts.num_records,
+        "dim": facts.dim,
+        "loss": facts.loss.name,
+        "domain": facts.domain.name,
+        "row_bound": facts.row_bound,
+        "row_norm": facts.row_norm,
+    }
+    if facts.response_bound is not None:
+        named["response_bound"] = facts.response_bound
+    return named
 
 
 def _display(
