@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 CHUNK_SECONDS = 0.03
+LARGEST = 1_000_000  # runs shorter than one task would let the size grow forever
 
 
 class ChunkSize:
@@ -15,4 +16,5 @@ class ChunkSize:
         """Adapt to the time that the last task took."""
         if self.fixed is None:
             growth = CHUNK_SECONDS / max(seconds, 1e-6)
-            self.size = max(1, int(self.size * min(growth, 8.0)))
+            size = max(1, int(self.size * min(growth, 8.0)))
+            self.size = min(size, LARGEST)
