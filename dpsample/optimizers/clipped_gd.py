@@ -19,7 +19,6 @@ from dpsample.optimizers.clipped_losses import (
     clipped_smoothness,
     descent_sensitivity,
     lipschitz_or_inf,
-    need_linear_margin,
 )
 from dpsample.optimizers.estimators import ClippedMean
 from dpsample.optimizers.optimizer import Calibration, Optimizer, Recipe
@@ -121,7 +120,7 @@ class ClippedGD(Optimizer):
         """One loop over all records and its noise; see `Optimizer.recipe`."""
         refuse_paper(calibration, "clipped gradient descent")
         clip = min(self.clip, lipschitz_or_inf(facts))
-        size = self.step_size or 1.0 / (self.ridge + clipped_smoothness(facts, clip))
+        size = self._step_size(facts, clip)
         noise: Perturbation = NoNoise()
         output, event = 0.0, None
         if budget is not None and self.noise == "steps":
@@ -157,11 +156,19 @@ class ClippedGD(Optimizer):
             ),
         )
 
+    def _step_size(self, facts: PublicFacts, clip: float) -> float:
+        if self.step_size is not None:
+            return self.step_size
+        curvature = self.ridge + clipped_smoothness(facts, clip)
+        if curvature == 0.0:
+            remedy = "A linear loss without a ridge has no step of its own."
+            check.fail("step_size", "given", "None", remedy)
+        return 1.0 / curvature
+
     def _output(
         self, facts: PublicFacts, budget: Budget, clip: float, size: float
     ) -> tuple[float, Event]:
         """Noise of the last iterate and its event."""
-        need_linear_margin(facts)
         check.positive(clip=clip, remedy="Clip, or bound the domain.")
         moved = SHIFTS[budget.relation] * descent_sensitivity(
             record_bound=clip,

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 
-from dpsample import _check as check
 from dpsample.domains import SchattenBall
 from dpsample.facts import PublicFacts
-from dpsample.losses import PowerFour, RecordGradient
+from dpsample.losses import PowerFour
 from dpsample.norms import conversion
 from dpsample.privacy.smoothness import smoothness
 
@@ -34,13 +33,6 @@ def row_bound(facts: PublicFacts) -> float:
     if isinstance(facts.domain, SchattenBall):
         size = min(facts.domain.shape)
     return float(facts.full_row_bound * conversion(size, facts.row_norm, 2.0))
-
-
-def need_linear_margin(facts: PublicFacts) -> None:
-    """Fail for losses whose clipped gradients need not be gradients (gradient-E15)."""
-    if isinstance(facts.loss, RecordGradient):
-        remedy = "Use a method with noise in every step: AcceleratedClippedSGD, DPSGD."
-        check.fail("loss", "a function of a linear margin", facts.loss, remedy)
 
 
 def clipped_smoothness(facts: PublicFacts, clip: float) -> float:

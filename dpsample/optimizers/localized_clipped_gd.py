@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from dpsample import _check as check
 from dpsample.facts import PublicFacts
-from dpsample.optimizers.clipped_losses import CLIPPED_GRADIENT, need_linear_margin
+from dpsample.optimizers.clipped_losses import CLIPPED_GRADIENT
 from dpsample.optimizers.heavy_tailed import HeavyTailed, Scales
 from dpsample.optimizers.localization import (
     ASSUMPTIONS,
@@ -58,11 +58,6 @@ class Localized(HeavyTailed):
         super().__post_init__()
         check.open_interval(0.0, 1.0, accuracy=self.accuracy, failure=self.failure)
         check.integer(1, max_steps=self.max_steps)
-
-    def scales(self, facts: PublicFacts, budget: Budget | None) -> Scales:
-        """Public numbers of a problem whose clipped loss is convex."""
-        need_linear_margin(facts)
-        return super().scales(facts, budget)
 
     def exact_recipe(
         self,
