@@ -44,13 +44,14 @@ class Arguments:
             takes_records=takes_records,
         )
         estimators = [phase.estimator for phase in recipe.phases]
-        self._norms = {q: row_norms(self.data, q) for q in {e.q for e in estimators}}
+        exponents = {e.q for e in estimators if e.needs_norms}
+        self._norms = {q: row_norms(self.data, q) for q in exponents}
         buckets = [e.num_buckets for e in estimators if isinstance(e, BucketedMedian)]
         self.num_buckets = max(buckets, default=1)
 
     def numbers(self, loop: Loop, rng: np.random.Generator) -> Numbers:
         """One loop as the kernel reads it."""
-        norms = self._norms[loop.estimator.q]
+        norms = self._norms.get(loop.estimator.q, np.empty(0))
         return loop.numbers(self.data, norms, rng, dim=self.dim)
 
 

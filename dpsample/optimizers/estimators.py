@@ -75,6 +75,11 @@ class Estimator(Spec):
         """Exponent of the norm in which gradients are measured."""
         return 2.0
 
+    @property
+    def needs_norms(self) -> bool:
+        """Whether the kernel reads the norms of the rows, which take a pass."""
+        return self.kind in (CLIP, TRUNCATE) or self.smoothing > 0.0
+
     def _fields(self) -> dict[str, Any]:
         return {
             "threshold": math.inf,
