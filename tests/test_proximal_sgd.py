@@ -1,4 +1,4 @@
-"""Proximal descent without privacy: the textbook algorithm, lasso optima, equivariance."""
+"""Proximal descent without privacy: the textbook algorithm, optima, equivariance."""
 
 from __future__ import annotations
 
@@ -131,6 +131,26 @@ def test_scaled_features_scale_the_answer() -> None:
     scaled = ProximalSGD(l1=0.2, num_steps=20, smoothness=12.0)
     found = minimize(problem(scale=2.0, domain=wide), scaled, seed=5).theta
     assert found == pytest.approx(0.5 * minimize(problem(), plain, seed=5).theta)
+
+
+def test_in_one_dimension_balls_boxes_and_groups_coincide() -> None:
+    domains = dps.domains
+    found = [
+        minimize(
+            problem(dim=2, domain=domain, order=[0]),
+            ProximalSGD(l1=0.1, groups=groups, num_steps=9, smoothness=3.0),
+            seed=5,
+        ).theta
+        for domain, groups in (
+            (domains.Ball(0.4), ()),
+            (domains.Ball(0.4), (0,)),
+            (domains.Ball(0.4, p=math.inf), ()),
+            (domains.Box(-0.4, 0.4), ()),
+        )
+    ]
+    assert found[0].shape == (1,)
+    for other in found[1:]:
+        assert other == pytest.approx(found[0], abs=1e-14)
 
 
 def test_budgets_are_refused() -> None:
