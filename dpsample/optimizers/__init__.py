@@ -11,16 +11,23 @@ from dpsample.optimizers.iterated_accelerated_clipped_sgd import (
 from dpsample.optimizers.iterated_localized_clipped_gd import IteratedLocalizedClippedGD
 from dpsample.optimizers.localized_clipped_gd import LocalizedClippedGD
 from dpsample.optimizers.noisy_sgd import NoisySGD
+from dpsample.optimizers.objective_perturbation import (
+    ApproximateObjectivePerturbation,
+    ObjectivePerturbation,
+)
 from dpsample.optimizers.private_proximal_sgd import PrivateProximalSGD
 from dpsample.optimizers.private_stochastic_approximation import (
     PrivateStochasticApproximation,
 )
 from dpsample.optimizers.prox_gd import ProxGD
 from dpsample.optimizers.proximal_sgd import ProximalSGD
+from dpsample.optimizers.svrg import SVRG
 
 __all__ = [
     "DPSGD",
+    "SVRG",
     "AcceleratedClippedSGD",
+    "ApproximateObjectivePerturbation",
     "ClippedGD",
     "HeavyTailedFrankWolfe",
     "HeavyTailedLasso",
@@ -28,6 +35,7 @@ __all__ = [
     "IteratedLocalizedClippedGD",
     "LocalizedClippedGD",
     "NoisySGD",
+    "ObjectivePerturbation",
     "PrivateProximalSGD",
     "PrivateStochasticApproximation",
     "ProxGD",

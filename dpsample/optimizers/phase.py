@@ -146,6 +146,8 @@ class Minimization:
         Gaussian noise of the output, which is then projected on the domain.
     keeps_ball : bool
         Whether the local ball stays where the previous phase had it.
+    solver : {"accelerated", "svrg"}
+        Accelerated projected gradients, or projected SVRG.
     """
 
     ridge: float
@@ -159,9 +161,11 @@ class Minimization:
     local_radius: float = math.inf
     output_stddev: float = 0.0
     keeps_ball: bool = False
+    solver: str = "accelerated"
 
     def check(self) -> None:
         """Check the numbers."""
+        check.one_of(("accelerated", "svrg"), solver=self.solver)
         check.positive(ridge=self.ridge, gap=self.gap)
         check.non_negative(
             smoothness=self.smoothness,

@@ -1,0 +1,106 @@
+"""Projected SVRG: stochastic steps whose noise vanishes at a snapshot's gradient.
+
+From a snapshot y with full gradient grad J(y), K steps
+
+    w <- P(w - (grad f_i(w) - grad f_i(y) + grad J(y)) / (10 l))
+
+on random records, and the mean of the steps' points is the next snapshot. K = 100 l/m
+makes the error shrink by 0.834 in the mean; with projections the printed 20 l/m does
+not (BFTT-11). A mean proves nothing of one run: the certificate of `solve` at every
+snapshot does.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpsample._jit import kernel
+from dpsample.norms import distance
+from dpsample.optimizers.advance import into_both
+from dpsample.optimizers.envelope_slopes import smooth_slopes
+from dpsample.optimizers.estimate import add_scattered, limit_slopes, scattered_margins
+from dpsample.optimizers.solve import CERTIFIED, FAILED, RUNNING, objective_gradient
+
+STEPS_PER_CONDITION = 100.0
+STEPS_PER_SMOOTHNESS = 10.0
+
+
+@kernel
+def minimize_by_svrg(data, body, pieces, loop, objective, memory, rng, start, stop):
+    """Run epochs ``start``, ..., ``stop - 1``; return RUNNING, CERTIFIED or FAILED.
+
+    Arguments are those of `solve.minimize`, and memory.theta is the point.
+    """
+    m, top = objective.ridge, objective.smoothness
+    bound = np.inf
+    if top > m:
+        bound = math.sqrt(objective.gap / (0.5 / m - 0.5 / top)) / top
+    w, snapshot, gradient = memory.theta, memory.middle, memory.aggregate
+    if start == 0:
+        into_both(body, pieces, loop.step, memory, w)
+    for _ in range(start, stop):
+        snapshot[:] = w
+        if not objective_gradient(data, pieces, loop, objective, w, memory, rng):
+            return FAILED
+        gradient[:] = memory.gradient
+        for j in range(len(w)):
+            w[j] -= gradient[j] / top
+        into_both(body, pieces, loop.step, memory, w)
+        moved = distance(w, snapshot, 2.0)
+        if not moved < np.inf:
+            return FAILED
+        if moved <= bound:
+            return CERTIFIED
+        w[:] = snapshot
+        if not epoch(data, body, pieces, loop, objective, memory, rng):
+            return FAILED
+    return RUNNING
+
+
+@kernel
+def epoch(data, body, pieces, loop, objective, memory, rng):
+    """Replace memory.theta by the mean of one epoch; False if a loss failed."""
+    w, snapshot, gradient = memory.theta, memory.middle, memory.aggregate
+    total, direction = memory.average, memory.gradient
+    num_steps = math.ceil(STEPS_PER_CONDITION * objective.smoothness / objective.ridge)
+    size = 1.0 / (STEPS_PER_SMOOTHNESS * objective.smoothness)
+    total[:] = 0.0
+    for _ in range(num_steps):
+        memory.rows[:2] = rng.integers(loop.batches.first, loop.batches.last)
+        if not two_slopes(data, pieces, loop.estimator, w, snapshot, memory):
+            return False
+        memory.slopes[0] -= memory.slopes[1]
+        direction[:] = 0.0
+        add_scattered(data, memory.rows, 1, memory.slopes, direction)
+        for j in range(len(w)):
+            step = direction[j] + objective.ridge * (w[j] - snapshot[j]) + gradient[j]
+            w[j] -= size * step
+        into_both(body, pieces, loop.step, memory, w)
+        for j in range(len(w)):
+            total[j] += w[j]
+    memory.counts[0] += 2 * num_steps
+    for j in range(len(w)):
+        w[j] = total[j] / num_steps
+    return True
+
+
+@kernel
+def two_slopes(data, pieces, estimator, w, snapshot, memory):
+    """Slopes of one record's loss, memory.rows[0], at both points."""
+    margins, slopes = memory.margins, memory.slopes
+    scattered_margins(data, memory.rows, 1, snapshot, margins)
+    margins[1] = margins[0]
+    scattered_margins(data, memory.rows, 1, w, margins)
+    memory.response[:2] = data.response[memory.rows[0]]
+    if estimator.smoothing > 0.0:
+        succeeded = smooth_slopes(data, pieces, estimator, 2, memory)
+    else:
+        memory.out[0] = np.nan
+        pieces.loss_slope(
+            data.loss_params, margins[:2], memory.response[:2], slopes[:2], memory.out
+        )
+        succeeded = memory.out[0] == memory.out[0]
+    limit_slopes(estimator, memory.rows, 2, slopes)
+    return succeeded
