@@ -8,7 +8,7 @@ import pytest
 import dpsample as dps
 from dpsample import descent
 from dpsample.minimizing import minimize
-from dpsample.optimizers import AcceleratedClippedSGD, IteratedAcceleratedClippedSGD
+from dpsample.optimizers import AcceleratedClippedSGD
 from dpsample.optimizers.batch_schemes import SCHEMES, epoch, forecast
 from dpsample.optimizers.batches import Full, Slices
 from dpsample.optimizers.estimators import ClippedMean
@@ -20,7 +20,6 @@ from dpsample.privacy import epsilon_of, gdp_from_budget, shuffle_local_noise
 from dpsample.privacy.events import (
     ApproximateEvent,
     GaussianEvent,
-    ParallelEvent,
     PoissonGaussianEvent,
 )
 from dpsample.problem import Problem
@@ -248,47 +247,6 @@ def test_printed_noise_is_the_printed_one():
     assert recipe.inputs["noise_stddev"] == pytest.approx(stddev)
     moved = 2.0 * min(clip, 1.0) / (5000 // steps)
     assert recipe.event.gdp == pytest.approx(moved / stddev)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_iterated_runs_use_disjoint_blocks_and_halved_distances(scheme):
-    method = IteratedAcceleratedClippedSGD(scheme=scheme, num_steps=4)
-    recipe = method.recipe(logistic(1000, 2).facts, BUDGET)
-    spans = [(loop.batches.first, loop.batches.last) for loop in recipe.phases]
-    assert spans == [(0, 100), (100, 300), (300, 701)]
-    assert isinstance(recipe.event, ParallelEvent) and len(recipe.event.events) == 3
-    spent = epsilon_of(recipe.event, delta=1e-6, relation="replace_one")
-    assert spent == pytest.approx(1.0, rel=1e-5)
-    fit = minimize(logistic(1000, 2), method, BUDGET)
-    assert fit.certificate.releasable
-    if scheme != "poisson":
-        assert fit.num_gradients == sum(4 * (size // 4) for size in (100, 200, 401))
-
-
-def test_iterated_runs_chain_accelerated_ones():
-    problem = logistic(1000, 2)
-    method = IteratedAcceleratedClippedSGD(scheme="disjoint", num_steps=4)
-    recipe = method.recipe(problem.facts, None)
-    theta = np.zeros(2)
-    for phase in recipe.phases:
-        part = Recipe(phases=(phase,), event=None, inputs={}, start=theta)
-        theta = descent.run(problem, part, np.random.default_rng(0)).theta
-    end = descent.run(problem, recipe, np.random.default_rng(0)).theta
-    np.testing.assert_allclose(end, theta, rtol=1e-13)
-    distances = [1.0 / loop.step.eta for loop in recipe.phases]
-    assert all(a > 0 for a in distances)
-
-
-def test_growth_bound_of_iterated_runs_needs_fresh_batches():
-    facts = logistic(1000, 2).facts
-    method = IteratedAcceleratedClippedSGD(scheme="disjoint")
-    small = method.risk_bound(facts, None, exponent=2.0, constant=0.05)
-    large = method.risk_bound(facts, BUDGET, exponent=2.0, constant=0.05)
-    assert 0.0 < small < large < math.inf
-    with pytest.raises(ValueError, match="scheme"):
-        IteratedAcceleratedClippedSGD().risk_bound(
-            facts, BUDGET, exponent=2.0, constant=0.05
-        )
 
 
 def test_noise_of_equal_gdp_is_shared_by_relations_up_to_the_shift():
