@@ -1,0 +1,71 @@
+"""The loop of truncated mirror descent: exact and printed recipes share it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dpsample.optimizers.batches import Batches
+from dpsample.optimizers.estimators import TruncatedMean
+from dpsample.optimizers.optimizer import Recipe
+from dpsample.optimizers.perturbations import Perturbation
+from dpsample.optimizers.phase import Loop
+from dpsample.optimizers.steps import GradientStep, MirrorStep, Step
+from dpsample.optimizers.truncated_risk import Schedule
+from dpsample.optimizers.truncated_scales import Scales
+from dpsample.privacy.events import Event
+
+LARGER_SET = (
+    "iterates stay in the l_s ball of the domain's radius, s the potential's exponent: "
+    "it contains the domain, and c times the domain contains it"
+)
+
+
+class Run(NamedTuple):
+    """What the loop needs besides the geometry."""
+
+    plan: Schedule
+    batches: Batches
+    noise: Perturbation
+
+
+def recipe_of(
+    scales: Scales,
+    run: Run,
+    event: Event | None,
+    inputs: dict[str, float | int | str],
+    theorems: tuple[str, ...],
+) -> Recipe:
+    """Mirror steps on the l_s ball, or projected gradient steps in l_2."""
+    space, size = scales.space, run.plan.step_size
+    step: Step = GradientStep(size)
+    if not scales.is_euclidean:
+        step = MirrorStep(
+            size, exponent=space.s, kappa=space.kappa, radius=scales.radius
+        )
+    loop = Loop(
+        num_steps=run.plan.num_steps,
+        step=step,
+        batches=run.batches,
+        estimator=TruncatedMean(threshold=run.plan.threshold, row_norm=space.q),
+        noise=run.noise,
+        weights=np.ones(run.plan.num_steps),
+    )
+    return Recipe(
+        phases=(loop,),
+        event=event,
+        inputs=inputs | {"noise_scale": float(run.noise.numbers().scale)},
+        theorems=theorems,
+        assumptions=(LARGER_SET,) if space.equivalence > 1.0 else (),
+    )
+
+
+def inputs_of(plan: Schedule) -> dict[str, float | int | str]:
+    """Public numbers of the certificate."""
+    return {
+        "scheme": plan.scheme,
+        "num_steps": plan.num_steps,
+        "threshold": plan.threshold,
+        "step_size": plan.step_size,
+    }
