@@ -1,4 +1,4 @@
-"""Private Frank-Wolfe methods: neutrality, selections, ledger, excess risk."""
+"""Private Frank-Wolfe methods: neutrality, selections, ledger."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dpsample.descent import Program, run
 from dpsample.minimizing import minimize
 from dpsample.optimizers import HeavyTailedFrankWolfe, HeavyTailedLasso
 from dpsample.optimizers.batches import Slices
-from dpsample.optimizers.heavy_tailed_lasso import vertex_bound
 from dpsample.privacy import (
     Budget,
     ConcentratedEvent,
@@ -24,39 +23,9 @@ from dpsample.privacy import (
 )
 from tests.gradient_vectors import estimate
 from tests.statistics import assert_mean, rejected
+from tests.vertex_cases import BUDGET, frank_wolfe, problem
 
-BUDGET = Budget(epsilon=1.0, delta=1e-5)
 ZERO_OUT = Budget(epsilon=1.0, delta=1e-5, relation="zero_out")
-
-
-def problem(
-    num_records: int = 60, dim: int = 3, *, radius: float = 2.0, **options: Any
-) -> dps.Problem:
-    """Least squares on an l1 ball with heavy-tailed features and errors."""
-    rng = np.random.default_rng(21)
-    rows = rng.standard_t(3.0, (num_records, dim))
-    y = rows[:, 0] + rng.standard_t(2.0, num_records)
-    given: dict[str, Any] = {
-        "loss": dps.losses.Squared(),
-        "domain": dps.domains.Ball(radius, p=1.0),
-        "row_bound": 1e3,
-        "response_bound": math.inf,
-    }
-    given |= options
-    transform = given.pop("transform", lambda x: x)
-    return dps.Problem(transform(rows), y, **given)
-
-
-def frank_wolfe(rows: list, responses: list, radius: float) -> np.ndarray:
-    """Textbook Frank-Wolfe with steps 2/(t + 2), t = 1, ...; one batch for each."""
-    theta = np.zeros(rows[0].shape[1])
-    for t, (a, y) in enumerate(zip(rows, responses, strict=True), start=1):
-        gradient = a.T @ (a @ theta - y) / len(y)
-        j = int(np.argmax(np.abs(gradient)))
-        vertex = np.zeros_like(theta)
-        vertex[j] = -radius * np.sign(gradient[j])
-        theta += 2.0 / (t + 2.0) * (vertex - theta)
-    return theta
 
 
 def test_without_noise_and_limits_folds_run_frank_wolfe() -> None:
@@ -215,31 +184,6 @@ def test_default_scale_minimizes_deviation_and_selection_error() -> None:
     printed = HeavyTailedFrankWolfe().recipe(facts, BUDGET, "paper")
     log = math.log(2.0 * 3.0 * steps / 0.1)
     assert printed.inputs["scale"] == pytest.approx(math.sqrt(4000.0 / steps / log))
-
-
-def test_excess_bound_solves_its_recursion() -> None:
-    for num_steps in (1, 2, 10, 300):
-        value = 3.0
-        for t in range(1, num_steps + 1):
-            size = 2.0 / (t + 2.0)
-            value = (1.0 - size) * value + size * 0.1 + 0.5 * size**2 * 7.0
-        bound = vertex_bound(num_steps, first=3.0, curvature=7.0, error=0.1)
-        assert 0.5 * bound <= value <= bound
-
-
-def test_measured_excess_of_the_lasso_is_below_the_bound() -> None:
-    data = problem(4000, radius=1.0)
-    spec = HeavyTailedLasso(num_steps=30, entry_bound=2.0)
-    recipe = spec.recipe(data.facts, BUDGET)
-    rows, y = np.clip(data.data.dense, -2.0, 2.0), np.clip(data.data.response, -2, 2)
-
-    def value(theta: np.ndarray) -> float:
-        return float(0.5 * np.mean((rows @ theta - y) ** 2))
-
-    best = value(frank_wolfe([rows] * 2000, [y] * 2000, 1.0))
-    program, rng = Program(data, recipe), np.random.default_rng(8)
-    excess = np.mean([value(program.run(rng).theta) for _ in range(40)]) - best
-    assert 0.0 < excess <= recipe.inputs["risk_bound"]
 
 
 def test_permuted_coordinates_give_permuted_answers() -> None:

@@ -74,5 +74,5 @@ def test_measured_excess_is_below_the_bound(estimator: str, size: int) -> None:
         return data.risk(theta) + 0.02 * float(np.abs(theta).sum())
 
     program, rng = Program(data, recipe), np.random.default_rng(4)
-    excess = np.mean([value(program.run(rng).theta) - value(best) for _ in range(10)])
+    excess = np.mean([value(program.run(rng).theta) - value(best) for _ in range(40)])
     assert 0.0 < excess <= recipe.inputs["risk_bound"]

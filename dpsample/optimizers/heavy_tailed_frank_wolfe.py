@@ -27,6 +27,7 @@ from dpsample.optimizers.phase import Loop
 from dpsample.optimizers.steps import FrankWolfeStep
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.events import PureEvent
+from dpsample.privacy.smoothness import smoothness
 
 DISJOINT = "every record is read in one step only: parallel composition"
 SELECTION = (
@@ -58,6 +59,10 @@ class HeavyTailedFrankWolfe(Optimizer):
         ("zero_out"), of the deviation of an estimate plus the error of a selection;
         for calibration "paper" :math:`\sqrt{n \epsilon \tau/(T L)}`.
 
+    smoothness : float, optional
+        Public bound of the entries of :math:`E \varphi'' a a^\top`, for ``risk_bound``
+        only. Default: from the bounds of a record, if the loss is smooth.
+
     Raises
     ------
     ValueError
@@ -68,7 +73,9 @@ class HeavyTailedFrankWolfe(Optimizer):
     Without a budget the defaults are those of epsilon = 1, and the vertex is the best
     one. The schedule of Hu et al. is a reconstruction from their rates.
 
-    **Guarantee.** (epsilon, 0)-DP under the budget's relation, for any records.
+    **Guarantee.** (epsilon, 0)-DP under the budget's relation, for any records. If they
+    are independent draws of one law and the public bounds hold, ``risk_bound`` of the
+    recipe bounds the mean excess of their risk.
 
     Examples
     --------
@@ -88,6 +95,7 @@ class HeavyTailedFrankWolfe(Optimizer):
     failure_probability: float = 0.1
     num_steps: int | None = None
     scale: float | None = None
+    smoothness: float | None = None
     name: ClassVar[str] = "heavy_tailed_frank_wolfe"
 
     def __post_init__(self) -> None:
@@ -96,8 +104,9 @@ class HeavyTailedFrankWolfe(Optimizer):
         check.open_interval(0.0, 1.0, failure_probability=self.failure_probability)
         if self.num_steps is not None:
             check.integer(1, num_steps=self.num_steps)
-        if self.scale is not None:
-            check.positive(scale=self.scale)
+        for name in ("scale", "smoothness"):
+            if getattr(self, name) is not None:
+                check.positive(**{name: getattr(self, name)})
 
     def recipe(
         self,
@@ -127,16 +136,20 @@ class HeavyTailedFrankWolfe(Optimizer):
             batches=Slices(size=fold),
             estimator=CatoniMean(scale=scale),
         )
+        inputs: dict[str, float | int | str] = {
+            "num_steps": num_steps,
+            "fold_size": fold,
+            "scale": scale,
+            "score_sensitivity": sensitivity,
+            "inverse_temperature": selection,
+        }
+        bound = self._risk_bound(facts, num_steps, scale, selection)
+        if math.isfinite(bound):
+            inputs["risk_bound"] = bound
         return Recipe(
             phases=(loop,),
             event=None if budget is None else PureEvent(epsilon),
-            inputs={
-                "num_steps": num_steps,
-                "fold_size": fold,
-                "scale": scale,
-                "score_sensitivity": sensitivity,
-                "inverse_temperature": selection,
-            },
+            inputs=inputs,
             theorems=(SELECTION, DISJOINT),
             start=np.zeros(facts.dim),
         )
@@ -163,6 +176,36 @@ class HeavyTailedFrankWolfe(Optimizer):
         slope = 0.5 + log + shift * PSI_BOUND * log / epsilon
         return math.sqrt(self.moment_bound * fold / slope)
 
+    def _risk_bound(
+        self, facts: PublicFacts, num_steps: int, scale: float, selection: float
+    ) -> float:
+        r"""Bound of the mean excess; infinite without a smoothness.
+
+        The soft truncation of coordinates with :math:`E g^2 \le \tau` has bias at most
+        :math:`\tau/s`, variance at most :math:`2 \tau` and range :math:`2 s c`, c = 2
+        sqrt(2)/3; Bernstein's inequality bounds the mean of the largest of d errors by
+        :math:`\sqrt{4 \tau L/m} + 2 s c L/(3 m)`, L = log(2 d).
+        """
+        radius, tau = l1_radius(facts.domain, facts.dim), self.moment_bound
+        fold, log = facts.num_records // num_steps, math.log(2.0 * facts.dim)
+        largest = tau / scale + math.sqrt(4.0 * tau * log / fold)
+        largest += 2.0 * PSI_BOUND * scale * log / (3.0 * fold)
+        return vertex_bound(
+            num_steps,
+            # F(0) - F(w) <= |<grad F(0), w>|
+            first=radius * math.sqrt(tau),
+            curvature=4.0 * radius**2 * self._entry_smoothness(facts),
+            error=2.0 * radius * largest + log / selection,
+        )
+
+    def _entry_smoothness(self, facts: PublicFacts) -> float:
+        if self.smoothness is not None:
+            return self.smoothness
+        try:
+            return smoothness(facts, 1.0)
+        except ValueError:
+            return math.inf
+
 
 def l1_radius(domain: Domain, dim: int) -> float:
     """Radius of an l1 ball about 0; other domains are refused."""
@@ -176,3 +219,19 @@ def l1_radius(domain: Domain, dim: int) -> float:
 def vertex_sizes(num_steps: int) -> np.ndarray:
     """Step sizes 2/(t + 2) for t = 1, ..., T."""
     return np.asarray(2.0 / (np.arange(1.0, num_steps + 1.0) + 2.0))
+
+
+def vertex_bound(
+    num_steps: int, *, first: float, curvature: float, error: float
+) -> float:
+    r"""Bound of the mean excess after Frank-Wolfe steps of sizes 2/(t + 2).
+
+    With h_1 = ``first`` at w_1, :math:`F(w + \eta (v - w)) \le F(w) + \eta \langle
+    \nabla F(w), v - w\rangle + \eta^2 D/2`, D = ``curvature``, and a vertex that is
+    worse than the best one by ``error`` in mean, :math:`h_{t+1} \le (1 - \eta_t) h_t +
+    \eta_t e + \eta_t^2 D/2`, hence :math:`h_{T+1} \le \frac{2 h_1 + 2 D T}{(T + 1)(T +
+    2)} + e`. An exponential mechanism over N scores at inverse temperature l has e <=
+    log(N)/l: the entropy of its law is at most log N.
+    """
+    steps = (num_steps + 1.0) * (num_steps + 2.0)
+    return (2.0 * first + 2.0 * curvature * num_steps) / steps + error

@@ -21,6 +21,7 @@ from dpsample.optimizers.calibrated import SHIFTS
 from dpsample.optimizers.heavy_tailed_frank_wolfe import (
     BELOW,
     l1_radius,
+    vertex_bound,
     vertex_sizes,
 )
 from dpsample.optimizers.optimizer import Calibration, Optimizer, Recipe
@@ -145,19 +146,3 @@ def _choice_epsilon(budget: Budget, num_steps: int, calibration: Calibration) ->
         return budget.epsilon / (2.0 * math.sqrt(spread))
     rho = rho_from_budget(budget.epsilon, budget.delta)
     return math.sqrt(8.0 * rho / num_steps) * BELOW
-
-
-def vertex_bound(
-    num_steps: int, *, first: float, curvature: float, error: float
-) -> float:
-    r"""Bound of the mean excess after Frank-Wolfe steps of sizes 2/(t + 2).
-
-    With h_1 = ``first`` at w_1, :math:`F(w + \eta (v - w)) \le F(w) + \eta \langle
-    \nabla F(w), v - w\rangle + \eta^2 D/2`, D = ``curvature``, and a vertex that is
-    worse than the best one by ``error`` in mean, :math:`h_{t+1} \le (1 - \eta_t) h_t +
-    \eta_t e + \eta_t^2 D/2`, hence :math:`h_{T+1} \le \frac{2 h_1 + 2 D T}{(T + 1)(T +
-    2)} + e`. An exponential mechanism over N scores at inverse temperature l has e <=
-    log(N)/l: the entropy of its law is at most log N.
-    """
-    steps = (num_steps + 1.0) * (num_steps + 2.0)
-    return (2.0 * first + 2.0 * curvature * num_steps) / steps + error

@@ -16,6 +16,7 @@ import numpy as np
 
 from dpsample import _check as check
 from dpsample.facts import PublicFacts
+from dpsample.losses import RecordGradient
 from dpsample.optimizers import calibrated, robust_choice
 from dpsample.optimizers.batches import Batches, Full, Poisson
 from dpsample.optimizers.calibrated import SHIFTS, Noise
@@ -222,6 +223,8 @@ class PrivateProximalSGD(ProximalSGD):
         num_steps: int,
     ) -> float:
         """Bound of the mean excess; infinite if there is none."""
+        if isinstance(facts.loss, RecordGradient):  # may not be convex once clipped
+            return math.inf
         skipped = 1.0 - size / facts.num_records
         if isinstance(estimator, ClippedMean):
             variance, bias = estimator.threshold**2, 0.0
