@@ -117,8 +117,9 @@ def warm(
     on_progress : callable, optional
         Called with the name of each part before it is compiled.
     processes : int
-        With 2 or more, a second process compiles noise and half of the samplers. This one goes
-        through them afterwards: what two writers of one index may lose is made again.
+        With 2 or more, a second process compiles noise and half of the samplers. This
+        one goes through them afterwards: what two writers of one index may lose is made
+        again.
 
     Returns
     -------
