@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample._axes import axes
 from dpsample._version import __version__
 from dpsample.privacy import Certificate
 from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
@@ -140,14 +141,7 @@ class Release:
         matplotlib.axes.Axes
             The axes.
         """
-        if ax is None:
-            try:
-                import matplotlib.pyplot as plt
-            except ImportError as error:
-                raise ImportError(
-                    "plot needs matplotlib: pip install 'dpsample[plots]'"
-                ) from error
-            ax = plt.subplots(figsize=(7.0, 0.25 * self.theta.size + 1.2))[1]
+        ax = axes(ax, figsize=(7.0, 0.25 * self.theta.size + 1.2))
         place = np.arange(self.theta.size)
         spread = 1.0 / np.sqrt(self.certificate.k * self.certificate.mu)
         ax.errorbar(self.theta, place, xerr=spread, fmt="o", capsize=2, ms=4)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsample import domains, losses, regularizers, samplers
+from dpsample import domains, losses, noise, regularizers, samplers
 from dpsample.problem import Problem
 from dpsample.samplers import Proximal, Sampler, metric, mode
 from dpsample.samplers.pilot import Pilot
@@ -110,15 +110,16 @@ def sampler_targets() -> list[Gibbs]:
 def warm(
     on_progress: Callable[[str], None] | None = None, *, processes: int = 1
 ) -> int:
-    """Run each piece and each sampler for a moment.
+    """Run each piece, each sampler and each noise for a moment.
 
     Parameters
     ----------
     on_progress : callable, optional
         Called with the name of each part before it is compiled.
     processes : int
-        With 2 or more, a second process compiles half of the samplers. This one goes
-        through them afterwards: what two writers of one index may lose is made again.
+        With 2 or more, a second process compiles noise and half of the samplers. This
+        one goes through them afterwards: what two writers of one index may lose is made
+        again.
 
     Returns
     -------
@@ -128,17 +129,26 @@ def warm(
     first = [(name, partial(_pieces, target)) for name, target in piece_targets()]
     kinds = public_samplers()
     second = [(f"sampler {c.__name__}", partial(_draws, c())) for c in kinds]
+    last = [("noise", noises)]
     _run(first, on_progress)
     if processes > 1:
         names = [kind.__name__ for kind in kinds[1::2]]
-        words = f"from dpsample import warm; warm.samplers_only({names})"
+        words = f"from dpsample import warm; warm.noises(); warm.samplers_only({names})"
         helper = subprocess.Popen([sys.executable, "-c", words])
         _run(second[::2], on_progress)
         helper.wait()
-        _run(second[1::2], on_progress)
+        _run(second[1::2] + last, on_progress)
     else:
-        _run(second, on_progress)
-    return len(first) + len(second)
+        _run(second + last, on_progress)
+    return len(first) + len(second) + len(last)
+
+
+def noises() -> None:
+    """Draw each noise once."""
+    rng = np.random.default_rng(0)
+    noise.generalized_gaussian(rng, size=(1, DIM), r=3.0)
+    noise.schatten_gaussian(rng, size=(1, 2, 3), r=3.0)
+    noise.k_norm(rng, size=(1, DIM), domain=BALL)
 
 
 def samplers_only(names: list[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample._axes import axes
 from dpsample.privacy import Budget
 
 Array = NDArray[np.float64]
@@ -173,14 +174,7 @@ class AuditReport:
         matplotlib.axes.Axes
             The axes.
         """
-        if ax is None:
-            try:
-                import matplotlib.pyplot as plt
-            except ImportError as error:
-                raise ImportError(
-                    "plot needs matplotlib: pip install 'dpsample[plots]'"
-                ) from error
-            ax = plt.subplots(figsize=(6.0, 4.0))[1]
+        ax = axes(ax, figsize=(6.0, 4.0))
         curve = self.curve
         # A logarithmic axis has no zero.
         shown = [np.where(v > 0.0, v, np.nan) for v in curve[1:]]
