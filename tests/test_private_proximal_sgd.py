@@ -171,6 +171,28 @@ def test_interquartile_means_need_less_noise_than_medians() -> None:
     assert noise[10] == pytest.approx(noise[2] / 5.0)
 
 
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_scaled_features_and_bounds_scale_the_answer(estimator: str) -> None:
+    """theta -> theta/2 under features -> 2 features, noise included."""
+    data = regression(300, dps.domains.Ball(1.0))
+    wide = dps.Problem(
+        2.0 * data.data.dense,
+        data.data.response,
+        loss=dps.losses.Squared(),
+        domain=dps.domains.Ball(0.5),
+        row_bound=2.0,
+        response_bound=1.0,
+    )
+    given = {"batch_size": 100, "num_steps": 5, "num_buckets": 4}
+    plain = spec(estimator, **given)
+    options = {"l1": 0.1, "smoothness": 4.0, "moment_bound": 4.0}
+    if estimator == "clip":
+        options["threshold"] = 3.0
+    scaled = spec(estimator, **given, **options)
+    found = minimize(wide, scaled, BUDGET, seed=7).theta
+    assert found == pytest.approx(0.5 * minimize(data, plain, BUDGET, seed=7).theta)
+
+
 def test_certificates_say_what_was_done() -> None:
     data = regression(400, dps.domains.Ball(1.0))
     made = spec("catoni", batch_size=400, num_steps=5)

@@ -80,13 +80,12 @@ class HeavyTailedFrankWolfe(Optimizer):
     Examples
     --------
     >>> import dpsample as dps
-    >>> from dpsample.minimizing import minimize
     >>> data = dps.datasets.regression(2000, 3, seed=5, degrees=3.0)
     >>> problem = dps.Problem(data.features, data.response, row_bound=1.0,
     ...                       loss=dps.losses.Huber(),
     ...                       domain=dps.domains.Ball(1.0, p=1.0))
     >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
-    >>> fit = minimize(problem, HeavyTailedFrankWolfe(), budget)
+    >>> fit = dps.minimize(problem, dps.optimizers.HeavyTailedFrankWolfe(), budget)
     >>> fit.certificate.event, fit.num_gradients
     (PureEvent(epsilon=1.0), 1995)
     """

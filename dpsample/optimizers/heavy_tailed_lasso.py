@@ -69,13 +69,12 @@ class HeavyTailedLasso(Optimizer):
     Examples
     --------
     >>> import dpsample as dps
-    >>> from dpsample.minimizing import minimize
     >>> data = dps.datasets.regression(2000, 3, seed=5, degrees=3.0)
     >>> problem = dps.Problem(data.features, data.response, row_bound=1.0,
     ...                       loss=dps.losses.Squared(), response_bound=1.0,
     ...                       domain=dps.domains.Ball(1.0, p=1.0))
     >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
-    >>> fit = minimize(problem, HeavyTailedLasso(), budget)
+    >>> fit = dps.minimize(problem, dps.optimizers.HeavyTailedLasso(), budget)
     >>> fit.certificate.releasable, fit.num_gradients
     (True, 42000)
     """

@@ -103,14 +103,13 @@ class PrivateProximalSGD(ProximalSGD):
     Examples
     --------
     >>> import dpsample as dps
-    >>> from dpsample.minimizing import minimize
     >>> data = dps.datasets.regression(2000, 3, seed=5, degrees=3.0)
     >>> problem = dps.Problem(data.features, data.response, row_bound=1.0,
     ...                       loss=dps.losses.Huber(), domain=dps.domains.Ball(2.0))
-    >>> lasso = PrivateProximalSGD(l1=0.01, batch_size=2000, num_steps=10)
-    >>> fit = minimize(problem, lasso, dps.Budget(epsilon=1.0, delta=1e-6))
+    >>> lasso = dps.optimizers.PrivateProximalSGD(l1=0.01, batch_size=2000, num_steps=9)
+    >>> fit = dps.minimize(problem, lasso, dps.Budget(epsilon=1.0, delta=1e-6))
     >>> fit.certificate.releasable, fit.num_gradients
-    (True, 20000)
+    (True, 18000)
     """
 
     estimator: str = "clip"

@@ -69,12 +69,11 @@ class ProximalSGD(Optimizer):
     Examples
     --------
     >>> import dpsample as dps
-    >>> from dpsample.minimizing import minimize
     >>> problem = dps.Problem([[1.0], [1.0]], [0.5, 0.1], loss=dps.losses.Squared(),
     ...                       domain=dps.domains.Ball(1.0), row_bound=1.0,
     ...                       response_bound=1.0)
-    >>> lasso = ProximalSGD(l1=0.1, batch_size=2, num_steps=1)
-    >>> round(float(minimize(problem, lasso, seed=0).theta[0]), 12)
+    >>> lasso = dps.optimizers.ProximalSGD(l1=0.1, batch_size=2, num_steps=1)
+    >>> round(float(dps.minimize(problem, lasso, seed=0).theta[0]), 12)
     0.2
     """
 
