@@ -19,7 +19,7 @@ from dpsample.optimizers.batches import Full
 from dpsample.optimizers.loop import Memory, descend, new_memory
 from dpsample.optimizers.optimizer import Recipe
 from dpsample.optimizers.phase import Loop, Minimization, Phase
-from dpsample.optimizers.solve import CERTIFIED, FAILED, Objective, minimize
+from dpsample.optimizers.solve import CERTIFIED, FAILED, RUNNING, Objective, minimize
 from dpsample.optimizers.steps import AcceleratedStep, GradientStep
 from dpsample.optimizers.variance_reduced import minimize_by_svrg
 from dpsample.problem import Problem
@@ -179,9 +179,10 @@ class Program:
                 end = int(min(start + chunk.size, stop))
                 begin = time.perf_counter()
                 succeeded = descend(*fixed, numbers, memory, state.rng, start, end)
-                chunk.update(time.perf_counter() - begin)
                 if not succeeded:
                     raise DescentError(LOSS_FAILED)
+                if end - start == chunk.size:
+                    chunk.update(time.perf_counter() - begin)
                 state.advance(end - start)
                 start = end
             if state.num_points:
@@ -219,7 +220,8 @@ class Program:
             end = step + chunk.size
             begin = time.perf_counter()
             outcome = solve(*fixed, loop, objective, memory, state.rng, step, end)
-            chunk.update(time.perf_counter() - begin)
+            if outcome == RUNNING:
+                chunk.update(time.perf_counter() - begin)
             state.advance(0)
             step = end
             if outcome == FAILED:

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,7 @@ Task = Callable[[np.random.SeedSequence], tuple[Array, Any]]
 Evaluate = Callable[[Array], Any] | Problem
 # Parameters of the verbs that replicate sets itself.
 RESERVED = ("seed", "threads", "progress", "checkpoint", "evaluation")
+POLL_SECONDS = 0.2
 INTERRUPTED = "replicate was interrupted. No replicate is returned."
 
 
@@ -242,9 +243,13 @@ def _run(
     with ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(one, seed) for seed in seeds]
         try:
-            for done, future in enumerate(as_completed(futures), start=1):
-                future.result()
-                on_done(done)
+            pending = set(futures)
+            while pending:
+                # A wait without end is deaf to a signal that another thread received.
+                done, pending = wait(pending, POLL_SECONDS, FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                on_done(len(futures) - len(pending))
         except BaseException as error:
             stop.set()
             pool.shutdown(cancel_futures=True)

@@ -1,0 +1,51 @@
+"""What `minimize` returns, on screen and as a figure."""
+
+import matplotlib
+import numpy as np
+import pytest
+
+import dpsample as dps
+from tests.test_descent import problem
+from tests.test_minimize import BUDGET, METHOD
+
+matplotlib.use("Agg")
+
+
+def fit(**options):
+    return dps.minimize(problem(), METHOD, BUDGET, seed=1, **options)
+
+
+def test_a_fit_shows_its_parameters_and_the_statement():
+    text = repr(fit())
+    assert text.startswith("Fit(theta=[")
+    assert "(1, 1e-06)-DP under replace_one" in text and "NOT releasable" in text
+
+
+def test_what_depends_on_the_records_is_not_shown():
+    # The size of a random batch is not covered by the certificate.
+    found = fit(evaluation=problem())
+    assert str(found.num_gradients) not in repr(found)
+    assert "risk" not in repr(found)
+
+
+def test_a_fit_is_exported_and_frozen():
+    found = fit()
+    assert isinstance(found, dps.Fit)
+    with pytest.raises(AttributeError):
+        found.theta = np.zeros(3)
+
+
+def test_the_plot_shows_the_trace():
+    found = fit(evaluation=problem())
+    ax = found.plot()
+    x, y = ax.lines[0].get_data()
+    assert np.array_equal(x, found.trace["num_gradients"])
+    assert np.array_equal(y, found.trace["risk"])
+    assert "not private" in ax.get_ylabel()
+    assert found.plot(ax=ax) is ax
+    matplotlib.pyplot.close(ax.figure)
+
+
+def test_a_fit_without_a_trace_has_no_plot():
+    with pytest.raises(ValueError, match="Pass evaluation=... to minimize"):
+        fit().plot()
