@@ -10,11 +10,13 @@ from dpsample.optimizers.iterated_accelerated_clipped_sgd import (
 )
 from dpsample.optimizers.iterated_localized_clipped_gd import IteratedLocalizedClippedGD
 from dpsample.optimizers.localized_clipped_gd import LocalizedClippedGD
+from dpsample.optimizers.noisy_mirror_descent import NoisyMirrorDescent
 from dpsample.optimizers.noisy_sgd import NoisySGD
 from dpsample.optimizers.objective_perturbation import (
     ApproximateObjectivePerturbation,
     ObjectivePerturbation,
 )
+from dpsample.optimizers.phased_sgd import PhasedSGD
 from dpsample.optimizers.private_proximal_sgd import PrivateProximalSGD
 from dpsample.optimizers.private_stochastic_approximation import (
     PrivateStochasticApproximation,
@@ -22,6 +24,7 @@ from dpsample.optimizers.private_stochastic_approximation import (
 from dpsample.optimizers.prox_gd import ProxGD
 from dpsample.optimizers.proximal_sgd import ProximalSGD
 from dpsample.optimizers.svrg import SVRG
+from dpsample.optimizers.truncated_mirror_descent import TruncatedMirrorDescent
 
 __all__ = [
     "DPSGD",
@@ -34,10 +37,13 @@ __all__ = [
     "IteratedAcceleratedClippedSGD",
     "IteratedLocalizedClippedGD",
     "LocalizedClippedGD",
+    "NoisyMirrorDescent",
     "NoisySGD",
     "ObjectivePerturbation",
+    "PhasedSGD",
     "PrivateProximalSGD",
     "PrivateStochasticApproximation",
     "ProxGD",
     "ProximalSGD",
+    "TruncatedMirrorDescent",
 ]

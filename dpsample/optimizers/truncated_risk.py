@@ -101,9 +101,11 @@ def best_schedule(
     steps = counts.tolist() if num_steps is None else [num_steps]
     scale = max(scales.moment, 1e-12 * scales.slope, 1e-300)
     thresholds = scales.slope + scale * np.geomspace(0.5, 1e6, 100)
-    thresholds = np.unique(np.minimum(thresholds, scales.lipschitz))
+    # A gradient may exceed the Lipschitz constant by rounding errors.
+    top = scales.lipschitz * (1.0 + 1e-9)
+    thresholds = np.unique(np.minimum(thresholds, top))
     if threshold is not None:
-        thresholds = np.array([min(threshold, scales.lipschitz)])
+        thresholds = np.array([min(threshold, top)])
     schemes: tuple[Scheme, ...] = (scheme,)
     if scheme == "best":
         schemes = ("disjoint", "shuffle")
