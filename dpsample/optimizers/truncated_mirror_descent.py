@@ -44,8 +44,8 @@ class TruncatedMirrorDescent(Optimizer):
     gradient steps. T, B and gamma minimize the explicit bound of `risk_bound`.
 
     Where s > p (p near 1), iterates are kept in the l_s ball of the same radius, which
-    contains the domain and is at most :math:`\sqrt e` times as large; its mirror steps
-    scale radially. The certificate says so.
+    contains the domain and lies in c times the domain, c <= e; its mirror steps scale
+    radially. The certificate says so.
 
     With calibration "paper" (``scheme="shuffle"``, p < 2) schedule and noise are those
     of Algorithm 4 and Theorem 10 with constants 1. It is claimed for epsilon <
