@@ -27,6 +27,7 @@ from dpsample.problem import Problem
 Array = NDArray[np.float64]
 Pulse = Callable[[int], None]
 MAX_SOLVER_STEPS = 1_000_000
+MAX_EPOCHS = 10_000  # of SVRG, each of at least a hundred steps
 LOSS_FAILED = (
     "The loss raised, or it or its gradient was NaN or infinite, at a point of the run."
 )
@@ -214,9 +215,11 @@ class Program:
             gap=float(phase.gap),
         )
         fixed = (self.arguments.data, self.arguments.body, self.arguments.pieces)
-        solve = minimize_by_svrg if phase.solver == "svrg" else minimize
+        solve, limit = minimize, MAX_SOLVER_STEPS
+        if phase.solver == "svrg":
+            solve, limit = minimize_by_svrg, MAX_EPOCHS
         step = 0
-        while step < MAX_SOLVER_STEPS:
+        while step < limit:
             end = step + chunk.size
             begin = time.perf_counter()
             outcome = solve(*fixed, loop, objective, memory, state.rng, step, end)

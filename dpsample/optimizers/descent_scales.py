@@ -28,12 +28,14 @@ class Scales(NamedTuple):
     is_population: bool
 
 
-def scales_of(facts: PublicFacts, *, smoothness: float, risk: Risk) -> Scales:
+def scales_of(
+    facts: PublicFacts, *, lipschitz: float, smoothness: float, risk: Risk
+) -> Scales:
     """Numbers of a problem, the radius being that about the starting point."""
     center = facts.domain.default_center(facts.dim)
     return Scales(
         radius=float(facts.domain.max_norm(2.0, center, facts.dim)),
-        lipschitz=facts.lipschitz(2.0),
+        lipschitz=float(lipschitz),
         smoothness=smoothness,
         dim=facts.dim,
         num_records=facts.num_records,

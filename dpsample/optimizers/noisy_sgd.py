@@ -9,7 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dpsample import _check as check
 from dpsample.facts import PublicFacts
+from dpsample.optimizers.clipped_losses import lipschitz_or_inf
 from dpsample.optimizers.descent_plan import Plan, recipe_of
 from dpsample.optimizers.descent_scales import (
     Scales,
@@ -18,7 +20,7 @@ from dpsample.optimizers.descent_scales import (
     scales_of,
     smoothness_or_inf,
 )
-from dpsample.optimizers.estimators import Mean
+from dpsample.optimizers.estimators import ClippedMean, Estimator, Mean
 from dpsample.optimizers.noisy_descent import NoisyDescent
 from dpsample.optimizers.optimizer import Calibration, Recipe
 from dpsample.privacy.budget import Budget
@@ -52,6 +54,9 @@ class NoisySGD(NoisyDescent):
         sample has this size in the mean, and it is always what sums are divided by.
     risk : {"population", "empirical"}
         Which bound the step minimizes.
+    clip : float, optional
+        Gradients are scaled down to this length, which then takes the place of L. For
+        losses without a Lipschitz constant; nothing is claimed of their risk.
 
     Raises
     ------
@@ -79,7 +84,14 @@ class NoisySGD(NoisyDescent):
     (1000, '0.045')
     """
 
+    clip: float | None = None
     name: ClassVar[str] = "noisy_sgd"
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        super().__post_init__()
+        if self.clip is not None:
+            check.positive(clip=self.clip)
 
     def recipe(
         self,
@@ -88,22 +100,34 @@ class NoisySGD(NoisyDescent):
         calibration: Calibration = "exact",
     ) -> Recipe:
         """One loop of noisy gradient steps; see `Optimizer.recipe`."""
-        scales = scales_of(facts, smoothness=smoothness_or_inf(facts), risk=self.risk)
+        clip, lipschitz = self.clip or math.inf, lipschitz_or_inf(facts)
+        is_clipped = clip < lipschitz
+        if is_clipped:
+            lipschitz = clip
+        elif budget is not None or self.step_size is None:
+            lipschitz = facts.lipschitz(2.0)  # or say why there is none
+        scales = scales_of(
+            facts,
+            lipschitz=lipschitz,
+            smoothness=smoothness_or_inf(facts),
+            risk=self.risk,
+        )
         plan = self.plan(scales, budget, calibration)
         size = self._step_size(scales, plan, calibration)
-        loop = self.loop(
-            plan, facts.num_records, size, Mean(lipschitz=scales.lipschitz)
-        )
+        estimator: Estimator = Mean(lipschitz=scales.lipschitz)
+        if is_clipped:
+            estimator = ClippedMean(threshold=scales.lipschitz)
+        loop = self.loop(plan, facts.num_records, size, estimator)
+        bound = math.inf if is_clipped else plan.bound(scales, size)
         inputs: dict[str, float | int | str] = {
             "lipschitz": scales.lipschitz,
             "step_size": size,
         }
-        if calibration == "paper" and budget is not None:
-            rate = printed_rate(scales, budget)
-            if math.isfinite(scales.radius):
-                bound_printed = 10.0 * scales.radius * scales.lipschitz * rate
-                inputs["printed_risk_bound"] = bound_printed
-        return recipe_of(plan, loop, inputs, plan.bound(scales, size))
+        is_stated = math.isfinite(scales.radius) and not is_clipped
+        if calibration == "paper" and budget is not None and is_stated:
+            unit = scales.radius * scales.lipschitz
+            inputs["printed_risk_bound"] = 10.0 * unit * printed_rate(scales, budget)
+        return recipe_of(plan, loop, inputs, bound)
 
     def _step_size(self, scales: Scales, plan: Plan, calibration: Calibration) -> float:
         """Return eta: given, printed, or the minimizer of the bound."""

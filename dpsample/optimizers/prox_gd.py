@@ -95,7 +95,9 @@ class ProxGD(NoisyDescent):
         calibration: Calibration = "exact",
     ) -> Recipe:
         """One loop of noisy gradient steps; see `Optimizer.recipe`."""
-        scales = scales_of(facts, smoothness=0.0, risk=self.risk)
+        scales = scales_of(
+            facts, lipschitz=facts.lipschitz(2.0), smoothness=0.0, risk=self.risk
+        )
         plan = self.plan(scales, budget, calibration)
         is_paper = calibration == "paper" and budget is not None
         smoothing = self.smoothing
