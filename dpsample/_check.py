@@ -69,6 +69,12 @@ def at_least(low: float, *, remedy: str = "", **values: Any) -> None:
         number(name, value, f">= {low:g}", _is_number(value) and value >= low, remedy)
 
 
+def above(low: float, *, remedy: str = "", **values: Any) -> None:
+    """Each value is a number > ``low``; infinity is allowed."""
+    for name, value in values.items():
+        number(name, value, f"> {low:g}", _is_number(value) and value > low, remedy)
+
+
 def integer(low: int, *, remedy: str = "", **values: Any) -> None:
     """Each value is an integer >= ``low``."""
     for name, value in values.items():

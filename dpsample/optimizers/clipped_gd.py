@@ -105,7 +105,7 @@ class ClippedGD(Optimizer):
     def __post_init__(self) -> None:
         """Check the numbers."""
         check.integer(1, num_steps=self.num_steps)
-        check.at_least(0.0, clip=self.clip)
+        check.above(0.0, clip=self.clip)
         check.non_negative(ridge=self.ridge)
         if self.step_size is not None:
             check.positive(step_size=self.step_size)

@@ -82,9 +82,9 @@ class HeavyTailed(Optimizer):
             value = getattr(self, name)
             if value is not None:
                 check.positive(**{name: value})
-        if self.clip is not None and not self.clip > 0.0:
-            check.fail("clip", "> 0", self.clip)
-        check.number("order", self.order, "finite and > 1", 1.0 < self.order < 1e6, "")
+        if self.clip is not None:
+            check.above(0.0, clip=self.clip)
+        check.open_interval(1.0, 1e6, order=self.order)
 
     def scales(self, facts: PublicFacts, budget: Budget | None) -> Scales:
         """Public numbers of a problem and a budget."""

@@ -87,13 +87,7 @@ class IteratedLocalizedClippedGD(Localized):
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
-        check.number(
-            "least_exponent",
-            self.least_exponent,
-            "finite and > 1",
-            1.0 < self.least_exponent < math.inf,
-            "",
-        )
+        check.open_interval(1.0, math.inf, least_exponent=self.least_exponent)
 
     def recipe(
         self,

@@ -108,7 +108,9 @@ class NoisyMirrorDescent(Optimizer):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        check.number("p", self.p, "> 1 and <= 2", 1.0 < self.p <= 2.0, "")
+        check.above(1.0, p=self.p)
+        if self.p > 2.0:
+            check.fail("p", "<= 2", self.p, "For p > 2 use PhasedSGD.")
         check.positive(distance=self.distance)
         if self.num_steps is not None:
             check.integer(1, num_steps=self.num_steps)

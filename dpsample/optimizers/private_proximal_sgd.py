@@ -132,6 +132,9 @@ class PrivateProximalSGD(ProximalSGD):
         check.open_interval(1.0, math.inf, moment_order=self.moment_order)
         check.non_negative(mean_bound=self.mean_bound)
         check.open_interval(0.0, 1.0, failure_probability=self.failure_probability)
+        for name in ("num_buckets", "num_central"):
+            if getattr(self, name) is not None:
+                check.integer(1, **{name: getattr(self, name)})
 
     def recipe(
         self,

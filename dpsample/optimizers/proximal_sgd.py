@@ -89,6 +89,9 @@ class ProximalSGD(Optimizer):
     def __post_init__(self) -> None:
         """Check the numbers."""
         check.non_negative(l1=self.l1, l2=self.l2)
+        check.instance((tuple, list), groups=self.groups)
+        for group in self.groups:
+            check.integer(0, groups=group)
         object.__setattr__(self, "groups", tuple(int(g) for g in self.groups))
         for name in ("batch_size", "num_steps"):
             if getattr(self, name) is not None:

@@ -117,7 +117,9 @@ class TruncatedMirrorDescent(Optimizer):
             remedy = "No accountant covers sampled generalized Gaussian noise."
             check.fail("noise", "'gaussian' with Poisson samples", self.noise, remedy)
         if self.p is not None:
-            check.number("p", self.p, ">= 1 and <= 2", 1.0 <= self.p <= 2.0, "")
+            check.at_least(1.0, p=self.p)
+            if self.p > 2.0:
+                check.fail("p", "<= 2", self.p)
         for name in ("moment", "smoothness", "step_size"):
             value = getattr(self, name)
             if value is not None:
@@ -126,7 +128,7 @@ class TruncatedMirrorDescent(Optimizer):
         if self.num_steps is not None:
             check.integer(1, num_steps=self.num_steps)
         if self.threshold is not None:
-            check.non_negative(threshold=self.threshold)
+            check.positive(threshold=self.threshold)
 
     def recipe(
         self,

@@ -12,6 +12,7 @@ import pytest
 
 import dpsample as dps
 from tests.contracts.bad_values import BUDGET, KINDS, problem
+from tests.contracts.optimizer_values import OPTIMIZER_KINDS, OPTIMIZER_SIGNATURES
 from tests.sampler_grid import SAMPLERS
 
 GRAMMAR = re.compile(
@@ -36,6 +37,8 @@ SIGNATURES = {
     "gaussian_epsilon": dps.privacy.gaussian_epsilon,
     "gdp_from_budget": dps.privacy.gdp_from_budget,
 } | {name: type(sampler) for name, sampler in SAMPLERS.items()}
+SIGNATURES |= OPTIMIZER_SIGNATURES
+KINDS = KINDS | OPTIMIZER_KINDS
 CASES = [
     pytest.param(function, valid | {parameter: value}, parameter, id="-".join(label))
     for name, (function, valid, parameters) in KINDS.items()
