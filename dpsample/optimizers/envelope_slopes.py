@@ -25,7 +25,7 @@ VALUE, SLOPE = 11, 12  # margins going in, phi and phi' coming out
 NUM_ROWS = 13
 
 
-@kernel(forceinline=True)
+@kernel
 def smooth_slopes(data, pieces, estimator, count, memory):
     """Replace margins by slopes of the envelope; False if the loss failed."""
     margins, slopes, trial = memory.margins, memory.slopes, memory.trial

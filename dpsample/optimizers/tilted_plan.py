@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from dpsample import _check as check
 from dpsample.optimizers.phase import Minimization
 from dpsample.optimizers.tilted_risk import TiltScales, best_ridge
 from dpsample.privacy.budget import Budget, Relation
@@ -101,7 +100,7 @@ def proved_tilt(
     if budget is None:
         if ridge is None:
             ridge = best_ridge(scales, lambda ridge: 0.0, epsilon=math.inf)
-        found = gap or default_gap(scales, ridge, scales.risk(ridge, 0.0))
+        found = gap or default_gap(scales, ridge, 0.0)
         return Tilt(ridge, 0.0, found, 0.0)
     first = Budget(
         epsilon=share * budget.epsilon,
@@ -118,8 +117,7 @@ def proved_tilt(
     if gap is None:
         rest = 1.0 - share
         gdp = gdp_from_budget(rest * budget.epsilon, rest * budget.delta)
-        bound = scales.risk(ridge, stddev_of(ridge))
-        gap = default_gap(scales, ridge, bound, gdp=gdp)
+        gap = default_gap(scales, ridge, stddev_of(ridge), gdp=gdp)
     noise = approximate_noise(
         perturbed_objective(scales, ridge, budget.relation),
         budget,
@@ -130,20 +128,22 @@ def proved_tilt(
 
 
 def default_gap(
-    scales: TiltScales, ridge: float, bound: float, *, gdp: float = math.inf
+    scales: TiltScales, ridge: float, stddev: float, *, gdp: float = math.inf
 ) -> float:
     """Accuracy whose error and noise cost `SOLVER_PART` of the bound, if resolved.
 
-    The noise is 2 error / gdp in each coordinate, the error sqrt(2 gap / m).
+    The noise is 2 error / gdp in each coordinate, the error sqrt(2 gap / m). At the
+    best ridge half of the bound is bias; with a larger one the other half counts.
     """
     m = scales.convexity(ridge)
-    check.positive(strong_convexity=m)
     top = m + scales.smoothness
     size = scales.radius if math.isfinite(scales.radius) else scales.lipschitz / m
-    if not math.isfinite(bound):
-        bound = scales.lipschitz * size
+    cost = scales.risk(ridge, stddev)
+    spread = 2.0 * scales.spread(ridge, stddev)
+    if 0.0 < spread < cost or not math.isfinite(cost):
+        cost = spread or scales.lipschitz * size
     per_error = scales.lipschitz * (1.0 + 2.0 * math.sqrt(scales.dim) / gdp)
-    wanted = 0.5 * m * (SOLVER_PART * bound / per_error) ** 2
+    wanted = 0.5 * m * (SOLVER_PART * cost / per_error) ** 2
     step = RESOLUTION * (size + scales.lipschitz / top)
     resolved = 0.5 * top**2 / m * step**2
     return max(wanted, resolved)

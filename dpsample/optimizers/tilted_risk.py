@@ -45,14 +45,18 @@ class TiltScales(NamedTuple):
 
     def risk(self, ridge: float, stddev: float) -> float:
         """Bound of the exact minimizer's mean excess risk."""
+        bias = ridge * self.radius**2 if ridge else 0.0
+        return bias + self.spread(ridge, stddev)
+
+    def spread(self, ridge: float, stddev: float) -> float:
+        """Return the noise's part of the bound, and the sample's."""
         m, n = self.convexity(ridge), self.num_records
         noise = min(
             self.dim * stddev**2 / (2.0 * m * n**2),
             stddev * self.width / n if stddev else 0.0,
         )
-        bias = ridge * self.radius**2 if ridge else 0.0
         stability = 2.0 * self.lipschitz**2 / (m * n) if self.is_population else 0.0
-        return bias + noise + stability
+        return noise + stability
 
     def release_cost(self, error: float, output_stddev: float) -> float:
         """Risk of a point ``error`` off the minimizer, noised and projected.
