@@ -1,6 +1,7 @@
 """Kernels of the gradient loop against NumPy and brute force."""
 
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -292,8 +293,8 @@ def test_compiled_loop_equals_the_interpreted_one(monkeypatch):
         "noise": GaussianNoise(0.1),
     }
     compiled = run(problem, **fields)
-    if hasattr(loop.descend, "py_func"):
-        monkeypatch.setattr(descent, "descend", loop.descend.py_func)
+    steps = getattr(loop.take_steps, "py_func", loop.take_steps)
+    monkeypatch.setattr(descent, "descend", steps)
     interpreted = run(problem, **fields)
     np.testing.assert_allclose(compiled.theta, interpreted.theta, rtol=1e-13)
     assert compiled.num_gradients == interpreted.num_gradients
@@ -315,3 +316,17 @@ def test_every_loop_has_the_same_compiled_type():
                 )
     if hasattr(loop.descend, "signatures"):
         assert len(loop.descend.signatures) == 1
+
+
+@pytest.mark.parametrize("batches", [Full(), Slices(size=1), Poisson(rate=0.1)])
+def test_a_loop_leaves_the_reference_counts_of_its_arguments_alone(batches):
+    problem = logistic(200, 3)
+    loops = (Loop(num_steps=200, step=GradientStep(0.1), batches=batches),)
+    program = descent.Program(problem, Recipe(phases=loops, event=None, inputs={}))
+    rng = np.random.default_rng(0)
+    kept = (problem.data.dense, problem.data.response, problem.data.loss_params, rng)
+    before = [sys.getrefcount(one) for one in kept]
+    for _ in range(5):
+        program.run(rng)
+    after = [sys.getrefcount(one) for one in kept]
+    assert after == before

@@ -78,7 +78,7 @@ def test_batches_are_the_textbook_stochastic_algorithm() -> None:
     spec = ProximalSGD(l1=0.2, batch_size=7, num_steps=20, smoothness=3.0)
     recipe = spec.recipe(data.facts, None)
     rng = np.random.default_rng(3)
-    batches = [[int(rng.integers(0, 40)) for _ in range(7)] for _ in range(20)]
+    batches = [[int(40 * rng.random()) for _ in range(7)] for _ in range(20)]
     expected = textbook(data, spec.sizes(data.facts, 20), batches, 0.2)
     found = run(data, recipe, np.random.default_rng(3))
     assert found.theta == pytest.approx(expected, abs=1e-12)

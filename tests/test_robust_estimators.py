@@ -36,7 +36,7 @@ def median_reference(
     count, central = estimator.num_buckets, estimator.num_central
     sums = np.zeros((count, vectors.shape[1]))
     for vector in np.clip(vectors, -0.5 * estimator.width, 0.5 * estimator.width):
-        sums[labels.integers(0, count)] += vector
+        sums[int(count * labels.random())] += vector
     skipped = (count - central) // 2
     middle = np.sort(sums, axis=0)[skipped : skipped + central]
     return middle.mean(axis=0) * count / len(vectors)
@@ -100,7 +100,7 @@ def test_median_bound_is_attained(buckets: int, central: int) -> None:
     """A record whose bucket is central moves the estimate by all that is declared."""
     estimator = BucketedMedian(width=2.0, num_buckets=buckets, num_central=central)
     # Half of the other buckets far below, half far above, one of them between.
-    labels = np.random.default_rng(0).integers(0, buckets, 400)
+    labels = (buckets * np.random.default_rng(0).random(400)).astype(int)
     chosen = int(np.flatnonzero(labels == 0)[0])
     level = np.where(labels <= buckets // 2 - 1 + buckets % 2, -1.0, 1.0)
     level[labels == 0] = 0.0

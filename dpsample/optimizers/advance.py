@@ -18,21 +18,28 @@ from dpsample.optimizers.steps import (
 MAX_CYCLES = 10_000
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def size_of(step, t):
     """Size of step ``t``: one for all, or one for each."""
     return step.sizes[t] if len(step.sizes) > 1 else step.sizes[0]
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
+def copy_into(source, out):
+    """Copy a vector; a slice assignment would guard against overlaps first."""
+    for j in range(len(out)):
+        out[j] = source[j]
+
+
+@kernel(forceinline=True, counts_references=False)
 def into_domain(body, pieces, memory, point):
     """Project ``point`` on the domain in place."""
     memory.scratch[:] = np.nan
     pieces.project(body, point, memory.scratch)
-    point[:] = memory.scratch
+    copy_into(memory.scratch, point)
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def into_local_ball(center, radius, point):
     """Project ``point`` on an l2 ball in place; True if it moved."""
     far = distance(point, center, 2.0)
@@ -44,7 +51,7 @@ def into_local_ball(center, radius, point):
     return True
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def into_both(body, pieces, step, memory, point):
     """Project on the domain cut by the local ball: Dykstra's alternating projections.
 
@@ -52,13 +59,13 @@ def into_both(body, pieces, step, memory, point):
     the answer; otherwise corrections make the cycle converge to the nearest point.
     """
     start, domain_shift, ball_shift = memory.query, memory.low_dim, memory.high_dim
-    start[:] = point
+    copy_into(point, start)
     into_domain(body, pieces, memory, point)
     if math.isinf(step.local_radius):
         return
     if distance(point, memory.ball_center, 2.0) <= step.local_radius:
         return
-    point[:] = start
+    copy_into(start, point)
     domain_shift[:] = 0.0
     ball_shift[:] = 0.0
     for _ in range(MAX_CYCLES):
@@ -84,7 +91,7 @@ def into_both(body, pieces, step, memory, point):
             return
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def gradient_step(body, pieces, step, t, memory):
     """Projected gradient step with a ridge about the anchor."""
     w, g, size = memory.theta, memory.gradient, size_of(step, t)
@@ -93,7 +100,7 @@ def gradient_step(body, pieces, step, t, memory):
     into_both(body, pieces, step, memory, w)
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def shrink(step, size, w, group_norms, group_sizes):
     """Proximal point of size * (penalty) in place."""
     if len(step.groups) == 0:
@@ -113,7 +120,7 @@ def shrink(step, size, w, group_norms, group_sizes):
         w[j] *= factor / (1.0 + size * step.l2)
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def proximal_step(body, pieces, step, t, memory):
     """Gradient step, shrinkage, projection."""
     w, size = memory.theta, size_of(step, t)
@@ -123,7 +130,7 @@ def proximal_step(body, pieces, step, t, memory):
     into_domain(body, pieces, memory, w)
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def dual_point(w, exponent, kappa, out):
     """Gradient of kappa/2 |w|_s^2; 0 at 0."""
     largest = 0.0
@@ -141,7 +148,7 @@ def dual_point(w, exponent, kappa, out):
         out[j] = math.copysign(factor * (abs(w[j]) / largest) ** (exponent - 1.0), w[j])
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def mirror_step(step, t, memory):
     """Mirror step on the whole space or on the l_s ball, where it scales radially."""
     w, g, dual = memory.theta, memory.gradient, memory.low_dim
@@ -158,7 +165,7 @@ def mirror_step(step, t, memory):
             w[j] *= step.radius / far
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def accelerated_step(body, pieces, step, t, memory):
     """One step of AC-SA; the gradient was taken at `query_point`."""
     w, aggregate = memory.theta, memory.aggregate
@@ -171,7 +178,7 @@ def accelerated_step(body, pieces, step, t, memory):
         aggregate[j] = alpha * w[j] + (1.0 - alpha) * aggregate[j]
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def frank_wolfe_step(step, t, memory, rng):
     """Move towards a vertex of the l1 ball, chosen by the exponential mechanism."""
     w, g, size = memory.theta, memory.gradient, size_of(step, t)
@@ -189,19 +196,18 @@ def frank_wolfe_step(step, t, memory, rng):
     w[vertex] += size * sign * step.radius
 
 
-@kernel(forceinline=True)
-def query_point(step, t, memory):
-    """Where the gradient of step ``t`` is taken."""
+@kernel(forceinline=True, counts_references=False)
+def query_point(step, t, theta, aggregate, middle):
+    """Where the gradient of step ``t`` is taken: theta itself, or middle."""
     if step.kind != ACCELERATED:
-        return memory.theta
+        return theta
     alpha = 2.0 / (t + 2.0)
-    for j in range(len(memory.theta)):
-        middle = (1.0 - alpha) * memory.aggregate[j] + alpha * memory.theta[j]
-        memory.middle[j] = middle
-    return memory.middle
+    for j in range(len(theta)):
+        middle[j] = (1.0 - alpha) * aggregate[j] + alpha * theta[j]
+    return middle
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def advance(body, pieces, step, t, memory, rng):
     """Move memory.theta by step ``t`` along memory.gradient."""
     if step.kind == GRADIENT:

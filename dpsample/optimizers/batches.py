@@ -29,7 +29,12 @@ class BatchNumbers(NamedTuple):
     last: int
     size: int  # records of a slice or of a sample with replacement
     rate: float
+    gap_scale: float  # -1/log(1 - rate), 0 at rate 1
     order: Indices  # positions of the slices; empty: as they come
+
+
+def _gap_scale(rate: float) -> float:
+    return 0.0 if rate >= 1.0 else -1.0 / math.log1p(-rate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +54,7 @@ class Batches(Spec):
             last=int(last),
             size=self._size(last - self.first),
             rate=self._rate(),
+            gap_scale=_gap_scale(self._rate()),
             order=self._order(last - self.first, rng),
         )
 
@@ -113,26 +119,29 @@ class WithReplacement(Batches):
         return int(self.size)
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
+def below(rng, count):
+    """Uniform among 0, ..., count - 1, up to a part count/2^53 of each probability."""
+    return min(int(rng.random() * count), count - 1)
+
+
+@kernel(forceinline=True, counts_references=False)
 def first_cursor(batches, rng, t):
     """Where the enumeration of step ``t`` starts."""
     if batches.scheme == SLICES:
         return t * batches.size
     if batches.scheme == POISSON:
-        return batches.first + _gap(rng, batches.rate)
+        return batches.first + _gap(rng, batches.gap_scale)
     return batches.first if batches.scheme == FULL else 0
 
 
-@kernel(forceinline=True)
-def _gap(rng, rate):
-    """Failures before the first success of a coin that falls with ``rate``."""
-    if rate >= 1.0:
-        return 0
-    gap = math.floor(rng.standard_exponential() / -math.log1p(-rate))
-    return int(min(gap, 2.0**62))
+@kernel(forceinline=True, counts_references=False)
+def _gap(rng, scale):
+    """Failures before the first success of a coin; ``scale`` is -1/log(1 - rate)."""
+    return int(min(rng.standard_exponential() * scale, 2.0**62))
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def next_block(batches, rng, t, cursor, rows):
     """Write the next record numbers of step ``t``; return how many, and the cursor."""
     count = 0
@@ -145,7 +154,7 @@ def next_block(batches, rng, t, cursor, rows):
         while count < len(rows) and 0 <= cursor < batches.last:
             rows[count] = cursor
             count += 1
-            cursor += 1 + _gap(rng, batches.rate)
+            cursor += 1 + _gap(rng, batches.gap_scale)
     elif batches.scheme == SLICES:
         end = min((t + 1) * batches.size, batches.last - batches.first)
         while count < len(rows) and cursor < end:
@@ -155,7 +164,7 @@ def next_block(batches, rng, t, cursor, rows):
             cursor += 1
     else:
         while count < len(rows) and cursor < batches.size:
-            rows[count] = rng.integers(batches.first, batches.last)
+            rows[count] = batches.first + below(rng, batches.last - batches.first)
             count += 1
             cursor += 1
     return count, cursor

@@ -7,7 +7,12 @@ import math
 import numpy as np
 
 from dpsample._jit import kernel
-from dpsample.optimizers.batches import REPLACEMENT, first_cursor, next_block
+from dpsample.optimizers.batches import (
+    REPLACEMENT,
+    below,
+    first_cursor,
+    next_block,
+)
 from dpsample.optimizers.envelope_slopes import smooth_slopes
 from dpsample.optimizers.estimators import BUCKETS, CATONI, CLIP, TRUNCATE
 from dpsample.optimizers.soft_truncation import cubic_part, soft_truncation
@@ -16,7 +21,7 @@ from dpsample.records import add_transposed, margins_of
 SMALLEST_RUN = 8
 
 
-@kernel(fastmath={"reassoc"})
+@kernel(fastmath={"reassoc"}, counts_references=False)
 def dense_dot(a, b):
     """Inner product in any order of summation."""
     s = 0.0
@@ -25,7 +30,7 @@ def dense_dot(a, b):
     return s
 
 
-@kernel(fastmath={"reassoc"})
+@kernel(fastmath={"reassoc"}, counts_references=False)
 def dense_margins(dense, rows, count, theta, margins):
     """Fill margins with <a_i, theta> of the block's dense rows."""
     for i in range(count):
@@ -36,7 +41,7 @@ def dense_margins(dense, rows, count, theta, margins):
         margins[i] = s
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def add_dense(dense, rows, count, slopes, out):
     """Add the sum of slopes[i] a_i over the block's dense rows."""
     for i in range(count):
@@ -45,7 +50,7 @@ def add_dense(dense, rows, count, slopes, out):
             out[j] += s * dense[row, j]
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def scattered_margins(data, rows, count, theta, margins):
     """Fill margins with <a_i, theta> + offset_i of any rows."""
     if data.dense.shape[0] > 0:
@@ -61,7 +66,7 @@ def scattered_margins(data, rows, count, theta, margins):
             margins[i] += data.offset[rows[i]]
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def add_scattered(data, rows, count, slopes, out):
     """Add the sum of slopes[i] a_i of any rows."""
     if data.dense.shape[0] > 0:
@@ -72,14 +77,14 @@ def add_scattered(data, rows, count, slopes, out):
             out[data.columns[j]] += slopes[i] * data.values[j]
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def is_run(batches, rows, count):
     """Whether a block holds consecutive records, enough for a matrix product."""
     in_order = batches.scheme != REPLACEMENT and len(batches.order) == 0
     return in_order and count >= SMALLEST_RUN and count == rows[count - 1] - rows[0] + 1
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def limit_slopes(estimator, rows, count, slopes):
     """Clip or truncate slope * a_i through the norm of a_i."""
     if estimator.kind == CLIP:
@@ -93,7 +98,7 @@ def limit_slopes(estimator, rows, count, slopes):
                 slopes[i] = 0.0
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def block_slopes(data, pieces, batches, estimator, theta, count, memory):
     """Fill memory.slopes with d loss / d margin of the block's records."""
     rows, margins, slopes = memory.rows, memory.margins, memory.slopes
@@ -116,7 +121,7 @@ def block_slopes(data, pieces, batches, estimator, theta, count, memory):
     return memory.out[0] == memory.out[0]
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def add_block(data, batches, estimator, count, memory, rng):
     """Add the block's gradients, as the estimator sees them, to its sums."""
     rows, slopes = memory.rows, memory.slopes
@@ -136,12 +141,12 @@ def add_block(data, batches, estimator, count, memory, rng):
         add_scattered(data, rows, count, slopes, memory.gradient)
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def add_vector(estimator, memory, rng):
     """Add one record's gradient, in memory.scratch, to the estimator's sums."""
     g, out = memory.scratch, memory.gradient
     if estimator.kind == BUCKETS:
-        bucket = memory.buckets[rng.integers(0, estimator.num_buckets)]
+        bucket = memory.buckets[below(rng, estimator.num_buckets)]
         for j in range(len(g)):
             bucket[j] += min(max(g[j], -estimator.threshold), estimator.threshold)
     elif estimator.kind == CATONI:
@@ -158,7 +163,7 @@ def add_vector(estimator, memory, rng):
             out[j] += factor * g[j]
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def add_records(data, pieces, estimator, theta, count, memory, rng):
     """Add single gradients of the block; False if one of them is not finite."""
     for i in range(count):
@@ -174,7 +179,7 @@ def add_records(data, pieces, estimator, theta, count, memory, rng):
     return True
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def central_means(estimator, memory):
     """Turn bucket sums into means of their central order statistics."""
     num_buckets, central = estimator.num_buckets, estimator.num_central
@@ -194,7 +199,7 @@ def central_means(estimator, memory):
         memory.gradient[j] = total / central * num_buckets
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
     """Fill memory.gradient with the estimate of step ``t``; False if a loss failed."""
     memory.gradient[:] = 0.0

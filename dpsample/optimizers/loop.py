@@ -73,9 +73,20 @@ def new_memory(dim: int, num_buckets: int = 1) -> Memory:
 
 @kernel
 def descend(data, body, pieces, phase, memory, rng, start, stop):
+    """Take steps ``start``, ..., ``stop - 1`` of a phase; False if a loss failed.
+
+    The references that came with the arguments are given back here, not in each step.
+    """
+    return take_steps(data, body, pieces, phase, memory, rng, start, stop)
+
+
+@kernel(counts_references=False)
+def take_steps(data, body, pieces, phase, memory, rng, start, stop):
     """Take steps ``start``, ..., ``stop - 1`` of a phase; False if a loss failed."""
     for t in range(start, stop):
-        point = query_point(phase.step, t, memory)
+        point = query_point(
+            phase.step, t, memory.theta, memory.aggregate, memory.middle
+        )
         succeeded = estimate(
             data, pieces, phase.batches, phase.estimator, t, point, memory, rng
         )

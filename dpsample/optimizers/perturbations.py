@@ -80,7 +80,7 @@ class GeneralizedGaussianNoise(Perturbation):
         return float(self.sigma), int(self.copies), cone_table(self.r)
 
 
-@kernel(forceinline=True)
+@kernel(forceinline=True, counts_references=False)
 def perturb(noise, rng, scratch, gradient):
     """Add one draw of the noise to ``gradient``."""
     if noise.kind == GAUSSIAN:
