@@ -254,6 +254,22 @@ def test_scaling_rows_scales_the_run():
     np.testing.assert_allclose(thetas[1], thetas[0], rtol=0.0, atol=1e-13)
 
 
+def test_permuting_columns_permutes_the_result():
+    rows, labels = rows_and_labels(60, 4)
+    order = np.array([2, 0, 3, 1])
+    ends = []
+    for features in (rows, rows[:, order]):
+        problem = Problem(
+            features,
+            labels,
+            loss=dps.losses.Logistic(),
+            domain=dps.domains.Ball(0.3, p=1.0),
+            row_bound=1.0,
+        )
+        ends.append(minimize(problem, NoisySGD(num_steps=12), None, seed=0).theta)
+    np.testing.assert_allclose(ends[1], ends[0][order], rtol=0.0, atol=1e-14)
+
+
 def test_losses_without_a_lipschitz_constant_need_a_clip():
     problem = squared(50, 2, domain=dps.domains.WholeSpace())
     method = NoisySGD(num_steps=5, step_size=0.1)

@@ -79,6 +79,31 @@ def test_minimizer_of_a_linear_loss_has_its_gaussian_law():
         assert_law(thetas[:, 0], norm(2.0 * mean[0], 2.0 * sd).cdf)
 
 
+def test_logistic_minimizer_has_the_law_of_the_change_of_variables():
+    # w solves n F'(w) + 2 n lambda w = -G, which increases in w.
+    rows, labels = rows_and_labels(40, 1)
+    problem = Problem(
+        rows,
+        labels,
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.WholeSpace(),
+        row_bound=1.0,
+    )
+    method = ApproximateObjectivePerturbation(ridge=0.02, gap=1e-20)
+    recipe = method.recipe(problem.facts, BUDGET)
+    program = descent.Program(problem, recipe)
+    found = np.array([program.run(rng).theta[0] for rng in streams(4, 3000)])
+
+    def cdf(w, ridge=0.02):
+        slopes = problem.loss.slope(np.outer(w, rows[:, 0]), labels)
+        pull = slopes @ rows[:, 0] + 2.0 * 40 * ridge * w
+        return norm.cdf(pull / recipe.inputs["tilt_stddev"])
+
+    assert_law(found, cdf)
+    with rejected():  # lambda |w|^2 taken for lambda/2 |w|^2
+        assert_law(found, lambda w: cdf(w, 0.01))
+
+
 def test_mean_estimation_is_the_strongly_convex_linear_loss():
     # |w - x|^2/2 = |w|^2/2 - <x, w> + constant: only the common part is convex.
     rows, _ = rows_and_labels(80, 3)
@@ -143,7 +168,7 @@ def test_solver_and_output_noise_cost_a_hundredth_of_the_bound():
     assert exact < found["risk_bound"] <= 1.01 * exact * (1.0 + 1e-12)
 
 
-@pytest.mark.parametrize("ridge", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("ridge", [1e-3, 1.0, 30.0])
 def test_a_ridge_that_is_too_large_does_not_loosen_the_solver(ridge):
     problem = logistic(500, 3, domain=dps.domains.Ball(1e3))
     scales = tilt_scales(problem.facts, risk="population")
