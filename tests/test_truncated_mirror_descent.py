@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import norm as normal
 
 import dpsample as dps
 from dpsample import descent
@@ -21,6 +22,7 @@ from tests.mirror_cases import (
     random_problem,
 )
 from tests.public_facts import BUDGET, ZERO_OUT
+from tests.statistics import assert_law, rejected
 
 RNG = np.random.default_rng(0)  # for runs that draw nothing
 SMALL = dps.Budget(epsilon=0.05, delta=1e-6)
@@ -142,6 +144,26 @@ def test_noise_of_shuffled_records_is_that_of_the_local_randomizers():
     assert loop.noise.copies == 10
     assert loop.noise.sigma == pytest.approx(math.sqrt(2.0) * local * 0.25, rel=1e-12)
     assert gaussian.event == ApproximateEvent(epsilon=0.05, delta=1e-6)
+
+
+def test_on_linear_losses_the_output_is_gaussian():
+    problem = random_problem(16, 42, 2, domain=Ball(1e6), loss=dps.losses.Linear())
+    method = TruncatedMirrorDescent(num_steps=6, threshold=0.7, step_size=0.5)
+    recipe = method.recipe(problem.facts, BUDGET)
+    g = -problem.data.response[:, None] * problem.data.dense
+    g *= (np.linalg.norm(g, axis=1) <= 0.7)[:, None]
+    batches = g.reshape(6, 7, 2).mean(axis=1)
+    reach = 0.5 * np.arange(6, 0, -1.0) / 6.0  # of batch t in the mean of w_1, ..., w_6
+    mean = -reach @ batches
+    stddev = recipe.inputs["noise_scale"] * math.sqrt((reach**2).sum())
+    program = descent.Program(problem, recipe)
+    rng = np.random.default_rng(17)
+    draws = np.array([program.run(rng).theta for _ in range(1500)])
+    for j in range(2):
+        z = (draws[:, j] - mean[j]) / stddev
+        assert_law(z, normal.cdf)
+        with rejected():  # noise of half the size
+            assert_law(2.0 * z, normal.cdf)
 
 
 def test_the_best_scheme_has_the_smaller_bound():

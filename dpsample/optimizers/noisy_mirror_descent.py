@@ -95,7 +95,7 @@ class NoisyMirrorDescent(Optimizer):
     >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
     >>> recipe = method.recipe(problem.facts, budget)
     >>> recipe.inputs["num_steps"], recipe.event.gdp < 0.24
-    (6, True)
+    (29, True)
     """
 
     p: float
