@@ -1,0 +1,193 @@
+"""Speed of the gradient loop: python benchmarks/optimizers.py [--only WORD].
+
+Warm CPU seconds of one thread, the fastest of several runs. DP-SGD is held against the
+same algorithm in NumPy and as a naive loop over records in Numba, in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable, Iterator
+
+import numba
+import numpy as np
+
+import dpsample as dps
+from dpsample import chains, descent, optimizers
+from dpsample.optimizers.batches import Slices
+from dpsample.optimizers.estimators import ClippedMean
+from dpsample.optimizers.optimizer import Recipe
+from dpsample.optimizers.phase import Loop
+from dpsample.optimizers.steps import GradientStep
+
+BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
+CLIP, SIZE, RADIUS = 0.5, 0.5, 5.0
+Run = Callable[[int], object]
+
+
+def problem(num_records: int, dim: int) -> dps.Problem:
+    """Logistic regression on rows of norm 1 over a ball."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((num_records, dim))
+    rows /= np.linalg.norm(rows, axis=1)[:, None] * (1.0 + 1e-14)
+    labels = np.where(rng.random(num_records) < 1 / (1 + np.exp(-rows.sum(1))), 1.0, -1)
+    return dps.Problem(
+        rows,
+        labels,
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Ball(RADIUS),
+        row_bound=1.0,
+    )
+
+
+def in_numpy(data: dps.Problem, rate: float, steps: int, stddev: float) -> Run:
+    """DP-SGD as one writes it in NumPy."""
+    rows, labels = data.data.dense, data.data.response
+    norms, (count, dim) = np.linalg.norm(rows, axis=1), rows.shape
+
+    def run(seed: int) -> np.ndarray:
+        rng, w = np.random.default_rng(seed), np.zeros(dim)
+        for _ in range(steps):
+            batch = np.flatnonzero(rng.random(count) < rate)
+            a, y = rows[batch], labels[batch]
+            slopes = -y / (1.0 + np.exp(y * (a @ w)))
+            slopes *= np.minimum(1.0, CLIP / (np.abs(slopes) * norms[batch]))
+            g = slopes @ a / (rate * count) + stddev * rng.standard_normal(dim)
+            w = w - SIZE * g
+            w *= min(1.0, RADIUS / np.linalg.norm(w))
+        return w
+
+    return run
+
+
+@numba.njit
+def _naive(rng, rows, labels, rate, steps, stddev, clip, size, radius):  # type: ignore[no-untyped-def]
+    count, dim = rows.shape
+    w, total, g = np.zeros(dim), np.zeros(dim), np.zeros(dim)
+    for _ in range(steps):
+        total[:] = 0.0
+        for i in range(count):
+            if rng.random() >= rate:
+                continue
+            u = 0.0
+            for j in range(dim):
+                u += rows[i, j] * w[j]
+            slope = -labels[i] / (1.0 + math.exp(labels[i] * u))
+            square = 0.0
+            for j in range(dim):
+                g[j] = slope * rows[i, j]
+                square += g[j] * g[j]
+            factor = min(1.0, clip / math.sqrt(square))
+            for j in range(dim):
+                total[j] += factor * g[j]
+        square = 0.0
+        for j in range(dim):
+            noise = stddev * rng.standard_normal()
+            w[j] -= size * (total[j] / (rate * count) + noise)
+            square += w[j] * w[j]
+        if square > radius * radius:
+            w *= radius / math.sqrt(square)
+    return w
+
+
+def naive(data: dps.Problem, rate: float, steps: int, stddev: float) -> Run:
+    """DP-SGD as a loop over the records, per-record gradients and all."""
+    fields = (rate, steps, stddev, CLIP, SIZE, RADIUS)
+
+    def run(seed: int) -> object:
+        rng = np.random.default_rng(seed)
+        return _naive(rng, data.data.dense, data.data.response, *fields)
+
+    return run
+
+
+def ours(data: dps.Problem, recipe: Recipe) -> Run:
+    """Our loop, calibrated beforehand."""
+    program = descent.Program(data, recipe)
+    return lambda seed: program.run(np.random.default_rng(seed)).theta
+
+
+def best_seconds(run: Run, repeats: int) -> float:
+    """Fastest of several runs in CPU seconds of this thread, after two to warm up."""
+    seconds = []
+    for seed in range(repeats + 2):
+        begin = time.thread_time()
+        run(seed)
+        seconds.append(time.thread_time() - begin)
+    return min(seconds[2:])
+
+
+def dp_sgd() -> Iterator[str]:
+    """DP-SGD, n = 10 000, d = 50, q = 0.05."""
+    data, rate, steps = problem(10_000, 50), 0.05, 400
+    method = optimizers.DPSGD(
+        sampling_rate=rate,
+        num_steps=steps,
+        clip=CLIP,
+        step_size=SIZE,
+        averages=False,
+    )
+    recipe = method.recipe(data.facts, BUDGET)
+    stddev = float(recipe.inputs["noise_stddev"])
+    runs = {
+        "dpsample": ours(data, recipe),
+        "NumPy": in_numpy(data, rate, steps, stddev),
+        "naive Numba": naive(data, rate, steps, stddev),
+    }
+    first = None
+    for name, run in runs.items():
+        found = best_seconds(run, 8) / steps * 1e6
+        first = first or found
+        line = f"DP-SGD, {name}"
+        yield f"{line:42s} {found:9.1f} us/step  {found / first:6.2f} x"
+
+
+def one_pass() -> Iterator[str]:
+    """Methods that read every record once, n = 1 000 000, d = 100."""
+    data = problem(1_000_000, 100)
+    step = Loop(
+        num_steps=data.num_records,
+        step=GradientStep(1e-3),
+        batches=Slices(size=1),
+        estimator=ClippedMean(threshold=CLIP),
+    )
+    recipes = {
+        "one record a step": Recipe(phases=(step,), event=None, inputs={}),
+        "PhasedSGD": optimizers.PhasedSGD().recipe(data.facts, BUDGET),
+        "AcceleratedClippedSGD": optimizers.AcceleratedClippedSGD(
+            scheme="disjoint"
+        ).recipe(data.facts, BUDGET),
+        "IteratedAcceleratedClippedSGD": optimizers.IteratedAcceleratedClippedSGD(
+            scheme="disjoint"
+        ).recipe(data.facts, BUDGET),
+        "LocalizedClippedGD (many passes)": optimizers.LocalizedClippedGD().recipe(
+            data.facts, BUDGET
+        ),
+    }
+    for name, recipe in recipes.items():
+        program = descent.Program(data, recipe)
+        count = program.run(np.random.default_rng(0)).num_gradients
+        found = best_seconds(ours(data, recipe), 2)
+        passes = count / data.num_records
+        yield f"{name:42s} {found:9.2f} s        {passes:6.2f} passes"
+
+
+GROUPS = {"dp_sgd": dp_sgd, "one_pass": one_pass}
+
+
+def main() -> None:
+    """Print the lines of the chosen groups."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=sorted(GROUPS), default=None)
+    chosen = parser.parse_args().only
+    with chains.single_threaded_blas():
+        for name, group in GROUPS.items():
+            if chosen in (None, name):
+                for line in group():
+                    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
