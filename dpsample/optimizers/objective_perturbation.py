@@ -89,7 +89,8 @@ class ObjectivePerturbation(Optimizer):
     ---------
     With calibration "exact" the output is (epsilon, delta)-DP under either relation, if
     the loss is a convex function of the margin and its declared bounds hold for every
-    possible record. "paper" runs Algorithm 2 as printed, of which nothing is proved.
+    possible record. "paper" runs Algorithm 2 with its printed ridge and noise, of which
+    nothing is proved.
 
     Examples
     --------
@@ -170,8 +171,8 @@ class ApproximateObjectivePerturbation(Optimizer):
 
     Guarantee
     ---------
-    As for `ObjectivePerturbation`; "paper" states the epsilon that is true of the
-    printed noise, half of delta for either part.
+    As for `ObjectivePerturbation`; "paper" takes ridge, gap and noise as printed and
+    states the epsilon that is true of them, half of delta for either part.
 
     Examples
     --------

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from dpsample import _check as check
+from dpsample.domains import Domain
 from dpsample.facts import PublicFacts
 from dpsample.optimizers.descent_scales import Risk
 from dpsample.privacy.smoothness import smoothness
@@ -74,17 +76,22 @@ def tilt_scales(
 ) -> TiltScales:
     """Numbers of a problem with a smooth loss of a linear margin."""
     center = facts.domain.default_center(facts.dim)
-    width = facts.domain.gaussian_width(facts.dim)
     return TiltScales(
         radius=float(facts.domain.max_norm(2.0, center, facts.dim)),
         lipschitz=facts.lipschitz(2.0),
         smoothness=smoothness(facts),
         dim=facts.dim,
         num_records=facts.num_records,
-        width=float(width.value + WIDTH_ERRORS * width.standard_error),
+        width=_width(facts.domain, facts.dim),
         is_population=risk == "population",
         strong_convexity=strong_convexity,
     )
+
+
+@cache  # a polytope's takes thousands of linear programs
+def _width(domain: Domain, dim: int) -> float:
+    width = domain.gaussian_width(dim)
+    return float(width.value + WIDTH_ERRORS * width.standard_error)
 
 
 def best_ridge(
