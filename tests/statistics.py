@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-SUITE_ALPHA, NUM_CHECKS = 1e-6, 500
-ALPHA = SUITE_ALPHA / NUM_CHECKS
+# Half of the suite's budget is for these checks, half for the grid of samplers.
+SUITE_ALPHA, NUM_CHECKS = 1e-6, 1500
+ALPHA = 0.5 * SUITE_ALPHA / NUM_CHECKS
 
 
 @contextmanager

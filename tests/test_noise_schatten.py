@@ -99,7 +99,7 @@ def test_singular_vectors_are_uniform(r):
     assert_same_law(z[:, 0, 1], z[:, 1, 1])
     turned = (z[:, 0, 0] + z[:, 1, 0]) / math.sqrt(2.0)
     assert_same_law(turned, z[:, 0, 0])
-    assert_mean(np.linalg.det(z) > 0.0, 0.5, 0.25, detects=0.06)
+    assert_mean(np.linalg.det(z) > 0.0, 0.5, 0.25, detects=0.064)
 
 
 def plan_of(shape, r, method, dof=None):
@@ -168,7 +168,7 @@ def test_acceptance_is_the_ratio_of_the_volumes(shape, r):
         assert log_ratio <= 1e-12
         accepted.append(rng.standard_exponential() >= -log_ratio)
     share = plan.acceptance
-    assert_mean(np.array(accepted, float), share, share * (1 - share), detects=0.16)
+    assert_mean(np.array(accepted, float), share, share * (1 - share), detects=0.17)
 
 
 def test_acceptance_of_the_first_construction():
