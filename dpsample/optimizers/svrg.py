@@ -118,8 +118,6 @@ class SVRG(Optimizer):
         stddev, event = 0.0, None
         if budget is not None:
             stddev, event = _noise(facts, budget, strong_convexity=m, gap=gap)
-        error = minimizer_error(strong_convexity=m, gap=gap)
-        bound = scales.risk(ridge, 0.0) + scales.release_cost(error, stddev)
         inputs: dict[str, float | int | str] = {
             "lipschitz": scales.lipschitz,
             "smoothness": scales.smoothness,
@@ -127,18 +125,12 @@ class SVRG(Optimizer):
             "gap": gap,
             "output_stddev": stddev,
         }
+        error = minimizer_error(strong_convexity=m, gap=gap)
+        bound = scales.risk(ridge, 0.0) + scales.release_cost(error, stddev)
         if math.isfinite(bound):
             inputs["risk_bound"] = bound
-        phase = Minimization(
-            ridge=m,
-            smoothness=scales.smoothness,
-            gap=gap,
-            is_anchored=True,
-            output_stddev=stddev,
-            solver="svrg",
-        )
         return Recipe(
-            phases=(phase,),
+            phases=(_phase(scales, strong_convexity=m, gap=gap, stddev=stddev),),
             event=event,
             inputs=inputs,
             theorems=THEOREMS if event is not None else (),
@@ -162,6 +154,19 @@ class SVRG(Optimizer):
             remedy = "Without noise the empirical risk wants none."
             check.fail("ridge", "given without a budget", "None", remedy)
         return scales.lipschitz / scales.radius * math.sqrt(total)
+
+
+def _phase(
+    scales: TiltScales, *, strong_convexity: float, gap: float, stddev: float
+) -> Minimization:
+    return Minimization(
+        ridge=strong_convexity,
+        smoothness=scales.smoothness,
+        gap=gap,
+        is_anchored=True,
+        output_stddev=stddev,
+        solver="svrg",
+    )
 
 
 def _noise(
