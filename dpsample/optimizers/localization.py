@@ -17,6 +17,7 @@ from dpsample.optimizers.clipped_losses import clipped_smoothness
 from dpsample.optimizers.estimators import ClippedMean
 from dpsample.optimizers.heavy_tailed import Scales
 from dpsample.optimizers.phase import Minimization
+from dpsample.optimizers.variance_reduced import STEPS_PER_CONDITION
 from dpsample.privacy.additive import up
 from dpsample.privacy.output_perturbation import CERTIFIED_GAP, SENSITIVITY_THEOREM
 
@@ -98,6 +99,8 @@ def minimizations(
     phases = []
     for index, stage in enumerate(plan.stages):
         ridge = 1.0 / (stage.eta * stage.size)
+        # Epochs of random records pay where they are much shorter than a pass.
+        epoch = STEPS_PER_CONDITION * (1.0 + curvature / ridge)
         phases.append(
             Minimization(
                 ridge=ridge,
@@ -110,6 +113,7 @@ def minimizations(
                 local_radius=local_radius,
                 output_stddev=stage.stddev,
                 keeps_ball=index > 0,
+                solver="svrg" if 4.0 * epoch <= stage.size else "accelerated",
             )
         )
     return tuple(phases)
