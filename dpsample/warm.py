@@ -127,6 +127,7 @@ def warm(
         Number of parts.
     """
     first = [(name, partial(_pieces, target)) for name, target in piece_targets()]
+    first.append(("gradient loop and solvers", _minimizations))
     kinds = public_samplers()
     second = [(f"sampler {c.__name__}", partial(_draws, c())) for c in kinds]
     last = [("noise", noises)]
@@ -179,6 +180,17 @@ def _pieces(target: Gibbs) -> None:
     target.log_density(start)
     target.regularizer.value(start)
     target.problem.loss.value(0.0, 1.0)
+
+
+def _minimizations() -> None:
+    """Run one step of the gradient loop, and each certified solver."""
+    problem = make(LOGISTIC, BALL).problem
+    for optimizer in (
+        optimizers.ClippedGD(num_steps=1, clip=1.0),
+        optimizers.ObjectivePerturbation(ridge=1.0),
+        optimizers.SVRG(ridge=1.0),
+    ):
+        minimize(problem, optimizer)
 
 
 def _draws(sampler: Sampler) -> None:

@@ -210,7 +210,7 @@ def test_loops_that_are_private_for_any_loss_pass():
     vertex = FrankWolfeStep(0.5, radius=1.0, selection=3.0)
     for fields in (NOISE, {"estimator": CatoniMean(scale=1.0), "step": vertex}):
         check_any_loss(recipe(**fields), "a method", is_private=True)
-    # Without a budget nothing is promised, but the solver still needs convexity.
+    # Without a budget nothing is promised, but solvers need convexity.
     check_any_loss(recipe(), "a method", is_private=False)
     phase = Minimization(ridge=1.0, smoothness=1.0, gap=1e-6)
     solved = Recipe(phases=(phase,), event=None, inputs={})
@@ -225,9 +225,8 @@ def test_parameters_may_outnumber_the_entries_of_a_row():
         out[1] = error * theta[0] * row[0]
 
     loss = losses.record_gradient(product_gradient, dim=2)
-    rows, response = np.ones((20, 1)), np.full(20, 0.36)
-    box = dps.domains.Box(0.1, 1.0)
-    p = dps.Problem(rows, response, loss=loss, domain=box, row_bound=1.0)
+    box, y = dps.domains.Box(0.1, 1.0), np.full(20, 0.36)
+    p = dps.Problem(np.ones((20, 1)), y, loss=loss, domain=box, row_bound=1.0)
     method = O.ClippedGD(num_steps=300, clip=5.0, step_size=0.5)
     theta = dps.minimize(p, method).theta
     assert theta[0] * theta[1] == pytest.approx(0.36)
@@ -245,7 +244,6 @@ def test_other_verbs_refuse():
     p = smooth_problem()
     for call in (
         lambda: dps.release(p, BUDGET),
-        lambda: dps.calibrate(p, BUDGET),
         lambda: dps.sample(dps.Gibbs(p, k=1.0, mu=1.0), progress=False),
         lambda: p.lipschitz(2.0),
     ):
