@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dpsample import domains, losses, noise, regularizers, samplers
+from dpsample import domains, losses, noise, optimizers, regularizers, samplers
+from dpsample.minimizing import minimize
 from dpsample.problem import Problem
 from dpsample.samplers import Proximal, Sampler, metric, mode
 from dpsample.samplers.pilot import Pilot
