@@ -128,7 +128,7 @@ def warm(
         Number of parts.
     """
     first = [(name, partial(_pieces, target)) for name, target in piece_targets()]
-    first.append(("gradient loop and solvers", _minimizations))
+    first.append(("gradient loop and solvers", partial(_minimizations)))
     kinds = public_samplers()
     second = [(f"sampler {c.__name__}", partial(_draws, c())) for c in kinds]
     last = [("noise", noises)]
