@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample._axes import axes
 from dpsample.privacy import EventCertificate
 
 Array = NDArray[np.float64]
@@ -61,14 +62,7 @@ class Fit:
         if not self.trace:
             remedy = "Pass evaluation=... to minimize."
             check.fail("trace", "recorded", "an empty trace", remedy)
-        if ax is None:
-            try:
-                import matplotlib.pyplot as plt
-            except ImportError as error:
-                raise ImportError(
-                    "plot needs matplotlib: pip install 'dpsample[plots]'"
-                ) from error
-            ax = plt.subplots()[1]
+        ax = axes(ax, figsize=(6.0, 4.0))
         ax.plot(self.trace["num_gradients"], self.trace["risk"], marker="o", ms=3)
         ax.set_xlabel("gradients of single records")
         ax.set_ylabel("risk on the evaluation data (not private)")
