@@ -3,6 +3,7 @@
 import numpy as np
 
 import dpsample as dps
+from dpsample.optimizers.batches import first_cursor, next_block
 from dpsample.problem import Problem
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -24,6 +25,17 @@ def logistic(num_records=200, dim=3, *, domain=None, seed=1):
         labels,
         loss=dps.losses.Logistic(),
         domain=domain or dps.domains.Ball(2.0),
+        row_bound=1.0,
+    )
+
+
+def linear(num_records=100, dim=3, *, domain=None, seed=1):
+    rows, labels = rows_and_labels(num_records, dim, seed)
+    return Problem(
+        rows,
+        labels,
+        loss=dps.losses.Linear(),
+        domain=domain or dps.domains.Ball(1.0),
         row_bound=1.0,
     )
 
@@ -57,3 +69,15 @@ def clipped(gradients, threshold):
 def into_ball(w, radius, center=0.0):
     far = np.linalg.norm(w - center)
     return w if far <= radius else center + (w - center) * radius / far
+
+
+def batch(batches, num_records, t, rng, block=4):
+    """Record numbers of step t, read in blocks."""
+    numbers = batches.numbers(num_records, np.random.default_rng(5))
+    rows, found = np.zeros(block, dtype=np.int64), []
+    cursor = first_cursor(numbers, rng, t)
+    while True:
+        count, cursor = next_block(numbers, rng, t, cursor, rows)
+        if count == 0:
+            return found
+        found += rows[:count].tolist()
