@@ -126,13 +126,13 @@ def growth(exponent: float) -> Make:
 
 
 def interpolation(num_records: int, rng: np.random.Generator) -> Instance:
-    """The same records as `growth` draws, and their own risk: its minimum is 0."""
+    """Draw the records of `growth`, with their own risk: its minimum is 0."""
     problem = growth(2.0)(num_records, rng).problem
     return Instance(problem, lambda theta: float(problem.risk(theta)))
 
 
 def student(l1: float = 0.0) -> Make:
-    """Normal rows, Student errors, l1 ball of R^20: |theta - truth|^2/2 + penalty."""
+    """Draw normal rows, Student errors: the risk is |theta - truth|^2/2 + penalty."""
     truth = np.zeros(20)
     truth[:3] = 0.5, -0.3, 0.2
     best = np.sign(truth) * np.maximum(np.abs(truth) - l1, 0.0)
@@ -151,7 +151,7 @@ def student(l1: float = 0.0) -> Make:
 
 
 def clipped_lasso(num_records: int, rng: np.random.Generator) -> Instance:
-    """Records of `student` with clipped entries: their squared risk on the ball."""
+    """Clip the entries of `student`: the squared risk of these records on its ball."""
     problem = student()(num_records, rng).problem
     rows = np.clip(problem.data.dense, -ENTRY, ENTRY)
     response = np.clip(problem.data.response, -ENTRY, ENTRY)

@@ -24,8 +24,14 @@ def table():
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     yield module
-    del sys.modules[spec.name]
+    for name in (spec.name, "risk_cases", "risk_instances"):
+        del sys.modules[name]
     sys.path[:] = before
+
+
+@pytest.fixture
+def at(table):
+    return sys.modules["risk_instances"]
 
 
 def test_every_public_optimizer_is_in_the_table(table):
@@ -47,11 +53,11 @@ def test_a_planted_bound_is_refuted(table, capsys):
     assert "REFUTED" in capsys.readouterr().out
 
 
-def test_a_risk_that_grows_is_refuted(table):
+def test_a_risk_that_grows_is_refuted(table, at):
     point = np.zeros(10)
 
     def make(num_records, rng):
-        found = table.instances.linear_sample(num_records, rng)
+        found = at.linear_sample(num_records, rng)
         return found._replace(excess=lambda theta: num_records + 0.0 * (theta @ point))
 
     case = table.cases()[1]
@@ -62,17 +68,17 @@ def test_a_risk_that_grows_is_refuted(table):
     assert [row.is_refuted for row in rows] == [False, True]
 
 
-def test_excess_risks_are_zero_at_the_minimizers_and_positive_elsewhere(table):
-    rng, at = np.random.default_rng(1), table.instances
+def test_excess_risks_are_zero_at_the_minimizers_and_positive_elsewhere(at):
+    rng, cases = np.random.default_rng(1), sys.modules["risk_cases"]
     best = np.full(10, 0.5 / math.sqrt(10.0)) * at.BELOW
     assert abs(at.mean_estimation(50, rng).excess(best)) < 1e-15
     for make, dim in (
         (at.clipped_lasso, 20),
         (at.huber_lasso(at.CLIP), 20),
         (at.linear_sample, 10),
-        (table.hinge, 4),
-        (table.linear, 10),
-        (table.logistic, 10),
+        (cases.hinge, 4),
+        (cases.linear, 10),
+        (cases.logistic, 10),
     ):
         problem, excess = make(200, rng)
         for _ in range(50):
