@@ -40,6 +40,7 @@ class Row:
     num_records: int
     dim: int
     epsilon: float
+    start: float
     mean: float
     error: float
     bound: float
@@ -79,7 +80,7 @@ def excesses(
 def measured(case: Case, size: int, replicates: int) -> Iterator[Row]:
     """Rows of a case: one for each budget, or two where there is no bound."""
     for budget in case.budgets:
-        problem, _ = case.make(size, np.random.default_rng(SEED))
+        problem, excess = case.make(size, np.random.default_rng(SEED))
         bound = case.bound_of(problem.facts, budget)
         before: tuple[float, float] | None = None
         for count in (size,) if math.isfinite(bound) else (size, 4 * size):
@@ -97,17 +98,19 @@ def measured(case: Case, size: int, replicates: int) -> Iterator[Row]:
                 num_records=count,
                 dim=problem.dim,
                 epsilon=math.inf if budget is None else budget.epsilon,
+                start=excess(np.zeros(problem.dim)),
                 mean=mean,
                 error=error,
                 bound=bound,
                 seconds=time.perf_counter() - begin,
-                is_refuted=is_refuted or not math.isfinite(mean),
+                # Below 0 the minimum is wrong.
+                is_refuted=is_refuted or not -1e-9 < mean < math.inf,
             )
 
 
 HEADER = (
-    f"{'optimizer':34} {'instance':34} {'risk':10} {'n':>6} {'d':>3} {'eps':>4}"
-    f" {'excess':>9} {'+-':>8} {'bound':>9} {'ratio':>7} {'s':>5}"
+    f"{'optimizer':34} {'instance':36} {'risk':10} {'n':>6} {'d':>3} {'eps':>4}"
+    f" {'at 0':>8} {'excess':>9} {'+-':>8} {'bound':>9} {'ratio':>7} {'s':>5}"
 )
 
 
@@ -118,9 +121,10 @@ def line(row: Row) -> str:
     ratio = f"{row.mean / row.bound:7.4f}" if has_bound else f"{'-':>7}"
     epsilon = "none" if math.isinf(row.epsilon) else f"{row.epsilon:g}"
     return (
-        f"{type(row.case.method).__name__:34} {row.case.instance:34}"
+        f"{type(row.case.method).__name__:34} {row.case.instance:36}"
         f" {row.case.risk:10} {row.num_records:6} {row.dim:3} {epsilon:>4}"
-        f" {row.mean:9.2e} {row.error:8.1e} {bound} {ratio} {row.seconds:5.1f}"
+        f" {row.start:8.1e} {row.mean:9.2e} {row.error:8.1e}"
+        f" {bound} {ratio} {row.seconds:5.1f}"
         f"{'  REFUTED' if row.is_refuted else ''}"
     )
 
