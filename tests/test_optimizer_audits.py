@@ -124,6 +124,7 @@ MORE = (
         opt.HeavyTailedFrankWolfe(num_steps=1),
         VERTICES,
         QUARTER,
+        num_draws=2000,
         delta=1e-9,  # its privacy is pure
         pair="duplicated",
     ),
