@@ -2,9 +2,9 @@
 
 --data FOLDER, or DPSAMPLE_DATA, is where a9a.bz2 and a9a.t.bz2 are. Every method gets
 its defaults, which depend on public facts alone, except DP-SGD, which needs a sampling
-rate and a number of steps: it is shown with the step of its risk bound and with 1/beta =
-4, beta = 1/4 the smoothness of a record's logistic loss. Its numbers of steps were chosen
-after a look at these test losses (1 000 steps of the first kind had not converged).
+rate and a number of steps: it is shown with the step of its risk bound and with 4 =
+1/beta, beta = 1/4 the smoothness of a record's logistic loss. Its numbers of steps were
+chosen after a look at these test losses (1000 steps of the first kind were too few).
 The radius of the domain is one public choice for all. No intercept (most rows have 14
 indicators), replace-one neighbors.
 """
