@@ -71,22 +71,24 @@ def acceleration(
         check.fail("num_steps", f"<= {count} records of the run", num_steps)
     grid = np.unique(np.geomspace(1, count, NUM_CANDIDATES).astype(int))
     steps = [int(t) for t in grid] if num_steps is None else [num_steps]
-    choices = [_with_threshold(facts, scales, noise, distance, t) for t in steps]
+    thresholds = [
+        (clip, clipped_smoothness(facts, clip)) for clip in _thresholds(scales, noise)
+    ]
+    choices = [_with_threshold(thresholds, scales, noise, distance, t) for t in steps]
     return min(choices, key=lambda choice: choice[0])[1]
 
 
 def _with_threshold(
-    facts: PublicFacts,
+    thresholds: list[tuple[float, float]],
     scales: Scales,
     noise: NoiseForecast,
     distance: float,
     num_steps: int,
 ) -> tuple[float, Acceleration]:
-    """Smallest bound for a number of steps, and where it is attained."""
+    """Smallest bound for a number of steps over thresholds and their smoothness."""
     size, relative = noise.num_records // num_steps, noise(num_steps)
     choices = []
-    for clip in _thresholds(scales, noise):
-        beta = clipped_smoothness(facts, clip)
+    for clip, beta in thresholds:
         run = Acceleration(num_steps, size, clip, beta, distance)
         stddev = relative * clip if relative > 0.0 else 0.0
         variance = variance_of(scales, clip, stddev, size)
