@@ -143,6 +143,7 @@ def test_a_failure_of_one_run_ends_all():
         replicate(dps.minimize, p, Probe(num_steps=10**9), BUDGET)
 
 
+@pytest.mark.usefixtures("hears_interrupts")
 def test_ctrl_c_ends_all_runs_at_once():
     replicate(dps.minimize, problem(), Probe(), BUDGET)
     timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
