@@ -27,6 +27,9 @@ BUDGET = dps.Budget(epsilon=EPSILON, delta=DELTA)
 HALF, QUARTER = 0.5, 0.25
 HUGE = 1e4  # a bound of rows that truncation makes irrelevant
 
+# Thousands of runs for each algorithm: half a minute.
+pytestmark = pytest.mark.slow
+
 
 def facts(loss=None, domain=None, num_records=4, *, row_bound=1.0, bound=None):
     return dps.PublicFacts(
