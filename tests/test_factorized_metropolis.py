@@ -17,7 +17,7 @@ from tests.gibbs_cases import example
 from tests.replicates import law_margin
 
 L, D = dps.losses, dps.domains
-COUNT = 3000
+COUNT = 4_500
 
 
 @pytest.mark.parametrize("name", CASES)
