@@ -1,15 +1,21 @@
 """Speed of the gradient loop: python benchmarks/optimizers.py [--only WORD].
 
 Warm CPU seconds of one thread, the fastest of several runs. DP-SGD is held against the
-same algorithm in NumPy and as a naive loop over records in Numba, in this process.
+same algorithm in NumPy and as a naive loop over records in Numba, in this process, and
+against JAX, JAX Privacy and Opacus, each in a process of its own under --peer-python.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -24,7 +30,9 @@ from dpsample.optimizers.steps import GradientStep
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 CLIP, SIZE, RADIUS = 0.5, 0.5, 5.0
-Run = Callable[[int], object]
+PEERS = ("jax", "jax-privacy", "opacus")
+PEER_FILE = Path(__file__).with_name("optimizer_peers.py")
+Run = Callable[[int], np.ndarray]
 
 
 def problem(num_records: int, dim: int) -> dps.Problem:
@@ -96,7 +104,7 @@ def naive(data: dps.Problem, rate: float, steps: int, stddev: float) -> Run:
     """DP-SGD as a loop over the records, per-record gradients and all."""
     fields = (rate, steps, stddev, CLIP, SIZE, RADIUS)
 
-    def run(seed: int) -> object:
+    def run(seed: int) -> np.ndarray:
         rng = np.random.default_rng(seed)
         return _naive(rng, data.data.dense, data.data.response, *fields)
 
@@ -119,8 +127,25 @@ def best_seconds(run: Run, repeats: int) -> float:
     return min(seconds[2:])
 
 
-def dp_sgd() -> Iterator[str]:
-    """DP-SGD, n = 10 000, d = 50, q = 0.05."""
+def peer_seconds(
+    python: str, peer: str, data: dps.Problem, numbers: dict[str, float]
+) -> tuple[str, float, np.ndarray] | None:
+    """Name, seconds per step and point of a peer, or None if it is not there."""
+    with tempfile.TemporaryDirectory() as folder:
+        task, output = Path(folder) / "task.npz", Path(folder) / "out.npz"
+        records = {"rows": data.data.dense, "labels": data.data.response}
+        np.savez(task, numbers=json.dumps(numbers), **records)
+        command = [python, "-W", "ignore", PEER_FILE, peer, task, output]
+        subprocess.run(command, check=True)
+        with np.load(output) as found:
+            if "missing" in found:
+                return None
+            name = f"{peer} {found['version']}"
+            return name, float(found["seconds"]), found["theta"]
+
+
+def dp_sgd(python: str) -> Iterator[str]:
+    """DP-SGD, n = 10 000, d = 50, q = 0.05; the losses show that all do the same."""
     data, rate, steps = problem(10_000, 50), 0.05, 400
     method = optimizers.DPSGD(
         sampling_rate=rate,
@@ -136,16 +161,29 @@ def dp_sgd() -> Iterator[str]:
         "NumPy": in_numpy(data, rate, steps, stddev),
         "naive Numba": naive(data, rate, steps, stddev),
     }
-    first = None
+    first = 0.0
+
+    def line(name: str, seconds: float, theta: np.ndarray) -> str:
+        cost = f"{1e6 * seconds:9.1f} us/step  {seconds / first:6.2f} x"
+        return f"{'DP-SGD, ' + name:42s} {cost}  loss {data.risk(theta):.4f}"
+
     for name, run in runs.items():
-        found = best_seconds(run, 8) / steps * 1e6
+        found = best_seconds(run, 8) / steps
         first = first or found
-        line = f"DP-SGD, {name}"
-        yield f"{line:42s} {found:9.1f} us/step  {found / first:6.2f} x"
+        yield line(name, found, run(0))
+    numbers = {"rate": rate, "stddev": stddev, "num_steps": steps}
+    numbers |= {"clip": CLIP, "size": SIZE, "radius": RADIUS}
+    for peer in PEERS:
+        measured = peer_seconds(python, peer, data, numbers)
+        if measured is None:
+            yield f"DP-SGD, {peer}: not installed; see benchmarks/README.md"
+        else:
+            yield line(*measured)
 
 
-def one_pass() -> Iterator[str]:
-    """Methods that read every record once, n = 1 000 000, d = 100."""
+def one_pass(python: str) -> Iterator[str]:
+    """Methods that read every record once, n = 1 000 000, d = 100; no peers."""
+    del python
     data = problem(1_000_000, 100)
     step = Loop(
         num_steps=data.num_records,
@@ -181,11 +219,12 @@ def main() -> None:
     """Print the lines of the chosen groups."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=sorted(GROUPS), default=None)
-    chosen = parser.parse_args().only
+    parser.add_argument("--peer-python", default=sys.executable)
+    given = parser.parse_args()
     with chains.single_threaded_blas():
         for name, group in GROUPS.items():
-            if chosen in (None, name):
-                for line in group():
+            if given.only in (None, name):
+                for line in group(given.peer_python):
                     print(line, flush=True)
 
 
