@@ -64,6 +64,8 @@ def scales_of(
     if exponent < 2.0 and exponent != own:
         remedy = "Mirror steps are taken on l_p balls about 0 only."
         check.fail("domain", f"Ball(radius, p={exponent:g})", domain, remedy)
+    if dim == 1:  # where all norms coincide, and errors of estimates just add
+        exponent = 2.0
     space = geometry(exponent, dim, noise)
     radius = float(domain.max_norm(exponent, center, dim))
     diameter = (1.0 + space.equivalence) * radius
