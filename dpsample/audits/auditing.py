@@ -22,6 +22,7 @@ from dpsample.audits.report import AuditCurve, AuditReport
 from dpsample.audits.scores import Scores
 from dpsample.noise import AdditiveMechanism
 from dpsample.privacy import Budget, ExponentialMechanism
+from dpsample.privacy.events import Event
 
 Array = NDArray[np.float64]
 Score = Callable[[Array], Array]
@@ -41,6 +42,7 @@ def audit(
     sampler: Any = "auto",
     alpha: float = 1e-6,
     gdp: float | None = None,
+    event: Event | None = None,
     seed: Seed = None,
     threads: int | None = None,
     progress: bool = True,
@@ -84,6 +86,9 @@ def audit(
     gdp : float, optional
         Gaussian-DP parameter that is claimed too; by default that of the mechanism, if
         it was made for the budget's relation.
+    event : Event, optional
+        What is claimed too, such as ``certificate.event``: its whole privacy curve
+        under the budget's relation is tested, which finds more than one point of it.
     seed : int or SeedSequence, optional
         Gives the same report for any number of threads; None for fresh entropy.
     threads : int, optional
@@ -127,6 +132,7 @@ def audit(
     check.integer(MIN_DRAWS, num_draws=num_draws)
     check.open_interval(0.0, 1.0, alpha=alpha)
     check.instance(bool, progress=progress)
+    check.instance((Event, type(None)), event=event)
     if threads is not None:
         check.integer(1, threads=threads)
     if gdp is None:
@@ -148,27 +154,28 @@ def audit(
         else:
             shared |= {"log_ratio": log_ratio, "score": score}
             scores = black_box_scores(mechanism, problem, neighbor, **shared)
-    return _report(
-        scores, subject=_subject(mechanism), budget=budget, gdp=gdp, alpha=alpha
-    )
+    subject = _subject(mechanism)
+    return _report(scores, subject, budget=budget, gdp=gdp, event=event, alpha=alpha)
 
 
 def _report(
     scores: Scores,
-    *,
     subject: str,
+    *,
     budget: Budget,
     gdp: float | None,
+    event: Event | None,
     alpha: float,
 ) -> AuditReport:
     """Bounds of the scores next to the claims."""
     epsilons = budget.epsilon * np.array(MULTIPLES)
     found = find(scores, epsilons, delta=budget.delta, alpha=alpha)
-    claimed = claimed_curve(epsilons, budget, gdp)
+    claimed = claimed_curve(epsilons, budget, gdp, event)
     return AuditReport(
         subject=subject,
         budget=budget,
         gdp_claimed=gdp,
+        event=event,
         epsilon_lower=found.epsilon_lower,
         gdp_lower=found.gdp_lower,
         delta_lower=float(found.delta_lower[MULTIPLES.index(1.0)]),

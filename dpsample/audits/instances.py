@@ -59,13 +59,26 @@ def neutral(facts: PublicFacts) -> tuple[Array, Array]:
 
 
 def pair(
-    facts: PublicFacts, rows: Array, responses: Array, *, last: tuple[Array, float]
+    facts: PublicFacts,
+    rows: Array,
+    responses: Array,
+    *,
+    direction: Direction,
+    last: tuple[Array, float] | None = None,
 ) -> Pair:
-    """Problem with these records, and the one with another last record."""
-    other_rows, other_responses = rows.copy(), responses.copy()
-    other_rows[-1], other_responses[-1] = last
-    return _problem(facts, rows, responses), _problem(
-        facts, other_rows, other_responses
+    """Problems whose last record is extreme, and ``last``: by default its opposite."""
+    row, bound = extreme_row(facts, direction), response_bound(facts)
+    records = (row, bound), ((row, -bound) if last is None else last)
+    first, second = (_ending(facts, rows, responses, *record) for record in records)
+    return first, second
+
+
+def _ending(
+    facts: PublicFacts, rows: Array, responses: Array, row: Array, response: float
+) -> Problem:
+    """Return the problem of these records, the last of them replaced."""
+    return _problem(
+        facts, np.vstack([rows[:-1], row]), np.append(responses[:-1], response)
     )
 
 

@@ -101,10 +101,7 @@ def opposite(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> first.data.response[-1].item(), second.data.response[-1].item()
     (1.0, -1.0)
     """
-    rows, responses = neutral(facts)
-    rows[-1] = extreme_row(facts, direction)
-    responses[-1] = response_bound(facts)
-    return pair(facts, rows, responses, last=(rows[-1], -responses[-1]))
+    return pair(facts, *neutral(facts), direction=direction)
 
 
 def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
@@ -134,10 +131,9 @@ def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> second.data.response.tolist()
     [1.0, 1.0, 1.0, -1.0]
     """
-    row = extreme_row(facts, direction)
-    rows = np.tile(row, (facts.num_records, 1))
+    rows = np.tile(extreme_row(facts, direction), (facts.num_records, 1))
     responses = np.full(facts.num_records, response_bound(facts))
-    return pair(facts, rows, responses, last=(row, -responses[-1]))
+    return pair(facts, rows, responses, direction=direction)
 
 
 def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
@@ -167,17 +163,13 @@ def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> first.data.response.tolist()
     [1.0, -1.0, 1.0, 1.0]
     """
-    row = extreme_row(facts, direction)
-    rows = np.tile(row, (facts.num_records, 1))
+    rows = np.tile(extreme_row(facts, direction), (facts.num_records, 1))
     signs = np.where(np.arange(facts.num_records) % 2 == 0, 1.0, -1.0)
     size = 1.0 if facts.loss.is_classification else 0.0
     responses = size * signs
     if facts.loss.name == "linear":
         rows, responses = rows * signs[:, None], np.full(len(signs), 1.0)
-    bound = response_bound(facts)
-    responses[-1] = bound
-    rows[-1] = row
-    return pair(facts, rows, responses, last=(row, -bound))
+    return pair(facts, rows, responses, direction=direction)
 
 
 def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
@@ -221,11 +213,8 @@ def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
             "A row of zeros still counts through the intercept.",
         )
     rows, responses = neutral(facts)
-    empty = np.zeros_like(rows[-1])
-    rows[-1] = extreme_row(facts, direction)
-    responses[-1] = response_bound(facts)
-    last = (empty, 0.0 if is_linear else responses[-1])
-    return pair(facts, rows, responses, last=last)
+    zero = np.zeros_like(rows[-1]), 0.0 if is_linear else response_bound(facts)
+    return pair(facts, rows, responses, direction=direction, last=zero)
 
 
 def shifts(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpsample._axes import axes
 from dpsample.privacy import Budget
+from dpsample.privacy.events import Event
 
 Array = NDArray[np.float64]
 
@@ -68,6 +69,8 @@ class AuditReport:
         Probability that any lower bound of the report is wrong.
     notes : tuple of str
         How the draws were made, and which assumptions that needs.
+    event : Event or None
+        What is claimed too, if anything.
 
     Guarantee
     ---------
@@ -96,6 +99,7 @@ class AuditReport:
     num_draws: int
     alpha: float
     notes: tuple[str, ...] = ()
+    event: Event | None = None
 
     @property
     def is_refuted(self) -> bool:
@@ -148,6 +152,7 @@ class AuditReport:
                 "relation": budget.relation,
             },
             "gdp_claimed": self.gdp_claimed,
+            "event": None if self.event is None else self.event.to_dict(),
             "is_refuted": self.is_refuted,
             "verdict": self.verdict,
             "epsilon_lower": self.epsilon_lower,
@@ -202,6 +207,8 @@ class AuditReport:
         """Subject, claim, bounds and verdict, one per line."""
         budget = self.budget
         also = "" if self.gdp_claimed is None else f" and gdp <= {self.gdp_claimed:.4g}"
+        if self.event is not None:
+            also += f" and the curve of {self.event!r}"
         lines = [
             f"AuditReport of {self.subject}",
             f"claim: ({budget.epsilon:g}, {budget.delta:g})-DP under "

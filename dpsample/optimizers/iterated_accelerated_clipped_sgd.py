@@ -6,7 +6,6 @@ epoch of `AcceleratedClippedSGD`.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,16 +18,15 @@ from dpsample.optimizers.accelerated_clipped_sgd import (
 from dpsample.optimizers.acceleration import Acceleration
 from dpsample.optimizers.batch_schemes import Epoch
 from dpsample.optimizers.clipped_losses import CLIPPED_GRADIENT
-from dpsample.optimizers.growth_bounds import growth_bound
+from dpsample.optimizers.growing_blocks import Gap, GrowingBlocks
 from dpsample.optimizers.heavy_tailed import Scales
-from dpsample.optimizers.iterated_localized_clipped_gd import block_sizes
 from dpsample.optimizers.optimizer import Calibration, Recipe
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.events import ParallelEvent
 
 
 @dataclass(frozen=True, kw_only=True)
-class IteratedAcceleratedClippedSGD(Accelerated):
+class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
     r"""`AcceleratedClippedSGD` on growing blocks, the distance halved from run to run.
 
     Run t makes one epoch over its own :math:`n_t = \lfloor 2^{t-1} n/(\log_2 n)^A
@@ -38,8 +36,8 @@ class IteratedAcceleratedClippedSGD(Accelerated):
 
     Parameters
     ----------
-    least_exponent : float
-        theta-bar > 1, a lower bound of the growth exponent.
+    least_exponent
+        See `GrowingBlocks`.
     moment, order, clip, distance
         See `HeavyTailed`.
     scheme, num_steps
@@ -61,13 +59,7 @@ class IteratedAcceleratedClippedSGD(Accelerated):
     2.0
     """
 
-    least_exponent: float = 2.0
     name: ClassVar[str] = "iterated_accelerated_clipped_sgd"
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        super().__post_init__()
-        check.open_interval(1.0, math.inf, least_exponent=self.least_exponent)
 
     def recipe(
         self,
@@ -96,51 +88,17 @@ class IteratedAcceleratedClippedSGD(Accelerated):
             assumptions=(SHUFFLED_BLOCKS,) if calibration == "paper" else (),
         )
 
-    def risk_bound(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        *,
-        exponent: float,
-        constant: float,
-    ) -> float:
-        r"""Bound of the mean excess population risk under growth, one-pass schemes.
-
-        Parameters
-        ----------
-        facts, budget
-            As for `recipe`.
-        exponent, constant : float
-            theta > 1 and lambda > 0 of :math:`F(w) - F^* \ge \lambda |w -
-            w^*|^\theta`.
-
-        Returns
-        -------
-        float
-
-        Raises
-        ------
-        ValueError
-            With Poisson samples, whose batches overlap.
-        """
+    def run_bounds(
+        self, facts: PublicFacts, scales: Scales, budget: Budget | None
+    ) -> list[tuple[Gap, float]]:
+        """See `GrowingBlocks.run_bounds`; one-pass schemes only."""
         if self.scheme == "poisson":
             remedy = "The bound needs fresh batches."
             check.fail("scheme", "'disjoint', 'shuffle' or 'best'", "poisson", remedy)
-        scales = self.scales(facts, budget)
-        found = self._runs(facts, scales, budget, "exact")
-        return growth_bound(
-            tuple(self._gap(scales, one) for one in found),
-            tuple(scales.bias(run.clip) for run, _, _ in found),
-            distance=scales.distance,
-            diameter=scales.diameter,
-            exponent=exponent,
-            constant=constant,
-        )
-
-    def _gap(self, scales: Scales, found: tuple[Acceleration, Epoch, float]):  # type: ignore[no-untyped-def]
-        run, batches, eta = found
-        variance = self.variance(scales, run, batches)
-        return lambda spread: run.gap(spread, eta=eta, variance=variance)
+        return [
+            (_gap(run, eta, self.variance(scales, run, batches)), run.clip)
+            for run, batches, eta in self._runs(facts, scales, budget, "exact")
+        ]
 
     def _runs(
         self,
@@ -150,15 +108,11 @@ class IteratedAcceleratedClippedSGD(Accelerated):
         calibration: Calibration,
     ) -> list[tuple[Acceleration, Epoch, float]]:
         make = self.printed_run if calibration == "paper" else self.run_of
-        sizes = block_sizes(facts.num_records, self.least_exponent)
         return [
-            make(
-                facts,
-                scales,
-                budget,
-                first=sum(sizes[:i]),
-                count=size,
-                distance=scales.distance * 0.5**i,
-            )
-            for i, size in enumerate(sizes)
+            make(facts, scales, budget, first=first, count=count, distance=distance)
+            for first, count, distance in self.blocks(facts, scales)
         ]
+
+
+def _gap(run: Acceleration, eta: float, variance: float) -> Gap:
+    return lambda spread: run.gap(spread, eta=eta, variance=variance)

@@ -6,13 +6,11 @@ w^*|^\theta` with any theta above a known bound.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpsample import _check as check
 from dpsample.facts import PublicFacts
-from dpsample.optimizers.growth_bounds import growth_bound
+from dpsample.optimizers.growing_blocks import Gap, GrowingBlocks
 from dpsample.optimizers.heavy_tailed import Scales
 from dpsample.optimizers.localization import Plan, minimizations, plan_of
 from dpsample.optimizers.localized_clipped_gd import Localized
@@ -22,33 +20,8 @@ from dpsample.optimizers.printed_localization import printed_phases
 from dpsample.privacy.budget import Budget
 
 
-def block_sizes(num_records: int, least_exponent: float) -> tuple[int, ...]:
-    r"""Sizes :math:`\lfloor 2^{i-1} n/(\log_2 n)^A \rfloor` of the blocks.
-
-    :math:`A = \log_{\bar\theta} 2`, :math:`l = \lfloor A \log_2 \log_2 n \rfloor`
-    blocks, at least one; their sum is at most n.
-    """
-    check.number(
-        "least_exponent",
-        least_exponent,
-        "finite and > 1",
-        1.0 < least_exponent < math.inf,
-        "",
-    )
-    check.integer(3, num_records=num_records)
-    a = 1.0 / math.log2(least_exponent)
-    log_n = math.log2(num_records)
-    count = max(1, math.floor(a * math.log2(log_n)))
-    if log_n**a > num_records:
-        remedy = "The first of the growing blocks would be empty."
-        check.fail(
-            "least_exponent", "larger for so few records", least_exponent, remedy
-        )
-    return tuple(math.floor(2.0**i * num_records / log_n**a) for i in range(count))
-
-
 @dataclass(frozen=True, kw_only=True)
-class IteratedLocalizedClippedGD(Localized):
+class IteratedLocalizedClippedGD(GrowingBlocks, Localized):
     r"""`LocalizedClippedGD` on growing blocks, the distance halved from run to run.
 
     Run t reads its own :math:`n_t = \lfloor 2^{t-1} n/(\log_2 n)^A \rfloor` records,
@@ -58,8 +31,8 @@ class IteratedLocalizedClippedGD(Localized):
 
     Parameters
     ----------
-    least_exponent : float
-        theta-bar > 1, a lower bound of the growth exponent.
+    least_exponent
+        See `GrowingBlocks`.
     moment, order, clip, distance
         See `HeavyTailed`.
     accuracy, max_steps, failure
@@ -77,17 +50,17 @@ class IteratedLocalizedClippedGD(Localized):
 
     Examples
     --------
-    >>> block_sizes(10_000, 2.0)
-    (752, 1505, 3010)
+    >>> import dpsample as dps
+    >>> data = dps.datasets.logistic(1000, 2, seed=1)
+    >>> problem = dps.Problem(data.features, data.response, loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(2.0), row_bound=1.0)
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> recipe = IteratedLocalizedClippedGD().recipe(problem.facts, budget)
+    >>> len(recipe.phases), recipe.phases[0].last
+    (21, 50)
     """
 
-    least_exponent: float = 2.0
     name: ClassVar[str] = "iterated_localized_clipped_gd"
-
-    def __post_init__(self) -> None:
-        """Check the numbers."""
-        super().__post_init__()
-        check.open_interval(1.0, math.inf, least_exponent=self.least_exponent)
 
     def recipe(
         self,
@@ -107,7 +80,7 @@ class IteratedLocalizedClippedGD(Localized):
                     distance=distance,
                     failure=self.failure,
                 )
-                for first, count, distance in self._blocks(scales, facts)
+                for first, count, distance in self.blocks(facts, scales)
             )
             return self.paper_recipe(facts, scales, budget, runs)
         plans = self._plans(facts, scales)
@@ -116,51 +89,12 @@ class IteratedLocalizedClippedGD(Localized):
             phases.extend(minimizations(facts, plan))
         return self.exact_recipe(tuple(phases), plans, budget)
 
-    def risk_bound(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        *,
-        exponent: float,
-        constant: float,
-    ) -> float:
-        r"""Bound of the mean excess population risk under growth, for "exact".
-
-        Each run's bound with the distance that growth proves of the last run's output;
-        see `growth_bound`.
-
-        Parameters
-        ----------
-        facts, budget
-            As for `recipe`.
-        exponent, constant : float
-            theta > 1 and lambda > 0 of :math:`F(w) - F^* \ge \lambda |w -
-            w^*|^\theta`.
-
-        Returns
-        -------
-        float
-        """
-        scales = self.scales(facts, budget)
-        plans = self._plans(facts, scales)
-        return growth_bound(
-            tuple(plan.gap for plan in plans),
-            tuple(scales.bias(plan.clip) for plan in plans),
-            distance=scales.distance,
-            diameter=scales.diameter,
-            exponent=exponent,
-            constant=constant,
-        )
-
-    def _blocks(
-        self, scales: Scales, facts: PublicFacts
-    ) -> tuple[tuple[int, int, float], ...]:
-        """First record, size and distance of every run."""
-        sizes = block_sizes(facts.num_records, self.least_exponent)
-        return tuple(
-            (sum(sizes[:i]), size, scales.distance * 0.5**i)
-            for i, size in enumerate(sizes)
-        )
+    def run_bounds(
+        self, facts: PublicFacts, scales: Scales, budget: Budget | None
+    ) -> list[tuple[Gap, float]]:
+        """See `GrowingBlocks.run_bounds`; the scales know the budget."""
+        del budget
+        return [(plan.gap, plan.clip) for plan in self._plans(facts, scales)]
 
     def _plans(self, facts: PublicFacts, scales: Scales) -> tuple[Plan, ...]:
         return tuple(
@@ -171,5 +105,5 @@ class IteratedLocalizedClippedGD(Localized):
                 distance=distance,
                 accuracy=self.accuracy,
             )
-            for first, count, distance in self._blocks(scales, facts)
+            for first, count, distance in self.blocks(facts, scales)
         )

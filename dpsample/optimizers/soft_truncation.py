@@ -10,6 +10,7 @@ and, beyond, polynomials in 1/|a| that are fitted once, ten times faster.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -93,6 +94,7 @@ def cubic_part(precision):
     return ROOT_2 * root / (root + MARGIN), 1.0 / 6.0 + 0.5 / precision
 
 
+@functools.lru_cache(maxsize=8)
 def truncation_table(precision: float) -> NDArray[np.float64]:
     """Polynomials of the truncation in head/|a|, on pieces of [0, 1].
 

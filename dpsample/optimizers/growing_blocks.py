@@ -1,0 +1,124 @@
+r"""Runs on growing blocks of records, each from half the last one's distance.
+
+Xu et al. (arXiv 2026), Algorithms 5 and 7: for growth :math:`F(w) - F(w^*) \ge \lambda
+|w - w^*|^\theta` with any theta above a known bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpsample import _check as check
+from dpsample.facts import PublicFacts
+from dpsample.optimizers.growth_bounds import growth_bound
+from dpsample.optimizers.heavy_tailed import HeavyTailed, Scales
+from dpsample.privacy.budget import Budget
+
+Gap = Callable[[float], float]
+
+
+def block_sizes(num_records: int, least_exponent: float) -> tuple[int, ...]:
+    r"""Sizes :math:`\lfloor 2^{i-1} n/(\log_2 n)^A \rfloor` of the blocks.
+
+    :math:`A = \log_{\bar\theta} 2`, :math:`l = \lfloor A \log_2 \log_2 n \rfloor`
+    blocks, at least one; their sum is at most n.
+
+    Examples
+    --------
+    >>> block_sizes(10_000, 2.0)
+    (752, 1505, 3010)
+    """
+    check.number(
+        "least_exponent",
+        least_exponent,
+        "finite and > 1",
+        1.0 < least_exponent < math.inf,
+        "",
+    )
+    check.integer(3, num_records=num_records)
+    a = 1.0 / math.log2(least_exponent)
+    log_n = math.log2(num_records)
+    count = max(1, math.floor(a * math.log2(log_n)))
+    if log_n**a > num_records:
+        remedy = "The first of the growing blocks would be empty."
+        check.fail(
+            "least_exponent", "larger for so few records", least_exponent, remedy
+        )
+    return tuple(math.floor(2.0**i * num_records / log_n**a) for i in range(count))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowingBlocks(HeavyTailed):
+    """Base of the iterated methods.
+
+    Parameters
+    ----------
+    least_exponent : float
+        theta-bar > 1, a lower bound of the growth exponent.
+    """
+
+    least_exponent: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        super().__post_init__()
+        check.open_interval(1.0, math.inf, least_exponent=self.least_exponent)
+
+    def risk_bound(
+        self,
+        facts: PublicFacts,
+        budget: Budget | None,
+        *,
+        exponent: float,
+        constant: float,
+    ) -> float:
+        r"""Bound of the mean excess population risk under growth, for "exact".
+
+        Each run's bound with the distance that growth proves of the last run's output;
+        see `growth_bound`.
+
+        Parameters
+        ----------
+        facts, budget
+            As for `recipe`.
+        exponent, constant : float
+            theta > 1 and lambda > 0 of :math:`F(w) - F^* \ge \lambda |w -
+            w^*|^\theta`.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            With Poisson samples, whose batches overlap: the bound needs fresh ones.
+        """
+        scales = self.scales(facts, budget)
+        runs = self.run_bounds(facts, scales, budget)
+        return growth_bound(
+            tuple(gap for gap, _ in runs),
+            tuple(scales.bias(clip) for _, clip in runs),
+            distance=scales.distance,
+            diameter=scales.diameter,
+            exponent=exponent,
+            constant=constant,
+        )
+
+    def blocks(
+        self, facts: PublicFacts, scales: Scales
+    ) -> tuple[tuple[int, int, float], ...]:
+        """First record, size and distance of every run."""
+        sizes = block_sizes(facts.num_records, self.least_exponent)
+        return tuple(
+            (sum(sizes[:i]), size, scales.distance * 0.5**i)
+            for i, size in enumerate(sizes)
+        )
+
+    def run_bounds(
+        self, facts: PublicFacts, scales: Scales, budget: Budget | None
+    ) -> list[tuple[Gap, float]]:
+        """Excess clipped risk, from the spread of the start, and threshold of runs."""
+        raise NotImplementedError
