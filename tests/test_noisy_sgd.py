@@ -173,23 +173,6 @@ def test_batches_with_replacement_are_not_offered_as_proved():
     assert math.isinf(fit.certificate.epsilon_proved)
 
 
-def test_step_minimizes_the_bound_and_steps_are_enough():
-    problem = linear(2000, 20, domain=dps.domains.Ball(1.0))
-    gdp = gdp_from_budget(1.0, 1e-6)
-    found = recipe(problem, NoisySGD())
-    num_steps = math.ceil(min(1000.0, (2000 * gdp) ** 2 / 80.0))
-    assert found.inputs["num_steps"] == num_steps
-    limit = 1.0 / num_steps + 2.0 / 2000 + 80.0 / (2000 * gdp) ** 2
-    bound = math.sqrt((1.0 + 1.0 / num_steps) * limit)
-    assert found.inputs["risk_bound"] == pytest.approx(bound, rel=1e-9)
-    size = found.inputs["step_size"]
-    for factor in (0.8, 1.25):
-        method = NoisySGD(step_size=factor * size)
-        assert method.risk_bound(problem.facts, BUDGET) > bound
-    more = NoisySGD(num_steps=4 * num_steps).risk_bound(problem.facts, BUDGET)
-    assert more < bound
-
-
 def test_bounds_are_stated_only_where_they_are_proved():
     facts = logistic(100, 2).facts
     long = NoisySGD(num_steps=20, step_size=9.0)  # 2/beta is 8

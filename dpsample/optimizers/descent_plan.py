@@ -55,21 +55,43 @@ class Plan(NamedTuple):
         return Full()
 
     def bound(self, scales: Scales, step_size: float) -> float:
-        """M^2/(2 eta T) + eta V/2; infinite where its conditions do not hold."""
+        """Return the smaller bound; infinite where no conditions hold."""
         if not has_bound(self, scales, step_size):
             return math.inf
         regret = 0.5 * scales.radius**2 / (step_size * self.num_steps)
-        return regret + 0.5 * step_size * self.slope(scales)
+        found = regret + 0.5 * step_size * self.slope(scales)
+        slack = 1.0 / step_size - scales.smoothness
+        if slack > 0.0:
+            stable = step_size * self._stability(scales)
+            found = min(found, regret + 0.5 * self._noise(scales) / slack + stable)
+        return found
 
     def slope(self, scales: Scales) -> float:
-        """V in the bound M^2/(2 eta T) + eta V/2."""
-        square = scales.lipschitz**2
-        total = square + scales.dim * self.stddev**2
-        if self.scheme != "full":  # the variance of a batch mean
-            total += square * _spread(self, scales.num_records)
+        """V in the bound M^2/(2 eta T) + eta V/2, for any Lipschitz loss."""
+        total = scales.lipschitz**2 + self._noise(scales)
         if scales.is_population:
-            total += 2.0 * square * self.num_steps / scales.num_records
+            total += 2.0 * scales.lipschitz**2 * self.num_steps / scales.num_records
         return (1.0 + 1.0 / self.num_steps) * total
+
+    def smooth_step(self, scales: Scales) -> float:
+        """Step size for smooth losses, 0 if they are not, infinite without an error."""
+        error = self._noise(scales) + 2.0 * self._stability(scales)
+        slack = math.sqrt(error * self.num_steps) / scales.radius
+        inverse = scales.smoothness + slack
+        return 1.0 / inverse if inverse > 0.0 else math.inf
+
+    def _noise(self, scales: Scales) -> float:
+        """Mean square of the error of a step's gradient."""
+        total = scales.dim * self.stddev**2
+        if self.scheme != "full":  # the variance of a batch mean
+            total += scales.lipschitz**2 * _spread(self, scales.num_records)
+        return total
+
+    def _stability(self, scales: Scales) -> float:
+        """Generalization gap of the mean iterate per unit of the step size."""
+        if not scales.is_population:
+            return 0.0
+        return scales.lipschitz**2 * (self.num_steps + 1) / scales.num_records
 
 
 def _spread(plan: Plan, num_records: int) -> float:

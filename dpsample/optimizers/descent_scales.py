@@ -43,8 +43,22 @@ def scales_of(
     )
 
 
-def enough_steps(scales: Scales, budget: Budget | None) -> int:
-    """Return the steps after which the bound is near its limit: more never hurt it."""
+def enough_steps(scales: Scales, budget: Budget | None, *, is_full: bool) -> int:
+    """Return the steps after which the bound is near its limit: more never hurt it.
+
+    Parameters
+    ----------
+    scales : Scales
+        Public numbers.
+    budget : Budget or None
+        None: no noise.
+    is_full : bool
+        Whether every step reads all records: then smooth losses need fewer steps.
+
+    Returns
+    -------
+    int
+    """
     limits = [0.5 * scales.num_records] if scales.is_population else []
     if budget is not None:
         gdp = gdp_from_budget(budget.epsilon, budget.delta)
@@ -53,7 +67,12 @@ def enough_steps(scales: Scales, budget: Budget | None) -> int:
     if not limits:
         remedy = "Without noise the empirical risk keeps falling."
         check.fail("num_steps", "given without a budget", "None", remedy)
-    return max(LEAST_STEPS, math.ceil(min(limits)))
+    enough = min(limits)
+    if is_full and 0.0 < scales.lipschitz < math.inf and scales.radius < math.inf:
+        rate = scales.lipschitz * math.sqrt(sum(1.0 / limit for limit in limits))
+        # There beta M^2/(2 T) is a twentieth of the bound's limit, M times the rate.
+        enough = min(enough, 10.0 * scales.smoothness * scales.radius / rate)
+    return max(LEAST_STEPS, math.ceil(enough))
 
 
 def printed_steps(scales: Scales, budget: Budget) -> int:

@@ -96,7 +96,7 @@ class ProxGD(NoisyDescent):
     ) -> Recipe:
         """One loop of noisy gradient steps; see `Optimizer.recipe`."""
         scales = scales_of(
-            facts, lipschitz=facts.lipschitz(2.0), smoothness=0.0, risk=self.risk
+            facts, lipschitz=facts.lipschitz(2.0), smoothness=math.inf, risk=self.risk
         )
         plan = self.plan(scales, budget, calibration)
         is_paper = calibration == "paper" and budget is not None
