@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dpsample as dps
@@ -143,7 +144,30 @@ def test_default_batches_are_those_of_the_theorems() -> None:
     assert sizes["bucketed_median"]["batch_size"] == round(median)
     assert sizes["bucketed_median"]["num_steps"] == math.ceil(5e10 / round(median) ** 2)
     few = spec("bucketed_median").recipe(facts(100, 50), BUDGET)
+    assert few.inputs["num_steps"] == 100
+    printed = spec("bucketed_median").recipe(facts(100, 50), BUDGET, "paper").inputs
+    assert printed["num_steps"] == 5
     assert few.inputs["batch_size"] == 100 and isinstance(few.phases[0].batches, Full)
+
+
+@pytest.mark.parametrize("estimator", ["bucketed_median", "catoni"])
+def test_default_steps_halve_the_excess_of_the_five_printed_ones(estimator) -> None:
+    rng, best = np.random.default_rng(1), np.array([1.0, -1.0, 0.5, 0.0, 0.0])
+    rows = rng.standard_normal((2000, 5))
+    data = dps.Problem(
+        rows,
+        rows @ best + rng.standard_t(3.0, 2000),
+        loss=dps.losses.Squared(),
+        domain=dps.domains.Ball(3.0),
+        row_bound=1e3,
+        response_bound=math.inf,
+    )
+    distances = []
+    for options in ({}, {"num_steps": 5}):
+        made = spec(estimator, l1=0.0, moment_bound=12.0, batch_size=2000, **options)
+        ends = [minimize(data, made, BUDGET, seed=seed).theta for seed in range(20)]
+        distances.append(np.mean([np.sum((theta - best) ** 2) for theta in ends]))
+    assert 2.0 * distances[0] < distances[1]
 
 
 def test_only_public_bounds_of_gradients_enter_the_noise() -> None:

@@ -29,6 +29,7 @@ from dpsample.privacy.additive import up
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.events import GaussianEvent, PoissonGaussianEvent
 
+LEAST_STEPS = 100
 ESTIMATORS = ("clip", "bucketed_median", "catoni")
 SAMPLED = (
     "Gaussian noise on Poisson samples: the dominating pair of a step, composed "
@@ -81,6 +82,9 @@ class PrivateProximalSGD(ProximalSGD):
         m. Defaults: n/6 ("clip"); :math:`(n^k p^{(4k-1)/2} \epsilon^{1-k})^{1/(2k-1)}`
         ("bucketed_median"); :math:`(np)^{2/3} \epsilon^{-1/3}` ("catoni"); at most n,
         which means all records in every step.
+    num_steps : int, optional
+        Default: :math:`5 n^2/m^2`, and, unless printed, at least 100: the 5 printed
+        steps of m = n end far from the minimum.
 
     Raises
     ------
@@ -94,11 +98,11 @@ class PrivateProximalSGD(ProximalSGD):
     grow with the number of steps and is 2.4 to 8.5 times less private than printed
     (gradient-E25): calibration "paper" certifies what is true of it.
 
-    **Guarantee.** (epsilon, delta)-DP under the budget's relation, for any records:
-    nothing is assumed of their size. ``risk_bound`` of the recipe (not for medians)
-    bounds the mean excess of the empirical risk plus penalty, with clipped slopes for
-    "clip", and for "catoni" if ``moment_bound`` holds for the records' own means; both
-    need ``smoothness`` to hold and a bounded domain.
+    **Guarantee.** (epsilon, delta)-DP under the budget's relation, for any records.
+    ``risk_bound`` of the recipe (not for medians) bounds the mean excess of the
+    empirical risk plus penalty, with clipped slopes for "clip", and for "catoni" if
+    ``moment_bound`` holds for the records' own means; both need ``smoothness`` to hold
+    and a bounded domain.
 
     Examples
     --------
@@ -146,9 +150,11 @@ class PrivateProximalSGD(ProximalSGD):
         size = self.checked_batch_size(
             facts, robust_choice.batch_size(self, facts, budget)
         )
-        num_steps = self.steps_of(facts, size)
-        rate = size / facts.num_records
         printed = None if calibration == "exact" else budget
+        num_steps = self.steps_of(facts, size)
+        if printed is None and self.num_steps is None:
+            num_steps = max(num_steps, LEAST_STEPS)
+        rate = size / facts.num_records
         unit = self._unit_noise(budget, printed, facts, size, num_steps)
         estimator = robust_choice.estimator(
             self, facts, size, unit.stddev * size, printed
