@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 
-import dpsample as dps
-from dpsample.facts import PublicFacts
 from dpsample.norms import norm
 from dpsample.optimizers.advance import mirror_step
 from dpsample.optimizers.loop import new_memory
@@ -91,7 +89,7 @@ def test_p_2_is_the_euclidean_step():
 
 def test_in_one_dimension_all_norms_give_one_step():
     spaces = [geometry(p, 1, "gaussian") for p in (1.0, 1.2, 1.7, 2.0)]
-    assert {space[2:6] for space in spaces} == {(2.0, 2.0, 1.0, 1.0)}
+    assert {space[2:5] for space in spaces} == {(2.0, 2.0, 1.0)}
 
 
 def test_a_step_survives_the_ends_of_the_number_range():
@@ -130,34 +128,6 @@ def divergence_ratios(p, dim, s, kappa):
             if (far := norm(y - x, p)) > 0.0:
                 ratios.append(bregman(y, x, s, kappa) / (0.5 * far**2))
     return np.array(ratios)
-
-
-@pytest.mark.parametrize(("p", "dim"), [(1.0, 20), (1.05, 50), (1.5, 5)])
-def test_the_larger_ball_holds_the_domain_and_fits_into_c_times_it(p, dim):
-    space = geometry(p, dim, "gaussian")
-    assert space.s > p
-    rng = np.random.default_rng(5)
-    points = rng.standard_normal((500, dim)) * rng.random((500, dim)) ** 8
-    in_domain = points / norm(points, p)[:, None]
-    assert (norm(in_domain, space.s) <= 1.0 + 1e-12).all()
-    in_ball = points / norm(points, space.s)[:, None]
-    assert (norm(in_ball, p) <= space.equivalence * (1.0 + 1e-12)).all()
-    corner = np.ones(dim) / dim ** (1.0 / space.s)
-    assert norm(corner, p) == pytest.approx(space.equivalence)
-    assert space.equivalence <= math.e
-    facts = PublicFacts(
-        num_records=5,
-        dim=dim,
-        loss=dps.losses.Squared(),
-        domain=dps.domains.Ball(1.0, p=p),
-        row_bound=1.0,
-        row_norm=space.q,
-        response_bound=1.0,
-    )
-    larger = space.enlarged(facts)
-    assert larger.domain.radius == pytest.approx(space.equivalence)
-    assert larger.lipschitz(p) == pytest.approx(1.0 + space.equivalence)
-    assert facts.lipschitz(p) == pytest.approx(2.0)  # too small on the larger ball
 
 
 def test_on_the_domain_the_potential_is_at_most_half_kappa_radius_squared():

@@ -11,6 +11,7 @@ from dpsample import descent
 from dpsample.domains import Ball, Box
 from dpsample.norms import norm
 from dpsample.optimizers import TruncatedMirrorDescent
+from dpsample.optimizers.bregman_projection import into_lp_ball
 from dpsample.optimizers.perturbations import GeneralizedGaussianNoise
 from dpsample.optimizers.steps import GradientStep, MirrorStep
 from dpsample.privacy import epsilon_of, shuffle_local_noise
@@ -35,29 +36,41 @@ def batch_means(problem, w, size, t, threshold, q):
 
 
 def textbook(problem, inputs, radius, space):
-    """Truncated mirror descent without noise, in NumPy; space is (q, s, kappa)."""
+    """Truncated mirror descent without noise, in NumPy; space is (q, s, kappa).
+
+    Projections on balls of another exponent than the potential's are compiled: they
+    have tests of their own.
+    """
     q, s, kappa = space
+    p = 1.0 if np.isinf(q) else q / (q - 1.0)
+    ball = MirrorStep(1.0, exponent=s, kappa=kappa, radius=radius, ball_exponent=p)
+    numbers, logs = ball.numbers(problem.dim), np.zeros(problem.dim)
     gamma, steps = 1.0 / inputs["step_size"], inputs["num_steps"]
     size, w, total = problem.num_records // steps, np.zeros(problem.dim), 0.0
     for t in range(steps):
         g = batch_means(problem, w, size, t, inputs["threshold"], q)
-        w = conjugate_gradient(potential_gradient(w, s, kappa) - g / gamma, s, kappa)
-        w = w * min(1.0, radius / max(norm(w, s), 1e-300))
+        dual = potential_gradient(w, s, kappa) - g / gamma
+        w = conjugate_gradient(dual, s, kappa)
+        if s == p:
+            w = w * min(1.0, radius / max(norm(w, s), 1e-300))
+        elif norm(w, p) > radius:
+            assert into_lp_ball(numbers, dual, w, logs)
         total = total + w
     return total / steps
 
 
 @pytest.mark.parametrize(("p", "dim"), [(1.5, 20), (1.5, 5), (1.05, 30), (1.0, 30)])
 def test_without_a_budget_it_is_textbook_mirror_descent(p, dim):
-    problem = random_problem(1, 47, dim, domain=Ball(0.2, p=p), row_norm=2.0)
-    threshold = 0.3 if p == 1.5 else 0.1
+    radius, threshold = (0.2, 0.3) if p == 1.5 else (0.005, 0.1)
+    problem = random_problem(1, 47, dim, domain=Ball(radius, p=p), row_norm=2.0)
     method = TruncatedMirrorDescent(num_steps=6, threshold=threshold, step_size=3.0)
     recipe = method.recipe(problem.facts, None)
     step = recipe.phases[0].step
     space = (np.inf if p == 1.0 else p / (p - 1.0), step.exponent, step.kappa)
     found = descent.run(problem, recipe, RNG)
-    expected = textbook(problem, recipe.inputs, 0.2, space)
+    expected = textbook(problem, recipe.inputs, radius, space)
     assert np.abs(found.theta - expected).max() < 1e-12
+    assert 0.5 * radius < norm(found.theta, p) <= radius * (1.0 + 1e-12)
     assert found.num_gradients == 6 * 7
     gradients = norm(logistic_gradients(problem, np.zeros(dim)), space[0])
     assert 0 < (gradients > threshold).sum() < 47  # some are truncated
@@ -192,7 +205,7 @@ def test_poisson_samples_are_accounted_and_forecast_only():
 
 
 @pytest.mark.parametrize("p", [1.0, 1.05, 1.5, 2.0])
-def test_no_gradient_on_the_set_of_iterates_exceeds_the_record_bound(p):
+def test_no_gradient_on_the_domain_exceeds_the_record_bound(p):
     problem = random_problem(
         10, 30, 6, domain=Ball(2.0, p=p), loss=dps.losses.Squared(), row_norm=2.0
     )
@@ -205,7 +218,7 @@ def test_no_gradient_on_the_set_of_iterates_exceeds_the_record_bound(p):
         worst = 0.0
         for _ in range(400):
             theta = rng.standard_normal(6) * rng.random(6) ** rng.choice([0, 5])
-            theta *= 2.0 / norm(theta, space.s)
+            theta *= 2.0 / norm(theta, p)
             row = theta / norm(theta, 2.0)
             gradient = (row @ theta + 1.0) * row
             worst = max(worst, norm(gradient, exponent))
@@ -216,11 +229,13 @@ def test_no_gradient_on_the_set_of_iterates_exceeds_the_record_bound(p):
         assert isinstance(step, GradientStep if p == 2.0 else MirrorStep)
 
 
-def test_the_larger_set_is_stated():
-    for p, dim, is_stated in ((1.5, 20, False), (1.5, 5, True), (1.05, 30, True)):
-        facts = random_problem(12, 90, dim, domain=Ball(1.0, p=p)).facts
-        recipe = TruncatedMirrorDescent().recipe(facts, BUDGET)
-        assert bool(recipe.assumptions) == is_stated
+def test_the_mean_iterate_stays_in_the_domain():
+    for p, dim in ((1.5, 20), (1.5, 5), (1.05, 30)):
+        problem = random_problem(12, 90, dim, domain=Ball(0.01, p=p))
+        recipe = TruncatedMirrorDescent(num_steps=3).recipe(problem.facts, BUDGET)
+        assert not recipe.assumptions
+        theta = descent.run(problem, recipe, np.random.default_rng(3)).theta
+        assert norm(theta, p) <= 0.01 * (1.0 + 1e-12)
 
 
 def test_permuting_coordinates_permutes_the_output():

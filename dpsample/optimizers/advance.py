@@ -8,6 +8,7 @@ import numpy as np
 
 from dpsample._jit import kernel
 from dpsample.norms import distance
+from dpsample.optimizers.bregman_projection import into_lp_ball
 from dpsample.optimizers.steps import (
     ACCELERATED,
     GRADIENT,
@@ -150,7 +151,7 @@ def dual_point(w, exponent, kappa, out):
 
 @kernel(forceinline=True, counts_references=False)
 def mirror_step(step, t, memory):
-    """Mirror step on the whole space or on the l_s ball, where it scales radially."""
+    """Mirror step on the whole space or on an l_p ball, radial on the l_s ball."""
     w, g, dual = memory.theta, memory.gradient, memory.low_dim
     gamma = 1.0 / size_of(step, t)
     dual_point(w, step.exponent, step.kappa, dual)
@@ -159,10 +160,14 @@ def mirror_step(step, t, memory):
     conjugate = step.exponent / (step.exponent - 1.0)
     dual_point(dual, conjugate, 1.0 / step.kappa, w)
     memory.scratch[:] = 0.0
-    far = distance(w, memory.scratch, step.exponent)
-    if far > step.radius:
-        for j in range(len(w)):
-            w[j] *= step.radius / far
+    far = distance(w, memory.scratch, step.ball_exponent)
+    if far <= step.radius:
+        return
+    if step.ball_exponent < step.exponent:
+        if into_lp_ball(step, dual, w, memory.high_dim):
+            return
+    for j in range(len(w)):
+        w[j] *= step.radius / far
 
 
 @kernel(forceinline=True, counts_references=False)

@@ -10,10 +10,8 @@ exponent that arXiv:2303.18047 prints is wrong: gradient-E1.)
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from dpsample.domains import Ball
 from dpsample.facts import PublicFacts
 from dpsample.norms import conversion, dual
 from dpsample.optimizers.perturbations import (
@@ -41,15 +39,7 @@ class Geometry(NamedTuple):
     r: float  # of the smooth norm, and of generalized Gaussian noise
     s: float  # of the potential
     kappa: float
-    equivalence: float  # largest ratio of the l_r and the l_q norm
     noise: NoiseName
-
-    def enlarged(self, facts: PublicFacts) -> PublicFacts:
-        """Facts on the l_p ball that holds the l_s ball of the domain's radius."""
-        if self.equivalence == 1.0 or not isinstance(facts.domain, Ball):
-            return facts
-        radius = up(self.equivalence * facts.domain.radius)
-        return replace(facts, domain=Ball(radius, p=facts.domain.p))
 
     def record_bound(self, facts: PublicFacts, threshold: float = math.inf) -> float:
         """Bound of a gradient of l_q norm <= threshold in the norm of the noise.
@@ -106,7 +96,6 @@ def geometry(
         r=found.r,
         s=dual(found.r),
         kappa=found.kappa,
-        equivalence=found.equivalence,
         noise=noise,
     )
 

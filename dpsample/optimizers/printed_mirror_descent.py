@@ -105,7 +105,7 @@ def printed_truncated(
     log_terms = math.log(n / budget.delta) * log_term
     sigma = threshold * math.sqrt(kappa * log_terms / n) / epsilon
     size = n // num_steps
-    bound = space.record_bound(space.enlarged(facts), threshold)
+    bound = space.record_bound(facts, threshold)
     return Printed(
         space=space,
         num_steps=num_steps,

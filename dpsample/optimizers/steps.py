@@ -26,6 +26,7 @@ class StepNumbers(NamedTuple):
     local_radius: float  # l2 ball about the phase's start; infinite: none
     radius: float  # of the ball of a mirror or Frank-Wolfe step
     exponent: float  # s of a mirror map kappa/2 |w|_s^2
+    ball_exponent: float  # p <= s of the ball of a mirror step
     kappa: float
     selection: float  # inverse temperature of a private vertex choice; inf: none
     l1: float
@@ -39,6 +40,7 @@ def _numbers(kind: int, sizes: Array, **fields: Any) -> StepNumbers:
         "local_radius": math.inf,
         "radius": math.inf,
         "exponent": 2.0,
+        "ball_exponent": 2.0,
         "kappa": 1.0,
         "selection": math.inf,
         "l1": 0.0,
@@ -137,7 +139,8 @@ class MirrorStep(Step):
     """Mirror step of Phi = kappa/2 |w|_s^2 with penalty alpha Phi.
 
     argmin <g, w> + gamma_t D_Phi(w, w_t) + alpha Phi(w), gamma_t = 1/size_t, over the
-    l_s ball of the given radius about 0.
+    ball of the given radius about 0 in the l_p norm, p = ``ball_exponent`` <= s (None:
+    s).
     """
 
     sizes: ArrayLike
@@ -145,6 +148,7 @@ class MirrorStep(Step):
     kappa: float = 1.0
     alpha: float = 0.0
     radius: float = math.inf
+    ball_exponent: float | None = None
     name: ClassVar[str] = "mirror"
 
     def __post_init__(self) -> None:
@@ -155,6 +159,10 @@ class MirrorStep(Step):
         check.at_least(0.0, radius=self.radius)
         if not 1.0 < self.exponent <= 2.0:
             check.fail("exponent", "> 1 and <= 2", self.exponent)
+        if self.ball_exponent is not None:
+            check.at_least(1.0, ball_exponent=self.ball_exponent)
+            if self.ball_exponent > self.exponent:
+                check.fail("ball_exponent", "<= exponent", self.ball_exponent)
 
     def numbers(self, dim: int) -> StepNumbers:
         """Return what the kernel reads."""
@@ -165,6 +173,7 @@ class MirrorStep(Step):
             ridge=float(self.alpha),
             radius=float(self.radius),
             exponent=float(self.exponent),
+            ball_exponent=float(self.ball_exponent or self.exponent),
             kappa=float(self.kappa),
         )
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpsample.norms import dual
 from dpsample.optimizers.batches import Batches
 from dpsample.optimizers.estimators import TruncatedMean
 from dpsample.optimizers.optimizer import Recipe
@@ -15,11 +16,6 @@ from dpsample.optimizers.steps import GradientStep, MirrorStep, Step
 from dpsample.optimizers.truncated_risk import Schedule
 from dpsample.optimizers.truncated_scales import Scales
 from dpsample.privacy.events import Event
-
-LARGER_SET = (
-    "iterates stay in the l_s ball of the domain's radius, s the potential's exponent: "
-    "it contains the domain, and c times the domain contains it"
-)
 
 
 class Run(NamedTuple):
@@ -37,12 +33,16 @@ def recipe_of(
     inputs: dict[str, float | int | str],
     theorems: tuple[str, ...],
 ) -> Recipe:
-    """Mirror steps on the l_s ball, or projected gradient steps in l_2."""
+    """Mirror steps on the l_p ball, or projected gradient steps in l_2."""
     space, size = scales.space, run.plan.step_size
     step: Step = GradientStep(size)
     if not scales.is_euclidean:
         step = MirrorStep(
-            size, exponent=space.s, kappa=space.kappa, radius=scales.radius
+            size,
+            exponent=space.s,
+            kappa=space.kappa,
+            radius=scales.radius,
+            ball_exponent=min(dual(space.q), space.s),
         )
     loop = Loop(
         num_steps=run.plan.num_steps,
@@ -57,7 +57,6 @@ def recipe_of(
         event=event,
         inputs=inputs | {"noise_scale": float(run.noise.numbers().scale)},
         theorems=theorems,
-        assumptions=(LARGER_SET,) if space.equivalence > 1.0 else (),
     )
 
 

@@ -43,9 +43,8 @@ class TruncatedMirrorDescent(Optimizer):
     l_p balls with p >= 2 among them, of :math:`\Phi = \frac12 \|w\|_2^2`: projected
     gradient steps. T, B and gamma minimize the explicit bound of `risk_bound`.
 
-    Where s > p (p near 1), iterates are kept in the l_s ball of the same radius, which
-    contains the domain and lies in c times the domain, c <= e; its mirror steps scale
-    radially. The certificate says so.
+    A step that leaves the ball takes its exact Bregman projection: the constrained
+    minimum of the mirror step.
 
     With calibration "paper" (``scheme="shuffle"``, p < 2) schedule and noise are those
     of Algorithm 4 and Theorem 10 with constants 1. It is claimed for epsilon <

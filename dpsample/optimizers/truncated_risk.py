@@ -1,7 +1,7 @@
 r"""Excess risk of one pass of truncated noisy mirror descent on a bounded set.
 
 F is beta-smooth in l_p and :math:`E\|\nabla f - \nabla F\|_q^2 \le \sigma^2`, so that
-:math:`\|\nabla F\|_q \le g = g^* + \beta M` on the set of iterates, M its diameter.
+:math:`\|\nabla F\|_q \le g = g^* + \beta M` on the set, M its diameter.
 Gradients above B = g + lambda become 0, with probability :math:`P \le
 \sigma^2/\lambda^2`. With D the potential's largest value on the domain and a gradient
 error of bias b and mean square E,

@@ -26,9 +26,9 @@ class Scales(NamedTuple):
     num_records: int
     space: Geometry
     radius: float  # largest distance of the domain from the start
-    diameter: float  # of the set of iterates, from any point of the domain
+    diameter: float  # of the domain
     smoothness: float  # of the population risk
-    slope: float  # bound of the population gradient on the set
+    slope: float  # bound of the population gradient on the domain
     moment: float  # sigma
     lipschitz: float  # of one record's loss; may be infinite
     noise_bound: float  # of one record's gradient in the norm of the noise
@@ -68,8 +68,7 @@ def scales_of(
         exponent = 2.0
     space = geometry(exponent, dim, noise)
     radius = float(domain.max_norm(exponent, center, dim))
-    diameter = (1.0 + space.equivalence) * radius
-    facts = space.enlarged(facts)
+    diameter = 2.0 * radius
     beta = smoothness(facts, exponent) if beta is None else beta
     return Scales(
         num_records=facts.num_records,
