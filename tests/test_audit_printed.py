@@ -130,7 +130,7 @@ KNOWN = (
     ),
     Case(opt.NoisySGD(**ONE, batches="full"), FREE, **WIDE),
     Case(opt.ProxGD(**ONE, batches="full", smoothing=1.0), HINGE, **WIDE),
-    Case(opt.ObjectivePerturbation(), FAR, **WIDE),
+    Case(opt.ObjectivePerturbation(), FAR, 4000, dps.Budget(epsilon=16.0, delta=0.1)),
     Case(
         opt.ApproximateObjectivePerturbation(),
         facts(domain=Ball(1e3), num_records=100),

@@ -10,6 +10,7 @@ import pytest
 import dpsample as dps
 from dpsample import domains, losses
 from dpsample.audits import neighbors
+from dpsample.privacy.events import GaussianEvent, PoissonGaussianEvent
 
 matplotlib.use("Agg")
 
@@ -179,6 +180,32 @@ def test_budgets_samplers_and_problems_are_checked():
         dps.audit(mech, *pair, BUDGET, sampler="exact", **options)
     with pytest.raises(ValueError, match="score must be None for a mechanism of dps"):
         dps.audit(mech, *pair, BUDGET, score=lambda rows: rows[:, 0], **options)
+
+
+def test_the_whole_curve_of_an_event_is_tested():
+    # 2-GDP, where the event says 1-GDP.
+    event = PoissonGaussianEvent(sampling_rate=1.0, noise_multiplier=2.0, num_steps=1)
+    options = {"num_draws": 2000, "seed": 1, "progress": False}
+    wide = dps.Budget(epsilon=3.0, delta=0.05)
+    assert not dps.audit(release, 0.0, 2.0, wide, **options).is_refuted
+    report = dps.audit(release, 0.0, 2.0, wide, event=event, **options)
+    assert report.is_refuted and report.epsilon_lower < wide.epsilon
+    assert "where the claim implies" in report.verdict
+    assert "PoissonGaussianEvent(sampling_rate=1.0" in repr(report)
+    assert json.loads(json.dumps(report.to_dict()))["event"] == event.to_dict()
+    assert not dps.audit(release, 0.0, 1.0, wide, event=event, **options).is_refuted
+
+
+def test_a_true_event_is_not_refuted():
+    wide = dps.Budget(epsilon=5.0, delta=0.05)
+    options = {"num_draws": 20_000, "seed": 1, "progress": False}
+    event = GaussianEvent(1.0)
+    assert not dps.audit(release, 0.0, 1.0, wide, event=event, **options).is_refuted
+
+
+def test_events_are_checked():
+    with pytest.raises(ValueError, match="event must be a"):
+        quick(event=1.0)
 
 
 def test_progress_is_shown_in_a_terminal(monkeypatch, capsys):
