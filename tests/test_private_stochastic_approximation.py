@@ -13,8 +13,8 @@ from dpsample.optimizers import (
     LocalizedClippedGD,
     PrivateStochasticApproximation,
 )
-from dpsample.optimizers.growth_bounds import growth_bound
 from dpsample.optimizers.growing_blocks import block_sizes
+from dpsample.optimizers.growth_bounds import growth_bound
 from dpsample.optimizers.optimizer import Recipe
 from dpsample.optimizers.private_stochastic_approximation import num_runs
 from dpsample.privacy import epsilon_of
