@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -36,6 +37,8 @@ matrix = types.Array(types.float64, 2, "C")
 generator = types.npytypes.NumPyRandomGeneratorType("NumPyRandomGeneratorType")
 
 _pointers: dict[tuple[int, Any], Any] = {}
+# Pieces compile at first use, in whichever thread that is; the setting is global.
+_setting = threading.RLock()
 _kept_alive: list[Any] = []
 
 
@@ -105,12 +108,13 @@ CACHE_DIRECTORY = _open_cache()
 @contextmanager
 def _package_cache() -> Iterator[None]:
     """Point Numba at our cache for one decoration only: users keep their own."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = CACHE_DIRECTORY
-    try:
-        yield
-    finally:
-        numba.config.CACHE_DIR = before
+    with _setting:
+        before = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = CACHE_DIRECTORY
+        try:
+            yield
+        finally:
+            numba.config.CACHE_DIR = before
 
 
 def kernel(

@@ -4,6 +4,7 @@ import ast
 import os
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
@@ -249,3 +250,20 @@ def test_no_blanket_fast_math():
                 assert node.value not in ("nnan", "ninf", "fast"), source
             if isinstance(node, ast.keyword) and node.arg == "fastmath":
                 assert isinstance(node.value, ast.Set | ast.Name), source
+
+
+def test_threads_that_decorate_at_once_use_our_cache_and_leave_the_users():
+    before = numba.config.CACHE_DIR
+
+    def inside(i):
+        found = []
+        for _ in range(20):
+            with _jit._package_cache():
+                time.sleep(1e-4 * (i % 3))
+                found.append(numba.config.CACHE_DIR)
+        return found
+
+    with ThreadPoolExecutor(8) as pool:
+        seen = {name for names in pool.map(inside, range(8)) for name in names}
+    assert seen == {_jit.CACHE_DIRECTORY}
+    assert numba.config.CACHE_DIR == before
