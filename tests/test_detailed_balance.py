@@ -1,4 +1,6 @@
-"""Detailed balance: by statistics for all samplers, by formulas for Metropolis ones.
+"""Detailed balance of Metropolis samplers by formulas.
+
+By statistics, and for all samplers, it is held in test_sampler_invariance.py.
 
 Given its random numbers a Metropolis step is deterministic. The references below are
 textbook steps in NumPy on the same stream: proposal, log ratio of pi(x') q(x', x) to
@@ -9,43 +11,13 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from tests import sampler_mutants as mutants
 from tests.sampler_grid import (
     LOSSES,
-    SAMPLERS,
     exact_starts,
-    fast_draws,
     grid_case,
     prepared_cell,
-    rows_by_tier,
-    stationary,
-    supported_losses,
 )
-from tests.sampler_margins import asymmetry_margin, law_margin
 from tests.stein import gradient
-
-
-@pytest.mark.parametrize(("name", "domain", "losses"), rows_by_tier())
-def test_stationary_pairs_are_exchangeable(name, domain, losses):
-    if SAMPLERS[name].is_reversible:
-        for loss in supported_losses(name, domain, losses):
-            starts, draws = stationary(name, domain, loss)
-            case = grid_case(domain, loss)
-            assert asymmetry_margin(case, starts, draws[:, 0]) < 1.0, loss
-            assert asymmetry_margin(case, starts, draws[:, 2]) < 1.0, loss
-
-
-def test_a_scan_in_a_fixed_order_is_invariant_but_not_reversible():
-    case, starts = grid_case("ball", "hinge"), exact_starts("ball", "hinge")
-    draws = fast_draws(
-        prepared_cell("RandomWalk", "ball", "hinge"),
-        starts,
-        np.random.default_rng(41),
-        1,
-        run=mutants.run_of(mutants.in_fixed_order),
-    )[:, 0]
-    assert law_margin(case, draws) < 1.0
-    assert asymmetry_margin(case, starts, draws) > 1.0
 
 
 def log_normal(x, mean, covariance):

@@ -1,4 +1,8 @@
-"""From exact starts every sampler draws exactly, on every domain and loss."""
+"""From exact starts every sampler draws exactly, on every domain and loss.
+
+All that needs stationary draws of every sampler is here, where they are made once:
+their law, Stein's identities, symmetry, and the planted bugs of all three.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,8 @@ from tests.sampler_grid import (
     supported,
     supported_losses,
 )
-from tests.sampler_margins import dependence_margin, law_margin
+from tests.sampler_margins import asymmetry_margin, dependence_margin, law_margin
+from tests.stein import stein_margin
 
 # The acceptance line of the package, and no domain may have fewer than on the simplex.
 LEAST = {"whole space": 10, "ball": 8, "box": 8, "simplex": 4, "polytope": 4}
@@ -57,6 +62,25 @@ def test_draws_from_exact_starts_have_the_exact_law(name, domain, losses):
         assert all(contains(x) for x in points[:: len(points) // 100]), loss
         for turn in (0, 2):
             assert law_margin(case, draws[:, turn]) < 1.0, (loss, turn)
+
+
+@pytest.mark.parametrize(("name", "domain", "losses"), rows_by_tier())
+def test_draws_satisfy_steins_identities(name, domain, losses):
+    for loss in supported_losses(name, domain, losses):
+        _, draws = stationary(name, domain, loss)
+        case = grid_case(domain, loss)
+        for turn in range(draws.shape[1]):
+            assert stein_margin(case, draws[:, turn]) < 1.0, (loss, turn)
+
+
+@pytest.mark.parametrize(("name", "domain", "losses"), rows_by_tier())
+def test_stationary_pairs_are_exchangeable(name, domain, losses):
+    if SAMPLERS[name].is_reversible:
+        for loss in supported_losses(name, domain, losses):
+            starts, draws = stationary(name, domain, loss)
+            case = grid_case(domain, loss)
+            assert asymmetry_margin(case, starts, draws[:, 0]) < 1.0, loss
+            assert asymmetry_margin(case, starts, draws[:, 2]) < 1.0, loss
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -170,3 +194,39 @@ def test_a_wrong_plan_is_caught(name, change):
 @pytest.mark.parametrize("name", ["RandomWalk", "BallWalk", "MALA"])
 def test_a_temperature_that_is_15_percent_off_is_caught(name):
     assert margin_of(name, "whole space", "logistic", k=1.15, num_draws=60) > 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "domain", "loss", "step", "change"),
+    [
+        ("RandomWalk", "box", "hinge", mutants.clamped, {}),
+        ("RandomWalk", "simplex", "logistic", None, {"k": 30.0}),
+        ("MALA", "whole space", "logistic", None, {"k": 12.0}),
+        ("BallWalk", "ball", "absolute", None, {"mu": 0.0}),
+        ("TiltedGibbs", "schatten ball", "hinge", None, {"k": 25.0}),
+    ],
+)
+def test_a_wrong_law_breaks_an_identity(name, domain, loss, step, change):
+    case, prepared = grid_case(domain, loss), prepared_cell(name, domain, loss)
+    draws = fast_draws(
+        prepared,
+        exact_starts(domain, loss),
+        np.random.default_rng(31),
+        60,
+        run=None if step is None else mutants.run_of(step),
+        numbers=case.target.numbers._replace(**change),
+    )
+    assert stein_margin(case, draws[:, -1]) > 1.0
+
+
+def test_a_scan_in_a_fixed_order_is_invariant_but_not_reversible():
+    case, starts = grid_case("ball", "hinge"), exact_starts("ball", "hinge")
+    draws = fast_draws(
+        prepared_cell("RandomWalk", "ball", "hinge"),
+        starts,
+        np.random.default_rng(41),
+        1,
+        run=mutants.run_of(mutants.in_fixed_order),
+    )[:, 0]
+    assert law_margin(case, draws) < 1.0
+    assert asymmetry_margin(case, starts, draws) > 1.0
