@@ -1,5 +1,7 @@
 """Metrics: which are offered, what they claim, their law in more dimensions."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -157,6 +159,12 @@ HIGHER = {
 COUNT = 16_000
 
 
+@cache
+def exact_halves(name):
+    """Starts and a reference, both exact."""
+    return np.split(lp_draws(HIGHER[name], np.random.default_rng(1), 2 * COUNT), 2)
+
+
 def moved(case, option, starts, seed, change=lambda plan: plan):
     step = min(0.5, option.steps()[0])
     plan = change(option.plan(step))
@@ -167,8 +175,7 @@ def moved(case, option, starts, seed, change=lambda plan: plan):
 
 @pytest.mark.parametrize("name", HIGHER)
 def test_steps_leave_exact_draws_exact_in_more_dimensions(name):
-    case, rng = HIGHER[name], np.random.default_rng(1)
-    starts, reference = np.split(lp_draws(case, rng, 2 * COUNT), 2)
+    case, (starts, reference) = HIGHER[name], exact_halves(name)
     for option in options(case):
         sample = moved(case, option, starts, 2)
         assert case.inside(sample).all()
@@ -178,8 +185,7 @@ def test_steps_leave_exact_draws_exact_in_more_dimensions(name):
 
 @pytest.mark.parametrize("name", HIGHER)
 def test_a_planted_bug_is_caught_in_more_dimensions(name):
-    case, rng = HIGHER[name], np.random.default_rng(3)
-    starts, reference = np.split(lp_draws(case, rng, 2 * COUNT), 2)
+    case, (starts, reference) = HIGHER[name], exact_halves(name)
 
     def change(plan):
         return plan._replace(step=3.0 * plan.step, squeeze=0)
