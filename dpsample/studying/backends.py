@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import chain, islice
 from typing import Any, Literal
 
@@ -16,6 +20,7 @@ from dpsample.studying.tasks import Row, Setting, Task
 Kind = Literal["threads", "processes"]
 # Tasks that wait beside those that run, so that no worker is ever idle.
 AHEAD = "2 * n_jobs"
+POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,8 @@ class Backend:
             # The first task compiles here what the processes then load.
             waiting = iter(todo)
             first = (tasks.run(setting, task) for task in islice(waiting, 1))
-            others = _fan_out("loky", self.jobs, setting, waiting)
+            task = partial(_in_child, os.getpid())
+            others = _fan_out("loky", self.jobs, setting, waiting, task)
             with closing(others):
                 yield chain(first, others)
 
@@ -80,7 +86,11 @@ class Backend:
 
 
 def _fan_out(
-    backend: str | None, jobs: int | None, setting: Setting, todo: Iterable[Task]
+    backend: str | None,
+    jobs: int | None,
+    setting: Setting,
+    todo: Iterable[Task],
+    run: Callable[[Setting, Task], list[Row]] = tasks.run,
 ) -> Any:
     joblib = required("joblib", "studies")
     parallel = joblib.Parallel(
@@ -90,4 +100,21 @@ def _fan_out(
         pre_dispatch=AHEAD,
         batch_size=1,
     )
-    return parallel(joblib.delayed(tasks.run)(setting, task) for task in todo)
+    return parallel(joblib.delayed(run)(setting, task) for task in todo)
+
+
+def _in_child(parent: int, setting: Setting, task: Task) -> list[Row]:
+    _leave_with(parent)
+    return tasks.run(setting, task)
+
+
+@cache
+def _leave_with(parent: int) -> None:
+    """End this process soon after its parent, which may be killed."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(POLL_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
