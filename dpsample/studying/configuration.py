@@ -15,7 +15,7 @@ from functools import cache
 from importlib.metadata import version
 
 from dpsample import _check as check
-from dpsample._jit import PACKAGE
+from dpsample._jit import fingerprint
 from dpsample._version import __version__
 from dpsample.studying.data import digests
 from dpsample.studying.loading import Bundle
@@ -24,8 +24,6 @@ from dpsample.studying.study import Study
 Configuration = dict[str, str]
 ROOTS = ("cell", "batch", "data")
 LIBRARIES = ("numpy", "scipy", "numba")
-# Code above the cells: it cannot change what they measure.
-ABOVE = ("studying", "cli")
 
 
 def configuration(given: Bundle, study: Study) -> Configuration:
@@ -47,14 +45,8 @@ def differences(first: Configuration, second: Configuration) -> list[str]:
 
 @cache
 def _environment() -> tuple[tuple[str, str], ...]:
-    digest = hashlib.sha256()
-    for source in sorted(PACKAGE.rglob("*.py")):
-        place = source.relative_to(PACKAGE)
-        if place.parts[0] not in ABOVE:
-            digest.update(place.as_posix().encode())
-            digest.update(source.read_bytes())
     return (
-        ("dpsample", f"{__version__} {digest.hexdigest()[:16]}"),
+        ("dpsample", f"{__version__} {fingerprint()}"),
         ("python", ".".join(platform.python_version_tuple()[:2])),
         *((name, version(name)) for name in LIBRARIES),
         ("machine", platform.machine()),
