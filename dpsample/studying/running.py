@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from dpsample import _check as check
-from dpsample import chains
-from dpsample import progress as screen
 from dpsample.studying.backends import Backend
 from dpsample.studying.cells import Cell
 from dpsample.studying.clock import Clock
@@ -19,7 +18,7 @@ from dpsample.studying.configuration import configuration, environment
 from dpsample.studying.loading import Bundle, load
 from dpsample.studying.store import Store, opened
 from dpsample.studying.study import Study
-from dpsample.studying.tasks import Row, Setting, Task
+from dpsample.studying.tasks import Row, Setting, Task, one_blas_thread
 
 Done = dict[str, set[int]]
 
@@ -34,7 +33,6 @@ def folder_of(output: Path, *, quick: bool) -> Path:
     return output / "quick" if quick else output
 
 
-@chains.single_threaded_blas()
 def run(
     given: Bundle,
     output: Path,
@@ -89,6 +87,7 @@ def run(
         todo = list(missing(study, done, quick=quick))
         total = sum(len(task.replicates) for task in todo)
         with (
+            one_blas_thread(),
             _display(progress, study.name, todo) as on_rows,
             backend.results(setting, todo) as results,
         ):
@@ -136,8 +135,16 @@ def _blocks(
         yield tuple(left[first : first + size])
 
 
-def _nothing(done: int, left: float) -> None:
-    del done, left
+def _counter(
+    is_wanted: bool, name: str, total: int
+) -> AbstractContextManager[Callable[..., None]]:
+    # To ask `progress` costs the import of every sampler.
+    if is_wanted and ("IPython" in sys.modules or sys.stderr.isatty()):
+        from dpsample import progress as screen
+
+        if screen.is_shown():
+            return screen.counter(f"study {name}", "replicates", total)
+    return nullcontext(lambda done, left: None)
 
 
 @contextmanager
@@ -145,9 +152,7 @@ def _display(
     is_wanted: bool, name: str, todo: list[Task]
 ) -> Iterator[Callable[[list[Row]], Any]]:
     total = sum(len(task.replicates) for task in todo)
-    is_shown = is_wanted and screen.is_shown()
-    live = screen.counter(f"study {name}", "replicates", total)
-    with live if is_shown else nullcontext(_nothing) as show:
+    with _counter(is_wanted, name, total) as show:
         clock = Clock(todo)
 
         def on_rows(rows: list[Row]) -> None:

@@ -127,6 +127,8 @@ def opened(path: Path, *, writing: bool = False) -> Iterator[Store]:
             yield Store(path, connection)
         finally:
             connection.close()
+    except sqlite3.OperationalError as error:  # a full disk, another writer
+        raise OSError(f"results cannot be kept in {path}: {error}") from error
     except sqlite3.DatabaseError as error:
         remedy = "Move it away to start afresh."
         check.fail("results", f"readable in {path}", f"{error}", remedy)

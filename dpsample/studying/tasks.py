@@ -47,7 +47,7 @@ def run(setting: Setting, task: Task) -> list[Row]:
     """Compute the rows of a task; an error says in which cell it happened."""
     check_environment(setting.environment)
     study = load(setting.bundle)
-    _one_blas_thread()
+    _limit_worker()
     seeds = seeds_of(
         study.name,
         task.params,
@@ -74,12 +74,15 @@ def run(setting: Setting, task: Task) -> list[Row]:
     ]
 
 
-@cache
-def _one_blas_thread() -> Any:
-    """More BLAS threads would change last bits; a run sets the parent back."""
+def one_blas_thread() -> Any:
+    """Limit BLAS until the block that this opens is left: threads change last bits."""
     import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
 
     return threadpool_limits(1, "blas")
+
+
+# For good in a worker; a run sets its own process back.
+_limit_worker = cache(one_blas_thread)
 
 
 def _measure(
