@@ -1,26 +1,33 @@
-"""Figures of a study: means with bands, bounds dashed beside them, as PNG and SVG.
+"""Figures of a study: means with bands, theory in other strokes, as PNG and SVG.
 
 Lines differ in marker and in lightness, so they can be told apart in black and white.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsample.studying.extras import required
+from dpsample.studying.pages import shown, words
 from dpsample.studying.study import Study
 from dpsample.studying.summaries import Comparison
 from dpsample.studying.views import Figure, names
 
+Array = NDArray[np.float64]
 MARKERS = "os^Dv*PX<>"
-STYLES = {"upper bound": "--", "lower bound": ":", "expected": "-."}
-PANEL_INCHES, DPI = (4.2, 3.4), 150
-LIGHTEST = 0.75
+STROKES = {"upper bound": "--", "lower bound": ":", "expected": "-."}
+WIDTH, HEIGHT, DPI = 3.6, 3.6, 150
+MOST_COLUMNS, LIGHTEST = 4, 0.8
+# Of the lowest line, where a band on a logarithmic axis ends that reaches 0.
+FLOOR = 0.3
 
 
 def draw(study: Study, lines: Sequence[Comparison], folder: Path) -> list[Path]:
@@ -29,7 +36,8 @@ def draw(study: Study, lines: Sequence[Comparison], folder: Path) -> list[Path]:
     for number, figure in enumerate(study.figures, start=1):
         meant = [line for line in lines if _is_meant(figure, line)]
         if meant:
-            files += _one(study, figure, meant, folder / f"{study.name}-{number}")
+            canvas = _canvas(_Picture.of(study, figure, meant))
+            files += _save(canvas, study.name, folder / f"{study.name}-{number}")
     return files
 
 
@@ -42,115 +50,182 @@ def _is_meant(figure: Figure, line: Comparison) -> bool:
     )
 
 
-def _one(
-    study: Study, figure: Figure, lines: Sequence[Comparison], stem: Path
-) -> list[Path]:
-    required("matplotlib", "studies")
+@dataclass(frozen=True, kw_only=True)
+class _Picture:
+    """A figure with its data: the same look and scale in every panel."""
+
+    study: Study
+    figure: Figure
+    panels: Mapping[str, Sequence[Comparison]]
+    looks: Mapping[str, dict[str, Any]]
+    places: Mapping[Any, float]
+    floor: float
+
+    @classmethod
+    def of(cls, study: Study, figure: Figure, lines: Sequence[Comparison]) -> _Picture:
+        groups = dict.fromkeys(_group(figure, line) for line in lines)
+        shades = required("matplotlib", "studies").colormaps["viridis"]
+        looks = {
+            group: {
+                "color": shades(LIGHTEST * k / max(len(groups) - 1, 1)),
+                "marker": MARKERS[k % len(MARKERS)],
+                "markersize": 4,
+            }
+            for k, group in enumerate(groups)
+        }
+        panels: dict[str, list[Comparison]] = defaultdict(list)
+        for line in lines:
+            panels[_chosen(names(figure.panels), line)].append(line)
+        levels = [line.estimate.mean for line in lines]
+        if figure.bound:
+            levels += [line.value for line in lines if _has_theory(line)]
+        lowest = min((level for level in levels if level > 0.0), default=1.0)
+        return cls(
+            study=study,
+            figure=figure,
+            panels=panels,
+            looks=looks,
+            places=_places([line.estimate.params[figure.x] for line in lines]),
+            floor=FLOOR * lowest,
+        )
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the horizontal axis is one of numbers, not of names."""
+        return all(value == place for value, place in self.places.items())
+
+
+def _chosen(by: Sequence[str], line: Comparison) -> str:
+    params = line.estimate.params
+    return words({name: params[name] for name in by if name in params})
+
+
+def _group(figure: Figure, line: Comparison) -> str:
+    """Name of the line in the legend."""
+    text = _chosen(names(figure.lines), line)
+    if len(figure.metrics) == 1:
+        return text or "measured"
+    title = line.estimate.metric.title
+    return f"{title}, {text}" if text else title
+
+
+def _has_theory(line: Comparison) -> bool:
+    is_meant = line.reference and line.verdict != "inapplicable"
+    return bool(is_meant) and math.isfinite(line.value)
+
+
+def _places(values: Sequence[Any]) -> dict[Any, float]:
+    """Where values are on the axis: names and infinity have one place each."""
+    distinct = list(dict.fromkeys(values))
+    is_plain = all(
+        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
+        for v in distinct
+    )
+    return {v: float(v if is_plain else k) for k, v in enumerate(distinct)}
+
+
+def _canvas(picture: _Picture) -> Any:
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 
-    panels = _split(lines, names(figure.panels))
-    # Without dates and random names, the same rows give the same files.
-    with rc_context({"svg.hashsalt": study.name, "font.size": 9.0}):
-        width, height = PANEL_INCHES
-        canvas = Canvas((width * len(panels), height + 0.4), layout="constrained")
-        axes = canvas.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for axis, (title, own) in zip(axes, panels.items(), strict=True):
-            _panel(axis, study, figure, own)
+    figure, number = picture.figure, len(picture.panels)
+    columns = min(number, MOST_COLUMNS)
+    rows = -(-number // columns)
+    with rc_context({"font.size": 9.0}):
+        canvas = Canvas((WIDTH * columns + 0.6, HEIGHT * rows), layout="constrained")
+        grid = canvas.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        for axis in grid.flat[number:]:
+            axis.set_visible(False)
+        for axis, (title, lines) in zip(
+            grid.flat, picture.panels.items(), strict=False
+        ):
+            _panel(axis, picture, lines)
             axis.set_title(title)
-        axes[0].set_ylabel(figure.y_label or _y_words(study, figure))
-        canvas.suptitle(figure.title or study.title)
-        files = [stem.with_suffix(f".{kind}") for kind in ("png", "svg")]
-        canvas.savefig(files[0], dpi=DPI, metadata={"Software": None})
-        canvas.savefig(files[1], metadata={"Date": None})
-    return files
+        default = ", ".join(picture.study.metric(n).title for n in figure.metrics)
+        for row in grid:
+            row[0].set_ylabel(figure.y_label or default)
+        canvas.suptitle(figure.title or picture.study.title)
+        _legend(canvas, picture)
+    return canvas
 
 
-def _y_words(study: Study, figure: Figure) -> str:
-    return ", ".join(study.metric(name).title for name in figure.metrics)
-
-
-def _split(
-    lines: Sequence[Comparison], by: Sequence[str], *, with_metric: bool = False
-) -> dict[str, list[Comparison]]:
-    """Group by the words of these parameters."""
-    groups: dict[str, list[Comparison]] = defaultdict(list)
+def _panel(axis: Any, picture: _Picture, lines: Sequence[Comparison]) -> None:
+    figure = picture.figure
+    groups: dict[tuple[str, str], list[Comparison]] = defaultdict(list)
     for line in lines:
-        own = line.estimate
-        words = [
-            f"{name} = {own.params[name]:g}"
-            if isinstance(own.params[name], float)
-            else f"{name} = {own.params[name]}"
-            for name in by
-            if name in own.params
-        ]
-        if with_metric:
-            words.insert(0, own.metric.title)
-        groups[", ".join(words)].append(line)
-    return groups
-
-
-def _panel(
-    axis: Any, study: Study, figure: Figure, lines: Sequence[Comparison]
-) -> None:
-    groups = _split(lines, names(figure.lines), with_metric=len(figure.metrics) > 1)
-    shades = required("matplotlib", "studies").colormaps["viridis"]
-    for k, (words, own) in enumerate(groups.items()):
-        color = shades(LIGHTEST * k / max(len(groups) - 1, 1))
-        marker = MARKERS[k % len(MARKERS)]
-        _line(axis, figure, own, {"color": color, "marker": marker}, words)
-    if figure.log_log:
-        axis.set_xscale("log")
-        axis.set_yscale("log")
+        groups[_group(figure, line), line.reference].append(line)
+    drawn = set()
+    for (group, reference), own in groups.items():
+        look = picture.looks[group]
+        x, means, low, high, theory = _columns(picture, own)
+        if group not in drawn:
+            drawn.add(group)
+            axis.plot(x, means, **look)
+            axis.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+        if figure.bound and reference:
+            axis.plot(
+                x, theory, STROKES[reference], **look | {"markerfacecolor": "none"}
+            )
+    _scales(axis, picture)
     axis.set_xlabel(figure.x_label or figure.x)
     axis.grid(True, which="major", alpha=0.3)
-    axis.legend(fontsize=7)
 
 
-def _line(
-    axis: Any,
-    figure: Figure,
-    lines: Sequence[Comparison],
-    look: dict[str, Any],
-    words: str,
-) -> None:
-    """One line of means with its band, and a line for each of its references."""
-    by_word: dict[str, list[Comparison]] = defaultdict(list)
+def _scales(axis: Any, picture: _Picture) -> None:
+    if not picture.has_numbers:
+        labels = [shown(value) for value in picture.places]
+        axis.set_xticks(list(picture.places.values()), labels)
+    elif picture.figure.log_log:
+        axis.set_xscale("log")
+    if picture.figure.log_log:
+        axis.set_yscale("log")
+        axis.set_ylim(bottom=picture.floor)
+
+
+def _columns(picture: _Picture, lines: Sequence[Comparison]) -> list[Array]:
+    """Places, means, both ends of the band and theory, from left to right."""
+    rows = []
     for line in lines:
-        by_word[line.reference].append(line)
-    main = next(iter(by_word.values()))
-    x, means, low, high = _columns(figure, main)
-    axis.plot(x, means, markersize=4, label=words or "measured", **look)
-    if figure.log_log:
-        low = np.maximum(low, np.min(means[means > 0], initial=1.0) * 1e-3)
-    axis.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
-    for word, own in by_word.items():
-        applicable = [line for line in own if line.verdict != "inapplicable"]
-        if word and figure.bound and applicable:
-            x = np.array([line.estimate.params[figure.x] for line in applicable])
-            values = np.array([line.value for line in applicable])
-            order = np.argsort(x)
-            axis.plot(
-                x[order],
-                values[order],
-                linestyle=STYLES[word],
-                markersize=4,
-                markerfacecolor="none",
-                label=f"{word} {words}".strip(),
-                **look,
+        own = line.estimate
+        low, high = own.interval
+        is_known = math.isfinite(low)  # not with one replicate
+        rows.append(
+            (
+                picture.places[own.params[picture.figure.x]],
+                own.mean,
+                low if is_known else own.mean,
+                high if is_known else own.mean,
+                line.value if _has_theory(line) else math.nan,
             )
-
-
-def _columns(figure: Figure, lines: Sequence[Comparison]) -> tuple[Any, Any, Any, Any]:
-    rows = sorted(
-        (
-            line.estimate.params[figure.x],
-            line.estimate.mean,
-            *line.estimate.interval,
         )
-        for line in lines
-    )
-    x, means, low, high = (
-        np.array(column, dtype=float) for column in zip(*rows, strict=True)
-    )
-    return x, means, low, high
+    table = np.array(sorted(rows), dtype=float)
+    if picture.figure.log_log:
+        table[:, 2] = np.maximum(table[:, 2], picture.floor)
+    return list(table.T)
+
+
+def _legend(canvas: Any, picture: _Picture) -> None:
+    """One for all panels: the lines, then the strokes of theory."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], label=g, **look) for g, look in picture.looks.items()]
+    if picture.figure.bound:
+        lines = (line for own in picture.panels.values() for line in own)
+        used = {line.reference for line in lines if _has_theory(line)}
+        handles += [
+            Line2D([], [], color="0.3", linestyle=stroke, label=word)
+            for word, stroke in STROKES.items()
+            if word in used
+        ]
+    canvas.legend(handles=handles, loc="outside lower center", ncols=MOST_COLUMNS)
+
+
+def _save(canvas: Any, name: str, stem: Path) -> list[Path]:
+    """Without dates and random names, the same rows give the same files."""
+    from matplotlib import rc_context
+
+    files = [stem.with_suffix(f".{kind}") for kind in ("png", "svg")]
+    canvas.savefig(files[0], dpi=DPI, metadata={"Software": None})
+    with rc_context({"svg.hashsalt": name}):
+        canvas.savefig(files[1], metadata={"Date": None})
+    return files
