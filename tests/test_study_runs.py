@@ -82,7 +82,7 @@ def test_a_dask_cluster_gives_the_bits_of_a_serial_run(tmp_path, serial, cluster
 
 @pytest.mark.slow
 def test_a_scheduler_that_is_not_there_is_an_error_of_the_user(tmp_path):
-    from distributed.config import set as configured
+    from dask.config import set as configured
 
     address = f"tcp://127.0.0.1:{free_port()}"
     short = configured({"distributed.comm.timeouts.connect": "1s"})

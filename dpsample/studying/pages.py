@@ -108,8 +108,8 @@ def summary(found: Results) -> list[str]:
     for line in found.refuted:
         own = line.estimate
         lines.append(
-            f"CONTRADICTION: {own.metric.name} = {shown(own.mean)} is {line.verdict}"
-            f" its {line.reference} {shown(line.value)} at {words(own.params)}"
+            f"CONTRADICTION at {words(own.params)}: {own.metric.name} ="
+            f" {shown(own.mean)}, {line.verdict}: {line.reference} {shown(line.value)}"
         )
     for fit in found.fits:
         low, high = fit.interval
