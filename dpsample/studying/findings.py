@@ -52,8 +52,7 @@ def results(given: Bundle, output: Path, *, quick: bool = False) -> Results:
     study = load(given)
     with opened(store_path(study.name, output, quick=quick)) as store:
         rows, runs = store.rows(), store.runs()
-    found = estimates(study, rows, quick=quick)
-    digest = runs[-1].configuration.get("code") if runs else None
+    found, digest = estimates(study, rows, quick=quick), code_digest(given)
     return Results(
         study=study,
         quick=quick,
@@ -61,7 +60,7 @@ def results(given: Bundle, output: Path, *, quick: bool = False) -> Results:
         runs=runs,
         lines=comparisons(study, found, _reasons(study, runs, quick=quick)),
         fits=fits(study, found),
-        has_changed=digest != code_digest(given),
+        has_changed=any(run.configuration["code"] != digest for run in runs),
     )
 
 

@@ -37,7 +37,8 @@ class Fit(NamedTuple):
     @property
     def verdict(self) -> str:
         """The fit beside the theorem, in words."""
-        if self.interval.low <= self.expected <= self.interval.high:
+        slack, (low, high) = self.slope.tolerance, self.interval
+        if low - slack <= self.expected <= high + slack:
             return "agrees"
         if self.value < self.expected and not self.slope.is_exact:
             return "smaller than the bound's"

@@ -58,6 +58,8 @@ class Store:
 
     def begin(self, configuration: Configuration, declared: Any, backend: str) -> None:
         """Note a run; refuse one of another configuration than the rows'."""
+        if not self.rows():
+            self._connection.execute("delete from runs")
         runs = self.runs()
         for name in differences(runs[0].configuration, configuration) if runs else ():
             was, now = (c.get(name) for c in (runs[0].configuration, configuration))

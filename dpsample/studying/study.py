@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpsample import _check as check
-from dpsample.studying.cells import Cell, Grid, expand
+from dpsample.studying.cells import Cell, Grid, expand, key_of
 from dpsample.studying.metrics import Inapplicable, Metric, Params
 from dpsample.studying.views import Figure, Slope, names
 
@@ -105,9 +105,26 @@ class Study:
             used = (figure.x, *names(figure.lines), *names(figure.panels))
             _are_known("parameter", (*used, *figure.where), parameters)
             _are_known("metric", figure.metrics, known)
+            for quick in (False, True):
+                self._check_points(figure, {*used, *figure.where}, quick=quick)
         for slope in self.slopes:
             _are_known("parameter", (slope.x, *slope.where), parameters)
             _are_known("metric", (slope.y,), known)
+
+    def _check_points(self, figure: Figure, used: set[str], *, quick: bool) -> None:
+        """No two cells of a figure are drawn at one point."""
+        seen: dict[str, Params] = {}
+        for cell in self.cells(quick=quick):
+            own = cell.params
+            if all(own.get(name) == value for name, value in figure.where.items()):
+                point = key_of({name: own[name] for name in own if name in used})
+                first = seen.setdefault(point, own)
+                free = [n for n in own if first.get(n, own[n]) != own[n]]
+                if free:
+                    remedy = "Name them in lines, panels or where."
+                    what = f"figure of {', '.join(figure.metrics)}"
+                    got = f"several {', '.join(free)}"
+                    check.fail(what, "of one cell at each point", got, remedy)
 
     def cells(self, *, quick: bool = False) -> tuple[Cell, ...]:
         """Return the cells of a full or a quick run, in the order of the grid."""

@@ -70,6 +70,8 @@ class Slope:
         The theorem gives the rate itself, not only an upper bound of it.
     where : mapping
         Values of parameters: only these cells are fitted.
+    tolerance : float
+        How far lower-order terms may move the exponent beyond the interval.
     note : str
         Explains a difference, printed beside the fit.
     """
@@ -80,4 +82,5 @@ class Slope:
     theorem: str
     is_exact: bool = False
     where: Mapping[str, Any] = field(default_factory=dict)
+    tolerance: float = 1e-6
     note: str = ""
