@@ -1,6 +1,7 @@
 """The commands `dpsample study`: list, run, report."""
 
 import json
+import re
 import signal
 import sqlite3
 import time
@@ -110,6 +111,15 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
     process.communicate(timeout=60)
     gone, alive = psutil.wait_procs(children, timeout=20)
     assert len(gone) >= 2 and not alive
+
+
+def test_the_study_of_the_manual_runs(tmp_path, capsys):
+    text = (STUDIES.parent / "docs" / "studies.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL)[1]
+    (tmp_path / "mean.py").write_text(code)
+    assert study(tmp_path, "run", "mean", "--quick") == 0
+    assert study(tmp_path, "report", "mean", "--quick") == 0
+    assert "2 below, 2 agrees" in capsys.readouterr().out
 
 
 def test_every_study_of_the_project_can_be_loaded(capsys):
