@@ -199,6 +199,14 @@ def test_there_is_one_fit_for_each_choice_of_the_other_parameters():
     assert all(math.isinf(fit.interval.high) for fit in found)
 
 
+def test_only_positive_numbers_have_a_logarithm():
+    grid = {"n": (0, 1, 2, 4, math.inf, "many")}
+    declared = study(Metric("x"), grid=grid, slopes=(POWER,))
+    measured = rows(declared, lambda n, rng: [1.0 / n if n in (1, 2, 4) else 9.0] * 2)
+    (fit,) = fits(declared, estimates(declared, measured, quick=False))
+    assert fit.num_points == 3 and fit.value == pytest.approx(-1.0)
+
+
 def test_means_that_are_not_positive_are_left_out_of_a_fit():
     (fit,) = fitted(POWER, lambda n, rng: [-1.0 if n == 10 else 1.0 / n] * 3)
     assert fit.num_points == 2 and fit.value == pytest.approx(-1.0)

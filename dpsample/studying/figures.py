@@ -24,7 +24,7 @@ from dpsample.studying.views import Figure, names
 Array = NDArray[np.float64]
 MARKERS = "os^Dv*PX<>"
 STROKES = {"upper bound": "--", "lower bound": ":", "expected": "-."}
-WIDTH, HEIGHT, DPI = 3.6, 3.6, 150
+WIDTH, HEIGHT, DPI = 3.6, 3.6, 120
 MOST_COLUMNS, LIGHTEST = 4, 0.8
 # Of the lowest line, where a band on a logarithmic axis ends that reaches 0.
 FLOOR = 0.3
@@ -129,8 +129,8 @@ def _canvas(picture: _Picture) -> Any:
     from matplotlib.figure import Figure as Canvas
 
     figure, number = picture.figure, len(picture.panels)
-    columns = min(number, MOST_COLUMNS)
-    rows = -(-number // columns)
+    rows = -(-number // MOST_COLUMNS)
+    columns = -(-number // rows)
     with rc_context({"font.size": 9.0}):
         canvas = Canvas((WIDTH * columns + 0.6, HEIGHT * rows), layout="constrained")
         grid = canvas.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -168,6 +168,7 @@ def _panel(axis: Any, picture: _Picture, lines: Sequence[Comparison]) -> None:
             )
     _scales(axis, picture)
     axis.set_xlabel(figure.x_label or figure.x)
+    axis.tick_params(labelbottom=True)  # there may be no panel below
     axis.grid(True, which="major", alpha=0.3)
 
 
@@ -226,6 +227,6 @@ def _save(canvas: Any, name: str, stem: Path) -> list[Path]:
 
     files = [stem.with_suffix(f".{kind}") for kind in ("png", "svg")]
     canvas.savefig(files[0], dpi=DPI, metadata={"Software": None})
-    with rc_context({"svg.hashsalt": name}):
+    with rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         canvas.savefig(files[1], metadata={"Date": None})
     return files

@@ -115,8 +115,8 @@ def summary(found: Results) -> list[str]:
         low, high = fit.interval
         where = f" at {words(fit.params)}" if fit.params else ""
         lines.append(
-            f"slope of {fit.slope.y} in {fit.slope.x}{where}: {fit.value:.3g}"
-            f" ({low:.3g} to {high:.3g}), theory {fit.expected:.3g}: {fit.verdict}"
+            f"slope of {fit.slope.y} in {fit.slope.x}{where}: {fit.value:.4g}"
+            f" ({low:.4g} to {high:.4g}), theory {fit.expected:.4g}: {fit.verdict}"
         )
     return lines
 

@@ -3,7 +3,8 @@
 The slope is that of the least-squares line through the points (log x, log mean). It is
 a linear function of the log means, so its error is that of the means, by the delta
 method: the interval is about this slope of the true means, whether or not they follow a
-power law. The largest distance from the line says how far they do not.
+power law. The largest distance from the line says how far they do not. A verdict needs
+the interval that holds for all fits of the study together.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpsample.studying.study import Study
-from dpsample.studying.summaries import Estimate, Interval
+from dpsample.studying.summaries import Estimate, Interval, joint_confidence
 from dpsample.studying.views import Slope
 
 # Two points fit any power law.
@@ -31,13 +32,14 @@ class Fit(NamedTuple):
     num_points: int
     value: float
     interval: Interval
+    wide: Interval
     misfit: float
     expected: float
 
     @property
     def verdict(self) -> str:
         """The fit beside the theorem, in words."""
-        slack, (low, high) = self.slope.tolerance, self.interval
+        slack, (low, high) = self.slope.tolerance, self.wide
         if low - slack <= self.expected <= high + slack:
             return "agrees"
         if self.value < self.expected and not self.slope.is_exact:
@@ -52,12 +54,14 @@ class Fit(NamedTuple):
 
 def fits(study: Study, found: Sequence[Estimate]) -> list[Fit]:
     """All fits that have enough cells with positive means."""
-    return [
-        fit
+    chosen = [
+        (slope, params, points)
         for slope in study.slopes
-        for params, points in _groups(slope, found)
-        if (fit := _fit(study, slope, params, points)) is not None
+        for params, group in _groups(slope, found)
+        if len(points := [point for point in group if point.mean > 0.0]) >= FEWEST
     ]
+    levels = (study.confidence, joint_confidence(len(chosen)))
+    return [_fit(slope, params, points, levels) for slope, params, points in chosen]
 
 
 def _groups(
@@ -70,8 +74,9 @@ def _groups(
     for estimate in found:
         params = dict(estimate.params)
         is_meant = all(params.get(n) == v for n, v in slope.where.items())
-        if estimate.metric.name == slope.y and slope.x in params and is_meant:
-            del params[slope.x]
+        x = params.pop(slope.x, None)
+        has_log = isinstance(x, int | float) and 0.0 < x < math.inf
+        if estimate.metric.name == slope.y and has_log and is_meant:
             fixed, points = groups[repr(sorted(params.items()))]
             fixed.update(params)
             points.append(estimate)
@@ -79,12 +84,12 @@ def _groups(
 
 
 def _fit(
-    study: Study, slope: Slope, params: dict[str, Any], points: list[Estimate]
-) -> Fit | None:
-    points = [point for point in points if point.mean > 0.0]
+    slope: Slope,
+    params: dict[str, Any],
+    points: list[Estimate],
+    levels: tuple[float, float],
+) -> Fit:
     x = np.log([float(point.params[slope.x]) for point in points])
-    if len(set(x.tolist())) < FEWEST:
-        return None
     means = np.array([point.mean for point in points])
     weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
     value = float(weights @ np.log(means))
@@ -95,7 +100,8 @@ def _fit(
         params=params,
         num_points=len(points),
         value=value,
-        interval=_interval(points, weights, value, study.confidence),
+        interval=_interval(points, weights, value, levels[0]),
+        wide=_interval(points, weights, value, levels[1]),
         misfit=float(np.abs(np.log(means) - line).max()),
         expected=float(expected(params) if callable(expected) else expected),
     )

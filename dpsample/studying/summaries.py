@@ -161,6 +161,11 @@ def references(
     return values
 
 
+def joint_confidence(number: int) -> float:
+    """Confidence of one of so many intervals that hold together."""
+    return 1.0 - FALSE_ALARM / max(number, 1)
+
+
 def comparisons(
     study: Study,
     found: Sequence[Estimate],
@@ -175,7 +180,7 @@ def comparisons(
         (e.metric.name not in inapplicable.get(e.key, {})) * len(e.metric.references)
         for e in found
     )
-    confidence = 1.0 - FALSE_ALARM / max(number, 1)
+    confidence = joint_confidence(number)
     lines = []
     for estimate in found:
         words = list(estimate.metric.references)
