@@ -12,7 +12,7 @@ import pytest
 from dpsample.studying import configuration, tasks
 from dpsample.studying.backends import Backend
 from dpsample.studying.clock import Clock
-from dpsample.studying.tasks import Row, Task
+from dpsample.studying.tasks import CellError, Row, Task
 from tests.processes import ROOT
 from tests.toy_study import NUM_ROWS, TOY, run_toy, table
 
@@ -39,6 +39,14 @@ def serial(tmp_path):
 def test_threads_and_processes_give_the_bits_of_a_serial_run(tmp_path, serial, backend):
     assert run_toy(tmp_path, tmp_path / "other", backend=backend) == NUM_ROWS
     assert table(tmp_path / "other") == serial
+
+
+def test_the_first_task_of_processes_compiles_here_and_no_task_may_remain(tmp_path):
+    text = TOY.replace("(product.T @ product).sum()", "os.getpid()")
+    run_toy(tmp_path, tmp_path, backend=PROCESSES, text=text)
+    places = [v["product"] for _, _, v in table(tmp_path) if "product" in v]
+    assert places.count(os.getpid()) == 1 and len(set(places)) <= 3
+    assert run_toy(tmp_path, tmp_path, backend=PROCESSES, text=text, resume=True) == 0
 
 
 def free_port():
@@ -138,10 +146,10 @@ def test_a_failing_cell_is_named_and_the_rows_before_it_are_kept(tmp_path, backe
     text = TOY.replace(
         "    time.sleep(", "    assert replicate != 3, 'as asked'\n    ("
     )
-    with pytest.raises(AssertionError, match="as asked") as failure:
+    words = r'^Study toy failed in cell {.*"n": 10.*}, replicates 3 to 3: Asser.*asked'
+    with pytest.raises(CellError, match=words) as failure:
         run_toy(tmp_path, tmp_path, backend=backend, text=text)
-    (note,) = failure.value.__notes__
-    assert "study toy" in note and '"n": ' in note and "replicates 3 to 3" in note
+    assert isinstance(failure.value.__cause__, BaseException)
     assert len(table(tmp_path)) >= 10
 
 

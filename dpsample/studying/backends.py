@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Literal
 
 from dpsample import _check as check
@@ -66,13 +66,8 @@ class Backend:
         elif self.kind == "threads":
             yield _fan_out("threading", self.jobs, setting, todo)
         else:
-            # The first task compiles here what the processes then load.
-            waiting = iter(todo)
-            first = (tasks.run(setting, task) for task in islice(waiting, 1))
-            task = partial(_in_child, os.getpid())
-            others = _fan_out("loky", self.jobs, setting, waiting, task)
-            with closing(others):
-                yield chain(first, others)
+            with closing(_in_processes(self.jobs, setting, iter(todo))) as found:
+                yield found
 
     @contextmanager
     def _cluster(
@@ -101,6 +96,15 @@ def _fan_out(
         batch_size=1,
     )
     return parallel(joblib.delayed(run)(setting, task) for task in todo)
+
+
+def _in_processes(
+    jobs: int, setting: Setting, waiting: Iterator[Task]
+) -> Generator[list[Row]]:
+    for task in islice(waiting, 1):  # compiles here what the processes then load
+        yield tasks.run(setting, task)
+    child = partial(_in_child, os.getpid())
+    yield from _fan_out("loky", jobs, setting, waiting, child)
 
 
 def _in_child(parent: int, setting: Setting, task: Task) -> list[Row]:

@@ -44,4 +44,4 @@ class Clock:
         if self._spent <= 0.0:
             return math.nan
         work = self._known + self._unknown * self._spent / self.done
-        return work * (now - self._begin) / self._spent
+        return max(work, 0.0) * (now - self._begin) / self._spent

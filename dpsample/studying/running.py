@@ -16,7 +16,7 @@ from dpsample.studying.cells import Cell
 from dpsample.studying.clock import Clock
 from dpsample.studying.configuration import configuration, environment
 from dpsample.studying.loading import Bundle, load
-from dpsample.studying.store import Store, opened
+from dpsample.studying.store import opened
 from dpsample.studying.study import Study
 from dpsample.studying.tasks import Row, Setting, Task, one_blas_thread
 
@@ -79,7 +79,7 @@ def run(
     path = store_path(study.name, output, quick=quick)
     path.parent.mkdir(parents=True, exist_ok=True)
     with opened(path, writing=True) as store:
-        done = _done(store)
+        done = store.done()
         if done and not resume:
             remedy = "Pass --resume to go on, or delete that file to start afresh."
             check.fail("store", "empty", f"{path} with rows", remedy)
@@ -106,13 +106,6 @@ def declared(study: Study, *, quick: bool) -> dict[str, dict[str, str]]:
                 if entry.concerns(metric.name, cell.params):
                     found[cell.key].setdefault(metric.name, entry.reason)
     return dict(found)
-
-
-def _done(store: Store) -> Done:
-    found: Done = defaultdict(set)
-    for row in store.rows():
-        found[row.key].add(row.replicate)
-    return found
 
 
 def missing(study: Study, done: Done, *, quick: bool) -> Iterator[Task]:

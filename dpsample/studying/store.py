@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,7 +59,7 @@ class Store:
 
     def begin(self, configuration: Configuration, declared: Any, backend: str) -> None:
         """Note a run; refuse one of another configuration than the rows'."""
-        if not self.rows():
+        if not self.done():
             self._connection.execute("delete from runs")
         runs = self.runs()
         for name in differences(runs[0].configuration, configuration) if runs else ():
@@ -89,6 +90,15 @@ class Store:
                     for r in rows
                 ],
             )
+
+    def done(self) -> dict[str, set[int]]:
+        """Replicates that there are, by cell."""
+        found: dict[str, set[int]] = defaultdict(set)
+        for key, replicate in self._connection.execute(
+            "select cell, replicate from rows"
+        ):
+            found[key].add(replicate)
+        return found
 
     def rows(self) -> list[Row]:
         """Every row, by cell and replicate."""

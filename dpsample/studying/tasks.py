@@ -19,6 +19,10 @@ from dpsample.studying.loading import Bundle, load
 from dpsample.studying.study import Study
 
 
+class CellError(RuntimeError):
+    """A cell failed: a bug of the study, whose traceback is above."""
+
+
 class Setting(NamedTuple):
     """What all tasks of a run share."""
 
@@ -63,9 +67,10 @@ def run(setting: Setting, task: Task) -> list[Row]:
         values = _measure(study, task.params, seeds, more)
     except Exception as error:
         first, last = task.replicates[0], task.replicates[-1]
-        where = f"cell {key_of(task.params)}, replicates {first} to {last}"
-        error.add_note(f"In study {study.name}, {where}.")
-        raise
+        raise CellError(
+            f"Study {study.name} failed in cell {key_of(task.params)}, replicates"
+            f" {first} to {last}: {type(error).__name__}: {error}"
+        ) from error
     seconds = (time.perf_counter() - begin) / len(seeds)
     key = key_of(task.params)
     return [
