@@ -103,7 +103,7 @@ def test_figures_are_drawn_for_numbers_names_and_infinity(tmp_path):
     ]
     found = estimates(declared, measured, quick=False)
     reasons = {declared.cells()[0].key: {"x": "so"}}
-    files = draw(declared, comparisons(declared, found, reasons), tmp_path)
+    files = draw(declared, comparisons(found, reasons), tmp_path)
     numbers = [path.stem for path in files if path.suffix == ".png"]
     assert numbers == ["s-1", "s-2", "s-3", "s-4"]
     text = (tmp_path / "s-1.svg").read_text()
@@ -115,4 +115,4 @@ def test_figures_are_drawn_for_numbers_names_and_infinity(tmp_path):
 def test_one_replicate_is_drawn_without_a_band(tmp_path):
     declared = study(Metric("x"), figures=(Figure(x="n", y="x"),))
     found = estimates(declared, rows(declared, lambda n, rng: [n]), quick=False)
-    assert len(draw(declared, comparisons(declared, found, {}), tmp_path)) == 2
+    assert len(draw(declared, comparisons(found, {}), tmp_path)) == 2

@@ -35,7 +35,7 @@ def rows(declared, values):
 
 def compared(declared, values, reasons=None):
     found = estimates(declared, rows(declared, values), quick=False)
-    return comparisons(declared, found, reasons or {})
+    return comparisons(found, reasons or {})
 
 
 def test_the_interval_of_a_mean_is_students():
@@ -114,9 +114,7 @@ def test_a_reference_may_be_another_metric():
     declared = study(Metric("x", bound="y"), Metric("y"), grid={"n": 1})
     key = declared.cells()[0].key
     measured = [Row(key, i, 0.0, {"x": 1.0 + i, "y": 9.0}) for i in range(3)]
-    first, second = comparisons(
-        declared, estimates(declared, measured, quick=False), {}
-    )
+    first, second = comparisons(estimates(declared, measured, quick=False), {})
     assert (first.value, first.verdict) == (9.0, "below") and second.verdict == ""
 
 
@@ -124,6 +122,19 @@ def test_a_reference_is_a_number():
     declared = study(Metric("x", bound=lambda p: math.nan))
     with pytest.raises(ValueError, match=r"^upper bound of x in cell .* a number"):
         compared(declared, lambda n, rng: [1.0, 2.0])
+
+
+def test_a_reference_need_not_exist_where_it_is_inapplicable():
+    bound = {1: math.nan, 2: 9.0, 4: 9.0}
+    declared = study(Metric("x", bound=lambda p: bound[p["n"]]))
+    lines = compared(declared, lambda n, rng: [1.0, 2.0], {'{"n": 1}': {"x": "so"}})
+    assert [line.verdict for line in lines] == ["inapplicable", "below", "below"]
+
+
+def test_an_infinite_mean_is_above_every_finite_bound():
+    declared = study(Metric("x", bound=1e300))
+    lines = compared(declared, lambda n, rng: [math.inf, 1.0, 2.0])
+    assert all(line.is_refuted for line in lines)
 
 
 def test_only_declared_replicates_count():
@@ -196,7 +207,7 @@ def test_there_is_one_fit_for_each_choice_of_the_other_parameters():
         (0, 0.0, 0.0),
         (1, 1.0, 1.0),
     ]
-    assert all(math.isinf(fit.interval.high) for fit in found)
+    assert {fit.verdict for fit in found} == {"unknown: one replicate"}
 
 
 def test_only_positive_numbers_have_a_logarithm():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 
 from dpsample.studying.configuration import code_digest
@@ -35,11 +36,20 @@ class Results:
         return Counter(line.verdict for line in self.lines if line.verdict)
 
     @property
+    def num_rows(self) -> int:
+        """Declared replicates that there are."""
+        return sum(row.replicate < self._wanted.get(row.key, 0) for row in self.rows)
+
+    @property
     def num_wanted(self) -> int:
         """Replicates that a complete run has."""
-        study, quick = self.study, self.quick
-        cells = study.cells(quick=quick)
-        return sum(study.replicates_of(cell, quick=quick) for cell in cells)
+        return sum(self._wanted.values())
+
+    @cached_property
+    def _wanted(self) -> dict[str, int]:
+        cells = self.study.cells(quick=self.quick)
+        number = partial(self.study.replicates_of, quick=self.quick)
+        return {cell.key: number(cell) for cell in cells}
 
     @property
     def refuted(self) -> list[Comparison]:
@@ -58,7 +68,7 @@ def results(given: Bundle, output: Path, *, quick: bool = False) -> Results:
         quick=quick,
         rows=rows,
         runs=runs,
-        lines=comparisons(study, found, _reasons(study, runs, quick=quick)),
+        lines=comparisons(found, _reasons(study, runs, quick=quick)),
         fits=fits(study, found),
         has_changed=any(run.configuration["code"] != digest for run in runs),
     )

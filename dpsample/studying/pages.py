@@ -99,8 +99,8 @@ def shown(value: Any) -> str:
 
 def summary(found: Results) -> list[str]:
     """Return the outcome in words."""
-    num_rows = sum(len(line) for line in _replicates(found).values())
-    lines = [f"{found.study.title}: {num_rows} of {found.num_wanted} replicates"]
+    done = f"{found.num_rows} of {found.num_wanted} replicates"
+    lines = [f"{found.study.title}: {done}"]
     if found.has_changed:
         lines.append("WARNING: the cell function has changed since these were computed")
     counts = ", ".join(f"{number} {word}" for word, number in found.counts.items())
@@ -119,20 +119,6 @@ def summary(found: Results) -> list[str]:
             f" ({low:.4g} to {high:.4g}), theory {fit.expected:.4g}: {fit.verdict}"
         )
     return lines
-
-
-def _replicates(found: Results) -> dict[str, set[int]]:
-    """Find the declared replicates that there are, by cell."""
-    study, quick = found.study, found.quick
-    wanted = {
-        cell.key: study.replicates_of(cell, quick=quick)
-        for cell in study.cells(quick=quick)
-    }
-    there: dict[str, set[int]] = {key: set() for key in wanted}
-    for row in found.rows:
-        if row.replicate < wanted.get(row.key, 0):
-            there[row.key].add(row.replicate)
-    return there
 
 
 def markdown(

@@ -40,6 +40,8 @@ class Fit(NamedTuple):
     def verdict(self) -> str:
         """The fit beside the theorem, in words."""
         slack, (low, high) = self.slope.tolerance, self.wide
+        if math.isinf(low):
+            return "unknown: one replicate"
         if low - slack <= self.expected <= high + slack:
             return "agrees"
         if self.value < self.expected and not self.slope.is_exact:
@@ -58,7 +60,8 @@ def fits(study: Study, found: Sequence[Estimate]) -> list[Fit]:
         (slope, params, points)
         for slope in study.slopes
         for params, group in _groups(slope, found)
-        if len(points := [point for point in group if point.mean > 0.0]) >= FEWEST
+        if len(points := [point for point in group if 0.0 < point.mean < math.inf])
+        >= FEWEST
     ]
     levels = (study.confidence, joint_confidence(len(chosen)))
     return [_fit(slope, params, points, levels) for slope, params, points in chosen]

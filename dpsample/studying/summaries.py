@@ -50,7 +50,6 @@ class Estimate(NamedTuple):
     metric: Metric
     values: Array
     interval: Interval
-    num_wanted: int
 
     @property
     def mean(self) -> float:
@@ -60,7 +59,7 @@ class Estimate(NamedTuple):
     @property
     def standard_error(self) -> float:
         """Standard error of the mean; 0 for an exact number, NaN for one replicate."""
-        if self.metric.kind == "exact":
+        if self.metric.kind == "exact" or not math.isfinite(self.mean):
             return 0.0
         if len(self.values) == 1:
             return math.nan
@@ -90,6 +89,8 @@ def interval(metric: Metric, values: Array, confidence: float) -> Interval:
         spread = float(np.ptp(values))
         if spread > metric.tolerance * float(np.abs(values).max()):
             check.fail(metric.name, "the same in all replicates", f"spread {spread:g}")
+        return Interval(mean, mean)
+    if not math.isfinite(mean):
         return Interval(mean, mean)
     tail = 0.5 * (1.0 - confidence)
     if metric.kind == "rate":
@@ -133,7 +134,6 @@ def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimat
             metric,
             values := np.array(found[cell.key, metric.name]),
             interval(metric, values, study.confidence),
-            wanted[cell.key],
         )
         for cell in study.cells(quick=quick)
         for metric in study.metrics
@@ -142,9 +142,9 @@ def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimat
 
 
 def references(
-    study: Study, found: Sequence[Estimate]
+    found: Sequence[Estimate], inapplicable: Mapping[str, Mapping[str, str]]
 ) -> dict[tuple[str, str, str], float]:
-    """Values of all references by cell, metric and word."""
+    """Values of all references; only those that are inapplicable may be NaN."""
     means = {(e.key, e.metric.name): e.mean for e in found}
     values = {}
     for estimate in found:
@@ -153,9 +153,10 @@ def references(
                 value = means.get((estimate.key, given), math.nan)
             else:
                 value = float(given(estimate.params) if callable(given) else given)
-            if math.isnan(value):
+            reasons = inapplicable.get(estimate.key, {})
+            if math.isnan(value) and estimate.metric.name not in reasons:
                 where = f"{word} of {estimate.metric.name} in cell {estimate.key}"
-                remedy = "Declare where it is inapplicable, and return inf there."
+                remedy = "Declare where it is inapplicable."
                 check.fail(where, "a number", "nan", remedy)
             values[estimate.key, estimate.metric.name, word] = value
     return values
@@ -167,7 +168,6 @@ def joint_confidence(number: int) -> float:
 
 
 def comparisons(
-    study: Study,
     found: Sequence[Estimate],
     inapplicable: Mapping[str, Mapping[str, str]],
 ) -> list[Comparison]:
@@ -175,7 +175,7 @@ def comparisons(
 
     ``inapplicable`` holds reasons by cell and metric.
     """
-    values = references(study, found)
+    values = references(found, inapplicable)
     number = sum(
         (e.metric.name not in inapplicable.get(e.key, {})) * len(e.metric.references)
         for e in found
