@@ -73,14 +73,17 @@ def check_environment(wanted: Configuration) -> None:
 def code_digest(given: Bundle) -> str:
     """Hash of the code that decides what a cell measures."""
     *beside, own = (ast.parse(source.text) for source in given.sources)
-    nodes = [node for tree in beside for node in tree.body]
+    nodes: list[ast.AST] = [node for tree in beside for node in tree.body]
     nodes += _reachable(own)
     text = "\n".join(ast.dump(_without_docstrings(node)) for node in nodes)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _reachable(tree: ast.Module) -> list[ast.stmt]:
-    """Statements, in order, that the cell names, and those that define nothing."""
+def _reachable(tree: ast.Module) -> list[ast.AST]:
+    """Find the cell's keyword, definitions that it names, and whatever defines nothing.
+
+    A declaration that hides the cell may name anything: then it is everything.
+    """
     definitions: dict[str, list[ast.stmt]] = {}
     todo: list[str] = []
     kept: set[int] = set()
@@ -91,13 +94,15 @@ def _reachable(tree: ast.Module) -> list[ast.stmt]:
         if not defined and not _is_docstring(node):
             kept.add(id(node))
             todo += _named(node)
-    todo += [
-        name
+    roots = [
+        part
         for node in definitions["study"]
-        for call in ast.walk(node)
-        if isinstance(call, ast.keyword) and call.arg in ROOTS
-        for name in _named(call)
+        for part in ast.walk(node)
+        if isinstance(part, ast.keyword) and part.arg in ROOTS
     ]
+    if not roots:
+        return list(tree.body)
+    todo += [name for part in roots for name in _named(part)]
     seen = {"study"}
     while todo:
         name = todo.pop()
@@ -106,7 +111,7 @@ def _reachable(tree: ast.Module) -> list[ast.stmt]:
             for node in definitions.get(name, ()):
                 kept.add(id(node))
                 todo += _named(node)
-    return [node for node in tree.body if id(node) in kept]
+    return [*roots, *(node for node in tree.body if id(node) in kept)]
 
 
 def _defined(node: ast.stmt) -> Iterator[str]:
@@ -115,7 +120,7 @@ def _defined(node: ast.stmt) -> Iterator[str]:
         yield node.name
     elif isinstance(node, ast.Import | ast.ImportFrom):
         yield from ((a.asname or a.name).split(".")[0] for a in node.names)
-    else:
+    elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
                 yield part.id
@@ -129,7 +134,7 @@ def _is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _without_docstrings(node: ast.stmt) -> ast.stmt:
+def _without_docstrings(node: ast.AST) -> ast.AST:
     for part in ast.walk(node):
         if isinstance(part, ast.FunctionDef | ast.ClassDef):
             part.body = [n for n in part.body if not _is_docstring(n)] or part.body[:1]
