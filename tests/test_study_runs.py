@@ -135,7 +135,7 @@ def test_ctrl_c_keeps_what_is_finished(
     with pytest.raises(KeyboardInterrupt):
         run_toy(tmp_path, output, backend={"jobs": jobs})
     kept = table(output)
-    assert 10 <= len(kept) < NUM_ROWS and all(row in serial for row in kept)
+    assert 18 <= len(kept) < NUM_ROWS and all(row in serial for row in kept)
     monkeypatch.delenv("TOY_INTERRUPT")
     assert run_toy(tmp_path, output, resume=True) == NUM_ROWS - len(kept)
     assert table(output) == serial
@@ -150,7 +150,7 @@ def test_a_failing_cell_is_named_and_the_rows_before_it_are_kept(tmp_path, backe
     with pytest.raises(CellError, match=words) as failure:
         run_toy(tmp_path, tmp_path, backend=backend, text=text)
     assert isinstance(failure.value.__cause__, BaseException)
-    assert len(table(tmp_path)) >= 10
+    assert len(table(tmp_path)) >= 17  # one may be at work
 
 
 def test_an_edit_during_a_run_changes_nothing(tmp_path, serial, monkeypatch):

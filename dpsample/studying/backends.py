@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
-from typing import Any, Literal
+from typing import Literal
 
 from dpsample import _check as check
 from dpsample.studying import tasks
@@ -18,9 +25,10 @@ from dpsample.studying.extras import required
 from dpsample.studying.tasks import Row, Setting, Task
 
 Kind = Literal["threads", "processes"]
-# Tasks that wait beside those that run, so that no worker is ever idle.
-AHEAD = "2 * n_jobs"
-POLL_SECONDS = 1.0
+Keep = Callable[[list[Row]], None]
+# Tasks that are sent for each worker, so that none is ever idle.
+AHEAD = 2
+POLL_SECONDS, PARENT_POLL_SECONDS = 0.2, 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,58 +61,82 @@ class Backend:
             return f"dask {self.dask}"
         return "serial" if self.jobs == 1 else f"{self.jobs} {self.kind}"
 
-    @contextmanager
-    def results(
-        self, setting: Setting, todo: Iterable[Task]
-    ) -> Iterator[Iterator[list[Row]]]:
-        """Rows of each task, in whatever order they are done."""
+    def run(self, setting: Setting, todo: Iterable[Task], keep: Keep) -> None:
+        """Run all tasks; ``keep`` gets the rows of each, as they are done, in order.
+
+        After an error or Ctrl-C it still gets those of the tasks that are finished.
+        """
+        waiting = iter(todo)
         if self.dask is not None:
-            with self._cluster(setting, todo) as found:
-                yield found
+            with self._cluster() as (executor, ahead):
+                _drive(executor, ahead, partial(tasks.run, setting), waiting, keep)
         elif self.jobs == 1:
-            yield (tasks.run(setting, task) for task in todo)
+            for task in waiting:
+                keep(tasks.run(setting, task))
         elif self.kind == "threads":
-            yield _fan_out("threading", self.jobs, setting, todo)
+            # Threads cannot be stopped: what they are at is waited for, and kept.
+            with ThreadPoolExecutor(self.jobs) as threads:
+                call = partial(tasks.run, setting)
+                _drive(threads, self._ahead, call, waiting, keep, waits=True)
         else:
-            with closing(_in_processes(self.jobs, setting, iter(todo))) as found:
-                yield found
+            for task in islice(waiting, 1):  # compiles here what processes then load
+                keep(tasks.run(setting, task))
+            with self._processes() as processes:
+                call = partial(_in_child, os.getpid(), setting)
+                _drive(processes, self._ahead, call, waiting, keep)
+
+    def _ahead(self) -> int:
+        return AHEAD * self.jobs
 
     @contextmanager
-    def _cluster(
-        self, setting: Setting, todo: Iterable[Task]
-    ) -> Iterator[Iterator[list[Row]]]:
+    def _processes(self) -> Iterator[Executor]:
+        loky = required("joblib.externals.loky", "studies")
+        executor = loky.ProcessPoolExecutor(self.jobs)
+        try:
+            yield executor
+        finally:
+            executor.shutdown(wait=True, kill_workers=True)
+
+    @contextmanager
+    def _cluster(self) -> Iterator[tuple[Executor, Callable[[], int]]]:
         distributed = required("distributed", "distributed")
-        joblib = required("joblib", "studies")
-        with distributed.Client(self.dask, set_as_default=True):
-            with joblib.parallel_config("dask"):
-                yield _fan_out(None, None, setting, todo)
+        with distributed.Client(self.dask, set_as_default=False) as client:
+            # Workers come and go.
+            yield (
+                client.get_executor(),
+                lambda: AHEAD * max(1, sum(client.ncores().values())),
+            )
 
 
-def _fan_out(
-    backend: str | None,
-    jobs: int | None,
-    setting: Setting,
-    todo: Iterable[Task],
-    run: Callable[[Setting, Task], list[Row]] = tasks.run,
-) -> Any:
-    joblib = required("joblib", "studies")
-    parallel = joblib.Parallel(
-        n_jobs=jobs,
-        backend=backend,
-        return_as="generator_unordered",
-        pre_dispatch=AHEAD,
-        batch_size=1,
-    )
-    return parallel(joblib.delayed(run)(setting, task) for task in todo)
-
-
-def _in_processes(
-    jobs: int, setting: Setting, waiting: Iterator[Task]
-) -> Generator[list[Row]]:
-    for task in islice(waiting, 1):  # compiles here what the processes then load
-        yield tasks.run(setting, task)
-    child = partial(_in_child, os.getpid())
-    yield from _fan_out("loky", jobs, setting, waiting, child)
+def _drive(
+    executor: Executor,
+    ahead: Callable[[], int],
+    call: Callable[[Task], list[Row]],
+    waiting: Iterator[Task],
+    keep: Keep,
+    *,
+    waits: bool = False,
+) -> None:
+    pending: set[Future[list[Row]]] = set()
+    try:
+        while True:
+            free = max(ahead() - len(pending), 0)
+            pending |= {executor.submit(call, task) for task in islice(waiting, free)}
+            if not pending:
+                return
+            # A wait without end is deaf to a signal that another thread received.
+            done, _ = wait(pending, POLL_SECONDS, FIRST_COMPLETED)
+            for future in done:
+                keep(future.result())
+                pending.remove(future)
+    except BaseException:
+        running = [future for future in pending if not future.cancel()]
+        if waits:
+            wait(running)
+        for future in running:
+            if future.done() and future.exception() is None:
+                keep(future.result())
+        raise
 
 
 def _in_child(parent: int, setting: Setting, task: Task) -> list[Row]:
@@ -118,7 +150,7 @@ def _leave_with(parent: int) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(POLL_SECONDS)
+            time.sleep(PARENT_POLL_SECONDS)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -86,14 +86,13 @@ def run(
         store.begin(found, declared(study, quick=quick), str(backend))
         todo = list(missing(study, done, quick=quick))
         total = sum(len(task.replicates) for task in todo)
-        with (
-            one_blas_thread(),
-            _display(progress, study.name, todo) as on_rows,
-            backend.results(setting, todo) as results,
-        ):
-            for rows in results:
+        with one_blas_thread(), _display(progress, study.name, todo) as on_rows:
+
+            def keep(rows: list[Row]) -> None:
                 store.add(rows)
                 on_rows(rows)
+
+            backend.run(setting, todo, keep)
     return total
 
 
