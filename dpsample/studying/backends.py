@@ -62,7 +62,7 @@ class Backend:
         return "serial" if self.jobs == 1 else f"{self.jobs} {self.kind}"
 
     def run(self, setting: Setting, todo: Iterable[Task], keep: Keep) -> None:
-        """Run all tasks; ``keep`` gets the rows of each, as they are done, in order.
+        """Run all tasks; ``keep`` gets the rows of each when it is done.
 
         After an error or Ctrl-C it still gets those of the tasks that are finished.
         """
