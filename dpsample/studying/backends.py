@@ -120,8 +120,8 @@ def _drive(
     pending: set[Future[list[Row]]] = set()
     try:
         while True:
-            free = max(ahead() - len(pending), 0)
-            pending |= {executor.submit(call, task) for task in islice(waiting, free)}
+            for task in islice(waiting, max(ahead() - len(pending), 0)):
+                pending.add(executor.submit(call, task))
             if not pending:
                 return
             # A wait without end is deaf to a signal that another thread received.
