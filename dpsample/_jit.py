@@ -27,6 +27,8 @@ import numpy as np
 from numba import cfunc, njit, types
 
 PACKAGE = Path(__file__).parent
+# Folders of plain Python: to edit them leaves compiled code as it is.
+WITHOUT_KERNELS = ("cli", "studying")
 STALE_AFTER_DAYS = 14.0
 
 f8 = types.float64
@@ -43,11 +45,13 @@ _kept_alive: list[Any] = []
 
 
 def fingerprint(package: Path = PACKAGE) -> str:
-    """Hash of every source file of the package and of the compiler's versions."""
+    """Hash of the sources that can hold kernels and of the compiler's versions."""
     digest = hashlib.sha256()
     for source in sorted(package.rglob("*.py")):
-        digest.update(str(source.relative_to(package)).encode())
-        digest.update(source.read_bytes())
+        place = source.relative_to(package)
+        if place.parts[0] not in WITHOUT_KERNELS:
+            digest.update(str(place).encode())
+            digest.update(source.read_bytes())
     for version in (numba.__version__, llvmlite.__version__, np.__version__):
         digest.update(version.encode())
     return digest.hexdigest()[:16]

@@ -165,17 +165,21 @@ def effective_share(series: Array) -> float:
 @contextmanager
 def counter(
     title: str, unit: str, total: int, *, paint: Any = None
-) -> Iterator[Callable[[int], None]]:
-    """One live line; yields the function that is called with the number done."""
+) -> Iterator[Callable[..., None]]:
+    """One live line; yields a function of the number done and the seconds left.
+
+    Without the seconds, they are what all would take that take as long as those done.
+    """
     begin, drawn = time.monotonic(), -math.inf
 
-    def show(done: int) -> None:
+    def show(done: int, left: float | None = None) -> None:
         nonlocal drawn
         now = time.monotonic()
         if done < total and now - drawn < REFRESH_SECONDS:
             return
         drawn = now
-        left = (total - done) * (now - begin) / done if done else math.nan
+        if left is None:
+            left = (total - done) * (now - begin) / done if done else math.nan
         text = f"{done} of {total} {unit}"
         if math.isfinite(left):
             text += f", {left:.0f} s left"

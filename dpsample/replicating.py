@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -36,7 +36,7 @@ def replicate(
     verb: Callable[..., Any],
     *arguments: Any,
     num_replicates: int,
-    seed: Seed = 0,
+    seed: Seed | Sequence[np.random.SeedSequence] = 0,
     threads: int | None = None,
     evaluate: Evaluate | None = None,
     progress: bool = False,
@@ -57,8 +57,9 @@ def replicate(
         Of the verb. Every replicate of `sample` runs its chains one after the other.
     num_replicates : int
         Number of runs.
-    seed : int or SeedSequence, optional
-        Root of the seeds; None for fresh entropy, which `Replicates.seed` records.
+    seed : int, SeedSequence or sequence of SeedSequence, optional
+        Root of the seeds, or one for each run; None for fresh entropy, which
+        `Replicates.seed` records.
     threads : int, optional
         Number of threads; by default the number of processors.
     evaluate : Problem or callable, optional
@@ -108,9 +109,8 @@ def replicate(
     for name in RESERVED:
         if name in options:
             check.fail(name, "left to replicate", options[name])
-    root, stop = seed_sequence(seed), threading.Event()
+    seeds, stop = _seeds(seed, num_replicates), threading.Event()
     task = _task(verb, arguments, options, stop)
-    seeds = root.spawn(num_replicates)
     risks = evaluate if isinstance(evaluate, Problem) else None
     with _display(progress, verb.__name__, num_replicates) as on_done:
         found = _run(task, seeds, risks, threads or os.cpu_count() or 1, stop, on_done)
@@ -121,8 +121,21 @@ def replicate(
     elif callable(evaluate):
         values = _along_last(evaluate, thetas)
     return Replicates(
-        thetas=thetas, certificate=found[0][1], values=values, seed=root.entropy
+        thetas=thetas, certificate=found[0][1], values=values, seed=seeds[0].entropy
     )
+
+
+def _seeds(
+    given: Seed | Sequence[np.random.SeedSequence], number: int
+) -> list[np.random.SeedSequence]:
+    """One seed for each run."""
+    if not isinstance(given, Sequence):
+        return seed_sequence(given).spawn(number)
+    if len(given) != number:
+        check.fail("seed", f"one or {number}, as many as runs", f"{len(given)}")
+    for seed in given:
+        check.instance(np.random.SeedSequence, seed=seed)
+    return [seed_sequence(seed) for seed in given]
 
 
 class _StoppedError(Exception):

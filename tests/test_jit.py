@@ -98,6 +98,17 @@ def test_a_fingerprint_ignores_what_is_no_source(toy):
     assert _jit.fingerprint(toy) == before
 
 
+def test_an_edit_where_no_kernel_can_be_recompiles_nothing(toy):
+    before = _jit.fingerprint(toy)
+    for folder in _jit.WITHOUT_KERNELS:
+        (toy / folder).mkdir()
+        (toy / folder / "new.py").touch()
+        assert _jit.fingerprint(toy) == before
+        sources = [f.read_text() for f in (_jit.PACKAGE / folder).rglob("*.py")]
+        words = ("njit", "cfunc", "numba.", "import kernel", "pointer(")
+        assert sources and not [w for w in words for text in sources if w in text]
+
+
 def test_only_stale_caches_of_this_package_are_removed(tmp_path):
     ages = {"dpsample-old": 15, "dpsample-young": 13, "dpsample-now": 15, "other": 99}
     for name, days in ages.items():

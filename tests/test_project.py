@@ -93,7 +93,7 @@ def test_ci_is_executable_and_installs_what_the_readme_says():
     assert "-e '.[test,dev]'" in script.read_text()
 
 
-@pytest.mark.parametrize("folder", ["dpsample", "tests"])
+@pytest.mark.parametrize("folder", ["dpsample", "tests", "studies"])
 def test_no_source_file_is_longer_than_300_lines(folder):
     long = {
         str(path.relative_to(ROOT))

@@ -64,6 +64,17 @@ def test_more_replicates_begin_with_the_same_ones():
     assert np.array_equal(few.thetas, many.thetas[:2])
 
 
+def test_any_part_of_the_seeds_gives_the_same_runs():
+    every, part = replicate(seed=4), replicate(seed=children(4)[1:3], num_replicates=2)
+    assert np.array_equal(part.thetas, every.thetas[1:3]) and part.seed == 4
+
+
+@pytest.mark.parametrize("seeds", [children()[:2], [1] * COUNT])
+def test_seeds_are_as_many_as_runs(seeds):
+    with pytest.raises(ValueError, match=r"^seed must be"):
+        replicate(seed=seeds)
+
+
 def test_another_seed_and_fresh_entropy_give_other_runs():
     fresh = replicate(seed=None)
     again = replicate(seed=fresh.seed)

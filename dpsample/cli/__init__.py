@@ -1,4 +1,4 @@
-"""The command line: ``demo``, ``release``, ``sample``, ``claims`` and ``warm``."""
+"""The commands ``demo``, ``release``, ``sample``, ``study``, ``claims``, ``warm``."""
 
 from __future__ import annotations
 

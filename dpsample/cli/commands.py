@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from typer import Option
 
+from dpsample.cli import study_commands
+
 app = typer.Typer(
     help="Differentially private parameters with a certificate.",
     add_completion=False,
@@ -15,6 +17,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
+app.add_typer(study_commands.app, name="study")
 
 File = Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or LIBSVM records.")]
 Target = Annotated[str | None, Option(help="Response column.")]

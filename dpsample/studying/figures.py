@@ -1,0 +1,232 @@
+"""Figures of a study: means with bands, theory in other strokes, as PNG and SVG.
+
+Lines differ in marker and in lightness, so they can be told apart in black and white.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.studying.extras import required
+from dpsample.studying.pages import shown, words
+from dpsample.studying.study import Study
+from dpsample.studying.summaries import Comparison
+from dpsample.studying.views import Figure, names
+
+Array = NDArray[np.float64]
+MARKERS = "os^Dv*PX<>"
+STROKES = {"upper bound": "--", "lower bound": ":", "expected": "-."}
+WIDTH, HEIGHT, DPI = 3.6, 3.6, 120
+MOST_COLUMNS, LIGHTEST = 4, 0.8
+# Of the lowest line, where a band on a logarithmic axis ends that reaches 0.
+FLOOR = 0.3
+
+
+def draw(study: Study, lines: Sequence[Comparison], folder: Path) -> list[Path]:
+    """Draw every figure that has cells; returns the files."""
+    files = []
+    for number, figure in enumerate(study.figures, start=1):
+        meant = [line for line in lines if _is_meant(figure, line)]
+        if meant:
+            canvas = _canvas(_Picture.of(study, figure, meant))
+            files += _save(canvas, study.name, folder / f"{study.name}-{number}")
+    return files
+
+
+def _is_meant(figure: Figure, line: Comparison) -> bool:
+    params = line.estimate.params
+    return (
+        line.estimate.metric.name in figure.metrics
+        and figure.x in params
+        and all(params.get(name) == value for name, value in figure.where.items())
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Picture:
+    """A figure with its data: the same look and scale in every panel."""
+
+    study: Study
+    figure: Figure
+    panels: Mapping[str, Sequence[Comparison]]
+    looks: Mapping[str, dict[str, Any]]
+    places: Mapping[Any, float]
+    floor: float
+
+    @classmethod
+    def of(cls, study: Study, figure: Figure, lines: Sequence[Comparison]) -> _Picture:
+        groups = dict.fromkeys(_group(figure, line) for line in lines)
+        shades = required("matplotlib", "studies").colormaps["viridis"]
+        looks = {
+            group: {
+                "color": shades(LIGHTEST * k / max(len(groups) - 1, 1)),
+                "marker": MARKERS[k % len(MARKERS)],
+                "markersize": 4,
+            }
+            for k, group in enumerate(groups)
+        }
+        panels: dict[str, list[Comparison]] = defaultdict(list)
+        for line in lines:
+            panels[_chosen(names(figure.panels), line)].append(line)
+        levels = [line.estimate.mean for line in lines]
+        if figure.bound:
+            levels += [line.value for line in lines if _has_theory(line)]
+        lowest = min((level for level in levels if level > 0.0), default=1.0)
+        return cls(
+            study=study,
+            figure=figure,
+            panels=panels,
+            looks=looks,
+            places=_places([line.estimate.params[figure.x] for line in lines]),
+            floor=FLOOR * lowest,
+        )
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the horizontal axis is one of numbers, not of names."""
+        return all(value == place for value, place in self.places.items())
+
+
+def _chosen(by: Sequence[str], line: Comparison) -> str:
+    params = line.estimate.params
+    return words({name: params[name] for name in by if name in params})
+
+
+def _group(figure: Figure, line: Comparison) -> str:
+    """Name of the line in the legend."""
+    text = _chosen(names(figure.lines), line)
+    if len(figure.metrics) == 1:
+        return text or "measured"
+    title = line.estimate.metric.title
+    return f"{title}, {text}" if text else title
+
+
+def _has_theory(line: Comparison) -> bool:
+    is_meant = line.reference and line.verdict != "inapplicable"
+    return bool(is_meant) and math.isfinite(line.value)
+
+
+def _places(values: Sequence[Any]) -> dict[Any, float]:
+    """Where values are on the axis: names and infinity have one place each."""
+    distinct = list(dict.fromkeys(values))
+    is_plain = all(
+        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
+        for v in distinct
+    )
+    return {v: float(v if is_plain else k) for k, v in enumerate(distinct)}
+
+
+def _canvas(picture: _Picture) -> Any:
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as Canvas
+
+    figure, number = picture.figure, len(picture.panels)
+    rows = -(-number // MOST_COLUMNS)
+    columns = -(-number // rows)
+    with rc_context({"font.size": 9.0}):
+        canvas = Canvas((WIDTH * columns + 0.6, HEIGHT * rows), layout="constrained")
+        grid = canvas.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        for axis in grid.flat[number:]:
+            axis.set_visible(False)
+        for axis, (title, lines) in zip(
+            grid.flat, picture.panels.items(), strict=False
+        ):
+            _panel(axis, picture, lines)
+            axis.set_title(title)
+        default = ", ".join(picture.study.metric(n).title for n in figure.metrics)
+        for row in grid:
+            row[0].set_ylabel(figure.y_label or default)
+        canvas.suptitle(figure.title or picture.study.title)
+        _legend(canvas, picture)
+    return canvas
+
+
+def _panel(axis: Any, picture: _Picture, lines: Sequence[Comparison]) -> None:
+    figure = picture.figure
+    groups: dict[tuple[str, str], list[Comparison]] = defaultdict(list)
+    for line in lines:
+        groups[_group(figure, line), line.reference].append(line)
+    drawn = set()
+    for (group, reference), own in groups.items():
+        look = picture.looks[group]
+        x, means, low, high, theory = _columns(picture, own)
+        if group not in drawn:
+            drawn.add(group)
+            axis.plot(x, means, **look)
+            axis.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+        if figure.bound and reference:
+            axis.plot(
+                x, theory, STROKES[reference], **look | {"markerfacecolor": "none"}
+            )
+    _scales(axis, picture)
+    axis.set_xlabel(figure.x_label or figure.x)
+    axis.tick_params(labelbottom=True)  # there may be no panel below
+    axis.grid(True, which="major", alpha=0.3)
+
+
+def _scales(axis: Any, picture: _Picture) -> None:
+    if not picture.has_numbers:
+        labels = [shown(value) for value in picture.places]
+        axis.set_xticks(list(picture.places.values()), labels)
+    elif picture.figure.log_log:
+        axis.set_xscale("log")
+    if picture.figure.log_log:
+        axis.set_yscale("log")
+        axis.set_ylim(bottom=picture.floor)
+
+
+def _columns(picture: _Picture, lines: Sequence[Comparison]) -> list[Array]:
+    """Places, means, both ends of the band and theory, from left to right."""
+    rows = []
+    for line in lines:
+        own = line.estimate
+        low, high = own.interval
+        is_known = math.isfinite(low)  # not with one replicate
+        rows.append(
+            (
+                picture.places[own.params[picture.figure.x]],
+                own.mean,
+                low if is_known else own.mean,
+                high if is_known else own.mean,
+                line.value if _has_theory(line) else math.nan,
+            )
+        )
+    table = np.array(sorted(rows), dtype=float)
+    if picture.figure.log_log:
+        table[:, 2] = np.maximum(table[:, 2], picture.floor)
+    return list(table.T)
+
+
+def _legend(canvas: Any, picture: _Picture) -> None:
+    """One for all panels: the lines, then the strokes of theory."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], label=g, **look) for g, look in picture.looks.items()]
+    if picture.figure.bound:
+        lines = (line for own in picture.panels.values() for line in own)
+        used = {line.reference for line in lines if _has_theory(line)}
+        handles += [
+            Line2D([], [], color="0.3", linestyle=stroke, label=word)
+            for word, stroke in STROKES.items()
+            if word in used
+        ]
+    canvas.legend(handles=handles, loc="outside lower center", ncols=MOST_COLUMNS)
+
+
+def _save(canvas: Any, name: str, stem: Path) -> list[Path]:
+    """Without dates and random names, the same rows give the same files."""
+    from matplotlib import rc_context
+
+    files = [stem.with_suffix(f".{kind}") for kind in ("png", "svg")]
+    canvas.savefig(files[0], dpi=DPI, metadata={"Software": None})
+    with rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        canvas.savefig(files[1], metadata={"Date": None})
+    return files

@@ -1,0 +1,58 @@
+"""Tables, figures and slopes of a study, from the rows of its store."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpsample.studying import pages
+from dpsample.studying.figures import draw
+from dpsample.studying.findings import results
+from dpsample.studying.loading import Bundle
+from dpsample.studying.running import folder_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What was written."""
+
+    files: Sequence[Path]
+    summary: Sequence[str]
+    is_refuted: bool
+
+
+def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
+    """Write NAME.md, NAME.csv, NAME-slopes.csv and the figures as PNG and SVG.
+
+    Parameters
+    ----------
+    given : Bundle
+        The study, from `loading.bundle`.
+    output : Path
+        Folder of the store; a quick run's is below it.
+    quick : bool
+        Report the quick run.
+
+    Returns
+    -------
+    Report
+        Files, a summary in words, and whether a measurement contradicts the theory.
+    """
+    found = results(given, output, quick=quick)
+    name, folder = found.study.name, folder_of(output, quick=quick)
+    files = draw(found.study, found.lines, folder)
+    tables = {f"{name}.csv": pages.table(found.lines)}
+    if found.fits:
+        tables[f"{name}-slopes.csv"] = pages.slope_table(found.fits)
+    for file, table in tables.items():
+        with (folder / file).open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream, lineterminator="\n").writerows(table)
+        files.append(folder / file)
+    page = folder / f"{name}.md"
+    summary = pages.summary(found)
+    pictures = [path.name for path in files if path.suffix == ".png"]
+    text = "\n".join(pages.markdown(found, summary, pictures))
+    page.write_text(f"{text}\n", encoding="utf-8")
+    return Report(files=[page, *files], summary=summary, is_refuted=bool(found.refuted))
