@@ -1,0 +1,6 @@
+"""Diagnostics: what chains show, and what they cannot show.
+
+Nothing here is a proof of privacy: no diagnostic enters a certificate.
+"""
+
+__all__: list[str] = []
