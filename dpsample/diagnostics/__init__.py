@@ -3,4 +3,6 @@
 Nothing here is a proof of privacy: no diagnostic enters a certificate.
 """
 
-__all__: list[str] = []
+from dpsample.diagnostics.summaries import summary
+
+__all__ = ["summary"]
