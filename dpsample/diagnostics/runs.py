@@ -1,0 +1,90 @@
+"""Ends of independent chains, and single draws picked from chains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+from dpsample._streams import Seed, streams
+from dpsample.diagnostics.reading import read
+from dpsample.samplers.chain import NUM_STATS
+from dpsample.samplers.couplings.replicates import run_all
+from dpsample.samplers.sampler import Sampler
+from dpsample.targets import Gibbs
+
+Array = NDArray[np.float64]
+
+# Draws between two that count as independent, in integrated autocorrelation times.
+SPACING = 2.0
+
+
+def ends(
+    prepared: Any, rngs: list[np.random.Generator], num_draws: int, threads: int | None
+) -> Array:
+    """Last of ``num_draws`` draws of one chain per stream, started as `sample` does."""
+    runner = prepared.runner()
+
+    def end(rng: np.random.Generator) -> Array:
+        start: Array = prepared.dispersed(rng)
+        draws = np.empty((num_draws, start.size))
+        runner(prepared.init(start), rng, draws, np.empty((num_draws, NUM_STATS)))
+        return np.array(draws[-1])
+
+    return np.array(run_all(end, rngs, threads))
+
+
+def replicates(
+    sampler: Sampler,
+    target: Gibbs,
+    count: int,
+    *,
+    num_draws: int | None,
+    seed: Seed,
+    threads: int | None,
+) -> tuple[Array, str]:
+    """Independent ends of chains as `sample` starts them, and words for them."""
+    tuning, *rest = streams(seed, count + 1)
+    prepared = sampler.prepare(target, tuning)
+    steps = prepared.num_warmup + 1 if num_draws is None else num_draws
+    check.integer(1, num_draws=steps)
+    points = ends(prepared, rest, steps, threads)
+    return points, f"{count} independent chains of {sampler!r}, draw {steps} of each"
+
+
+def independent(draws: Any) -> tuple[Array, str]:
+    """Points that may count as independent, and words for how they were found.
+
+    An array is taken as it is. Chains are thinned to one draw in two integrated
+    autocorrelation times, those of the slowest coordinate or square.
+    """
+    if isinstance(draws, np.ndarray):
+        points = check.array("draws", draws, shape=(None, None))
+        return points, f"{len(points)} points, taken as independent"
+    theta = read(draws).theta
+    size = smallest_ess(theta)
+    if not size > 0.0:
+        check.fail("draws", "moving", "a coefficient that never moved", "Use `check`.")
+    chains, length, dim = theta.shape
+    stride = max(1, int(np.ceil(SPACING * chains * length / size)))
+    if stride == 1 or draws.attrs.get("exactness") == "iid":
+        return theta.reshape(-1, dim), f"{chains * length} independent draws"
+    points = theta[:, ::stride].reshape(-1, dim)
+    return points, (
+        f"{len(points)} draws, one in {stride} of {chains} chains: nearly independent "
+        "if the chains mix, so the level is approximate"
+    )
+
+
+def smallest_ess(theta: Array) -> float:
+    """Smallest effective sample size of a coordinate or its square."""
+    from arviz_stats.base import array_stats
+
+    squares = (theta - theta.mean(axis=(0, 1))) ** 2
+    both = np.concatenate((theta, squares), axis=2)
+    if (np.ptp(both, axis=(0, 1)) == 0.0).any():
+        return 0.0
+    sizes = array_stats.ess(both, method="mean", chain_axis=0, draw_axis=1)
+    return float(np.min(sizes))
