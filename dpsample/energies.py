@@ -1,4 +1,4 @@
-"""Energies and slopes of a target at many points, in one compiled call."""
+"""Energies, slopes and chords of a target at many points, in one compiled call."""
 
 from __future__ import annotations
 
@@ -32,6 +32,18 @@ def fill_slopes(target, pieces, points, work, out):
         targets.energy_gradient(target, pieces, points[i], work, out[i])
 
 
+@kernel
+def fill_chords(target, pieces, points, directions, out):
+    """Fill the rows of out with both ends of the chords through the points."""
+    for i in range(points.shape[0]):
+        targets.chord(target, pieces, points[i], directions[i], out[i])
+
+
+def _rows(points: Any) -> Array:
+    """Array as kernels want it: read-only ones are another type for Numba."""
+    return np.require(points, np.float64, ["C", "W"])
+
+
 def energies(target: Any, points: Array) -> Array:
     """V at each row of points, shape (num_points,): infinity outside the domain.
 
@@ -47,7 +59,7 @@ def energies(target: Any, points: Array) -> Array:
     array of shape (num_points,)
         The energies. Not private.
     """
-    rows, out = np.ascontiguousarray(points), np.empty(len(points))
+    rows, out = _rows(points), np.empty(len(points))
     fill_energies(target.numbers, target.pieces, rows, target.new_work(), out)
     return out
 
@@ -67,7 +79,31 @@ def slopes(target: Any, points: Array) -> Array:
     array of shape (num_points, dim)
         The gradients.
     """
-    rows = np.ascontiguousarray(points)
+    rows = _rows(points)
     out = np.empty_like(rows)
     fill_slopes(target.numbers, target.pieces, rows, target.new_work(), out)
+    return out
+
+
+def chords(target: Any, points: Array, directions: Array) -> Array:
+    """Return the ends of the chords theta + t direction of the domain.
+
+    Parameters
+    ----------
+    target : Gibbs
+        The target.
+    points : array of shape (num_points, dim)
+        Points of the domain.
+    directions : array of shape (num_points, dim) or (dim,)
+        One direction for each point, or for all.
+
+    Returns
+    -------
+    array of shape (num_points, 2)
+        Lower end t, at most 0, and upper end.
+    """
+    rows = _rows(points)
+    along = _rows(np.broadcast_to(directions, rows.shape))
+    out = np.empty((len(rows), 2))
+    fill_chords(target.numbers, target.pieces, rows, along, out)
     return out

@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 
 from dpsample import _check as check
 from dpsample import quadrature
-from dpsample._streams import Seed, streams
-from dpsample.diagnostics.runs import ends
+from dpsample.diagnostics import runs
 from dpsample.energies import energies
 from dpsample.samplers import exact_gaussian
-from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.choice import draws_exactly
 from dpsample.samplers.exact import Exact
 from dpsample.samplers.exact_gaussian import CORRELATED, IN_BOX, WHOLE
@@ -152,46 +150,31 @@ def choose(target: Gibbs, reference: str) -> str:
     )
 
 
-def reference_draws(
-    target: Gibbs,
-    count: int,
-    *,
-    name: str,
-    error: float,
-    seed: Seed,
-    threads: int | None = None,
-) -> Array:
-    """Independent draws, exact or of proved error.
+def drawer(
+    target: Gibbs, name: str, error: float, rng: np.random.Generator
+) -> Callable[[np.random.Generator], Array]:
+    """Return a function that makes one draw from a stream.
 
     Parameters
     ----------
     target : Gibbs
         The target.
-    count : int
-        Number of draws.
     name : {"exact draws", "proximal"}
-        How they are made.
+        How draws are made.
     error : float
-        Bound of the total variation between all draws together and exact ones.
-    seed : int or SeedSequence
-        Gives the same draws for any number of threads.
-    threads : int, optional
-        Number of threads.
+        Bound of the total variation of a draw that is not exact.
+    rng : numpy.random.Generator
+        Stream of the preparation.
 
     Returns
     -------
-    array of shape (count, dim)
-        The draws.
+    callable
+        Stream to draw, of shape (dim,).
     """
-    tuning, *rest = streams(seed, count + 1)
     if name == "exact draws":
-        prepared = Exact().prepare(target, tuning)
-        draws, stats = np.empty((count, target.dim)), np.empty((count, NUM_STATS))
-        prepared.runner()(prepared.init(), rest[0], draws, stats)
-        return draws
-    chain = Proximal().prepare(target, tuning, gamma=error / count)
-    num_steps = chain.certified_steps(error / count)
-    return ends(chain, rest, num_steps, threads)
+        return runs.end_of(Exact().prepare(target, rng), 1)
+    chain = Proximal().prepare(target, rng, gamma=error)
+    return runs.end_of(chain, chain.certified_steps(error))
 
 
 def names(target: Gibbs) -> tuple[str, ...]:

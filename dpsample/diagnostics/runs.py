@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ Array = NDArray[np.float64]
 SPACING = 2.0
 
 
-def ends(
-    prepared: Any, rngs: list[np.random.Generator], num_draws: int, threads: int | None
-) -> Array:
-    """Last of ``num_draws`` draws of one chain per stream, started as `sample` does."""
+def end_of(prepared: Any, num_draws: int) -> Callable[[np.random.Generator], Array]:
+    """Return a function from a stream to the last of ``num_draws`` draws of a chain.
+
+    The chain starts where `sample` would start it.
+    """
     runner = prepared.runner()
 
     def end(rng: np.random.Generator) -> Array:
@@ -33,7 +35,7 @@ def ends(
         runner(prepared.init(start), rng, draws, np.empty((num_draws, NUM_STATS)))
         return np.array(draws[-1])
 
-    return np.array(run_all(end, rngs, threads))
+    return end
 
 
 def replicates(
@@ -50,7 +52,7 @@ def replicates(
     prepared = sampler.prepare(target, tuning)
     steps = prepared.num_warmup + 1 if num_draws is None else num_draws
     check.integer(1, num_draws=steps)
-    points = ends(prepared, rest, steps, threads)
+    points = np.array(run_all(end_of(prepared, steps), rest, threads))
     return points, f"{count} independent chains of {sampler!r}, draw {steps} of each"
 
 
@@ -60,17 +62,15 @@ def independent(draws: Any) -> tuple[Array, str]:
     An array is taken as it is. Chains are thinned to one draw in two integrated
     autocorrelation times, those of the slowest coordinate or square.
     """
-    if isinstance(draws, np.ndarray):
-        points = check.array("draws", draws, shape=(None, None))
+    theta, is_independent = chains_of(draws)
+    points = theta.reshape(-1, theta.shape[2])
+    if is_independent:
         return points, f"{len(points)} points, taken as independent"
-    theta = read(draws).theta
     size = smallest_ess(theta)
     if not size > 0.0:
         check.fail("draws", "moving", "a coefficient that never moved", "Use `check`.")
     chains, length, dim = theta.shape
     stride = max(1, int(np.ceil(SPACING * chains * length / size)))
-    if stride == 1 or draws.attrs.get("exactness") == "iid":
-        return theta.reshape(-1, dim), f"{chains * length} independent draws"
     points = theta[:, ::stride].reshape(-1, dim)
     return points, (
         f"{len(points)} draws, one in {stride} of {chains} chains: nearly independent "
@@ -88,3 +88,22 @@ def smallest_ess(theta: Array) -> float:
         return 0.0
     sizes = array_stats.ess(both, method="mean", chain_axis=0, draw_axis=1)
     return float(np.min(sizes))
+
+
+def effective_size(values: Array) -> float:
+    """Effective sample size for the mean of values (chain, draw); NaN if constant."""
+    from arviz_stats.base import array_stats
+
+    if np.ptp(values) == 0.0:
+        return float("nan")
+    found = array_stats.ess(values, method="mean", chain_axis=0, draw_axis=1)
+    return float(found)
+
+
+def chains_of(draws: Any) -> tuple[Array, bool]:
+    """Draws (chain, draw, dim), and whether they count as independent."""
+    if not isinstance(draws, np.ndarray):
+        return read(draws).theta, draws.attrs.get("exactness") == "iid"
+    if draws.ndim == 3:
+        return check.array("draws", draws, shape=(None, None, None)), False
+    return check.array("draws", draws, shape=(None, None))[None], True
