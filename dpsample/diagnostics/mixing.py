@@ -52,9 +52,9 @@ def tv_bound(
     ----------
     target : Gibbs
         The target.
-    sampler : Sampler
+    sampler : Sampler or Prepared
         One that has a coupling: RandomWalk(p=2), MALA, PreconditionedCrankNicolson,
-        LaplaceIndependence, TiltedGibbs or Proximal.
+        LaplaceIndependence, TiltedGibbs or Proximal; or what its ``prepare`` returned.
     lag : int, optional
         Steps by which one chain of a pair is ahead; by default the 0.9-quantile of tau
         - lag in pilot runs on a stream of their own.
@@ -114,9 +114,9 @@ def tv_bound(
     shown = np.arange(NUM_STEPS_SHOWN) * max(1, lag * LAGS_SHOWN // NUM_STEPS_SHOWN)
     times = _times(prepared, target, main, lag=lag, replicates=replicates, **options)
     curve = times.tv_curve(shown if steps is None else steps, confidence=confidence)
-    proved, owner = _proved(target, prepared, sampler, curve.steps, init, proof)
+    proved, owner = _proved(target, prepared, curve.steps, init, proof)
     return MixingBound(
-        sampler=repr(sampler),
+        sampler=words_for(sampler, times.sampler),
         times=times,
         curve=curve,
         proved=proved,
@@ -125,10 +125,15 @@ def tv_bound(
 
 
 def prepare(sampler: Any, target: Gibbs, seed: Any) -> Any:
-    """Tune a sampler once, for all pairs of chains."""
-    if not isinstance(sampler, Sampler):
-        check.fail("sampler", "a sampler", sampler, "Use dps.samplers.MALA(), say.")
-    return sampler.prepare(target, streams(seed, 1)[0])
+    """Tune a sampler once, for all pairs of chains; one that is tuned stays so."""
+    if isinstance(sampler, Sampler):
+        return sampler.prepare(target, streams(seed, 1)[0])
+    return sampler
+
+
+def words_for(sampler: Any, name: str) -> str:
+    """Words for a sampler, or for one that is tuned."""
+    return repr(sampler) if isinstance(sampler, Sampler) else f"a tuned {name}"
 
 
 def pilot_lag(prepared: Any, target: Gibbs, seed: Any, **options: Any) -> int:
@@ -159,7 +164,6 @@ def _times(
 def _proved(
     target: Gibbs,
     prepared: Any,
-    sampler: Any,
     steps: NDArray[np.int64],
     init: ArrayLike | None,
     seed: Any,

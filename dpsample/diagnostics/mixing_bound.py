@@ -97,10 +97,10 @@ class MixingBound:
         """One line per number of steps, and what the numbers mean."""
         curve, count = self.curve, self.curve.replicates
         lines = [
-            f"total variation of {self.sampler} to its target "
-            f"({count} pairs of chains, lag {self.times.lag})",
-            f"{'steps':>8}  {'estimate':>9}  {'upper ' + format(curve.confidence):>10}"
-            + ("" if self.proved is None else f"  proved for {self.proved_for}"),
+            f"total variation of {self.sampler} to its target",
+            f"({count} pairs of chains, lag {self.times.lag}{self._owner()})",
+            f"{'steps':>8}  {'estimate':>9}  {f'upper {curve.confidence:g}':>10}"
+            + ("" if self.proved is None else "  proved"),
         ]
         for i, step in enumerate(curve.steps):
             line = f"{step:>8}  {curve.estimate[i]:>9.3g}  {curve.upper[i]:>10.3g}"
@@ -112,9 +112,14 @@ class MixingBound:
         return "\n".join(
             [
                 *lines,
-                f"Estimates and limits: {WORDS}. They show how fast pairs of chains",
-                "forget their start; they cannot show a part of the target that no "
-                "chain has",
-                f"reached, nor distances far below 3 / {count}.",
+                f"Estimates and limits: {WORDS}.",
+                "They show how fast pairs of chains forget their start; they cannot "
+                "show a part of",
+                "the target that no chain has reached, nor distances far below "
+                f"3 / {count}.",
             ]
         )
+
+    def _owner(self) -> str:
+        """Words for the proved curve, if there is one."""
+        return "" if self.proved is None else f"; proved: {self.proved_for}"

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample import _check as check
 from dpsample._streams import Seed, seed_sequence
 from dpsample.diagnostics import laws
-from dpsample.diagnostics.mixing import pilot_lag, prepare
+from dpsample.diagnostics.mixing import pilot_lag, prepare, words_for
 from dpsample.samplers import couplings
 from dpsample.samplers.couplings.moments import NAMED, Function
 from dpsample.targets import Gibbs
@@ -110,7 +110,7 @@ def unbiased_moments(
     ----------
     target : Gibbs
         The target.
-    sampler : Sampler
+    sampler : Sampler or Prepared
         One that has a coupling, as in `tv_bound`.
     moments : sequence of {"theta", "theta_squared"} or callable
         Functions; a callable maps draws of shape (count, dim) to an array whose first
@@ -180,7 +180,7 @@ def unbiased_moments(
     rows = zip(found.estimates, found.standard_errors, exact, strict=True)
     return MomentCheck(
         found=found,
-        sampler=repr(sampler),
+        sampler=words_for(sampler, "sampler"),
         reference=reference,
         exact=exact,
         z_scores=tuple(_z_scores(*row) for row in rows),
