@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpsample.diagnostics import agreement, boundary, energy_law, movement
+from dpsample.diagnostics import agreement, boundary, energy_law, movement, stein
 from dpsample.diagnostics.check_report import CheckReport, Finding
 from dpsample.diagnostics.reading import Chains, read
 from dpsample.targets import Gibbs
@@ -58,20 +58,21 @@ def check(draws: Any, target: Gibbs | None = None) -> CheckReport:
     ['too few draws']
     """
     chains = read(draws)
-    if target is not None:
-        energy_law.require_same(chains, target)
     findings = movement.look(chains)
     found, skipped = agreement.look(chains, ALPHA)
     findings += found
-    looked_at = ["effective size", "moves", "step size", "agreement of chains"]
     reasons, families = [skipped], 1
+    looked_at = ["effective size, moves, step size"]
+    if not skipped:
+        looked_at.append("agreement of chains")
     if target is None:
-        reasons.append("domain, convexity, energies and identities (no target given)")
+        reasons.append("domain, convexity, energies, identities (no target was given)")
     else:
-        found, skipped = _against(target, chains)
+        energy_law.require_same(chains, target)
+        found, skipped_there = _against(target, chains)
         findings += found
-        reasons += skipped
-        looked_at += ["domain", "convexity", "energies", "Stein's identities"]
+        reasons += skipped_there
+        looked_at.append("what the target says")
         families = 4
     return CheckReport(
         findings=tuple(sorted(findings, key=lambda finding: not finding.is_problem)),
@@ -82,17 +83,19 @@ def check(draws: Any, target: Gibbs | None = None) -> CheckReport:
 
 
 def _against(target: Gibbs, chains: Chains) -> tuple[list[Finding], list[str]]:
-    """Findings of comparisons with the target, and what could not be compared."""
-    outside = boundary.look(target, chains, ALPHA)
-    if any(finding.is_problem for finding in outside):
-        # Energies and slopes have no meaning outside, nor have identities for atoms.
-        return outside, ["energies and identities (see the domain)"]
-    findings = [*outside]
+    """Compare draws with their target; also say what could not be compared."""
+    findings = boundary.look(target, chains, ALPHA)
+    if any(finding.is_problem for finding in findings):
+        # Outside, slopes have no meaning; atoms satisfy no identity.
+        return findings, ["convexity, energies, identities (see the domain first)"]
     for finding in (
         energy_law.stored_energies(target, chains),
         energy_law.convexity(target, chains),
     ):
-        if finding is not None:
-            findings.append(finding)
-    found, skipped = energy_law.excess(target, chains, ALPHA)
-    return findings + found, [skipped]
+        findings += [] if finding is None else [finding]
+    reasons = []
+    for look in (energy_law.excess, stein.look):
+        found, reason = look(target, chains, ALPHA)
+        findings += found
+        reasons.append(reason)
+    return findings, reasons
