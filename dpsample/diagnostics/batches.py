@@ -77,7 +77,8 @@ def batch_means(values: Array, time: float) -> Array | None:
     length = half // count
     halves = np.stack([values[:, :half], values[:, -half:]], axis=1)
     kept = halves[:, :, half - count * length :]
-    return kept.reshape(len(values), 2, count, length).mean(axis=3)
+    means = kept.reshape(len(values), 2, count, length).mean(axis=3)
+    return np.asarray(means, dtype=np.float64)
 
 
 def differ(means: Array) -> float:

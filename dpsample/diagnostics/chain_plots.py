@@ -99,8 +99,9 @@ def plot_autocorrelation(
         If the draws are not those of `sample`, or a name is not a coefficient.
     """
     check.integer(1, max_lag=max_lag)
-    options = {"max_lag": max_lag, "chains_of": "lines"}
-    return _plotted("plot_autocorr", draws, coefficients, **options)
+    return _plotted(
+        "plot_autocorr", draws, coefficients, chains_of="lines", max_lag=max_lag
+    )
 
 
 def plot_ess_evolution(draws: Any, coefficients: Sequence[str] | None = None) -> Any:
