@@ -104,7 +104,8 @@ class Expectations:
                 f"{self.false_alarm:g}.",
                 f"Could have seen, with probability {POWER:g}: means off by "
                 f"{np.nanmax(self.detectable, initial=0.0):.2g} standard deviations.",
-                f"{self.blind} For study: not a privacy proof.",
+                self.blind,
+                "For study: not a privacy proof.",
             ]
         )
 

@@ -76,8 +76,8 @@ class MomentCheck:
             verdict = "no exact value to compare with"
         return "\n".join(
             [
-                f"unbiased moments by couplings of {self.sampler} "
-                f"({len(found.times)} replicates), exact: {self.reference}",
+                f"unbiased moments by couplings of {self.sampler}",
+                f"({len(found.times)} replicates; exact values: {self.reference})",
                 *lines,
                 f"{verdict}; correct kernels fail with probability about "
                 f"{self.false_alarm:g}.",
