@@ -85,7 +85,7 @@ def stein_check(
     points = theta.reshape(-1, target.dim)
     found = {
         name: Identity(values.reshape(theta.shape[:2]), 0.0)
-        for name, values in _stein_values(target, points)
+        for name, values in stein_values(target, points)
     }
     return judge(
         "Stein's identities",
@@ -97,7 +97,7 @@ def stein_check(
     )
 
 
-def _stein_values(target: Gibbs, points: Array) -> Iterator[tuple[str, Array]]:
+def stein_values(target: Gibbs, points: Array) -> Iterator[tuple[str, Array]]:
     """Names and values of div phi - <phi, grad V>."""
     found, gradient = fit(target), slopes(target, points)
     white = (points - found.center) @ found.whiten.T
