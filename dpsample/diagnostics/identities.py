@@ -129,9 +129,9 @@ def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
     domain, dim = target.problem.domain, target.dim
     center = domain.interior_point(dim)
     away = points - center
-    with np.errstate(divide="ignore"):
-        reach = chords(target, np.broadcast_to(center, points.shape), away)[:, 1]
-        gauge = 1.0 / reach
+    reach = chords(target, np.broadcast_to(center, points.shape), away)[:, 1]
+    # Very near to the center, rounding turns a direction out of the simplex's plane.
+    gauge = 1.0 / np.where(reach > 0.0, reach, np.inf)
     rank = domain.affine_dim(dim)
     # <x - c, grad rho> = rho: the gauge is homogeneous of degree 1.
     return np.asarray(
