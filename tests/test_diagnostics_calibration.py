@@ -30,38 +30,44 @@ def posterior(domain, *, size=40, dim=2, mu=0.02, **options):
 
 
 BALL = D.Ball(3.0)
-OPTIONS = {"num_replicates": 300, "seed": 132, "false_alarm": ALPHA}
+OPTIONS = {"num_replicates": 60, "seed": 132, "false_alarm": ALPHA}
 
 
 @pytest.mark.parametrize(
-    ("domain", "sampler"),
+    ("domain", "sampler", "dim"),
     [
-        (BALL, Exact()),
-        pytest.param(D.WholeSpace(), MALA(), marks=pytest.mark.slow),
-        pytest.param(D.Box(-2.0, 2.0), RandomWalk(), marks=pytest.mark.slow),
+        (BALL, Exact(), 1),
+        pytest.param(BALL, Exact(), 2, marks=pytest.mark.slow),
+        pytest.param(D.WholeSpace(), MALA(), 2, marks=pytest.mark.slow),
+        pytest.param(D.Box(-2.0, 2.0), RandomWalk(), 2, marks=pytest.mark.slow),
     ],
 )
-def test_right_posteriors_have_uniform_ranks(domain, sampler):
-    found = simulation_based_calibration(posterior(domain), sampler, **OPTIONS)
-    assert found.ok and found.names == ("theta[0]", "theta[1]", "energy")
-    assert found.ranks.shape == (300, 3)
+def test_right_posteriors_have_uniform_ranks(domain, sampler, dim):
+    target = posterior(domain, dim=dim)
+    options = OPTIONS | ({"num_replicates": 300} if dim == 2 else {})
+    found = simulation_based_calibration(target, sampler, **options)
+    assert found.ok and found.names == (*(f"theta[{j}]" for j in range(dim)), "energy")
+    assert found.ranks.shape == (60 if dim == 1 else 300, dim + 1)
     assert found.ranks.min() >= 0 and found.ranks.max() <= 19
 
 
 @pytest.mark.parametrize(
-    "bug", [{"k": 3.0}, pytest.param({"mu": 40.0}, marks=pytest.mark.slow)]
+    ("bug", "size"),
+    [({"k": 20.0}, 60), pytest.param({"mu": 40.0}, 300, marks=pytest.mark.slow)],
 )
-def test_a_wrong_k_and_a_wrong_prior_are_seen(bug):
+def test_a_wrong_k_and_a_wrong_prior_are_seen(bug, size):
     """Either changes k F + k mu r, or k mu r alone."""
     wrong = Planted(inner=Exact(), **bug)
-    found = simulation_based_calibration(posterior(BALL), wrong, **OPTIONS)
+    target = posterior(BALL, dim=1)
+    options = OPTIONS | {"num_replicates": size}
+    found = simulation_based_calibration(target, wrong, **options)
     assert not found.ok and "NOT UNIFORM" in repr(found)
 
 
 def test_the_prior_is_drawn_from_its_law():
     target = posterior(D.WholeSpace(), mu=0.5)
-    draw = calibration.prior(target, 4000, np.random.default_rng(133))
-    points = np.array(run_all(draw, streams(134, 4000), None))
+    draw = calibration.prior(target, 2000, np.random.default_rng(133))
+    points = np.array(run_all(draw, streams(134, 2000), None))
     for column in points.T:
         assert_mean(column, 0.0, 1.0 / 20.0, detects=0.3)
     square = 20.0 * (points**2).sum(axis=1)
@@ -150,7 +156,7 @@ def test_threads_do_not_change_a_rank():
 def test_plot_and_words():
     pytest.importorskip("matplotlib").use("Agg")
     found = simulation_based_calibration(
-        posterior(BALL), Exact(), num_replicates=40, seed=143
+        posterior(BALL), Exact(), num_replicates=20, seed=143
     )
     ax = found.plot()
     assert len(ax.lines) == 3 and ax.get_legend() is not None

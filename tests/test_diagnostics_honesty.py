@@ -48,6 +48,7 @@ def test_nothing_that_proves_privacy_imports_a_diagnostic():
         assert uses_diagnostics(bug)
 
 
+@pytest.mark.slow
 def test_a_release_loads_no_diagnostic():
     code = (
         "import sys, dpsample as dps\n"

@@ -28,8 +28,8 @@ def retarget(target, **changes):
     return dps.Gibbs(target.problem, regularizer=target.regularizer, **options)
 
 
-# One loss on each domain by default, by turns.
-USUAL = [i // 3 % 3 == i % 3 for i in range(len(TARGETS))]
+# Losses on a few domains by default, by turns.
+USUAL = [i // 3 == i % 3 for i in range(len(TARGETS))]
 CELLS = [
     pytest.param(*cell, marks=() if is_usual else pytest.mark.slow)
     for cell, is_usual in zip(TARGETS, USUAL, strict=True)
@@ -121,7 +121,8 @@ def test_the_inequality_refuses_energies_that_are_too_large():
     found = gamma_check(uniform, hot)
     assert found.findings == ("V - min V <= d",)
     # A mean far below the limit is no finding.
-    frozen = mode.minimize(case.target, tolerance=1e-9)[0] + 1e-6 * points
+    best = mode.minimize(case.target, tolerance=1e-9)[0]
+    frozen = (1.0 - 1e-6) * best + 1e-6 * points
     assert gamma_check(frozen, case.target).ok
 
 

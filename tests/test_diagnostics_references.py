@@ -49,6 +49,7 @@ def test_right_samplers_pass_and_a_wrong_k_is_seen(case_name, reference):
     assert "NOT the target's law" in repr(seen) and "DIFFERS" in repr(seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bug", "domain"), [(SPEEDY, "ball"), (UNADJUSTED, "box")])
 def test_biased_samplers_are_seen(bug, domain):
     target = grid_case(domain, "logistic").target

@@ -85,7 +85,7 @@ def stein_check(
     points = theta.reshape(-1, target.dim)
     found = {
         name: Identity(values.reshape(theta.shape[:2]), 0.0)
-        for name, values in stein_values(target, points)
+        for name, values in _stein_values(target, points)
     }
     return judge(
         "Stein's identities",
@@ -97,7 +97,7 @@ def stein_check(
     )
 
 
-def stein_values(target: Gibbs, points: Array) -> Iterator[tuple[str, Array]]:
+def _stein_values(target: Gibbs, points: Array) -> Iterator[tuple[str, Array]]:
     """Names and values of div phi - <phi, grad V>."""
     found, gradient = fit(target), slopes(target, points)
     white = (points - found.center) @ found.whiten.T
@@ -129,9 +129,9 @@ def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
     domain, dim = target.problem.domain, target.dim
     center = domain.interior_point(dim)
     away = points - center
-    reach = chords(target, np.broadcast_to(center, points.shape), away)[:, 1]
-    # Very near to the center, rounding turns a direction out of the simplex's plane.
-    gauge = 1.0 / np.where(reach > 0.0, reach, np.inf)
+    with np.errstate(divide="ignore"):
+        reach = chords(target, np.broadcast_to(center, points.shape), away)[:, 1]
+        gauge = 1.0 / reach
     rank = domain.affine_dim(dim)
     # <x - c, grad rho> = rho: the gauge is homogeneous of degree 1.
     return np.asarray(
