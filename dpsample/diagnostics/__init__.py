@@ -4,9 +4,16 @@ Nothing here is a proof of privacy: no diagnostic enters a certificate.
 """
 
 from dpsample.diagnostics.calibration import simulation_based_calibration
+from dpsample.diagnostics.chain_plots import (
+    plot_autocorrelation,
+    plot_ess_evolution,
+    plot_rank,
+    plot_trace,
+)
 from dpsample.diagnostics.check_report import CheckReport, Finding
 from dpsample.diagnostics.checking import check
 from dpsample.diagnostics.comparison import Comparison
+from dpsample.diagnostics.draw_pictures import plot_draws
 from dpsample.diagnostics.expectations import Expectations
 from dpsample.diagnostics.identities import gamma_check, stein_check
 from dpsample.diagnostics.mixing import tv_bound
@@ -27,6 +34,11 @@ __all__ = [
     "check",
     "compare",
     "gamma_check",
+    "plot_autocorrelation",
+    "plot_draws",
+    "plot_ess_evolution",
+    "plot_rank",
+    "plot_trace",
     "simulation_based_calibration",
     "stein_check",
     "summary",

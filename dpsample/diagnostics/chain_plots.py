@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dpsample import _check as check
+from dpsample.diagnostics.batches import correlation_times
+from dpsample.diagnostics.movement import MIN_ESS
 from dpsample.diagnostics.reading import Chains, read
 from dpsample.diagnostics.summaries import mixing
 
@@ -16,14 +19,17 @@ MAX_PANELS = 12
 NUM_COLUMNS = 3
 PANEL = (3.4, 2.3)  # inches
 LEGEND_ROOM = 0.6  # inches
+DASHED = {"linestyle": "--"}
+# Ranks of fewer draws in a chain would show little.
+MIN_RANKED = 50
 
 
 def plot_rank(draws: Any, coefficients: Sequence[str] | None = None) -> Any:
     """Draw how evenly each chain's ranks are spread among those of all chains.
 
     Curves are differences between the distribution of a chain's ranks and the uniform
-    one (arXiv:2103.10522). Those of chains that agree, and hardly autocorrelate, stay
-    inside the gray band with probability 0.99.
+    one (arXiv:2103.10522). Draws are thinned by their correlation time; then the curve
+    of a chain that agrees stays inside the gray band with probability 0.99.
 
     Parameters
     ----------
@@ -143,14 +149,17 @@ def _plotted(
     """Call arviz-plots with panels that fit, chains told apart without color."""
     chains = read(draws)
     shown = _chosen(chains, coefficients)
+    if name == "plot_rank":
+        draws = _thinned(draws, chains.theta)
+    if name == "plot_ess_evolution":
+        options["min_ess"] = MIN_ESS
+        options["visuals"] = {"ess_tail": {"marker": "^"}, "ess_tail_line": DASHED}
     try:
         import arviz_plots
     except ImportError as error:
         raise ImportError(
             "plots of chains need arviz-plots: pip install 'dpsample[plots]'"
         ) from error
-    from arviz_base.labels import NoVarLabeller
-
     columns = min(NUM_COLUMNS, len(shown))
     size = (PANEL[0] * columns, PANEL[1] * -(-len(shown) // columns) + LEGEND_ROOM)
     if chains_of:
@@ -160,7 +169,7 @@ def _plotted(
         draws,
         var_names="theta",
         coords={"coefficient": shown},
-        labeller=NoVarLabeller(),
+        labeller=_labeller(),
         backend="matplotlib",
         col_wrap=columns,
         figure_kwargs={"figsize": size, "layout": "constrained"},
@@ -168,7 +177,42 @@ def _plotted(
     )
     if chains_of and len(chains.theta) > 1:
         found.add_legend("chain")
+    if name == "plot_ess_evolution":
+        _explain(found, columns)
     return found
+
+
+def _explain(found: Any, columns: int) -> None:
+    """Say which line is which: arviz-plots has no legend for them."""
+    from matplotlib.lines import Line2D
+
+    figure = found.viz["figure"].item()
+    lines = [
+        Line2D([], [], color="C0", marker="o", label="bulk"),
+        Line2D([], [], color="C1", marker="^", ls="--", label="tail"),
+        Line2D([], [], color="0.3", ls="-.", label=f"{MIN_ESS:g}, the least useful"),
+    ]
+    figure.legend(handles=lines, loc="outside lower center", ncols=min(columns, 3))
+
+
+def _labeller() -> Any:
+    """Panels are named as coefficients are in plots of draws."""
+    from arviz_base.labels import BaseLabeller
+
+    class Labeller(BaseLabeller):
+        def make_label_vert(self, var_name: str | None, sel: Any, isel: Any) -> str:
+            del isel
+            return f"{var_name}[{sel['coefficient']}]"
+
+    return Labeller()
+
+
+def _thinned(draws: Any, theta: Any) -> Any:
+    """Every s-th draw, s their correlation time: ranks are then nearly independent."""
+    time = float(np.max(correlation_times(theta)))
+    longest = theta.shape[1] // MIN_RANKED
+    stride = max(1, min(math.ceil(time), longest) if math.isfinite(time) else 1)
+    return draws.isel(draw=slice(None, None, stride), missing_dims="ignore")
 
 
 def _chosen(chains: Chains, coefficients: Sequence[str] | None) -> list[str]:

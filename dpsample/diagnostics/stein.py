@@ -10,7 +10,7 @@ import numpy as np
 
 from dpsample.diagnostics.batches import correlation_times, off_zero
 from dpsample.diagnostics.check_report import Finding
-from dpsample.diagnostics.identities import stein_values
+from dpsample.diagnostics.fields import stein_values
 from dpsample.diagnostics.reading import Chains
 from dpsample.targets import Gibbs
 
