@@ -208,7 +208,9 @@ for ax, epsilon in zip(panels, (0.1, 0.5, 2.0, 10.0), strict=True):
     ax.plot(*(RADIUS * circle), ":", color="tab:blue", label="domain")
     ax.set(aspect="equal", title=f"ε = {epsilon:g}", xlabel="first coefficient")
 panels[0].set_ylabel("second coefficient")
-fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+_ = fig.legend(
+    *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4
+)
 
 # %% [markdown]
 # *What to see.* At ε = 0.1 the draws cover a good part of the domain. At ε = 2 they still
@@ -344,12 +346,12 @@ for name in ("exponential mechanism", "objective perturbation"):
 references(ax, by_epsilon, epsilons, "population")
 log_axes(ax, epsilons, "ε   (n = 2000, d = 10)")
 ax.set(title="calibrated for either risk", ylabel="population excess risk")
-ax.legend(fontsize="small")
+_ = ax.legend(fontsize="small")
 
 # %% [markdown]
 # *What to see.* Calibrated for the empirical risk (full markers), objective perturbation
 # reaches the gray line at ε = 10, where privacy is free, and the exponential mechanism is
-# above it by a factor of 2.5. At small ε the larger ridge (hollow) is the safer choice for
+# above it by a factor of 2. At small ε the larger ridge (hollow) is the safer choice for
 # the exponential mechanism: there noise dominates, and a ridge dampens noise. Which risk to
 # calibrate for is a choice to make before looking at the data.
 
@@ -517,7 +519,9 @@ for ax, epsilon in zip(panels, (0.3, 3.0), strict=True):
     log_axes(ax, counts, "number of steps")
     ax.set_title(f"ε = {epsilon:g}   (n = 2000, d = 10)")
 panels[0].set_ylabel("population excess risk")
-fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+_ = fig.legend(
+    *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4
+)
 
 # %% [markdown]
 # *What to see.* At ε = 3 long steps are as good as objective perturbation from 500 steps on.
@@ -564,7 +568,8 @@ for epsilon in (1.0, 4.0):
 # ## Which to choose when
 #
 # * **A smooth loss and a Euclidean problem of moderate dimension:** objective perturbation.
-#   It had the smallest mean risk against ε, n and d, has nothing to tune, and is fast.
+#   It had the smallest mean risk, or close to it, against ε, n and d, has nothing to tune,
+#   and is fast.
 # * **A loss with a kink, or a geometry that is not Euclidean:** the exponential mechanism.
 #   It takes every convex loss of a margin and every p, has nothing to tune, and its one
 #   draw comes with a proof of the sampler's error. It pays d/(2k) where a minimizer of a

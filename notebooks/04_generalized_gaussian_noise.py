@@ -68,7 +68,7 @@ panels[1].set_title("changes of one record: balls of the dual $l_q$")
 for ax, name in zip(panels, "pq", strict=True):
     ax.set(aspect="equal", xlabel="first coordinate")
     ax.legend(title=name, loc="center")
-panels[0].set_ylabel("second coordinate")
+_ = panels[0].set_ylabel("second coordinate")
 # %% [markdown]
 # *What to see.* The thinner the ball on the left, the fatter its partner on the right, in
 # the same line style. The corners of the l_1 ball are why it favors zeros.
@@ -114,7 +114,7 @@ for i, r in enumerate(EXPONENTS):
 t = np.linspace(0.0, 4.5, 200)
 panels[3].plot(t, stats.chi.pdf(t, df=2), color="0.6", linewidth=4, alpha=0.5)
 panels[3].set(xlabel="norm $\\|z\\|_r$", ylabel="density", title="norms of draws")
-panels[3].legend()
+_ = panels[3].legend()
 # %% [markdown]
 # *What to see.* Dots are draws, lines are where the l_r norm is 1, 2 and 3. On the right,
 # histograms of the norm for the three r agree with the thick gray curve: the norm of Z is
@@ -151,7 +151,7 @@ for ax, r in zip(panels, (2.0, 4.0, math.inf), strict=True):
         title=f"r = {name}", xlabel="s, position on the line x + s v", ylim=(-0.2, 3.2)
     )
     ax.legend(loc="upper center")
-panels[0].set_ylabel("rise of the squared norm\nin units of $\\|v\\|_r^2$")
+_ = panels[0].set_ylabel("rise of the squared norm\nin units of $\\|v\\|_r^2$")
 # %% [markdown]
 # *What to see.* For r = 2 the parabola is the squared norm itself. For r = 4 a parabola
 # three times as steep lies above it and touches: no smaller constant will do. For r = ∞ a
@@ -181,10 +181,10 @@ for i, p in enumerate((1.0, 1.2, 1.5)):
     panels[1].plot(dims, kappa, label=f"best r, p = {p:g}", **style(i + 1))
 panels[1].set(xscale="log", yscale="log", ylim=(0.8, 1e3), xlabel="d", ylabel="κ")
 panels[1].set_title("smallest κ of the dual norm of $l_p$")
-panels[1].legend()
+_ = panels[1].legend()
 
 # %% [markdown]
-# *What to see.* On the left each curve has its minimum, the dot, near r = 2 log d. On the
+# *What to see.* On the left each curve has its minimum, the dot, below r = 2 log d. On the
 # right κ of the best r grows like log d for p = 1, and not at all beyond 1/(p - 1) for
 # p > 1, whereas through the Euclidean norm the maximum norm costs κ = d (r = 2). This is
 # the attraction of generalized Gaussian noise: the noise that privacy asks for satisfies
@@ -218,7 +218,7 @@ ax.plot(epsilon, promise, color="0.6", linewidth=6, alpha=0.5, label="promise")
 for i, r in enumerate((2.0, 3.0, 6.0)):
     ax.plot(epsilon, exact_delta(r, epsilon), label=f"r = {r:g}", **style(i))
 ax.set(yscale="log", xlabel="ε", ylabel="smallest δ", title="same promise, d = 2")
-ax.legend()
+_ = ax.legend()
 # %% [markdown]
 # *What to see.* For r = 2 the promise is exact. For larger r this shift is better hidden
 # than the theorem says: some noise is wasted in low dimension.
@@ -314,7 +314,7 @@ ax.set(
     xlabel="exponent r of the noise", ylabel="E‖Z‖² relative to r = 2", ylim=(0.7, 1.8)
 )
 ax.set_title("p = 1, changes in the maximum norm")
-ax.legend()
+_ = ax.legend()
 # %% [markdown]
 # *What to see.* At 100 coordinates every r > 2 is worse. At 4000 it makes no difference
 # whether r is 2 or 3. At a million r = 5 has a fifth less noise.
@@ -358,7 +358,7 @@ for i, r in enumerate((1.0, 2.0, 16.0)):
     )
 panels[3].set(xlabel="number of the singular value", ylabel="mean / root mean square")
 panels[3].set(title=f"{SIDE} × {SIDE}", ylim=(0, None))
-panels[3].legend()
+_ = panels[3].legend()
 
 # %% [markdown]
 # *What to see.* Each dot is the pair of singular values of a random 2 × 2 matrix; the
@@ -429,7 +429,7 @@ for column, p in zip(panels.T, (1.2, 1.5, 2.0), strict=True):
     column[0].set_title(f"p = {p:g}:  k = {mechanism.k:.0f}, μ = {mechanism.mu:.2f}")
     column[1].set_xlabel("first coefficient")
 panels[0, 0].set_ylabel("calibrated to (2, 10⁻⁴)\nsecond coefficient")
-panels[1, 0].set_ylabel("regularizer alone, kμ = 10\nsecond coefficient")
+_ = panels[1, 0].set_ylabel("regularizer alone, kμ = 10\nsecond coefficient")
 
 # %% [markdown]
 # *What to see.* Dots are draws, black lines are where the density has fallen as at 1, 2 and
