@@ -194,6 +194,7 @@ def test_plot_shows_estimate_limit_and_proof():
     pytest.importorskip("matplotlib").use("Agg")
     bound = tv_bound(standard_normal(2), Proximal(), replicates=60, seed=70)
     ax = bound.plot()
+    assert 0.0 < ax.get_ylim()[0] < 1.0 / 60
     assert ax.get_xlabel() == "steps" and ax.get_yscale() == "log"
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     assert labels[:2] == ["couplings", "upper limit (0.95)"]

@@ -59,6 +59,8 @@ class MixingBound:
     def plot(self, ax: Any = None) -> Any:
         """Draw estimates, limits and the proved curve over the steps.
 
+        The scale ends where that many replicates see nothing; the proved curve goes on.
+
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
@@ -87,6 +89,8 @@ class MixingBound:
             proof = f"proved, {self.proved_for}"
             ax.plot(curve.steps, self.proved, "C1-", label=proof)
         ax.set_yscale("log")
+        # The proof goes on far below what couplings can see.
+        ax.set_ylim(0.1 / curve.replicates, 1.5)
         ax.set_xlabel("steps")
         ax.set_ylabel("total variation to the target")
         ax.set_title(f"{self.sampler}: {WORDS}", fontsize="small")
