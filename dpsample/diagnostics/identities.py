@@ -15,7 +15,6 @@ minimizer and the domain is R^d.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,15 +22,14 @@ from numpy.typing import NDArray
 
 from dpsample import _check as check
 from dpsample.diagnostics.expectations import Expectations, Identity, judge
+from dpsample.diagnostics.fields import stein_values
 from dpsample.diagnostics.runs import chains_of
-from dpsample.energies import chords, energies, slopes
+from dpsample.energies import energies
 from dpsample.samplers import exact_gaussian, mode
-from dpsample.samplers.gaussian_fit import fit
 from dpsample.targets import Gibbs
 
 Array = NDArray[np.float64]
 
-MAX_DIRECTIONS = 10
 ROUNDING = 1e-12  # relative size of a slope that counts as zero
 
 
@@ -85,7 +83,7 @@ def stein_check(
     points = theta.reshape(-1, target.dim)
     found = {
         name: Identity(values.reshape(theta.shape[:2]), 0.0)
-        for name, values in _stein_values(target, points)
+        for name, values in stein_values(target, points)
     }
     return judge(
         "Stein's identities",
@@ -94,48 +92,6 @@ def stein_check(
         is_independent=is_independent,
         blind="A wrong share of separate modes, with the right shape in each, stays "
         "unseen.",
-    )
-
-
-def _stein_values(target: Gibbs, points: Array) -> Iterator[tuple[str, Array]]:
-    """Names and values of div phi - <phi, grad V>."""
-    found, gradient = fit(target), slopes(target, points)
-    white = (points - found.center) @ found.whiten.T
-    factor, name = found.factor, "axis {} of the fit"
-    if factor.shape[1] > MAX_DIRECTIONS:
-        # A few mixtures of all axes see more than a few axes.
-        noise = np.random.default_rng(0).standard_normal(factor.shape[1:] * 2)
-        basis = np.linalg.qr(noise)[0][:, :MAX_DIRECTIONS]
-        white, factor, name = white @ basis, factor @ basis, "mixture {} of axes"
-    for i, direction in enumerate(factor.T):
-        room, change = _bump(chords(target, points, direction))
-        along, place = gradient @ direction, white[:, i]
-        label = name.format(i)
-        yield f"constant, {label}", change - room * along
-        yield f"linear, {label}", place * (change - room * along) + room
-    yield "radial", _radial(target, points, gradient)
-
-
-def _bump(ends: Array) -> tuple[Array, Array]:
-    """Return a function that is 0 at the chord's finite ends, and its slope there."""
-    low, high = ends.T
-    below, above = np.isfinite(low), np.isfinite(high)
-    left, right = np.where(below, -low, 1.0), np.where(above, high, 1.0)
-    return left * right, above * -left + below * right
-
-
-def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
-    """Field (1 - rho)(x - c), rho the gauge about an interior point c: 1 outside."""
-    domain, dim = target.problem.domain, target.dim
-    center = domain.interior_point(dim)
-    away = points - center
-    with np.errstate(divide="ignore"):
-        reach = chords(target, np.broadcast_to(center, points.shape), away)[:, 1]
-        gauge = 1.0 / reach
-    rank = domain.affine_dim(dim)
-    # <x - c, grad rho> = rho: the gauge is homogeneous of degree 1.
-    return np.asarray(
-        rank * (1.0 - gauge) - gauge - (1.0 - gauge) * (away * gradient).sum(axis=1)
     )
 
 
