@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dpsample.diagnostics.batches import batch_means, correlation_times, differ
 from dpsample.diagnostics.check_report import Finding
 from dpsample.diagnostics.reading import Chains
+from dpsample.diagnostics.summaries import r_hat
 
 Array = NDArray[np.float64]
 
@@ -73,7 +74,9 @@ def _finding(chains: Chains, scores: Array, column: int, name: str) -> Finding:
             return modes
     half = scores.shape[1] // 2
     halves = np.stack([scores[:, :half].mean(1), scores[:, -half:].mean(1)], axis=1)
-    evidence = f"In {name}, {_contrast(halves)} (R-hat {_r_hat(scores):.3f})."
+    evidence = (
+        f"In {name}, {_contrast(halves)} (R-hat {r_hat(scores[:, :, None])[0]:.3f})."
+    )
     drift = np.ptp(halves.mean(axis=0))
     if len(scores) == 1 or drift > np.ptp(halves.mean(axis=1)):
         return Finding(
@@ -133,9 +136,3 @@ def _modes(values: Array, name: str) -> Finding | None:
         "left its start: change init or the sampler.",
         is_problem=True,
     )
-
-
-def _r_hat(scores: Array) -> float:
-    from arviz_stats.base import array_stats
-
-    return float(array_stats.rhat(scores, chain_axis=0, draw_axis=1, method="split"))

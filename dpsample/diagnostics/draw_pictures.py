@@ -25,7 +25,7 @@ MAX_ZOOM = 10.0
 # Chains differ by marker and line, not by color alone.
 MARKERS, LINES = ("o", "^", "s", "x"), ("-", "--", ":", "-.")
 EDGE: dict[str, Any] = {"color": "black", "lw": 1.2}
-FAINT: dict[str, Any] = {"color": "0.55", "lw": 0.5}
+FAINT: dict[str, Any] = {"color": "0.35", "lw": 0.6}
 
 
 def plot_draws(
