@@ -25,6 +25,7 @@
 # Nothing below is a privacy claim. Diagnostics look at draws; a certificate never does.
 
 # %%
+import functools
 import os
 import time
 
@@ -34,6 +35,9 @@ import pandas as pd
 
 import dpsample as dps
 from dpsample import diagnostics, samplers
+
+# In a notebook or terminal, sampling shows one live line per chain; not on this page.
+sample = functools.partial(dps.sample, progress=False)
 
 # %% [markdown]
 # ## The target
@@ -88,9 +92,9 @@ CHOICES = {
 
 def drawn(name, seed):
     """Draws of one sampler, and the processor seconds that they took."""
-    dps.sample(target, sampler=CHOICES[name], num_draws=2, seed=seed)  # compiles
+    sample(target, sampler=CHOICES[name], num_draws=2, seed=seed)  # compiles
     before = time.process_time()
-    draws = dps.sample(
+    draws = sample(
         target, sampler=CHOICES[name], num_draws=num_draws, num_chains=4, seed=seed
     )
     return draws, time.process_time() - before
@@ -121,7 +125,7 @@ print(comparison.round({"largest R-hat": 3}).to_string(float_format="{:,.3g}".fo
 # `sampler="auto"` looks at the target, not at draws, and says why it chooses:
 
 # %%
-automatic = dps.sample(target, num_draws=10, num_chains=2, seed=0)
+automatic = sample(target, num_draws=10, num_chains=2, seed=0)
 print(automatic.attrs["sampler"], "-", automatic.attrs["sampler_reason"])
 
 # %% [markdown]
@@ -189,23 +193,8 @@ for bound, color, name in (
     (tv_walk, "C1", "RandomWalk"),
     (tv_proximal, "C0", "Proximal"),
 ):
-    is_seen = ~bound.curve.is_extrapolated & (bound.steps > 0)
-    ax.plot(
-        bound.steps[1:],
-        bound.upper[1:],
-        color=color,
-        marker="v",
-        ms=4,
-        lw=1,
-        label=f"{name}: 95 % upper limit from couplings",
-    )
-    ax.plot(
-        bound.steps[is_seen],
-        np.minimum(1.0, bound.estimate[is_seen]),
-        color=color,
-        ls=":",
-        label=f"{name}: estimate",
-    )
+    label = f"{name}: 95 % upper limit from couplings"
+    ax.plot(bound.steps[1:], bound.upper[1:], "v-", color=color, ms=4, label=label)
 steps = tv_proximal.steps[1:]
 ax.plot(steps, tv_proximal.proved[1:], "k-", lw=1, label="Proximal: proved")
 ax.set_xscale("log")
@@ -215,11 +204,11 @@ ax.set_xlabel("steps")
 ax.set_ylabel("total variation to the target")
 ax.legend(frameon=False, fontsize="small", loc="lower right")
 # %% [markdown]
-# *What to see.* The random walk needs a thousand steps, the proximal sampler a few. Both
-# statistical curves end at about 3 %, where so few pairs see nothing more. Only the proved
+# *What to see.* The random walk needs hundreds of steps, the proximal sampler a few. Both
+# statistical curves end at a few percent, where so few pairs see nothing more. Only the proved
 # curve (black) goes on; privacy with δ = 10⁻⁶ needs distances far below what any number of
-# chains could show. It starts above the estimates because the proof uses little: how strongly
-# convex the energy is, and how far the start can be from the mode.
+# chains could show. It starts high because the proof uses little: how strongly convex the
+# energy is, and how far the start can be from the mode.
 
 # %% [markdown]
 # ## A run that passes, and is wrong
@@ -240,7 +229,7 @@ small_problem = dps.Problem(
 )
 small_target = dps.calibrate(small_problem, budget).target(small_problem)
 independence = samplers.LaplaceIndependence()
-suspect = dps.sample(small_target, sampler=independence, seed=19)
+suspect = sample(small_target, sampler=independence, seed=19)
 columns = ["mean", "sd", "mcse_mean", "ess_bulk", "ess_tail", "r_hat"]
 print(diagnostics.summary(suspect)[columns].round(4).to_string())
 print(diagnostics.check(suspect))
@@ -251,7 +240,7 @@ print(diagnostics.check(suspect))
 # independent exact draws (`samplers.Exact`, for up to three coefficients).
 
 # %%
-exact = dps.sample(small_target, sampler=samplers.Exact(), seed=1)
+exact = sample(small_target, sampler=samplers.Exact(), seed=1)
 print(diagnostics.summary(exact)[columns].round(4).to_string())
 
 
@@ -269,15 +258,12 @@ print(
 print(f"the {gap_of(suspect).size} suspect draws.")
 
 # %%
-fig, axes = plt.subplots(1, 3, figsize=(10.5, 3.6), layout="constrained")
-angle = np.linspace(-0.5, 0.15, 200)
-for ax, draws, name, color in (
-    (axes[0], exact, "exact draws", "C0"),
-    (axes[1], suspect, "suspect draws", "C3"),
+fig, axes = plt.subplots(1, 3, figsize=(11.0, 3.8), layout="constrained")
+for ax, draws, name in (
+    (axes[0], exact, "exact draws"),
+    (axes[1], suspect, "suspect draws"),
 ):
-    theta = draws.posterior["theta"].values.reshape(-1, 2)
-    ax.plot(theta[:, 0], theta[:, 1], ".", color=color, ms=2, alpha=0.5)
-    ax.plot(1.55 * np.cos(angle), 1.55 * np.sin(angle), "k-", lw=1)
+    diagnostics.plot_draws(draws, small_target, ax=ax)
     ax.set_xlim(1.45, 1.56)
     ax.set_ylim(-0.42, -0.05)
     ax.set_title(name)
@@ -290,7 +276,7 @@ axes[2].set_xlabel("distance to the boundary")
 axes[2].set_ylabel("draws")
 axes[2].legend(frameon=False)
 # %% [markdown]
-# *What to see.* The black arc is the boundary. The suspect draws hug it; a part of the
+# *What to see.* The black arc is the boundary, markers tell the chains apart. The suspect draws hug it; a part of the
 # target on the inner side was never visited, by none of the chains. So the chains agree,
 # and R-hat, which compares them with one another, has nothing to object. The standard
 # deviation of the first coefficient comes out too small by a third, and its mean is off by
@@ -329,6 +315,8 @@ for bound, color, name in (
 ax.axvline(100, color="0.6", lw=0.8)
 ax.text(100, 1.2, " default warm-up", color="0.4", va="bottom", fontsize="small")
 ax.set_xscale("symlog", linthresh=5)
+ax.set_xlim(0.0, 2_200.0)
+ax.set_xticks([0, 5, 20, 100, 500, 2_000], ["0", "5", "20", "100", "500", "2000"])
 ax.set_yscale("log")
 ax.set_ylim(3e-3, 2.0)
 ax.set_xlabel("steps")
@@ -361,7 +349,7 @@ print(diagnostics.compare(suspect, small_target))
 # exact inner draws feel the boundary.
 
 # %%
-good = dps.sample(small_target, sampler=samplers.Proximal(), seed=19)
+good = sample(small_target, sampler=samplers.Proximal(), seed=19)
 print(diagnostics.summary(good)[columns].round(4).to_string())
 print(diagnostics.check(good, small_target))
 

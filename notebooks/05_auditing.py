@@ -22,11 +22,16 @@
 # little noise, one of them printed in a paper, and shows what an audit cannot do.
 
 # %%
+import functools
+
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.stats import beta, norm
 
 import dpsample as dps
+
+# In a notebook or terminal, audits show how far they are; not on this page.
+audit = functools.partial(dps.audit, progress=False)
 
 # %% [markdown]
 # ## One event is enough
@@ -79,7 +84,7 @@ def epsilon_lower(t, p_draws, q_draws):
     return np.log(np.maximum(q_low - budget.delta, 1e-300) / p_high)
 
 
-thresholds = np.linspace(0.0, 6.0, 121)
+thresholds = np.linspace(0.0, 8.0, 161)
 on_first_half = [epsilon_lower(t, first[:half], second[:half]) for t in thresholds]
 t = thresholds[int(np.argmax(on_first_half))]
 found = epsilon_lower(t, first[half:], second[half:])
@@ -94,24 +99,23 @@ left.axvspan(t, bins[-1], color="C3", alpha=0.12, lw=0, label="event")
 left.set_xlabel("output of the faulty program")
 left.set_ylabel("density")
 left.legend(frameon=False)
-shown = thresholds <= 5.0
 exact = np.log(
     np.maximum(norm.sf((thresholds - 1.0) / (0.5 * stddev)) - budget.delta, 1e-300)
     / norm.sf(thresholds / (0.5 * stddev))
 )
-middle.plot(thresholds[shown], exact[shown], color="0.4", label="exact probabilities")
+middle.plot(thresholds, exact, color="0.4", label="exact probabilities")
 middle.plot(
-    thresholds[shown],
-    np.array(on_first_half)[shown],
+    thresholds,
+    on_first_half,
     color="C3",
     label="lower bound from half of the runs",
 )
 middle.axhline(budget.epsilon, color="k", ls=":", label="claimed")
 middle.axvline(t, color="C3", alpha=0.3)
-middle.set_ylim(0.0, 2.5)
+middle.set_ylim(0.0, 2.2)
 middle.set_xlabel("t, of the event {output > t}")
 middle.set_ylabel("epsilon shown by the event")
-middle.legend(frameon=False, loc="lower right")
+middle.legend(frameon=False, loc="upper left")
 # %% [markdown]
 # *What to see.* Left: the two laws overlap almost everywhere; to the eye nothing is wrong.
 # Right: events far in the tail show more than the claimed ε (gray, exact probabilities),
@@ -126,8 +130,8 @@ middle.legend(frameon=False, loc="lower right")
 # It knows nothing of the mechanism but its outputs.
 
 # %%
-caught = dps.audit(half_noise, 0.0, 1.0, budget, seed=1)
-passed = dps.audit(full_noise, 0.0, 1.0, budget, seed=1)
+caught = audit(half_noise, 0.0, 1.0, budget, seed=1)
+passed = audit(full_noise, 0.0, 1.0, budget, seed=1)
 print(caught)
 print(passed)
 
@@ -135,6 +139,7 @@ print(passed)
 fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.8), sharey=True, layout="constrained")
 caught.plot(axes[0])
 passed.plot(axes[1])
+axes[0].set_ylim(1e-6, 1.0)
 axes[0].set_title("half of the noise: refuted")
 axes[1].set_title("all of the noise: not refuted")
 # %% [markdown]
@@ -180,8 +185,8 @@ for name, mechanism in (("printed", printed), ("exact", exact)):
 
 # %%
 pair = dps.audits.neighbors.worst_case(facts)
-refuted = dps.audit(printed, *pair, claim, seed=1)
-upheld = dps.audit(exact, *pair, claim, seed=1)
+refuted = audit(printed, *pair, claim, seed=1)
+upheld = audit(exact, *pair, claim, seed=1)
 print(refuted)
 print(upheld)
 
@@ -200,8 +205,8 @@ for ax, report, mechanism in zip(
 axes[0].set_title("printed constants: refuted")
 axes[1].set_title("with the factor 2: not refuted")
 # %% [markdown]
-# *What to see.* Left: near ε = 1 the triangles lie above the claimed curve, and just below
-# the dashed curve of the theory with the factor 2, which is attained here. (The claimed
+# *What to see.* Left: near ε = 1 the triangles lie above the claimed curve, and below the
+# dashed curve of the theory with the factor 2, which is attained here. (The claimed
 # curve takes the smaller of the budget and of the mechanism's own Gaussian curve, which is
 # why it drops at ε = 1.) Right: the mechanism with the factor keeps its promise.
 
@@ -214,7 +219,7 @@ axes[1].set_title("with the factor 2: not refuted")
 numbers = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 bounds = {
     name: [
-        dps.audit(mechanism, *pair, claim, num_draws=n, seed=2).epsilon_lower
+        audit(mechanism, *pair, claim, num_draws=n, seed=2).epsilon_lower
         for n in numbers
     ]
     for name, mechanism in (("printed", printed), ("exact", exact))
@@ -245,13 +250,13 @@ ax.legend(frameon=False, fontsize="small", ncols=2, loc="lower right")
 
 # %%
 same_side = dps.audits.neighbors.zeroed(facts)
-weak_pair = dps.audit(
+weak_pair = audit(
     printed,
     *same_side,
     dps.Budget(epsilon=1.0, delta=1e-3, relation="zero_out"),
     seed=1,
 )
-few_draws = dps.audit(printed, *pair, claim, num_draws=5_000, seed=1)
+few_draws = audit(printed, *pair, claim, num_draws=5_000, seed=1)
 for name, report in (("a weaker pair", weak_pair), ("few draws", few_draws)):
     print(f"{name}: epsilon >= {report.epsilon_lower:.2f}. {report.verdict}")
 
@@ -272,39 +277,30 @@ for name, report in (("a weaker pair", weak_pair), ("few draws", few_draws)):
 # %%
 claims = np.geomspace(0.1, 8.0, 30)
 fig, (left, middle) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
-for delta, color in ((1e-3, "C0"), (1e-6, "C1"), (1e-9, "C2")):
-    trues, ratios = [], []
+for delta, style in ((1e-3, "-"), (1e-6, "--"), (1e-9, ":")):
+    true_ratios, risk_ratios = [], []
     for epsilon in claims:
         wanted = dps.Budget(epsilon=float(epsilon), delta=delta)
         false = dps.calibrate(facts, wanted, risk="empirical", calibration="paper")
         good = dps.calibrate(facts, wanted, risk="empirical")
-        trues.append(dps.privacy.gaussian_epsilon(delta, false.gdp))
-        ratios.append(good.risk_bound / false.risk_bound)
-    left.plot(claims, trues, color=color, label=f"δ = {delta:g}")
-    middle.plot(claims, ratios, color=color, label=f"δ = {delta:g}")
-left.plot(claims, claims, "k:", label="claimed")
-left.set_xscale("log")
-left.set_yscale("log")
+        true = dps.privacy.gaussian_epsilon(delta, false.gdp)
+        true_ratios.append(true / epsilon)
+        risk_ratios.append(good.risk_bound / false.risk_bound)
+    left.plot(claims, true_ratios, style, color="C3", label=f"δ = {delta:g}")
+    middle.plot(claims, risk_ratios, style, color="C0", label=f"δ = {delta:g}")
+for ax in (left, middle):
+    ax.axhline(1.0, color="0.6", lw=0.8)
+    ax.set_xscale("log")
+    ax.legend(frameon=False)
 left.set_xlabel("claimed ε")
-left.set_ylabel("true ε of the printed constants")
-left.legend(frameon=False)
-middle.axhline(1.0, color="k", ls=":")
-middle.set_xscale("log")
+left.set_ylabel("true ε of the printed constants / claimed ε")
 middle.set_xlabel("ε")
-middle.set_ylabel("bound of the risk, exact : printed")
-middle.legend(frameon=False)
-print(
-    "true over claimed epsilon at epsilon = 1, delta = 1e-6:",
-    round(
-        dps.privacy.gaussian_epsilon(
-            1e-6,
-            dps.calibrate(
-                facts,
-                dps.Budget(epsilon=1.0, delta=1e-6),
-                risk="empirical",
-                calibration="paper",
-            ).gdp,
-        ),
-        2,
-    ),
-)
+middle.set_ylabel("bound of the risk: exact / printed")
+
+# %% [markdown]
+# *What to see.* Left: at the usual budgets the printed constants spend one and a half to two
+# times the ε that they claim, and more where ε is large. The factor is not exactly 2,
+# because the printed formula also bounds the Gaussian curve a little too high, which makes
+# up for a part (for all of it at ε = 0.1 and δ = 10⁻³). Right: keeping the promise raises
+# the bound of the risk by about the same factor. That is the price; the printed risk was
+# never to be had at the printed ε.
