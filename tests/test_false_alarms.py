@@ -33,7 +33,8 @@ def cases():
         (gibbs(ball(1.0), k=20.0), S.RandomWalk()),
         (gibbs(ball(0.2, p=1.5), k=200.0, dim=3), S.HitAndRun()),
         (gibbs(dps.domains.Simplex(), k=50.0, dim=3), S.CoordinateHitAndRun()),
-        (gibbs(triangle, k=40.0, loss=hinge), S.BallWalk()),
+        # One step per draw is worth 100 draws here, at the limit of what is enough.
+        (gibbs(triangle, k=40.0, loss=hinge), S.BallWalk(num_steps=5)),
         (gibbs(space, k=500.0, dim=6, num_records=200), "auto"),
         (gibbs(space, k=50.0, dim=4), S.MALA()),
     ]
