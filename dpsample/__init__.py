@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dpsample import (
         audits,
         datasets,
+        diagnostics,
         domains,
         losses,
         noise,
@@ -52,6 +53,7 @@ __all__ = [
     "audits",
     "calibrate",
     "datasets",
+    "diagnostics",
     "domains",
     "losses",
     "minimize",

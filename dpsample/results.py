@@ -25,6 +25,8 @@ FORMAT = "dpsample-release-1"
 BLOCK = 8192  # draws whose statistics are converted at once
 # Record evaluations for energies afterwards, relative to those of the draws.
 FILL_SHARE = 0.1
+# Rows of a plot that have a name: of more coefficients, some are named.
+MAX_ROWS = 80
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -141,13 +143,14 @@ class Release:
         matplotlib.axes.Axes
             The axes.
         """
-        ax = axes(ax, figsize=(7.0, 0.25 * self.theta.size + 1.2))
-        place = np.arange(self.theta.size)
+        count = self.theta.size
+        ax = axes(ax, figsize=(7.0, 0.25 * min(count, MAX_ROWS) + 1.2))
+        place, every = np.arange(count), -(-count // MAX_ROWS)
         spread = 1.0 / np.sqrt(self.certificate.k * self.certificate.mu)
         ax.errorbar(self.theta, place, xerr=spread, fmt="o", capsize=2, ms=4)
         ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
-        ax.set_yticks(place, self.feature_names)
-        ax.invert_yaxis()
+        ax.set_yticks(place[::every], self.feature_names[::every])
+        ax.set_ylim(count - 0.5, -0.5)
         ax.set_xlabel("coefficient, with the largest sd that the mechanism can have")
         budget = self.certificate.budget
         ax.set_title(f"({budget.epsilon:g}, {budget.delta:g})-DP release")

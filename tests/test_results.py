@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -221,6 +222,14 @@ def test_plot_shows_every_coefficient(answer):
     axes = answer.plot()
     assert [tick.get_text() for tick in axes.get_yticklabels()] == NAMES
     assert "(1, 1e-06)-DP" in axes.get_title()
+    assert axes.get_ylim() == (1.5, -0.5)
     axes.figure.clear()
     again = answer.plot(ax=axes.figure.subplots())
     assert again.figure is axes.figure
+
+
+def test_a_plot_of_many_coefficients_fits_on_a_page(answer):
+    many = replace(answer, theta=np.zeros(500), feature_names=("name",) * 500)
+    axes = many.plot()
+    assert axes.figure.get_figheight() < 25.0
+    assert len(axes.get_yticklabels()) <= 80

@@ -4,36 +4,22 @@ For densities p ~ e^{-V}, q ~ e^{-V'} on one body,
 
 .. math:: \delta(\epsilon) = \int \max(0, q - e^{\epsilon} p),
 
-by quadrature on rays from the mean of p: theta = mean + rho L u, with L L^T its
-covariance, u = +-1 or a point of the unit circle, and rho up to the boundary or to
-where both densities have fallen by `LOG_RANGE`. In the plane the angles are equally
-spaced (spectrally accurate for smooth densities), the radius is by Gauss-Legendre
-panels, and the volume element is rho.
+by quadrature on rays from the mean of p (`dpsample.quadrature`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
-from dpsample.audits.energies import fill_energies
-from dpsample.samplers.gaussian_fit import fit
+from dpsample.quadrature import law, mean_and_factor
 from dpsample.targets import Gibbs
 
 Array = NDArray[np.float64]
-
-LOG_RANGE = 80.0
-NODES = 8  # per panel
-ANGLES_PER_PANEL = 16
-# Panels are cheap on a line, where one kink of max(0, .) sets the error.
-LINE_FACTOR = 50
-COARSE_PANELS, COARSE_ANGLES = 6, 48
-NUM_HALVINGS = 40
-FARTHEST = 2.0**40  # standard deviations
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,16 +54,6 @@ class ExactCurve:
     def delta(self) -> Array:
         """Larger of both directions."""
         return np.maximum(self.forward, self.backward)
-
-
-class _Rays(NamedTuple):
-    """Origin, one direction per row, length of each and its share of the angle."""
-
-    origin: Array  # (dim,)
-    directions: Array  # (num_rays, dim)
-    lengths: Array  # (num_rays,)
-    weight: float
-    power: int  # of rho in the volume element
 
 
 def exact_curve(
@@ -135,7 +111,7 @@ def exact_curve(
         check.fail("epsilons", "non-empty and >= 0", levels)
     check.integer(2, num_panels=num_panels)
     pair = target, neighbor_target
-    origin, factor = _mean_and_factor(pair)
+    origin, factor = mean_and_factor(pair)
     coarse, fine = (
         _both_directions(pair, origin, factor, levels, panels=panels)
         for panels in (num_panels // 2, num_panels)
@@ -153,98 +129,10 @@ def _both_directions(
     panels: int,
 ) -> Array:
     """Delta of both directions, shape (2, num_epsilons)."""
-    rays = _rays(pair, origin, factor, num_angles=ANGLES_PER_PANEL * panels)
-    is_line = factor.shape[1] == 1
-    points, weights = _grid(rays, panels * (LINE_FACTOR if is_line else 1))
-    p, q = (_probabilities(_energies(t, points), weights) for t in pair)
+    _, (p, q) = law(pair, origin, factor, num_panels=panels)
     return np.array(
         [
             [np.maximum(a - np.exp(e) * b, 0.0).sum() for e in epsilons]
             for a, b in ((q, p), (p, q))
         ]
     )
-
-
-def _probabilities(energies: Array, weights: Array) -> Array:
-    mass = np.exp(energies.min() - energies) * weights
-    return np.asarray(mass / mass.sum())
-
-
-def _mean_and_factor(pair: tuple[Gibbs, Gibbs]) -> tuple[Array, Array]:
-    """Mean and factor of the covariance, by two coarse passes from a Gaussian fit.
-
-    The mean of a log-concave density is deep inside its body, which the mode is not:
-    rays from there have lengths that vary slowly with the angle.
-    """
-    found = fit(pair[0])
-    origin, factor = found.center, found.factor
-    for _ in range(2):
-        rays = _rays(pair, origin, factor, num_angles=COARSE_ANGLES)
-        points, weights = _grid(rays, COARSE_PANELS)
-        mass = _probabilities(_energies(pair[0], points), weights)
-        origin = mass @ points
-        spread = (points - origin) * np.sqrt(mass)[:, None]
-        # In the coordinates of the old factor, so that a flat body stays flat.
-        inner = np.linalg.pinv(factor) @ spread.T
-        factor = factor @ np.linalg.cholesky(inner @ inner.T)
-    return origin, factor
-
-
-def _rays(
-    pair: tuple[Gibbs, Gibbs], origin: Array, factor: Array, *, num_angles: int
-) -> _Rays:
-    if factor.shape[1] == 1:
-        units, weight, power = np.array([[1.0], [-1.0]]), 1.0, 0
-    else:
-        angles = 2.0 * np.pi * (np.arange(num_angles) + 0.5) / num_angles
-        units = np.column_stack([np.cos(angles), np.sin(angles)])
-        weight, power = 2.0 * np.pi / num_angles, 1
-    directions = units @ factor.T
-    domain = pair[0].problem.domain
-    chords = np.array([domain.chord(origin, v)[1] for v in directions])
-    lengths = _cut(pair, origin, directions, np.minimum(chords, FARTHEST))
-    return _Rays(origin, directions, lengths, weight, power)
-
-
-def _cut(
-    pair: tuple[Gibbs, Gibbs], origin: Array, directions: Array, ends: Array
-) -> Array:
-    """Lengths beyond which both densities are negligible, by bisection.
-
-    The energies are convex along a ray and grow at its end, if that is not the
-    boundary, so that the points within `LOG_RANGE` of the origin's energy or below are
-    an interval from the origin.
-    """
-    levels = [t.energy(origin) + LOG_RANGE for t in pair]
-
-    def is_kept(lengths: Array) -> NDArray[np.bool_]:
-        points = origin + lengths[:, None] * directions
-        found = [_energies(t, points) for t in pair]
-        return np.logical_or(*(v <= top for v, top in zip(found, levels, strict=True)))
-
-    low, high = np.zeros(len(ends)), ends.copy()
-    for _ in range(NUM_HALVINGS):
-        # A geometric middle crosses the many powers of two of an endless ray.
-        middle = np.where(low > 0.0, np.sqrt(low * high), np.minimum(high, 1.0) / 2.0)
-        kept = is_kept(middle)
-        low, high = np.where(kept, middle, low), np.where(kept, high, middle)
-    return high
-
-
-def _grid(rays: _Rays, num_panels: int) -> tuple[Array, Array]:
-    """Points on all rays and their weights."""
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    edges = np.arange(num_panels)[:, None]
-    places = ((edges + 0.5 * (nodes + 1.0)) / num_panels).reshape(-1)
-    shares = np.tile(0.5 * weights / num_panels, num_panels)
-    rho = rays.lengths[:, None] * places
-    points = rays.origin + rho[..., None] * rays.directions[:, None, :]
-    mass = rays.weight * rays.lengths[:, None] * shares * rho**rays.power
-    return points.reshape(-1, rays.origin.size), mass.reshape(-1)
-
-
-def _energies(target: Gibbs, points: Array) -> Array:
-    out = np.empty(len(points))
-    numbers, pieces = target.numbers, target.pieces
-    fill_energies(numbers, pieces, np.ascontiguousarray(points), target.new_work(), out)
-    return out

@@ -1,0 +1,47 @@
+"""Diagnostics: what chains show, and what they cannot show.
+
+Nothing here is a proof of privacy: no diagnostic enters a certificate.
+"""
+
+from dpsample.diagnostics.calibration import simulation_based_calibration
+from dpsample.diagnostics.chain_plots import (
+    plot_autocorrelation,
+    plot_ess_evolution,
+    plot_rank,
+    plot_trace,
+)
+from dpsample.diagnostics.check_report import CheckReport, Finding
+from dpsample.diagnostics.checking import check
+from dpsample.diagnostics.comparison import Comparison
+from dpsample.diagnostics.draw_pictures import plot_draws
+from dpsample.diagnostics.expectations import Expectations
+from dpsample.diagnostics.identities import gamma_check, stein_check
+from dpsample.diagnostics.mixing import tv_bound
+from dpsample.diagnostics.mixing_bound import MixingBound
+from dpsample.diagnostics.moments import MomentCheck, unbiased_moments
+from dpsample.diagnostics.ranks import Calibration
+from dpsample.diagnostics.references import compare
+from dpsample.diagnostics.summaries import summary
+
+__all__ = [
+    "Calibration",
+    "CheckReport",
+    "Comparison",
+    "Expectations",
+    "Finding",
+    "MixingBound",
+    "MomentCheck",
+    "check",
+    "compare",
+    "gamma_check",
+    "plot_autocorrelation",
+    "plot_draws",
+    "plot_ess_evolution",
+    "plot_rank",
+    "plot_trace",
+    "simulation_based_calibration",
+    "stein_check",
+    "summary",
+    "tv_bound",
+    "unbiased_moments",
+]

@@ -1,0 +1,101 @@
+"""The check: everything that is known to go wrong with draws, looked for at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpsample.diagnostics import agreement, boundary, energy_law, movement, stein
+from dpsample.diagnostics.check_report import CheckReport, Finding
+from dpsample.diagnostics.reading import Chains, read
+from dpsample.targets import Gibbs
+
+# Probability with which each family of tests may flag a correct run: Bonferroni over
+# its members. Autocorrelation makes simulated levels up to 3 times as large, which
+# still leaves 1000 correct runs with one false alarm or none.
+ALPHA = 1e-4
+
+
+def check(draws: Any, target: Gibbs | None = None) -> CheckReport:
+    """Look for what can go wrong with draws; say what was seen and what to try.
+
+    Parameters
+    ----------
+    draws : DataTree
+        What `sample` returned, of one chain or more.
+    target : Gibbs, optional
+        What was sampled. With it, draws are compared with its domain, convexity,
+        energies and Stein's identities, which finds chains that agree on a wrong law.
+
+    Returns
+    -------
+    CheckReport
+        Findings, problems first; ``ok`` is true if there is no problem.
+
+    Raises
+    ------
+    ValueError
+        If the draws are not those of `sample`, fewer than 4 per chain, or of another
+        dimension than the target.
+
+    Notes
+    -----
+    **Guarantee.** A run of a sampler with the target as its law is flagged by a test
+    with probability about ``false_alarm`` (Student's and Fisher's laws of means of
+    batches, union bound); rules about effective size, moves and step size are facts,
+    not tests. Nothing is guaranteed of draws that pass: chains that all missed the
+    same part of the target agree with one another and with local identities.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> problem = dps.Problem([[1.0], [0.5]], [1.0, -1.0], loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=2.0), row_bound=1.0)
+    >>> target = dps.Gibbs(problem, k=10.0, mu=0.1)
+    >>> dps.diagnostics.check(dps.sample(target, seed=1), target).ok
+    True
+    >>> few = dps.sample(target, num_draws=10, num_chains=2, seed=1)
+    >>> [finding.name for finding in dps.diagnostics.check(few).problems]
+    ['too few draws']
+    """
+    chains = read(draws)
+    findings = movement.look(chains)
+    found, skipped = agreement.look(chains, ALPHA)
+    findings += found
+    reasons, families = [skipped], 1
+    looked_at = ["effective size, moves, step size"]
+    if not skipped:
+        looked_at.append("agreement of chains")
+    if target is None:
+        reasons.append("domain, convexity, energies, identities (no target was given)")
+    else:
+        energy_law.require_same(chains, target)
+        found, skipped_there = _against(target, chains)
+        findings += found
+        reasons += skipped_there
+        looked_at.append("what the target says")
+        families = 4
+    return CheckReport(
+        findings=tuple(sorted(findings, key=lambda finding: not finding.is_problem)),
+        looked_at=tuple(looked_at),
+        skipped=tuple(reason for reason in reasons if reason),
+        false_alarm=families * ALPHA,
+    )
+
+
+def _against(target: Gibbs, chains: Chains) -> tuple[list[Finding], list[str]]:
+    """Compare draws with their target; also say what could not be compared."""
+    findings = boundary.look(target, chains, ALPHA)
+    if any(finding.is_problem for finding in findings):
+        # Outside, slopes have no meaning; atoms satisfy no identity.
+        return findings, ["convexity, energies, identities (see the domain first)"]
+    for finding in (
+        energy_law.stored_energies(target, chains),
+        energy_law.convexity(target, chains),
+    ):
+        findings += [] if finding is None else [finding]
+    reasons = []
+    for look in (energy_law.excess, stein.look):
+        found, reason = look(target, chains, ALPHA)
+        findings += found
+        reasons.append(reason)
+    return findings, reasons

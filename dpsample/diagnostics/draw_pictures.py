@@ -1,0 +1,223 @@
+"""Pictures of draws in one, two or three dimensions, with their domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+from dpsample._axes import axes
+from dpsample.diagnostics.outlines import HULL, plane_curve, reach, space_curves
+from dpsample.diagnostics.reading import Chains, read
+from dpsample.domains import Domain
+from dpsample.targets import Gibbs
+
+Array = NDArray[np.float64]
+
+# More points blur into one spot.
+MAX_POINTS = 4000
+# A boundary many times as far apart as the draws would make them one spot: the view
+# then shows the draws and the boundary near them.
+MAX_ZOOM = 10.0
+# Chains differ by marker and line, not by color alone.
+MARKERS, LINES = ("o", "^", "s", "x"), ("-", "--", ":", "-.")
+EDGE: dict[str, Any] = {"color": "black", "lw": 1.2}
+FAINT: dict[str, Any] = {"color": "0.35", "lw": 0.6}
+
+
+def plot_draws(
+    draws: Any,
+    target: Gibbs | Domain | None = None,
+    coefficients: Sequence[str] | None = None,
+    *,
+    ax: Any = None,
+) -> Any:
+    """Draw the draws of 1, 2 or 3 coefficients and the boundary of their domain.
+
+    One coefficient gives a histogram per chain, two or three give points whose color
+    and marker tell chains apart; the simplex of three coefficients is drawn flat.
+
+    Parameters
+    ----------
+    draws : DataTree
+        What `sample` returned.
+    target : Gibbs or Domain, optional
+        Where the boundary comes from. A selection of coefficients has none.
+    coefficients : sequence of str, optional
+        One to three names; by default all.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; three-dimensional for three coefficients.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Raises
+    ------
+    ValueError
+        If the draws are not those of `sample`, or more than 3 coefficients would be
+        shown, or they do not fit the domain.
+    ImportError
+        If matplotlib is not installed, with the line that installs it.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("Agg")
+    >>> import dpsample as dps
+    >>> problem = dps.Problem([[1.0], [0.5]], [1.0, -1.0], loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=2.0), row_bound=1.0)
+    >>> target = dps.Gibbs(problem, k=10.0, mu=0.1)
+    >>> ax = dps.diagnostics.plot_draws(dps.sample(target, seed=1), target)
+    >>> ax.get_xlabel()
+    'theta[0]'
+    """
+    chains = read(draws)
+    domain = target.problem.domain if isinstance(target, Gibbs) else target
+    if domain is not None:
+        check.instance(Domain, target=domain, remedy="Pass a dps.Gibbs or a domain.")
+        domain.check(len(chains.names))
+    if coefficients is not None:
+        chains, domain = _selected(chains, coefficients), None
+    dim = len(chains.names)
+    if dim > 3:
+        remedy = f'Select some: coefficients=["{chains.names[0]}", ...].'
+        check.fail("draws", "of 1, 2 or 3 coefficients", dim, remedy)
+    if dim == 1:
+        return _line(chains, domain, ax)
+    if dim == 3 and domain is not None and domain.affine_dim(3) == 2:
+        return _triangle(chains, domain, ax)
+    return _plane(chains, domain, ax) if dim == 2 else _space(chains, domain, ax)
+
+
+def _selected(chains: Chains, coefficients: Sequence[str]) -> Chains:
+    for name in coefficients:
+        check.one_of(chains.names, coefficients=name)
+    columns = [chains.names.index(name) for name in coefficients]
+    return chains._replace(theta=chains.theta[:, :, columns], names=tuple(coefficients))
+
+
+def _line(chains: Chains, domain: Domain | None, ax: Any) -> Any:
+    """Histograms on common bins, and both ends of the interval."""
+    ax = axes(ax, figsize=(6.0, 3.5))
+    values = chains.theta[:, :, 0]
+    bins = np.histogram_bin_edges(values, bins="rice")
+    for c, row in enumerate(values):
+        style = {"histtype": "step", "ls": LINES[c % 4], "lw": 1.3}
+        ax.hist(row, bins, density=True, label=f"chain {c}", **style)
+    if domain is not None:
+        center = domain.interior_point(1)
+        ends = reach(domain, center, np.array([[-1.0], [1.0]]))
+        view = _view(values.reshape(-1, 1), ends)
+        for end in ends[np.isfinite(ends)]:
+            ax.axvline(end, label=_visible(ends, view), **EDGE)
+        ax.set_xlim(view[:, 0])
+    ax.set_xlabel(f"theta[{chains.names[0]}]")
+    ax.set_ylabel("density of draws")
+    _legend(ax)
+    return ax
+
+
+def _plane(chains: Chains, domain: Domain | None, ax: Any) -> Any:
+    """Draw points and the closed curve around them."""
+    ax = axes(ax, figsize=(6.2, 5.0))
+    _scatter(ax, chains.theta)
+    if domain is not None:
+        curve = plane_curve(domain, 2)
+        view = _view(chains.theta.reshape(-1, 2), curve)
+        ax.plot(*curve.T, label=_visible(curve, view), **EDGE)
+        ax.set(xlim=view[:, 0], ylim=view[:, 1])
+    ax.set_xlabel(f"theta[{chains.names[0]}]")
+    ax.set_ylabel(f"theta[{chains.names[1]}]")
+    ax.set_aspect("equal", adjustable="box")
+    _legend(ax)
+    return ax
+
+
+def _triangle(chains: Chains, domain: Domain, ax: Any) -> Any:
+    """Draw the simplex in its own plane, each corner with its coefficient."""
+    ax = axes(ax, figsize=(6.2, 5.0))
+    _scatter(ax, chains.theta @ HULL.T)
+    ax.plot(*(plane_curve(domain, 3) @ HULL.T).T, label="boundary", **EDGE)
+    for name, corner in zip(chains.names, HULL.T, strict=True):
+        ax.annotate(
+            f"theta[{name}] = 1",
+            1.06 * corner,
+            ha="center",
+            va="bottom" if corner[1] > 0.0 else "top",
+        )
+    ax.margins(0.15)
+    ax.set_aspect("equal")
+    ax.axis("off")
+    _legend(ax)
+    return ax
+
+
+def _space(chains: Chains, domain: Domain | None, ax: Any) -> Any:
+    """Draw points and a net of curves on the surface around them."""
+    from matplotlib.ticker import MaxNLocator
+
+    if ax is None:
+        ax = axes(None, figsize=(6.5, 5.5))
+        figure = ax.figure
+        ax.remove()
+        ax = figure.add_subplot(projection="3d")
+    _scatter(ax, chains.theta)
+    if domain is not None:
+        curves = space_curves(domain)
+        every = np.concatenate(curves)
+        view = _view(chains.theta.reshape(-1, 3), every)
+        for curve in curves:
+            is_hidden = ((curve < view[0]) | (curve > view[1])).any(axis=1)
+            seen = np.where(is_hidden, np.nan, curve.T)
+            ax.plot(*seen, label=_visible(every, view), **FAINT)
+        ax.set(xlim=view[:, 0], ylim=view[:, 1], zlim=view[:, 2])
+        ax.set_box_aspect(view[1] - view[0])
+    for letter, name in zip("xyz", chains.names, strict=True):
+        getattr(ax, f"set_{letter}label")(f"theta[{name}]")
+        getattr(ax, f"{letter}axis").set_major_locator(MaxNLocator(4))
+    _legend(ax)
+    return ax
+
+
+def _scatter(ax: Any, points: Array) -> None:
+    """Draw the points of each chain, thinned to what can be told apart."""
+    stride = -(-points.shape[0] * points.shape[1] // MAX_POINTS)
+    for c, chain in enumerate(points[:, ::stride]):
+        style = {"marker": MARKERS[c % 4], "ls": "", "ms": 3.0, "alpha": 0.8}
+        ax.plot(*chain.T, label=f"chain {c}", mew=0.6, mfc="none", **style)
+
+
+def _view(points: Array, boundary: Array) -> Array:
+    """Lower and upper corner of what is shown: draws, and a boundary that is near."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    room = 0.5 * MAX_ZOOM * np.max(high - low)
+    middle = 0.5 * (low + high)
+    known = boundary[np.isfinite(boundary).all(axis=1)]
+    # Without a boundary nearby, a margin.
+    shown = 1.5 * (np.stack([low, high]) - middle) + middle
+    if len(known):
+        edges = np.stack([known.min(axis=0), known.max(axis=0)])
+        if (np.abs(edges - middle) <= room).all():
+            shown = edges + 0.05 * np.ptp(edges, axis=0) * np.array([[-1.0], [1.0]])
+    return np.asarray(np.stack([np.fmin(low, shown[0]), np.fmax(high, shown[1])]))
+
+
+def _visible(boundary: Array, view: Array) -> str:
+    """Label of the boundary: none where there is none, a word if it is not seen."""
+    known = boundary[np.isfinite(boundary).all(axis=1)]
+    if len(known) == 0:
+        return "_"
+    is_seen = ((known >= view[0]) & (known <= view[1])).all(axis=1).any()
+    return "boundary" if is_seen else "boundary (far outside)"
+
+
+def _legend(ax: Any) -> None:
+    """Name each kind of line once, beside the axes."""
+    handles, labels = ax.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+    ax.legend(unique.values(), unique.keys(), fontsize="small", markerscale=2, **place)

@@ -1,0 +1,189 @@
+r"""How close a chain is to its target after t steps: coupled chains beside the proof.
+
+Pairs of chains with a lag L meet at times tau (`dpsample.samplers.couplings`), and
+
+.. math:: TV(X_t, \pi) \le E \max(0, \lceil (\tau - L - t) / L \rceil)
+
+(arXiv:1905.09971, Theorem 2.5), whose mean over replicates has an upper confidence
+limit. The proximal sampler has a proved curve as well (`dpsample.samplers.certify`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsample import _check as check
+from dpsample._streams import Seed, seed_sequence, streams
+from dpsample.diagnostics.mixing_bound import MixingBound
+from dpsample.samplers import certify
+from dpsample.samplers.couplings import MeetingTimes, meeting_times
+from dpsample.samplers.proximal import Prepared as PreparedProximal
+from dpsample.samplers.proximal import Proximal, start_bound
+from dpsample.samplers.sampler import Sampler
+from dpsample.targets import Gibbs
+
+Array = NDArray[np.float64]
+
+PILOT_REPLICATES = 100
+NUM_STEPS_SHOWN = 13
+# Lags from 0 to the last step shown: a geometric tail falls to 0.001 meanwhile.
+LAGS_SHOWN = 3
+
+
+def tv_bound(
+    target: Gibbs,
+    sampler: Any,
+    *,
+    lag: int | None = None,
+    replicates: int = 500,
+    steps: ArrayLike | None = None,
+    confidence: float = 0.95,
+    seed: Seed = 0,
+    max_steps: int = 10_000,
+    init: ArrayLike | None = None,
+    threads: int | None = None,
+) -> MixingBound:
+    """Bound the total variation of a chain to its target over time, by couplings.
+
+    Parameters
+    ----------
+    target : Gibbs
+        The target.
+    sampler : Sampler or Prepared
+        One that has a coupling: RandomWalk(p=2), MALA, PreconditionedCrankNicolson,
+        LaplaceIndependence, TiltedGibbs or Proximal; or what its ``prepare`` returned.
+    lag : int, optional
+        Steps by which one chain of a pair is ahead; by default the 0.9-quantile of tau
+        - lag in pilot runs on a stream of their own.
+    replicates : int
+        Independent pairs of chains, at least 2.
+    steps : array of int, optional
+        Numbers of steps, chosen before the times are seen; by default from 0 to three
+        lags.
+    confidence : float
+        Level of the upper limits, at each number of steps separately.
+    seed : int or SeedSequence, optional
+        Gives the same curve for any number of threads; None for fresh entropy.
+    max_steps : int
+        Steps after the lag within which every pair has to meet.
+    init : array of shape (dim,), optional
+        Where both chains start; by default each at a random point, as in `sample`.
+    threads : int, optional
+        Number of threads; by default the number of processors.
+
+    Returns
+    -------
+    MixingBound
+        Estimates with limits, beside the proved curve of the proximal sampler, and
+        ``plot``.
+
+    Raises
+    ------
+    ValueError
+        If the sampler has no coupling, a pair does not meet, or an argument is
+        malformed.
+
+    Notes
+    -----
+    **Guarantee.** That of `MeetingTimes.tv_curve`: a limit is above the total variation
+    between the laws after t and after ``horizon`` steps with the stated probability,
+    whatever the law of tau. Statistical, for this data set, not a privacy proof.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> problem = dps.Problem([[1.0], [0.5]], [1.0, -1.0], loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=2.0), row_bound=1.0)
+    >>> target = dps.Gibbs(problem, k=10.0, mu=0.1)
+    >>> bound = dps.diagnostics.tv_bound(target, dps.samplers.MALA(), replicates=200)
+    >>> bool((bound.upper >= np.minimum(1.0, bound.estimate)).all())
+    True
+    """
+    check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
+    check.integer(1, max_steps=max_steps)
+    check.open_interval(0.0, 1.0, confidence=confidence)
+    root = seed_sequence(seed)
+    tuning, pilot, main, proof = root.spawn(4)
+    prepared = prepare(sampler, target, tuning)
+    options: dict[str, Any] = {"max_steps": max_steps, "init": init, "threads": threads}
+    if lag is None:
+        lag = pilot_lag(prepared, target, pilot, **options)
+    shown = np.arange(NUM_STEPS_SHOWN) * max(1, lag * LAGS_SHOWN // NUM_STEPS_SHOWN)
+    times = _times(prepared, target, main, lag=lag, replicates=replicates, **options)
+    curve = times.tv_curve(shown if steps is None else steps, confidence=confidence)
+    proved, owner = _proved(target, prepared, curve.steps, init, proof)
+    return MixingBound(
+        sampler=words_for(sampler, times.sampler),
+        times=times,
+        curve=curve,
+        proved=proved,
+        proved_for=owner,
+    )
+
+
+def prepare(sampler: Any, target: Gibbs, seed: Any) -> Any:
+    """Tune a sampler once, for all pairs of chains; one that is tuned stays so."""
+    if isinstance(sampler, Sampler):
+        return sampler.prepare(target, streams(seed, 1)[0])
+    return sampler
+
+
+def words_for(sampler: Any, name: str) -> str:
+    """Words for a sampler, or for one that is tuned."""
+    return repr(sampler) if isinstance(sampler, Sampler) else f"a tuned {name}"
+
+
+def pilot_lag(prepared: Any, target: Gibbs, seed: Any, **options: Any) -> int:
+    """Lag of the order of the 0.9-quantile of tau - lag.
+
+    Two runs, the second with the lag that the first advises: pairs with a lag of 1 are
+    close from the start and meet early.
+    """
+    lag = 1
+    for child in seed.spawn(2):
+        found = _times(
+            prepared, target, child, lag=lag, replicates=PILOT_REPLICATES, **options
+        )
+        found.tv_bound(0)  # refuses pairs that did not meet
+        lag = max(lag, found.advised_lag)
+    return lag
+
+
+def _times(
+    prepared: Any, target: Gibbs, seed: Any, *, lag: int, max_steps: int, **options: Any
+) -> MeetingTimes:
+    check.integer(1, lag=lag)
+    return meeting_times(
+        prepared, target, lag=lag, seed=seed, max_steps=lag + max_steps, **options
+    )
+
+
+def _proved(
+    target: Gibbs,
+    prepared: Any,
+    steps: NDArray[np.int64],
+    init: ArrayLike | None,
+    seed: Any,
+) -> tuple[Array | None, str]:
+    """Curve of the proof, of this chain if it has one, and whose it is."""
+    if isinstance(prepared, PreparedProximal):
+        own, bound = prepared, prepared.start_bound
+        if init is not None:
+            bound = start_bound(target, own.metric, np.asarray(init, dtype=np.float64))
+        return _curve(own, bound, steps), "this chain"
+    if not Proximal().supports(target)[0]:
+        return None, "no chain"
+    other = Proximal().prepare(target, streams(seed, 1)[0])
+    return _curve(other, other.start_bound, steps), repr(Proximal())
+
+
+def _curve(prepared: PreparedProximal, bound: float, steps: Any) -> Array:
+    step = prepared.trial.step
+    values = [
+        certify.tv_bound(int(t), step=step, start_bound=bound) if t > 0 else 1.0
+        for t in steps
+    ]
+    return np.array(values)

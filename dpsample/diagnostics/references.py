@@ -1,0 +1,216 @@
+"""Distance of draws to the exact law of their target, with a stated error budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+from dpsample._streams import Seed, seed_sequence, streams
+from dpsample.diagnostics import distances, laws, runs
+from dpsample.diagnostics.comparison import POWER, Comparison
+from dpsample.diagnostics.distances import Interval
+from dpsample.energies import energies
+from dpsample.samplers.couplings.replicates import run_all
+from dpsample.samplers.sampler import Sampler
+from dpsample.targets import Gibbs
+
+Array = NDArray[np.float64]
+
+# Reference draws per point that is tested.
+DRAWS_PER_POINT = 10
+# Share of the false alarms that the error of proximal references may take.
+SLACK = 1e-3
+# Of each limit of total variation and of Wasserstein distances.
+LIMIT_ERROR = 0.025
+
+Tests = dict[str, tuple[float, float]]  # distance and p-value of each view
+
+
+def compare(
+    draws: Any,
+    target: Gibbs,
+    *,
+    reference: str = "auto",
+    num_replicates: int = 1000,
+    num_draws: int | None = None,
+    false_alarm: float = 1e-3,
+    seed: Seed = 0,
+    threads: int | None = None,
+) -> Comparison:
+    """Compare draws, or a sampler, with the exact law of the target.
+
+    Parameters
+    ----------
+    draws : Sampler, DataTree or array of shape (num_points, dim)
+        A sampler is run in independent chains, of which the last draws are tested: the
+        only case in which the error budget is exact without a further assumption. Draws
+        of `sample` are thinned until they are nearly independent, by their effective
+        sizes. An array is taken as independent points.
+    target : Gibbs
+        The target.
+    reference : {"auto", "closed form", "quadrature", "exact draws", "proximal"}
+        The exact law; by default the first that is possible. "proximal" draws have a
+        proved error, which the p-values include.
+    num_replicates, num_draws : int
+        For a sampler: independent chains, and draws of each; by default one more than
+        its usual warm-up.
+    false_alarm : float
+        Bound of the probability that a correct sampler fails, all views together.
+    seed : int or SeedSequence, optional
+        Of the chains and of the reference.
+    threads : int, optional
+        Number of threads; by default the number of processors.
+
+    Returns
+    -------
+    Comparison
+        One test for each coordinate and one for the energy, with the discrepancy that
+        they could have seen.
+
+    Raises
+    ------
+    ValueError
+        If no reference is possible, or an argument is malformed.
+
+    Notes
+    -----
+    **Guarantee.** For independent points from the target, `Comparison.ok` is false with
+    probability at most ``false_alarm``, for any number of points: p-values are DKW
+    bounds. Against quadrature they allow for the change between two grids.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> problem = dps.Problem([[1.0], [0.5]], [1.0, -1.0], loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=2.0), row_bound=1.0)
+    >>> target = dps.Gibbs(problem, k=10.0, mu=0.1)
+    >>> dps.diagnostics.compare(dps.samplers.Exact(), target).ok
+    True
+    >>> wrong = dps.Gibbs(problem, k=5.0, mu=0.1)
+    >>> draws = dps.sample(wrong, num_draws=500, seed=1)
+    >>> dps.diagnostics.compare(draws, target).findings
+    ('theta[0]', 'energy')
+    """
+    check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
+    check.open_interval(0.0, 1.0, false_alarm=false_alarm)
+    own, others = seed_sequence(seed).spawn(2)
+    if isinstance(draws, Sampler):
+        points, subject = runs.replicates(
+            draws,
+            target,
+            num_replicates,
+            num_draws=num_draws,
+            seed=own,
+            threads=threads,
+        )
+    else:
+        points, subject = runs.independent(draws)
+    if points.shape[1] != target.dim or len(points) < 2:
+        check.fail("draws", f"2 or more of dimension {target.dim}", points.shape)
+    name = laws.choose(target, reference)
+    rank = target.problem.domain.affine_dim(target.dim)
+    grid = laws.grid(target) if rank in (1, 2) else None  # also for distances
+    other: int | None = None
+    if name in laws.DRAWN:
+        other, error = DRAWS_PER_POINT * len(points), SLACK * false_alarm
+        tuning, *rest = streams(others, other + 1)
+        draw = laws.drawer(target, name, error / other, tuning)
+        drawn = np.array(run_all(draw, rest, threads))
+        found = _against_draws(target, points, drawn, error)
+    elif grid is not None and name == "quadrature":
+        found = _against_grid(target, points, grid)
+    else:
+        found = _against_closed_form(target, points, grid)
+    level = false_alarm / len(found)
+    limit = distances.threshold(level, len(points), other)
+    return Comparison(
+        subject=subject,
+        reference=name,
+        size=len(points),
+        views=tuple(found),
+        distances=np.array([distance for distance, _ in found.values()]),
+        p_values=np.array([p for _, p in found.values()]),
+        threshold=limit,
+        false_alarm=float(false_alarm),
+        detectable=limit + distances.threshold(1.0 - POWER, len(points), other),
+        total_variation=None if grid is None else _variation(points, grid),
+        wasserstein={} if grid is None else _transport(target, points, grid),
+    )
+
+
+def _against_closed_form(target: Gibbs, points: Array, grid: laws.Grid | None) -> Tests:
+    """One-sample tests; the energy's law is known on the whole space, or by a grid."""
+    form = laws.closed_form(target)
+    assert form is not None
+    found = {}
+    for j, name in enumerate(laws.names(target)):
+        found[name] = _one_sample(points[:, j], form.coordinates[j].cdf)
+    if form.excess is not None:
+        excess = energies(target, points) - form.lowest
+        found["energy"] = _one_sample(excess, form.excess.cdf)
+    elif grid is not None:
+        found["energy"] = _against_grid(target, points, grid)["energy"]
+    return found
+
+
+def _against_grid(target: Gibbs, points: Array, grid: laws.Grid) -> Tests:
+    """One-sample tests that allow for the change between two grids."""
+    found = {}
+    for name, view in laws.views(target).items():
+        values = view(points)
+        fine, coarse = (
+            laws.step_function(view(nodes), weights)
+            for nodes, weights in ((grid.points, grid.weights), grid.coarse)
+        )
+        error = float(np.abs(fine(values) - coarse(values)).max())
+        found[name] = _one_sample(values, fine, error)
+    return found
+
+
+def _against_draws(target: Gibbs, points: Array, drawn: Array, error: float) -> Tests:
+    """Two-sample tests; the error of the reference is added to the p-values."""
+    found = {}
+    for name, view in laws.views(target).items():
+        distance = distances.two_sample_kolmogorov(view(points), view(drawn))
+        p = distances.p_value(distance, len(points), len(drawn))
+        found[name] = distance, min(1.0, p + error)
+    return found
+
+
+def _one_sample(values: Array, cdf: Any, error: float = 0.0) -> tuple[float, float]:
+    distance = distances.kolmogorov(values, cdf)
+    return distance, distances.p_value(max(0.0, distance - error), len(values))
+
+
+def _variation(points: Array, grid: laws.Grid) -> Interval:
+    """Total variation on cells of about equal probability."""
+    nodes = grid.points @ grid.whiten.T
+    cell_of = distances.cells(nodes, grid.weights, len(points))
+    of_nodes, of_points = cell_of(nodes), cell_of(points @ grid.whiten.T)
+    number = int(max(of_nodes.max(), of_points.max())) + 1
+    return distances.total_variation(
+        np.bincount(of_points, minlength=number).astype(np.float64),
+        np.asarray(np.bincount(of_nodes, grid.weights, number)),
+        LIMIT_ERROR,
+    )
+
+
+def _transport(target: Gibbs, points: Array, grid: laws.Grid) -> dict[str, Interval]:
+    """Wasserstein distance of each coordinate."""
+    widths = np.full(target.dim, np.inf)
+    if target.problem.domain.is_bounded:
+        eye, support = np.eye(target.dim), target.problem.domain.support
+        widths = support(eye) + support(-eye)
+    return {
+        name: distances.wasserstein(
+            points[:, j],
+            grid.points[:, j],
+            grid.weights,
+            width=float(widths[j]),
+            error=LIMIT_ERROR,
+        )
+        for j, name in enumerate(laws.names(target))
+    }

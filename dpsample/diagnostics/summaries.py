@@ -1,0 +1,144 @@
+"""One row of numbers for each coefficient: where it is, and how well that is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+from dpsample.diagnostics.reading import read
+
+Array = NDArray[np.float64]
+
+# The interval that ArviZ shows by default: odd, lest it look like a test.
+CI_PROB = 0.89
+# The tail ESS is the smaller of those of this quantile and of its mirror image.
+TAIL_PROB = 0.05
+MIXING = ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "ess_square", "r_hat")
+
+
+def summary(draws: Any, *, ci_prob: float = CI_PROB) -> Any:
+    """Return location, spread, Monte Carlo errors and effective sizes as a table.
+
+    Effective sample sizes and R-hat are the rank-normalized ones of ArviZ
+    (arXiv:1903.08008); R-hat compares halves of chains, or quarters of a single one.
+
+    Parameters
+    ----------
+    draws : DataTree
+        What `sample` returned, of one chain or more.
+    ci_prob : float
+        Probability inside the equal-tailed interval, > 0 and < 1.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per coefficient: ``mean``, ``sd``; ``eti89_lower`` and ``eti89_upper``,
+        ends of the equal-tailed interval (89 for ``ci_prob=0.89``); ``mcse_mean`` and
+        ``mcse_sd``, Monte Carlo standard errors; ``ess_bulk``, ``ess_tail`` and
+        ``ess_square``, effective sample sizes of all chains together, the last of
+        (theta - mean)^2; ``r_hat``; and, if records were counted,
+        ``records_per_ess``: evaluations of single records after the warm-up per
+        effective draw, where the smaller of ``ess_bulk`` and ``ess_square`` counts.
+        A coefficient that never moved has NaN in all columns about mixing.
+
+    Raises
+    ------
+    ValueError
+        If the draws are not those of `sample`, or fewer than 4 per chain.
+
+    Notes
+    -----
+    **Guarantee.** None about the law of the draws. Chains that all missed the same part
+    of the target look perfect in this table; and no number of it enters a certificate.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> problem = dps.Problem([[1.0], [0.5]], [1.0, -1.0], loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=2.0), row_bound=1.0)
+    >>> draws = dps.sample(dps.Gibbs(problem, k=10.0, mu=0.1), num_draws=500, seed=1)
+    >>> table = dps.diagnostics.summary(draws)
+    >>> list(table.columns[:4]), len(table), bool(table["r_hat"].max() < 1.05)
+    (['mean', 'sd', 'eti89_lower', 'eti89_upper'], 1, True)
+    """
+    import pandas as pd
+    from arviz_stats.base import array_stats
+
+    check.open_interval(0.0, 1.0, ci_prob=ci_prob)
+    chains = read(draws)
+    theta = chains.theta
+    ends = array_stats.eti(theta, prob=ci_prob, axis=(0, 1))
+    interval = f"eti{100.0 * ci_prob:g}"
+    columns = {
+        "mean": theta.mean(axis=(0, 1)),
+        "sd": theta.std(axis=(0, 1), ddof=1),
+        f"{interval}_lower": ends[:, 0],
+        f"{interval}_upper": ends[:, 1],
+        **mixing(theta),
+    }
+    records = chains.stats.get("num_records")
+    if records is not None and np.sum(records) > 0:
+        smallest = np.fmin(columns["ess_bulk"], columns["ess_square"])
+        columns["records_per_ess"] = np.sum(records) / smallest
+    return pd.DataFrame(columns, index=pd.Index(chains.names, name="coefficient"))
+
+
+def mixing(theta: Array) -> dict[str, Array]:
+    """Monte Carlo errors, effective sizes and R-hat of each coefficient.
+
+    Parameters
+    ----------
+    theta : array of shape (chain, draw, dim)
+        Draws.
+
+    Returns
+    -------
+    dict of str to array of shape (dim,)
+        Columns of the table; NaN where nothing moved.
+    """
+    from arviz_stats.base import array_stats
+
+    axes: dict[str, Any] = {"chain_axis": 0, "draw_axis": 1}
+    # ArviZ calls a constant a perfect sample.
+    has_moved = np.ptp(theta, axis=(0, 1)) > 0.0
+    moved = theta[:, :, has_moved]
+    squares = (moved - moved.mean(axis=(0, 1))) ** 2
+    found: dict[str, Any] = {}
+    if moved.size:
+        found = {
+            "mcse_mean": array_stats.mcse(moved, method="mean", **axes),
+            "mcse_sd": array_stats.mcse(moved, method="sd", **axes),
+            "ess_bulk": array_stats.ess(moved, method="bulk", **axes),
+            "ess_tail": array_stats.ess(moved, method="tail", prob=TAIL_PROB, **axes),
+            "ess_square": array_stats.ess(squares, method="bulk", **axes),
+            "r_hat": r_hat(moved),
+        }
+    columns = {}
+    for name in MIXING:
+        columns[name] = np.full(theta.shape[2], np.nan)
+        columns[name][has_moved] = found.get(name, np.nan)
+    return columns
+
+
+def r_hat(values: Array) -> Array:
+    """Rank-normalized split R-hat of each function, shape (m,).
+
+    Parameters
+    ----------
+    values : array of shape (chain, draw, m)
+        Functions of the draws.
+
+    Returns
+    -------
+    array of shape (m,)
+        R-hat; ArviZ gives a single chain none, so its halves count as chains.
+    """
+    from arviz_stats.base import array_stats
+
+    if len(values) == 1:
+        half = values.shape[1] // 2
+        values = np.concatenate([values[:, :half], values[:, -half:]])
+    return np.asarray(array_stats.rhat(values, chain_axis=0, draw_axis=1))

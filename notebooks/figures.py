@@ -1,0 +1,135 @@
+"""Make the figures of the documentation: ``python notebooks/figures.py``.
+
+Every number follows from a seed, so the files change only if the package does.
+"""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import dpsample as dps
+
+FOLDER = Path(__file__).parents[1] / "docs" / "figures"
+BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
+SIZE = (6.4, 3.4)
+
+
+def save(figure, name):
+    """Write one small file."""
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"{name}.png"
+    # Without a version of matplotlib in the file, it is the same on every machine.
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+    plt.close(figure)
+    print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
+
+
+def release():
+    """One private draw, the law that it comes from, and what it replaces."""
+    data = dps.datasets.logistic(20_000, 8, seed=1)
+    problem = dps.Problem(
+        data.features,
+        data.response,
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Ball(3.0),
+        row_bound=1.0,
+    )
+    answer = dps.release(problem, BUDGET, seed=1)
+    target = answer.mechanism.target(problem)
+    draws = dps.sample(target, seed=1, progress=False)
+    theta = draws.posterior["theta"].values.reshape(-1, problem.dim)
+    best = answer.private_diagnostics["non_private_theta"]
+    figure, ax = plt.subplots(figsize=SIZE, layout="constrained")
+    place = np.arange(problem.dim)
+    ax.violinplot(theta, place, widths=0.8, showextrema=False)
+    ax.plot(place, answer.theta, "o", ms=5, label="released")
+    ax.plot(place, best, "x", label="best in the ball, not private")
+    ax.axhline(0.0, color="0.8", lw=0.8, zorder=0)
+    ax.set_xlabel("coefficient")
+    ax.set_ylabel("value; shape: law of the draw")
+    ax.set_title("One draw, (1, 1e-6)-private, 20 000 records", fontsize="medium")
+    ax.set_ylim(top=0.7)
+    ax.legend(frameon=False, ncols=2, loc="upper left", fontsize="small")
+    save(figure, "release")
+
+
+def total_variation():
+    """Couplings see a few percent, the theorem goes on."""
+    data = dps.datasets.logistic(2_000, 10, seed=1)
+    problem = dps.Problem(
+        data.features,
+        data.response,
+        loss=dps.losses.Hinge(),
+        domain=dps.domains.Ball(1.0, p=1.2),
+        row_bound=1.0,
+    )
+    target = dps.calibrate(problem, BUDGET, p=1.2).target(problem)
+    proximal = dps.diagnostics.tv_bound(
+        target,
+        dps.samplers.Proximal(),
+        replicates=1_000,
+        lag=5,
+        steps=np.arange(1, 13),
+        seed=1,
+    )
+    walk = dps.diagnostics.tv_bound(
+        target,
+        dps.samplers.RandomWalk(),
+        replicates=200,
+        steps=[20, 50, 100, 200, 300, 400, 600],
+        max_steps=20_000,
+        seed=1,
+    )
+    figure, ax = plt.subplots(figsize=SIZE, layout="constrained")
+    for bound, marker, name in ((walk, "s", "RandomWalk"), (proximal, "v", "Proximal")):
+        label = f"{name}: 95 % limit from couplings"
+        ax.plot(bound.steps, bound.upper, f"{marker}-", ms=4, lw=1, label=label)
+    ax.plot(proximal.steps, proximal.proved, "k--", label="Proximal: proved")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_ylim(1e-12, 3.0)
+    ax.set_xlabel("steps")
+    ax.set_ylabel("total variation to the target")
+    ax.set_title("Hinge loss, l_1.2 regularizer, 10 coefficients", fontsize="medium")
+    ax.legend(frameon=False, fontsize="small", loc="lower right")
+    save(figure, "total-variation")
+
+
+def factor_two():
+    """What the printed constants of the exponential mechanism really spend."""
+    facts = dps.PublicFacts(
+        num_records=10_000,
+        dim=50,
+        row_bound=1.0,
+        row_norm=2.0,
+        loss=dps.losses.Linear(),
+        domain=dps.domains.Ball(1.0),
+    )
+    claims = np.geomspace(0.1, 8.0, 60)
+    figure, ax = plt.subplots(figsize=SIZE, layout="constrained")
+    for delta, style in ((1e-3, "-"), (1e-6, "--"), (1e-9, ":")):
+        ratios = []
+        for epsilon in claims:
+            claim = dps.Budget(epsilon=float(epsilon), delta=delta)
+            printed = dps.calibrate(facts, claim, calibration="paper")
+            true = dps.privacy.gaussian_epsilon(delta, printed.gdp)
+            ratios.append(true / epsilon)
+        ax.plot(claims, ratios, style, color="C3", label=f"delta = {delta:g}")
+    ax.axhline(1.0, color="0.6", lw=0.8)
+    ax.set_xscale("log")
+    ax.set_xlabel("claimed epsilon")
+    ax.set_ylabel("true / claimed epsilon")
+    ax.set_title("Printed constants, without the factor 2", fontsize="medium")
+    ax.legend(frameon=False)
+    save(figure, "factor-two")
+
+
+if __name__ == "__main__":
+    release()
+    total_variation()
+    factor_two()
