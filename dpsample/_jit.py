@@ -27,8 +27,8 @@ import numpy as np
 from numba import cfunc, njit, types
 
 PACKAGE = Path(__file__).parent
-# Folders of plain Python: to edit them leaves compiled code as it is.
-WITHOUT_KERNELS = ("cli", "studying")
+# Plain Python above every kernel: to edit them leaves compiled code as it is.
+WITHOUT_KERNELS = ("audits", "cli", "diagnostics", "studying")
 STALE_AFTER_DAYS = 14.0
 
 f8 = types.float64
