@@ -264,6 +264,8 @@ for ax, draws, name in (
     (axes[1], suspect, "suspect draws"),
 ):
     diagnostics.plot_draws(draws, small_target, ax=ax)
+    ax.get_legend().remove()
+    ax.set_aspect("auto")
     ax.set_xlim(1.45, 1.56)
     ax.set_ylim(-0.42, -0.05)
     ax.set_title(name)

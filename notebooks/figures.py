@@ -39,7 +39,7 @@ def release():
         domain=dps.domains.Ball(3.0),
         row_bound=1.0,
     )
-    answer = dps.release(problem, BUDGET, seed=1)
+    answer = dps.release(problem, BUDGET, seed=2)
     target = answer.mechanism.target(problem)
     draws = dps.sample(target, seed=1, progress=False)
     theta = draws.posterior["theta"].values.reshape(-1, problem.dim)

@@ -56,7 +56,7 @@ def test_the_speedy_walk_is_flagged(target):
 @pytest.mark.parametrize(
     ("domain", "geometry"),
     [
-        (dps.domains.Ball(1.0), "barrier"),
+        pytest.param(dps.domains.Ball(1.0), "barrier", marks=SLOW),
         pytest.param(planted.cube(dim=3), "barrier", marks=SLOW),
         pytest.param(dps.domains.Simplex(), "entropy", marks=SLOW),
         pytest.param(dps.domains.WholeSpace(), "power", marks=SLOW),
