@@ -253,11 +253,11 @@ for name, *numbers in zip(RANGES, pull, mechanism_sd, sampling_sd, strict=True):
     print(f"{name:>17} {numbers[0]:8.3f} {numbers[1]:16.3f} {numbers[2]:16.3f}")
 
 # %% [markdown]
-# The first two columns are the price of privacy, the last one is the usual standard error
-# of logistic regression with these records. All three fall with the number of records, the
-# first two with a larger ε as well. Pull and spread are traded against each other: the
-# default, `risk="population"`, keeps the proved bound of the loss on *new* records small,
-# and `risk="empirical"` chooses less pull and more spread.
+# The standard deviation of the draw is the price of privacy. It falls with the number of
+# records and with a larger ε, and its square adds to that of the last column, the usual
+# standard error of logistic regression with these records. The pull is mostly not about
+# privacy: with this many records its μ is the one that keeps the proved bound of the loss
+# on *new* records small, whatever ε. `risk="empirical"` chooses less pull and more spread.
 
 # %% [markdown]
 # ## Two releases cost more than one
