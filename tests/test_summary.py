@@ -1,6 +1,7 @@
 """The table of a run: right numbers, readable names, a file of values."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -106,3 +107,13 @@ def test_diagnostics_of_a_file_are_those_of_the_run(draws, tmp_path):
         again.load()
         pd.testing.assert_frame_equal(summary(again), summary(draws))
         assert repr(dps.diagnostics.check(again)) == repr(dps.diagnostics.check(draws))
+
+
+def test_files_of_other_versions_of_python_and_arviz_open():
+    """Written by Python 3.11 and 3.13 with the same seed; see each file's name."""
+    files = sorted((Path(__file__).parent / "files").glob("draws-arviz-*.nc"))
+    assert len(files) == 2
+    first, second = (xr.load_datatree(file, engine="h5netcdf") for file in files)
+    assert first.attrs["numpy_version"] != second.attrs["numpy_version"]
+    np.testing.assert_allclose(first.posterior.theta, second.posterior.theta, rtol=1e-9)
+    pd.testing.assert_frame_equal(summary(first), summary(second))
