@@ -134,7 +134,7 @@ def test_risk_statement_says_what_is_covered():
     assert ridge.risk_statement.startswith("(F_pop + mu r)(theta)")
 
 
-def test_repr_is_short_and_rich_shows_all_a_reader_needs():
+def test_repr_is_short_and_a_print_shows_all_a_reader_needs():
     certificate = final(sampler_share=0.1)
     assert len(repr(certificate)) < 400
     assert "releasable" in repr(certificate) and "NOT" not in repr(certificate)
@@ -142,7 +142,8 @@ def test_repr_is_short_and_rich_shows_all_a_reader_needs():
     out = io.StringIO()
     Console(file=out, width=100).print(certificate)
     for words in ("guarantee", "replace_one", "k = ", "G_Delta = 2", "ideal random"):
-        assert words in out.getvalue()
+        assert words in out.getvalue() and words in str(certificate)
+    assert max(map(len, str(certificate).splitlines())) <= 88
     out = io.StringIO()
     Console(file=out, width=100).print(final(calibration="paper", seeded=True))
     assert "NO: the random bits are seeded, the printed constants" in out.getvalue()

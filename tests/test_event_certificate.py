@@ -117,7 +117,7 @@ def test_inputs_are_plain_and_ordered():
     assert [type(value) for _, value in certificate.inputs] == [float, int, bool]
 
 
-def test_repr_is_short_and_rich_shows_all_a_reader_needs():
+def test_repr_is_short_and_a_print_shows_all_a_reader_needs():
     assert "releasable" in repr(made()) and "NOT" not in repr(made())
     assert "NOT releasable" in repr(made(seeded=True))
     for certificate, words in (
@@ -131,6 +131,7 @@ def test_repr_is_short_and_rich_shows_all_a_reader_needs():
         Console(file=out, width=200).print(certificate)
         for word in words:
             assert word in out.getvalue()
+            assert word in " ".join(str(certificate).split())
 
 
 TAMPERED = {

@@ -159,6 +159,12 @@ class Certificate(Sealed, MechanismTerms):
             f"gdp={self.gdp:.6g}, gamma={self.gamma:.3g}; {sampler}; {state})"
         )
 
+    def __str__(self) -> str:
+        """Return every line of the certificate."""
+        from dpsample.privacy.table import as_text, rows
+
+        return as_text(rows(self))
+
     def __rich__(self) -> Any:
         """Return a table for the terminal."""
         from dpsample.privacy.table import certificate_table

@@ -206,6 +206,12 @@ class EventCertificate(Sealed):
         inputs = "".join(f" {name}={value!r}," for name, value in self.inputs)
         return f"EventCertificate({self.statement}{inputs} {self.event!r}; {state})"
 
+    def __str__(self) -> str:
+        """Return every line of the certificate."""
+        from dpsample.privacy.table import as_text, event_rows
+
+        return as_text(event_rows(self))
+
     def __rich__(self) -> Any:
         """Return a table for the terminal."""
         from dpsample.privacy.table import event_certificate_table

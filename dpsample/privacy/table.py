@@ -1,7 +1,8 @@
-"""A certificate as a table for the terminal."""
+"""A certificate as lines of text, or as a table for the terminal."""
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,6 +53,22 @@ def certificate_table(certificate: Certificate) -> Any:
 def event_certificate_table(certificate: EventCertificate) -> Any:
     """Return a rich table of an event's certificate."""
     return _table(event_rows(certificate))
+
+
+def as_text(lines: list[tuple[str, str]]) -> str:
+    """Return plain lines of at most 88 columns, names before values."""
+    margin = " " * (2 + max(len(name) for name, _ in lines))
+    return "\n".join(
+        textwrap.fill(
+            part,
+            width=88,
+            initial_indent=margin if i else name.ljust(len(margin)),
+            subsequent_indent=margin,
+            break_long_words=False,
+        )
+        for name, value in lines
+        for i, part in enumerate(value.splitlines())
+    )
 
 
 def _table(lines: list[tuple[str, str]]) -> Any:
