@@ -111,6 +111,11 @@ def sample(
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.integer(1, num_draws=num_draws, num_chains=num_chains)
     check.instance(bool, progress=progress)
+    # Here, not only where they are used: between lies the compiler's half a minute.
+    if num_warmup is not None:
+        check.integer(0, num_warmup=num_warmup)
+    if threads is not None:
+        check.integer(1, threads=threads)
     if target_ess is not None:
         check.positive(target_ess=target_ess)
     import arviz_base  # noqa: F401 - after Ctrl-C nobody should wait for it

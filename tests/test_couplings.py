@@ -109,7 +109,7 @@ def test_curve_of_the_proximal_sampler(gaussian):
         LaplaceIndependence(tail=5.0),
         TiltedGibbs(step_size=1.0),
         Proximal(),
-        Proximal(oracle="thinned"),
+        pytest.param(Proximal(oracle="thinned"), marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("case_name", ["logistic on a ball", "hinge on the plane"])

@@ -65,7 +65,7 @@ def slow_chain_alarm(seed):
     return [f.name for f in dps.diagnostics.check(draws).problems]
 
 
-@pytest.mark.parametrize(("alarm", "few"), [(alarm, 24), (slow_chain_alarm, 60)])
+@pytest.mark.parametrize(("alarm", "few"), [(alarm, 16), (slow_chain_alarm, 60)])
 def test_correct_runs_pass(alarm, few):
     assert not [found for seed in range(few) if (found := alarm(seed))]
 

@@ -38,6 +38,10 @@ LEAST = {"whole space": 10, "ball": 8, "box": 8, "simplex": 4, "polytope": 4}
 SHORT = ("RandomizedSeries",)
 
 
+def slow(*row):
+    return pytest.param(*row, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(("domain", "loss"), TARGETS)
 def test_the_exact_starts_have_the_law_of_the_quadrature(domain, loss):
     case, starts = grid_case(domain, loss), exact_starts(domain, loss)
@@ -168,8 +172,8 @@ def margin_of(name, domain, loss, *, step=None, plan=None, k=None, num_draws=20)
         ("RandomWalk", "ball", "absolute", mutants.clamped),
         ("BallWalk", "polytope", "hinge", mutants.speedy),
         ("MALA", "whole space", "absolute", mutants.without_reverse),
-        ("MALA", "box", "logistic", mutants.stale_gradient),
-        ("TiltedGibbs", "whole space", "absolute", mutants.tangent_at_x),
+        slow("MALA", "box", "logistic", mutants.stale_gradient),
+        slow("TiltedGibbs", "whole space", "absolute", mutants.tangent_at_x),
     ],
 )
 def test_a_wrong_step_is_caught(name, domain, loss, step):
@@ -203,7 +207,7 @@ def test_a_temperature_that_is_15_percent_off_is_caught(name):
         ("RandomWalk", "simplex", "logistic", None, {"k": 30.0}),
         ("MALA", "whole space", "logistic", None, {"k": 12.0}),
         ("BallWalk", "ball", "absolute", None, {"mu": 0.0}),
-        ("TiltedGibbs", "schatten ball", "hinge", None, {"k": 25.0}),
+        slow("TiltedGibbs", "schatten ball", "hinge", None, {"k": 25.0}),
     ],
 )
 def test_a_wrong_law_breaks_an_identity(name, domain, loss, step, change):
