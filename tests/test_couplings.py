@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.stats import ncx2
 
-import dpsample as dps
 from dpsample._streams import streams
 from dpsample.samplers import (
     MALA,
@@ -18,6 +16,7 @@ from dpsample.samplers import (
 )
 from dpsample.samplers.couplings import MeetingTimes
 from tests.contracts.bad_values import COUNT, OBJECT, SEED
+from tests.exact_mixing import autoregressive_tv, standard_normal
 from tests.gibbs_targets import CASES
 
 DIM, START = 10, np.full(10, 3.0)
@@ -26,30 +25,11 @@ STEPS = np.array([5, 10, 15, 20, 25])
 
 @pytest.fixture(scope="module")
 def gaussian():
-    """N(0, I) in ten dimensions: no loss, k mu = 1."""
-    problem = dps.Problem(
-        np.zeros((1, DIM)),
-        [0.0],
-        loss=dps.losses.Linear(),
-        domain=dps.domains.WholeSpace(),
-        row_bound=1.0,
-        response_bound=1.0,
-    )
-    return dps.Gibbs(problem, k=10.0, mu=0.1)
+    return standard_normal(DIM)
 
 
-def exact_tv(t, ratio=0.8):
-    """TV of N(ratio^t START, (1 - ratio^2t) I) to N(0, I).
-
-    The density ratio exceeds 1 inside a ball, whose masses are noncentral chi-square.
-    """
-    mean, variance = ratio**t * START, 1.0 - ratio ** (2 * t)
-    center = mean / (1.0 - variance)
-    square = mean @ mean + variance * DIM * np.log(variance)
-    radius = center @ center - square / (1.0 - variance)
-    away = (mean - center) @ (mean - center) / variance
-    inside = ncx2.cdf(radius / variance, DIM, away)
-    return inside - ncx2.cdf(radius, DIM, center @ center)
+def exact_tv(t):
+    return autoregressive_tv(t, 0.8, START)
 
 
 def test_exact_distances_are_those_of_the_formula():
