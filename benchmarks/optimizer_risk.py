@@ -3,8 +3,8 @@
 Every optimizer runs on a reference instance of its own class, with its default exact
 calibration at (1, 1e-6) and without a budget. Population risks are measured on fresh
 records in every run, empirical ones on one data set. Where there is no explicit bound,
-the risk has to fall from n to 4n. The exit code is 1 if a measured mean is above its
-bound, or fails to fall, by more than 3 standard errors.
+records are fresh, and the risk must not rise from n to 4n. The exit code is 1 if a
+measured mean is above its bound, or rises, by more than 3 standard errors.
 """
 
 from __future__ import annotations
@@ -49,11 +49,16 @@ class Row:
 
 
 def excesses(
-    case: Case, num_records: int, budget: dps.Budget | None, replicates: int
+    case: Case,
+    num_records: int,
+    budget: dps.Budget | None,
+    replicates: int,
+    *,
+    on_one_data_set: bool,
 ) -> Array:
     """Excess risks of independent runs, in threads."""
     root = np.random.SeedSequence(SEED)
-    if case.risk == "empirical":
+    if on_one_data_set:
         problem, excess = case.make(num_records, np.random.default_rng(root))
         runs = dps.replicate(
             dps.minimize,
@@ -85,7 +90,9 @@ def measured(case: Case, size: int, replicates: int) -> Iterator[Row]:
         before: tuple[float, float] | None = None
         for count in (size,) if math.isfinite(bound) else (size, 4 * size):
             begin = time.perf_counter()
-            values = excesses(case, count, budget, replicates)
+            # Means at two sizes differ by their records too: these are drawn anew.
+            is_one = case.risk == "empirical" and math.isfinite(bound)
+            values = excesses(case, count, budget, replicates, on_one_data_set=is_one)
             mean = float(values.mean())
             error = float(values.std(ddof=1)) / math.sqrt(replicates)
             is_refuted = mean - ERRORS * error > bound
