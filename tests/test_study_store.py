@@ -1,9 +1,11 @@
 """Rows survive a kill at any moment, each complete or absent; damage is an error."""
 
+import itertools
 import json
 import os
 import signal
 import sqlite3
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -65,6 +67,39 @@ def killed_run(folder, number, seed, *options):
     assert process.returncode == 0, output
     assert table(folder) == reference
     return kills, missing
+
+
+def interrupted(call, line):
+    """Whether Ctrl-C fell at this line of all that the call runs."""
+    lines = itertools.count()
+
+    def trace(frame, event, value):
+        if event == "line" and next(lines) == line:
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def test_ctrl_c_at_any_line_leaves_a_store_that_takes_rows(tmp_path):
+    with opened(tmp_path / "toy.sqlite", writing=True) as store:
+        store.begin({}, {}, "serial")
+        for line in itertools.count():
+            rows = [Row("key", 2 * line, 1.0, {}), Row("key", 2 * line + 1, 1.0, {})]
+            was_hit = interrupted(lambda rows=rows: store.add(rows), line)
+            store.add(rows[:1])
+            kept = store.done()["key"]
+            assert kept >= set(range(0, 2 * line + 1, 2))
+            if not was_hit:
+                break
+    assert line > 10 and len(kept) < 2 * line
 
 
 def test_a_run_killed_three_times_resumes_to_the_same_table(tmp_path):

@@ -72,7 +72,8 @@ class Store:
             )
         started = time.strftime("%Y-%m-%d %H:%M:%S %z")
         text = (json.dumps(configuration), json.dumps(declared), backend, started)
-        with self._transaction():
+        with self._connection:
+            self._start()
             cursor = self._connection.execute(
                 "insert into runs (configuration, declared, backend, started)"
                 " values (?, ?, ?, ?)",
@@ -82,7 +83,8 @@ class Store:
 
     def add(self, rows: Iterable[Row]) -> None:
         """Append rows, all or none; a row that is there already is the same."""
-        with self._transaction():
+        with self._connection:
+            self._start()
             self._connection.executemany(
                 "insert or ignore into rows values (?, ?, ?, ?, ?)",
                 [
@@ -115,15 +117,11 @@ class Store:
         )
         return [Run(json.loads(row[0]), json.loads(row[1]), *row[2:]) for row in found]
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _start(self) -> None:
+        """Start a transaction, without what Ctrl-C left of one between two lines."""
+        if self._connection.in_transaction:
+            self._connection.rollback()
         self._connection.execute("begin immediate")
-        try:
-            yield
-        except BaseException:
-            self._connection.execute("rollback")
-            raise
-        self._connection.execute("commit")
 
 
 @contextmanager
