@@ -1,11 +1,8 @@
 """The commands `dpsample study`: list, run, report."""
 
-import json
 import re
 import signal
-import sqlite3
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -125,15 +122,3 @@ def test_the_study_of_the_manual_runs(tmp_path, capsys):
 def test_every_study_of_the_project_can_be_loaded(capsys):
     assert study(STUDIES, "list") == 0
     assert "noise" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_noise_study_finds_what_is_proved(tmp_path, capsys):
-    output = ("--output", str(tmp_path))
-    assert study(STUDIES, "run", "noise", "--quick", *output) == 0
-    assert study(STUDIES, "report", "noise", "--quick", *output) == 0
-    out = capsys.readouterr().out
-    assert "36 agrees" in out and "CONTRADICTION" not in out
-    with closing(sqlite3.connect(tmp_path / "quick" / "noise.sqlite")) as found:
-        (text,) = found.execute("select configuration from runs").fetchone()
-    assert json.loads(text)["study"] == "noise"
