@@ -75,6 +75,9 @@ def test_a_rate_is_of_zeros_and_ones_and_an_exact_number_is_one():
         ("expected", 1.0, "agrees", False),
         ("expected", 1.5, "differs", True),
         ("expected", 0.5, "differs", True),
+        ("printed", 1.5, "as printed", False),
+        ("printed", 1.0, "touches", False),
+        ("printed", 0.5, "beyond print", False),
     ],
 )
 def test_a_verdict_compares_the_interval(reference, level, verdict, is_refuted):

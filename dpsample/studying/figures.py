@@ -23,7 +23,12 @@ from dpsample.studying.views import Figure, names
 
 Array = NDArray[np.float64]
 MARKERS = "os^Dv*PX<>"
-STROKES = {"upper bound": "--", "lower bound": ":", "expected": "-."}
+STROKES: dict[str, Any] = {
+    "upper bound": "--",
+    "lower bound": ":",
+    "expected": "-.",
+    "printed bound": (0, (1, 3)),
+}
 WIDTH, HEIGHT, DPI = 3.6, 3.6, 120
 MOST_COLUMNS, LIGHTEST = 4, 0.8
 # Of the lowest line, where a band on a logarithmic axis ends that reaches 0.
@@ -163,9 +168,8 @@ def _panel(axis: Any, picture: _Picture, lines: Sequence[Comparison]) -> None:
             axis.plot(x, means, **look)
             axis.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
         if figure.bound and reference:
-            axis.plot(
-                x, theory, STROKES[reference], **look | {"markerfacecolor": "none"}
-            )
+            stroke = {"linestyle": STROKES[reference], "markerfacecolor": "none"}
+            axis.plot(x, theory, **look | stroke)
     _scales(axis, picture)
     axis.set_xlabel(figure.x_label or figure.x)
     axis.tick_params(labelbottom=True)  # there may be no panel below

@@ -31,6 +31,9 @@ class Metric:
     bound, lower, expected : float, str or callable, optional
         Upper bound, lower bound and exact value that theory proves for the mean: a
         number, a function of the cell's parameters, or the name of another metric.
+    printed : float, str or callable, optional
+        Upper bound that a paper states and nothing proves: a mean above it refutes the
+        print, not the theory.
     tolerance : float
         Relative error of the numbers compared, that is none of the theorem's.
     """
@@ -42,6 +45,7 @@ class Metric:
     bound: Reference | None = None
     lower: Reference | None = None
     expected: Reference | None = None
+    printed: Reference | None = None
     tolerance: float = 1e-9
 
     def __post_init__(self) -> None:
@@ -57,11 +61,12 @@ class Metric:
 
     @property
     def references(self) -> dict[str, Reference]:
-        """What theory says, by the words of the report."""
+        """What theory and print say, by the words of the report."""
         every = {
             "upper bound": self.bound,
             "lower bound": self.lower,
             "expected": self.expected,
+            "printed bound": self.printed,
         }
         return {word: value for word, value in every.items() if value is not None}
 

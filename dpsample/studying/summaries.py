@@ -23,7 +23,16 @@ from dpsample.studying.study import Study
 from dpsample.studying.tasks import Row
 
 Array = NDArray[np.float64]
-Verdict = Literal["below", "above", "agrees", "differs", "touches", "inapplicable"]
+Verdict = Literal[
+    "below",
+    "above",
+    "agrees",
+    "differs",
+    "touches",
+    "as printed",
+    "beyond print",
+    "inapplicable",
+]
 # Probability that any true statement of a study is called false.
 FALSE_ALARM = 0.01
 # Verdicts that contradict theory.
@@ -32,6 +41,13 @@ HOLDS: dict[str, Verdict] = {
     "upper bound": "below",
     "lower bound": "above",
     "expected": "agrees",
+    "printed bound": "as printed",
+}
+# The other verdict of every bound.
+BROKEN: dict[str, Verdict] = {
+    "upper bound": "above",
+    "lower bound": "below",
+    "printed bound": "beyond print",
 }
 
 
@@ -224,5 +240,4 @@ def _verdict(estimate: Estimate, wide: Interval, word: str, value: float) -> Ver
         )
     if own.high <= value + slack:
         return HOLDS[word]
-    is_refuted = wide.low > value + slack
-    return REFUTED[word] if is_refuted else "touches"  # type: ignore[return-value]
+    return BROKEN[word] if wide.low > value + slack else "touches"
