@@ -60,6 +60,8 @@ def test_a_rate_is_of_zeros_and_ones_and_an_exact_number_is_one():
     with pytest.raises(ValueError, match="^x must be the same in all replicates"):
         interval(Metric("x", kind="exact"), np.array([1.0, 1.0 + 1e-6]), 0.95)
     assert interval(Metric("x", kind="exact"), np.array([3.0, 3.0]), 0.95) == (3, 3)
+    endless = np.array([math.inf, math.inf])
+    assert interval(Metric("x", kind="exact"), endless, 0.95) == (math.inf, math.inf)
 
 
 @pytest.mark.parametrize(

@@ -101,12 +101,12 @@ class Comparison:
 def interval(metric: Metric, values: Array, confidence: float) -> Interval:
     """Interval of the mean: Student, exact binomial, or the number itself."""
     mean, number = float(values.mean()), len(values)
+    if not math.isfinite(mean):
+        return Interval(mean, mean)
     if metric.kind == "exact":
         spread = float(np.ptp(values))
         if spread > metric.tolerance * float(np.abs(values).max()):
             check.fail(metric.name, "the same in all replicates", f"spread {spread:g}")
-        return Interval(mean, mean)
-    if not math.isfinite(mean):
         return Interval(mean, mean)
     tail = 0.5 * (1.0 - confidence)
     if metric.kind == "rate":
