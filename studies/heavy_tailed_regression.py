@@ -1,0 +1,202 @@
+"""Simulations of Xie et al. (2022), section 6.1, at equal and true privacy."""
+
+import math
+
+import numpy as np
+
+import dpsample as dps
+from dpsample.optimizers import calibrated, robust_scales
+from dpsample.studying import Figure, Metric, Study
+
+from . import _heavy_tailed as design
+
+NUM_RECORDS = 10_000
+DELTA = 1.0 / NUM_RECORDS
+STEPS = 40
+DIMS = (20, 40, 60, 80, 100, 150)
+EPSILONS = (0.5, 1.0, 3.0)
+NO_PRIVACY, NOTHING, BEST = "SPGD, no privacy", "answer 0", "risk minimizer"
+PRINTED = ("DP-SPGD", "DP-SPGD(K)", "DP-SPGD(H)")
+# The last letter says that the l1 ball has the radius of the true coefficients.
+VERTICES = {
+    "HTP-LASSO": (dps.optimizers.HeavyTailedLasso(), 1.0),
+    "HTP-LASSO(O)": (dps.optimizers.HeavyTailedLasso(), 10.0),
+    "HTDP-FW": (dps.optimizers.HeavyTailedFrankWolfe(moment_bound=0.25), 1.0),
+    "HTDP-FW(O)": (dps.optimizers.HeavyTailedFrankWolfe(moment_bound=0.25), 10.0),
+}
+METHODS = {
+    "lasso": (*design.PRIVATE, "HTP-LASSO", "HTP-LASSO(O)", NO_PRIVACY, NOTHING),
+    "logistic": (*design.PRIVATE, "HTDP-FW", "HTDP-FW(O)", NO_PRIVACY, NOTHING, BEST),
+}
+
+
+def printed(method, dim, budget):
+    """Batches, steps and thresholds of the paper, and the epsilon it would claim.
+
+    Its noise is the square root of log(1/delta) over epsilon, in units of a record's
+    bound (Algorithm 1) or of twice that. So the noise that is proved for the budget is
+    what the paper prints for some smaller epsilon.
+    """
+    if method == "DP-SPGD":  # T = 5 n^2 / m^2
+        plan = {"batch_size": NUM_RECORDS // 6, "num_steps": 180}
+        rate = plan["batch_size"] / NUM_RECORDS
+    else:
+        plan, rate = {"batch_size": NUM_RECORDS, "num_steps": 5}, 1.0
+    given = {"record_bound": 1.0, "num_records": NUM_RECORDS}
+    given["num_steps"] = plan["num_steps"]
+    if rate < 1.0:
+        noise = calibrated.poisson(budget, sampling_rate=rate, **given)
+    else:
+        noise = calibrated.full_batch(budget, **given)
+    units = 1.0 if method == "DP-SPGD" else 2.0
+    multiplier = noise.stddev * plan["batch_size"]
+    claimed = units * math.sqrt(math.log(1.0 / DELTA)) / multiplier
+    own = dps.Budget(epsilon=claimed, delta=DELTA)
+    if method == "DP-SPGD(K)":
+        plan["threshold"] = robust_scales.printed_width(
+            own, dim=dim, batch_size=NUM_RECORDS, order=2.0
+        )
+        buckets = math.ceil(3.0 * math.log(2.0 * dim / 0.1))
+        plan["num_buckets"] = buckets + 1 - buckets % 2  # one value is the median
+    elif method == "DP-SPGD(H)":
+        plan["threshold"] = robust_scales.printed_scale(
+            own,
+            batch_size=NUM_RECORDS,
+            moment_bound=design.MOMENTS["lasso"][method],
+            failure_probability=0.1,
+        )
+    return plan, claimed
+
+
+def fitted(params, data, seed):
+    """Coefficients, record gradients, and the epsilon of the paper if it is printed."""
+    model, dim, method = params["model"], params["p"], params["method"]
+    budget = dps.Budget(epsilon=params["epsilon"], delta=DELTA)
+    if method in VERTICES:
+        optimizer, radius = VERTICES[method]
+        problem = design.problem(model, data, dps.domains.Ball(radius, p=1.0))
+        return dps.minimize(problem, optimizer, budget, seed=seed), None
+    problem = design.problem(model, data, dps.domains.Ball(design.RADIUS))
+    options = design.penalty(model, NUM_RECORDS, dim)
+    plan, claimed = {"batch_size": NUM_RECORDS, "num_steps": STEPS}, None
+    if method == NO_PRIVACY:
+        optimizer = dps.optimizers.ProximalSGD(**options, **plan)
+        return dps.minimize(problem, optimizer, seed=seed), None
+    if params["noise"] == "printed plan":
+        plan, claimed = printed(method, dim, budget)
+    moment = design.MOMENTS[model][method]
+    optimizer = design.robust(method, dim, moment, **options, **plan)
+    return dps.minimize(problem, optimizer, budget, seed=seed), claimed
+
+
+def cell(params, seed):
+    """One data set, one fit, its distance from the truth and its excess risk."""
+    model = params["model"]
+    data_seed, run_seed = design.seeds_of(seed)
+    data = design.records(model, NUM_RECORDS, params["p"], data_seed)
+    found = {}
+    if params["method"] in (NOTHING, BEST):
+        norm = 0.0
+        if params["method"] == BEST:
+            norm = design.logistic_minimum()[0]
+        theta = norm / design.SIGNAL * data.theta
+    else:
+        fit, claimed = fitted(params, data, run_seed)
+        theta = fit.theta
+        if params["p"] == 50:
+            found["gradients"] = fit.num_gradients
+        if claimed is not None:
+            found["claimed"] = claimed
+    found["error"] = float(np.linalg.norm(theta - data.theta))
+    if model == "logistic":
+        found["excess"] = design.excess(model, theta, data.theta)
+    return found
+
+
+def replicates(params):
+    """Two where nothing is random; soft truncation is slow."""
+    if params["method"] in (NOTHING, BEST):
+        return 2
+    return 10 if params["method"] == "DP-SPGD(H)" else 20
+
+
+def cells(model, dims, epsilons, methods, noise="ours"):
+    """One mapping for the grid."""
+    return {
+        "model": model,
+        "p": dims,
+        "epsilon": epsilons,
+        "method": methods,
+        "noise": noise,
+    }
+
+
+study = Study(
+    name="heavy_tailed_regression",
+    title="Heavy-tailed regression at equal privacy",
+    question=(
+        "Figures 1 and 2 and Table 1 of Xie et al. (2022): n = 10 000 records, ten"
+        " coefficients +-1, Student errors with 2 degrees of freedom (lasso) or"
+        " log-logistic errors (signs, l1-penalized logistic regression). Every method"
+        " spends the same true (epsilon, 1/n) under replacement; the printed noise"
+        " would spend 2.4 to 8.5 times what it says. Which one is best? Designs,"
+        " penalty and thresholds that the paper leaves open are ours: columns of norm"
+        " sqrt(n), weight sqrt(2 log(p)/n), all records in 40 steps; thresholds are"
+        " the best on pilot data with known truth (study heavy_tailed_tuning), the"
+        " same for all p and epsilon. With infinite error variance the theorems do not"
+        " apply to the square loss, so no bound is shown here; study heavy_tailed_rates"
+        " has them. An answer of 0 is off by 3.16; the minimizer of the logistic risk,"
+        " known in closed form, is itself 1.34 from the coefficients, so only excess"
+        " risk says who solves that problem. Last figure: 'printed plan' has the"
+        " paper's T = 5 n^2/m^2, batches and thresholds, with noise that is proved;"
+        " 'claimed' is the epsilon the paper would state for it. Gradients: record"
+        " evaluations of a fit, in place of the seconds of Table 1, which"
+        " `python benchmarks/optimizers.py --only heavy_tailed` measures."
+    ),
+    grid=(
+        *(cells(m, DIMS, EPSILONS, METHODS[m]) for m in METHODS),
+        *(cells(m, 50, EPSILONS, METHODS[m]) for m in METHODS),
+        cells("lasso", 50, EPSILONS, PRINTED, "printed plan"),
+    ),
+    quick=(
+        *(cells(m, (20, 50), (1.0, 3.0), METHODS[m]) for m in METHODS),
+        cells("lasso", 50, (1.0, 3.0), PRINTED, "printed plan"),
+    ),
+    replicates=replicates,
+    quick_replicates=2,
+    cell=cell,
+    paired=("method", "epsilon", "noise"),
+    metrics=(
+        Metric("error", label="distance from the coefficients"),
+        Metric("excess", label="excess logistic risk", lower=0.0),
+        Metric("claimed", label="epsilon that the paper claims", kind="exact"),
+        Metric("gradients", label="record gradients"),
+    ),
+    figures=(
+        *(
+            Figure(
+                x="p",
+                y=metric,
+                lines="method",
+                panels="epsilon",
+                where={"model": model, "noise": "ours"},
+                x_label="dimension p",
+                title=title,
+            )
+            for model, metric, title in (
+                ("lasso", "error", "Figure 1: lasso, Student errors, 2 degrees"),
+                ("logistic", "error", "Figure 2: l1-penalized logistic regression"),
+                ("logistic", "excess", "Figure 2 by excess risk"),
+            )
+        ),
+        Figure(
+            x="epsilon",
+            y="error",
+            lines="method",
+            panels="noise",
+            where={"model": "lasso", "p": 50},
+            x_label="true epsilon",
+            title="Lasso, p = 50: our plan, and the paper's with noise that is proved",
+        ),
+    ),
+)
