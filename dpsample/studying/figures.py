@@ -31,6 +31,10 @@ STROKES: dict[str, Any] = {
 }
 WIDTH, HEIGHT, DPI = 3.6, 3.6, 120
 MOST_COLUMNS, LIGHTEST = 4, 0.8
+# Inches of a legend's letter, and of its marker with the gaps.
+LETTER, HANDLE = 0.072, 0.6
+# Of the axis between ticks that are all labeled.
+GAP = 0.06
 # Of the lowest line, where a band on a logarithmic axis ends that reaches 0.
 FLOOR = 0.3
 
@@ -106,8 +110,11 @@ def _chosen(by: Sequence[str], line: Comparison) -> str:
 
 
 def _group(figure: Figure, line: Comparison) -> str:
-    """Name of the line in the legend."""
-    text = _chosen(names(figure.lines), line)
+    """Name of the line in the legend: a value in words needs no name."""
+    by = names(figure.lines)
+    text = _chosen(by, line)
+    if len(by) == 1 and isinstance(line.estimate.params.get(by[0]), str):
+        text = str(line.estimate.params[by[0]])
     if len(figure.metrics) == 1:
         return text or "measured"
     title = line.estimate.metric.title
@@ -182,9 +189,18 @@ def _scales(axis: Any, picture: _Picture) -> None:
         axis.set_xticks(list(picture.places.values()), labels)
     elif picture.figure.log_log:
         axis.set_xscale("log")
+        _label_all(axis, sorted(picture.places.values()))
     if picture.figure.log_log:
         axis.set_yscale("log")
         axis.set_ylim(bottom=picture.floor)
+
+
+def _label_all(axis: Any, values: Sequence[float]) -> None:
+    """Ticks at the values instead of powers of 10, if there is room for that."""
+    logs = np.log(values) if values[0] > 0.0 else np.zeros(1)
+    if len(logs) > 1 and np.diff(logs).min() >= GAP * (logs[-1] - logs[0]):
+        axis.set_xticks(values, [f"{value:g}" for value in values])
+        axis.set_xticks([], minor=True)
 
 
 def _columns(picture: _Picture, lines: Sequence[Comparison]) -> list[Array]:
@@ -206,6 +222,7 @@ def _columns(picture: _Picture, lines: Sequence[Comparison]) -> list[Array]:
     table = np.array(sorted(rows), dtype=float)
     if picture.figure.log_log:
         table[:, 2] = np.maximum(table[:, 2], picture.floor)
+        table[table[:, 4] <= 0.0, 4] = math.nan  # a vacuous lower bound
     return list(table.T)
 
 
@@ -222,7 +239,10 @@ def _legend(canvas: Any, picture: _Picture) -> None:
             for word, stroke in STROKES.items()
             if word in used
         ]
-    canvas.legend(handles=handles, loc="outside lower center", ncols=MOST_COLUMNS)
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    fitting = int(canvas.get_figwidth() / (HANDLE + LETTER * longest))
+    columns = min(max(fitting, 1), MOST_COLUMNS)
+    canvas.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
 def _save(canvas: Any, name: str, stem: Path) -> list[Path]:
