@@ -90,6 +90,14 @@ def test_a_verdict_compares_the_interval(reference, level, verdict, is_refuted):
     assert [line.value for line in lines] == [level, 2 * level, 4 * level]
 
 
+def test_nothing_is_printed_where_a_printed_bound_is_infinite():
+    printed = {1: math.inf, 2: 5.0, 4: math.inf}
+    declared = study(Metric("x", bound=9.0, printed=lambda p: printed[p["n"]]))
+    lines = compared(declared, lambda n, rng: rng.normal(1.0, 0.5, size=100))
+    words = ["upper bound", "upper bound", "printed bound", "upper bound"]
+    assert [line.reference for line in lines] == words
+
+
 @pytest.mark.parametrize("level", [0.9, 1.1])
 def test_exact_numbers_are_compared_up_to_their_tolerance(level):
     declared = study(Metric("x", kind="exact", bound=1.0, tolerance=1e-6))

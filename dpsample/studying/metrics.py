@@ -33,7 +33,7 @@ class Metric:
         number, a function of the cell's parameters, or the name of another metric.
     printed : float, str or callable, optional
         Upper bound that a paper states and nothing proves: a mean above it refutes the
-        print, not the theory.
+        print, not the theory. Infinity where nothing is printed.
     tolerance : float
         Relative error of the numbers compared, that is none of the theorem's.
     """

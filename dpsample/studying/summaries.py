@@ -199,11 +199,16 @@ def comparisons(
     confidence = joint_confidence(number)
     lines = []
     for estimate in found:
-        words = list(estimate.metric.references)
-        if not words:
+        beside = {
+            word: value
+            for word in estimate.metric.references
+            if not _is_absent(
+                word, value := values[estimate.key, estimate.metric.name, word]
+            )
+        }
+        if not beside:
             lines.append(Comparison(estimate=estimate))
-        for word in words:
-            value = values[estimate.key, estimate.metric.name, word]
+        for word, value in beside.items():
             reason = inapplicable.get(estimate.key, {}).get(estimate.metric.name, "")
             verdict: Verdict = "inapplicable"
             if not reason:
@@ -219,6 +224,11 @@ def comparisons(
                 )
             )
     return lines
+
+
+def _is_absent(word: str, value: float) -> bool:
+    """Nothing is printed there."""
+    return word == "printed bound" and value == math.inf
 
 
 def _verdict(estimate: Estimate, wide: Interval, word: str, value: float) -> Verdict:
