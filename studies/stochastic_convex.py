@@ -1,0 +1,259 @@
+"""Excess risk of private stochastic convex optimization: arXiv:1908.09970."""
+
+import math
+from functools import cache
+
+import numpy as np
+
+import dpsample as dps
+from dpsample.facts import PublicFacts
+from dpsample.studying import Figure, Metric, Slope, Study
+
+from . import _convex_methods as methods
+from ._sign_bounds import corner_floor, minimax
+
+BELOW = 1.0 - 1e-14  # rows of norm 1 are computed a little longer
+EASY = 0.5
+PRINTED_SGD = dps.optimizers.NoisySGD(batches="full")
+PRINTED_TILT = dps.optimizers.ApproximateObjectivePerturbation()
+PLANS = {
+    "noisy SGD": methods.noisy_sgd,
+    "objective perturbation": methods.tilted,
+    "two halves": methods.halved,
+    "no privacy": lambda facts, epsilon: methods.noisy_sgd(facts, None),
+    "noisy SGD, printed": lambda *given: methods.printed(PRINTED_SGD, *given),
+    "two halves, printed": lambda *given: methods.printed(PRINTED_TILT, *given),
+}
+PRIVATE = tuple(PLANS)[:3]
+
+
+@cache
+def facts_of(n, d):
+    """-<w, x> on the unit ball, |x| <= 1: M = L = 1."""
+    return PublicFacts(
+        num_records=n,
+        dim=d,
+        loss=dps.losses.Linear(),
+        domain=dps.domains.Ball(1.0),
+        row_bound=1.0,
+        row_norm=2.0,
+        response_bound=1.0,
+    )
+
+
+def plan(params):
+    """Optimizer, budget and bounds of a cell."""
+    facts = facts_of(params["n"], params["d"])
+    return PLANS[params["method"]](facts, params["epsilon"])
+
+
+def signal_of(params):
+    """Return the standard deviation of a coordinate's mean, times sqrt(d)."""
+    if params["law"] == "easy":
+        return EASY
+    return params.get("signal", 1.0) * methods.hard(*place(params))
+
+
+def place(params):
+    """Sizes and epsilon."""
+    return params["n"], params["d"], params["epsilon"]
+
+
+def floor_of(params, *, signal=None, is_gaussian=False):
+    """Lower bound at the cell's own law, or over all laws without a signal."""
+    n, d, epsilon = place(params)
+    is_private = params["method"] != "no privacy"
+    budget = methods.budget_of(epsilon) if is_private else None
+    given = {"n": n, "d": d, "budget": budget, "is_gaussian": is_gaussian}
+    if signal is None:
+        return minimax(corner_floor, **given)
+    return float(corner_floor(signal, **given))
+
+
+@cache
+def worst(*cell):
+    """Lower bounds over all laws, for (eps, delta) and for Gaussian privacy."""
+    params = dict(cell)
+    return floor_of(params), floor_of(params, is_gaussian=True)
+
+
+def cell(params, seed):
+    """Fresh records of a fresh law, one run, its exact excess population risk."""
+    n, d = params["n"], params["d"]
+    data, noise = seed.spawn(2)
+    rng = np.random.default_rng(data)
+    size = 0.5 * (signal_of(params) ** -2 - 1.0)
+    means = 2.0 * rng.beta(size, size, d) - 1.0
+    rows = np.where(rng.random((n, d)) < 0.5 * (1.0 + means), 1.0, -1.0)
+    rows *= BELOW / math.sqrt(d)
+    problem = dps.Problem(
+        rows,
+        np.ones(n),
+        loss=dps.losses.Linear(),
+        domain=dps.domains.Ball(1.0),
+        row_bound=1.0,
+        response_bound=1.0,
+    )
+    run = plan(params)
+    theta = dps.minimize(
+        problem, run.optimizer, run.budget, calibration=run.calibration, seed=noise
+    ).theta
+    found = {"excess": (np.linalg.norm(means) - theta @ means) / math.sqrt(d)}
+    keys = ("n", "d", "epsilon", "method")
+    every, gaussian = worst(*((key, params[key]) for key in keys))
+    found["minimax"] = every
+    if params["method"].startswith("noisy SGD"):
+        found["gaussian"] = gaussian
+    return found
+
+
+def cells(sweep, **axes):
+    """One mapping for the grid."""
+    fixed = {"law": "hard", "epsilon": 1.0, "method": PRIVATE}
+    return {"sweep": sweep} | fixed | axes
+
+
+LAWS = ("hard", "easy")
+FOUR = (*PRIVATE, "no privacy")
+FIVE = tuple(name for name in PLANS if name != "no privacy")
+EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+SIGNALS = (0.1, 0.3, 1.0, 3.0, 10.0)
+GRID = (
+    cells("n", law=LAWS, d=4, n=(3000, 10_000, 30_000, 100_000), method=FOUR),
+    cells("n", law=LAWS, d=1024, n=(1000, 2000, 4000, 8000), method=FOUR),
+    cells("d", d=(16, 64, 256, 1024, 4096), n=1000),
+    cells("epsilon", epsilon=EPSILONS, n=4000, d=256, method=FIVE),
+    cells("signal", n=30_000, d=4, signal=(*SIGNALS, 30.0)),
+    cells("signal", n=4000, d=256, signal=SIGNALS),
+)
+QUICK = (
+    cells("n", law=LAWS, d=4, n=(3000, 10_000)),
+    cells("d", d=(16, 64), n=1000),
+    cells("epsilon", epsilon=(0.2, 1.0), n=4000, d=256, method=FIVE),
+    cells("signal", n=1000, d=(4, 64), signal=(0.3, 1.0, 3.0)),
+)
+THEOREMS = "Theorems 3.2, 5.3, 5.7"
+THEORY = ("excess", "minimax", "gaussian")
+LOWER_ORDER = 0.15
+
+
+def exponent(power):
+    """Exponent where privacy costs most; that of 1/sqrt(n) without it."""
+    return lambda params: power if params["method"] != "no privacy" else -0.5
+
+
+study = Study(
+    name="stochastic_convex",
+    title="Private stochastic convex optimization",
+    question=(
+        "Is the excess population risk of Algorithms 1 (noisy SGD), 2 (objective"
+        " perturbation) and 3 (two halves of the budget) of Bassily et al."
+        " (arXiv:1908.09970) of the order M L max(1/sqrt(n), sqrt(d)/(eps n)), and how"
+        " far from bounds and lower bounds? Losses are -<w, x> on the unit ball (M = L"
+        " = 1) and x has independent signs over sqrt(d). All runs have the same true"
+        " (eps, 1e-10). The hard law's signal is as small as what an algorithm cannot"
+        " see, sqrt(1/n + 4 d/(n t)^2), t the gdp of the budget; the easy one's is 1/2."
+        " Excess risks are exact. Lower bound: the least mean, at the law itself, of"
+        " any (eps, delta)-private algorithm. Minimax: the same at the law that is worst"
+        " for all of them, or for all with a Gaussian trade-off. Printed constants run"
+        " at the nominal epsilon at which the true one is eps; printed bounds ask for"
+        " eps <= 1 and delta <= 1/n^2."
+    ),
+    grid=GRID,
+    quick=QUICK,
+    replicates=lambda p: 100 if p["n"] * p["d"] < 300_000 else 40,
+    quick_replicates=10,
+    cell=cell,
+    metrics=(
+        Metric(
+            "excess",
+            label="excess population risk",
+            bound=lambda p: plan(p).bound,
+            lower=lambda p: floor_of(p, signal=signal_of(p)),
+            printed=lambda p: plan(p).printed,
+        ),
+        Metric("minimax", label="minimax, (eps, delta)", kind="exact"),
+        Metric("gaussian", label="minimax, Gaussian privacy", kind="exact"),
+    ),
+    figures=(
+        Figure(
+            x="signal",
+            y="excess",
+            lines="method",
+            panels=("n", "d"),
+            where={"sweep": "signal"},
+            title="Which law is hardest?",
+            x_label="signal of the law / that of the hard law",
+        ),
+        Figure(
+            x="n",
+            y="excess",
+            lines="law",
+            panels=("d", "method"),
+            where={"sweep": "n"},
+            title="eps = 1: the hard law and an easy one",
+            x_label="records n",
+        ),
+        Figure(
+            x="d",
+            y=THEORY,
+            panels="method",
+            where={"sweep": "d"},
+            title="Hard law, n = 1000, eps = 1",
+            x_label="dimension d",
+            y_label="excess population risk",
+        ),
+        Figure(
+            x="epsilon",
+            y=THEORY,
+            panels="method",
+            where={"sweep": "epsilon"},
+            title="Hard law, n = 4000, d = 256",
+            x_label="true epsilon",
+            y_label="excess population risk",
+        ),
+    ),
+    slopes=(
+        Slope(
+            x="n",
+            y="excess",
+            where={"sweep": "n", "law": "hard", "d": 1024},
+            expected=exponent(-1.0),
+            theorem=f"{THEOREMS}: sqrt(d)/(eps n)",
+            tolerance=LOWER_ORDER,
+            note="1/sqrt(n) is not gone yet",
+        ),
+        Slope(
+            x="n",
+            y="excess",
+            where={"sweep": "n", "law": "hard", "d": 4},
+            expected=-0.5,
+            theorem=f"{THEOREMS}: 1/sqrt(n)",
+        ),
+        Slope(
+            x="n",
+            y="excess",
+            where={"sweep": "n", "law": "easy", "d": 4},
+            expected=-0.5,
+            theorem=f"{THEOREMS}: 1/sqrt(n)",
+            note="the exponent is that of the worst law; for a fixed one it is -1",
+        ),
+        Slope(
+            x="d",
+            y="excess",
+            where={"sweep": "d"},
+            expected=0.5,
+            theorem=f"{THEOREMS}: sqrt(d)/(eps n)",
+        ),
+        Slope(
+            x="epsilon",
+            y="excess",
+            where={"sweep": "epsilon"},
+            expected=-1.0,
+            theorem=f"{THEOREMS}: sqrt(d)/(eps n)",
+            tolerance=LOWER_ORDER,
+            note="gdp grows more slowly than eps, and 1/sqrt(n) is left",
+        ),
+    ),
+    paired=("method",),
+)
