@@ -168,7 +168,7 @@ study = Study(
     paired=("method", "epsilon", "noise"),
     metrics=(
         Metric("error", label="distance from the coefficients"),
-        Metric("excess", label="excess logistic risk", lower=0.0),
+        Metric("excess", label="excess logistic risk"),
         Metric("claimed", label="epsilon that the paper claims", kind="exact"),
         Metric("gradients", label="record gradients"),
     ),
