@@ -1,0 +1,241 @@
+"""Printed noise formulas as functions of the budget: what is attained, what is proved.
+
+Both are epsilon at the claimed delta. 0 is attained, and infinity proved, where nothing
+better is known. Settings: n = 1e4 records and the numbers of steps that the papers use,
+if no other is given.
+"""
+
+import math
+from typing import NamedTuple
+
+from dpsample.privacy.closed_form import paper_gdp
+from dpsample.privacy.printed import curves
+from dpsample.privacy.printed.claim import EpsilonAt, needed_factor
+from dpsample.privacy.printed.tilted import huber_attack
+from dpsample.privacy.printed.xu import INSTANCE_RATIO
+
+DIM = 50  # in the number of steps of arXiv:1908.09970
+REPLACE = "replace_one"
+
+
+class Claim(NamedTuple):
+    """One claim at one setting; both bounds as functions of a factor of the noise."""
+
+    epsilon: float
+    delta: float
+    num_records: int = 10_000
+    num_steps: int = 0  # that of the paper
+
+    @property
+    def log(self):
+        """log(1/delta)."""
+        return math.log(1.0 / self.delta)
+
+    def half(self):
+        """Half of the budget, for one of two stages."""
+        return self._replace(epsilon=0.5 * self.epsilon, delta=0.5 * self.delta)
+
+
+class Truth(NamedTuple):
+    """Epsilon of the printed noise times a factor, bounded on both sides."""
+
+    claim: Claim
+    attained: EpsilonAt | None = None
+    proved: EpsilonAt | None = None
+
+
+def exact(claim, curve):
+    """Attained, and no more is possible."""
+    return Truth(claim, curve, curve)
+
+
+def gaussian(claim, gdp):
+    """Gaussian noise with all outputs in one direction."""
+    return exact(claim, curves.gaussian(gdp, claim.delta))
+
+
+def theorem_3(claim):
+    """k/mu for the sensitivity G/n; a replaced record moves F by 2 G/n (GLLST-E1)."""
+    return gaussian(claim, 2.0 * paper_gdp(claim.epsilon, claim.delta))
+
+
+def theorem_3_zeroed(claim):
+    """Count it as printed where it is right, under zero_out: GLLST-E2 is left."""
+    return gaussian(claim, paper_gdp(claim.epsilon, claim.delta))
+
+
+def corollary_2(claim):
+    """(epsilon, delta/2) for an exact draw, and a sampler within delta/2 of its law.
+
+    Such a sampler may never show an event of probability delta/2 on one data set, and
+    add delta/2 to its larger probability on the other: no epsilon at all holds at delta.
+    """
+    return exact(claim, lambda factor: math.inf)
+
+
+def noisy_sgd(claim, *, is_poisson):
+    """sigma^2 = 8 T L^2 log(1/delta)/(n epsilon)^2, m = n sqrt(epsilon/(4T))."""
+    n, steps = claim.num_records, claim.num_steps
+    if not steps:
+        most = (claim.epsilon * n) ** 2 / (32.0 * DIM * claim.log)
+        steps = max(1, math.floor(min(n / 8.0, most)))
+    batch = min(n, max(1, round(n * math.sqrt(claim.epsilon / (4.0 * steps)))))
+    noise = math.sqrt(8.0 * steps * claim.log) / (n * claim.epsilon) * batch
+    step = {"noise_multiplier": noise, "num_steps": steps, "delta": claim.delta}
+    if is_poisson:
+        law = {"sampling_rate": batch / n, "relation": REPLACE}
+        return exact(claim, curves.poisson(**law, **step))
+    sizes = {"batch": batch, "num_records": n}
+    pairs = [curves.repeated(p, **sizes, **step) for p in ("(2r, 0)", "(+r, -r)")]
+    return Truth(claim, lambda factor: max(pair(factor) for pair in pairs))
+
+
+def tilted(claim, *, ratio, noise):
+    """Objective perturbation of a linear model, beta/(2 n lambda) = ratio."""
+    law = {"ratio": ratio, "noise": noise, "delta": claim.delta, "relation": REPLACE}
+    return Truth(claim, huber_attack(**law), curves.objective(**law))
+
+
+def algorithm_2(claim):
+    """sigma^2 = 10 L^2 log(1/delta)/epsilon^2, beta = epsilon n lambda."""
+    noise = math.sqrt(10.0 * claim.log) / claim.epsilon
+    return tilted(claim, ratio=0.5 * claim.epsilon, noise=noise)
+
+
+def algorithm_3_first(claim):
+    """sigma^2 = 20 L^2 log(1/delta)/epsilon^2 for half of the budget (BFTT-10)."""
+    noise = math.sqrt(20.0 * claim.log) / claim.epsilon
+    return tilted(claim.half(), ratio=0.5 * claim.epsilon, noise=noise)
+
+
+def algorithm_3_second(claim):
+    """sigma^2 = 40 alpha log(1/delta)/(lambda epsilon^2), half of the budget."""
+    gdp = 2.0 * claim.epsilon / math.sqrt(40.0 * claim.log)
+    return gaussian(claim.half(), gdp)
+
+
+def su_first(claim, *, rank):
+    """sigma_1^2 = 128 L^2 log(2.5/delta)/epsilon^2, lambda = rank beta/(epsilon n)."""
+    noise = math.sqrt(128.0 * math.log(2.5 / claim.delta)) / claim.epsilon
+    return tilted(claim.half(), ratio=0.5 * claim.epsilon / rank, noise=noise)
+
+
+def su_second(claim):
+    """sigma_2^2 = 64 alpha log(2.5/delta)/(lambda epsilon^2), half of the budget."""
+    gdp = 2.0 * claim.epsilon / math.sqrt(64.0 * math.log(2.5 / claim.delta))
+    return gaussian(claim.half(), gdp)
+
+
+def mirror(claim, *, loss):
+    """sigma^2 = 64 L^2 kappa T log(1/delta)/(n epsilon)^2, kappa short of ``loss``.
+
+    Attained for p = 2, where the noise is Gaussian.
+    """
+    gdp = claim.epsilon / (4.0 * math.sqrt(claim.log))
+    proved = curves.gaussian(gdp * math.sqrt(loss), claim.delta)
+    return Truth(claim, proved if loss == 1.0 else None, proved)
+
+
+def localized(claim, *, ratio=1.0):
+    """Noise 8 C sqrt(log(1/delta))/(n lambda epsilon) for a shift of 2C/(n lambda).
+
+    ``ratio``: by how much the clipping instance moves farther than that.
+    """
+    gdp = ratio * claim.epsilon / (4.0 * math.sqrt(claim.log))
+    curve = curves.gaussian(gdp, claim.delta)
+    return exact(claim, curve) if ratio == 1.0 else Truth(claim, curve)
+
+
+def shuffled(claim, *, has_second_log):
+    """Noise C sqrt(log(1/delta) [log(n/delta)] / n)/epsilon a record, O() as 1.
+
+    The sum of all outputs is a Gaussian mechanism, whatever the order: an attack.
+    """
+    n = claim.num_records
+    noise = math.sqrt(claim.log / n) / claim.epsilon
+    if has_second_log:
+        noise *= math.sqrt(math.log(n / claim.delta))
+    total = curves.gaussian(2.0 / (noise * math.sqrt(n)), claim.delta)
+    return Truth(claim, total, curves.shuffled(noise, num_records=n, delta=claim.delta))
+
+
+def heavy_tailed(claim, *, moved):
+    """Noise s sqrt(log(1/delta))/epsilon, whatever T; ``moved`` s per record.
+
+    Batches of n/6 and T = 180 in the paper's simulations.
+    """
+    noise = 2.0 / moved * math.sqrt(claim.log) / claim.epsilon
+    step = {"noise_multiplier": noise, "num_steps": claim.num_steps or 180}
+    curve = curves.poisson(
+        sampling_rate=1.0 / 6.0, delta=claim.delta, relation=REPLACE, **step
+    )
+    return exact(claim, curve)
+
+
+def one_mean(claim):
+    """Release once, with the same noise."""
+    return gaussian(claim, claim.epsilon / math.sqrt(claim.log))
+
+
+def unknown(claim):
+    """Nothing is proved of it, and nothing refutes it here."""
+    return Truth(claim)
+
+
+def _with(function, **options):
+    return lambda claim: function(claim, **options)
+
+
+# Paper, formula: law.
+FORMULAS = {
+    ("Gopi et al. 2022", "Theorems 3 to 6"): theorem_3,
+    ("Gopi et al. 2022", "Theorems 3, 4, record zeroed"): theorem_3_zeroed,
+    ("Bassily et al. 2019", "Algorithm 1, Poisson"): _with(noisy_sgd, is_poisson=True),
+    ("Bassily et al. 2019", "Algorithm 1, as printed"): _with(
+        noisy_sgd, is_poisson=False
+    ),
+    ("Bassily et al. 2019", "Algorithm 2"): algorithm_2,
+    ("Bassily et al. 2019", "Algorithm 3, first half"): algorithm_3_first,
+    ("Bassily et al. 2019", "Algorithm 3, second half"): algorithm_3_second,
+    ("Su et al. 2023", "Algorithm 1, first half, r = 2"): _with(su_first, rank=2),
+    ("Su et al. 2023", "Algorithm 1, first half, r = 1"): _with(su_first, rank=1),
+    ("Su et al. 2023", "Algorithm 1, second half"): su_second,
+    ("Su et al. 2023", "Algorithm 3, p = 2"): _with(mirror, loss=1.0),
+    ("Su et al. 2023", "Algorithm 3, p near 1"): _with(mirror, loss=math.e),
+    ("Xu et al. 2026", "Algorithms 2, 3, linear model"): localized,
+    ("Xu et al. 2026", "Algorithm 6"): _with(shuffled, has_second_log=False),
+    ("Xu et al. 2026", "Theorem 6, proof"): _with(shuffled, has_second_log=True),
+    ("Xie et al. 2022", "Algorithm 1"): _with(heavy_tailed, moved=2.0),
+    ("Xie et al. 2022", "Algorithms 2, 4"): _with(heavy_tailed, moved=1.0),
+    ("Xie et al. 2022", "Algorithm 3"): one_mean,
+}
+# Beyond the axis, or nothing is known.
+OTHERS = {
+    ("Gopi et al. 2022", "Corollaries 2 to 5"): corollary_2,
+    ("Su et al. 2023", "Algorithm 1, not linear"): unknown,
+    ("Su et al. 2023", "Algorithm 2"): unknown,
+    ("Su et al. 2023", "Algorithm 4"): unknown,
+    ("Xu et al. 2026", "Algorithms 2, 3, not linear"): _with(
+        localized, ratio=INSTANCE_RATIO
+    ),
+}
+UNPROVED = {
+    "Algorithm 1, not linear": "unproved: the noise decides the gradient's direction",
+    "Algorithm 2": "unproved: moduli of different norms are subtracted",
+    "Algorithm 4": "unproved: no constant is given",
+}
+
+
+def judge(paper, formula, claim, *, has_noise):
+    """Attained and proved epsilon, and noise needed, in units of what is claimed."""
+    truth = (FORMULAS | OTHERS)[paper, formula](claim)
+    own = truth.claim.epsilon  # a stage may spend a part
+    found = {
+        "attained": 0.0 if truth.attained is None else truth.attained(1.0) / own,
+        "proved": math.inf if truth.proved is None else truth.proved(1.0) / own,
+    }
+    if has_noise and math.isfinite(found["proved"]):
+        factor = needed_factor(truth.proved, own, start=found["proved"] * own)
+        if factor is not None:
+            found["noise"] = factor
+    return found

@@ -1,0 +1,141 @@
+"""Every printed noise formula of five papers: the epsilon it claims, and the true one.
+
+"attained": some pair of data sets loses so much, exactly or by an explicit attack.
+"proved": no pair loses more. Both are in units of the claim: a formula is wrong where
+both are above 1, right where both are below. The relation is that of the papers: one
+record is replaced.
+"""
+
+from dpsample.studying import Figure, Inapplicable, Metric, Study
+
+from ._claims import FORMULAS, OTHERS, UNPROVED, Claim, judge
+
+
+def cell(params, seed):
+    """Judge one formula at one setting."""
+    claim = Claim(
+        epsilon=params["epsilon"],
+        delta=params["delta"],
+        num_records=params.get("n", 10_000),
+        num_steps=params.get("steps", 0),
+    )
+    has_noise = params["part"] == "overview"
+    return judge(params["paper"], params["formula"], claim, has_noise=has_noise)
+
+
+def formulas(known, **others):
+    """Cells of all formulas; papers have formulas of their own."""
+    return tuple({"paper": p, "formula": f} | others for p, f in known)
+
+
+SGD = {
+    "part": "steps",
+    "paper": "Bassily et al. 2019",
+    "formula": ("Algorithm 1, Poisson", "Algorithm 1, as printed"),
+}
+XIE = {
+    "part": "no steps",
+    "paper": "Xie et al. 2022",
+    "formula": ("Algorithm 1", "Algorithms 2, 4"),
+}
+GOPI = {
+    "part": "thresholds",
+    "paper": "Gopi et al. 2022",
+    "formula": ("Theorems 3 to 6", "Theorems 3, 4, record zeroed"),
+}
+
+
+def grid(*, epsilons, deltas, thresholds, sizes, steps, some=slice(None)):
+    """Overview, then one part for each figure."""
+    return (
+        *formulas(list(FORMULAS)[some], part="overview", epsilon=epsilons, delta=1e-6),
+        *formulas(OTHERS, part="others", epsilon=1.0, delta=1e-6),
+        GOPI | {"epsilon": thresholds, "delta": deltas},
+        SGD | {"epsilon": 1.0, "delta": 1e-6, "n": sizes, "steps": steps},
+        XIE | {"epsilon": (0.5, 1.0, 3.0), "delta": 1e-4, "steps": steps},
+    )
+
+
+study = Study(
+    name="printed_claims",
+    title="Printed noise formulas: true over claimed epsilon",
+    question=(
+        "Which printed noise formulas of the five papers give the epsilon that they"
+        " claim, and by how much do the others miss it? Attained: some pair of data"
+        " sets loses that much. Proved: none loses more. Both in units of the claim."
+    ),
+    grid=grid(
+        epsilons=(0.1, 0.5, 1.0, 2.0, 4.0),
+        deltas=(1e-3, 1e-6, 1e-10),
+        thresholds=(0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0),
+        sizes=(1_000, 10_000),
+        steps=(1, 3, 10, 30, 100, 300),
+    ),
+    quick=grid(
+        epsilons=(1.0,),
+        deltas=(1e-6,),
+        thresholds=(1.0, 8.0),
+        sizes=(1_000,),
+        steps=(1, 30),
+        some=slice(None, None, 2),
+    ),
+    replicates=1,
+    cell=cell,
+    metrics=(
+        Metric(
+            "attained",
+            label="true / claimed epsilon",
+            kind="exact",
+            bound="proved",
+            printed=1.0,
+            tolerance=1e-3,
+        ),
+        Metric("proved", label="proved / claimed epsilon", kind="exact", printed=1.0),
+        Metric("noise", label="noise needed / printed noise", kind="exact"),
+    ),
+    figures=(
+        Figure(
+            x="epsilon",
+            y="attained",
+            lines="formula",
+            panels="paper",
+            where={"part": "overview"},
+            title="Attained over claimed epsilon, delta = 1e-6",
+            x_label="claimed epsilon",
+        ),
+        Figure(
+            x="epsilon",
+            y="attained",
+            lines="delta",
+            panels="formula",
+            where={"part": "thresholds"},
+            title="Gopi et al.: k/mu = (n epsilon/G)^2 / (2 log(1/(2 delta)))",
+            x_label="claimed epsilon",
+        ),
+        Figure(
+            x="steps",
+            y="attained",
+            lines="formula",
+            panels="n",
+            where={"part": "steps"},
+            title="Bassily et al., Algorithm 1, claimed epsilon 1",
+            x_label="steps T",
+        ),
+        Figure(
+            x="steps",
+            y="attained",
+            lines="formula",
+            panels="epsilon",
+            where={"part": "no steps"},
+            title="Xie et al.: noise without T, batches of n/6",
+            x_label="steps T",
+        ),
+    ),
+    inapplicable=tuple(
+        Inapplicable(
+            when=lambda p, own=formula: p["part"] == "others" and p["formula"] == own,
+            reason=reason,
+        )
+        for formula, reason in UNPROVED.items()
+    ),
+)
