@@ -77,7 +77,7 @@ def cluster(tmp_path):
             started.append(process)
         yield address
         for process in reversed(started):
-            process.terminate()
+            process.kill()  # a worker may wait long for its scheduler
         for process in started:
             process.wait(30)
 
