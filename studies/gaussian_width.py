@@ -1,0 +1,228 @@
+"""Approximate objective perturbation and the Gaussian width of its domain."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from scipy import sparse
+
+import dpsample as dps
+from dpsample.facts import PublicFacts
+from dpsample.studying import Figure, Metric, Slope, Study
+
+BUDGET = dps.Budget(epsilon=0.1, delta=1e-6)
+EXPONENTS, DIMS = (1.0, 1.5, 2.0), (10, 30, 100, 300, 1000, 3000)
+LINEAR, SQUARED = 3000, 10_000  # records where the dimension varies
+OTHER_LINEAR = (1000, 10_000, 30_000)
+OTHER_SQUARED = (300, 1000, 3000, 30_000, 100_000)
+
+
+@cache
+def facts(p, dim, num_records):
+    """All that the noise depends on: linear losses on the unit l_p ball."""
+    return PublicFacts(
+        num_records=num_records,
+        dim=dim,
+        loss=dps.losses.Linear(),
+        domain=dps.domains.Ball(1.0, p=p),
+        row_bound=1.0,
+        row_norm=2.0,
+        response_bound=1.0,
+    )
+
+
+@cache
+def plan(loss, p, dim, num_records):
+    """Algorithm 1 (or 2: a common |w|^2/2) with the ridge and the gap of its bound."""
+    convexity = 1.0 if loss == "squared" else 0.0
+    method = dps.optimizers.ApproximateObjectivePerturbation
+    found = method(strong_convexity=convexity).recipe(
+        facts(p, dim, num_records), BUDGET
+    )
+    numbers = found.inputs
+    same = method(
+        strong_convexity=convexity, ridge=numbers["ridge"], gap=numbers["gap"]
+    )
+    return same, numbers
+
+
+def width(p, dim):
+    """Gaussian width of the unit l_p ball."""
+    return dps.domains.Ball(1.0, p=p).gaussian_width(dim).value
+
+
+def of(params):
+    """Arguments of `plan`."""
+    return params["loss"], params["p"], params["d"], params["n"]
+
+
+def privacy_term(params):
+    """Noise of the tilt times the width over n: the first term of Theorem 2."""
+    stddev = plan(*of(params))[1]["tilt_stddev"]
+    return stddev * width(params["p"], params["d"]) / params["n"]
+
+
+def mean_size(params):
+    """Linear losses: the mean record is e_1 times this, what noise just hides."""
+    return min(privacy_term(params), 1.0)
+
+
+def records(params, rng):
+    """Rows in every ball: e_1 rarely and else 0, or signed unit vectors of mean 0."""
+    n, d = params["n"], params["d"]
+    if params["loss"] == "linear":
+        rows = np.flatnonzero(rng.random(n) < mean_size(params))
+        columns, values = np.zeros(len(rows), dtype=int), np.ones(len(rows))
+    else:
+        rows, columns = np.arange(n), rng.integers(d, size=n)
+        values = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    return sparse.csr_array((values, (rows, columns)), shape=(n, d))
+
+
+def cell(params, seed):
+    """Exact excess population risk of one run on fresh records."""
+    known = facts(*of(params)[1:])
+    problem = dps.Problem(
+        records(params, np.random.default_rng(seed)),
+        np.ones(params["n"]),
+        loss=known.loss,
+        domain=known.domain,
+        row_bound=known.row_bound,
+        row_norm=known.row_norm,
+        response_bound=known.response_bound,
+    )
+    method = plan(*of(params))[0]
+    theta = dps.minimize(problem, method, BUDGET, seed=seed.spawn(1)[0]).theta
+    if params["loss"] == "linear":
+        risk = mean_size(params) * (1.0 - theta[0])
+        return {"risk": risk, "scaled": risk / privacy_term(params)}
+    return {
+        "risk": 0.5 * theta @ theta,
+        "table": 0.5 * privacy_term(params) ** 2 + 0.5 / params["n"],
+    }
+
+
+def bound(params):
+    """Proved bound of the optimizer."""
+    return plan(*of(params))[1]["risk_bound"]
+
+
+def log_slope(values):
+    """Least-squares exponent over the dimensions of the grid."""
+    return float(np.polyfit(np.log(DIMS), np.log(values), 1)[0])
+
+
+def width_exponent(params):
+    """Power of d in the width of the l_p ball."""
+    return log_slope([width(params["p"], d) for d in DIMS])
+
+
+def gauge_exponent(params):
+    """Power of d in G_C^2/Delta, Delta = C_min^2 the convexity in the gauge of C."""
+    p = params["p"]
+    inner = [d ** (0.5 - 1.0 / p) for d in DIMS]
+    return log_slope([(width(p, d) / c) ** 2 for d, c in zip(DIMS, inner, strict=True)])
+
+
+study = Study(
+    name="gaussian_width",
+    title="Objective perturbation and the Gaussian width",
+    question=(
+        "Su, Zhao and Wang, Section 4, at (0.1, 1e-6), replace one, L = 1, unit l_p"
+        " balls C. Linear losses -<x, w>, x = e_1 as often as the noise can hide (the"
+        " size of the privacy term sigma G_C/n): is the excess risk of the order of"
+        " the Gaussian width G_C? Mean estimation |w - x|^2/2 of Theorem 5, x = +-e_J"
+        " with mean 0: is it of the order of G_C^2, as in Table 1, or of the dimension?"
+        " ('table' is sigma^2 G_C^2/(2 n^2) + 1/(2n), the rate with Delta = 1; Theorem"
+        " 4 itself divides by Delta = C_min^2, the convexity in the gauge of C, and"
+        " G_C^2/C_min^2 is never below about d.)"
+    ),
+    grid=(
+        {"loss": "linear", "p": EXPONENTS, "d": DIMS, "n": LINEAR},
+        {"loss": "linear", "p": EXPONENTS, "d": 300, "n": OTHER_LINEAR},
+        {"loss": "squared", "p": EXPONENTS, "d": DIMS, "n": SQUARED},
+        {"loss": "squared", "p": EXPONENTS, "d": 300, "n": OTHER_SQUARED},
+    ),
+    quick=(
+        {"loss": "linear", "p": (1.0, 2.0), "d": (10, 100, 1000), "n": LINEAR},
+        {"loss": "squared", "p": (1.0, 2.0), "d": (10, 100, 1000), "n": SQUARED},
+        {"loss": "squared", "p": (1.0, 2.0), "d": 300, "n": (1000, 10_000)},
+    ),
+    replicates=100,
+    quick_replicates=20,
+    cell=cell,
+    metrics=(
+        Metric("risk", label="excess population risk", bound=bound),
+        Metric("scaled", label="excess risk / (sigma G_C / n)"),
+        Metric("table", label="rate of Table 1 with Delta = 1", kind="exact"),
+    ),
+    figures=(
+        Figure(
+            x="d",
+            y="risk",
+            lines="p",
+            where={"loss": "linear", "n": LINEAR},
+            title="Linear losses",
+            x_label="dimension d",
+        ),
+        Figure(
+            x="d",
+            y="scaled",
+            lines="p",
+            where={"loss": "linear", "n": LINEAR},
+            title="Linear losses, in units of the privacy term of Theorem 2",
+            x_label="dimension d",
+        ),
+        Figure(
+            x="d",
+            y=("risk", "table"),
+            panels="p",
+            where={"loss": "squared", "n": SQUARED},
+            y_label="excess population risk",
+            title="Mean estimation, over the dimension",
+            x_label="dimension d",
+        ),
+        Figure(
+            x="n",
+            y=("risk", "table"),
+            panels="p",
+            where={"loss": "squared", "d": 300},
+            y_label="excess population risk",
+            title="Mean estimation, over the records",
+            x_label="number of records n",
+        ),
+    ),
+    slopes=(
+        Slope(
+            x="d",
+            y="risk",
+            where={"loss": "linear", "n": LINEAR},
+            expected=width_exponent,
+            theorem="Theorem 2: G_C",
+            tolerance=0.05,
+        ),
+        Slope(
+            x="n",
+            y="risk",
+            where={"loss": "linear", "d": 300},
+            expected=-1.0,
+            theorem="Theorem 2: 1/(n epsilon), privacy-dominated",
+            tolerance=0.05,
+        ),
+        Slope(
+            x="d",
+            y="risk",
+            where={"loss": "squared", "n": SQUARED},
+            expected=gauge_exponent,
+            theorem="Theorem 4: G_C^2/C_min^2",
+        ),
+        Slope(
+            x="n",
+            y="risk",
+            where={"loss": "squared", "d": 300, "p": 2.0},
+            expected=-1.0,
+            theorem="Theorem 4: -2 and then -1",
+        ),
+    ),
+)
