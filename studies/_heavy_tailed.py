@@ -70,7 +70,7 @@ def robust(method, dim, moment, **options):
     own = PRIVATE[method]
     if own["estimator"] == "clip":
         options.setdefault("threshold", math.sqrt(dim * moment))
-    return dps.optimizers.PrivateProximalSGD(moment_bound=moment, **own, **options)
+    return dps.optimizers.PrivateProximalSGD(moment_bound=moment, **own | options)
 
 
 def softplus_mean(scale):
