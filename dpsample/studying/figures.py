@@ -153,6 +153,8 @@ def _canvas(picture: _Picture) -> Any:
         ):
             _panel(axis, picture, lines)
             axis.set_title(title)
+        if figure.log_log:  # at the end: a limit stops the scaling to further data
+            grid.flat[0].set_ylim(bottom=picture.floor)
         default = ", ".join(picture.study.metric(n).title for n in figure.metrics)
         for row in grid:
             row[0].set_ylabel(figure.y_label or default)
@@ -192,7 +194,6 @@ def _scales(axis: Any, picture: _Picture) -> None:
         _label_all(axis, sorted(picture.places.values()))
     if picture.figure.log_log:
         axis.set_yscale("log")
-        axis.set_ylim(bottom=picture.floor)
 
 
 def _label_all(axis: Any, values: Sequence[float]) -> None:
