@@ -120,7 +120,7 @@ EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 SIGNALS = (0.1, 0.3, 1.0, 3.0, 10.0)
 GRID = (
     cells("n", law=LAWS, d=4, n=(3000, 10_000, 30_000, 100_000), method=FOUR),
-    cells("n", law=LAWS, d=1024, n=(1000, 2000, 4000, 8000), method=FOUR),
+    cells("n", law=LAWS, d=1024, n=(1000, 2000, 4000), method=FOUR),
     cells("d", d=(16, 64, 256, 1024, 4096), n=1000),
     cells("epsilon", epsilon=EPSILONS, n=4000, d=256, method=FIVE),
     cells("signal", n=30_000, d=4, signal=(*SIGNALS, 30.0)),
@@ -154,14 +154,14 @@ study = Study(
         " (eps, 1e-10). The hard law's signal is as small as what an algorithm cannot"
         " see, sqrt(1/n + 4 d/(n t)^2), t the gdp of the budget; the easy one's is 1/2."
         " Excess risks are exact. Lower bound: the least mean, at the law itself, of"
-        " any (eps, delta)-private algorithm. Minimax: the same at the law that is worst"
-        " for all of them, or for all with a Gaussian trade-off. Printed constants run"
-        " at the nominal epsilon at which the true one is eps; printed bounds ask for"
-        " eps <= 1 and delta <= 1/n^2."
+        " any (eps, delta)-private algorithm. Minimax: the same at the law that is"
+        " worst for all of them, or for all with a Gaussian trade-off. Printed"
+        " constants run at the nominal epsilon at which the true one is eps; printed"
+        " bounds ask for eps <= 1 and delta <= 1/n^2."
     ),
     grid=GRID,
     quick=QUICK,
-    replicates=lambda p: 100 if p["n"] * p["d"] < 300_000 else 40,
+    replicates=lambda p: 200 if p["d"] <= 16 else 24,
     quick_replicates=10,
     cell=cell,
     metrics=(
