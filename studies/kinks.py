@@ -145,14 +145,16 @@ def cells(sweep, **axes):
 
 
 METHODS = ("envelope", "direct", "tilted envelope")
-LAWS = ("hard", "easy")
+SIZES = (500, 1000, 2000, 4000, 8000)
 GRID = (
-    *cells("n", law=LAWS, d=4, n=(500, 1000, 2000, 4000, 8000)),
+    *cells("n", law="hard", d=4, n=SIZES),
+    *cells("n", law="easy", d=4, n=SIZES),
     *cells("d", d=(4, 16, 64), n=2000),
     *cells("epsilon", epsilon=(0.2, 0.5, 1.0, 2.0, 4.0), d=16, n=2000),
 )
 QUICK = (
-    *cells("n", law=LAWS, d=4, n=(500, 1000)),
+    *cells("n", law="hard", d=4, n=SIZES[:2]),
+    *cells("n", law="easy", d=4, n=SIZES[:2]),
     *cells("d", d=(4, 16), n=2000),
     *cells("epsilon", epsilon=(0.5, 1.0), d=16, n=2000),
 )
@@ -176,7 +178,7 @@ study = Study(
     ),
     grid=GRID,
     quick=QUICK,
-    replicates=40,
+    replicates=lambda p: 100 if p["n"] <= 2000 else 40,
     quick_replicates=6,
     cell=cell,
     metrics=(
