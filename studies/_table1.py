@@ -45,9 +45,12 @@ def printed_bound(params, *, dim, width, epsilon, delta):
     return 2.0 * scale * rate
 
 
-def lower_bound(params, gdp):
-    """Largest of the lower bounds above for a method that is gdp-GDP."""
-    n, root = params["n"], math.sqrt(params["d"])
+def lower_bound(params, gdp, *, dim, width):
+    """Largest of the lower bounds above for a method that is gdp-GDP.
+
+    ``dim`` is d of the bounds with privacy, ``width`` that of the one without.
+    """
+    n, root = params["n"], math.sqrt(dim)
     shift = math.sqrt(math.expm1(gdp**2))
     if params["risk"] == "empirical":
         rows = max(1, min(n, int((0.5 - shift / root) * root / shift)))
@@ -55,12 +58,11 @@ def lower_bound(params, gdp):
         return max(value, 0.0)
     bias = min(1.0, 0.5 * root / (n * shift))
     private = 0.5 * bias - 0.5 * n * shift * bias**2 / root
-    return max(private, _statistical(params))
+    return max(private, _statistical(params["p"], n, width))
 
 
-def _statistical(params):
-    p, n = params["p"], params["n"]
-    size = params["d"] if p >= 2.0 else 1
+def _statistical(p, n, width):
+    size = width if p >= 2.0 else 1
     biases = np.geomspace(1e-3, 0.99, 400) * min(1.0, math.sqrt(size / n))
     divergence = n / size * biases * np.log((1.0 + biases) / (1.0 - biases))
     values = biases * (1.0 - np.sqrt(0.5 * divergence))

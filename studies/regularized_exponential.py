@@ -111,7 +111,7 @@ def batch(params, seeds):
     sizes = {"dim": params["d"], "width": params["d"]}
     exact = {
         "printed": printed_bound(params, epsilon=claimed(params), delta=DELTA, **sizes),
-        "lower": lower_bound(params, chosen.gdp),
+        "lower": lower_bound(params, chosen.gdp, **sizes),
         "claimed": claimed(params),
     }
     ones = np.ones(len(seeds))
