@@ -178,7 +178,7 @@ study = Study(
     ),
     grid=GRID,
     quick=QUICK,
-    replicates=lambda p: 100 if p["n"] <= 2000 else 40,
+    replicates=lambda p: 60 if p["n"] <= 2000 else 30,
     quick_replicates=6,
     cell=cell,
     metrics=(
