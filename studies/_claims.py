@@ -68,7 +68,7 @@ def corollary_2(claim):
     """(epsilon, delta/2) for an exact draw, and a sampler within delta/2 of its law.
 
     Such a sampler may never show an event of probability delta/2 on one data set, and
-    add delta/2 to its larger probability on the other: no epsilon at all holds at delta.
+    add delta/2 to its larger probability on the other: at delta no epsilon holds.
     """
     return exact(claim, lambda factor: math.inf)
 
