@@ -157,7 +157,7 @@ study = Study(
             y="excess",
             where={"risk": risk, "p": p},
             expected=exponent(axis, values),
-            theorem=f"arXiv:2207.08347, {theorem} for Schatten-{p:g}, exact",
+            theorem=f"{theorem} behind Corollary 5",
             tolerance=0.05,
             note="the exponent of the exact bound on the cells of the full grid",
         )
