@@ -9,7 +9,6 @@ import functools
 import numpy as np
 
 import dpsample as dps
-from dpsample._streams import streams
 from dpsample.facts import PublicFacts
 from dpsample.norms import dual
 from dpsample.samplers import certify, metric, mode, proximal
@@ -54,7 +53,7 @@ def rows(params, rng):
 
 
 def mechanism(params):
-    """k and mu of Theorem 3 at the budget."""
+    """Calibrate k and mu of Theorem 3 at the budget."""
     budget = dps.Budget(epsilon=params["epsilon"], delta=DELTA)
     return dps.calibrate(
         facts(params), budget, p=params["p"], risk="empirical", sampler_share=SHARE

@@ -61,7 +61,7 @@ def proposition(params):
 
 
 def exponent_of_dim(params):
-    """Printed power of d in the number of queries."""
+    """Return the printed power of d in the number of queries."""
     p = params["p"]
     return 2.0 / p - 1.0 if p <= 2.0 else 1.0 - 2.0 / p
 
@@ -106,8 +106,8 @@ study = Study(
         " n^2 epsilon^2 values, times logarithms, whatever the losses. Full batches"
         " need n for each step, and steps as long as losses are smooth. Steps are"
         " those that the certificate asks for on these records; evaluations of a step"
-        " are averaged over the first 8000 of the series (1000 if p < 2), 200 of the others. The"
-        " search for the mode, the same for all, is not counted."
+        " are averaged over the first 8000 of the series (1000 if p < 2), 200 of the"
+        " others. The search for the mode, the same for all, is not counted."
     ),
     grid=(
         sweep(SMOOTH, SMOOTH_ONES, n=SIZES[:-2]),
