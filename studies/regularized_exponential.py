@@ -150,7 +150,7 @@ def exponent(axis, values):
 def replicates(params):
     """Draws are cheap on fixed records; fresh ones are prepared anew."""
     if params["risk"] == "population":
-        return 50 if params["p"] < 2.0 else 100
+        return 100
     return 300 if params["d"] < 80 else 150
 
 
