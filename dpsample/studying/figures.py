@@ -22,6 +22,7 @@ from dpsample.studying.summaries import Comparison
 from dpsample.studying.views import Figure, names
 
 Array = NDArray[np.float64]
+_Theory = tuple[dict[str, Any], Array, Array]  # look, places and values
 MARKERS = "os^Dv*PX<>"
 STROKES: dict[str, Any] = {
     "upper bound": "--",
@@ -169,6 +170,7 @@ def _panel(axis: Any, picture: _Picture, lines: Sequence[Comparison]) -> None:
     for line in lines:
         groups[_group(figure, line), line.reference].append(line)
     drawn = set()
+    theories: dict[str, list[_Theory]] = defaultdict(list)
     for (group, reference), own in groups.items():
         look = picture.looks[group]
         x, means, low, high, theory = _columns(picture, own)
@@ -177,12 +179,26 @@ def _panel(axis: Any, picture: _Picture, lines: Sequence[Comparison]) -> None:
             axis.plot(x, means, **look)
             axis.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
         if figure.bound and reference:
-            stroke = {"linestyle": STROKES[reference], "markerfacecolor": "none"}
-            axis.plot(x, theory, **look | stroke)
+            theories[reference].append((look, x, theory))
+    for reference, curves in theories.items():
+        _theory(axis, STROKES[reference], curves)
     _scales(axis, picture)
     axis.set_xlabel(figure.x_label or figure.x)
     axis.tick_params(labelbottom=True)  # there may be no panel below
     axis.grid(True, which="major", alpha=0.3)
+
+
+def _theory(axis: Any, stroke: Any, curves: Sequence[_Theory]) -> None:
+    """Draw theory in the looks of its lines; what they all share, once and in gray."""
+    (_, x, theory), *others = curves
+    if others and all(
+        np.array_equal(x, own) and np.allclose(theory, found, 1e-9, 0.0, equal_nan=True)
+        for _, own, found in others
+    ):
+        axis.plot(x, theory, linestyle=stroke, color="0.3")
+        return
+    for look, own, found in curves:
+        axis.plot(own, found, **look | {"linestyle": stroke, "markerfacecolor": "none"})
 
 
 def _scales(axis: Any, picture: _Picture) -> None:
