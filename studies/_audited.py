@@ -34,7 +34,7 @@ def public_facts(loss=None, domain=None, num_records=2, *, dim=1, row_bound=1.0)
 
 
 def exponential(loss, dim, num_records):
-    """The exponential mechanism of Theorem 3 of arXiv:2207.08347, exact draws."""
+    """Calibrate by Theorem 3 of arXiv:2207.08347; draws are exact."""
 
     def made(budget, calibration):
         facts = public_facts(loss, domains.Ball(1.0), num_records, dim=dim)
@@ -59,7 +59,7 @@ def additive(factory, **options):
 
 
 def optimizer(algorithm, facts, *, pair="first"):
-    """An optimizer run again and again; the record that differs comes first or last."""
+    """Run an optimizer often; the record that differs comes first or last."""
 
     def made(budget, calibration):
         recipe = algorithm.recipe(facts, budget, calibration)

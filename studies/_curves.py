@@ -1,6 +1,5 @@
 """Pairs of data sets with a given gdp and room, and exact curves of their targets."""
 
-import functools
 import math
 
 import numpy as np
@@ -16,7 +15,7 @@ from dpsample.targets import Gibbs
 NUM_RECORDS, DELTA, LARGE_DELTA = 20, 1e-6, 1e-3
 EPSILON = 1.0
 GDP = gdp_from_budget(EPSILON, DELTA)
-PANELS = 24
+PANELS = 32
 RADIUS = 2.0
 
 TRIANGLE = domains.Polytope([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], [1.0, 1.0, 1.0])
@@ -37,13 +36,6 @@ LOSSES = {
     "absolute": losses.Absolute(),
     "logistic": losses.Logistic(),
 }
-PAIRS = {
-    "opposite": neighbors.opposite,
-    "opposite, diagonal": functools.partial(neighbors.opposite, direction="corner"),
-    "duplicated": neighbors.duplicated,
-    "at a kink": neighbors.at_kink,
-    "one and none": neighbors.zeroed,
-}
 
 
 def public_facts(body, loss):
@@ -60,6 +52,25 @@ def public_facts(body, loss):
     )
 
 
+def problems(facts, rows, responses):
+    """Two problems that differ in the last row: of the last two rows each has one."""
+    public = {
+        name: getattr(facts, name)
+        for name in ("loss", "domain", "row_bound", "row_norm", "response_bound")
+    }
+    both = (np.r_[:NUM_RECORDS], np.r_[: NUM_RECORDS - 1, NUM_RECORDS])
+    return tuple(dps.Problem(rows[own], responses[own], **public) for own in both)
+
+
+def alternating(facts):
+    """Oppose the largest rows with entries of both signs; the others are zero."""
+    row = np.where(np.arange(facts.dim) % 2 == 0, 1.0, -1.0)
+    row /= dps.norms.norm(row, facts.row_norm)
+    rows, responses = np.zeros((NUM_RECORDS + 1, facts.dim)), np.ones(NUM_RECORDS + 1)
+    rows[-2:], responses[-1] = row, -1.0
+    return problems(facts, rows, responses)
+
+
 def random_pair(facts, rng):
     """Draw records on the bound of the norm, or zero; the last has two versions."""
     rows = rng.normal(size=(facts.num_records + 1, facts.dim))
@@ -67,13 +78,16 @@ def random_pair(facts, rng):
         rows *= np.abs(rows) == np.abs(rows).max(axis=1, keepdims=True)
     rows /= dps.norms.norm(rows, facts.row_norm)[:, None]
     rows[: int(rng.integers(facts.num_records))] = 0.0
-    responses = rng.choice([-1.0, 1.0], size=len(rows))
-    public = {
-        name: getattr(facts, name)
-        for name in ("loss", "domain", "row_bound", "row_norm", "response_bound")
-    }
-    both = (np.r_[:NUM_RECORDS], np.r_[: NUM_RECORDS - 1, NUM_RECORDS])
-    return tuple(dps.Problem(rows[own], responses[own], **public) for own in both)
+    return problems(facts, rows, rng.choice([-1.0, 1.0], size=len(rows)))
+
+
+PAIRS = {
+    "opposite": neighbors.opposite,
+    "opposite, (1, -1, ...)": alternating,
+    "duplicated": neighbors.duplicated,
+    "at a kink": neighbors.at_kink,
+    "one and none": neighbors.zeroed,
+}
 
 
 def targets(facts, pair, *, room, relation):
