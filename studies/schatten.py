@@ -75,20 +75,21 @@ def batch(params, seeds):
         found = points(chosen, mean, seeds)
     else:
         found = fresh_points(chosen, lambda rng: record_mean(params, rng), seeds)
+    excess = size - found @ mean
     rows, columns = shape_of(params)
-    printed = printed_bound(
-        params,
-        dim=rows * columns,
-        width=columns,
-        epsilon=params["epsilon"],
-        delta=DELTA,
-    )
     # Columns with disjoint supports have their lengths as singular values: as in the
     # lower bounds for vectors, a cube of as many entries as there are rows.
-    lower = lower_bound(params, chosen.gdp, dim=rows, width=columns)
-    ones = np.ones(len(seeds))
-    excess = size - found @ mean
-    return {"excess": excess, "printed": printed * ones, "lower": lower * ones}
+    numbers = {"lower": lower_bound(params, chosen.gdp, dim=rows, width=columns)}
+    if params["p"] > 1.0 or columns > 2:  # 1 + 1/log(2) > 2: errata GLLST-E6
+        numbers["printed"] = printed_bound(
+            params,
+            dim=rows * columns,
+            width=columns,
+            epsilon=params["epsilon"],
+            delta=DELTA,
+        )
+    found = {name: np.full(len(seeds), value) for name, value in numbers.items()}
+    return found | {"excess": excess}
 
 
 def exponent(axis, values):
