@@ -70,14 +70,9 @@ def widths(params):
 
 def optimizer_of(params):
     """One step of size 1 from 0 down the linear loss: minus the private mean."""
-    return design.robust(
-        params["method"],
-        params["p"],
-        1.0,
-        smoothness=1.0,
-        batch_size=params["n"],
-        num_steps=1,
-        **widths(params),
+    chosen = design.PRIVATE[params["method"]] | widths(params)
+    return dps.optimizers.PrivateProximalSGD(
+        smoothness=1.0, batch_size=params["n"], num_steps=1, **chosen
     )
 
 
