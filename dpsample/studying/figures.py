@@ -216,8 +216,13 @@ def _label_all(axis: Any, values: Sequence[float]) -> None:
     """Ticks at the values instead of powers of 10, if there is room for that."""
     logs = np.log(values) if values[0] > 0.0 else np.zeros(1)
     if len(logs) > 1 and np.diff(logs).min() >= GAP * (logs[-1] - logs[0]):
-        axis.set_xticks(values, [f"{value:g}" for value in values])
+        axis.set_xticks(values, [_short(value) for value in values])
         axis.set_xticks([], minor=True)
+
+
+def _short(value: float) -> str:
+    """Three digits of a fraction."""
+    return f"{value:.3g}" if value < 1.0 else f"{value:g}"
 
 
 def _columns(picture: _Picture, lines: Sequence[Comparison]) -> list[Array]:
