@@ -114,10 +114,10 @@ def cell(params, seed):
 
 
 def replicates(params):
-    """Two where nothing is random; soft truncation is slow."""
+    """Return two where nothing is random, fewer where a fit is slow."""
     if params["method"] in (NOTHING, BEST):
         return 2
-    return 10 if params["method"] == "DP-SPGD(H)" else 20
+    return 8 if params["method"] == "DP-SPGD(H)" else 12
 
 
 def cells(model, dims, epsilons, methods, noise="ours"):
