@@ -1,0 +1,195 @@
+"""Risks of known growth: the methods that adapt to it against those that do not.
+
+The loss of a record (row e_J, J uniform, fair sign y) is |<row, w - w*>|^theta/theta
+- y <row, w>, a function of the margin: F(w) = sum_j |w_j - w*_j|^theta/(theta d),
+exactly, whose growth |w - w*|^theta d^(-theta/2)/theta is attained; gradients scatter
+at the minimizer too.
+"""
+
+import math
+from functools import cache
+
+import numpy as np
+
+import dpsample as dps
+from dpsample import optimizers
+from dpsample.studying import Figure, Metric, Slope, Study
+
+DIM, DISTANCE, DELTA = 2, 0.9, 1e-6
+SHIFT = DISTANCE / math.sqrt(DIM)  # every entry of w*
+FAR = 1.0 + SHIFT  # of a margin from its minimizer, on the unit ball
+EPSILON, NUM_RECORDS = 1.0, 65_536  # what the other sweep keeps
+METHODS = {
+    "LNC-GM": optimizers.LocalizedClippedGD(distance=DISTANCE),
+    "PSA": optimizers.PrivateStochasticApproximation(distance=DISTANCE),
+    "iterated LNC-GM": optimizers.IteratedLocalizedClippedGD(distance=DISTANCE),
+    "PNCA-SGD": optimizers.AcceleratedClippedSGD(scheme="disjoint", distance=DISTANCE),
+    "iterated PNCA-SGD": optimizers.IteratedAcceleratedClippedSGD(
+        scheme="disjoint", distance=DISTANCE
+    ),
+}
+# Where a theorem claims the exponent of growth.
+ADAPTIVE = {
+    "PSA": "Theorem 2",
+    "iterated LNC-GM": "Theorem 3",
+    "iterated PNCA-SGD": "Theorem 7",
+}
+
+
+@cache
+def loss(theta):
+    """Loss of the margin u - <row, w*>; straight where no margin of the ball comes."""
+
+    def value(u, y):
+        size = min(abs(u), FAR)
+        return size**theta / theta + FAR ** (theta - 1.0) * (abs(u) - size) - y * u
+
+    def slope(u, y):
+        return math.copysign(min(abs(u), FAR) ** (theta - 1.0), u) - y
+
+    return dps.losses.custom(
+        value,
+        slope,
+        slope_bound=FAR ** (theta - 1.0) + 1.0,
+        upper_curvature=(theta - 1.0) * FAR ** (theta - 2.0),
+        name=f"growth {theta:g}",
+    )
+
+
+def instance(params, rng):
+    """Fresh records."""
+    number = params["n"]
+    return dps.Problem(
+        np.eye(DIM)[rng.integers(DIM, size=number)],
+        rng.choice([-1.0, 1.0], size=number),
+        loss=loss(params["theta"]),
+        domain=dps.domains.Ball(1.0),
+        row_bound=1.0,
+        response_bound=1.0,
+        offset=np.full(number, -SHIFT),
+        offset_bound=SHIFT,
+    )
+
+
+def facts(params):
+    """Public facts of the instance."""
+    return dps.PublicFacts(
+        num_records=params["n"],
+        dim=DIM,
+        loss=loss(params["theta"]),
+        domain=dps.domains.Ball(1.0),
+        row_bound=1.0,
+        row_norm=2.0,
+        response_bound=1.0,
+        offset_bound=SHIFT,
+    )
+
+
+def cell(params, seed):
+    """Excess risk, in closed form, of one fit to fresh records."""
+    records, noise = seed.spawn(2)
+    problem = instance(params, np.random.default_rng(records))
+    method, budget = METHODS[params["method"]], budget_of(params)
+    fit = dps.minimize(problem, method, budget, seed=noise)
+    theta = params["theta"]
+    return {"excess": np.mean(np.abs(fit.theta - SHIFT) ** theta) / theta}
+
+
+def budget_of(params):
+    """Epsilon, and delta = 1e-6."""
+    return dps.Budget(epsilon=params["epsilon"], delta=DELTA)
+
+
+def bound(params):
+    """Proved bound; that of the iterated methods uses the growth."""
+    method, theta = METHODS[params["method"]], params["theta"]
+    growth = {}
+    if params["method"].startswith("iterated"):
+        growth = {"exponent": theta, "constant": DIM ** (-theta / 2.0) / theta}
+    return method.risk_bound(facts(params), budget_of(params), **growth)
+
+
+def exponent(regime):
+    """Power of n or epsilon: that of the rate times theta/(theta - 1)."""
+    return lambda params: -regime * params["theta"] / (params["theta"] - 1.0)
+
+
+def slopes():
+    """Adaptive methods with the exponent of growth, the others with that of Theorem 1.
+
+    Gradients are bounded, so any moment serves: k is infinite.
+    """
+    for method in METHODS:
+        is_adaptive = method in ADAPTIVE
+        where = {"method": method, "sweep": "n"}
+        yield Slope(
+            x="n",
+            y="excess",
+            where=where,
+            expected=exponent(0.5) if is_adaptive else -0.5,
+            theorem=ADAPTIVE.get(method, "Theorem 1 and 6: no growth is used"),
+            tolerance=0.1,
+            note="at epsilon = 1 the statistical term leads",
+        )
+        yield Slope(
+            x="epsilon",
+            y="excess",
+            where=where | {"sweep": "epsilon"},
+            expected=exponent(1.0) if is_adaptive else -1.0,
+            theorem=ADAPTIVE.get(method, "Theorem 1 and 6: no growth is used"),
+            tolerance=0.1,
+            note="an excess of the order of that at the start ends a power law",
+        )
+
+
+def grid(exponents, sizes, epsilons):
+    """Cells of the two sweeps."""
+    own = {"theta": exponents, "method": tuple(METHODS)}
+    return (
+        own | {"sweep": "n", "n": sizes, "epsilon": EPSILON},
+        own | {"sweep": "epsilon", "n": NUM_RECORDS, "epsilon": epsilons},
+    )
+
+
+study = Study(
+    name="tnc",
+    title="Growth of the risk",
+    question=(
+        "The risk grows like |w - w*|^theta from a minimizer where gradients still"
+        " scatter: theta = 2, 3, 4, two coefficients, replace-one neighbors, delta ="
+        " 1e-6. Growth should speed up the methods that adapt to it. Do their errors"
+        " have the exponents of Theorems 2, 3 and 7, and are they smaller than those"
+        " of the plain methods?"
+    ),
+    grid=grid(
+        (2.0, 3.0, 4.0),
+        (4096, 16_384, 65_536, 262_144),
+        (0.0625, 0.125, 0.25, 0.5),
+    ),
+    quick=grid((2.0, 4.0), (4096, 16_384), (0.125,)),
+    replicates=24,
+    quick_replicates=3,
+    cell=cell,
+    metrics=(Metric("excess", label="excess population risk", bound=bound),),
+    figures=(
+        Figure(
+            x="n",
+            y="excess",
+            lines="method",
+            panels="theta",
+            where={"sweep": "n"},
+            x_label="records n, epsilon = 1",
+        ),
+        Figure(
+            x="epsilon",
+            y="excess",
+            lines="method",
+            panels="theta",
+            where={"sweep": "epsilon"},
+            x_label="epsilon, n = 65 536",
+        ),
+    ),
+    slopes=tuple(slopes()),
+    paired=("method",),
+    seed=7,
+)
