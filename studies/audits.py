@@ -104,12 +104,13 @@ study = Study(
             x_label="claimed epsilon",
         ),
         Figure(
-            x="mechanism",
+            x="epsilon",
             y="limit",
             lines="calibration",
-            panels="epsilon",
+            panels="mechanism",
             where={"kind": "run"},
             title="Optimizers: limits from 3 000 runs, delta = 0.05",
+            x_label="claimed epsilon",
         ),
         Figure(
             x="draws",
