@@ -1,0 +1,113 @@
+"""Releases per minute and exact draws per second: python benchmarks/throughput.py.
+
+Calls are warm: one of each before the clock compiles. Wall time is that of the machine
+with all its other work; CPU time is this process's own, so 60 / CPU seconds per release
+is what an idle processor does in a minute. `--threads` is for releases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import dpsample as dps
+
+BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
+
+
+def timed(call: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """Least wall and CPU seconds of a warm call."""
+    call()
+    found = []
+    for _ in range(repeats):
+        wall, cpu = time.perf_counter(), time.process_time()
+        call()
+        found.append((time.perf_counter() - wall, time.process_time() - cpu))
+    walls, cpus = zip(*found, strict=True)
+    return min(walls), min(cpus)
+
+
+def releases(number: int, threads: int, repeats: int) -> str:
+    """Certified releases: logistic loss, unit l2 ball, 2000 records, d = 5."""
+    data = dps.datasets.logistic(2000, 5, seed=0)
+    problem = dps.Problem(
+        data.features,
+        data.response,
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Ball(1.0),
+        row_bound=1.0,
+    )
+
+    def many() -> object:
+        return dps.replicate(
+            dps.release, problem, BUDGET, num_replicates=number, threads=threads
+        )
+
+    def one_by_one() -> object:
+        return [dps.release(problem, BUDGET) for _ in range(number)]
+
+    lines = []
+    for words, call in (
+        (f"replicate(release), {threads} threads", many),
+        ("release, one after the other", one_by_one),
+    ):
+        wall, cpu = timed(call, repeats)
+        lines.append(
+            f"{words}: {60.0 * number / wall:.0f} per minute of wall time,"
+            f" {1e3 * cpu / number:.2f} ms CPU each"
+        )
+    return "\n  ".join(lines)
+
+
+def exact_draws(number: int, repeats: int) -> str:
+    """Exact draws: linear losses, unit l2 ball, 2000 records, d = 20, one thread."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((2000, 20))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    problem = dps.Problem(
+        rows,
+        np.ones(2000),
+        loss=dps.losses.Linear(),
+        domain=dps.domains.Ball(1.0),
+        row_bound=1.0 + 1e-9,
+    )
+    target = dps.calibrate(problem, BUDGET).target(problem)
+    sampler = dps.samplers.Exact()
+
+    def draw() -> object:
+        return dps.sample(
+            target,
+            sampler=sampler,
+            num_draws=number,
+            num_chains=1,
+            threads=1,
+            progress=False,
+        )
+
+    wall, cpu = timed(draw, repeats)
+    return (
+        f"sample, {number} draws: {number / wall:.0f} per second of wall time,"
+        f" {number / cpu:.0f} per second of CPU"
+    )
+
+
+def main() -> None:
+    """Print both lines."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--releases", type=int, default=200)
+    parser.add_argument("--draws", type=int, default=50_000)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    given = parser.parse_args()
+    for part, words in (
+        (releases, (given.releases, given.threads, given.repeats)),
+        (exact_draws, (given.draws, given.repeats)),
+    ):
+        print(f"{part.__doc__}\n  {part(*words)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
