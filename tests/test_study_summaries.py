@@ -1,6 +1,7 @@
 """Means beside theory: intervals, verdicts, fitted exponents."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -203,6 +204,13 @@ def test_an_exponent_is_compared_with_the_theorems(
     slope = Slope(x="n", y="x", expected=-0.5, theorem="T", is_exact=is_exact)
     (fit,) = fitted(slope, lambda n, rng: n**power * rng.gamma(100, 0.01, 400))
     assert fit.verdict == verdict and fit.is_refuted == is_refuted
+
+
+def test_a_declared_tolerance_is_said_where_it_is_needed():
+    for tolerance, verdict in ((0.1, "agrees within 0.1"), (0.01, "differs")):
+        slope = replace(POWER, is_exact=True, tolerance=tolerance)
+        (fit,) = fitted(slope, lambda n, rng: n**-0.45 * rng.gamma(1e4, 1e-4, 400))
+        assert fit.verdict == verdict
 
 
 def test_there_is_one_fit_for_each_choice_of_the_other_parameters():

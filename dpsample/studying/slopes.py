@@ -22,6 +22,7 @@ from dpsample.studying.views import Slope
 
 # Two points fit any power law.
 FEWEST = 2
+ROUNDING = 1e-6
 
 
 class Fit(NamedTuple):
@@ -39,11 +40,13 @@ class Fit(NamedTuple):
     @property
     def verdict(self) -> str:
         """The fit beside the theorem, in words."""
-        slack, (low, high) = self.slope.tolerance, self.wide
+        slack, low, high = self.slope.tolerance, *self.wide
         if math.isinf(low):
             return "unknown: one replicate"
-        if low - slack <= self.expected <= high + slack:
+        if low - ROUNDING <= self.expected <= high + ROUNDING:
             return "agrees"
+        if low - slack <= self.expected <= high + slack:
+            return f"agrees within {slack:g}"
         if self.value < self.expected and not self.slope.is_exact:
             return "smaller than the bound's"
         return "differs" if self.slope.is_exact else "larger than the bound's"

@@ -71,7 +71,8 @@ class Slope:
     where : mapping
         Values of parameters: only these cells are fitted.
     tolerance : float
-        How far lower-order terms may move the exponent beyond the interval.
+        How far lower-order terms may move the exponent beyond the interval; the report
+        says so where they do.
     note : str
         Explains a difference, printed beside the fit.
     """
@@ -82,5 +83,5 @@ class Slope:
     theorem: str
     is_exact: bool = False
     where: Mapping[str, Any] = field(default_factory=dict)
-    tolerance: float = 1e-6
+    tolerance: float = 0.0
     note: str = ""
