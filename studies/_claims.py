@@ -117,7 +117,10 @@ def algorithm_3_second(claim):
 
 
 def su_first(claim, *, rank):
-    """sigma_1^2 = 128 L^2 log(2.5/delta)/epsilon^2, lambda = rank beta/(epsilon n)."""
+    """sigma_1^2 = 128 L^2 log(2.5/delta)/epsilon^2, lambda = rank beta/(epsilon n).
+
+    The second half has so much to spare that both together keep the whole budget.
+    """
     noise = math.sqrt(128.0 * math.log(2.5 / claim.delta)) / claim.epsilon
     return tilted(claim.half(), ratio=0.5 * claim.epsilon / rank, noise=noise)
 

@@ -30,14 +30,14 @@ SHUFFLED = ("Algorithm 6", "Theorem 6, proof")
 DELTA = 1e-8
 
 
-def formulas(known, epsilons):
+def formulas(known, epsilons, deltas=DELTA):
     """Cells of formulas: each has a range of its own."""
     for paper, formula in known:
         most = LARGEST.get(paper, float("inf"))
         own = tuple(e for e in epsilons if e <= most)
         if formula in SHUFFLED:
             own = (0.01, 0.02, 0.05)
-        yield {"paper": paper, "formula": formula, "epsilon": own, "delta": DELTA}
+        yield {"paper": paper, "formula": formula, "epsilon": own, "delta": deltas}
 
 
 SGD = {
@@ -57,10 +57,15 @@ GOPI = {
 }
 
 
-def grid(*, epsilons, deltas, thresholds, sizes, steps, some=slice(None)):
+def grid(
+    *, epsilons, overview_deltas, deltas, thresholds, sizes, steps, some=slice(None)
+):
     """Overview, then one part for each figure."""
     return (
-        *({"part": "overview"} | c for c in formulas(tuple(FORMULAS)[some], epsilons)),
+        *(
+            {"part": "overview"} | cells
+            for cells in formulas(tuple(FORMULAS)[some], epsilons, overview_deltas)
+        ),
         *({"part": "others"} | c for c in formulas(OTHERS, (1.0,))),
         GOPI | {"epsilon": thresholds, "delta": deltas},
         SGD | {"epsilon": 1.0, "delta": DELTA, "n": sizes, "steps": steps},
@@ -78,6 +83,7 @@ study = Study(
     ),
     grid=grid(
         epsilons=(0.1, 0.25, 0.5, 1.0, 2.0, 4.0),
+        overview_deltas=(DELTA, 1e-10),
         deltas=(1e-3, 1e-6, 1e-10),
         thresholds=(0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0),
         sizes=(1_000, 10_000),
@@ -85,6 +91,7 @@ study = Study(
     ),
     quick=grid(
         epsilons=(1.0,),
+        overview_deltas=DELTA,
         deltas=(1e-6,),
         thresholds=(1.0, 8.0),
         sizes=(1_000,),
@@ -111,7 +118,7 @@ study = Study(
             y="attained",
             lines="formula",
             panels="paper",
-            where={"part": "overview"},
+            where={"part": "overview", "delta": DELTA},
             title="Attained over claimed epsilon, delta = 1e-8",
             x_label="claimed epsilon",
         ),
