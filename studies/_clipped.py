@@ -258,13 +258,13 @@ def declared(*, name, loss, title, question, figures, seed):
 QUESTION = (
     " The domain is the unit ball, rows are not normalized, delta = n^-1.1, replace-one"
     " neighbors: figures {figures} of the paper. Every point is at the epsilon that is"
-    " proved of its noise; a printed formula is asked for the epsilon at which its noise"
-    " spends that much. (PNCA-SGD as printed counts on shuffling, whose theorem fails at"
-    " such epsilon; proved is what its disjoint batches give.) theory: the numbers that the bounds name, from public"
-    " facts. tuned: the best of six settings for each run by the test records, which no"
-    " private run could do. iterated: the forms that adapt to growth. Each run draws"
-    " its n records anew; the excess is over the least test risk in the ball, so it"
-    " overstates the population's in the mean."
+    " proved of its noise; a printed formula is asked for the epsilon at which its"
+    " noise spends that much. (PNCA-SGD as printed counts on shuffling, whose theorem"
+    " fails at such epsilon; proved is what its disjoint batches give.) theory: the"
+    " numbers that the bounds name, from public facts. tuned: the best of six settings"
+    " for each run by the test records, which no private run could do. iterated: the"
+    " forms that adapt to growth. Each run draws its n records anew; the excess is over"
+    " the least test risk in the ball, so it overstates the population's in the mean."
 )
 REASONS = {
     "the bound is of the empirical risk": ("DP-SGD", "PNCA-SGD"),
