@@ -194,7 +194,7 @@ study = Study(
             "n": (3000, 30_000),
         },
     ),
-    replicates=lambda p: {100_000: 30, 300_000: 15}.get(p["n"], 60),
+    replicates=lambda p: {100_000: 20, 300_000: 10}.get(p["n"], 40),
     quick_replicates=10,
     cell=cell,
     metrics=(
