@@ -149,8 +149,9 @@ study = Study(
     question=(
         "The robust gradient estimates of Xie et al. (2022) as estimators of a mean:"
         " centered Pareto coordinates of variance 1, tail index 2.1 (variance barely"
-        " finite) and lighter, one release with proved noise, (0.5, 1e-6). Theorems 2 (medians of buckets, K)"
-        " and 3 (soft truncation, H) give exponents for k = 2 moments. 'printed' widths"
+        " finite) and lighter, one release with proved noise, (0.5, 1e-6). Theorems 2"
+        " (medians of buckets, K) and 3 (soft truncation, H) give exponents for k = 2"
+        " moments. 'printed' widths"
         " are those of Corollary 1 and Algorithm 4, 'ours' minimize noise plus bias."
         " Plain clipping (DP-SPGD) at the threshold that minimizes its own bound has"
         " the exponents of both: the claim that clipping bias needs a robust estimator"
