@@ -170,7 +170,7 @@ study = Study(
             "what": "best",
             "scheme": RUN,
             "n": (3000, 10_000, SOME, MANY),
-            "epsilon": (0.05, 0.2, 1.0),
+            "epsilon": (0.05, 1.0),
         },
     ),
     quick=(
@@ -225,7 +225,7 @@ study = Study(
             panels="epsilon",
             where={"what": "best"},
             x_label="number of records n",
-            title="Risk with the number of batches that the bound chooses",
+            title="Risk with the T that the bound chooses",
         ),
     ),
     slopes=(

@@ -171,7 +171,7 @@ study = Study(
             "n": SIZES,
         },
         {
-            "loss": ("linear", "squared"),
+            "loss": "squared",
             "method": "printed",
             "law": "Student",
             "p": EXPONENTS[:2],
@@ -224,10 +224,10 @@ study = Study(
         Figure(
             x="n",
             y="nominal",
-            panels="p",
+            lines="p",
             where={"loss": "squared", "method": "printed"},
             x_label="number of records n",
-            title="What Algorithm 4 claims (constants 1) when it spends epsilon = 1",
+            title="Claim of Algorithm 4 at a true 1",
         ),
     ),
     slopes=(
