@@ -180,6 +180,7 @@ study = Study(
                 lines="method",
                 panels="epsilon",
                 where={"model": model, "noise": "ours"},
+                log_log=(model, metric) != ("logistic", "error"),
                 x_label="dimension p",
                 title=title,
             )
