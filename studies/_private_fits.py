@@ -9,6 +9,7 @@ import warnings
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +32,13 @@ class Plan(NamedTuple):
     """A verb, what it gets besides records, and a proved bound of its excess risk."""
 
     verb: Any
-    optimizer: Any
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
     bound: float
+
+
+def _minimization(optimizer, budget, bound):
+    return Plan(dps.minimize, (optimizer, budget), {}, float(bound))
 
 
 def budget_of(epsilon):
@@ -54,12 +60,17 @@ def facts_of(n, d):
 
 
 @cache
-def release(n, d, epsilon):
-    """`dps.release`; the sampler's distance gamma moves a mean by the range at most."""
-    found = calibrate(
-        facts_of(n, d), budget_of(epsilon), risk="empirical", sampler_share=SHARE
-    )
-    return Plan(dps.release, None, found.risk_bound + 2.0 * RADIUS * found.gamma)
+def release(n, d, epsilon, factor=1.0):
+    """`dps.release`; the sampler's distance gamma moves a mean by the range at most.
+
+    A factor of mu is one of k too: privacy fixes k / mu.
+    """
+    options = {"risk": "empirical", "sampler_share": SHARE}
+    found = calibrate(facts_of(n, d), budget_of(epsilon), **options)
+    bound = found.risk_bound + 2.0 * RADIUS * found.gamma
+    if factor != 1.0:
+        options["strong_convexity"] = factor * found.mu
+    return Plan(dps.release, (budget_of(epsilon),), options, bound)
 
 
 def _ridged(method, n, d, epsilon, factor=1.0):
@@ -73,7 +84,7 @@ def _ridged(method, n, d, epsilon, factor=1.0):
         least = SMOOTHNESS / (2.0 * n * math.expm1(0.5 * epsilon))
         ridge = max(factor * ridge, least)
     method = replace(method, ridge=ridge)
-    return Plan(dps.minimize, method, method.recipe(*given).inputs["risk_bound"])
+    return _minimization(method, given[1], method.recipe(*given).inputs["risk_bound"])
 
 
 @cache
@@ -90,12 +101,12 @@ def halves(n, d, epsilon):
 
 
 @cache
-def output(n, d, epsilon):
+def output(n, d, epsilon, factor=1.0):
     """Regularized minimizer and Gaussian noise."""
-    return _ridged(o.SVRG(risk="empirical"), n, d, epsilon)
+    return _ridged(o.SVRG(risk="empirical"), n, d, epsilon, factor)
 
 
-def _descent(n, d, epsilon, steps):
+def _descent(n, d, epsilon, steps, size=None):
     """DP-SGD of so many steps, at the step size of the better of its two bounds.
 
     For a smooth loss 1/eta = beta + s, s = sqrt(T V)/D, gives beta D^2/(2T) + s D^2/T,
@@ -103,16 +114,18 @@ def _descent(n, d, epsilon, steps):
     """
     rate = min(1.0, max(LEAST_RATE, LEAST_BATCH / n))
     facts, budget = facts_of(n, d), budget_of(epsilon)
-    method = o.DPSGD(sampling_rate=rate, num_steps=steps)
+    method = o.DPSGD(sampling_rate=rate, num_steps=steps, step_size=size)
+    if size is not None:
+        return _minimization(method, budget, method.risk_bound(facts, budget))
     general = method.risk_bound(facts, budget)
     noise = float(method.recipe(facts, budget).inputs["noise_stddev"])
     error = d * noise**2 + (1.0 - rate) / (rate * n)
     slope = math.sqrt(steps * error) / RADIUS
     smooth = RADIUS**2 / steps * (0.5 * SMOOTHNESS + slope)
     if general <= smooth:
-        return Plan(dps.minimize, method, general)
+        return _minimization(method, budget, general)
     size = 1.0 / (SMOOTHNESS + slope)
-    return Plan(dps.minimize, replace(method, step_size=size), smooth)
+    return _minimization(replace(method, step_size=size), budget, smooth)
 
 
 @cache
@@ -127,16 +140,21 @@ def descent(n, d, epsilon):
     return best
 
 
+TUNED = {
+    "release, tuned": (release, (1 / 3, 1.0, 3.0)),
+    "objective perturbation, tuned": (objective, (1 / 16, 1 / 4, 1.0, 4.0, 16.0)),
+    "output perturbation, tuned": (output, (1 / 256, 1 / 64, 1 / 16, 1 / 4, 1.0)),
+}
+STEPS, SIZES = (125, 500, 2000), (1.0, 4.0, 16.0)
+
+
 def candidates(method, n, d, epsilon):
-    """Plans among which the records choose."""
-    if method == "objective perturbation, tuned":
-        return [objective(n, d, epsilon, f) for f in (1 / 16, 1 / 4, 1.0, 4.0, 16.0)]
-    plans = [_descent(n, d, epsilon, steps) for steps in (125, 500, 2000)]
-    return [
-        plan._replace(optimizer=replace(plan.optimizer, step_size=size))
-        for plan in plans
-        for size in (1.0, 4.0, 16.0)
-    ]
+    """List the plans among which the records choose."""
+    if method in TUNED:
+        plan, factors = TUNED[method]
+        return [plan(n, d, epsilon, factor) for factor in factors]
+    grid = [_descent(n, d, epsilon, *pair) for pair in product(STEPS, SIZES)]
+    return [descent(n, d, epsilon), *grid]
 
 
 # diffprivlib.models.LogisticRegression without intercept, |x| <= 1, minimizes

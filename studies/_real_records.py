@@ -16,7 +16,7 @@ from dpsample.datasets.load import VARIABLE
 RADIUS = 10.0  # of the ball that the coefficients are in: public, the same for all
 SMALL = 1000
 # Records to learn from, and to test on, and columns.
-SHAPES = {"a9a": (12000, 16281, 123), "magic04": (12000, 7020, 11)}
+SHAPES = {"a9a": (8000, 16281, 123), "magic04": (8000, 11020, 11)}
 SIGNAL = 8.0  # of the stand-ins
 SEED = 20261121
 GAP, MAX_STEPS, CHECK_EVERY = 1e-10, 20_000, 20
