@@ -1,0 +1,53 @@
+"""What the studies of clipped methods compute: minima, claims, exact bounds."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from dpsample.privacy import gdp_from_budget
+from studies import _clipped as clipped
+from studies import _clipped_records as records
+from studies import tnc, tnc_lower
+
+
+@pytest.mark.parametrize("loss", ["l4", "logistic"])
+def test_no_point_of_the_ball_has_a_smaller_risk_than_the_minimum(loss):
+    least, multiplier = records.minimum("stand-in", "test", loss)
+    problem = clipped.problem("stand-in", "test", loss)
+    points = np.random.default_rng(1).normal(size=(50, problem.dim))
+    points /= np.linalg.norm(points, axis=1)[:, None]
+    assert multiplier > clipped.RIDGE
+    assert least < min(problem.risk(point) for point in points)
+
+
+@pytest.mark.parametrize("method", ["LNC-GM", "PNCA-SGD"])
+def test_a_printed_formula_spends_almost_the_epsilon_of_its_cell(method):
+    params = {"data": "w7a", "loss": "l4", "setting": "printed", "method": method}
+    params |= {"n": 10_000, "epsilon": 2.0}
+    budget = clipped.budget_of(params, clipped.claimed(params))
+    recipe = clipped.method_of(params).recipe(clipped.facts_of(params), budget, "paper")
+    spent = recipe.event.gdp / gdp_from_budget(2.0, budget.delta)
+    assert 0.9 < spent <= 1.0
+
+
+@pytest.mark.parametrize("theta", [2.0, 3.0, 4.0])
+def test_the_growth_instance_has_its_risk(theta):
+    params = {"theta": theta, "n": 200_000, "epsilon": 1.0}
+    problem = tnc.instance(params, np.random.default_rng(2))
+    center = np.full(tnc.DIM, tnc.SHIFT)
+    point = np.array([0.1, -0.2])
+    excess = np.mean(np.abs(point - center) ** theta) / theta
+    found = problem.risk(point) - problem.risk(center)
+    # The part - y <row, w> of a record has variance |w - w*|^2/d and mean 0.
+    spread = np.linalg.norm(point - center) * np.sqrt((1 + tnc.FAR**theta) / 200_000)
+    assert abs(found - excess) < 6.0 * spread
+
+
+def test_the_lower_bound_is_below_the_bayes_risk_without_privacy():
+    params = {"family": "tilted", "d": 1, "theta": 2.0, "n": 1000}
+    rate, length, _ = tnc_lower.scales(params)
+    sides = [
+        binom.pmf(np.arange(1001), 1000, 0.5 * (1 + s * rate)) for s in (-1.0, 1.0)
+    ]
+    bayes = (rate * length) ** 2 * np.sum(sides[0] * sides[1] / (sides[0] + sides[1]))
+    assert 0.4 * bayes < tnc_lower.lower(params) <= bayes
