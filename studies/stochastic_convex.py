@@ -167,8 +167,8 @@ study = Study(
             lower=lambda p: floor_of(p, signal=signal_of(p)),
             printed=lambda p: plan(p).printed,
         ),
-        Metric("minimax", label="minimax, (eps, delta)", kind="exact"),
-        Metric("gaussian", label="minimax, Gaussian privacy", kind="exact"),
+        Metric("minimax", label="minimax lower bound", kind="exact"),
+        Metric("gaussian", label="the same, Gaussian privacy", kind="exact"),
     ),
     figures=(
         Figure(
