@@ -161,6 +161,12 @@ def corollary(p):
     return 2 if p <= 2.0 else 4
 
 
+ON_CELLS = "expected: the exponent of the exact bound on these cells"
+NEAR_SPHERE = ON_CELLS + (
+    "; near a sphere the excess is (1 + (d-1)/s)/k, s from 1 (a vertex) to 2 (smooth)"
+)
+
+
 def slopes():
     """Every axis of Table 1, for every p."""
     axes = {
@@ -175,7 +181,7 @@ def slopes():
             expected=exponent(axis, values),
             theorem=f"Theorem {number} behind Corollary {corollary(p)}",
             tolerance=0.05,
-            note="the exponent of the exact bound on the cells that are fitted",
+            note=NEAR_SPHERE if axis == "d" else ON_CELLS,
         )
         for number, (risk, each) in enumerate(axes.items(), start=3)
         for axis, values in each.items()
