@@ -51,6 +51,16 @@ def test_a_report_has_every_mean_bound_and_reason(tmp_path):
     ] * 2
 
 
+def test_a_report_of_other_cells_replaces_nothing(tmp_path):
+    run_toy(tmp_path, tmp_path)
+    write(write_toy(tmp_path), tmp_path)
+    before = (tmp_path / "toy.md").read_text()
+    other = write_toy(tmp_path, TOY.replace("(10, 100, 1000)", "(20, 200, 2000)"))
+    with pytest.raises(ValueError, match="rows must be of declared cells"):
+        write(other, tmp_path)
+    assert (tmp_path / "toy.md").read_text() == before
+
+
 def test_a_contradiction_is_said_in_words(tmp_path):
     run_toy(tmp_path, tmp_path)
     wrong = write_toy(tmp_path, TOY.replace("lambda p: 1 / p", "lambda p: 30 / p"))

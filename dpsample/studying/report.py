@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpsample import _check as check
 from dpsample.studying import pages
 from dpsample.studying.figures import draw
 from dpsample.studying.findings import results
@@ -39,8 +40,16 @@ def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
     -------
     Report
         Files, a summary in words, and whether a measurement contradicts the theory.
+
+    Raises
+    ------
+    ValueError
+        If no row belongs to a declared cell: an empty report would replace a good one.
     """
     found = results(given, output, quick=quick)
+    if found.rows and not found.num_rows:
+        remedy = "Set what the run had: data, environment variables, packages."
+        check.fail("rows", "of declared cells", "those of others only", remedy)
     name, folder = found.study.name, folder_of(output, quick=quick)
     files = draw(found.study, found.lines, folder)
     tables = {f"{name}.csv": pages.table(found.lines)}
