@@ -69,6 +69,20 @@ def test_worst_cases_attain_the_declared_sensitivity(loss, relation, p, row_norm
     assert attained == pytest.approx(facts.diff_lipschitz(p, relation), rel=1e-12)
 
 
+def test_rows_on_a_simplex_have_both_signs():
+    facts = facts_of(domain=domains.Simplex(), row_norm=np.inf)
+    first, second = differing_records(
+        *neighbors.worst_case(facts, p=1.0), "replace_one"
+    )
+    gap = slopes_of(first, facts.loss, np.full((1, 4), 0.25))
+    gap = (gap - slopes_of(second, facts.loss, np.full((1, 4), 0.25)))[0]
+    # On the simplex <g, v> is at most (max g - min g)/2 times |v|_1.
+    attained = 0.5 * np.ptp(gap)
+    assert attained == pytest.approx(facts.diff_lipschitz(1.0, "replace_one"))
+    with pytest.raises(ValueError, match="direction must be of a row with two entries"):
+        neighbors.opposite(facts_of(dim=1), direction="difference")
+
+
 def test_corners_are_worst_where_rows_are_bounded_entry_by_entry():
     facts = facts_of(row_norm=np.inf)
     first, _ = differing_records(*neighbors.worst_case(facts, p=2.0), "replace_one")

@@ -15,7 +15,7 @@ from dpsample.problem import Problem
 
 Array = NDArray[np.float64]
 Pair = tuple[Problem, Problem]
-Direction = Literal["axis", "corner"]
+Direction = Literal["axis", "corner", "difference"]
 
 # Largest number of entries that are stored densely, whatever they are.
 MAX_DENSE = 1_000_000
@@ -28,11 +28,16 @@ def width(facts: PublicFacts) -> int:
 
 def extreme_row(facts: PublicFacts, direction: Direction) -> Array:
     """Row of norm ``row_bound`` in a direction."""
-    check.one_of(("axis", "corner"), direction=direction)
+    check.one_of(("axis", "corner", "difference"), direction=direction)
     size_of_row, domain = width(facts), facts.domain
     if direction == "axis":
         row = np.eye(size_of_row)[0]
         size = 1.0
+    elif direction == "difference":
+        if size_of_row < 2:
+            check.fail("direction", "of a row with two entries", direction)
+        row = np.eye(size_of_row)[0] - np.eye(size_of_row)[1]
+        size = float(norms.norm(row, facts.row_norm))
     elif isinstance(domain, SchattenBall):
         row = np.eye(*domain.shape).reshape(-1)
         size = float(norms.schatten(row[None], facts.row_norm, domain.shape)[0])

@@ -19,7 +19,9 @@ from dpsample.audits.instances import (
     neutral,
     pair,
     response_bound,
+    width,
 )
+from dpsample.domains import Simplex
 from dpsample.facts import RELATIONS, PublicFacts
 
 Array = NDArray[np.float64]
@@ -31,7 +33,8 @@ def worst_case(
     """Pair that is expected to be the worst, by loss, relation and norm.
 
     Opposite records under "replace_one", a record and none under "zero_out", in the
-    direction in which a row of the declared norm is largest in the norm dual to l_p.
+    direction in which a row of the declared norm is largest in the norm dual to l_p. On
+    a simplex only differences of its entries count, and the row has both signs.
     For linear losses on a ball of high dimension the privacy curve of such a pair
     comes as close to the Gaussian curve of Theorem 2 of arXiv:2207.08347 as one likes.
 
@@ -67,6 +70,8 @@ def worst_case(
     check.one_of(RELATIONS, relation=relation)
     check.at_least(1.0, p=p)
     direction: Direction = "axis" if facts.row_norm <= norms.dual(p) else "corner"
+    if isinstance(facts.domain, Simplex) and width(facts) > 1:
+        direction = "difference"
     if relation == "zero_out":
         return zeroed(facts, direction=direction)
     return opposite(facts, direction=direction)
@@ -83,9 +88,10 @@ def opposite(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     ----------
     facts : PublicFacts
         Facts of both problems.
-    direction : {"axis", "corner"}
-        Row along e_1, or with equal entries (the identity, for matrices): the largest
-        in the dual norm where rows are bounded in a smaller or a larger norm.
+    direction : {"axis", "corner", "difference"}
+        Row along e_1, with equal entries (the identity, for matrices), or along e_1 -
+        e_2: the largest in the dual norm where rows are bounded in a smaller or a
+        larger norm, or on a simplex.
 
     Returns
     -------
@@ -114,7 +120,7 @@ def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     ----------
     facts : PublicFacts
         Facts of both problems.
-    direction : {"axis", "corner"}
+    direction : {"axis", "corner", "difference"}
         As in `opposite`.
 
     Returns
@@ -146,7 +152,7 @@ def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     ----------
     facts : PublicFacts
         Facts of both problems.
-    direction : {"axis", "corner"}
+    direction : {"axis", "corner", "difference"}
         As in `opposite`.
 
     Returns
@@ -182,7 +188,7 @@ def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     ----------
     facts : PublicFacts
         Facts of both problems.
-    direction : {"axis", "corner"}
+    direction : {"axis", "corner", "difference"}
         As in `opposite`.
 
     Returns
