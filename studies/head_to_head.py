@@ -141,9 +141,9 @@ EPSILONS = ("0.1", "0.3", "1", "3")  # words: places on an axis of any scale
 AXES = {"x": "epsilon", "lines": "method", "panels": ("records", "n")}
 LABEL = "true epsilon, replace one record (delta = 1e-6)"
 
-SOURCE = "Records: a9a and magic04 (a gamma telescope)"
-if STAND_IN:
-    SOURCE = "Records: SYNTHETIC stand-ins of the shapes of a9a and magic04"
+REAL = "Records: a9a and magic04 (a gamma telescope)"
+SYNTHETIC = "Records: SYNTHETIC stand-ins of the shapes of a9a and magic04"
+SOURCE = SYNTHETIC if STAND_IN else REAL
 QUESTION = (
     "Which private method should fit a logistic regression, at equal and true (eps,"
     " 1e-6), when any one record may be replaced?"
