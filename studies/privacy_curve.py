@@ -120,6 +120,11 @@ def cell(params, seed):
     return in_the_ball(params) if "d" in params else quadrature(params, seed)
 
 
+def printed_claim(params):
+    """Epsilon that the printed k and mu claim; the proved ones claim what is proved."""
+    return EPSILON if params["calibration"] == "printed" else float("inf")
+
+
 ROOMS = (0.5, 1.0, 1.414, 2.0, 4.0, 8.0, 16.0)
 PLANE = ("disk", "square", "triangle", "l1.5 ball", "l1 ball", "simplex, entropy")
 ROOM = "room: radius / standard deviation"
@@ -210,7 +215,7 @@ study = Study(
             label="exact epsilon, other losses 0",
             kind="exact",
             bound="proved",
-            printed=EPSILON,
+            printed=printed_claim,
             tolerance=ACCURACY,
         ),
         Metric(
@@ -218,7 +223,7 @@ study = Study(
             label="exact epsilon",
             kind="exact",
             bound="proved",
-            printed=EPSILON,
+            printed=printed_claim,
             tolerance=ACCURACY,
         ),
         Metric("proved", label="epsilon by Theorem 2", kind="exact"),
