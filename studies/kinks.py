@@ -165,16 +165,18 @@ study = Study(
     title="Private optimization of losses with kinks",
     question=(
         "Section 4 of Bassily et al. (arXiv:1908.09970) replaces losses with kinks by"
-        " their Moreau envelopes (ProxGD). Are its bounds true, and what does smoothing"
-        " buy? Direct: noisy gradient steps on the losses themselves, as many. Its"
-        " bound is that of the empirical risk plus 2 M L/sqrt(n), uniform convergence"
-        " of losses of a margin. Tilted envelope: objective perturbation of envelopes;"
-        " there is none of the quantile loss in the package. Records are signs of"
-        " single coordinates, the domain is the ball of radius M = sqrt(d), minimizers"
-        " are its corners +-1, where the kinks are, and excess population risks are"
-        " exact. Signals of the hard law are as small as what an algorithm cannot see,"
+        " their Moreau envelopes (ProxGD). Are its bounds true, and what does"
+        " smoothing buy? Direct: noisy gradient steps on the losses themselves, as"
+        " many, of the length that is best for the empirical risk. Its bound is that"
+        " of the empirical risk plus 2 M L/sqrt(n), uniform convergence of losses of a"
+        " margin. Tilted envelope: objective perturbation of envelopes; there is none"
+        " of the quantile loss in the package. Records are signs of single"
+        " coordinates, the domain is the ball of radius M = sqrt(d), minimizers are"
+        " its corners +-1, where the kinks are, and excess population risks are exact."
+        " Signals of the hard law are as small as what an algorithm cannot see,"
         " sqrt(1/n + 4 d/(n t)^2), t the gdp of the budget; probabilities of the easy"
         " one have standard deviation 0.2. All runs have the same true (eps, 1e-10)."
+        " Lower bounds hold at the law itself; where they are 0 they are not drawn."
     ),
     grid=GRID,
     quick=QUICK,

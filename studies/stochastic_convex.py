@@ -151,12 +151,12 @@ study = Study(
         " far from bounds and lower bounds? Losses are -<w, x> on the unit ball (M = L"
         " = 1) and x has independent signs over sqrt(d). All runs have the same true"
         " (eps, 1e-10). The hard law's signal is as small as what an algorithm cannot"
-        " see, sqrt(1/n + 4 d/(n t)^2), t the gdp of the budget; the easy one's is 1/2."
-        " Excess risks are exact. Lower bound: the least mean, at the law itself, of"
-        " any (eps, delta)-private algorithm. Minimax: the same at the law that is"
-        " worst for all of them, or for all with a Gaussian trade-off. Printed"
-        " constants run at the nominal epsilon at which the true one is eps; printed"
-        " bounds ask for eps <= 1 and delta <= 1/n^2."
+        " see, sqrt(1/n + 4 d/(n t)^2), t the gdp of the budget; the easy one's is"
+        " 1/2. Excess risks are exact. Lower bound: the least mean, at the law itself,"
+        " of any (eps, delta)-private algorithm; 0 is not drawn. Minimax: the same at"
+        " the law that is worst for all of them, or for all with a Gaussian trade-off."
+        " Printed constants run at the nominal epsilon at which the true one is eps;"
+        " printed bounds ask for eps <= 1 and delta <= 1/n^2."
     ),
     grid=GRID,
     quick=QUICK,
