@@ -32,10 +32,8 @@ STROKES: dict[str, Any] = {
 }
 WIDTH, HEIGHT, DPI = 3.6, 3.6, 120
 MOST_COLUMNS, LIGHTEST = 4, 0.8
-# Inches of a legend's letter, and of its marker with the gaps.
-LETTER, HANDLE = 0.072, 0.6
-# Of the axis between ticks that are all labeled.
-GAP = 0.06
+# Inches of a letter, of a legend's marker with the gaps, and between the outer ticks.
+LETTER, HANDLE, SPAN = 0.072, 0.6, 3.1
 # Of the lowest line, where a band on a logarithmic axis ends that reaches 0.
 FLOOR = 0.3
 
@@ -215,8 +213,10 @@ def _scales(axis: Any, picture: _Picture) -> None:
 def _label_all(axis: Any, values: Sequence[float]) -> None:
     """Ticks at the values instead of powers of 10, if there is room for that."""
     logs = np.log(values) if values[0] > 0.0 else np.zeros(1)
-    if len(logs) > 1 and np.diff(logs).min() >= GAP * (logs[-1] - logs[0]):
-        axis.set_xticks(values, [_short(value) for value in values])
+    labels = [_short(value) for value in values]
+    share = LETTER * (max(map(len, labels)) + 1) / SPAN
+    if len(logs) > 1 and np.diff(logs).min() >= share * (logs[-1] - logs[0]):
+        axis.set_xticks(values, labels)
         axis.set_xticks([], minor=True)
 
 
