@@ -15,6 +15,7 @@ from tests.gibbs_targets import TWO_DIMENSIONS
 from tests.line_targets import SQUARE, TARGETS, copied, draw, one_draw_each, target
 from tests.replicates import law_margin
 from tests.statistics import assert_law, rejected
+from tests.tiers import by_turns, slow
 
 every_target = pytest.mark.parametrize("name", TARGETS)
 L, D = dps.losses, dps.domains
@@ -46,7 +47,7 @@ def test_draws_stay_inside_and_report_their_energy(name):
     assert len(np.unique(draws[:, 0])) > 700  # on the simplex some pairs miss it
 
 
-@pytest.mark.parametrize("name", INVARIANT)
+@pytest.mark.parametrize("name", by_turns(INVARIANT))
 def test_one_sweep_from_exact_draws_leaves_the_law(name):
     case = TWO_DIMENSIONS[name]
     rng = np.random.default_rng(3)
@@ -56,7 +57,7 @@ def test_one_sweep_from_exact_draws_leaves_the_law(name):
     assert np.abs(np.corrcoef(starts[:, 0], draws[:, 0])[0, 1]) < 0.99
 
 
-@pytest.mark.parametrize("name", ["squared on the plane", "hinge on the plane"])
+@pytest.mark.parametrize("name", [slow("squared on the plane"), "hinge on the plane"])
 def test_caches_of_another_point_are_detected(name):
     case = TWO_DIMENSIONS[name]
     rng = np.random.default_rng(4)

@@ -126,6 +126,7 @@ def test_both_chains_keep_the_target(name, case_name, exact):
     assert 0.05 < share_met < 1.0
 
 
+@pytest.mark.slow
 def test_common_noise_after_a_lost_coin_is_rejected(exact):
     case = CASES["hinge on the plane"]
     _, pair = coupled("random walk", case)

@@ -18,6 +18,7 @@ from dpsample.samplers.couplings import MeetingTimes
 from tests.contracts.bad_values import COUNT, OBJECT, SEED
 from tests.exact_mixing import autoregressive_tv, standard_normal
 from tests.gibbs_targets import CASES
+from tests.tiers import slow
 
 DIM, START = 10, np.full(10, 3.0)
 STEPS = np.array([5, 10, 15, 20, 25])
@@ -83,13 +84,13 @@ def test_curve_of_the_proximal_sampler(gaussian):
     "sampler",
     [
         RandomWalk(step_size=1.2),
-        MALA(step_size=0.5),
+        slow(MALA(step_size=0.5)),
         PreconditionedCrankNicolson(step_size=0.7),
         LaplaceIndependence(),
         LaplaceIndependence(tail=5.0),
         TiltedGibbs(step_size=1.0),
-        Proximal(),
-        pytest.param(Proximal(oracle="thinned"), marks=pytest.mark.slow),
+        slow(Proximal()),
+        slow(Proximal(oracle="thinned")),
     ],
 )
 @pytest.mark.parametrize("case_name", ["logistic on a ball", "hinge on the plane"])

@@ -18,6 +18,7 @@ from tests.sampler_grid import (
     prepared_cell,
 )
 from tests.stein import gradient
+from tests.tiers import slow
 
 
 def log_normal(x, mean, covariance):
@@ -114,7 +115,9 @@ def disagreements(name, domain, loss, propose, *, count=150):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("domain", ["whole space", "ball", "l_1.5 ball", "polytope"])
+@pytest.mark.parametrize(
+    "domain", ["whole space", slow("ball"), "l_1.5 ball", "polytope"]
+)
 @pytest.mark.parametrize("name", REFERENCES)
 def test_each_step_is_the_textbook_metropolis_step(name, domain, loss):
     assert disagreements(name, domain, loss, REFERENCES[name]) == 0

@@ -12,6 +12,7 @@ from dpsample.samplers import draws, metric, mode
 from dpsample.samplers import proximal_kernel as proximal
 from tests.gibbs_targets import CASES
 from tests.replicates import certified, law_margin, replicate
+from tests.tiers import by_turns, slow_but
 
 GAMMA = 1e-4  # far below what the tests can see
 COUNT = 8_000
@@ -37,7 +38,7 @@ def options(case, seed=2):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n in MANY_STEPS else n for n in CASES],
+    slow_but(CASES, {*list(CASES)[::2], FULL, BOUNDARY} - {*MANY_STEPS}),
 )
 def test_certified_draws_have_the_law_of_the_quadrature(name):
     case, rng = CASES[name], np.random.default_rng(3)
@@ -46,7 +47,7 @@ def test_certified_draws_have_the_law_of_the_quadrature(name):
     assert law_margin(case, sample) < 1.0
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", by_turns(CASES, 1))
 def test_one_step_leaves_exact_draws_exact_in_every_metric(name):
     case, rng = CASES[name], np.random.default_rng(4)
     starts = case.exact(rng, COUNT)
@@ -117,13 +118,14 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", by_turns(BUGS))
 def test_planted_bug_is_caught(bug):
     # Without its quadratic the envelope is so wide that a draw takes many trials.
     count = COUNT if bug.startswith("envelope") else 4 * COUNT
     assert moved_with("squared on the plane", BUGS[bug], count=count) > 1.0
 
 
+@pytest.mark.slow
 def test_a_lost_part_of_the_kept_regularizer_is_caught():
     def change(option, plan):
         return option, plan._replace(kappa=0.5 * plan.kappa)
@@ -139,6 +141,7 @@ def gaussian_cut(body, regularizer, plan, mean, normal, scratch, rng, out):
     normal[mean.shape[0]] += 0.1 * body.radius
 
 
+@pytest.mark.slow
 def test_a_halfspace_that_cuts_the_domain_is_caught():
     def change(option, plan):
         cut = pointer(gaussian_cut, draws.DRAW)

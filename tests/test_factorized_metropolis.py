@@ -15,6 +15,7 @@ from tests.factorized_cases import (
 )
 from tests.gibbs_cases import example
 from tests.replicates import law_margin
+from tests.tiers import slow
 
 L, D = dps.losses, dps.domains
 COUNT = 4_500
@@ -52,8 +53,14 @@ def one_step(chain, starts, rng):
     return ends
 
 
-@pytest.mark.parametrize(("is_sparse", "step"), [(False, None), (True, 0.5)])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "is_sparse", "step"),
+    [
+        (slow if (is_sparse + turn) % 2 else pytest.param)(name, is_sparse, step)
+        for turn, name in enumerate(CASES)
+        for is_sparse, step in ((False, None), (True, 0.5))
+    ],
+)
 def test_one_step_keeps_the_target(name, is_sparse, step):
     case, chain = CASES[name], prepared(name, is_sparse, step)
     rng = np.random.default_rng(11)

@@ -15,6 +15,7 @@ from dpsample.samplers import HitAndRun, SamplingError, hit_and_run, line
 from tests.gibbs_targets import TWO_DIMENSIONS
 from tests.line_targets import TARGETS, copied, draw, one_draw_each
 from tests.replicates import law_margin
+from tests.tiers import by_turns
 
 every_target = pytest.mark.parametrize("name", TARGETS)
 INVARIANT = (
@@ -62,7 +63,7 @@ def test_draws_stay_inside_and_report_their_energy(name):
     assert len(np.unique(draws[:, 0])) > 1400
 
 
-@pytest.mark.parametrize("name", INVARIANT)
+@pytest.mark.parametrize("name", by_turns(INVARIANT))
 def test_one_step_from_exact_draws_leaves_the_law(name):
     case = TWO_DIMENSIONS[name]
     rng = np.random.default_rng(3)

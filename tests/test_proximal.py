@@ -20,6 +20,7 @@ from dpsample.samplers.chain import (
 )
 from tests.gibbs_targets import CASES
 from tests.replicates import certified, replicate
+from tests.tiers import slow
 
 L, D = dps.losses, dps.domains
 STEPS = (0.1, 1.0, 30.0)
@@ -133,7 +134,7 @@ def transition(name, step, change=lambda plan: plan, size=60):
     return matrix, weights / weights.sum()
 
 
-@pytest.mark.parametrize("name", ["hinge", "logistic on the box [5, 7]"])
+@pytest.mark.parametrize("name", ["hinge", slow("logistic on the box [5, 7]")])
 def test_the_exact_kernel_is_in_detailed_balance(name):
     matrix, law = transition(name, 1.0)
     flow = law[:, None] * matrix
@@ -254,6 +255,7 @@ def test_a_given_step_size_is_kept():
     assert prepared.certified_steps(1e-8) > prepared.num_warmup
 
 
+@pytest.mark.slow
 def test_replicates_are_runs_of_the_chain():
     """The tests' compiled loop makes the moves of `Prepared.runner`."""
     case = CASES["hinge on a ball"]

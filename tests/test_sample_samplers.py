@@ -12,6 +12,7 @@ from dpsample import checkpoint
 from dpsample.samplers.chain import STAT_NAMES
 from dpsample.warm import LOGISTIC, make, public_samplers, sampler_targets
 from tests.processes import run_python
+from tests.tiers import slow
 
 KINDS = {kind.__name__: kind for kind in public_samplers()}
 BALL = dps.domains.Ball(1.0)
@@ -165,7 +166,7 @@ print(json.dumps(seconds))
 """
 
 
-@pytest.mark.parametrize("name", ["RandomWalk", "LaplaceIndependence"])
+@pytest.mark.parametrize("name", ["RandomWalk", slow("LaplaceIndependence")])
 def test_ctrl_c_returns_within_a_tenth_of_a_second(name):
     """The best of several times: the machine may be busy."""
     output, _ = run_python(PRESS.format(name=name))

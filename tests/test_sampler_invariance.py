@@ -30,16 +30,14 @@ from tests.sampler_grid import (
 )
 from tests.sampler_margins import asymmetry_margin, dependence_margin, law_margin
 from tests.stein import stein_margin
+from tests.tiers import by_turns, slow
 
 # The acceptance line of the package, and no domain may have fewer than on the simplex.
 LEAST = {"whole space": 10, "ball": 8, "box": 8, "simplex": 4, "polytope": 4}
 
 # Samplers whose steps are so short that a draw needs many to go anywhere.
 SHORT = ("RandomizedSeries",)
-
-
-def slow(*row):
-    return pytest.param(*row, marks=pytest.mark.slow)
+LONG = (*SHORT, "TunaMH")
 
 
 @pytest.mark.parametrize(("domain", "loss"), TARGETS)
@@ -124,11 +122,7 @@ def test_what_is_not_supported_is_refused_with_a_remedy(name, domain):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(n, marks=pytest.mark.slow) if n in (*SHORT, "TunaMH") else n
-        for n in SAMPLERS
-    ],
+    "name", by_turns(n for n in SAMPLERS if n not in LONG) + [slow(n) for n in LONG]
 )
 def test_a_chain_for_another_temperature_is_noticed(name):
     domain, loss = next(cell for cell in TARGETS if supported(name, *cell)[0])
@@ -169,8 +163,8 @@ def margin_of(name, domain, loss, *, step=None, plan=None, k=None, num_draws=20)
 @pytest.mark.parametrize(
     ("name", "domain", "loss", "step"),
     [
-        ("RandomWalk", "ball", "absolute", mutants.clamped),
-        ("BallWalk", "polytope", "hinge", mutants.speedy),
+        slow("RandomWalk", "ball", "absolute", mutants.clamped),
+        slow("BallWalk", "polytope", "hinge", mutants.speedy),
         ("MALA", "whole space", "absolute", mutants.without_reverse),
         slow("MALA", "box", "logistic", mutants.stale_gradient),
         slow("TiltedGibbs", "whole space", "absolute", mutants.tangent_at_x),
@@ -195,7 +189,7 @@ def test_a_wrong_plan_is_caught(name, change):
     assert margin_of(name, "whole space", "logistic", plan=change) > 1.0
 
 
-@pytest.mark.parametrize("name", ["RandomWalk", "BallWalk", "MALA"])
+@pytest.mark.parametrize("name", [slow("RandomWalk"), slow("BallWalk"), "MALA"])
 def test_a_temperature_that_is_15_percent_off_is_caught(name):
     assert margin_of(name, "whole space", "logistic", k=1.15, num_draws=60) > 1.0
 
@@ -203,7 +197,7 @@ def test_a_temperature_that_is_15_percent_off_is_caught(name):
 @pytest.mark.parametrize(
     ("name", "domain", "loss", "step", "change"),
     [
-        ("RandomWalk", "box", "hinge", mutants.clamped, {}),
+        slow("RandomWalk", "box", "hinge", mutants.clamped, {}),
         ("RandomWalk", "simplex", "logistic", None, {"k": 30.0}),
         ("MALA", "whole space", "logistic", None, {"k": 12.0}),
         ("BallWalk", "ball", "absolute", None, {"mu": 0.0}),
@@ -223,6 +217,7 @@ def test_a_wrong_law_breaks_an_identity(name, domain, loss, step, change):
     assert stein_margin(case, draws[:, -1]) > 1.0
 
 
+@pytest.mark.slow
 def test_a_scan_in_a_fixed_order_is_invariant_but_not_reversible():
     case, starts = grid_case("ball", "hinge"), exact_starts("ball", "hinge")
     draws = fast_draws(
