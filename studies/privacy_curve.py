@@ -11,7 +11,7 @@ more.
 import functools
 
 import numpy as np
-from scipy.special import gammainc
+from scipy.special import gammainc, gammaln, hyp1f1
 
 import dpsample as dps
 from dpsample import domains, losses
@@ -71,6 +71,14 @@ def quadrature(params, seed):
     }
 
 
+def log_gammainc(shape, x):
+    """Logarithm of the regularized gamma function, where it underflows too."""
+    small = np.minimum(x, shape)
+    near_zero = shape * np.log(small) - small - gammaln(shape + 1.0)
+    near_zero += np.log(hyp1f1(1.0, shape + 1.0, small))
+    return np.where(x < shape, near_zero, np.log(gammainc(shape, np.maximum(x, shape))))
+
+
 def in_the_ball(params):
     """Exact epsilon of opposite linear losses in the unit ball, in any dimension.
 
@@ -98,10 +106,9 @@ def in_the_ball(params):
     edges = np.linspace(-1.0, 1.0, 2001)
     width = np.diff(edges)[:, None] / 2.0
     x = (edges[:-1, None] + width * (nodes + 1.0)).ravel()
-    weights = (width * weights).ravel()
+    logs = np.log((width * weights).ravel())
     if dim > 1:
-        weights = weights * gammainc(0.5 * (dim - 1), 0.5 * strength * (1.0 - x**2))
-    logs = np.log(np.maximum(weights, np.finfo(float).tiny))
+        logs += log_gammainc(0.5 * (dim - 1), 0.5 * strength * (1.0 - x**2))
 
     def epsilon(center):
         centers = (center - shift, center + shift)

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.special import ndtri
@@ -12,6 +13,7 @@ from dpsample import domains, losses
 from dpsample.audits import exact_curve, neighbors
 from dpsample.privacy import gdp_from_budget, printed
 from dpsample.studying.loading import bundle, load
+from studies.privacy_curve import log_gammainc
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -45,6 +47,13 @@ def test_the_marginal_law_in_a_ball_is_that_of_quadrature(dim, accuracy, calibra
     curve = exact_curve(*pair, [found["true"]], num_panels=8)
     assert curve.delta[0] == pytest.approx(1e-3, rel=accuracy)
     assert found["true"] <= found["pushed"] <= found["proved"] * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("shape", [0.5, 4.5, 499.5])
+def test_the_logarithm_of_the_gamma_function_does_not_underflow(shape):
+    x = shape * np.array([1e-3, 0.5, 0.99, 1.0, 2.0])
+    exact = [mpmath.log(mpmath.gammainc(shape, 0, v, regularized=True)) for v in x]
+    assert log_gammainc(shape, x) == pytest.approx(np.array(exact, dtype=float), 1e-9)
 
 
 def test_a_sampler_within_half_of_delta_can_lose_everything():
