@@ -180,7 +180,7 @@ study = Study(
         bodies=("disk", "l1 ball"),
         curve_rooms=(1.0, 4.0),
         epsilons=(0.2, 1.0),
-        dims=(1, 10, 100),
+        dims=(1, 10, 1000),
     ),
     replicates=1,
     cell=cell,
