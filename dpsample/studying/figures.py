@@ -211,12 +211,17 @@ def _scales(axis: Any, picture: _Picture) -> None:
 
 
 def _label_all(axis: Any, values: Sequence[float]) -> None:
-    """Ticks at the values instead of powers of 10, if there is room for that."""
-    logs = np.log(values) if values[0] > 0.0 else np.zeros(1)
-    labels = [_short(value) for value in values]
-    share = LETTER * (max(map(len, labels)) + 1) / SPAN
-    if len(logs) > 1 and np.diff(logs).min() >= share * (logs[-1] - logs[0]):
-        axis.set_xticks(values, labels)
+    """Ticks at the values instead of powers of 10, where there is room for them."""
+    if values[0] <= 0.0 or len(values) == 1:
+        return
+    letters = max(len(_short(value)) for value in values) + 1
+    share = LETTER * letters / SPAN * math.log(values[-1] / values[0])
+    kept = [values[0]]
+    for value in values[1:]:
+        if math.log(value / kept[-1]) >= share:
+            kept.append(value)
+    if 2 * len(kept) > len(values):
+        axis.set_xticks(kept, [_short(value) for value in kept])
         axis.set_xticks([], minor=True)
 
 
