@@ -175,7 +175,7 @@ def _panel(axis: Any, picture: _Picture, lines: Sequence[Comparison]) -> None:
         if group not in drawn:
             drawn.add(group)
             axis.plot(x, means, **look)
-            axis.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+            _band(axis, x, low, high, look["color"])
         if figure.bound and reference:
             theories[reference].append((look, x, theory))
     for reference, curves in theories.items():
@@ -184,6 +184,14 @@ def _panel(axis: Any, picture: _Picture, lines: Sequence[Comparison]) -> None:
     axis.set_xlabel(figure.x_label or figure.x)
     axis.tick_params(labelbottom=True)  # there may be no panel below
     axis.grid(True, which="major", alpha=0.3)
+
+
+def _band(axis: Any, x: Array, low: Array, high: Array, color: Any) -> None:
+    """Intervals: a band along a line, a bar at a single point."""
+    if len(x) == 1:
+        axis.vlines(x, low, high, color=color)
+    else:
+        axis.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
 
 
 def _theory(axis: Any, stroke: Any, curves: Sequence[_Theory]) -> None:
