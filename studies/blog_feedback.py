@@ -16,8 +16,8 @@ DOMAIN, VERTEX_DOMAIN = dps.domains.Ball(100.0), dps.domains.Ball(10.0, p=1.0)
 NO_PRIVACY, CONSTANT = "SPGD, no privacy", "constant"
 PRIVATE = tuple(design.PRIVATE)
 # Tuned without privacy, on a split that the study does not use, at epsilon = 0.5 and
-# 100 steps, by test risk: the best moment of 40, 400 and 4000 (comments), of 0.001, 0.01
-# and 0.1 (any comment). The smoothness is that of all records.
+# 100 steps, by test risk: the best moment of 40, 400 and 4000 (comments), of 0.001,
+# 0.01 and 0.1 (any comment). The smoothness is that of all records.
 MOMENTS = {
     "comments": dict(zip(PRIVATE, (4000.0, 40.0, 400.0, 400.0), strict=True)),
     "any comment": dict.fromkeys(PRIVATE, 0.1),
