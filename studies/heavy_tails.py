@@ -216,10 +216,9 @@ study = Study(
             x="n",
             y="risk",
             lines="method",
-            panels="p",
-            where={"loss": "squared", "law": "Student"},
+            where={"loss": "squared", "law": "Student", "p": 1.5},
             x_label="number of records n",
-            title="Squared losses with Student errors",
+            title="Squared losses, Student errors, p = 1.5",
         ),
         Figure(
             x="n",
