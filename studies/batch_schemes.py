@@ -253,7 +253,8 @@ study = Study(
             theorem="Theorem 9",
             note=(
                 "Theorem 9 is about epsilon = O(sqrt(log(n/delta)/n)), here 0.016;"
-                " above, noise for each record falls as it would without shuffling."
+                " above, epsilon of one record grows as log(n epsilon^2) only and the"
+                " noise levels off."
             ),
         ),
         Slope(
@@ -262,7 +263,7 @@ study = Study(
             where={"what": "noise", "scheme": "shuffle", "epsilon": 0.05, "T": 100},
             expected=-1.0,
             theorem="Theorem 9",
-            note="At n = 1000 epsilon is in the range of Theorem 9, above it is not.",
+            note="Up to n = 10 000 epsilon is in the range of Theorem 9.",
         ),
     ),
     inapplicable=(
