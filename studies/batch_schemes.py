@@ -129,7 +129,7 @@ study = Study(
     name="batch_schemes",
     title="Shuffled, disjoint and Poisson batches",
     question=(
-        "One epoch of T batches of n/T records, every vector of norm <= 1, at a true"
+        "One epoch of T batches of n/T records, every vector of norm <= 1, at a proved"
         " (epsilon, 1e-6), replace one. How much noise does a batch mean need: disjoint"
         " batches (parallel composition, exact), noise on every record of shuffled ones"
         " (Feldman, McMillan and Talwar: numerical bound, closed form; Theorem 9 of Su,"

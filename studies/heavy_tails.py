@@ -146,11 +146,11 @@ study = Study(
     name="heavy_tails",
     title="Truncated mirror descent and heavy tails",
     question=(
-        "Su, Zhao and Wang, Section 5.2, at a true (1, 1e-6), replace one, on the unit"
-        " l_p ball of R^10: one pass of mirror steps on truncated gradients of which"
+        "Su, Zhao and Wang, Section 5.2, at a proved (1, 1e-6), replace one, on unit"
+        " l_p balls of R^10: one pass of mirror steps on truncated gradients of which"
         " two moments are known. 'disjoint' batches with the schedule of the proved"
         " bound; 'printed' is Algorithm 4 (shuffled, noise on every record, constants"
-        " 1) at the nominal epsilon whose true value is 1. The factors y of linear"
+        " 1) at the nominal epsilon of which 1 is proved. The factors y of linear"
         " losses -y <a, w>, or the errors of squared ones, are normal, Student with 2.1"
         " degrees of freedom, or 'rare': a percent above the threshold and of the same"
         " variance, so that truncation takes all of the mean. ('nothing' is theta = 0.)"
@@ -200,7 +200,7 @@ study = Study(
     metrics=(
         Metric("risk", label="excess population risk", bound=bound),
         Metric("nothing", label="excess risk of theta = 0", kind="exact"),
-        Metric("nominal", label="nominal epsilon of a true 1", kind="exact"),
+        Metric("nominal", label="nominal epsilon of a proved 1", kind="exact"),
     ),
     figures=(
         Figure(
@@ -226,7 +226,7 @@ study = Study(
             lines="p",
             where={"loss": "squared", "method": "printed"},
             x_label="number of records n",
-            title="Claim of Algorithm 4 at a true 1",
+            title="Claim of Algorithm 4 where 1 is proved",
         ),
     ),
     slopes=(
@@ -255,7 +255,7 @@ study = Study(
             where={"method": "printed", "loss": "squared"},
             expected=-0.5,
             theorem="Theorem 10",
-            note="Theorem 10 is about epsilon = O(n^(-1/2)); here the true one is 1.",
+            note="Theorem 10 is about epsilon = O(n^(-1/2)); here 1 is proved.",
         ),
     ),
     inapplicable=(

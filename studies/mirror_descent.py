@@ -140,11 +140,11 @@ study = Study(
     name="mirror_descent",
     title="Mirror descent without constraints",
     question=(
-        "Su, Zhao and Wang, Section 5.1, at a true (1, 1e-6), replace one: logistic"
+        "Su, Zhao and Wang, Section 5.1, at a proved (1, 1e-6), replace one: logistic"
         " losses, L = 1, beta = 1/4 in l_p, a minimizer of l_p norm 3. Noisy"
         " regularized mirror descent for p <= 2, with Gaussian or generalized Gaussian"
-        " noise and the schedule of the proved bound, or as printed, with the nominal"
-        " epsilon whose true value is 1. Phased SGD, meant for p >= 2, runs for p < 2"
+        " noise and the schedule of the proved bound, or as printed, at the nominal"
+        " epsilon of which 1 is proved. Phased SGD, meant for p >= 2, runs for p < 2"
         " as well: there L grows to d^(1/p - 1/2) in l_2. Is the risk below the bound,"
         " does it fall as fast, and what is the geometry worth? ('nothing' is theta ="
         " 0.)"
@@ -176,7 +176,7 @@ study = Study(
     metrics=(
         Metric("risk", label="excess population risk", bound=bound),
         Metric("nothing", label="excess risk of theta = 0"),
-        Metric("nominal", label="nominal epsilon of a true 1", kind="exact"),
+        Metric("nominal", label="nominal epsilon of a proved 1", kind="exact"),
     ),
     figures=(
         Figure(
