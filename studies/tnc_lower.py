@@ -191,7 +191,7 @@ study = Study(
         "method": METHODS,
         "n": (1000, 4000),
     },
-    replicates=60,
+    replicates=40,
     quick_replicates=3,
     cell=cell,
     metrics=(
