@@ -61,6 +61,12 @@ def test_a_report_of_other_cells_replaces_nothing(tmp_path):
     assert (tmp_path / "toy.md").read_text() == before
 
 
+def test_rows_of_other_cells_are_counted(tmp_path):
+    run_toy(tmp_path, tmp_path)
+    fewer = write_toy(tmp_path, TOY.replace('("a", "b")}', '("a",)}'))
+    assert "left out: 24 replicates" in "\n".join(summary(results(fewer, tmp_path)))
+
+
 def test_a_contradiction_is_said_in_words(tmp_path):
     run_toy(tmp_path, tmp_path)
     wrong = write_toy(tmp_path, TOY.replace("lambda p: 1 / p", "lambda p: 30 / p"))

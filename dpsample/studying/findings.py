@@ -41,6 +41,11 @@ class Results:
         return sum(row.replicate < self._wanted.get(row.key, 0) for row in self.rows)
 
     @property
+    def num_others(self) -> int:
+        """Replicates of cells that are not declared here, with what is installed."""
+        return sum(row.key not in self._wanted for row in self.rows)
+
+    @property
     def num_wanted(self) -> int:
         """Replicates that a complete run has."""
         return sum(self._wanted.values())

@@ -103,6 +103,8 @@ def summary(found: Results) -> list[str]:
     lines = [f"{found.study.title}: {done}"]
     if found.has_changed:
         lines.append("WARNING: the cell function has changed since these were computed")
+    if found.num_others:
+        lines.append(f"left out: {found.num_others} replicates of cells not declared")
     counts = ", ".join(f"{number} {word}" for word, number in found.counts.items())
     lines.append(f"means beside theory: {counts or 'no reference'}")
     for line in found.refuted:
