@@ -39,6 +39,19 @@ def test_a_quick_run_and_its_report(tmp_path, capsys):
     assert "--quick" in (folder / "toy.md").read_text()
 
 
+def test_all_studies_are_run_and_reported_by_one_command(tmp_path, capsys):
+    write_toy(tmp_path)
+    other = TOY.replace('name="toy"', 'name="second"').replace("9.0", "8.0")
+    (tmp_path / "second.py").write_text(other)
+    assert study(tmp_path, "run", "all", "--quick", "--report") == 0
+    folder = tmp_path / "results" / "quick"
+    assert {path.name for path in folder.glob("*.md")} == {"second.md", "toy.md"}
+    assert study(tmp_path, "report", "toy", "second", "--quick") == 0
+    capsys.readouterr()
+    assert study(tmp_path, "run", "toy", "third", "--quick", "--resume") == 2
+    assert "third" in capsys.readouterr().err
+
+
 def test_a_contradiction_is_the_exit_code_of_a_report(tmp_path, capsys):
     text = TOY.replace("expected=lambda p: 1 / p", "expected=lambda p: 30 / p")
     write_toy(

@@ -31,6 +31,16 @@ def show(studies: Path) -> None:
     screen.console().print(screen.table(f"Studies in {studies}", head, rows))
 
 
+def chosen(studies: Path, names: list[str]) -> list[str]:
+    """Return the studies that are meant, each known before the first one runs."""
+    known = study_names(studies)
+    if names == ["all"]:
+        return known
+    for name in names:
+        check.one_of(tuple(known), study=name)
+    return names
+
+
 def run(
     studies: Path,
     name: str,

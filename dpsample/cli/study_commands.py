@@ -14,7 +14,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Name = Annotated[str, typer.Argument(help="File of the study, without .py.")]
+Names = Annotated[
+    list[str], typer.Argument(help="Files of studies, without .py, or: all.")
+]
 Studies = Annotated[Path, Option(help="Folder of the studies.")]
 Output = Annotated[
     Path | None, Option(help="Folder of rows and reports; by default STUDIES/results.")
@@ -23,6 +25,7 @@ Quick = Annotated[bool, Option("--quick", help="Few cells, less than a minute.")
 Jobs = Annotated[int, Option(help="Threads or processes.")]
 Threads = Annotated[bool, Option("--threads/--processes", help="Kind of the jobs.")]
 Dask = Annotated[str | None, Option(help="Address of a Dask scheduler, to run there.")]
+Report = Annotated[bool, Option("--report", help="Then write the reports.")]
 Resume = Annotated[bool, Option("--resume", help="Go on with the rows that exist.")]
 
 HERE = Path("studies")
@@ -38,7 +41,7 @@ def show(studies: Studies = HERE) -> None:
 
 @app.command()
 def run(
-    name: Name,
+    names: Names,
     jobs: Jobs = 1,
     threads: Threads = True,
     dask: Dask = None,
@@ -46,21 +49,30 @@ def run(
     resume: Resume = False,
     output: Output = None,
     studies: Studies = HERE,
-) -> None:
-    """Compute the replicates of a study; all backends give the same numbers."""
+    report: Report = False,
+) -> int:
+    """Compute the replicates of studies; all backends give the same numbers."""
     from dpsample.cli import studies as command
 
     backend = command.backend_of(jobs=jobs, threads=threads, dask=dask)
-    command.run(
-        studies, name, output=output, quick=quick, backend=backend, resume=resume
-    )
+    code = 0
+    for name in command.chosen(studies, names):
+        command.run(
+            studies, name, output=output, quick=quick, backend=backend, resume=resume
+        )
+        if report:
+            code |= command.report(studies, name, output=output, quick=quick)
+    return code
 
 
 @app.command()
 def report(
-    name: Name, quick: Quick = False, output: Output = None, studies: Studies = HERE
+    names: Names, quick: Quick = False, output: Output = None, studies: Studies = HERE
 ) -> int:
     """Write tables and figures; the exit code is 1 if theory is contradicted."""
     from dpsample.cli import studies as command
 
-    return command.report(studies, name, output=output, quick=quick)
+    return max(
+        command.report(studies, name, output=output, quick=quick)
+        for name in command.chosen(studies, names)
+    )

@@ -60,8 +60,11 @@ def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
             csv.writer(stream, lineterminator="\n").writerows(table)
         files.append(folder / file)
     page = folder / f"{name}.md"
-    summary = pages.summary(found)
     pictures = [path.name for path in files if path.suffix == ".png"]
-    text = "\n".join(pages.markdown(found, summary, pictures))
+    text = "\n".join(pages.markdown(found, pictures))
     page.write_text(f"{text}\n", encoding="utf-8")
-    return Report(files=[page, *files], summary=summary, is_refuted=bool(found.refuted))
+    return Report(
+        files=[page, *files],
+        summary=[*pages.summary(found), *pages.exponents(found)],
+        is_refuted=bool(found.refuted),
+    )

@@ -21,7 +21,9 @@ class Study:
     name : str
         That of its file.
     title, question : str
-        Heading of the report, and what it answers.
+        Heading of the report, and what it asks.
+    answer : str
+        What a full run showed, in words, written after it.
     grid : mapping or sequence of mappings
         Parameters and their values: all combinations; a sequence is a union. A value
         that is no list or tuple stands for itself.
@@ -74,10 +76,11 @@ class Study:
     paired: tuple[str, ...] = ()
     seed: int = 0
     confidence: float = 0.95
+    answer: str = ""
 
     def __post_init__(self) -> None:
         """Check that all names refer to something."""
-        for words in (self.name, self.title, self.question):
+        for words in (self.name, self.title, self.question, self.answer):
             check.instance(str, name=words)
         if (self.cell is None) == (self.batch is None):
             check.fail("cell", "given, or batch, and not both", repr(self.cell))
