@@ -137,6 +137,13 @@ study = Study(
         " distributions)? And which risk comes of it: truncated mirror descent in l_2"
         " on logistic losses, d = 10, with T given or the minimizer of the bound."
     ),
+    answer=(
+        "Poisson sampling needs the least noise by far: .014 where disjoint batches"
+        " need .139, shuffled ones .202 and the closed form for shuffling .55 (n ="
+        " 10^5, epsilon = .05, 100 batches); the risk at epsilon = 1 is .0003, .0008"
+        " and .011. Shuffling beats disjoint batches from 300 batches on only, and its"
+        " noise falls like epsilon^-.37 (theory: -1) as long as it falls at all."
+    ),
     grid=(
         {
             "what": "noise",

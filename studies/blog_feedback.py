@@ -131,6 +131,11 @@ study = Study(
         " (doi 10.24432/C58S3F, UCI Machine Learning Repository) in the folder that"
         " DPSAMPLE_DATA names; without it the error message says so."
     ),
+    answer=(
+        "At epsilon = .5 all three improve on the answer 0: relative test risk .924"
+        " (clipping), .938 (H) and .973 (K), .919 without privacy. As a classification"
+        " (any comment or none) H has .834 and clipping .838, equal within bands."
+    ),
     grid=cells(blog.BLOG, (0.5, 2.0), (10, 30, 100)),
     quick=cells(blog.STAND_IN, (2.0,), (3, 10)),
     replicates=4,

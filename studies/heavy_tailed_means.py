@@ -157,6 +157,12 @@ study = Study(
         " the exponents of both: the claim that clipping bias needs a robust estimator"
         " is not borne out. The upper bounds are proved in the study's file."
     ),
+    answer=(
+        "All errors are below the bounds and the theorems' exponents are there. Plain"
+        " clipping has the smallest error at every tail index from 2.1 to 10, with"
+        " slopes -.49 in n and .76 in p. The printed scale of H costs p^1.02, a better"
+        " one p^.77."
+    ),
     grid=(
         *cells("n", SIZES, 20),
         *cells("p", 10_000, DIMS),

@@ -178,6 +178,13 @@ study = Study(
         " one have standard deviation 0.2. All runs have the same true (eps, 1e-10)."
         " Lower bounds hold at the law itself; where they are 0 they are not drawn."
     ),
+    answer=(
+        "Smoothing does not help losses of a margin: noisy steps on the loss itself"
+        " have the smaller mean in every cell, by 2 to 16 % on the hard law and up to"
+        " 40 % on the easy one (part of it from their longer step). On easy laws"
+        " objective perturbation of the envelopes is best: .0034 against .025 for the"
+        " hinge at n = 8000. Printed bounds are at least 19 times the measurement."
+    ),
     grid=GRID,
     quick=QUICK,
     replicates=lambda p: 60 if p["n"] <= 2000 else 30,

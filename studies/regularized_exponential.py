@@ -227,6 +227,19 @@ study = Study(
         " in the sense of Gaussian differential privacy. Printed calibrations stand at"
         " the epsilon that is true of them; `claimed` is the one they claim."
     ),
+    answer=(
+        "Bounds with the right constants are nearly tight: on the hardest linear"
+        " losses that we found the empirical excess is 68 % of the bound at p = 1, 64"
+        " % at p = inf, 31 % at p = 2, and the population excess is within 2.4 to 3.7"
+        " of it. Printed bounds are 1.1 to 2.1 (empirical) and 2.0 to 3.6 (population)"
+        " times ours and still true here, although the printed calibration is not"
+        " private as claimed: at true epsilon .1, .3, 1, 3 it claims .070, .197, .606,"
+        " 1.659. At p = inf the measured excess grows like d and is 44 (d = 10) to 117"
+        " (d = 80) times the lower bound: the gap that the paper leaves open belongs"
+        " to the mechanism, not to its analysis. The choice of mu that is best for the"
+        " population bound regularizes too much: at p = 2, epsilon = 1 the printed one"
+        " has 33 % less risk and a bound 6 % larger."
+    ),
     grid=FULL,
     quick=QUICK,
     batch=batch,

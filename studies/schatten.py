@@ -119,6 +119,11 @@ study = Study(
         " Gaussian differential privacy. The corollary is printed for finite p: at"
         " p = inf its limit is shown."
     ),
+    answer=(
+        "All means are below the bounds of Corollary 5 and have its exponents. At p ="
+        " 1 the excess grows a little faster in the size m than the bound, 1.61"
+        " against 1.5 at m <= 6: its share of the bound rises from .35 to .39."
+    ),
     grid=(EMPIRICAL | {"columns": COLUMNS}, POPULATION | {"n": SIZES}),
     quick=(
         EMPIRICAL | {"columns": (2, 3)},

@@ -158,6 +158,18 @@ study = Study(
         " Printed constants run at the nominal epsilon at which the true one is eps;"
         " printed bounds ask for eps <= 1 and delta <= 1/n^2."
     ),
+    answer=(
+        "No proved bound is contradicted, and on its hardest law noisy SGD reaches"
+        " half of its bound. Exponents of the theorems belong to that law: on an easy"
+        " one slopes in n are -0.9 to -1.3 and bounds are up to 580 times too large."
+        " Where privacy dominates, objective perturbation errs 1.7 times less than"
+        " noisy SGD, although its bound is larger. At equal true epsilon = 1 printed"
+        " constants cost noisy SGD 38 % more risk and Algorithm 3 30 %; halves of the"
+        " budget cost 1.8 times the risk of a 99 to 1 split. The lower bound here has"
+        " proved constants; at n = 1000, d = 4096, epsilon = 1 it is .09 for methods"
+        " with a Gaussian trade-off, where noisy SGD measures .39 and its bound is"
+        " .75."
+    ),
     grid=GRID,
     quick=QUICK,
     replicates=lambda p: 200 if p["d"] <= 16 else 24,
