@@ -13,6 +13,7 @@ from tests.gibbs_cases import example
 from tests.gibbs_targets import CASES
 from tests.replicates import law_margin
 from tests.series_runs import advance, prepared
+from tests.tiers import slow
 
 L, D = dps.losses, dps.domains
 
@@ -104,7 +105,7 @@ def without_tilt(chain):
     ("name", "bug"),
     [
         ("absolute on a box", without_losses),
-        ("logistic, mode on the sphere", without_tilt),
+        slow("logistic, mode on the sphere", without_tilt),
     ],
 )
 def test_a_planted_bug_moves_the_law(name, bug):
