@@ -100,6 +100,8 @@ study = Study(
         " (theta - mean)^2, at the worst coefficient. The bound is that of a chain"
         " whose operator shrinks every function of mean 0 by 1 + h, h the step in the"
         " metric in which the energy is 1-strongly convex: (2 + h)/h steps."
+        " Chains of the series hold a handful of effective draws at n = 100: its cost"
+        " there is a lower bound rather than an estimate."
     ),
     grid=(
         sweep(SMOOTH, SERIES, n=(30, 100)),
@@ -180,7 +182,11 @@ study = Study(
     ),
     slopes=(
         slope(
-            SERIES, KINKS, 2.0, "steps of h ~ 1 / (k G)^2, m fixed, 10.9 values each"
+            SERIES,
+            KINKS,
+            2.0,
+            "steps of h ~ 1 / (k G)^2, m fixed, 10.9 values each",
+            note="two sizes, and too few effective draws at the larger one",
         ),
         slope(LAPLACE, SMOOTH, 1.0, "a pass for each proposal, most are accepted"),
         slope(TUNA, KINKS, 0.0, "arXiv:2006.11677: chi (C M)^2 + C M, M ~ 1/C"),
