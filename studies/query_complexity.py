@@ -113,6 +113,15 @@ study = Study(
         " others. A release counts its pilot run too, not the search for the mode,"
         " which is the same for all."
     ),
+    answer=(
+        "The count n^2 epsilon^2 of the series is real (slopes 2.09 and 2.02) and"
+        " within 2 to 5 % of Proposition 8 with explicit constants in the worst case;"
+        " for p = inf it does not grow with d as (14) prints. It is no advantage in"
+        " practice: with kinks at the mode full batches need n^3 and cross the series"
+        " at n = 40 000, where a proved draw costs 10^13 evaluations; for logistic"
+        " losses the series never wins (10^10 against 5*10^6 at n = 10 000). Where the"
+        " loss is smooth, most of a release's evaluations are its pilot's."
+    ),
     grid=(
         sweep(SMOOTH, SMOOTH_ONES, n=SIZES[:-2]),
         sweep(KINKS, KINKED_ONES, n=SIZES),
