@@ -263,7 +263,7 @@ study = Study(
             y="delta",
             lines="room",
             where={"loss": "linear", "pair": "opposite", "dim": 1},
-            title="Linear losses on a line: exact curves and the Gaussian one",
+            title="Exact curves and Theorem 2, linear losses, d = 1",
             x_label="epsilon",
         ),
         Figure(
