@@ -40,6 +40,7 @@ study = Study(
     cell=partial(cell, steps=10),
     metrics=(Metric("x", bound=bound),),
     replicates=3,
+    figures=tuple(Figure(x="n", y=f"x{x}") for x in (1, 2)),
 )
 '''
 
@@ -77,6 +78,7 @@ def test_what_the_cell_uses_counts(old, new):
         ("A law.", "B law."),
         ("steps):", "steps):  # a remark"),
         ("replicates=3", "replicates=30"),
+        ("for x in (1, 2)", "for x in (1, 2, 3)"),
     ],
 )
 def test_what_the_cell_does_not_use_does_not_count(old, new):

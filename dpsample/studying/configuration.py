@@ -121,7 +121,9 @@ def _defined(node: ast.stmt) -> Iterator[str]:
     elif isinstance(node, ast.Import | ast.ImportFrom):
         yield from ((a.asname or a.name).split(".")[0] for a in node.names)
     elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-        for part in ast.walk(node):
+        # Not in the value: names of a comprehension are its own.
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for part in (part for target in targets for part in ast.walk(target)):
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
                 yield part.id
 
