@@ -66,6 +66,12 @@ study = Study(
         " proved, and for printed noise that is wrong they should be above its claim."
         " Optimizers run in one dimension, a few thousand times."
     ),
+    answer=(
+        "No limit is above the proved epsilon. In every replicate draws alone refute"
+        " the printed claims of the exponential mechanism in d = 50 (epsilon = 1, 2,"
+        " 4), of all three proximal methods for heavy tails (1 and 2) and of"
+        " accelerated SGD (2)."
+    ),
     grid=grid(
         drawn=tuple(DRAWN),
         run=tuple(RUN),
