@@ -12,7 +12,7 @@ from dpsample.studying.loading import study_names
 
 STUDIES = Path(__file__).parents[1] / "studies"
 # One of each kind: samplers, privacy, optimizers, noise.
-BY_DEFAULT = {"noise"}
+BY_DEFAULT = {"schatten", "printed_claims", "heavy_tailed_rates", "noise"}
 MOST_SECONDS = 60.0
 
 

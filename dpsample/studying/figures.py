@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ STROKES: dict[str, Any] = {
 }
 WIDTH, HEIGHT, DPI = 3.6, 3.6, 120
 MOST_COLUMNS, LIGHTEST = 4, 0.8
+TITLE_WIDTH = 40  # characters above a panel
 # Inches of a letter, of a legend's marker with the gaps, and between the outer ticks.
 LETTER, HANDLE, SPAN = 0.072, 0.6, 3.1
 # Of the lowest line, where a band on a logarithmic axis ends that reaches 0.
@@ -151,7 +153,7 @@ def _canvas(picture: _Picture) -> Any:
             grid.flat, picture.panels.items(), strict=False
         ):
             _panel(axis, picture, lines)
-            axis.set_title(title)
+            axis.set_title(fill(title, TITLE_WIDTH))
         if figure.log_log:  # at the end: a limit stops the scaling to further data
             grid.flat[0].set_ylim(bottom=picture.floor)
         default = ", ".join(picture.study.metric(n).title for n in figure.metrics)
