@@ -88,16 +88,17 @@ def method_of(params):
 
 
 def tuned(params):
-    """Six settings of a method, of which the test records choose one."""
+    """Settings of a method, of which the test records choose one."""
     facts, budget = facts_of(params), budget_of(params)
     for clip in CLIPS:
         for scale in SCALES[params["method"]]:
             if params["method"] == "LNC-GM":
                 yield optimizers.LocalizedClippedGD(clip=clip, distance=scale)
             elif params["method"] == "PNCA-SGD":
-                yield optimizers.AcceleratedClippedSGD(
-                    num_steps=20, clip=clip, distance=scale
-                )
+                for steps in (20, 200):
+                    yield optimizers.AcceleratedClippedSGD(
+                        num_steps=steps, clip=clip, distance=scale
+                    )
             else:
                 plain = optimizers.DPSGD(**SAMPLING, clip=clip)
                 size = scale * plain.recipe(facts, budget).inputs["step_size"]
@@ -195,7 +196,7 @@ def lacks(*cases):
     )
 
 
-def declared(*, name, loss, title, question, figures, seed):
+def declared(*, name, loss, title, question, figures, seed, answer):
     """Return the study of one loss."""
     look = {"lines": "method", "panels": ("data", "setting"), "bound": False}
     look["y_label"] = "excess test risk"
@@ -203,6 +204,7 @@ def declared(*, name, loss, title, question, figures, seed):
         name=name,
         title=title,
         question=question + QUESTION.format(figures=figures),
+        answer=answer,
         grid=cells_of(loss, ("a8a", "a9a", "w7a"), EPSILONS, (5000, 10_000)),
         quick=cells_of(loss, ("stand-in",), (1.0,), ()),
         replicates=5,

@@ -16,6 +16,7 @@ study = declared(
         " lambda, so both minimizers are the same point of the sphere. Who is best,"
         " and when?"
     ),
+    answer="",
     figures="4 to 6",
     seed=42,
 )

@@ -11,6 +11,7 @@ study = declared(
     loss="l4",
     title="Quartic regression by clipped methods",
     question="The loss is (<w, x> - y)^4, labels are -1 and 1: who is best, and when?",
+    answer="",
     figures="1 to 3",
     seed=41,
 )

@@ -89,6 +89,8 @@ def test_what_the_cell_does_not_use_does_not_count(old, new):
 def test_a_declaration_that_hides_the_cell_makes_everything_count():
     hidden = TEXT.replace("study = Study(", "study = make(").replace("cell=", "what=")
     assert digest(hidden) != digest(hidden.replace("return 1.0", "return 7.0"))
+    worded = hidden.replace("what=", 'title="T", answer="A", what=')
+    assert worded != hidden and digest(worded) == digest(hidden)
 
 
 def test_files_beside_count_without_their_remarks():

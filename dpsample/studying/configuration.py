@@ -23,6 +23,7 @@ from dpsample.studying.study import Study
 
 Configuration = dict[str, str]
 ROOTS = ("cell", "batch", "data")
+WORDS = ("title", "question", "answer")
 LIBRARIES = ("numpy", "scipy", "numba")
 
 
@@ -82,7 +83,7 @@ def code_digest(given: Bundle) -> str:
 def _reachable(tree: ast.Module) -> list[ast.AST]:
     """Find the cell's keyword, definitions that it names, and whatever defines nothing.
 
-    A declaration that hides the cell may name anything: then it is everything.
+    A declaration that hides the cell may name anything: then it is all but its words.
     """
     definitions: dict[str, list[ast.stmt]] = {}
     todo: list[str] = []
@@ -101,6 +102,9 @@ def _reachable(tree: ast.Module) -> list[ast.AST]:
         if isinstance(part, ast.keyword) and part.arg in ROOTS
     ]
     if not roots:
+        for call in (p for n in definitions["study"] for p in ast.walk(n)):
+            if isinstance(call, ast.Call):
+                call.keywords = [k for k in call.keywords if k.arg not in WORDS]
         return list(tree.body)
     todo += [name for part in roots for name in _named(part)]
     seen = {"study"}
