@@ -263,7 +263,7 @@ QUESTION = (
     " proved of its noise; a printed formula is asked for the epsilon at which its"
     " noise spends that much. (PNCA-SGD as printed counts on shuffling, whose theorem"
     " fails at such epsilon; proved is what its disjoint batches give.) theory: the"
-    " numbers that the bounds name, from public facts. tuned: the best of 6 (12) settings"
+    " numbers that the bounds name, from public facts. tuned: the best of 6 or 12 tries"
     " for each run by the test records, which no private run could do. iterated: the"
     " forms that adapt to growth. Each run draws its n records anew; the excess is over"
     " the least test risk in the ball, so it overstates the population's in the mean."
