@@ -16,7 +16,16 @@ study = declared(
         " lambda, so both minimizers are the same point of the sphere. Who is best,"
         " and when?"
     ),
-    answer="",
+    answer=(
+        "Honest noise, no tuning, a9a with n = 10 000: at epsilon = 1 PNCA-SGD has"
+        " .018, Clipped GD .029, LNC-GM .035, DP-SGD .051; at epsilon = 5 LNC-GM has"
+        " .0013, Clipped GD .0026. LNC-GM as printed wastes privacy (asked for 3.7 it"
+        " spends 1) and stays at .287 whatever epsilon is, where the answer 0 has"
+        " .277. Printed PNCA-SGD errs both ways: noise that proves 1 claims .14 on"
+        " w7a, 8.8 on a9a. The forms that iterate for growth are worse on a9a at this"
+        " size. On w7a, chosen by the test records, LNC-GM has .0038 at epsilon = 1,"
+        " DP-SGD .0067 and PNCA-SGD .014."
+    ),
     figures="4 to 6",
     seed=42,
 )
