@@ -110,7 +110,9 @@ def name_and_target():
     """The default tier sees each sampler on one target, the slow one on the other."""
     for name in SAMPLERS:
         for case_name in TARGETS:
-            is_slow = (case_name == TARGETS[0]) == (name == "proximal")
+            is_slow = (case_name == TARGETS[0]) == (
+                name == "proximal"
+            ) or name == "mala"
             marks = [pytest.mark.slow] if is_slow else []
             yield pytest.param(name, case_name, marks=marks)
 

@@ -40,7 +40,7 @@ SHORT = ("RandomizedSeries",)
 LONG = (*SHORT, "TunaMH")
 
 
-@pytest.mark.parametrize(("domain", "loss"), TARGETS)
+@pytest.mark.parametrize(("domain", "loss"), by_turns(TARGETS))
 def test_the_exact_starts_have_the_law_of_the_quadrature(domain, loss):
     case, starts = grid_case(domain, loss), exact_starts(domain, loss)
     assert case.inside(starts).all()

@@ -13,7 +13,7 @@ from tests.gibbs_cases import example
 from tests.gibbs_targets import CASES
 from tests.replicates import law_margin
 from tests.series_runs import advance, prepared
-from tests.tiers import slow
+from tests.tiers import by_turns, slow
 
 L, D = dps.losses, dps.domains
 
@@ -81,7 +81,7 @@ def practical(name):
     return chain, count
 
 
-@pytest.mark.parametrize("name", INNER_KINDS)
+@pytest.mark.parametrize("name", by_turns(INNER_KINDS))
 def test_many_steps_from_the_law_keep_it(name):
     case, (chain, count) = CASES[name], practical(name)
     rng = np.random.default_rng(8)

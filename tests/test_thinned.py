@@ -13,6 +13,7 @@ from tests.gibbs_cases import example
 from tests.gibbs_targets import CASES
 from tests.replicates import law_margin
 from tests.statistics import assert_mean, rejected
+from tests.tiers import by_turns
 
 L, D = dps.losses, dps.domains
 SAMPLER = dps.samplers.Proximal(oracle="thinned")
@@ -158,7 +159,7 @@ def one_step_each(prepared, starts, rng):
     return ends, state
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", by_turns(LAWS))
 def test_a_step_from_the_law_keeps_it(name):
     case, rng = CASES[name], np.random.default_rng(5)
     prepared = SAMPLER.prepare(case.target, np.random.default_rng(0))

@@ -10,7 +10,10 @@ def slow(*values, **options):
 
 def slow_but(cases, usual):
     """All cases; those that are not usual are slow."""
-    return [case if case in usual else slow(case) for case in cases]
+    return [
+        case if case in usual else slow(*(case if isinstance(case, tuple) else (case,)))
+        for case in cases
+    ]
 
 
 def by_turns(cases, first=0):
