@@ -122,7 +122,8 @@ def test_what_is_not_supported_is_refused_with_a_remedy(name, domain):
 
 
 @pytest.mark.parametrize(
-    "name", by_turns(n for n in SAMPLERS if n not in LONG) + [slow(n) for n in LONG]
+    "name",
+    by_turns((n for n in SAMPLERS if n not in LONG), turns=3) + [slow(n) for n in LONG],
 )
 def test_a_chain_for_another_temperature_is_noticed(name):
     domain, loss = next(cell for cell in TARGETS if supported(name, *cell)[0])
