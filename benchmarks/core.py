@@ -135,7 +135,7 @@ def a9a() -> str:
         seconds.append(time.perf_counter() - begin)
     dps.verify(answer.certificate)
     spent = (1.0 + math.e) * answer.certificate.gamma
-    notes = answer.private_diagnostics
+    notes = answer.nonprivate_diagnostics
 
     def test_loss(theta: np.ndarray) -> float:
         margins = test.response * (test.features @ theta)

@@ -71,7 +71,7 @@ def release(
     -------
     Release
         ``theta`` of shape (dim,), ``certificate``, ``mechanism`` and the not private
-        ``private_diagnostics``.
+        ``nonprivate_diagnostics``.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def release(
         certificate=certificate,
         feature_names=problem.feature_names,
         mechanism=mechanism,
-        private_diagnostics={
+        nonprivate_diagnostics={
             "num_steps": num_steps,
             "step_size": prepared.trial.step,
             "metric": prepared.metric.name,

@@ -27,18 +27,19 @@ class Fit:
         The proof's public inputs and numbers; None without a budget.
     feature_names : tuple of str
         Names of the coefficients.
-    num_gradients : int
-        Gradients of single records that were evaluated. A random batch makes it random
-        and dependent on the records' number only.
+    num_gradients : int or None
+        Gradients of single records that were evaluated. A random batch makes it random;
+        of a certified solver it depends on the records, so it is not private.
     trace : dict of str to array
         ``num_gradients``, and ``risk`` on the evaluation data, along the way; empty
-        without them. It is not private.
+        without them. It is not private. Pickles and copies hold neither the trace nor
+        ``num_gradients``.
     """
 
     theta: Array
     certificate: EventCertificate | None
     feature_names: tuple[str, ...]
-    num_gradients: int
+    num_gradients: int | None
     trace: dict[str, Array] = field(default_factory=dict, repr=False)
 
     def plot(self, ax: Any = None) -> Any:
@@ -67,6 +68,10 @@ class Fit:
         ax.set_xlabel("gradients of single records")
         ax.set_ylabel("risk on the evaluation data (not private)")
         return ax
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickles and copies hold: nothing that is not private."""
+        return self.__dict__ | {"num_gradients": None, "trace": {}}
 
     def __repr__(self) -> str:
         """Coefficients and the certificate's statement."""

@@ -43,16 +43,17 @@ class Release:
         The calibrated mechanism; None after `load`.
     feature_names : tuple of str
         Names of the coefficients.
-    private_diagnostics : dict or None
+    nonprivate_diagnostics : dict or None
         Steps, step size, metric, acceptance and risks. They depend on the records and
-        are not private: they are in no repr, JSON or file. None after `load`.
+        are not private: they are in no repr, JSON, file, pickle or copy. None after
+        `load`, unpickling and ``copy``.
     """
 
     theta: Array
     certificate: Certificate
     feature_names: tuple[str, ...]
     mechanism: Any = field(default=None, repr=False)
-    private_diagnostics: dict[str, Any] | None = field(default=None, repr=False)
+    nonprivate_diagnostics: dict[str, Any] | None = field(default=None, repr=False)
 
     def margin(self, features: Any) -> Array:
         """Return <a, theta> for each row; the intercept is added if there is one.
@@ -155,6 +156,10 @@ class Release:
         budget = self.certificate.budget
         ax.set_title(f"({budget.epsilon:g}, {budget.delta:g})-DP release")
         return ax
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickles and copies hold: nothing that is not private."""
+        return self.__dict__ | {"nonprivate_diagnostics": None}
 
     def __repr__(self) -> str:
         """Coefficients and the certificate's statement."""

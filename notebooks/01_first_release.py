@@ -222,7 +222,7 @@ except ValueError as error:
 target = answer.mechanism.target(problem)
 draws = dps.sample(target, num_draws=1_000, num_chains=4, seed=1, progress=False)
 theta = draws.posterior["theta"].values.reshape(-1, problem.dim)
-best = answer.private_diagnostics["non_private_theta"]
+best = answer.nonprivate_diagnostics["non_private_theta"]
 print("releasable:", bool(draws.attrs["releasable"]))
 
 fig, ax = plt.subplots(figsize=(7.0, 3.2))

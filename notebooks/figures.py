@@ -43,7 +43,7 @@ def release():
     target = answer.mechanism.target(problem)
     draws = dps.sample(target, seed=1, progress=False)
     theta = draws.posterior["theta"].values.reshape(-1, problem.dim)
-    best = answer.private_diagnostics["non_private_theta"]
+    best = answer.nonprivate_diagnostics["non_private_theta"]
     figure, ax = plt.subplots(figsize=SIZE, layout="constrained")
     place = np.arange(problem.dim)
     ax.violinplot(theta, place, widths=0.8, showextrema=False)

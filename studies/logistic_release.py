@@ -117,7 +117,7 @@ def cell(params, seed):
     problem = dps.Problem(rows, labels, **public(p))
     budget, chosen = options(params)
     answer = dps.release(problem, budget, seed=noise, **chosen)
-    plain = answer.private_diagnostics["non_private_theta"]
+    plain = answer.nonprivate_diagnostics["non_private_theta"]
     gap = duality_gap(problem, p, plain)
     printed = printed_bound(
         params | {"risk": "population"},

@@ -1,5 +1,8 @@
 """What `minimize` returns, on screen and as a figure."""
 
+import copy
+import pickle
+
 import matplotlib
 import numpy as np
 import pytest
@@ -26,6 +29,18 @@ def test_what_depends_on_the_records_is_not_shown():
     found = fit(evaluation=problem())
     assert str(found.num_gradients) not in repr(found)
     assert "risk" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "twin", [lambda f: pickle.loads(pickle.dumps(f)), copy.copy, copy.deepcopy]
+)
+def test_pickles_and_copies_hold_nothing_nonprivate(twin):  # P7
+    found = fit(evaluation=problem())
+    again = twin(found)
+    assert again.num_gradients is None and again.trace == {}
+    assert found.num_gradients > 0 and len(found.trace["risk"]) > 0
+    assert np.array_equal(again.theta, found.theta)
+    assert again.certificate == found.certificate
 
 
 def test_a_fit_is_exported_and_frozen():

@@ -1,7 +1,9 @@
 """Results: a DataTree that is not releasable, a release that keeps its secrets."""
 
+import copy
 import json
 import math
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -113,7 +115,7 @@ def test_save_and_load_keep_answer_and_certificate(answer, tmp_path):
     np.testing.assert_array_equal(again.theta, answer.theta)
     assert again.certificate == answer.certificate
     assert again.feature_names == tuple(NAMES)
-    assert again.private_diagnostics is None and again.mechanism is None
+    assert again.nonprivate_diagnostics is None and again.mechanism is None
     rows = np.eye(2)
     np.testing.assert_array_equal(again.predict(rows), answer.predict(rows))
 
@@ -137,7 +139,7 @@ PUBLIC_NAMES = {"risk", "metric", "step_size"}
 
 
 def leaks(text, diagnostics):
-    """Names and numbers of private diagnostics that occur in a text."""
+    """Names and numbers of nonprivate diagnostics that occur in a text."""
     found = [name for name in diagnostics.keys() - PUBLIC_NAMES if name in text]
     for value in diagnostics.values():
         numbers = np.ravel(list(value.values()) if isinstance(value, dict) else value)
@@ -150,8 +152,8 @@ def is_long(value):
     return isinstance(value, float) and len(repr(float(value))) > 8
 
 
-def test_private_diagnostics_are_in_no_repr_and_no_file(answer, tmp_path):
-    diagnostics = dict(answer.private_diagnostics)
+def test_nonprivate_diagnostics_are_in_no_repr_and_no_file(answer, tmp_path):
+    diagnostics = dict(answer.nonprivate_diagnostics)
     assert {"num_steps", "step_size", "metric", "acceptance", "risk"} <= set(
         diagnostics
     )
@@ -161,14 +163,37 @@ def test_private_diagnostics_are_in_no_repr_and_no_file(answer, tmp_path):
 
 def test_a_leak_would_be_seen(answer):
     """Negative control."""
-    diagnostics = answer.private_diagnostics
+    diagnostics = answer.nonprivate_diagnostics
     for name in ("risk", "step_size", "acceptance"):
         assert leaks(json.dumps({"private": diagnostics[name]}), diagnostics)
     assert leaks(f"num_steps={diagnostics['num_steps']}", diagnostics)
 
 
-def test_private_diagnostics_are_what_they_say(answer):
-    diagnostics, problem = answer.private_diagnostics, make_problem()
+@pytest.mark.parametrize(
+    "twin", [lambda a: pickle.loads(pickle.dumps(a)), copy.copy, copy.deepcopy]
+)
+def test_pickles_and_copies_hold_nothing_nonprivate(answer, twin):  # P7
+    again = twin(answer)
+    assert again.nonprivate_diagnostics is None
+    assert answer.nonprivate_diagnostics is not None
+    np.testing.assert_array_equal(again.theta, answer.theta)
+    assert again.certificate == answer.certificate
+    assert again.mechanism == answer.mechanism
+    assert repr(again) == repr(answer)
+
+
+def test_bytes_of_a_pickle_hold_no_nonprivate_number(answer):  # P7
+    content, diagnostics = pickle.dumps(answer), answer.nonprivate_diagnostics
+    for name in diagnostics.keys() - PUBLIC_NAMES:
+        assert name == "counts" or name.encode() not in content
+    best = diagnostics["non_private_theta"]
+    assert best.tobytes() not in content
+    # Negative control: the private answer itself is found.
+    assert answer.theta.tobytes() in content
+
+
+def test_nonprivate_diagnostics_are_what_they_say(answer):
+    diagnostics, problem = answer.nonprivate_diagnostics, make_problem()
     assert diagnostics["risk"] == problem.risk(answer.theta)
     best = diagnostics["non_private_theta"]
     assert diagnostics["non_private_risk"] == problem.risk(best)

@@ -204,9 +204,9 @@ def test_a_release_keeps_its_certificate():
     usual = dps.release(problem, budget)
     assert answer.certificate.releasable
     assert answer.certificate.theorems == usual.certificate.theorems
-    counts = answer.private_diagnostics["counts"]
+    counts = answer.nonprivate_diagnostics["counts"]
     assert counts["values"] == 0
-    assert counts["gradients"] == answer.private_diagnostics["num_steps"]
+    assert counts["gradients"] == answer.nonprivate_diagnostics["num_steps"]
     # Gradients see all records, tests of proposals but a few.
     tests = counts["records"] - 200 * counts["gradients"]
     assert 0 <= tests < 20 * counts["proposals"]

@@ -36,7 +36,7 @@ def run(picture: Path) -> None:
     )
     answer = dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-6))
     console.print(answer.certificate)
-    diagnostics = answer.private_diagnostics or {}
+    diagnostics = answer.nonprivate_diagnostics or {}
     rows = [
         ("private", f"{diagnostics['risk']:.4f}"),
         ("not private", f"{diagnostics['non_private_risk']:.4f}"),
@@ -68,7 +68,7 @@ def draw(answer: Release, data: Dataset, picture: Path) -> None:
 
 def _draw_coefficients(axes: Any, answer: Release, data: Dataset) -> None:
     place = np.arange(answer.theta.size)
-    best = (answer.private_diagnostics or {})["non_private_theta"]
+    best = (answer.nonprivate_diagnostics or {})["non_private_theta"]
     spread = 1.0 / np.sqrt(answer.certificate.k * answer.certificate.mu)
     axes.errorbar(
         place, answer.theta, yerr=spread, fmt="o", ms=4, capsize=2, label="private draw"

@@ -64,7 +64,7 @@ def run(options: Options) -> None:
 
 def evaluation(answer: Release, loss: Loss, files: dict[str, Dataset]) -> object:
     """Table of mean losses, and accuracies, of the private and the best parameters."""
-    diagnostics = answer.private_diagnostics or {}
+    diagnostics = answer.nonprivate_diagnostics or {}
     best = replace(answer, theta=diagnostics["non_private_theta"])
     head = ["records", "parameters", "mean loss"]
     if loss.is_classification:
