@@ -14,6 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
+# Below it a float is subnormal and has lost digits: a product there is no longer
+# accurate to its last place, so no proof may rest on it.
+SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
 def shown(value: object) -> str:
@@ -54,6 +57,13 @@ def non_negative(*, remedy: str = "", **values: Any) -> None:
     for name, value in values.items():
         holds = _is_number(value) and 0.0 <= value < np.inf
         number(name, value, "a finite number >= 0", holds, remedy)
+
+
+def normal(*, remedy: str = "", **values: Any) -> None:
+    """Each value is a finite number with all its digits: > 0 and not subnormal."""
+    for name, value in values.items():
+        holds = _is_number(value) and SMALLEST_NORMAL <= value < np.inf
+        number(name, value, f"finite and >= {SMALLEST_NORMAL:.4g}", holds, remedy)
 
 
 def open_interval(low: float, high: float, *, remedy: str = "", **values: Any) -> None:

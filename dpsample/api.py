@@ -10,16 +10,19 @@ from dpsample._streams import Seed, streams
 from dpsample.privacy import Budget, calibrate
 from dpsample.privacy.risk import Risk
 from dpsample.privacy.terms import Calibration
+from dpsample.privacy.verification import verify_own
 from dpsample.problem import Problem
 from dpsample.results import Release
 from dpsample.samplers import Proximal, certify, mode
 from dpsample.samplers.errors import PIECE_FAILED, raise_unless_ok
 
 ASSUMPTIONS = (
-    "the sampler's steps, refusals and errors may depend on the records: only theta "
-    "and this certificate are released",
+    "the sampler's steps may depend on the records: only theta and this certificate "
+    "are released",
+    "whether there is a release may depend on the records and is not counted: it is "
+    "refused if no practical proof is found for them (NoCertificate), or if a loss "
+    "fails, breaks its declared bounds or lets no proposal pass (SamplingError)",
 )
-CLIPPED = "rows and responses above their bounds were scaled down to them"
 
 
 @chains.single_threaded_blas()
@@ -79,6 +82,9 @@ def release(
         If an argument is malformed.
     NoCertificate
         If the sampler has no proof, or none that is practical, for this target.
+    CertificateError
+        If the certificate does not pass `verify`, which no input should bring about;
+        nothing was drawn then.
     SamplingError
         If a loss raises or returns NaN, or a declared bound is found not to hold.
 
@@ -122,6 +128,13 @@ def release(
         strong_convexity=strong_convexity,
         confidence=confidence,
     )
+    certificate = mechanism.certificate.with_sampler(
+        sampler=repr(sampler),
+        theorems=(certify.THEOREM,),
+        assumptions=ASSUMPTIONS + problem.assumptions,
+        seeded=seed is not None,
+    )
+    verify_own(certificate)  # only public numbers: it refuses the same for all records
     target = mechanism.target(problem)
     pilot_stream, stream = streams(seed, 2)
     prepared = sampler.prepare(target, pilot_stream, gamma=mechanism.gamma)
@@ -134,12 +147,6 @@ def release(
     risk_there = problem.risk(theta)
     if not np.isfinite(risk_there):
         raise_unless_ok(PIECE_FAILED)
-    certificate = mechanism.certificate.with_sampler(
-        sampler=repr(sampler),
-        theorems=(certify.THEOREM,),
-        assumptions=ASSUMPTIONS + ((CLIPPED,) if problem.clip_rows else ()),
-        seeded=seed is not None,
-    )
     return Release(
         theta=theta,
         certificate=certificate,

@@ -21,7 +21,6 @@ from dpsample.privacy import Budget, EventCertificate
 from dpsample.problem import Problem
 
 TRACE_POINTS = 20
-CLIPPED = "rows and responses above their bounds were scaled down to them"
 RECORDS_READ = (
     "num_gradients, the trace and the running time may depend on the records: only "
     "theta and this certificate are released"
@@ -171,11 +170,7 @@ def planned(
             event=recipe.event,
             inputs=_facts(problem) | recipe.inputs,
             theorems=recipe.theorems,
-            assumptions=(
-                *recipe.assumptions,
-                RECORDS_READ,
-                *((CLIPPED,) if problem.clip_rows else ()),
-            ),
+            assumptions=(*recipe.assumptions, RECORDS_READ, *problem.assumptions),
             calibration=calibration,
             seeded=seeded,
         )

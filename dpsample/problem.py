@@ -24,6 +24,7 @@ __all__ = ["Problem", "PublicFacts"]
 
 Array = NDArray[np.float64]
 ROUNDING = 1e-12  # relative slack for norms computed in floating point
+CLIPPED = "rows and responses above their bounds were scaled down to them"
 
 
 class Problem:
@@ -53,7 +54,9 @@ class Problem:
         Append a column of ones (the row bound grows accordingly).
     clip_rows : bool
         Scale rows (and clip responses) that exceed their bound instead of refusing
-        them. Privacy then holds with no assumption about the records.
+        them. Privacy then rests on no assumption about the records' sizes; what is
+        refused even so (numbers that are not finite, labels other than -1 and 1) is
+        listed in the certificate.
     feature_names : sequence of str, optional
         Names of the columns; a DataFrame brings its own.
     offset : array of shape (num_records,), optional
@@ -126,6 +129,28 @@ class Problem:
         )
         features = append_ones(rows) if intercept else rows
         self.data = records.make_data(features, y, shift, loss.params)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What every guarantee takes for granted of how records were let in.
+
+        A refusal to build the problem tells that some record is not legal. It is an
+        output that no certificate counts.
+        """
+        refused = ["a number that is not finite"]
+        if self.loss.is_classification:
+            refused.append("a label other than -1 and 1")
+        if self.data.offset.size:
+            refused.append("an offset above offset_bound")
+        if not self.clip_rows:
+            refused.append("a row above row_bound")
+            if not self.loss.is_classification and self._response_bound() is not None:
+                refused.append("a response above its bound")
+        counted = (
+            f"no possible record has what Problem refuses ({', '.join(refused)}): its "
+            "refusal is not counted"
+        )
+        return (counted, CLIPPED) if self.clip_rows else (counted,)
 
     def _response_bound(self) -> float | None:
         linear = self.facts.loss.name == "linear"

@@ -101,6 +101,32 @@ def test_only_an_unseeded_release_is_releasable(answer):
     assert release(seed=None).certificate.releasable is True
 
 
+def test_refusals_that_depend_on_records_are_assumptions(answer):
+    text = " ".join(answer.certificate.assumptions)
+    for words in (
+        "(a number that is not finite, a label other than -1 and 1, a row above",
+        "is not counted",
+        "NoCertificate",
+        "SamplingError",
+    ):
+        assert words in text
+
+
+def test_what_is_refused_depends_on_the_problem():
+    rows, y = np.full((4, 1), 0.5), np.full(4, 2.0)
+    given = {"domain": dps.domains.Ball(1.0), "row_bound": 1.0, "offset_bound": 1.0}
+    given |= {"loss": dps.losses.Huber(), "offset": np.zeros(4), "response_bound": 2.0}
+    strict, clipped = (
+        dps.Problem(rows, y, **given, clip_rows=flag).assumptions
+        for flag in (False, True)
+    )
+    assert "an offset above offset_bound, a row above row_bound, a resp" in strict[0]
+    assert "above row_bound" not in clipped[0] and "offset_bound" in clipped[0]
+    assert len(strict) == 1 and clipped[1:] == (
+        "rows and responses above their bounds were scaled down to them",
+    )
+
+
 def test_a_seed_gives_the_same_answer_and_entropy_another(answer):
     np.testing.assert_array_equal(release().theta, answer.theta)
     first, second = release(seed=None), release(seed=None)

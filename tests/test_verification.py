@@ -110,7 +110,7 @@ def test_every_edited_fact_is_noticed(change):
 @pytest.mark.parametrize("name", ["k", "mu", "gdp", "delta_exact", "gamma"])
 def test_numbers_that_are_not_numbers_are_noticed(name):
     for value in (math.nan, math.inf, None, "1"):
-        with pytest.raises(ValueError, match=rf"certificate[.]{name} must be "):
+        with pytest.raises(ValueError, match=rf"(certificate[.])?{name} must be "):
             verify(dataclasses.replace(final(), **{name: value}, digest="0"))
 
 

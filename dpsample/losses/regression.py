@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -196,7 +197,8 @@ class PowerFour(Loss):
 
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
         """Return 4 (margin_bound + response_bound)^3."""
-        return 4.0 * (margin_bound + response_bound) ** 3
+        residual = margin_bound + response_bound
+        return 4.0 * residual**3 if residual < 1e100 else math.inf
 
     def curvature(
         self, lower: Array, upper: Array, response: Array

@@ -61,7 +61,7 @@ from dpsample.privacy.shuffling import (
     shuffle_delta,
     shuffle_epsilon,
 )
-from dpsample.privacy.verification import verify
+from dpsample.privacy.verification import CertificateError, verify
 from dpsample.privacy.verification_report import VerificationReport
 
 __all__ = [
@@ -69,6 +69,7 @@ __all__ = [
     "ApproximateNoise",
     "Budget",
     "Certificate",
+    "CertificateError",
     "ComposedEvent",
     "ConcentratedEvent",
     "Entry",

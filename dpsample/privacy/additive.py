@@ -252,6 +252,8 @@ def pure_scale(budget: Budget, sensitivity: float) -> float:
 
 def up(value: float) -> float:
     """Round a positive product up by more than its rounding errors."""
+    remedy = "The budget, the sensitivity or the scale is beyond floating point."
+    check.normal(**{"scale of the noise or gdp": value}, remedy=remedy)
     return float(value * (1.0 + ROUNDING))
 
 

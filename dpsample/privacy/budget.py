@@ -24,7 +24,8 @@ class Budget:
     epsilon : float
         Privacy loss, finite and > 0.
     delta : float
-        Probability, > 0 and < 1: a Gaussian curve never reaches delta = 0.
+        Probability, > 0 and < 1: a Gaussian curve never reaches delta = 0. Neither
+        number may be subnormal (below 2.2e-308).
     relation : {"replace_one", "zero_out"}
         Which data sets are neighbors: one record replaced by any other, or one
         record's loss set to zero. The number of records is public in both.
@@ -49,6 +50,7 @@ class Budget:
         check.positive(epsilon=self.epsilon)
         remedy = "A common choice is far below 1 / (number of records)."
         check.open_interval(0.0, 1.0, delta=self.delta, remedy=remedy)
+        check.normal(epsilon=self.epsilon, delta=self.delta)
         check.one_of(RELATIONS, relation=self.relation)
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))

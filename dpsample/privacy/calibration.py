@@ -28,7 +28,7 @@ from dpsample.privacy.closed_form import fact2_gdp, paper_gdp
 from dpsample.privacy.gaussian import gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.mechanism import ExponentialMechanism
 from dpsample.privacy.risk import Risk, RiskModel
-from dpsample.privacy.terms import Calibration, CalibrationInputs
+from dpsample.privacy.terms import BEYOND_FLOATS, Calibration, CalibrationInputs
 from dpsample.problem import Problem
 from dpsample.regularizers import Entropy, Regularizer, SchattenSquared, SquaredNorm
 
@@ -39,6 +39,7 @@ INVERSION_NAMES = {
     "paper": "printed constants of arXiv:2207.08347, not implied by its Fact 2",
 }
 COMPARISON = "Theorem 2 of arXiv:2207.08347 (Gaussian comparison)"
+SPEND_OTHERWISE = "Spend a larger delta or a smaller sampler_share."
 APPROXIMATE = "delta_0 + (1 + e^epsilon) gamma <= delta (total-variation error gamma)"
 
 
@@ -150,7 +151,10 @@ def _regularizer(inputs: CalibrationInputs) -> Regularizer:
 
 def _range(inputs: CalibrationInputs, regularizer: Regularizer) -> float:
     """Return Theta, which only a mechanism without a ridge needs finite."""
-    value = float(regularizer.range_on(inputs.facts.domain, inputs.facts.dim))
+    try:
+        value = float(regularizer.range_on(inputs.facts.domain, inputs.facts.dim))
+    except OverflowError:  # Python's powers raise where NumPy's are infinite
+        value = math.inf
     if not inputs.has_ridge and not 0.0 < value < math.inf:
         check.fail(
             "domain",
@@ -184,15 +188,19 @@ def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
     diff = facts.diff_lipschitz(inputs.p, budget.relation)
     swap = facts.diff_lipschitz(inputs.p, "replace_one")
     kept, delta_exact = inputs.curvature_kept, budget.delta - _reserved(inputs)
+    check.normal(delta_exact=delta_exact, remedy=SPEND_OTHERWISE)
+    check.normal(lipschitz=lipschitz, remedy=BEYOND_FLOATS)
     target = INVERSIONS[inputs.calibration](budget.epsilon, delta_exact)
     is_printed = inputs.calibration == "paper"
-    if is_printed:  # GLLST-E1 and -E4: G in place of every sensitivity
-        ratio = (lipschitz / (facts.num_records * target)) ** 2
-        chosen = _risk_model(inputs, swap_lipschitz=lipschitz, ratio=ratio)
-    else:
-        ratio = (diff / (facts.num_records * target)) ** 2 / kept
-        chosen = _risk_model(inputs, swap_lipschitz=swap, ratio=ratio)
+    # GLLST-E1 and -E4: the paper has G in place of every sensitivity.
+    distance = (lipschitz if is_printed else diff) / (facts.num_records * target)
+    check.open_interval(1e-150, 1e150, **{"sqrt(mu/k)": distance}, remedy=BEYOND_FLOATS)
+    ratio = distance**2 / (1.0 if is_printed else kept)
+    chosen = _risk_model(
+        inputs, swap_lipschitz=lipschitz if is_printed else swap, ratio=ratio
+    )
     k, mu = _temperature(inputs, chosen.constant()[0], ratio, range_bound)
+    check.normal(k=k, mu=mu, remedy=BEYOND_FLOATS)
     gdp, epsilon = target, budget.epsilon
     if is_printed:
         gdp = diff / facts.num_records * math.sqrt(k / (mu * kept))
@@ -236,11 +244,9 @@ def _temperature(
     inputs: CalibrationInputs, constant: float, ratio: float, range_bound: float
 ) -> tuple[float, float]:
     """Return (k, mu) with mu/k = ratio that minimize mu Theta + constant/k."""
-    if not 0.0 < ratio < math.inf:
-        remedy = "The privacy parameter is beyond floating point."
-        check.fail("budget", "such that mu/k is finite and > 0", inputs.budget, remedy)
     if inputs.has_ridge:
         return inputs.strong_convexity / ratio, inputs.strong_convexity
+    check.normal(**{"range_bound*mu/k": ratio * range_bound}, remedy=BEYOND_FLOATS)
     k = math.sqrt(constant / (ratio * range_bound))
     return k, ratio * k
 

@@ -124,4 +124,6 @@ class NearEvent(Event):
         check.non_negative(total_variation=self.total_variation)
         if self.total_variation >= 1.0:
             check.fail("total_variation", "< 1", self.total_variation)
+        if self.total_variation != 0.0:
+            check.normal(total_variation=self.total_variation)
         object.__setattr__(self, "total_variation", float(self.total_variation))

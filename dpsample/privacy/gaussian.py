@@ -28,6 +28,7 @@ CANCELLATION = 0.9
 # The asymptotic series of -M' has relative error < 1e-16 from here on.
 ASYMPTOTIC_FROM = 12.0
 SMALLEST_GDP = 1e-300
+LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 def gaussian_delta(epsilon: float, gdp: float) -> float:
@@ -137,10 +138,16 @@ def gdp_from_budget(epsilon: float, delta: float) -> float:
     """
     check.non_negative(epsilon=epsilon)
     check.open_interval(0.0, 1.0, delta=delta)
+    return _largest_gdp(float(epsilon), float(delta))
+
+
+@functools.lru_cache(maxsize=256)  # calibration and its verification ask alike
+def _largest_gdp(epsilon: float, delta: float) -> float:
+    """Invert the curve by bisection."""
     limit = math.log(delta) - LOG_MARGIN
 
     def is_safe(gdp: float) -> bool:
-        return _log_delta(float(epsilon), gdp) <= limit
+        return _log_delta(epsilon, gdp) <= limit
 
     safe, unsafe = 1.0, 1.0
     while not is_safe(safe):
@@ -161,11 +168,13 @@ def _log_delta(epsilon: float, gdp: float) -> float:
     """Logarithm of the curve; -inf where it is 0."""
     from scipy.special import erfcx, log_ndtr
 
-    if gdp < SMALLEST_GDP:
+    if gdp == 0.0:
         return -math.inf
     z = epsilon / gdp - gdp / 2.0
     if z > 1e150:
         return -math.inf
+    if gdp < SMALLEST_GDP:  # a bound of the curve at 0, the total variation
+        return math.log(gdp) - LOG_SQRT_TWO_PI
     log_tail = float(log_ndtr(-z))
     near, far = (float(erfcx(x / math.sqrt(2.0))) for x in (z, z + gdp))
     if math.isinf(near) or far < CANCELLATION * near:

@@ -34,6 +34,8 @@ def _plain(value: Any) -> Any:
 def _store(event: Event, **values: float) -> None:
     """Keep numbers as floats, so that equal events have equal JSON."""
     for name, value in values.items():
+        if value != 0.0:
+            check.normal(remedy="", **{name: value})
         object.__setattr__(event, name, float(value))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,8 @@ from dpsample.privacy.risk import Risk
 from dpsample.regularizers import Regularizer
 
 Calibration = Literal["exact", "fact2", "paper"]
+BEYOND_FLOATS = "The budget or a declared bound is beyond floating point."
+SPEND_MORE = "Spend a larger delta, a larger sampler_share or a smaller epsilon."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +134,26 @@ class MechanismTerms(CalibrationInputs):
     epsilon_proved: float
     risk_bound: float
     theorems: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Check the inputs, then that no number of the proof lost its digits."""
+        super().__post_init__()
+        check.normal(
+            lipschitz=self.lipschitz,
+            diff_lipschitz=self.diff_lipschitz,
+            delta_exact=self.delta_exact,
+            gdp=self.gdp,
+            k=self.k,
+            mu=self.mu,
+            risk_bound=self.risk_bound,
+            remedy=BEYOND_FLOATS,
+        )
+        if not (self.has_ridge and self.range_bound == math.inf):
+            check.normal(range_bound=self.range_bound, remedy=BEYOND_FLOATS)
+        if self.sampler_share > 0.0:
+            check.normal(gamma=self.gamma, remedy=SPEND_MORE)
+        else:
+            check.one_of((0.0,), gamma=self.gamma)
 
     @property
     def risk_statement(self) -> str:

@@ -79,6 +79,27 @@ def verify(certificate: Certificate | EventCertificate) -> VerificationReport:
     return VerificationReport(statement=certificate.statement, checks=tuple(checks))
 
 
+class CertificateError(RuntimeError):
+    """A certificate that this package made does not verify: nothing is released."""
+
+
+def verify_own(certificate: Certificate | EventCertificate) -> None:
+    """Verify a certificate before anything is drawn under it.
+
+    Raises
+    ------
+    CertificateError
+        If it does not verify, which no input should bring about.
+    """
+    try:
+        verify(certificate)
+    except ValueError as error:
+        raise CertificateError(
+            "The certificate of this release does not verify, so nothing was drawn: "
+            f"{error} This is an error of dpsample: please report it."
+        ) from error
+
+
 def _event_checks(c: EventCertificate) -> list[Check]:
     """Account for the event again."""
     checks = [agreeing("epsilon_proved", c.epsilon_proved, proved(c.event, c.budget))]
