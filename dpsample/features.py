@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dpsample import _check as check
 from dpsample import norms
+from dpsample._sparse import as_csr, is_sparse
 from dpsample.domains import SchattenBall
 from dpsample.facts import PublicFacts
 
@@ -18,16 +19,8 @@ Array = NDArray[np.float64]
 
 def as_features(features: Any) -> tuple[Any, Sequence[str] | None]:
     """Fresh float64 features, dense (C order) or CSR, and column names if any."""
-    if hasattr(features, "tocsr"):
-        if features.ndim != 2:
-            check.fail("features", "of shape (any, any)", f"shape {features.shape}")
-        matrix = features.tocsr().astype(np.float64, copy=True)
-        matrix.sum_duplicates()
-        bad = np.flatnonzero(~np.isfinite(matrix.data))
-        if bad.size:
-            row = int(np.searchsorted(matrix.indptr, bad[0], side="right")) - 1
-            check.fail("features", "finite", f"a NaN or infinity in record {row}")
-        return matrix, None
+    if is_sparse(features):
+        return as_csr("features", features), None
     columns = getattr(features, "columns", None)
     remedy = "Encode categories and drop or fill missing values first."
     dense = check.array("features", features, shape=(None, None), remedy=remedy)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpsample import _check as check
 from dpsample._jit import kernel
+from dpsample._sparse import as_csr, is_sparse
 
 Vector = NDArray[np.float64]
 TINY_SQUARE = 1e-290
@@ -109,8 +110,8 @@ def norm(v: Any, p: float, axis: int = -1) -> Any:
     [5.0, 1.414]
     """
     check.at_least(1.0, p=p)
-    if hasattr(v, "tocsr"):
-        return _sparse_row_norms(v, p)
+    if is_sparse(v):
+        return _sparse_row_norms(as_csr("v", v), p)
     size = np.abs(np.asarray(v, dtype=np.float64))
     if p == 1.0:
         return size.sum(axis=axis)
@@ -122,26 +123,16 @@ def norm(v: Any, p: float, axis: int = -1) -> Any:
     return largest.squeeze(axis=axis)[()]
 
 
-def canonical(rows: Any) -> Any:
-    """CSR form without repeated entries: their sizes must not be added up."""
-    csr = rows.tocsr()
-    if not csr.has_canonical_format:
-        csr = csr.copy()
-        csr.sum_duplicates()
-    return csr
-
-
 def _sparse_row_norms(rows: Any, p: float) -> Vector:
-    size = abs(canonical(rows))
+    size = abs(rows)
     if p == 1.0:
         return np.asarray(size.sum(axis=1), dtype=np.float64).reshape(-1)
     largest = np.asarray(size.max(axis=1).todense(), dtype=np.float64).reshape(-1)
     if math.isinf(p):
         return largest
     unit = np.where(largest > 0.0, largest, 1.0)
-    scaled = size.astype(np.float64)
-    scaled.data = (scaled.data / np.repeat(unit, np.diff(scaled.indptr))) ** p
-    power = np.asarray(scaled.sum(axis=1), dtype=np.float64).reshape(-1)
+    size.data = (size.data / np.repeat(unit, np.diff(size.indptr))) ** p
+    power = np.asarray(size.sum(axis=1), dtype=np.float64).reshape(-1)
     return np.asarray(unit * power ** (1.0 / p))
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpsample import _check as check
 from dpsample._axes import axes
+from dpsample._sparse import as_csr, is_sparse
 from dpsample._version import __version__
 from dpsample.privacy import Certificate
 from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
@@ -70,10 +71,10 @@ class Release:
         """
         facts = self.certificate.facts
         width = self.theta.size - int(facts.intercept)
-        if not hasattr(features, "tocsr"):
+        if is_sparse(features):
+            features = as_csr("features", features, width=width)
+        else:
             features = check.array("features", features, shape=(None, width))
-        elif features.shape[1] != width:
-            check.fail("features", f"of {width} columns", f"shape {features.shape}")
         margins = np.asarray(features @ self.theta[:width])
         return margins + (self.theta[-1] if facts.intercept else 0.0)
 

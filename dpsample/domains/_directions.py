@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
-from dpsample.norms import canonical
+from dpsample._sparse import as_csr, is_sparse
 
 Vector = NDArray[np.float64]
 
 
 def as_rows(directions: Any, dim: int | None = None) -> Any:
     """Directions as a CSR matrix or a float array with ``dim`` columns."""
-    if hasattr(directions, "tocsr"):
-        rows = canonical(directions)
+    if is_sparse(directions):
+        rows = as_csr("directions", directions)
     else:
         rows = np.asarray(directions, dtype=np.float64)
         if rows.ndim == 0:
@@ -28,7 +28,7 @@ def as_rows(directions: Any, dim: int | None = None) -> Any:
 
 def box_support(rows: Any, lower: Vector, upper: Vector) -> Any:
     """Largest ``<v, x>`` over a box with possibly infinite sides, for every row v."""
-    if hasattr(rows, "tocsr"):
+    if is_sparse(rows):
         return _box_support_sparse(rows, lower, upper)
     with np.errstate(invalid="ignore"):
         return np.where(rows == 0.0, 0.0, np.maximum(rows * lower, rows * upper)).sum(
@@ -37,7 +37,7 @@ def box_support(rows: Any, lower: Vector, upper: Vector) -> Any:
 
 
 def _box_support_sparse(rows: Any, lower: Vector, upper: Vector) -> Vector:
-    best = rows.astype(np.float64)
+    best = rows.copy()
     low, high = lower[rows.indices], upper[rows.indices]
     with np.errstate(invalid="ignore"):
         reached = np.maximum(best.data * low, best.data * high)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample._sparse import MAX_SIDE
 
 
 def parse(lines: Iterable[str], num_features: int) -> tuple[Any, NDArray[np.float64]]:
@@ -43,6 +44,8 @@ def parse(lines: Iterable[str], num_features: int) -> tuple[Any, NDArray[np.floa
     from scipy import sparse
 
     check.integer(1, num_features=num_features, remedy="It is public: pass it.")
+    if num_features >= MAX_SIDE:
+        check.fail("num_features", "less than 2**32", str(num_features))
     labels: list[float] = []
     values: list[float] = []
     columns: list[int] = []
