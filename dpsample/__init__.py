@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dpsample._public import dir_of
 from dpsample._version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ __all__ = [
     "verify",
 ]
 
+__dir__ = dir_of([*__all__, "__version__"])
+
 _HOME = {
     "Budget": "privacy",
     "Certificate": "privacy",
@@ -97,7 +100,3 @@ def __getattr__(name: str) -> Any:
     value = getattr(module, name) if name in _HOME else module
     globals()[name] = value
     return value
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpsample import _check as check
-from dpsample import chains, descent
+from dpsample import _columns, chains, descent
 from dpsample import progress as screen
 from dpsample._streams import Seed, streams
 from dpsample.fits import Fit
@@ -68,8 +68,8 @@ def minimize(
         Reproduces a study's run, which is then not releasable. By default the operating
         system's entropy is used.
     evaluation : Problem, optional
-        Public or synthetic records with the same loss, on which the risk along the way
-        is recorded.
+        Public or synthetic records with the same loss and columns, on which the risk
+        along the way is recorded.
     progress : bool
         Show the steps done in a terminal or notebook.
 
@@ -115,9 +115,7 @@ def minimize(
     num_points = 0
     if evaluation is not None:
         num_points = TRACE_POINTS
-        if evaluation.dim != problem.dim:
-            wanted = f"a problem of {problem.dim} parameters"
-            check.fail("evaluation", wanted, f"{evaluation.dim} parameters")
+        _columns.same("evaluation", evaluation.feature_names, problem.feature_names)
     try:
         with _display(progress, repr(optimizer), plan.program.num_steps) as on_chunk:
             run = plan.program.run(rng, num_points=num_points, on_chunk=on_chunk)

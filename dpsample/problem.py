@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsample import _check as check
 from dpsample import records
+from dpsample._public import dir_of
 from dpsample.domains import Domain
 from dpsample.facts import PublicFacts
 from dpsample.features import append_ones, as_features, row_norms, scale_rows
@@ -21,6 +22,7 @@ from dpsample.losses import Loss, RecordGradient
 from dpsample.losses.record_gradient import num_parameters
 
 __all__ = ["Problem", "PublicFacts"]
+__dir__ = dir_of(__all__)
 
 Array = NDArray[np.float64]
 ROUNDING = 1e-12  # relative slack for norms computed in floating point

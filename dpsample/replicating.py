@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
-from dpsample import chains, minimizing
+from dpsample import _columns, chains, minimizing
 from dpsample import progress as screen
 from dpsample._streams import Seed, seed_sequence, streams
 from dpsample.api import release
@@ -63,7 +63,8 @@ def replicate(
     threads : int, optional
         Number of threads; by default the number of processors.
     evaluate : Problem or callable, optional
-        Its risk, or ``evaluate(theta)``, is recorded for each theta. A callable is
+        Its risk, or ``evaluate(theta)``, is recorded for each theta. A problem has
+        the columns of the one that is minimized or drawn from. A callable is
         called in the calling thread, in the order of the runs.
     progress : bool
         Show the runs done in a terminal or notebook.
@@ -112,6 +113,8 @@ def replicate(
     seeds, stop = _seeds(seed, num_replicates), threading.Event()
     task = _task(verb, arguments, options, stop)
     risks = evaluate if isinstance(evaluate, Problem) else None
+    if risks is not None:
+        _check_columns(risks, *arguments, **options)
     with _display(progress, verb.__name__, num_replicates) as on_done:
         found = _run(task, seeds, risks, threads or os.cpu_count() or 1, stop, on_done)
     thetas = np.array([theta for theta, _, _ in found])
@@ -123,6 +126,16 @@ def replicate(
     return Replicates(
         thetas=thetas, certificate=found[0][1], values=values, seed=seeds[0].entropy
     )
+
+
+def _check_columns(
+    evaluate: Problem, given: Any = None, *_: Any, **options: Any
+) -> None:
+    """Refuse records of other columns than those of the problem or target."""
+    first = options.get("problem", options.get("target", given))
+    problem = getattr(first, "problem", first)
+    if isinstance(problem, Problem):  # else the verb says what is wrong with it
+        _columns.same("evaluate", evaluate.feature_names, problem.feature_names)
 
 
 def _seeds(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample import _columns, _files
 from dpsample._axes import axes
 from dpsample._sparse import as_csr, is_sparse
 from dpsample._version import __version__
@@ -61,14 +62,19 @@ class Release:
 
         Parameters
         ----------
-        features : array or sparse matrix of shape (num_rows, number of features)
-            Rows scaled as the training rows were.
+        features : array, sparse matrix or DataFrame, number of features columns
+            Rows scaled as the training rows were. Columns of a DataFrame are matched by
+            name with ``feature_names``, whatever their order; a missing, unknown or
+            repeated one is refused. Arrays are matched by position.
 
         Returns
         -------
         array of shape (num_rows,)
             The margins.
         """
+        has_intercept = int(self.certificate.facts.intercept)
+        names = self.feature_names[: self.theta.size - has_intercept]
+        features = _columns.in_order("features", features, names)
         facts = self.certificate.facts
         width = self.theta.size - int(facts.intercept)
         if is_sparse(features):
@@ -83,8 +89,10 @@ class Release:
 
         Parameters
         ----------
-        features : array or sparse matrix of shape (num_rows, number of features)
-            Rows scaled as the training rows were.
+        features : array, sparse matrix or DataFrame, number of features columns
+            Rows scaled as the training rows were. Columns of a DataFrame are matched by
+            name with ``feature_names``, whatever their order; a missing, unknown or
+            repeated one is refused. Arrays are matched by position.
 
         Returns
         -------
@@ -97,14 +105,17 @@ class Release:
         return margins
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the private answer and the certificate to a JSON file."""
+        """Write the private answer and the certificate to a JSON file.
+
+        An error leaves what was at ``path``: the file is replaced as a whole.
+        """
         content = {
             "format": FORMAT,
             "theta": self.theta.tolist(),
             "feature_names": list(self.feature_names),
             "certificate": json.loads(self.certificate.to_json()),
         }
-        Path(path).write_text(json.dumps(content, indent=1), encoding="utf-8")
+        _files.write(path, json.dumps(content, indent=1).encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Release:
@@ -117,17 +128,20 @@ class Release:
         """
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError:
+        except (ValueError, RecursionError):  # brackets without end
             content = {}
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             check.fail("path", "a file written by Release.save", str(path))
         certificate = Certificate.from_json(json.dumps(content.get("certificate")))
-        names = tuple(content.get("feature_names", ()))
+        names = content.get("feature_names")
+        if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+            check.fail("feature_names", "a list of names", check.shown(names))
+        _columns.distinct("feature_names", names)
         dim = certificate.facts.dim
         if len(names) != dim:
             check.fail("feature_names", f"of length {dim}", f"length {len(names)}")
         theta = check.array("theta", content.get("theta"), shape=(dim,))
-        return cls(theta=theta, certificate=certificate, feature_names=names)
+        return cls(theta=theta, certificate=certificate, feature_names=tuple(names))
 
     def plot(self, ax: Any = None) -> Any:
         """Draw coefficients with the spread that the mechanism can have.

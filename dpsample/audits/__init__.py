@@ -1,5 +1,6 @@
 """Audits: what refutes a claim of privacy."""
 
+from dpsample._public import dir_of
 from dpsample.audits import clipping_instance, neighbors
 from dpsample.audits.auditing import audit
 from dpsample.audits.quadrature import ExactCurve, exact_curve
@@ -14,3 +15,4 @@ __all__ = [
     "exact_curve",
     "neighbors",
 ]
+__dir__ = dir_of(__all__)

@@ -24,6 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample._public import dir_of
+
+__all__ = [
+    "CLIP",
+    "CORNERS",
+    "LAST",
+    "NUM_RECORDS",
+    "RIDGE",
+    "clipped_descent",
+    "clipped_mean_gradient",
+    "printed_release",
+    "printed_sensitivity",
+    "printed_stddev",
+]
+__dir__ = dir_of(__all__)
 
 Vector = NDArray[np.float64]
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dpsample import _check as check
 from dpsample import norms
+from dpsample._public import dir_of
 from dpsample.audits.instances import (
     Direction,
     Pair,
@@ -23,6 +24,16 @@ from dpsample.audits.instances import (
 )
 from dpsample.domains import Simplex
 from dpsample.facts import RELATIONS, PublicFacts
+
+__all__ = [
+    "at_kink",
+    "duplicated",
+    "opposite",
+    "shifts",
+    "worst_case",
+    "zeroed",
+]
+__dir__ = dir_of(__all__)
 
 Array = NDArray[np.float64]
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample import _columns
 from dpsample.losses import Loss
 from dpsample.problem import Problem
 from dpsample.targets import as_rows
@@ -41,7 +42,7 @@ def differing_records(
     Parameters
     ----------
     problem, neighbor : Problem
-        Problems with the same public facts.
+        Problems with the same public facts and columns.
     relation : {"replace_one", "zero_out"}
         How they have to differ.
 
@@ -56,6 +57,7 @@ def differing_records(
         If they do not differ in exactly one record, or none of the two records has a
         loss that is constant under "zero_out".
     """
+    _columns.same("neighbor", neighbor.feature_names, problem.feature_names)
     first, second = problem.data, neighbor.data
     changed = (first.response != second.response) | _changed_rows(problem, neighbor)
     if first.offset.size or second.offset.size:

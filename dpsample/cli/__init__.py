@@ -1,10 +1,16 @@
-"""The commands ``demo``, ``release``, ``sample``, ``study``, ``claims``, ``warm``."""
+"""The commands: ``release``, ``verify``, ``sample``, ``study``, ``claims`` and more."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
+from dpsample._public import dir_of
+
+__all__ = ["main"]
+__dir__ = dir_of(__all__)
+
+FAILED = 1
 USAGE_ERROR = 2
 INTERRUPTED = 130
 
@@ -20,35 +26,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0, or 2 after an error of the user, printed as one line on stderr, or 130 after
-        Ctrl-C. An error of the program is not caught.
+        0; 1 if a verdict is negative, or if something failed after a draw, which is
+        then in a file that the message names; 2 after an error of the user; 130 after
+        Ctrl-C. Errors are one line on stderr. An error of the program is not caught.
     """
+    from dpsample.cli import screen
+
+    with screen.any_text():
+        try:
+            return _run(sys.argv[1:] if arguments is None else list(arguments))
+        finally:
+            screen.abandon()
+
+
+def _run(given: list[str]) -> int:
     import typer
 
+    from dpsample.cli import screen
     from dpsample.cli.commands import app
+    from dpsample.cli.keeping import KeptError
 
-    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         code = app(given or ["--help"], prog_name="dpsample", standalone_mode=False)
+        screen.flush()
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except KeptError as error:
+        screen.tell(f"error: {error}")
+        return FAILED
     except Exception as error:
         message = _words(error)
         if message is None:
             raise
-        print(f"dpsample: error: {message}", file=sys.stderr)
+        screen.tell(f"error: {message}")
         return USAGE_ERROR
     return code if isinstance(code, int) else 0
 
 
 def _words(error: Exception) -> str | None:
-    """Message of an error that a user can mend, on one line; None for a bug."""
+    """Message of an error that a user can mend; None for a bug."""
     from dpsample.samplers import SamplingError
 
     if hasattr(error, "format_message"):  # usage errors of the option parser
-        text = error.format_message()
-    elif isinstance(error, ValueError | OSError | ImportError | SamplingError):
-        text = str(error)
-    else:
-        return None
-    return " ".join(text.split())
+        return str(error.format_message())
+    if isinstance(error, ValueError | OSError | ImportError | SamplingError):
+        return str(error)
+    return None

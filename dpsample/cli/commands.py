@@ -8,20 +8,32 @@ from typing import Annotated
 import typer
 from typer import Option
 
+from dpsample._version import __version__
 from dpsample.cli import study_commands
 
 app = typer.Typer(
     help="Differentially private parameters with a certificate.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     no_args_is_help=True,
 )
 app.add_typer(study_commands.app, name="study")
 
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"dpsample {__version__}")
+        raise typer.Exit
+
+
 File = Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or LIBSVM records.")]
 Target = Annotated[str | None, Option(help="Response column.")]
 Loss = Annotated[str, Option(help="logistic, hinge, absolute, quantile:0.9, ...")]
+Version = Annotated[
+    bool,
+    Option("--version", is_eager=True, callback=_print_version, help="Print it."),
+]
+Answer = Annotated[Path, typer.Argument(help="JSON of a release or a certificate.")]
 Epsilon = Annotated[float, Option(help="Privacy budget epsilon.")]
 Delta = Annotated[float, Option(help="Privacy budget delta.")]
 Radius = Annotated[float, Option(help="Radius of the ball of parameters.")]
@@ -64,6 +76,12 @@ Markdown = Annotated[bool, Option("--markdown", help="Print Markdown.")]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
+@app.callback()
+def options(version: Version = False) -> None:
+    """Differentially private parameters with a certificate."""
+    del version  # eager: the callback has printed it and ended the command
+
+
 @app.command()
 def release(
     file: File,
@@ -95,6 +113,14 @@ def release(
     from dpsample.cli.release import Options, run
 
     run(Options(**options))
+
+
+@app.command()
+def verify(file: Answer) -> int:
+    """Recompute a certificate; the exit code is 1 if it does not hold."""
+    from dpsample.cli.verify import run
+
+    return run(file)
 
 
 @app.command()

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
-from dpsample.cli import screen
+from dpsample import _files
+from dpsample.cli import keeping, screen
 from dpsample.privacy.gaussian import gaussian_delta
 from dpsample.results import Release
 from dpsample.tables import Dataset
@@ -20,7 +21,7 @@ RADIUS = 3.0
 
 def run(picture: Path) -> None:
     """Release, print the certificate and the risks, and save the picture."""
-    screen.check_folder(picture)
+    keeping.check_outputs(output=picture)
     console = screen.console()
     console.print(
         f"{NUM_RECORDS} synthetic records of a logistic model, {DIM} features, rows of "
@@ -63,7 +64,8 @@ def draw(answer: Release, data: Dataset, picture: Path) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     _draw_coefficients(left, answer, data)
     _draw_curve(right, answer)
-    figure.savefig(picture, dpi=150)
+    with _files.replacing(picture) as draft:
+        figure.savefig(draft, dpi=150)
 
 
 def _draw_coefficients(axes: Any, answer: Release, data: Dataset) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +46,10 @@ class RecordOptions:
     num_features: int | None
 
 
-def read(options: RecordOptions, path: Path) -> Dataset:
-    """Read one file as the options say."""
+def read(
+    options: RecordOptions, path: Path, columns: Sequence[str] | None = None
+) -> Dataset:
+    """Read one file as the options say, with the columns of another if given."""
     return read_table(
         path,
         target=options.target,
@@ -57,7 +61,19 @@ def read(options: RecordOptions, path: Path) -> Dataset:
         scale=options.scale,
         format=options.format,
         num_features=options.num_features,
+        columns=columns,
     )
+
+
+def rules(data: Dataset, problem: dps.Problem) -> list[str]:
+    """Say what is done to any record before the draw: public rules, never counts."""
+    row, limit = problem.facts.row_bound, problem.response_bound
+    outside = "scaled down to it" if problem.clip_rows else "an error"
+    lines = [*data.rules, f"a row above row_bound = {row:g} is {outside}"]
+    if limit is not None and limit < math.inf and not problem.loss.is_classification:
+        outside = "moved to it" if problem.clip_rows else "an error"
+        lines.append(f"a response beyond response_bound = {limit:g} is {outside}")
+    return ["Encoding, by public rules:", *(f"  {line}" for line in lines)]
 
 
 def loss_named(text: str) -> Loss:

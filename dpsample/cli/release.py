@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 import dpsample as dps
-from dpsample.cli import screen
-from dpsample.cli.records import RecordOptions, build, read
-from dpsample.losses import Loss
+from dpsample.cli import keeping, screen
+from dpsample.cli.records import RecordOptions, build, read, rules
 from dpsample.results import Release
 from dpsample.tables import Dataset
 
@@ -29,17 +30,25 @@ class Options(RecordOptions):
 
 
 def run(options: Options) -> None:
-    """Release, print answer and certificate, save and evaluate if asked to."""
-    if options.output is not None:  # a draw that cannot be saved would be lost
-        screen.check_folder(options.output)
+    """Release, save and print answer and certificate, evaluate if asked to.
+
+    Everything that can be wrong is found before the draw; after it, nothing loses it.
+    """
+    inputs = (options.file, options.evaluate, options.bounds)
+    keeping.check_outputs(*inputs, output=options.output)
     data = read(options, options.file)
     problem = build(options, data)
+    problems = {options.file.name: problem}
+    if options.evaluate is not None:
+        name, other = evaluated(options, options.evaluate, data)
+        problems[name] = other
     budget = dps.Budget(
         epsilon=options.epsilon,
         delta=options.delta,
         relation=options.relation,  # type: ignore[arg-type]
     )
-    other = None if options.evaluate is None else read(options, options.evaluate)
+    console = screen.console()
+    console.print("\n".join(rules(data, problem)))
     answer = dps.release(
         problem,
         budget,
@@ -48,34 +57,45 @@ def run(options: Options) -> None:
         sampler_share=options.sampler_share,
         seed=options.seed,
     )
-    console = screen.console()
-    console.print(answer.certificate)
-    if options.output is None:
-        pairs = zip(answer.feature_names, answer.theta, strict=True)
-        rows = [(name, f"{value:.6g}") for name, value in pairs]
-        console.print(screen.table("Private parameters", ("name", "value"), rows))
-    else:
-        answer.save(options.output)
-        console.print(f"Private parameters and certificate saved: {options.output}")
-    if other is not None and options.evaluate is not None:
-        files = {options.file.name: data, options.evaluate.name: other}
-        console.print(evaluation(answer, problem.loss, files))
+    with keeping.kept(answer.save, options.output, ".json") as place:
+        console.print(answer.certificate)
+        if place is None:
+            pairs = zip(answer.feature_names, answer.theta, strict=True)
+            # All digits, if the file that was to hold them could not be written.
+            digits = 6 if options.output is None else 17
+            rows = [(name, f"{value:.{digits}g}") for name, value in pairs]
+            console.print(screen.table("Private parameters", ("name", "value"), rows))
+        else:
+            console.print(f"Private parameters and certificate saved: {place}")
+        if options.evaluate is not None:
+            console.print(evaluation(answer, problems))
 
 
-def evaluation(answer: Release, loss: Loss, files: dict[str, Dataset]) -> object:
+def evaluated(options: Options, path: Path, data: Dataset) -> tuple[str, dps.Problem]:
+    """Name and records of the second file, read and checked as the first were."""
+    name = path.name
+    if name == options.file.name:
+        name = str(path)
+    try:
+        return name, build(options, read(options, path, data.columns))
+    except ValueError as error:
+        raise ValueError(f"--evaluate {path}: {error}") from error
+
+
+def evaluation(answer: Release, problems: dict[str, dps.Problem]) -> object:
     """Table of mean losses, and accuracies, of the private and the best parameters."""
     diagnostics = answer.nonprivate_diagnostics or {}
     best = replace(answer, theta=diagnostics["non_private_theta"])
+    is_classification = answer.certificate.facts.loss.is_classification
     head = ["records", "parameters", "mean loss"]
-    if loss.is_classification:
+    if is_classification:
         head.append("accuracy")
     rows = []
-    for name, data in files.items():
+    for name, problem in problems.items():
         for words, one in (("private", answer), ("not private", best)):
-            values = loss.value(one.margin(data.features), data.response)
-            row = [name, words, f"{values.mean():.4f}"]
-            if loss.is_classification:
-                hits = one.predict(data.features) == data.response
-                row.append(f"{hits.mean():.4f}")
+            row = [name, words, f"{problem.risk(one.theta):.4f}"]
+            if is_classification:
+                labels = np.where(problem.margins(one.theta) >= 0.0, 1.0, -1.0)
+                row.append(f"{(labels == problem.data.response).mean():.4f}")
             rows.append(row)
     return screen.table(screen.NOT_PRIVATE, head, rows)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dpsample as dps
 from dpsample import _check as check
-from dpsample.cli import screen
-from dpsample.cli.records import RecordOptions, build, read
+from dpsample import _files
+from dpsample.cli import keeping, screen
+from dpsample.cli.records import RecordOptions, build, read, rules
 from dpsample.warm import public_samplers
 
 MAX_ROWS = 40
@@ -40,12 +42,18 @@ class Options(RecordOptions):
 
 def run(options: Options) -> None:
     """Draw, save the draws if asked to, and print a summary."""
-    if options.output is not None:  # draws that cannot be saved would be lost
-        screen.check_folder(options.output)
-    problem = build(options, read(options, options.file))
+    inputs = (options.file, options.bounds)
+    keeping.check_outputs(*inputs, output=options.output)
+    if options.checkpoint is not None:
+        keeping.check_outputs(*inputs, checkpoint=options.checkpoint)
+    data = read(options, options.file)
+    problem = build(options, data)
+    console = screen.console()
+    target, sampler = density(options, problem), sampler_named(options.sampler)
+    console.print("\n".join(rules(data, problem)))
     draws = dps.sample(
-        density(options, problem),
-        sampler=sampler_named(options.sampler),
+        target,
+        sampler=sampler,
         num_draws=options.draws,
         num_warmup=options.warmup,
         num_chains=options.chains,
@@ -54,15 +62,27 @@ def run(options: Options) -> None:
         checkpoint=options.checkpoint,
         seed=options.seed,
     )
-    console = screen.console()
+    if options.output is None:
+        show(console, draws)
+        return
+    with keeping.kept(partial(write, draws), options.output, ".nc") as place:
+        show(console, draws)
+        console.print(f"Draws saved, {screen.NOT_PRIVATE}: {place}")
+
+
+def show(console: Any, draws: Any) -> None:
+    """Print how the draws were made, and their summary."""
     attributes = draws.attrs
     console.print(f"{attributes['sampler']}: {attributes['sampler_reason']}")
     if attributes["is_interrupted"]:
         console.print("Interrupted: these are the draws so far.")
     console.print(summary(draws))
-    if options.output is not None:
-        draws.to_netcdf(options.output, engine="h5netcdf")
-        console.print(f"Draws saved, {screen.NOT_PRIVATE}: {options.output}")
+
+
+def write(draws: Any, path: Path) -> None:
+    """Save a tree as a whole, or not at all."""
+    with _files.replacing(path) as draft:
+        draws.to_netcdf(draft, engine="h5netcdf")
 
 
 def density(options: Any, problem: dps.Problem) -> dps.Gibbs:

@@ -2,28 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dpsample import _check as check
-
 NOT_PRIVATE = "NOT PRIVATE: computed from the records, for you alone"
+
+
+class _Console(Console):
+    """A console whose errors are errors: Rich would end the process after some."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 - called while the error is handled
 
 
 def console() -> Console:
     """Return a console that prints brackets and numbers as they are."""
-    return Console(markup=False, highlight=False, soft_wrap=True)
+    return _Console(markup=False, highlight=False, soft_wrap=True)
 
 
-def check_folder(path: Path) -> None:
-    """Refuse an output file whose folder does not exist."""
-    if not path.resolve().parent.is_dir():
-        check.fail("output", "a file in an existing folder", str(path))
+@contextmanager
+def any_text() -> Iterator[None]:
+    """Print what the terminal's encoding lacks as escapes, instead of failing."""
+    with ExitStack() as undo:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                undo.callback(stream.reconfigure, errors=stream.errors)
+                stream.reconfigure(errors="backslashreplace")
+        yield
+
+
+def flush() -> None:
+    """Print what is still in memory, so that a failure is known before the end."""
+    if sys.stdout is not None and not sys.stdout.closed:
+        sys.stdout.flush()
+
+
+def abandon() -> None:
+    """Let nothing more fail on a stdout that is broken, at exit least of all."""
+    try:
+        flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+
+
+def tell(text: str) -> None:
+    """Print one line on stderr, if that is possible."""
+    with suppress(OSError, ValueError):
+        print(" ".join(f"dpsample: {text}".split()), file=sys.stderr, flush=True)
 
 
 def table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Any:

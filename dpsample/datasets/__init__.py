@@ -1,5 +1,6 @@
 """Data with public bounds: synthetic problems and well-known public files."""
 
+from dpsample._public import dir_of
 from dpsample.datasets.growth import (
     GrowthRegression,
     growth_constant,
@@ -33,3 +34,4 @@ __all__ = [
     "regression",
     "tilted_signs",
 ]
+__dir__ = dir_of(__all__)

@@ -3,6 +3,7 @@
 Nothing here is a proof of privacy: no diagnostic enters a certificate.
 """
 
+from dpsample._public import dir_of
 from dpsample.diagnostics.calibration import simulation_based_calibration
 from dpsample.diagnostics.chain_plots import (
     plot_autocorrelation,
@@ -45,3 +46,4 @@ __all__ = [
     "tv_bound",
     "unbiased_moments",
 ]
+__dir__ = dir_of(__all__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpsample import _spec
+from dpsample._public import dir_of
 from dpsample.domains._ball import Ball
 from dpsample.domains._box import Box
 from dpsample.domains._domain import BODY, CHORD, CONTAINS, PROJECT, Body, Domain
@@ -30,6 +31,7 @@ __all__ = [
     "Width",
     "from_dict",
 ]
+__dir__ = dir_of(__all__)
 
 KINDS: tuple[type[Domain], ...] = (
     WholeSpace,

@@ -1,5 +1,6 @@
 """Convex losses of a linear margin: value, slope, declared bounds, compiled pieces."""
 
+from dpsample._public import dir_of
 from dpsample.losses._base import Loss, from_dict
 from dpsample.losses.classification import Hinge, Linear, Logistic, SmoothedHinge
 from dpsample.losses.custom import Custom, custom
@@ -23,3 +24,4 @@ __all__ = [
     "from_dict",
     "record_gradient",
 ]
+__dir__ = dir_of(__all__)

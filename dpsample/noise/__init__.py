@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpsample import _spec, domains
+from dpsample._public import dir_of
 from dpsample.noise._base import Noise
 from dpsample.noise.cone_table import ConeTable, cone_table
 from dpsample.noise.elementary import Gaussian, Laplace, gaussian, laplace
@@ -62,6 +63,7 @@ __all__ = [
     "schatten_gaussian_mechanism",
     "schatten_plan",
 ]
+__dir__ = dir_of(__all__)
 
 KINDS: tuple[type[Noise], ...] = (
     Gaussian,

@@ -1,5 +1,6 @@
 """Private optimizers: recipes over one compiled gradient loop."""
 
+from dpsample._public import dir_of
 from dpsample.optimizers.accelerated_clipped_sgd import AcceleratedClippedSGD
 from dpsample.optimizers.clipped_gd import ClippedGD
 from dpsample.optimizers.dp_sgd import DPSGD
@@ -47,3 +48,4 @@ __all__ = [
     "ProximalSGD",
     "TruncatedMirrorDescent",
 ]
+__dir__ = dir_of(__all__)

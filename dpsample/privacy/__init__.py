@@ -1,5 +1,6 @@
 """Budgets, the Gaussian privacy curve, calibration and certificates."""
 
+from dpsample._public import dir_of
 from dpsample.privacy.accounting import delta_of, epsilon_of
 from dpsample.privacy.additive import (
     gaussian_stddev,
@@ -127,3 +128,4 @@ __all__ = [
     "zcdp_delta",
     "zcdp_epsilon",
 ]
+__dir__ = dir_of(__all__)

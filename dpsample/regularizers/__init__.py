@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dpsample import _spec
+from dpsample._public import dir_of
 from dpsample.regularizers._entropy import Entropy
 from dpsample.regularizers._pieces import (
     REG_GRADIENT,
@@ -28,6 +29,7 @@ __all__ = [
     "from_dict",
     "optimal_exponent",
 ]
+__dir__ = dir_of(__all__)
 
 KINDS: tuple[type[Regularizer], ...] = (SquaredNorm, Entropy, SchattenSquared)
 

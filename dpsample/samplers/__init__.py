@@ -1,5 +1,6 @@
 """Samplers of Gibbs targets, one file each."""
 
+from dpsample._public import dir_of
 from dpsample.samplers import couplings
 from dpsample.samplers.ball_walk import BallWalk
 from dpsample.samplers.coordinate_hit_and_run import CoordinateHitAndRun
@@ -40,3 +41,4 @@ __all__ = [
     "TunaMH",
     "couplings",
 ]
+__dir__ = dir_of(__all__)

@@ -29,6 +29,10 @@ class Dataset:
         One name per column.
     source : str
         Where the records come from and how they were encoded.
+    columns : tuple of str
+        Columns of the table that became features, in its order; empty if there is none.
+    rules : tuple of str
+        What encoding does to any record, in words: public facts only.
     theta : ndarray or None
         True coefficients of a synthetic set.
 
@@ -49,6 +53,8 @@ class Dataset:
     response_bound: float | None = None
     feature_names: tuple[str, ...]
     source: str
+    columns: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
     theta: NDArray[np.float64] | None = None
 
     @property

@@ -97,11 +97,17 @@ def indicators(name: str, column: Any, schema: Schema, *, clip: bool) -> Array:
     return result
 
 
-def _check_declared(names: list[str], schema: Schema) -> None:
+def check_columns(names: list[str], schema: Schema, target: str) -> None:
+    """Refuse a table that has an undeclared column, or lacks a declared one."""
     for name in names:
-        if schema.kind(name) is None:
+        if name != target and schema.kind(name) is None:
             remedy = "Add it to [numeric], [log], [categorical] or ignore."
             check.fail(f"column {name!r}", "declared in the bounds", "nothing", remedy)
+    for name in (*schema.numeric, *schema.log, *schema.categorical):
+        if name not in names:
+            wanted = "in the table, as the bounds declare it"
+            remedy = "Correct its name, or remove it from the bounds."
+            check.fail(f"column {name!r}", wanted, "a table without it", remedy)
 
 
 def features(
@@ -112,7 +118,7 @@ def features(
     Parameters
     ----------
     frame : pandas.DataFrame
-        Columns without the response.
+        Columns that are used, all of them declared.
     schema : Schema
         Public facts about every column.
     clip : bool
@@ -123,13 +129,9 @@ def features(
     row_norm : float
         Exponent of the norm.
     """
-    _check_declared(list(frame.columns), schema)
-    used = [name for name in frame.columns if schema.kind(name) != "ignore"]
-    if not used:
-        check.fail("bounds", "such that a column remains", "none", "Ignore fewer.")
     blocks: list[Array] = []
     names: list[str] = []
-    for name in used:
+    for name in frame.columns:
         if schema.kind(name) == "categorical":
             blocks.append(indicators(name, frame[name], schema, clip=clip))
             names += [f"{name}={level}" for level in schema.categorical[name]]
@@ -138,7 +140,7 @@ def features(
             blocks.append((2.0 * unit - 1.0 if symmetric else unit)[:, None])
             names.append(name)
     rows = np.concatenate(blocks, axis=1)
-    rows /= len(used) ** (1.0 / row_norm)
+    rows /= len(frame.columns) ** (1.0 / row_norm)
     return rows, tuple(names)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dpsample import _check as check
-from dpsample.tables import encode, files, libsvm, response
+from dpsample import _columns
+from dpsample.tables import encode, files, libsvm, response, rules
 from dpsample.tables.dataset import Dataset
 from dpsample.tables.schema import Schema
 
@@ -29,6 +32,7 @@ def read_table(
     scale: float = 1.0,
     format: str | None = None,
     num_features: int | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Dataset:
     r"""Read a file into features with a public bound and a response.
 
@@ -61,6 +65,9 @@ def read_table(
         By default told from the name.
     num_features : int, optional
         Number of columns of a LIBSVM file, which the file does not tell.
+    columns : sequence of str, optional
+        `Dataset.columns` of a table that this one goes with, such as the training
+        records of a test set: columns are matched by name, whatever their order here.
 
     Returns
     -------
@@ -71,7 +78,8 @@ def read_table(
     ------
     ValueError
         If the file is missing or malformed, a value is missing or outside its public
-        bounds, or a column is not declared; the message names record and column.
+        bounds, a column is not declared, declared but absent, or not one of
+        ``columns``; the message names record and column.
     ImportError
         If the file is Parquet and pyarrow is not installed.
 
@@ -103,6 +111,8 @@ def read_table(
     check.one_of(FORMATS, format=kind)
     if kind == "libsvm":
         data = from_libsvm(content, num_features, positive_label=positive_label)
+        if columns is not None:
+            _columns.order("the table", data.columns, columns)
         if bounds is not None:
             check.fail("bounds", "absent for LIBSVM", str(bounds), "Use row_bound.")
     else:
@@ -115,6 +125,7 @@ def read_table(
             clip=clip,
             symmetric=symmetric,
             row_norm=row_norm,
+            columns=columns,
         )
     implied = None if data.row_bound is None else scale * data.row_bound
     return replace(
@@ -123,6 +134,7 @@ def read_table(
         row_bound=implied if row_bound is None else float(row_bound),
         row_norm=float(row_norm),
         source=file.name,
+        rules=(*data.rules, *rules.of_scale(scale)),
     )
 
 
@@ -152,6 +164,8 @@ def from_libsvm(
         response_bound=bound,
         feature_names=names,
         source="LIBSVM text",
+        columns=names,
+        rules=rules.of_libsvm(positive_label),
     )
 
 
@@ -167,20 +181,25 @@ def to_frame(content: bytes, kind: str, schema: Schema | None) -> Any:
             raise ImportError(message) from error
     columns = list(schema.columns) if schema is not None and schema.columns else None
     text = set() if schema is None else set(schema.categorical)
-    header = 0 if columns is None else None
+    read: Callable[..., Any] = partial(
+        pd.read_csv,
+        sep="," if kind == "csv" else "\t",
+        index_col=False,
+        skipinitialspace=True,
+        keep_default_na=False,
+        low_memory=False,
+    )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(
+            if columns is None:  # pandas would rename the second of two columns
+                head = read(io.BytesIO(content), header=None, nrows=1, dtype=str)
+                _columns.distinct("the table", [str(name) for name in head.iloc[0]])
+            return read(
                 io.BytesIO(content),
-                sep="," if kind == "csv" else "\t",
-                header=header,
+                header=0 if columns is None else None,
                 names=columns,
-                index_col=False,
-                skipinitialspace=True,
-                keep_default_na=False,
                 dtype=dict.fromkeys(text, str),
-                low_memory=False,
             )
     except (ValueError, pd.errors.ParserWarning) as error:
         check.fail("path", f"a {kind.upper()} table", " ".join(str(error).split()))
@@ -195,22 +214,26 @@ def from_frame(
     clip: bool = False,
     symmetric: bool = True,
     row_norm: float = 2.0,
+    columns: Sequence[str] | None = None,
 ) -> Dataset:
     """Encode a DataFrame; see `read_table`."""
     names = [str(column) for column in frame.columns]
     frame = frame.set_axis(names, axis=1)
+    _columns.distinct("the table", names)
     if target not in names:
         remedy = "Pass the response column (target=..., --target ...)."
         listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         check.fail("target", f"one of the columns {listed}", target, remedy)
     if len(frame) == 0:
         check.fail("path", "a table with records", "none")
-    features = frame.drop(columns=[target])
+    if schema is not None:
+        encode.check_columns(names, schema, str(target))
+    used = _used(names, schema or Schema(), str(target), columns)
     if schema is None:
-        rows, labels = encode.unbounded_features(features)
+        rows, labels = encode.unbounded_features(frame[used])
     else:
         rows, labels = encode.features(
-            features, schema, clip=clip, symmetric=symmetric, row_norm=row_norm
+            frame[used], schema, clip=clip, symmetric=symmetric, row_norm=row_norm
         )
     y, bound = response.encoded(
         str(target),
@@ -227,4 +250,26 @@ def from_frame(
         response_bound=bound,
         feature_names=labels,
         source="table",
+        columns=tuple(used),
+        rules=rules.of_table(
+            used,
+            schema,
+            target=str(target),
+            positive_label=positive_label,
+            clip=clip,
+            symmetric=symmetric,
+            row_norm=row_norm,
+        ),
     )
+
+
+def _used(
+    names: list[str], schema: Schema, target: str, columns: Sequence[str] | None
+) -> list[str]:
+    """Columns that become features, in their order or in that of ``columns``."""
+    used = [n for n in names if n != target and schema.kind(n) != "ignore"]
+    if not used:
+        check.fail("the table", "one with a column to use", "none", "Ignore fewer.")
+    if columns is None:
+        return used
+    return [used[place] for place in _columns.order("the table", used, columns)]

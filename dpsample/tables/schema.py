@@ -158,12 +158,14 @@ class Schema:
         file = Path(path)
         if file.suffix not in (".toml", ".json"):
             check.fail("bounds", "a .toml or .json file", str(path), REMEDY)
-        text = file.read_text(encoding="utf-8")
+        if not file.is_file():
+            check.fail("bounds", "an existing file", str(path))
         try:
+            text = file.read_text(encoding="utf-8")
             content = (
                 tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
             )
-        except ValueError as error:  # both decoders' errors are ValueErrors
+        except (ValueError, RecursionError) as error:  # brackets without end
             kind = file.suffix[1:].upper()
             check.fail("bounds", f"valid {kind}", f"{file.name}: {error}")
         return cls.from_dict(content)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dpsample import _check as check
+from dpsample._public import dir_of
 from dpsample.privacy.printed import bassily, gopi, su, xie, xu
 from dpsample.privacy.printed.claim import Case, Claim
 
 __all__ = ["PAPERS", "Claim", "claims"]
+__dir__ = dir_of(__all__)
 
 PAPERS = {
     "bassily": "Bassily et al. (2019), Private SCO with optimal rates",

@@ -1,0 +1,98 @@
+"""What was drawn is kept, whatever fails afterwards, in a file that is named."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dpsample import _check as check
+from dpsample import _files
+from dpsample.cli import screen
+
+Save = Callable[[Path], None]
+
+
+class KeptError(Exception):
+    """Something failed after the draw; the message says where the draw is."""
+
+
+def check_outputs(*inputs: Path | None, **outputs: Path | None) -> None:
+    """Refuse, before the draw, outputs that would fail after it or replace an input."""
+    for name, path in outputs.items():
+        if path is None:
+            continue
+        _files.check_output(name, path)
+        for other in inputs:
+            if other is not None and other.exists() and path.exists():
+                if path.samefile(other):
+                    check.fail(name, "another file than is read", str(path))
+    if all(path is None for path in outputs.values()):
+        if sys.stdout is None or sys.stdout.closed:
+            check.fail("stdout", "open", "none", "Name a file with --output.")
+
+
+@contextmanager
+def kept(save: Save, output: Path | None, suffix: str) -> Iterator[Path | None]:
+    """Save what was drawn, and guard what follows.
+
+    Gives the file in which it is: ``output``, or a private one in the temporary folder
+    if that fails, or None. If what follows fails, whatever the reason, it is in a file.
+
+    Raises
+    ------
+    KeptError
+        At the end of the block, if ``output`` or stdout could not be written.
+    """
+    place, reason = None, ""
+    try:
+        if output is not None:
+            save(output)
+            place = output
+    except OSError as error:
+        reason = f"{output} could not be written ({_words(error)})"
+        place = _spare(save, suffix)
+    except BaseException:
+        screen.tell(_where(_spare(save, suffix)))
+        raise
+    try:
+        yield place
+        screen.flush()
+    except BaseException as error:
+        place = place or _spare(save, suffix)
+        if isinstance(error, OSError | ValueError):
+            reason = reason or f"the output was cut short ({_words(error)})"
+            raise KeptError(f"{reason}. {_where(place)}") from error
+        screen.tell(_where(place))
+        raise
+    if reason:
+        raise KeptError(f"{reason}. {_where(place)}")
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _where(place: Path | None) -> str:
+    if place is None:
+        return "What was drawn is on stdout only."
+    return f"What was drawn is in {place}."
+
+
+def _spare(save: Save, suffix: str) -> Path | None:
+    """Private file that holds what was drawn; None if there is room for none."""
+    try:
+        descriptor, name = tempfile.mkstemp(suffix=suffix, prefix="dpsample-")
+    except OSError:
+        return None
+    os.close(descriptor)
+    place = Path(name)
+    try:
+        save(place)
+    except OSError:
+        place.unlink(missing_ok=True)
+        return None
+    return place

@@ -1,0 +1,68 @@
+"""``dpsample verify``: recompute what a file claims from what it lists."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dpsample as dps
+from dpsample import _check as check
+from dpsample.cli import FAILED, screen
+from dpsample.privacy import Certificate, EventCertificate
+from dpsample.results import FORMAT, Release
+
+CERTIFICATES = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
+
+
+def run(file: Path) -> int:
+    """Print statement, checks and verdict; 0 if everything agrees, else 1."""
+    content = parsed(file)
+    try:
+        certificate, lines = checked(file, content)
+    # A file may hold anything: whatever fails on its content does not verify it.
+    except Exception as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        screen.console().print(" ".join(f"NOT verified: {kind}{error}".split()))
+        return FAILED
+    screen.console().print("\n".join(lines))
+    screen.console().print(state(certificate))
+    return 0
+
+
+def parsed(file: Path) -> dict[str, Any]:
+    """Content of a file of a known format; any other is an error of the user."""
+    if not file.is_file():
+        check.fail("file", "an existing file", str(file))
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):  # brackets without end
+        content = None
+    kind = content.get("format") if isinstance(content, dict) else None
+    if not isinstance(kind, str) or kind not in (FORMAT, *CERTIFICATES):
+        remedy = "Release.save and Certificate.to_json write them."
+        check.fail("file", "the JSON of a release or a certificate", str(file), remedy)
+    return content  # type: ignore[no-any-return]
+
+
+def checked(file: Path, content: dict[str, Any]) -> tuple[Any, list[str]]:
+    """Certificate, and what was checked, one a line."""
+    if content["format"] != FORMAT:
+        certificate = CERTIFICATES[content["format"]].from_dict(content)
+        return certificate, str(dps.verify(certificate)).splitlines()
+    answer = Release.load(file)
+    lines = str(dps.verify(answer.certificate)).splitlines()
+    if not answer.certificate.facts.domain.contains(answer.theta):
+        check.fail("theta", "in the domain of the certificate", answer.theta)
+    return answer.certificate, [*lines, f"theta: {answer.theta.size} in the domain"]
+
+
+def state(certificate: Certificate | EventCertificate) -> str:
+    """Whether the answer may be given to others."""
+    if certificate.releasable:
+        return "Releasable."
+    if certificate.seeded:
+        return "NOT releasable: the random bits are seeded."
+    if not certificate.is_proved:
+        return "NOT releasable: the printed constants are not a proof."
+    return "NOT releasable: it describes a mechanism, not a draw."
