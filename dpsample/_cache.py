@@ -37,6 +37,8 @@ PACKAGE = Path(__file__).parent
 # Plain Python above every kernel: to edit them leaves compiled code as it is.
 WITHOUT_KERNELS = ("audits", "cli", "diagnostics", "studying")
 STALE_AFTER_DAYS = 14.0
+# Modules of Numba that make a cache for a jitted function, and for a C function.
+USERS: tuple[Any, ...] = (dispatcher, ccallback)
 
 # Pieces compile at first use, in whichever thread that is; the setting is global.
 _setting = threading.RLock()
@@ -277,15 +279,13 @@ def _warn_once(message: str) -> None:
 def package_cache() -> Iterator[None]:
     """Point Numba at our cache for one decoration only: users keep their own."""
     with _setting:
-        before = (
-            numba.config.CACHE_DIR,
-            dispatcher.FunctionCache,
-            ccallback.FunctionCache,
-        )
+        before = numba.config.CACHE_DIR, [user.FunctionCache for user in USERS]
         numba.config.CACHE_DIR = CACHE_DIRECTORY
-        dispatcher.FunctionCache = ccallback.FunctionCache = KernelCache
+        for user in USERS:
+            user.FunctionCache = KernelCache
         try:
             yield
         finally:
             numba.config.CACHE_DIR = before[0]
-            dispatcher.FunctionCache, ccallback.FunctionCache = before[1:]
+            for user, old in zip(USERS, before[1], strict=True):
+                user.FunctionCache = old

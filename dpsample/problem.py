@@ -127,6 +127,11 @@ class Problem:
         features = append_ones(rows) if intercept else rows
         self.data = records.make_data(features, y, shift, loss.params)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the records over; joblib hands large ones to workers read-only."""
+        self.__dict__.update(state)
+        self.data = records.writable(self.data)
+
     def _response_bound(self) -> float | None:
         linear = self.facts.loss.name == "linear"
         return 1.0 if linear and self.response_bound is None else self.response_bound
