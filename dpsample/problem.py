@@ -16,7 +16,13 @@ from dpsample import _check as check
 from dpsample import records
 from dpsample.domains import Domain
 from dpsample.facts import PublicFacts
-from dpsample.features import append_ones, as_features, row_norms, scale_rows
+from dpsample.features import (
+    append_ones,
+    as_features,
+    row_norms,
+    scale_rows,
+    unique,
+)
 from dpsample.losses import Loss, RecordGradient
 from dpsample.losses.record_gradient import num_parameters
 
@@ -172,10 +178,11 @@ class Problem:
     def _names(self, names: Sequence[str] | None, width: int) -> tuple[str, ...]:
         if names is None:
             names = [str(j) for j in range(width)]
-        if len(names) != width:
-            check.fail("feature_names", f"of length {width}", f"length {len(names)}")
+        given = unique(names)
+        if len(given) != width:
+            check.fail("feature_names", f"of length {width}", f"length {len(given)}")
         extra = ("intercept",) if self.facts.intercept else ()
-        return (*(str(name) for name in names), *extra)
+        return tuple(unique((*given, *extra)))
 
     @property
     def loss(self) -> Loss:
