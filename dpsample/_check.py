@@ -112,6 +112,33 @@ def instance(kind: type | tuple[type, ...], *, remedy: str = "", **values: Any) 
             fail(name, f"a {listed}", shown(value), remedy)
 
 
+def _reals(name: str, value: Any, remedy: str) -> Vector:
+    """Fresh float64 array of real numbers: nothing is unmasked, parsed or cut off.
+
+    An array of objects serves if each is a real number, as pandas' own types give.
+    """
+    parts = value if isinstance(value, list | tuple) else (value,)
+    if any(np.ma.is_masked(part) for part in parts):
+        drop = "Fill the masked entries, or drop their records."
+        fail(name, "free of masked entries", "a masked array", drop)
+    try:
+        given = np.asarray(value)
+    except (TypeError, ValueError):  # rows of unequal lengths
+        fail(name, "an array of numbers", shown(value), remedy)
+    kind = given.dtype.kind
+    if kind == "c":
+        fail(name, "real", shown(given), "Take its real part, if that is meant.")
+    if kind == "O" and all(isinstance(v, numbers.Real) for v in given.flat):
+        kind = "f"
+    if kind not in "biuf":
+        fail(name, "an array of numbers", shown(given if given.ndim else value), remedy)
+    try:
+        with np.errstate(over="ignore"):  # an infinity is refused later
+            return np.array(given, dtype=np.float64, order="C")
+    except OverflowError:
+        fail(name, "an array of finite numbers", shown(value), remedy)
+
+
 def array(
     name: str, value: Any, *, shape: tuple[int | None, ...], remedy: str = ""
 ) -> Vector:
@@ -120,10 +147,7 @@ def array(
     ``shape`` holds one entry per axis; None stands for any length. A copy is made
     always: kernels need writable aligned memory that the caller cannot change.
     """
-    try:
-        result = np.array(value, dtype=np.float64, order="C")
-    except (TypeError, ValueError):
-        fail(name, "an array of numbers", shown(value), remedy)
+    result = _reals(name, value, remedy)
     wanted = ", ".join("any" if s is None else str(s) for s in shape)
     wanted = f"({wanted},)" if len(shape) == 1 else f"({wanted})"
     fits = result.ndim == len(shape) and all(
@@ -145,10 +169,7 @@ def vectors(name: str, value: Any, *, dim: int | None = None) -> Vector:
 
     ``dim`` is their length; None stands for any length >= 1.
     """
-    try:
-        result = np.array(value, dtype=np.float64, order="C")
-    except (TypeError, ValueError):
-        fail(name, "an array of numbers", shown(value))
+    result = _reals(name, value, "")
     length = result.shape[-1] if result.ndim else 0
     if length == 0 or dim not in (None, length):
         fail(name, f"of shape (..., {dim or 'd'})", f"shape {result.shape}")

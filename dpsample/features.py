@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,8 +24,21 @@ def as_features(features: Any) -> tuple[Any, Sequence[str] | None]:
         return as_csr("features", features), None
     columns = getattr(features, "columns", None)
     remedy = "Encode categories and drop or fill missing values first."
+    names = None if columns is None else unique([str(c) for c in columns])
     dense = check.array("features", features, shape=(None, None), remedy=remedy)
-    return dense, None if columns is None else [str(c) for c in columns]
+    return dense, names
+
+
+def unique(names: Any) -> list[str]:
+    """Names of columns as text, each of which stands for one column only."""
+    if isinstance(names, str) or not hasattr(names, "__iter__"):
+        check.fail("feature_names", "a sequence of names", check.shown(names))
+    text = [str(name) for name in names]
+    repeated = [name for name, count in Counter(text).items() if count > 1]
+    if repeated:
+        remedy = "Rename one of the columns, or drop it."
+        check.fail("feature_names", "unique", f"{repeated[0]!r} twice", remedy)
+    return text
 
 
 def row_norms(features: Any, facts: PublicFacts) -> Array:

@@ -17,7 +17,13 @@ from dpsample import records
 from dpsample._public import dir_of
 from dpsample.domains import Domain
 from dpsample.facts import PublicFacts
-from dpsample.features import append_ones, as_features, row_norms, scale_rows
+from dpsample.features import (
+    append_ones,
+    as_features,
+    row_norms,
+    scale_rows,
+    unique,
+)
 from dpsample.losses import Loss, RecordGradient
 from dpsample.losses.record_gradient import num_parameters
 
@@ -154,6 +160,11 @@ class Problem:
         )
         return (counted, CLIPPED) if self.clip_rows else (counted,)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the records over; joblib hands large ones to workers read-only."""
+        self.__dict__.update(state)
+        self.data = records.writable(self.data)
+
     def _response_bound(self) -> float | None:
         linear = self.facts.loss.name == "linear"
         return 1.0 if linear and self.response_bound is None else self.response_bound
@@ -194,10 +205,11 @@ class Problem:
     def _names(self, names: Sequence[str] | None, width: int) -> tuple[str, ...]:
         if names is None:
             names = [str(j) for j in range(width)]
-        if len(names) != width:
-            check.fail("feature_names", f"of length {width}", f"length {len(names)}")
+        given = unique(names)
+        if len(given) != width:
+            check.fail("feature_names", f"of length {width}", f"length {len(given)}")
         extra = ("intercept",) if self.facts.intercept else ()
-        return (*(str(name) for name in names), *extra)
+        return tuple(unique((*given, *extra)))
 
     @property
     def loss(self) -> Loss:

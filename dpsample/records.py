@@ -82,6 +82,16 @@ def make_data(
     )
 
 
+def writable(data: Data) -> Data:
+    """Copy arrays that are read-only or mapped: to Numba they are of another type."""
+    return Data(*(np.array(part) if _is_foreign(part) else part for part in data))
+
+
+def _is_foreign(part: Any) -> bool:
+    is_array = isinstance(part, np.ndarray)
+    return is_array and (type(part) is not np.ndarray or not part.flags.writeable)
+
+
 def make_work(data: Data) -> Work:
     """Scratch memory for one chain on these records."""
     return Work(

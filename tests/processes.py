@@ -8,8 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def run_python(code, *, path=ROOT, **environment):
-    """Run code in a new process; its output and errors. A variable None is unset."""
+def run_python(code, *, path=ROOT, options=None, **environment):
+    """Run code in a new process; its output and errors. A variable None is unset.
+
+    ``options`` go to `subprocess.run`, such as a user or an umask.
+    """
     variables = os.environ | {"PYTHONPATH": str(path), "NUMBA_DISABLE_JIT": None}
     variables |= environment
     kept = {name: str(v) for name, v in variables.items() if v is not None}
@@ -20,6 +23,7 @@ def run_python(code, *, path=ROOT, **environment):
         capture_output=True,
         text=True,
         check=False,
+        **(options or {}),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr

@@ -48,7 +48,7 @@ MATRICES = dps.domains.SchattenBall(1.0, p=1.0, shape=(2, 2))
 HALVES = dps.domains.Polytope(np.vstack([np.eye(4), -np.eye(4)]), np.ones(8))
 """
 WARM = """
-from dpsample._jit import CACHE_DIRECTORY
+from dpsample._cache import CACHE_DIRECTORY
 from dpsample.warm import warm
 warm()
 print(CACHE_DIRECTORY)

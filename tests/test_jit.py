@@ -2,7 +2,6 @@
 
 import ast
 import os
-import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,44 +9,14 @@ import numba
 import numpy as np
 import pytest
 
-from dpsample import _jit
-from tests.processes import ROOT, files_below, run_python
-
-CALLEE = """
-from toy._jit import kernel
-
-FACTOR = {factor}
-
-@kernel
-def scaled(x):
-    return FACTOR * x
-"""
-CALLER = """
-from toy._jit import kernel
-from toy.callee import scaled
-
-@kernel
-def answer(x):
-    return scaled(x) + 1.0
-"""
-SHOW = "from toy.caller import answer; print(answer(10.0))"
+from dpsample import _cache, _jit
+from tests.processes import ROOT, files_below
+from tests.toy_kernels import CALLEE, make_toy, show
 
 
 @pytest.fixture
 def toy(tmp_path):
-    """Package of two kernels, one calling the other, with a copy of our decorator."""
-    package = tmp_path / "source" / "toy"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    shutil.copy(ROOT / "dpsample" / "_jit.py", package)
-    (package / "callee.py").write_text(CALLEE.format(factor=2.0))
-    (package / "caller.py").write_text(CALLER)
-    return package
-
-
-def show(toy, cache, code=SHOW, **environment):
-    options = {"path": toy.parent, "NUMBA_CACHE_DIR": cache} | environment
-    return run_python(code, **options)
+    return make_toy(tmp_path)
 
 
 def edit_callee(toy):
@@ -66,45 +35,45 @@ def test_an_edit_in_a_callee_is_never_served_stale(toy, tmp_path):
 
 def test_a_cache_with_a_fixed_name_serves_the_old_value(toy, tmp_path):
     """Planted bug: Numba itself looks at the caller's file only."""
-    source = (toy / "_jit.py").read_text()
+    source = (toy / "_cache.py").read_text()
     planted = source.replace('f"dpsample-{fingerprint()}"', '"dpsample-fixed"')
     assert planted != source
-    (toy / "_jit.py").write_text(planted)
+    (toy / "_cache.py").write_text(planted)
     assert show(toy, tmp_path / "cache")[0] == "21.0\n"
     edit_callee(toy)
     assert show(toy, tmp_path / "cache")[0] == "21.0\n"
 
 
 def test_the_fingerprint_follows_sources_names_and_versions(toy, monkeypatch):
-    seen = [_jit.fingerprint(toy)]
-    assert _jit.fingerprint(toy) == seen[0]
+    seen = [_cache.fingerprint(toy)]
+    assert _cache.fingerprint(toy) == seen[0]
     edit_callee(toy)
-    seen.append(_jit.fingerprint(toy))
+    seen.append(_cache.fingerprint(toy))
     (toy / "sub").mkdir()
     (toy / "sub" / "new.py").touch()
-    seen.append(_jit.fingerprint(toy))
+    seen.append(_cache.fingerprint(toy))
     (toy / "sub" / "new.py").rename(toy / "new.py")
-    seen.append(_jit.fingerprint(toy))
-    for module in (numba, np, _jit.llvmlite):
+    seen.append(_cache.fingerprint(toy))
+    for module in (numba, np, _cache.llvmlite):
         monkeypatch.setattr(module, "__version__", "0.0.0")
-        seen.append(_jit.fingerprint(toy))
+        seen.append(_cache.fingerprint(toy))
     assert len(set(seen)) == len(seen) == 7
 
 
 def test_a_fingerprint_ignores_what_is_no_source(toy):
-    before = _jit.fingerprint(toy)
+    before = _cache.fingerprint(toy)
     (toy / "notes.txt").write_text("text")
     (toy / "__pycache__").mkdir(exist_ok=True)
-    assert _jit.fingerprint(toy) == before
+    assert _cache.fingerprint(toy) == before
 
 
 def test_an_edit_where_no_kernel_can_be_recompiles_nothing(toy):
-    before = _jit.fingerprint(toy)
-    for folder in _jit.WITHOUT_KERNELS:
+    before = _cache.fingerprint(toy)
+    for folder in _cache.WITHOUT_KERNELS:
         (toy / folder).mkdir()
         (toy / folder / "new.py").touch()
-        assert _jit.fingerprint(toy) == before
-        sources = [f.read_text() for f in (_jit.PACKAGE / folder).rglob("*.py")]
+        assert _cache.fingerprint(toy) == before
+        sources = [f.read_text() for f in (_cache.PACKAGE / folder).rglob("*.py")]
         words = ("njit", "cfunc", "numba.", "import kernel", "pointer(")
         assert sources and not [w for w in words for text in sources if w in text]
 
@@ -118,7 +87,7 @@ def test_only_stale_caches_of_this_package_are_removed(tmp_path):
         os.utime(tmp_path / name, (then, then))
     (tmp_path / "dpsample-file").touch()
     os.utime(tmp_path / "dpsample-file", (0.0, 0.0))
-    _jit._remove_stale(tmp_path, tmp_path / "dpsample-now")
+    _cache._remove_stale(tmp_path, tmp_path / "dpsample-now")
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"dpsample-young", "dpsample-now", "other", "dpsample-file"}
 
@@ -137,8 +106,8 @@ def test_an_unwritable_cache_warns_once_and_works(toy, tmp_path):
     cache, temporary = tmp_path / "file" / "below", tmp_path / "temporary"
     output, errors = show(toy, cache, TMPDIR=temporary)
     assert output == "21.0\n"
-    assert errors.count("RuntimeWarning: The compilation cache is not writable") == 1
-    assert "Set NUMBA_CACHE_DIR to a folder you can write to." in errors
+    assert errors.count("RuntimeWarning: The compilation cache cannot be used") == 1
+    assert "Set NUMBA_CACHE_DIR to a folder that only you can write to." in errors
     assert not list(temporary.iterdir())  # nothing is left behind
 
 
@@ -184,7 +153,7 @@ def test_the_setting_comes_back_when_a_decoration_fails():
     if not numba.config.DISABLE_JIT:
         with pytest.raises(TypeError):
             _jit.kernel(3.0)
-    with pytest.raises(RuntimeError), _jit._package_cache():
+    with pytest.raises(RuntimeError), _cache.package_cache():
         raise RuntimeError
     assert numba.config.CACHE_DIR == before
 
@@ -269,12 +238,12 @@ def test_threads_that_decorate_at_once_use_our_cache_and_leave_the_users():
     def inside(i):
         found = []
         for _ in range(20):
-            with _jit._package_cache():
+            with _cache.package_cache():
                 time.sleep(1e-4 * (i % 3))
                 found.append(numba.config.CACHE_DIR)
         return found
 
     with ThreadPoolExecutor(8) as pool:
         seen = {name for names in pool.map(inside, range(8)) for name in names}
-    assert seen == {_jit.CACHE_DIRECTORY}
+    assert seen == {_cache.CACHE_DIRECTORY}
     assert numba.config.CACHE_DIR == before

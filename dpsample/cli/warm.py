@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from dpsample._jit import CACHE_DIRECTORY
+from dpsample._cache import CACHE_DIRECTORY
 from dpsample.cli import screen
 from dpsample.warm import warm
 

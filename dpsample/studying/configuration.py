@@ -15,7 +15,7 @@ from functools import cache
 from importlib.metadata import version
 
 from dpsample import _check as check
-from dpsample._jit import fingerprint
+from dpsample._cache import fingerprint
 from dpsample._version import __version__
 from dpsample.studying.data import digests
 from dpsample.studying.loading import Bundle
