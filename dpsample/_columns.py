@@ -16,7 +16,7 @@ MAX_SHOWN = 5
 def listed(names: Iterable[str]) -> str:
     """First names in quotes, and how many more there are."""
     every = list(names)
-    shown = ", ".join(repr(name) for name in every[:MAX_SHOWN])
+    shown = ", ".join(check.shown(name) for name in every[:MAX_SHOWN])
     hidden = len(every) - MAX_SHOWN
     return f"{shown} and {hidden} more" if hidden > 0 else shown
 
