@@ -179,7 +179,11 @@ REFUSALS = {
     "missing label": (("red,no", "red,"), {}, r"'ill'.*complete.*record 0"),
     "absent label": (("", ""), {"positive_label": "maybe"}, r"'maybe' in at least one"),
     "text labels": (("", ""), {"positive_label": None}, r"'no', 'yes'.*positive_label"),
-    "no target": (("", ""), {"target": None}, r"target.*id, age.*got None.*--target"),
+    "no target": (
+        ("", ""),
+        {"target": None},
+        r"target.*'id', 'age'.*got None.*--target",
+    ),
     "wrong target": (("", ""), {"target": "sick"}, r"target.*got sick"),
     "no bounds": (("", ""), {"bounds": None}, r"'color'.*numeric.*public levels"),
     "bad scale": (("", ""), {"scale": 0.0}, r"scale must be a finite number > 0"),

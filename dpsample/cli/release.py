@@ -38,10 +38,10 @@ def run(options: Options) -> None:
     keeping.check_outputs(*inputs, output=options.output)
     data = read(options, options.file)
     problem = build(options, data)
-    problems = {options.file.name: problem}
+    problems = [(options.file.name, problem)]
     if options.evaluate is not None:
-        name, other = evaluated(options, options.evaluate, data)
-        problems[name] = other
+        other = evaluated(options, options.evaluate, data)
+        problems.append((options.evaluate.name, other))
     budget = dps.Budget(
         epsilon=options.epsilon,
         delta=options.delta,
@@ -71,18 +71,15 @@ def run(options: Options) -> None:
             console.print(evaluation(answer, problems))
 
 
-def evaluated(options: Options, path: Path, data: Dataset) -> tuple[str, dps.Problem]:
-    """Name and records of the second file, read and checked as the first were."""
-    name = path.name
-    if name == options.file.name:
-        name = str(path)
+def evaluated(options: Options, path: Path, data: Dataset) -> dps.Problem:
+    """Read and check the second file as the first was, columns matched by name."""
     try:
-        return name, build(options, read(options, path, data.columns))
+        return build(options, read(options, path, data.columns))
     except ValueError as error:
         raise ValueError(f"--evaluate {path}: {error}") from error
 
 
-def evaluation(answer: Release, problems: dict[str, dps.Problem]) -> object:
+def evaluation(answer: Release, problems: list[tuple[str, dps.Problem]]) -> object:
     """Table of mean losses, and accuracies, of the private and the best parameters."""
     diagnostics = answer.nonprivate_diagnostics or {}
     best = replace(answer, theta=diagnostics["non_private_theta"])
@@ -91,7 +88,7 @@ def evaluation(answer: Release, problems: dict[str, dps.Problem]) -> object:
     if is_classification:
         head.append("accuracy")
     rows = []
-    for name, problem in problems.items():
+    for name, problem in problems:
         for words, one in (("private", answer), ("not private", best)):
             row = [name, words, f"{problem.risk(one.theta):.4f}"]
             if is_classification:

@@ -58,7 +58,15 @@ def abandon() -> None:
 def tell(text: str) -> None:
     """Print one line on stderr, if that is possible."""
     with suppress(OSError, ValueError):
-        print(" ".join(f"dpsample: {text}".split()), file=sys.stderr, flush=True)
+        line = plain(" ".join(f"dpsample: {text}".split()))
+        print(line, file=sys.stderr, flush=True)
+
+
+def plain(text: str) -> str:
+    """Show control characters as escapes: a file's names must not steer a terminal."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Any:
@@ -67,5 +75,5 @@ def table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Any
     for j, name in enumerate(head):
         result.add_column(name, justify="right" if j else "left")
     for row in rows:
-        result.add_row(*(Text(cell) for cell in row))
+        result.add_row(*(Text(plain(cell)) for cell in row))
     return result

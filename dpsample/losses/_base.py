@@ -186,6 +186,7 @@ class Loss:
 
 def from_dict(spec: dict[str, Any]) -> Loss:
     """Loss that `Loss.to_dict` described."""
+    check.instance(dict, loss=spec)
     rest = {key: value for key, value in spec.items() if key != "name"}
     check.one_of(tuple(registry), loss=spec["name"])
     return registry[spec["name"]](**rest)

@@ -64,10 +64,20 @@ def check_folder(folder: Path) -> None:
 def _declares(path: Path) -> bool:
     return any(
         isinstance(target, ast.Name) and target.id == "study"
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        for node in _parsed(path).body
         if isinstance(node, ast.Assign)
         for target in node.targets
     )
+
+
+def _parsed(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError) as error:  # bytes that are no text
+        reason = getattr(error, "msg", None) or str(error)
+        line = getattr(error, "lineno", None)
+        where = path.name if line is None else f"{path.name}, line {line}"
+        check.fail("study", "a file of valid Python", f"{where}: {reason}")
 
 
 def bundle(folder: Path, name: str) -> Bundle:
@@ -87,7 +97,7 @@ def _with_siblings(folder: Path, name: str, seen: dict[str, bool]) -> Iterator[S
     if not path.is_file():
         check.fail("import", f"of a file in {folder}", f"{name}.py")
     text = path.read_text(encoding="utf-8")
-    for sibling in _imported(ast.parse(text)):
+    for sibling in _imported(_parsed(path)):
         yield from _with_siblings(folder, sibling, seen)
     seen[name] = True
     yield Source(name, str(path), text)

@@ -62,7 +62,7 @@ def parse(lines: Iterable[str], num_features: int) -> tuple[Any, NDArray[np.floa
                 values.append(float(value))
         except ValueError:
             wanted = "of the form 'label index:value ...'"
-            check.fail(f"line {number}", wanted, " ".join(tokens[:3]))
+            check.fail(f"line {number}", wanted, " ".join(tokens[:3])[:80])
         _check_indices(columns[starts[-1] :], num_features, number)
         starts.append(len(columns))
     data = (np.array(values), np.array(columns, dtype=np.int64), np.array(starts))

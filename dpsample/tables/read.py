@@ -222,8 +222,8 @@ def from_frame(
     _columns.distinct("the table", names)
     if target not in names:
         remedy = "Pass the response column (target=..., --target ...)."
-        listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-        check.fail("target", f"one of the columns {listed}", target, remedy)
+        condition = f"one of the columns {_columns.listed(names)}"
+        check.fail("target", condition, target, remedy)
     if len(frame) == 0:
         check.fail("path", "a table with records", "none")
     if schema is not None:

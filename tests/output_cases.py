@@ -1,0 +1,44 @@
+"""Records, a spare folder and a command whose outputs fail in many ways."""
+
+import tempfile
+
+import pytest
+
+import dpsample as dps
+
+
+@pytest.fixture
+def records(tmp_path):
+    """A table whose columns have names that ASCII lacks."""
+    lines = ["\u00e2ge,\u6536\u5165,y"]
+    lines += [f"{0.01 * i},{0.5 - 0.01 * i},{1 if i % 3 else -1}" for i in range(50)]
+    (tmp_path / "r.csv").write_text("\n".join(lines), encoding="utf-8")
+    return tmp_path / "r.csv"
+
+
+@pytest.fixture
+def spare(tmp_path, monkeypatch):
+    """The temporary folder, empty."""
+    folder = tmp_path / "spare"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+NAMES = ("\u00e2ge", "\u6536\u5165")
+
+
+def arguments(records, *more):
+    budget = ("--epsilon", "1", "--delta", "1e-6", "--radius", "1", "--row-bound", "1")
+    return ["release", str(records), "--target", "y", *budget, *more]
+
+
+def kept_in(folder, err):
+    """The one answer in the folder, which the one line of an error names."""
+    (path,) = folder.iterdir()
+    assert err.count("\n") == 1 and str(path) in err
+    answer = dps.Release.load(path)
+    assert answer.certificate.releasable and answer.feature_names == NAMES
+    dps.verify(answer.certificate)
+    return path

@@ -1,0 +1,163 @@
+"""`dpsample verify`, `--version` and completion."""
+
+import contextlib
+import json
+
+import pytest
+
+import dpsample as dps
+from dpsample import cli
+
+BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    data = dps.datasets.logistic(60, 2, seed=1)
+    return dps.Problem(
+        data.features,
+        data.response,
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Ball(1.0),
+        row_bound=1.0,
+    )
+
+
+@pytest.fixture(scope="module")
+def answer(problem):
+    return dps.release(problem, BUDGET)
+
+
+@pytest.fixture
+def file(answer, tmp_path):
+    answer.save(tmp_path / "answer.json")
+    return tmp_path / "answer.json"
+
+
+def test_a_release_is_verified(answer, file, capsys):  # U8
+    assert cli.main(["verify", str(file)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(f"Verified: {answer.certificate.statement}")
+    assert "delta_0+(1+e^epsilon)*gamma<=delta" in out and "digest" in out
+    assert "theta" in out and out.splitlines()[-1] == "Releasable."
+    assert err == ""
+
+
+def test_certificates_of_every_kind_are_verified(problem, answer, tmp_path, capsys):
+    # U8
+    method = dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=3)
+    fit = dps.minimize(problem, method, BUDGET)
+    seeded = dps.minimize(problem, method, BUDGET, seed=1)
+    paper = dps.calibrate(problem, BUDGET, calibration="paper")
+    for certificate, last in (
+        (answer.certificate, "Releasable."),
+        (fit.certificate, "Releasable."),
+        (seeded.certificate, "NOT releasable: the random bits are seeded."),
+        (paper.certificate, "NOT releasable: the printed constants are not a proof."),
+        (dps.calibrate(problem, BUDGET).certificate, "NOT releasable: it describes a"),
+    ):
+        (tmp_path / "c.json").write_text(certificate.to_json())
+        assert cli.main(["verify", str(tmp_path / "c.json")]) == 0
+        out = capsys.readouterr().out
+        assert certificate.statement in out
+        assert out.splitlines()[-1].startswith(last)
+
+
+EDITS = {
+    "k": lambda c: c["certificate"].update(k=2.0 * c["certificate"]["k"]),
+    "epsilon": lambda c: c["certificate"]["budget"].update(epsilon=0.1),
+    "statement": lambda c: c["certificate"].update(statement="(0.01, 0)-DP"),
+    "digest": lambda c: c["certificate"].update(digest="0" * 64),
+    "a word": lambda c: c["certificate"]["theorems"].append("trust me"),
+    "far away": lambda c: c.update(theta=[2.0, 0.0]),
+    "theta": lambda c: c.update(theta=[0.0]),
+    "a number": lambda c: c.update(theta=["x", 0.0]),
+    "names": lambda c: c.update(feature_names=["a", "a"]),
+    "no names": lambda c: c.update(feature_names=7),
+    "no certificate": lambda c: c.pop("certificate"),
+    "no loss": lambda c: c["certificate"]["facts"].update(loss=None),
+    "no digits": lambda c: c["certificate"].update(gamma=10**400),
+    "nothing": lambda c: c.update(certificate=[]),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_file_is_not_verified(file, capsys, edit):  # U8
+    content = json.loads(file.read_text())
+    EDITS[edit](content)
+    file.write_text(json.dumps(content))
+    assert cli.main(["verify", str(file)]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("NOT verified: ") and out.count("\n") == 1
+    assert err == "" and "Releasable" not in out
+
+
+NO_CERTIFICATES = {
+    "empty": b"",
+    "binary": bytes(range(256)),
+    "a list": b"[1, 2]",
+    "a number": b"1",
+    "another format": b'{"format": "dpsample ledger 1"}',
+    "a list as format": b'{"format": []}',
+    "brackets": b"[" * 100_000,
+    "cut": b'{"format": "dpsample-release-1"',
+    "digits": b"1" * 5000,
+}
+
+
+@pytest.mark.parametrize("case", NO_CERTIFICATES)
+def test_a_file_that_claims_nothing_is_an_error_of_the_user(tmp_path, capsys, case):
+    # U8
+    (tmp_path / "x.json").write_bytes(NO_CERTIFICATES[case])
+    assert cli.main(["verify", str(tmp_path / "x.json")]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert "the JSON of a release or a certificate, got" in err
+
+
+@pytest.mark.parametrize("name", ["none.json", "."])
+def test_a_file_that_is_missing_is_an_error_of_the_user(tmp_path, capsys, name):
+    assert cli.main(["verify", str(tmp_path / name)]) == 2
+    assert "file must be an existing file" in capsys.readouterr().err
+
+
+def test_the_version_is_printed(capsys):  # U8
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"dpsample {dps.__version__}\n"
+
+
+@pytest.fixture
+def completed(monkeypatch, capsys):
+    """Run what a shell runs to complete words, and return what it is told."""
+    # Typer's own switch: a test has no shell above it that could be found.
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+
+    def run(*words, **environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        with contextlib.suppress(SystemExit):
+            assert cli.main(words) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        return out
+
+    return run
+
+
+def test_a_shell_completes_commands_and_options(completed):  # U8
+    ask = {"_DPSAMPLE_COMPLETE": "complete_bash"}
+    words = completed(COMP_WORDS="dpsample ", COMP_CWORD="1", **ask).split()
+    assert {"release", "verify", "sample", "study", "claims", "warm"} <= set(words)
+    words = completed(COMP_WORDS="dpsample release --ev", COMP_CWORD="2", **ask)
+    assert words.split() == ["--evaluate"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_shown(completed, shell):  # U8
+    assert "_DPSAMPLE_COMPLETE" in completed("--show-completion", shell)
+
+
+def test_completion_is_installed_for_a_shell(completed, tmp_path):  # U8
+    out = completed("--install-completion", "bash", HOME=str(tmp_path))
+    assert "bash completion installed" in out
+    assert "completions" in (tmp_path / ".bashrc").read_text()

@@ -1,0 +1,78 @@
+"""``dir`` of every public module shows its public names, and all of them exist."""
+
+import importlib
+import pkgutil
+import rlcompleter
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import dpsample as dps
+
+
+def public_modules():
+    """Packages without an underscore, and modules that some ``__all__`` names."""
+    walked = pkgutil.walk_packages(dps.__path__, prefix="dpsample.")
+    names = {"dpsample"} | {
+        info.name for info in walked if info.ispkg and "._" not in info.name
+    }
+    pending = sorted(names)
+    while pending:
+        module = importlib.import_module(pending.pop())
+        for name in getattr(module, "__all__", ()):
+            value = getattr(module, name)
+            if isinstance(value, ModuleType) and value.__name__ not in names:
+                names.add(value.__name__)
+                pending.append(value.__name__)
+    return sorted(names)
+
+
+MODULES = public_modules()
+
+
+def test_the_list_of_modules_is_derived():
+    assert len(MODULES) > 15
+    for name in ("", ".audits.neighbors", ".problem", ".samplers.couplings", ".cli"):
+        assert f"dpsample{name}" in MODULES
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_dir_shows_the_public_names_only(name):  # U8
+    module = importlib.import_module(name)
+    extra = {"__version__"} if module is dps else set()
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert dir(module) == sorted({*module.__all__, *extra})
+    assert not any(n.startswith("_") for n in module.__all__)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_exists(name):
+    module = importlib.import_module(name)
+    assert all(getattr(module, each) is not None for each in module.__all__)
+
+
+def completions(text):
+    completer = rlcompleter.Completer({"dps": dps})
+    found = []
+    while (word := completer.complete(text, len(found))) is not None:
+        found.append(word.removesuffix("(").removesuffix("()"))
+    return found
+
+
+@pytest.mark.parametrize("name", ["", "losses.", "privacy.", "audits.neighbors."])
+def test_completion_offers_the_public_names(name):  # U8
+    module = importlib.import_module(f"dpsample.{name}".rstrip("."))
+    offered = completions(f"dps.{name}")
+    assert offered == [f"dps.{name}{each}" for each in sorted(module.__all__)]
+
+
+def test_dir_imports_nothing():
+    code = (
+        "import sys, dpsample; before = set(sys.modules); names = dir(dpsample);"
+        "assert 'release' in names and 'losses' in names;"
+        "assert set(sys.modules) == before; assert 'dpsample.api' not in before;"
+        "dpsample.losses; assert names == dir(dpsample)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
