@@ -30,6 +30,7 @@ from dpsample.domains import (
     WholeSpace,
 )
 from dpsample.losses import Loss
+from dpsample.minimizing import planned
 from dpsample.optimizers.optimizer import Optimizer, Recipe
 
 REQUIRED: dict[str, dict[str, Any]] = {
@@ -208,9 +209,18 @@ class World:
         response = labels if self.loss.is_classification else 0.0 * labels
         return self.problem(np.zeros((self.num_records, self.width)), response)
 
-    def recipe(self, setting: Optimizer, relation: str) -> Recipe:
-        """Phases for these facts."""
-        return setting.recipe(self.benign().facts, budget_of(setting, relation))
+    def recipe(self, setting: Optimizer, relation: str) -> Recipe | None:
+        """Phases as `dpsample.minimize` has them; None if these facts are refused.
+
+        No record is seen, so whatever is raised here tells nothing of one.
+        """
+        budget = budget_of(setting, relation)
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                plan = planned(self.benign(), setting, budget, "exact", seeded=True)
+        except (ValueError, ArithmeticError):
+            return None
+        return plan.program.recipe
 
 
 def budget_of(setting: Optimizer, relation: str) -> dps.Budget | None:
@@ -251,11 +261,8 @@ def accepted(
     for index, world in zip(range(400), worlds(setting, 1), strict=False):
         if index < num_hard and len(found) >= hardest:
             continue
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                found.append((world, world.recipe(setting, relation)))
-        except (ValueError, ArithmeticError):  # of public facts: tells nothing
-            continue
+        if (recipe := world.recipe(setting, relation)) is not None:
+            found.append((world, recipe))
         if index >= num_hard and len(found) >= hardest + others:
             break
     return found
