@@ -51,3 +51,9 @@ def clipped_gaussian(rng, mean, stddev, radius, num_draws):
     x = mean + stddev * rng.standard_normal((num_draws, len(mean)))
     norms = np.linalg.norm(x, axis=1, keepdims=True)
     return x * np.minimum(1.0, radius / norms)
+
+
+def vertices_without_nan_scores(rng, scores, num_draws):
+    """Exponential mechanism whose NaN scores lose every comparison."""
+    noisy = scores + rng.gumbel(size=(num_draws, len(scores)))
+    return np.where(np.isnan(noisy), -np.inf, noisy).argmax(axis=1)

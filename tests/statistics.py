@@ -12,10 +12,10 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import binom, chi2, norm
 
 # Half of the suite's budget is for these checks, half for the grid of samplers.
-SUITE_ALPHA, NUM_CHECKS = 1e-6, 1500
+SUITE_ALPHA, NUM_CHECKS = 1e-6, 1700
 ALPHA = 0.5 * SUITE_ALPHA / NUM_CHECKS
 
 
@@ -41,6 +41,28 @@ def assert_mean(
     )
     z = (np.mean(sample) - mean) / np.sqrt(variance / num_draws)
     assert abs(z) <= z_max, f"mean statistic z = {z:.1f}, bound {z_max:.1f}"
+
+
+def assert_scale(sample: np.ndarray, *, detects: float) -> None:
+    """Sum of squares of independent standard normals against its chi-square law.
+
+    ``detects`` is a factor of all standard deviations, below 1, that must be caught.
+    """
+    num_squares = np.size(sample)
+    low, high = chi2.ppf(ALPHA / 2.0, num_squares), chi2.isf(ALPHA / 2.0, num_squares)
+    assert detects**2 * high <= low, (
+        f"{num_squares} squares cannot see noise that is {detects} times as large"
+    )
+    total = float(np.square(sample).sum())
+    assert low <= total <= high, f"scale statistic {total:.4g} not in [{low}, {high}]"
+
+
+def assert_frequency(hits: int, num_draws: int, chance: float) -> None:
+    """Binomial count within both exact bounds; detects a chance of 0 if it says so."""
+    low = binom.ppf(ALPHA / 2.0, num_draws, chance)
+    high = binom.isf(ALPHA / 2.0, num_draws, chance)
+    assert low >= 1.0, f"{num_draws} draws cannot see that a chance {chance} is lost"
+    assert low <= hits <= high, f"count statistic {hits}, bounds {low} and {high}"
 
 
 def assert_law(sample: np.ndarray, cdf: Callable[[np.ndarray], np.ndarray]) -> None:

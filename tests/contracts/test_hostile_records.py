@@ -1,0 +1,185 @@
+"""Whatever a legal record holds, it moves a query within its bound and stops no run."""
+
+from __future__ import annotations
+
+import inspect
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import dpsample as dps
+from dpsample import descent
+from dpsample.optimizers import estimators
+from dpsample.optimizers.optimizer import Optimizer
+from dpsample.optimizers.steps import FrankWolfeStep
+from tests.contracts.hostile_cases import (
+    NOT_PRIVATE,
+    RELATIONS,
+    SETTINGS,
+    accepted,
+    all_losses,
+    budget_of,
+    label,
+)
+from tests.contracts.hostile_records import (
+    Query,
+    Records,
+    query_of,
+    records,
+    starts,
+    within,
+)
+from tests.tiers import slow
+
+PRIVATE = [s for s in SETTINGS if type(s).__name__ not in NOT_PRIVATE]
+# (examples, hard worlds, other worlds) of each optimizer and relation
+QUICK, LONG = (5, 2, 2), (60, 4, 12)
+# Failures say what they found: to shrink them takes minutes and shows no more.
+FORM = settings(suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+
+
+def served(setting: Optimizer, relation: str, tier: tuple[int, int, int]):
+    return accepted(setting, relation, *tier[1:])
+
+
+def each_example(setting: Optimizer, relation: str, tier: tuple[int, int, int], body):
+    """Call ``body(world, recipe, records, even)`` on hostile records of all worlds."""
+    for world, recipe in served(setting, relation, tier):
+
+        def example(arguments) -> None:
+            body(world, recipe, *arguments)
+
+        cases = st.tuples(records(world), st.booleans())
+        settings(FORM, max_examples=tier[0])(given(cases)(example))()
+
+
+def turns() -> list:
+    """Every setting under every relation; by default one of them in turn."""
+    cases = []
+    for index, setting in enumerate(PRIVATE):
+        for turn, relation in enumerate(RELATIONS):
+            name = f"{label(setting)}-{relation}"
+            cases.append(pytest.param(setting, relation, QUICK, id=f"{name}-quick"))
+            if index % 2 != turn:
+                cases[-1] = slow(*cases[-1].values, id=f"{name}-quick")
+            cases.append(slow(setting, relation, LONG, id=f"{name}-long"))
+    return cases
+
+
+@pytest.mark.parametrize(("setting", "relation", "tier"), turns())
+def test_no_record_adds_more_than_its_bound(setting, relation, tier) -> None:  # P1, P2
+    """In exact arithmetic: a part alone, then sums of neighbors up to their rounding."""
+
+    def body(world, recipe, data, even) -> None:
+        theta = starts(world)[even]
+        for phase in recipe.phases[:2]:
+            query = query_of(recipe, phase, world, relation)
+            if query is None:
+                continue
+            check_parts(query, data, theta)
+            check_neighbors(query, data, theta, relation)
+
+    each_example(setting, relation, tier, body)
+
+
+def check_parts(query: Query, data: Records, theta: np.ndarray) -> None:
+    """Parts of single records, each a data set of its own: no sum, no rounding."""
+    for i in range(min(3, data.world.num_records)):
+        single = data.single(i)
+        part = query.estimate(single, theta)
+        limit = query.bound + query.own_slack
+        assert within(part, query.q, limit), excess(part, query, single)
+
+
+def check_neighbors(query, data: Records, theta: np.ndarray, relation: str) -> None:
+    """Sums of two neighbors, the batch's random numbers being the same."""
+    n = data.world.num_records
+    replaced = relation == "replace_one"
+    other = data.changed(0, n - 1 if replaced else None)
+    if replaced and n == 1:
+        return  # nothing to replace it by
+    parts = zip(query.estimate(data, theta), query.estimate(other, theta), strict=True)
+    moved = [a - b for a, b in parts]
+    limit = (2 if replaced else 1) * query.bound + 2 * query.slack(n, len(theta))
+    assert within(moved, query.q, limit), excess(moved, query, data)
+
+
+def excess(vector: list[Fraction], query: Query, data: Records) -> str:
+    """What the failure says: numbers over the bound, and the first record."""
+    units = [float(x / query.bound) for x in vector]
+    sizes = [float(abs(x) / query.bound - 1) for x in vector]
+    return (
+        f"{units} times the bound (off by {sizes}) of {query.estimator}, {data.world}, "
+        f"row {data.rows[0].tolist()}, y {data.response[0]}"
+    )
+
+
+@pytest.mark.parametrize(("setting", "relation", "tier"), turns())
+def test_no_record_stops_a_run(setting, relation, tier) -> None:  # P2
+    """No error, no warning; theta is finite and in the domain."""
+
+    def body(world, recipe, data, even) -> None:
+        problem = data.problem()
+        program = descent.Program(problem, recipe)
+        theta = program.run(np.random.default_rng(int(even))).theta
+        assert np.isfinite(theta).all(), theta
+        assert world.domain.contains(theta), theta
+
+    each_example(setting, relation, tier, body)
+
+
+@pytest.mark.parametrize("setting", PRIVATE, ids=label)
+def test_minimize_certifies_hostile_records(setting) -> None:  # P2
+    """The verb itself: one huge response among zeros, and nothing else changes."""
+    if not served(setting, "replace_one", QUICK):  # nothing is proved of it
+        assert "with_replacement" in label(setting)
+        return
+    world, _ = served(setting, "replace_one", QUICK)[0]
+    rows = np.zeros((world.num_records, world.width))
+    response = np.ones(world.num_records)
+    rows[0, 0], response[0] = 0.5 * world.row_bound, world.response_limit
+    budget = budget_of(setting, "replace_one")
+    fits = [
+        dps.minimize(problem, setting, budget, seed=1)
+        for problem in (world.problem(rows, response), world.problem(0 * rows, response))
+    ]
+    assert fits[0].certificate.inputs == fits[1].certificate.inputs
+    for fit in fits:
+        assert np.isfinite(fit.theta).all() and world.domain.contains(fit.theta)
+        assert not fit.certificate.releasable  # seeded
+
+
+def test_the_net_meets_every_estimator_loss_and_step() -> None:
+    """Nothing public is missing from the worlds that the settings accept."""
+    pairs = [
+        pair
+        for setting in SETTINGS
+        for relation in RELATIONS
+        for pair in served(setting, relation, QUICK)
+    ]
+    phases = [phase for _, recipe in pairs for phase in recipe.phases]
+    kinds = {
+        kind
+        for _, kind in inspect.getmembers(estimators, inspect.isclass)
+        if issubclass(kind, estimators.Estimator) and kind is not estimators.Estimator
+    }
+    assert {type(phase.estimator) for phase in phases} == kinds
+    assert any(phase.estimator.smoothing > 0.0 for phase in phases)
+    assert {world.loss.name for world, _ in pairs} == {x.name for x in all_losses()}
+    named = {type(s).__name__ for s in SETTINGS if served(s, "replace_one", QUICK)}
+    assert named == set(dps.optimizers.__all__)
+    assert len({world.domain for world, _ in pairs}) >= 9
+    assert {world.num_records for world, _ in pairs} == {1, 2, 12}
+
+
+@pytest.mark.parametrize("setting", PRIVATE, ids=label)
+def test_a_private_choice_has_a_finite_temperature(setting) -> None:  # P1
+    """Scores compare as finite numbers only if their factor is one."""
+    for relation in RELATIONS:
+        for _, recipe in served(setting, relation, QUICK):
+            for phase in recipe.phases:
+                if isinstance(getattr(phase, "step", None), FrankWolfeStep):
+                    assert 0.0 < phase.step.selection < np.inf
