@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from dpsample import _check as check
 from dpsample import chains
+from dpsample import progress as screen
 from dpsample._streams import Seed, streams
 from dpsample.privacy import Budget, calibrate
 from dpsample.privacy.risk import Risk
@@ -23,6 +27,20 @@ ASSUMPTIONS = (
     "refused if no practical proof is found for them (NoCertificate), or if a loss "
     "fails, breaks its declared bounds or lets no proposal pass (SamplingError)",
 )
+INTERRUPTED = "release was interrupted. Nothing is released."
+
+
+@contextmanager
+def _all_or_nothing() -> Iterator[None]:
+    """Say after two seconds that it takes time, and after Ctrl-C that nothing is out.
+
+    The line shows seconds only: numbers of steps and tries depend on the records.
+    """
+    try:
+        with screen.patience("release is drawing; after Ctrl-C nothing is released"):
+            yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(INTERRUPTED) from None
 
 
 @chains.single_threaded_blas()
@@ -136,12 +154,13 @@ def release(
     )
     verify_own(certificate)  # only public numbers: it refuses the same for all records
     target = mechanism.target(problem)
-    pilot_stream, stream = streams(seed, 2)
-    prepared = sampler.prepare(target, pilot_stream, gamma=mechanism.gamma)
-    num_steps = prepared.certified_steps(mechanism.gamma)
-    state = prepared.init()
-    chains.advance(prepared.runner(squeeze=True), state, stream, num_steps)
-    best = mode.minimize(target, mu=0.0)[0]
+    with _all_or_nothing():
+        pilot_stream, stream = streams(seed, 2)
+        prepared = sampler.prepare(target, pilot_stream, gamma=mechanism.gamma)
+        num_steps = prepared.certified_steps(mechanism.gamma)
+        state = prepared.init()
+        chains.advance(prepared.runner(squeeze=True), state, stream, num_steps)
+        best = mode.minimize(target, mu=0.0)[0]
     theta = state.position.copy()
     # The squeeze may accept a point at which the loss was never evaluated.
     risk_there = problem.risk(theta)

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample import _pauses
 from dpsample._chunks import ChunkSize
-from dpsample.checkpoint import Run, load, save
+from dpsample.checkpoint import Run, load, save, snapshot
 from dpsample.samplers.chain import NUM_STATS
 
 Array = NDArray[np.float64]
@@ -30,6 +31,12 @@ Runner = Callable[[Any, np.random.Generator, Array, Array], None]
 Progress = Callable[[int, int, Run], None]
 
 CHECKPOINT_SECONDS = 30.0
+# After Ctrl-C a chunk may go on for so long; then it is given up, at a pause.
+GRACE_SECONDS = 0.05
+# How often the screen hears of a chunk that lasts.
+WAIT_SECONDS = 0.2
+# Numbers in the draws of a chunk that are not kept.
+CHUNK_NUMBERS = 2**20
 
 
 @contextmanager
@@ -43,12 +50,12 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 @contextmanager
-def _interrupt_flag() -> Iterator[list[int]]:
-    """List that Ctrl-C fills instead of raising in the middle of a chunk.
+def _interrupt_flag() -> Iterator[list[float]]:
+    """List that Ctrl-C fills with its time, in place of raising in mid-chunk.
 
     A second Ctrl-C raises at once. Outside the main thread nothing is changed.
     """
-    seen: list[int] = []
+    seen: list[float] = []
     if threading.current_thread() is not threading.main_thread():
         yield seen
         return
@@ -56,7 +63,7 @@ def _interrupt_flag() -> Iterator[list[int]]:
     def handler(number: int, frame: Any) -> None:
         if seen:
             raise KeyboardInterrupt
-        seen.append(number)
+        seen.append(time.monotonic())
 
     before = signal.signal(signal.SIGINT, handler)
     try:
@@ -78,11 +85,11 @@ class Chains:
 def advance(
     runner: Runner, state: Any, rng: np.random.Generator, num_steps: int
 ) -> None:
-    """Make steps and keep only the state; Ctrl-C is heard between chunks."""
+    """Make steps and keep only the state; Ctrl-C is heard at every pause."""
     chunk = ChunkSize()
-    done = 0
+    done, most = 0, max(1, CHUNK_NUMBERS // state.position.size)
     while done < num_steps:
-        size = min(chunk.size, num_steps - done)
+        size = min(chunk.size, most, num_steps - done)
         draws, stats = (
             np.empty((size, state.position.size)),
             np.empty((size, NUM_STATS)),
@@ -91,6 +98,7 @@ def advance(
         runner(state, rng, draws, stats)
         chunk.update(time.perf_counter() - begin)
         done += size
+        _pauses.heard()
 
 
 def run(
@@ -138,7 +146,8 @@ def run(
     Returns
     -------
     Chains
-        All draws; after Ctrl-C the part that every chain has finished.
+        All draws; after Ctrl-C the part that every chain has finished. What came
+        after it is given up, so states are ahead of the draws unless there is a file.
     """
     check.integer(1, num_draws=num_draws)
     check.integer(0, num_warmup=num_warmup)
@@ -148,7 +157,8 @@ def run(
         check.integer(1, chunk=chunk)
     if checkpoint is not None:
         check.instance((str, os.PathLike), checkpoint=checkpoint)
-    run = Run([prepared.init(start) for start in starts], list(streams))
+    states = [prepared.init(start) for start in starts]
+    run = Run(states, list(streams), num_warmup)
     goal = num_warmup + num_draws
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None and path.exists():
@@ -168,14 +178,14 @@ def run(
     ):
         loop.reach(goal, pool, interrupted)
         while extend is not None and not interrupted:
-            wanted = num_warmup + extend(run.draws[:, num_warmup:goal])
+            wanted = num_warmup + extend(run.draws[:, : goal - num_warmup])
             if wanted <= goal:
                 break
             goal = wanted
             loop.reach(goal, pool, interrupted)
     if path is not None:
         save(path, identity, run)
-    kept = slice(num_warmup, min(goal, run.done))
+    kept = slice(0, min(goal - num_warmup, run.num_kept))
     return Chains(
         draws=run.draws[:, kept],
         stats=run.stats[:, kept],
@@ -201,19 +211,30 @@ class _Loop:
         self.on_progress, self.saved = on_progress, time.monotonic()
 
     def reach(
-        self, goal: int, pool: ThreadPoolExecutor, interrupted: list[int]
+        self, goal: int, pool: ThreadPoolExecutor, interrupted: list[float]
     ) -> None:
         """Go on until every chain has ``goal`` draws, or Ctrl-C."""
         run = self.run
-        run.reserve(goal)
+        run.reserve(goal - run.num_warmup)
+
+        def show() -> None:
+            if self.on_progress is not None:
+                self.on_progress(run.done, goal, run)
+
         while run.done < goal and not interrupted:
             stop = min(run.done + self.size.size, goal)
+            if run.done < run.num_warmup:
+                most = max(1, CHUNK_NUMBERS // run.draws.shape[2])
+                stop = min(stop, run.done + most, run.num_warmup)
+            undo = None if self.path is None else snapshot(run)
             begin = time.perf_counter()
-            _one_chunk(pool, self.runner, run, stop)
+            _one_chunk(pool, self.runner, run, stop, interrupted, show)
+            if run.done < stop:
+                if undo is not None:
+                    undo()
+                break
             self.size.update(time.perf_counter() - begin)
-            run.done = stop
-            if self.on_progress is not None:
-                self.on_progress(stop, goal, run)
+            show()
             if self.path is not None and self.is_due():
                 save(self.path, self.identity, run)
                 self.saved = time.monotonic()
@@ -223,13 +244,48 @@ class _Loop:
         return time.monotonic() - self.saved > CHECKPOINT_SECONDS
 
 
-def _one_chunk(pool: ThreadPoolExecutor, runner: Runner, run: Run, stop: int) -> None:
-    """Advance all chains to ``stop``, so that an interrupt leaves none behind."""
-    part = slice(run.done, stop)
-    chains = zip(run.states, run.streams, run.draws, run.stats, strict=True)
-    tasks = [
-        pool.submit(runner, state, rng, draws[part], stats[part])
-        for state, rng, draws, stats in chains
-    ]
-    for task in tasks:
-        task.result()
+class _GivenUp(Exception):  # noqa: N818 - no error
+    """A chunk that Ctrl-C or the failure of another chain has ended."""
+
+
+def _one_chunk(
+    pool: ThreadPoolExecutor,
+    runner: Runner,
+    run: Run,
+    stop: int,
+    interrupted: list[float],
+    show: Callable[[], None],
+) -> None:
+    """Advance all chains to ``stop``, or none if Ctrl-C comes and the chunk is long."""
+    has_failed = threading.Event()
+
+    def on_pause() -> None:
+        is_late = interrupted and time.monotonic() > interrupted[0] + GRACE_SECONDS
+        if is_late or has_failed.is_set():
+            raise _GivenUp
+
+    def advance(*chain: Any) -> None:
+        try:
+            with _pauses.listening(on_pause):
+                runner(*chain)
+        except BaseException:
+            has_failed.set()
+            raise
+
+    chains = zip(run.states, run.streams, *run.room(stop), strict=True)
+    tasks = [pool.submit(advance, *chain) for chain in chains]
+    errors = [_outcome(task, show) for task in tasks]
+    for error in errors:
+        if error is not None and not isinstance(error, _GivenUp):
+            raise error
+    if not any(errors):
+        run.done = stop
+
+
+def _outcome(task: Future[None], show: Callable[[], None]) -> BaseException | None:
+    """Wait for a task, and let the screen know that it lasts; return its error."""
+    while True:
+        try:
+            return task.exception(WAIT_SECONDS)
+        except TimeoutError:
+            show()

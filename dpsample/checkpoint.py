@@ -19,7 +19,7 @@ from dpsample.samplers.chain import NUM_STATS
 Array = NDArray[np.float64]
 # Arrays of a state, and of a file.
 STATE = ("position", "energy", "memory", "counts")
-FIELDS = ("identity", "draws", "stats", "streams", *STATE)
+FIELDS = ("identity", "done", "num_warmup", "draws", "stats", "streams", *STATE)
 
 
 class Run:
@@ -28,21 +28,50 @@ class Run:
     Attributes
     ----------
     draws, stats : array of shape (chain, draw, dim) and (chain, draw, NUM_STATS)
-        Room for as many draws as were reserved.
+        Room for as many draws after the warm-up as were reserved.
+    num_warmup : int
+        Draws of each chain that are not kept.
+    warmup_stats : array of shape (chain, draw, NUM_STATS)
+        Of the last part of the warm-up, for those who watch.
     done : int
-        Draws that every chain has made.
+        Draws that every chain has made, warm-up included.
     """
 
-    def __init__(self, states: list[Any], streams: list[np.random.Generator]) -> None:
+    def __init__(
+        self,
+        states: list[Any],
+        streams: list[np.random.Generator],
+        num_warmup: int = 0,
+    ) -> None:
         self.states, self.streams, self.done = states, streams, 0
+        self.num_warmup = num_warmup
+        self.warmup_stats = np.empty((len(states), 0, NUM_STATS))
         self.draws = np.empty((len(states), 0, states[0].position.size))
         self.stats = np.empty((len(states), 0, NUM_STATS))
 
     def reserve(self, num_draws: int) -> None:
-        """Make room for at least so many draws per chain."""
+        """Make room for at least so many draws per chain, beside its warm-up."""
         if num_draws > self.draws.shape[1]:
-            self.draws = _longer(self.draws, self.done, num_draws)
-            self.stats = _longer(self.stats, self.done, num_draws)
+            try:
+                self.draws = _longer(self.draws, self.num_kept, num_draws)
+                self.stats = _longer(self.stats, self.num_kept, num_draws)
+            except (MemoryError, ValueError):
+                remedy = "Draw in several runs, or keep fewer: num_steps of a sampler."
+                check.fail("num_draws", "few enough for memory", num_draws, remedy)
+
+    @property
+    def num_kept(self) -> int:
+        """Draws of every chain after its warm-up."""
+        return max(0, self.done - self.num_warmup)
+
+    def room(self, stop: int) -> tuple[Array, Array]:
+        """Where the draws up to ``stop`` and their statistics go."""
+        if self.done >= self.num_warmup:
+            part = slice(self.num_kept, stop - self.num_warmup)
+            return self.draws[:, part], self.stats[:, part]
+        shape = (len(self.states), stop - self.done)
+        self.warmup_stats = np.zeros((*shape, NUM_STATS))
+        return np.empty((*shape, self.draws.shape[2])), self.warmup_stats
 
 
 def _longer(array: Array, done: int, length: int) -> Array:
@@ -71,12 +100,28 @@ def save(path: Path, identity: str, run: Run) -> None:
         np.savez(
             file,
             identity=np.array(identity),
-            draws=run.draws[:, : run.done],
-            stats=run.stats[:, : run.done],
+            done=np.array(run.done),
+            num_warmup=np.array(run.num_warmup),
+            draws=run.draws[:, : run.num_kept],
+            stats=run.stats[:, : run.num_kept],
             streams=np.array(json.dumps([save_state(rng) for rng in run.streams])),
             **states,
         )
     draft.replace(path)
+
+
+def snapshot(run: Run) -> Callable[[], None]:
+    """Remember states and streams; the function that is returned restores them."""
+    states = [{name: getattr(s, name).copy() for name in STATE} for s in run.states]
+    streams = [save_state(rng) for rng in run.streams]
+
+    def undo() -> None:
+        for state, kept in zip(run.states, states, strict=True):
+            for name in STATE:
+                getattr(state, name)[:] = kept[name]
+        run.streams = [restore(saved) for saved in streams]
+
+    return undo
 
 
 def load(path: Path, identity: str, run: Run, init: Callable[[Array], Any]) -> None:
@@ -90,10 +135,11 @@ def load(path: Path, identity: str, run: Run, init: Callable[[Array], Any]) -> N
             f"another run's file {path.name}",
             "Choose another file, or delete it to start afresh.",
         )
-    done = int(kept.shape[1])
-    run.reserve(done)
-    run.draws[:, :done], run.stats[:, :done] = kept, file["stats"]
-    run.done = done
+    if int(file["num_warmup"]) != run.num_warmup:
+        check.fail("num_warmup", f"{file['num_warmup']} of the file", run.num_warmup)
+    run.reserve(kept.shape[1])
+    run.draws[:, : kept.shape[1]], run.stats[:, : kept.shape[1]] = kept, file["stats"]
+    run.done = int(file["done"])
     for c, saved in enumerate(json.loads(str(file["streams"]))):
         # What a state can rebuild from its position is in no file.
         run.states[c] = init(file["position"][c])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample import _pauses
 from dpsample._chunks import ChunkSize
 from dpsample.optimizers.arguments import Arguments
 from dpsample.optimizers.batches import Full
@@ -179,13 +180,22 @@ class Program:
             while start < stop:
                 end = int(min(start + chunk.size, stop))
                 begin = time.perf_counter()
-                succeeded = descend(*fixed, numbers, memory, state.rng, start, end)
-                if not succeeded:
+                reached = _pauses.call(
+                    memory.control,
+                    descend,
+                    *fixed,
+                    numbers,
+                    memory,
+                    state.rng,
+                    start,
+                    end,
+                )
+                if reached < 0:
                     raise DescentError(LOSS_FAILED)
-                if end - start == chunk.size:
+                if reached - start == chunk.size:
                     chunk.update(time.perf_counter() - begin)
-                state.advance(end - start)
-                start = end
+                state.advance(reached - start)
+                start = reached
             if state.num_points:
                 point = _output(phase, memory, start)
                 state.trace.append((int(memory.counts[0]), point))
@@ -222,10 +232,22 @@ class Program:
         while step < limit:
             end = step + chunk.size
             begin = time.perf_counter()
-            outcome = solve(*fixed, loop, objective, memory, state.rng, step, end)
+            outcome = _pauses.call(
+                memory.control,
+                solve,
+                *fixed,
+                loop,
+                objective,
+                memory,
+                state.rng,
+                step,
+                end,
+            )
+            state.advance(0)
+            if outcome == _pauses.PAUSED:
+                continue
             if outcome == RUNNING:
                 chunk.update(time.perf_counter() - begin)
-            state.advance(0)
             step = end
             if outcome == FAILED:
                 raise DescentError(LOSS_FAILED)
@@ -237,7 +259,7 @@ class Program:
 
 def _output(phase: Loop, memory: Memory, num_steps: int) -> Array:
     if phase.weights is not None:
-        return np.asarray(memory.average / phase.weights[:num_steps].sum())
+        return np.asarray(memory.average / phase.weight_of(num_steps))
     if isinstance(phase.step, AcceleratedStep):
         return memory.aggregate.copy()
     return memory.theta.copy()

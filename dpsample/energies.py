@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from dpsample import targets
 from dpsample._jit import kernel
 
 Array = NDArray[np.float64]
+
+CALL_NUMBERS = 10**7  # numbers that one call reads, or as many as one point needs
 
 
 @kernel
@@ -44,6 +47,15 @@ def _rows(points: Any) -> Array:
     return np.require(points, np.float64, ["C", "W"])
 
 
+def _parts(target: Any, num_points: int) -> Iterator[slice]:
+    """Points of calls of a few hundredths of a second: Ctrl-C is heard in between."""
+    data = target.problem.data
+    size = data.dense.size + data.values.size + data.num_records
+    count = max(1, CALL_NUMBERS // max(size, 1000))
+    for start in range(0, num_points, count):
+        yield slice(start, start + count)
+
+
 def energies(target: Any, points: Array) -> Array:
     """V at each row of points, shape (num_points,): infinity outside the domain.
 
@@ -59,8 +71,9 @@ def energies(target: Any, points: Array) -> Array:
     array of shape (num_points,)
         The energies. Not private.
     """
-    rows, out = _rows(points), np.empty(len(points))
-    fill_energies(target.numbers, target.pieces, rows, target.new_work(), out)
+    rows, out, work = _rows(points), np.empty(len(points)), target.new_work()
+    for part in _parts(target, len(rows)):
+        fill_energies(target.numbers, target.pieces, rows[part], work, out[part])
     return out
 
 
@@ -79,9 +92,10 @@ def slopes(target: Any, points: Array) -> Array:
     array of shape (num_points, dim)
         The gradients.
     """
-    rows = _rows(points)
+    rows, work = _rows(points), target.new_work()
     out = np.empty_like(rows)
-    fill_slopes(target.numbers, target.pieces, rows, target.new_work(), out)
+    for part in _parts(target, len(rows)):
+        fill_slopes(target.numbers, target.pieces, rows[part], work, out[part])
     return out
 
 

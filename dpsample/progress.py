@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample import _pauses
 from dpsample.checkpoint import Run
-from dpsample.samplers.chain import ACCEPTANCE, ENERGY
+from dpsample.samplers.chain import ACCEPTANCE, ENERGY, PROPOSALS
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int, Run], None]
 
 REFRESH_SECONDS = 0.2
+PATIENCE_SECONDS = 2.0  # before a line appears that nobody asked for
 ESS_SECONDS = 1.0
 ESS_COST = 50.0  # times its own duration passes before the next estimate
 # Draws and coefficients that an estimate looks at.
@@ -84,10 +87,13 @@ class _Lines:
         self.kept: tuple[float, int] | None = None
         self.drawn = self.next_estimate = -math.inf
         self.rates: list[float] = []
+        # Whether nothing was done since the last call: draws that need many tries.
+        self.last, self.is_waiting = -1, False
 
     def __call__(self, done: int, total: int, run: Run) -> None:
         """Redraw if it is time to."""
         now = time.monotonic()
+        self.last, self.is_waiting = done, done == self.last
         if self.begin is None:
             self.begin = (now, done)
             self.next_estimate = now + ESS_SECONDS
@@ -105,11 +111,12 @@ class _Lines:
         if self.kept is not None and done - self.kept[1] >= FEWEST:
             since, first = self.kept
             first_used = max(first, done - NUM_RECENT)
+            part = slice(first_used - run.num_warmup, done - run.num_warmup)
             pace = (done - first) / max(now - since, 1e-9)
             series = np.concatenate(
                 (
-                    run.stats[:, first_used:done, ENERGY, None],
-                    run.draws[:, first_used:done, :NUM_COEFFICIENTS],
+                    run.stats[:, part, ENERGY, None],
+                    run.draws[:, part, :NUM_COEFFICIENTS],
                 ),
                 axis=2,
             )
@@ -131,8 +138,13 @@ class _Lines:
         table = Table(title=self.title, title_justify="left")
         for name in ("chain", "draws", "acceptance", "ESS/s", "time left"):
             table.add_column(name, justify="right")
-        recent = run.stats[:, max(0, done - NUM_RECENT) : done, ACCEPTANCE]
-        for c, acceptance in enumerate(recent):
+        recent = run.warmup_stats
+        if run.num_kept:
+            recent = run.stats[:, max(0, run.num_kept - NUM_RECENT) : run.num_kept]
+        if self.is_waiting:
+            tries = sum(int(state.counts[PROPOSALS]) for state in run.states)
+            table.caption = f"{tries} tries so far; Ctrl-C keeps the draws"
+        for c, acceptance in enumerate(recent[:, :, ACCEPTANCE]):
             known = acceptance[np.isfinite(acceptance)]
             accepted = f"{known.mean():.2f}" if known.size else "-"
             rate = f"{self.rates[c]:.3g}" if self.rates else "-"
@@ -163,6 +175,47 @@ def effective_share(series: Array) -> float:
 
 
 @contextmanager
+def patience(title: str, *, paint: Any = None) -> Iterator[None]:
+    """One live line if the block lasts: its seconds, and nothing of the records.
+
+    It is drawn at pauses of compiled code, by the main thread only.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or (paint is None and not is_shown()):
+        yield
+        return
+    begin, drawn, write = time.monotonic(), -math.inf, paint
+    with ExitStack() as stack:
+
+        def show() -> None:
+            nonlocal drawn, write
+            now = time.monotonic()
+            if now - begin < PATIENCE_SECONDS or now - drawn < REFRESH_SECONDS:
+                return
+            drawn = now
+            write = stack.enter_context(_line()) if write is None else write
+            write(f"{title}: {now - begin:.0f} s")
+
+        with _pauses.listening(show):
+            yield
+
+
+@contextmanager
+def _line() -> Iterator[Callable[[Any], None]]:
+    """Open a live line; yields what writes it."""
+    if _in_notebook():
+        from IPython.display import display
+
+        yield display("", display_id=True).update
+    else:
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(stderr=True), auto_refresh=False) as live:
+            yield partial(live.update, refresh=True)
+
+
+@contextmanager
 def counter(
     title: str, unit: str, total: int, *, paint: Any = None
 ) -> Iterator[Callable[..., None]]:
@@ -188,15 +241,6 @@ def counter(
     if paint is not None:
         write = paint
         yield show
-    elif _in_notebook():
-        from IPython.display import display
-
-        write = display("", display_id=True).update
-        yield show
     else:
-        from rich.console import Console
-        from rich.live import Live
-
-        with Live(console=Console(stderr=True), auto_refresh=False) as live:
-            write = partial(live.update, refresh=True)
+        with _line() as write:
             yield show

@@ -13,11 +13,13 @@ from numba import types
 from numpy.typing import NDArray
 
 from dpsample._jit import i8, kernel, matrix, vector
+from dpsample._pauses import new_control
 
 Array = NDArray[np.float64]
 
 BLOCK_NUMBERS = 65536  # 512 kB of features: half of a common second-level cache
 SPARSE_BLOCK = 2048
+GRAM_NUMBERS = 10**7  # multiply-adds of one call that makes a curvature matrix
 
 
 class Data(NamedTuple):
@@ -59,6 +61,7 @@ class Work(NamedTuple):
     slopes: Array  # (block,)
     vector: Array  # (dim,)
     out: Array  # (2,)
+    control: Array  # when to return to Python, see `_pauses`
 
 
 def make_data(
@@ -95,7 +98,11 @@ def _is_foreign(part: Any) -> bool:
 def make_work(data: Data) -> Work:
     """Scratch memory for one chain on these records."""
     return Work(
-        np.empty(data.block), np.empty(data.block), np.empty(data.dim), np.empty(2)
+        np.empty(data.block),
+        np.empty(data.block),
+        np.empty(data.dim),
+        np.empty(2),
+        new_control(),
     )
 
 
@@ -167,24 +174,26 @@ def mean_loss_gradient(data, loss_slope, theta, work, gradient):
 
 
 @kernel
-def weighted_gram(data, weights, out):
-    """Fill out (dim, dim) with the mean of weights_i a_i a_i^T."""
-    out[:] = 0.0
-    for i in range(data.num_records):
+def add_weighted_gram(data, weights, begin, stop, out):
+    """Add the sum of weights_i a_i a_i^T over some records to out (dim, dim)."""
+    for i in range(begin, stop):
         for j in range(data.starts[i], data.starts[i + 1]):
             scaled = weights[i] * data.values[j]
             row = out[data.columns[j]]
             for m in range(data.starts[i], data.starts[i + 1]):
                 row[data.columns[m]] += scaled * data.values[m]
-    out /= data.num_records
 
 
 def curvature_matrix(data: Data, weights: Array) -> Array:
     """Mean of weights_i a_i a_i^T, shape (dim, dim)."""
     out = np.zeros((data.dim, data.dim))
     if data.dense.shape[0] == 0:
-        weighted_gram(data, weights, out)
-        return out
+        largest = int(np.diff(data.starts).max(initial=1))
+        count = max(1, GRAM_NUMBERS // largest**2)  # records of one call
+        for start in range(0, data.num_records, count):
+            stop = min(start + count, data.num_records)
+            add_weighted_gram(data, weights, start, stop, out)
+        return out / data.num_records
     for start in range(0, data.num_records, data.block):  # no copy of all records
         part = slice(start, start + data.block)
         scaled = data.dense[part] * np.sqrt(weights[part])[:, None]

@@ -154,7 +154,8 @@ class Affine:
                 assert isinstance(step, MirrorStep) and step.exponent == 2.0
                 w = (step.kappa * w / eta - g) / (step.kappa * (1.0 / eta + step.alpha))
             if loop.weights is not None:
-                average = average + loop.weights[t] / loop.weights.sum() * w
+                weights = np.broadcast_to(loop.weights, loop.num_steps)
+                average = average + weights[t] / weights.sum() * w
         if loop.weights is not None:
             return average
         return aggregate if isinstance(step, AcceleratedStep) else w

@@ -15,7 +15,7 @@ from dpsample.optimizers.arguments import Arguments
 from dpsample.optimizers.loop import new_memory
 from dpsample.optimizers.optimizer import Recipe
 from dpsample.optimizers.phase import Loop
-from dpsample.optimizers.solve import Objective
+from dpsample.optimizers.solve import RUNNING, Objective
 from dpsample.optimizers.steps import GradientStep
 from dpsample.optimizers.variance_reduced import epoch
 from dpsample.privacy import gdp_from_budget
@@ -57,7 +57,7 @@ def one_epoch(problem, start, *, ridge, seed):
     )
     data, body, pieces = arguments.data, arguments.body, arguments.pieces
     rng = np.random.default_rng(seed)
-    assert epoch(data, body, pieces, loop, objective, memory, rng)
+    assert epoch(data, body, pieces, loop, objective, memory, rng) == RUNNING
     return memory.theta.copy()
 
 

@@ -16,7 +16,7 @@ from dpsample import _check as check
 from dpsample.noise._base import Noise
 from dpsample.noise.cone_table import cone_table
 from dpsample.noise.fills import fill_rows
-from dpsample.noise.sizes import Vector, checked_rng, checked_size
+from dpsample.noise.sizes import Vector, checked_rng, checked_size, parts
 from dpsample.norms import norm
 
 
@@ -169,5 +169,7 @@ def generalized_gaussian(
     shape = checked_size(size, 1)
     check.positive(sigma=sigma)
     out = np.empty(shape)
-    fill_rows(generator, cone_table(r), float(sigma), out.reshape(-1, shape[-1]))
+    table = cone_table(r)
+    for rows in parts(out.reshape(-1, shape[-1])):
+        fill_rows(generator, table, float(sigma), rows)
     return out

@@ -33,7 +33,7 @@ from dpsample.noise.k_norm_fills import (
 )
 from dpsample.noise.schatten_constant import log_schatten_volume
 from dpsample.noise.schatten_plan import schatten_plan
-from dpsample.noise.sizes import Vector, checked_rng, checked_size
+from dpsample.noise.sizes import Vector, checked_rng, checked_size, parts
 
 
 def k_norm_table(domain: Domain, dim: int) -> KNormTable:
@@ -209,5 +209,7 @@ def k_norm(
     check.positive(scale=scale)
     table = k_norm_table(domain, shape[-1])
     out = np.empty(shape)
-    fill_k_norm_rows(generator, table, float(scale), out.reshape(-1, shape[-1]))
+    cost = 1 if table.kind == COORDINATES else shape[-1]
+    for rows in parts(out.reshape(-1, shape[-1]), cost=cost):
+        fill_k_norm_rows(generator, table, float(scale), rows)
     return out

@@ -18,7 +18,7 @@ from dpsample.noise.generalized_gaussian import log_radial_constant
 from dpsample.noise.schatten_constant import log_schatten_volume
 from dpsample.noise.schatten_plan import schatten_plan
 from dpsample.noise.schatten_spectrum import fill_schatten_rows
-from dpsample.noise.sizes import Vector, checked_rng, checked_size
+from dpsample.noise.sizes import Vector, checked_rng, checked_size, parts
 from dpsample.norms import schatten
 
 
@@ -140,6 +140,6 @@ def schatten_gaussian(
     check.positive(sigma=sigma)
     plan = schatten_plan(shape[-2:], r)
     out = np.empty(shape)
-    rows = out.reshape(-1, shape[-2] * shape[-1])
-    fill_schatten_rows(generator, plan, float(sigma), rows)
+    for rows in parts(out.reshape(-1, shape[-2] * shape[-1]), cost=min(shape[-2:])):
+        fill_schatten_rows(generator, plan, float(sigma), rows)
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 
 Vector = NDArray[np.float64]
+
+CALL_NUMBERS = 200_000
 
 
 def checked_rng(rng: Any) -> np.random.Generator:
@@ -38,3 +41,23 @@ def checked_size(size: Any, num_axes: int = 0) -> tuple[int, ...]:
         remedy = "The last axes hold the coordinates of one draw."
         check.fail("size", f"of at least {num_axes} axes >= 1 at the end", size, remedy)
     return shape
+
+
+def parts(rows: Vector, *, cost: int = 1) -> Iterator[Vector]:
+    """Split rows for calls of about 20 ms, so that Ctrl-C is heard in between.
+
+    Parameters
+    ----------
+    rows : array of shape (num_rows, dim)
+        What is to be filled.
+    cost : int
+        Work per number, in units of one Gaussian.
+
+    Yields
+    ------
+    array of shape (at most num_rows, dim)
+        The next rows.
+    """
+    count = max(1, CALL_NUMBERS // (cost * max(1, rows.shape[1])))
+    for start in range(0, len(rows), count):
+        yield rows[start : start + count]

@@ -11,8 +11,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from dpsample import _check as check
 from dpsample.facts import PublicFacts
 from dpsample.optimizers.batch_schemes import POISSON_THEOREM
@@ -24,7 +22,7 @@ from dpsample.optimizers.estimators import ClippedMean
 from dpsample.optimizers.heavy_tailed import start_distance
 from dpsample.optimizers.optimizer import Calibration, Optimizer, Recipe
 from dpsample.optimizers.perturbations import GaussianNoise, NoNoise, Perturbation
-from dpsample.optimizers.phase import Loop
+from dpsample.optimizers.phase import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.steps import GradientStep
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.events import Event
@@ -113,7 +111,7 @@ class DPSGD(Optimizer):
                     batches=Poisson(rate=self.sampling_rate),
                     estimator=ClippedMean(threshold=clip),
                     noise=noise,
-                    weights=np.ones(self.num_steps) if self.averages else None,
+                    weights=EQUAL_WEIGHTS if self.averages else None,
                 ),
             ),
             event=event,

@@ -24,7 +24,7 @@ from dpsample.optimizers.calibrated import SHIFTS
 from dpsample.optimizers.estimators import PSI_BOUND, CatoniMean
 from dpsample.optimizers.optimizer import Calibration, Optimizer, Recipe
 from dpsample.optimizers.phase import Loop
-from dpsample.optimizers.steps import FrankWolfeStep
+from dpsample.optimizers.steps import FrankWolfeStep, listed
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.events import PureEvent
 from dpsample.privacy.smoothness import smoothness
@@ -217,7 +217,7 @@ def l1_radius(domain: Domain, dim: int) -> float:
 
 def vertex_sizes(num_steps: int) -> np.ndarray:
     """Step sizes 2/(t + 2) for t = 1, ..., T."""
-    return np.asarray(2.0 / (np.arange(1.0, num_steps + 1.0) + 2.0))
+    return np.asarray(2.0 / (listed(num_steps) + 2.0))
 
 
 def vertex_bound(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample._jit import kernel
+from dpsample._pauses import is_due, new_control
 from dpsample.optimizers.advance import advance, query_point
 from dpsample.optimizers.estimate import estimate
 from dpsample.optimizers.perturbations import perturb
@@ -53,6 +54,7 @@ class Memory(NamedTuple):
     buckets: Array  # (num_buckets, dim)
     sorted: Array  # (num_buckets,)
     out: Array  # (1,)
+    control: Array  # when to return to Python, see `_pauses`
 
 
 def new_memory(dim: int, num_buckets: int = 1) -> Memory:
@@ -63,26 +65,26 @@ def new_memory(dim: int, num_buckets: int = 1) -> Memory:
     sizes |= {"counts": 1, "buckets": (num_buckets, dim), "sorted": num_buckets}
     sizes |= {"out": 1}
     kinds = {"counts": np.int64, "rows": np.int64}
-    return Memory(
-        **{
-            name: np.zeros(sizes.get(name, dim), dtype=kinds.get(name, np.float64))
-            for name in Memory._fields
-        }
-    )
+    arrays = {
+        name: np.zeros(sizes.get(name, dim), dtype=kinds.get(name, np.float64))
+        for name in Memory._fields
+    }
+    return Memory(**arrays | {"control": new_control()})
 
 
 @kernel
 def descend(data, body, pieces, phase, memory, rng, start, stop):
-    """Take steps ``start``, ..., ``stop - 1`` of a phase; False if a loss failed.
+    """Take steps ``start``, ..., ``stop - 1`` of a phase, or fewer if a pause is due.
 
-    The references that came with the arguments are given back here, not in each step.
+    Returns the step that comes next, or -1 if a loss failed. The references that came
+    with the arguments are given back here, not in each step.
     """
     return take_steps(data, body, pieces, phase, memory, rng, start, stop)
 
 
 @kernel(counts_references=False)
 def take_steps(data, body, pieces, phase, memory, rng, start, stop):
-    """Take steps ``start``, ..., ``stop - 1`` of a phase; False if a loss failed."""
+    """Take steps as `descend`; return the step that comes next, or -1."""
     for t in range(start, stop):
         point = query_point(
             phase.step, t, memory.theta, memory.aggregate, memory.middle
@@ -91,11 +93,13 @@ def take_steps(data, body, pieces, phase, memory, rng, start, stop):
             data, pieces, phase.batches, phase.estimator, t, point, memory, rng
         )
         if not succeeded:
-            return False
+            return -1
         perturb(phase.noise, rng, memory.scratch, memory.gradient)
         advance(body, pieces, phase.step, t, memory, rng)
         if len(phase.weights) > 0:
-            weight = phase.weights[t]
+            weight = phase.weights[t if len(phase.weights) > 1 else 0]
             for j in range(len(memory.theta)):
                 memory.average[j] += weight * memory.theta[j]
-    return True
+        if is_due(memory.control):
+            return t + 1
+    return stop

@@ -27,8 +27,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from dpsample import _check as check
 from dpsample.facts import PublicFacts
 from dpsample.optimizers.descent_plan import (
@@ -49,7 +47,7 @@ from dpsample.optimizers.descent_scales import (
 from dpsample.optimizers.estimators import Estimator
 from dpsample.optimizers.optimizer import Calibration, Optimizer
 from dpsample.optimizers.perturbations import GaussianNoise, NoNoise
-from dpsample.optimizers.phase import Loop
+from dpsample.optimizers.phase import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.steps import GradientStep
 from dpsample.privacy.budget import Budget
 
@@ -123,7 +121,7 @@ class NoisyDescent(Optimizer):
             batches=plan.batches(num_records),
             estimator=estimator,
             noise=GaussianNoise(plan.stddev) if plan.stddev else NoNoise(),
-            weights=np.ones(plan.num_steps),
+            weights=EQUAL_WEIGHTS,
         )
 
     def risk_bound(

@@ -28,9 +28,9 @@ from dpsample.optimizers.mirror_geometry import (
 from dpsample.optimizers.mirror_risk import Scales, Schedule, best_schedule
 from dpsample.optimizers.optimizer import Calibration, Optimizer, Recipe
 from dpsample.optimizers.perturbations import NoNoise, Perturbation
-from dpsample.optimizers.phase import Loop
+from dpsample.optimizers.phase import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.printed_mirror_descent import printed_noisy
-from dpsample.optimizers.steps import MirrorStep
+from dpsample.optimizers.steps import MirrorStep, listed
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.events import Event
 from dpsample.privacy.smoothness import smoothness
@@ -225,7 +225,9 @@ def _loop(
 
 
 def _weights(num_steps: int, weight: float) -> NDArray[np.float64]:
-    back = np.arange(1.0 - num_steps, 1.0) * math.log1p(weight)
+    if weight == 0.0:
+        return EQUAL_WEIGHTS
+    back = (listed(num_steps) - num_steps) * math.log1p(weight)
     return np.exp(np.maximum(back, -600.0))
 
 

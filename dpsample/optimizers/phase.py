@@ -25,6 +25,8 @@ from dpsample.targets import as_rows
 
 Array = NDArray[np.float64]
 
+EQUAL_WEIGHTS = np.ones(1)  # of all iterates
+
 
 class Numbers(NamedTuple):
     """One loop as the kernel reads it."""
@@ -33,7 +35,7 @@ class Numbers(NamedTuple):
     estimator: Any
     noise: Any
     step: Any
-    weights: Array  # (num_steps,) of the iterates after each step; empty: the last one
+    weights: Array  # of the iterates after each step, or one; empty: the last iterate
     num_steps: int
 
 
@@ -53,9 +55,10 @@ class Loop:
         How their gradients become one vector.
     noise : Perturbation
         What is added to it.
-    weights : ndarray of shape (num_steps,), optional
+    weights : ndarray of shape (num_steps,) or (1,), optional
         Weights of w_1, ..., w_T in the output, which they are divided by the sum of;
-        None: the last iterate (the aggregate of accelerated steps).
+        one for all is `EQUAL_WEIGHTS`, of which no long list is made; None: the last
+        iterate (the aggregate of accelerated steps).
     output_stddev : float
         Gaussian noise of the output; a constrained output is projected afterwards.
     keeps_ball : bool
@@ -86,12 +89,20 @@ class Loop:
             num_steps=int(self.num_steps),
         )
 
+    def weight_of(self, num_steps: int) -> float:
+        """Sum of the weights of the first steps."""
+        assert self.weights is not None
+        if np.size(self.weights) == 1:
+            return float(num_steps * self.weights[0])
+        return float(self.weights[:num_steps].sum())
+
     def check(self) -> None:
         """Check the numbers that no spec has checked."""
         check.integer(1, num_steps=self.num_steps)
         check.non_negative(output_stddev=self.output_stddev)
         if self.weights is not None:
-            weights = check.array("weights", self.weights, shape=(self.num_steps,))
+            shape = (1,) if np.size(self.weights) == 1 else (self.num_steps,)
+            weights = check.array("weights", self.weights, shape=shape)
             if not (weights >= 0.0).all() or weights[0] == 0.0:
                 # The mean of the first steps, which a trace shows, divides by them.
                 check.fail("weights", ">= 0, the first of them > 0", weights)

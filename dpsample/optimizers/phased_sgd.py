@@ -11,15 +11,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-
 from dpsample import _check as check
 from dpsample.facts import PublicFacts
 from dpsample.norms import conversion
 from dpsample.optimizers.batches import Slices
 from dpsample.optimizers.calibrated import SHIFTS
 from dpsample.optimizers.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.phase import Loop
+from dpsample.optimizers.phase import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.steps import GradientStep
 from dpsample.privacy import gdp_from_budget
 from dpsample.privacy.additive import up
@@ -121,7 +119,7 @@ class PhasedSGD(Optimizer):
                     num_steps=size,
                     step=GradientStep(step),
                     batches=Slices(size=1, first=first, last=first + size),
-                    weights=np.ones(size),
+                    weights=EQUAL_WEIGHTS,
                     output_stddev=stddev,
                 )
             )

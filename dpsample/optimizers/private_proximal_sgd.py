@@ -12,8 +12,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from dpsample import _check as check
 from dpsample.facts import PublicFacts
 from dpsample.losses import RecordGradient
@@ -23,7 +21,7 @@ from dpsample.optimizers.calibrated import SHIFTS, Noise
 from dpsample.optimizers.estimators import CatoniMean, ClippedMean, Estimator
 from dpsample.optimizers.optimizer import Calibration, Recipe
 from dpsample.optimizers.perturbations import GaussianNoise
-from dpsample.optimizers.phase import Loop
+from dpsample.optimizers.phase import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.proximal_sgd import ProximalSGD, excess_bound
 from dpsample.privacy.additive import up
 from dpsample.privacy.budget import Budget
@@ -168,7 +166,7 @@ class PrivateProximalSGD(ProximalSGD):
             batches=batches,
             estimator=estimator,
             noise=GaussianNoise(stddev),
-            weights=np.ones(num_steps),
+            weights=EQUAL_WEIGHTS,
         )
         inputs: dict[str, Any] = {
             "batch_size": size,

@@ -22,8 +22,8 @@ from dpsample.facts import PublicFacts
 from dpsample.optimizers.batches import Batches, Full, WithReplacement
 from dpsample.optimizers.estimators import Mean
 from dpsample.optimizers.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.phase import Loop
-from dpsample.optimizers.steps import ProximalStep
+from dpsample.optimizers.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.steps import ProximalStep, listed
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.smoothness import smoothness
 
@@ -121,7 +121,7 @@ class ProximalSGD(Optimizer):
             step=self.proximal_step(facts, num_steps),
             batches=batches,
             estimator=Mean(),
-            weights=np.ones(num_steps),
+            weights=EQUAL_WEIGHTS,
         )
         return Recipe(phases=(loop,), event=None, inputs={})
 
@@ -147,7 +147,7 @@ class ProximalSGD(Optimizer):
     def sizes(self, facts: PublicFacts, num_steps: int) -> Array:
         """Step sizes gamma_0, ..., gamma_{T-1}."""
         first = self.step_scale / self.curvature(facts)
-        return np.asarray(first / np.sqrt(np.arange(1.0, num_steps + 1.0)))
+        return np.asarray(first / np.sqrt(listed(num_steps)))
 
     def proximal_step(self, facts: PublicFacts, num_steps: int) -> ProximalStep:
         """Return the steps, for a domain on which their formula is right."""

@@ -17,6 +17,18 @@ Array = NDArray[np.float64]
 GRADIENT, PROX, MIRROR, ACCELERATED, FRANK_WOLFE = range(5)
 
 
+# Steps whose sizes or weights differ from step to step: they are listed, at 8 bytes.
+MAX_LISTED = 2**26
+
+
+def listed(num_steps: int) -> Array:
+    """1, ..., num_steps, for sizes or weights that differ from step to step."""
+    if num_steps > MAX_LISTED:
+        remedy = "Their sizes or weights are listed. Take larger batches."
+        check.fail("num_steps", f"<= {MAX_LISTED}", num_steps, remedy)
+    return np.arange(1.0, num_steps + 1.0)
+
+
 class StepNumbers(NamedTuple):
     """A step as the kernel reads it."""
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from dpsample.norms import dual
 from dpsample.optimizers.batches import Batches
 from dpsample.optimizers.estimators import TruncatedMean
 from dpsample.optimizers.optimizer import Recipe
 from dpsample.optimizers.perturbations import Perturbation
-from dpsample.optimizers.phase import Loop
+from dpsample.optimizers.phase import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.steps import GradientStep, MirrorStep, Step
 from dpsample.optimizers.truncated_risk import Schedule
 from dpsample.optimizers.truncated_scales import Scales
@@ -50,7 +48,7 @@ def recipe_of(
         batches=run.batches,
         estimator=TruncatedMean(threshold=run.plan.threshold, row_norm=space.q),
         noise=run.noise,
-        weights=np.ones(run.plan.num_steps),
+        weights=EQUAL_WEIGHTS,
     )
     return Recipe(
         phases=(loop,),

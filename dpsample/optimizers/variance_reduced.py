@@ -17,6 +17,7 @@ import math
 import numpy as np
 
 from dpsample._jit import kernel
+from dpsample._pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.norms import distance
 from dpsample.optimizers.advance import into_both
 from dpsample.optimizers.envelope_slopes import smooth_slopes
@@ -25,22 +26,32 @@ from dpsample.optimizers.solve import CERTIFIED, FAILED, RUNNING, objective_grad
 
 STEPS_PER_CONDITION = 100.0
 STEPS_PER_SMOOTHNESS = 10.0
+# What a paused epoch keeps: its steps so far, and the epochs before it.
+STEPS_DONE, EPOCHS = KEPT, KEPT + 1
 
 
 @kernel
 def minimize_by_svrg(data, body, pieces, loop, objective, memory, rng, start, stop):
     """Run epochs ``start``, ..., ``stop - 1``; return RUNNING, CERTIFIED or FAILED.
 
-    Arguments are those of `solve.minimize`, and memory.theta is the point.
+    Arguments are those of `solve.minimize`, and memory.theta is the point. After PAUSED
+    the next call, with the same arguments, goes on in the middle of an epoch.
     """
     m, top = objective.ridge, objective.smoothness
     bound = np.inf
     if top > m:
         bound = math.sqrt(objective.gap / (0.5 / m - 0.5 / top)) / top
     w, snapshot, gradient = memory.theta, memory.middle, memory.aggregate
-    if start == 0:
+    if start == 0 and memory.control[STAGE] == 0.0:
         into_both(body, pieces, loop.step, memory, w)
-    for _ in range(start, stop):
+    control = memory.control
+    begin = start if control[STAGE] == 0.0 else int(control[EPOCHS])
+    for turn in range(begin, stop):
+        if control[STAGE] != 0.0:
+            outcome = epoch(data, body, pieces, loop, objective, memory, rng)
+            if outcome != RUNNING:
+                return outcome
+            continue
         snapshot[:] = w
         if not objective_gradient(data, pieces, loop, objective, w, memory, rng):
             return FAILED
@@ -54,23 +65,32 @@ def minimize_by_svrg(data, body, pieces, loop, objective, memory, rng, start, st
         if moved <= bound:
             return CERTIFIED
         w[:] = snapshot
-        if not epoch(data, body, pieces, loop, objective, memory, rng):
-            return FAILED
+        control[STEPS_DONE], control[EPOCHS] = 0.0, turn
+        memory.average[:] = 0.0
+        outcome = epoch(data, body, pieces, loop, objective, memory, rng)
+        if outcome != RUNNING:
+            return outcome
     return RUNNING
 
 
 @kernel
 def epoch(data, body, pieces, loop, objective, memory, rng):
-    """Replace memory.theta by the mean of one epoch; False if a loss failed."""
+    """Replace memory.theta by the mean of one epoch; RUNNING, PAUSED or FAILED."""
+    control = memory.control
     w, snapshot, gradient = memory.theta, memory.middle, memory.aggregate
     total, direction = memory.average, memory.gradient
     num_steps = math.ceil(STEPS_PER_CONDITION * objective.smoothness / objective.ridge)
     size = 1.0 / (STEPS_PER_SMOOTHNESS * objective.smoothness)
-    total[:] = 0.0
-    for _ in range(num_steps):
+    is_over, control[STAGE] = False, 0.0
+    while control[STEPS_DONE] < num_steps:
+        if is_over:
+            control[STAGE] = 1.0
+            return PAUSED
+        control[STEPS_DONE] += 1.0
+        is_over = is_due(control)
         memory.rows[:2] = rng.integers(loop.batches.first, loop.batches.last)
         if not two_slopes(data, pieces, loop.estimator, w, snapshot, memory):
-            return False
+            return FAILED
         memory.slopes[0] -= memory.slopes[1]
         direction[:] = 0.0
         add_scattered(data, memory.rows, 1, memory.slopes, direction)
@@ -83,7 +103,7 @@ def epoch(data, body, pieces, loop, objective, memory, rng):
     memory.counts[0] += 2 * num_steps
     for j in range(len(w)):
         w[j] = total[j] / num_steps
-    return True
+    return RUNNING
 
 
 @kernel

@@ -20,6 +20,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from dpsample._jit import kernel
+from dpsample._pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
 
 # Rows of a hull: where a tangent touches, its value and slope there, the left border
@@ -28,6 +29,10 @@ POINT, VALUE, SLOPE, BORDER, MASS = range(5)
 CAPACITY = 64
 HULL_SHAPE = (5, CAPACITY)
 MAX_TRIES = 10_000
+# What a paused draw keeps: evaluations so far, tangents, and the next reach outwards.
+TURN, COUNT, REACH = KEPT, KEPT + 1, KEPT + 2
+NUM_KEPT = 3
+ON_LINE = 1.0  # its stage
 # Relative size of a violation that rounding errors of V can explain.
 ROUNDING = 1e-10
 
@@ -172,16 +177,25 @@ def next_point(hull, count, turn, low, high, first, last, reach):
 def compile_draw(evaluate: Callable[..., Any], decorator: Any = kernel) -> Any:
     """Draw from e^{-V} with V given by ``evaluate(arguments, t) -> (V, V')``.
 
-    The kernel (arguments, rng, hull, low, high, guess, width) returns a code of
-    `errors`, the draw, V there and the number of evaluations. ``guess`` and ``width``
-    are about the mode and 1.3 standard deviations.
+    The kernel (arguments, rng, hull, low, high, guess, width, control) returns a code
+    of `errors`, the draw, V there and the number of evaluations. ``guess`` and
+    ``width`` are about the mode and 1.3 standard deviations. Paused, it goes on with
+    the next evaluation when it is called again with the same arguments.
     """
     energy = register_jitable(evaluate)
 
-    def draw(arguments, rng, hull, low, high, guess, width):
+    def draw(arguments, rng, hull, low, high, guess, width, control):
         first, last = first_points(low, high, guess, width)
-        count, reach = 0, max(last - first, 1e-300)
-        for turn in range(MAX_TRIES):
+        begin, count, reach = 0, 0, max(last - first, 1e-300)
+        if control[STAGE] == ON_LINE:
+            begin, count = int(control[TURN]), int(control[COUNT])
+            reach = control[REACH]
+        control[STAGE] = 0.0
+        for turn in range(begin, MAX_TRIES):
+            if turn > begin and is_due(control):
+                control[TURN], control[COUNT], control[REACH] = turn, count, reach
+                control[STAGE] = ON_LINE
+                return PAUSED, np.nan, np.nan, turn - begin
             bound = np.nan
             t = next_point(hull, count, turn, low, high, first, last, reach)
             if turn >= 2:
@@ -189,20 +203,20 @@ def compile_draw(evaluate: Callable[..., Any], decorator: Any = kernel) -> Any:
             is_proposal = t != t
             if is_proposal:
                 if not 0.0 < measure(hull, count, low, high) < np.inf:
-                    return PIECE_FAILED, np.nan, np.nan, turn
+                    return PIECE_FAILED, np.nan, np.nan, turn - begin
                 t, bound = propose(hull, count, low, high, rng)
             value, slope = energy(arguments, t)
             if np.isnan(value) or (turn > 2 and count == 0):
-                return PIECE_FAILED, np.nan, np.nan, turn + 1
+                return PIECE_FAILED, np.nan, np.nan, turn + 1 - begin
             if is_proposal:
                 if exceeds(bound, 0.0, 0.0, value):
-                    return BOUND_VIOLATED, np.nan, np.nan, turn + 1
+                    return BOUND_VIOLATED, np.nan, np.nan, turn + 1 - begin
                 if rng.standard_exponential() >= value - bound:
-                    return OK, t, value, turn + 1
+                    return OK, t, value, turn + 1 - begin
             if count < CAPACITY and abs(value) < np.inf and abs(slope) < np.inf:
                 count = insert(hull, count, t, value, slope)
                 if count < 0:
-                    return BOUND_VIOLATED, np.nan, np.nan, turn + 1
-        return EXHAUSTED, np.nan, np.nan, MAX_TRIES
+                    return BOUND_VIOLATED, np.nan, np.nan, turn + 1 - begin
+        return EXHAUSTED, np.nan, np.nan, MAX_TRIES - begin
 
     return decorator(draw)

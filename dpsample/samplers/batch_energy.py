@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpsample import targets
 from dpsample._jit import kernel
+from dpsample._pauses import is_due
 
 Array = NDArray[np.float64]
 
@@ -27,26 +28,34 @@ class BatchWork(NamedTuple):
     transposed: Array  # (dim, num_points), or empty for dense features
     same: Array  # (num_points,): one response for all points
     work: Any  # of the records' own passes
+    control: Array  # that of ``work``
 
 
 def make_batch_work(target: Any, num_points: int) -> BatchWork:
     """Scratch memory for passes with up to ``num_points`` points."""
     data = target.problem.data
     is_sparse = data.dense.shape[0] == 0
+    work = target.new_work()
     return BatchWork(
         margins=np.empty(max(BLOCK_NUMBERS, num_points)),
         transposed=np.empty((data.dim if is_sparse else 0, num_points)),
         same=np.full(num_points, np.nan),
-        work=target.new_work(),
+        work=work,
+        control=work.control,
     )
 
 
 @kernel
-def add_dense(data, loss_value, points, work, totals):
-    """Add the losses of all records at each point to totals."""
+def add_dense(data, loss_value, points, work, totals, begin):
+    """Add the losses of records from ``begin`` to totals; return the next one.
+
+    That is behind the last one, or where a pause comes.
+    """
     count = points.shape[0]
     width = max(1, work.margins.shape[0] // count)
-    for start in range(0, data.num_records, width):
+    for start in range(begin, data.num_records, width):
+        if start > begin and is_due(work.control):
+            return start
         stop = min(start + width, data.num_records)
         margins = work.margins[: count * (stop - start)].reshape(count, stop - start)
         np.dot(points, data.dense[start:stop].T, margins)
@@ -58,6 +67,7 @@ def add_dense(data, loss_value, points, work, totals):
             work.work.out[0] = np.nan
             loss_value(data.loss_params, row, data.response[start:stop], work.work.out)
             totals[b] += work.work.out[0]
+    return data.num_records
 
 
 @kernel
@@ -83,15 +93,17 @@ def add_four_rows(values, rows, columns, first, out):
 
 
 @kernel
-def add_sparse(data, loss_value, points, work, totals):
-    """Add the losses of all records at each point to totals."""
+def add_sparse(data, loss_value, points, work, totals, begin):
+    """Add the losses of records from ``begin`` to totals; return the next one."""
     count = points.shape[0]
     margins, same = work.margins[:count], work.same[:count]
     rows = work.transposed.reshape(-1)[: data.dim * count].reshape(data.dim, count)
     for j in range(data.dim):
         for b in range(count):
             rows[j, b] = points[b, j]
-    for i in range(data.num_records):
+    for i in range(begin, data.num_records):
+        if i > begin and is_due(work.control):
+            return i
         margins[:] = data.offset[i] if data.offset.shape[0] > 0 else 0.0
         j, end = data.starts[i], data.starts[i + 1]
         while j + 4 <= end:
@@ -107,17 +119,26 @@ def add_sparse(data, loss_value, points, work, totals):
         # A piece that stops halfway leaves its sum NaN, and with it the energy.
         for b in range(count):
             totals[b] += margins[b] + 0.0 * work.work.out[0]
+    return data.num_records
 
 
 @kernel
-def energies(target, pieces, points, work, out):
-    """Fill out with V = k (F + mu r) at each row of points; NaN if a piece failed."""
+def energies(target, pieces, points, work, out, begin):
+    """Fill out with V = k (F + mu r) at each row of points; NaN if a piece failed.
+
+    Returns the record before which a pause comes, and which ``begin`` is then in the
+    next call; the number of records if ``out`` is complete.
+    """
     data = target.data
-    out[:] = 0.0
+    if begin == 0:
+        out[:] = 0.0
     if data.dense.shape[0] > 0:
-        add_dense(data, pieces.loss_value, points, work, out)
+        begin = add_dense(data, pieces.loss_value, points, work, out, begin)
     else:
-        add_sparse(data, pieces.loss_value, points, work, out)
+        begin = add_sparse(data, pieces.loss_value, points, work, out, begin)
+    if begin < data.num_records:
+        return begin
     for b in range(points.shape[0]):
         penalty = targets.regularizer(target, pieces, points[b], work.work)
         out[b] = target.k * (out[b] / data.num_records + target.mu * penalty)
+    return begin

@@ -11,7 +11,9 @@ import numpy as np
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
+from dpsample import _pauses
 from dpsample._jit import kernel
+from dpsample._pauses import BEFORE, PAUSED, STAGE, STEPS, forget, is_due
 from dpsample.samplers.errors import OK, raise_unless_ok
 
 Array = NDArray[np.float64]
@@ -75,12 +77,23 @@ def report(state, before, row):
     row[NUM_RECORDS] = state.counts[RECORDS] - before[RECORDS]
 
 
+@kernel
+def begin(state, control):
+    """Return the counts before the draw that is begun, or that a pause has cut."""
+    before = control[BEFORE : BEFORE + state.counts.shape[0]]
+    if control[STEPS] == 0.0 and control[STAGE] == 0.0:
+        for j in range(before.shape[0]):
+            before[j] = state.counts[j]
+    return before
+
+
 def compile_run(step: Callable[..., Any]) -> Any:
     """Loop of a sampler, compiled with its step (target, pieces, plan, state, rng).
 
     The kernel makes ``num_steps`` steps per row of ``draws`` and returns a code of
-    `errors` with the number of rows filled. The step is a plain function: a closure
-    over a `register_jitable` function is found again on disk.
+    `errors`, or `PAUSED`, with the number of rows filled. The step is a plain function:
+    a closure over a `register_jitable` function is found again on disk. A step that may
+    be long pauses itself, with a stage and what it needs in ``state.work.control``.
     """
     move = register_jitable(step)
 
@@ -94,15 +107,26 @@ def compile_run(step: Callable[..., Any]) -> Any:
         draws: Array,
         stats: Array,
     ) -> tuple[int, int]:
-        before = np.empty_like(state.counts)
+        control = state.work.control
         for t in range(draws.shape[0]):
-            before[:] = state.counts
-            for _ in range(num_steps):
+            before = begin(state, control)
+            is_over = False
+            while control[STEPS] < num_steps:
+                if is_over:
+                    return PAUSED, t
                 code = move(target, pieces, plan, state, rng)
+                if code == PAUSED:
+                    return PAUSED, t
                 if code != OK:
+                    forget(control)
                     return code, t
+                control[STEPS] += 1.0
+                is_over = is_due(control)
+            control[STEPS] = 0.0
             draws[t] = state.position
             report(state, before, stats[t])
+            if is_over and t + 1 < draws.shape[0]:
+                return PAUSED, t + 1
         return OK, draws.shape[0]
 
     return kernel(run)
@@ -167,10 +191,19 @@ class Prepared:
         def advance(
             state: Any, rng: np.random.Generator, draws: Array, stats: Array
         ) -> None:
-            code, _ = self.run(
-                numbers, pieces, self.plan, state, rng, self.num_steps, draws, stats
-            )
-            raise_unless_ok(code)
+            def rows(first: int) -> tuple[int, int]:
+                return self.run(  # type: ignore[no-any-return]
+                    numbers,
+                    pieces,
+                    self.plan,
+                    state,
+                    rng,
+                    self.num_steps,
+                    draws[first:],
+                    stats[first:],
+                )
+
+            raise_unless_ok(_pauses.fill(state.work.control, rows))
 
         return advance
 

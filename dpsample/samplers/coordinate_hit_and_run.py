@@ -16,8 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample._jit import kernel
+from dpsample._pauses import PAUSED, STAGE, is_due
 from dpsample.samplers import columns, coordinate_moves, line, quadratic_sweep, slacks
-from dpsample.samplers.adaptive_rejection import HULL_SHAPE
+from dpsample.samplers.adaptive_rejection import HULL_SHAPE, NUM_KEPT, ON_LINE, TURN
 from dpsample.samplers.chain import (
     ACCEPTED,
     NUM_COUNTS,
@@ -43,21 +45,49 @@ from dpsample.samplers.slacks import CHORD, FACETS, PAIRS
 Array = NDArray[np.float64]
 
 
+# What a paused sweep keeps, beside a paused draw on a line: the turn, the last facets'
+# coordinate and the move there, and the coordinates and the chord of the line.
+SWEEP = TURN + NUM_KEPT
+BETWEEN = ON_LINE + 1.0  # stage of a sweep that is paused between two moves
+
+
+@kernel
+def keep(control, turn, last, t, i, j, low, high):
+    """Keep where a sweep is paused."""
+    control[SWEEP], control[SWEEP + 1], control[SWEEP + 2] = turn, last, t
+    control[SWEEP + 3], control[SWEEP + 4] = i, j
+    control[SWEEP + 5], control[SWEEP + 6] = low, high
+
+
 def step(target, pieces, plan, state, rng):
     """One sweep over the coordinates, or as many random pairs but one."""
-    if not 0.0 <= state.memory[0] < RESYNCHRONIZE:
+    control = state.work.control
+    stage = control[STAGE]
+    if stage == 0.0 and not 0.0 <= state.memory[0] < RESYNCHRONIZE:
         synchronize(target, plan, state)
-    state.memory[0] += 1.0
     room, theta = plan.room, state.position
     room_left, margins, slopes = caches(plan, state)
     dim = theta.shape[0]
     num_moves = dim - 1 if room.kind == PAIRS else dim
-    state.counts[PROPOSALS] += num_moves
-    state.counts[ACCEPTED] += num_moves
-    i, j, last, t = 0, -1, 0, 0.0
-    for turn in range(num_moves):
+    i, j, last, t, begin, low, high = 0, -1, 0, 0.0, 0, 0.0, 0.0
+    if stage == 0.0:
+        state.memory[0] += 1.0
+        state.counts[PROPOSALS] += num_moves
+        state.counts[ACCEPTED] += num_moves
+    else:
+        begin, last = int(control[SWEEP]), int(control[SWEEP + 1])
+        t = control[SWEEP + 2]
+    for turn in range(begin, num_moves):
+        if turn > begin and is_due(control):
+            keep(control, turn, last, t, i, j, low, high)
+            control[STAGE] = BETWEEN
+            return PAUSED
+        is_left = stage == ON_LINE and turn == begin
         i = turn
-        if room.kind == PAIRS:
+        if is_left:
+            i, j = int(control[SWEEP + 3]), int(control[SWEEP + 4])
+            low, high = control[SWEEP + 5], control[SWEEP + 6]
+        elif room.kind == PAIRS:
             i, j = quadratic_sweep.two_coordinates(dim, rng)
             low, high = -theta[i], theta[j]
         elif room.kind == FACETS:
@@ -82,6 +112,7 @@ def step(target, pieces, plan, state, rng):
             if t != t:
                 return PIECE_FAILED
         else:
+            control[STAGE] = ON_LINE if is_left else 0.0
             code, t, rates = coordinate_moves.general_move(
                 target,
                 pieces,
@@ -95,6 +126,8 @@ def step(target, pieces, plan, state, rng):
                 high,
                 rng,
             )
+            if code == PAUSED:
+                keep(control, turn, last, 0.0, i, j, low, high)
             if code != OK:
                 return code
             columns.shift(plan.columns, margins, rates, t, state.moved)
@@ -104,6 +137,7 @@ def step(target, pieces, plan, state, rng):
             coordinate_moves.move_inside(target, pieces, state, i, t)
         else:
             slacks.settle(room, theta, room_left, i, t)
+    control[STAGE] = 0.0
     if room.kind == FACETS:
         slacks.move(room, room_left, last, t)
     if plan.conditional == QUADRATIC:

@@ -200,6 +200,7 @@ def general_move(target, pieces, plan, state, response, margins, i, j, low, high
         high,
         guess,
         WIDTH * width,
+        state.work.control,
     )
     state.counts[GRADIENTS] += evaluations
     state.counts[RECORDS] += evaluations * here.shape[0]

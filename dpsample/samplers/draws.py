@@ -22,6 +22,8 @@ from dpsample.samplers.univariate import truncated_normal
 # (body, regularizer, plan, mean, normal, scratch, rng, out)
 DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, matrix, generator, vector)
 NO_CAP = 2**62
+# Coordinates that one call of a draw by rejection may propose: about 20 ms.
+MAX_COORDINATES = 200_000
 
 
 @kernel
@@ -68,14 +70,15 @@ def separable(body, regularizer, plan, mean, normal, scratch, rng, out):
     """Gaussian with P proportional to I times e^{-psi}, psi a squared l_q norm.
 
     A ball about the regularizer's center and a box are kept exactly; any other domain
-    is left to the caller's test.
+    is left to the caller's test. Infinity says that the allowed tries did not suffice:
+    they are independent, so the next call goes on with them.
     """
     dim = mean.shape[0]
     radius = body.radius if np.isfinite(body.p) else np.inf
     for j in range(dim):
         if body.center[j] != regularizer.center[j]:
             radius = np.inf
-    draw_lp(
+    tries = draw_lp(
         rng,
         mean,
         plan.spread * plan.spread * plan.inverse[0, 0],
@@ -86,6 +89,8 @@ def separable(body, regularizer, plan, mean, normal, scratch, rng, out):
         body.upper,
         radius,
         body.p if np.isfinite(body.p) else 2.0,
-        NO_CAP,
+        max(1, MAX_COORDINATES // dim),
         out,
     )
+    if tries == -1:
+        out[:] = np.inf

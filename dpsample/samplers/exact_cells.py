@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample._jit import kernel
+from dpsample._pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.samplers import exact_exponential as exponential
 from dpsample.samplers.chain import ACCEPTED, compile_run
 from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
@@ -64,9 +65,14 @@ def propose(plan, rng, z):
 
 
 def step(target, pieces, plan, state, rng):
-    """One independent draw."""
+    """One independent draw; a pause comes between two tries."""
     z, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
-    for _ in range(MAX_TRIES):
+    control = state.work.control
+    if control[STAGE] == 0.0:
+        control[KEPT] = 0.0
+    control[STAGE] = 0.0
+    while control[KEPT] < MAX_TRIES:
+        control[KEPT] += 1.0
         cell = propose(plan, rng, z)
         displace(plan, plan.center, z, 1.0, proposal)
         energy = weigh(target, pieces, state, proposal)
@@ -80,6 +86,9 @@ def step(target, pieces, plan, state, rng):
             state.energy[0] = energy
             state.counts[ACCEPTED] += 1
             return OK
+        if is_due(control):
+            control[STAGE] = 1.0
+            return PAUSED
     return EXHAUSTED
 
 

@@ -13,8 +13,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import targets
+from dpsample import _pauses, targets
 from dpsample._jit import kernel
+from dpsample._pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.samplers import exact_exponential as exponential
 from dpsample.samplers.errors import OK, UNCOVERED, raise_unless_ok
 from dpsample.samplers.exact_axes import first_cells, separate, turned
@@ -27,6 +28,7 @@ Array = NDArray[np.float64]
 MAX_CELLS = {1: 200, 2: 1500, 3: 4000}
 TOLERANCE = {1: 0.01, 2: 0.04, 3: 0.1}  # share of rejections at which splitting ends
 CHECK_EVERY = 50
+SPLITTING = 1.0  # stage of a paused build, whose first cells are done
 # Other axes are tried if more than so many tolerances are expected to be rejected.
 ENOUGH = 1.5
 MIN_CURVATURE, MAX_CURVATURE = 0.3, 1e4
@@ -130,10 +132,18 @@ def split(target, pieces, frame, pile, j, new, z, tilt):
 
 @kernel
 def grow(target, pieces, frame, pile, count, tolerance):
-    """Split until the expected loss is small; return a code, the cells and the loss."""
+    """Split until the expected loss is small; return a code, the cells and the loss.
+
+    Paused, it goes on when it is called again with the cells that there are.
+    """
     rank = frame.factor.shape[1]
     z, tilt = np.empty(rank), np.empty(rank)
-    for j in range(count):
+    control = frame.work.control
+    first = count if control[STAGE] == SPLITTING else int(control[KEPT])
+    for j in range(first, count):
+        if j > first and is_due(control):
+            control[KEPT] = j
+            return PAUSED, count, np.inf
         for i in range(rank):
             is_low, is_high = pile.lower[j, i] == -np.inf, pile.upper[j, i] == np.inf
             tilt[i] = -1.0 if is_low else (1.0 if is_high else 0.0)
@@ -142,8 +152,10 @@ def grow(target, pieces, frame, pile, count, tolerance):
         if code != OK:
             return code, count, np.inf
         rate_cell(target, pieces, frame, pile, j, z)
-    loss = np.inf
+    loss, is_over, control[STAGE] = np.inf, False, SPLITTING
     while True:
+        if is_over:
+            return PAUSED, count, np.inf
         j = int(np.argmax(pile.log_score[:count]))
         is_full = count == pile.base.shape[0] or pile.log_score[j] == -np.inf
         if count % CHECK_EVERY == 0 or is_full:
@@ -152,6 +164,7 @@ def grow(target, pieces, frame, pile, count, tolerance):
             loss /= np.exp(pile.log_mass[:count] - top).sum()
             if is_full or loss <= tolerance:
                 return OK, count, loss
+        is_over = is_due(control)
         code = split(target, pieces, frame, pile, j, count, z, tilt)
         if code != OK:
             return code, count, np.inf
@@ -203,9 +216,13 @@ def envelope(target: Any, found: GaussianFit) -> tuple[Cells | None, float]:
         gradient=np.empty(target.dim),
         other=np.empty(target.dim),
     )
-    code, count, loss = grow(
-        target.numbers, target.pieces, frame, pile, len(lower), TOLERANCE[rank]
-    )
+    numbers, pieces, control = target.numbers, target.pieces, frame.work.control
+    code, count, loss = PAUSED, len(lower), math.inf
+    while code == PAUSED:
+        code, count, loss = _pauses.call(
+            control, grow, numbers, pieces, frame, pile, count, TOLERANCE[rank]
+        )
+        _pauses.heard()
     if code == UNCOVERED:
         return None, math.inf
     raise_unless_ok(code)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample import targets
 from dpsample._jit import kernel
+from dpsample._pauses import STAGE
 from dpsample.samplers import line, tune
 from dpsample.samplers.adaptive_rejection import HULL_SHAPE
 from dpsample.samplers.chain import (
@@ -79,9 +80,8 @@ def choose_direction(plan, state, rng):
 
 @kernel
 def line_through(target, plan, state):
-    """Line through the position along scratch[1], its rates computed."""
+    """Line through the position along scratch[1]."""
     theta, direction = state.position, state.scratch[1]
-    line.rates_of(target.data, state.nothing, direction, state.rates)
     value, slope, curvature = 0.0, 0.0, 0.0
     if plan.is_quadratic == 1:
         value, slope, curvature = line.quadratic_along(
@@ -133,16 +133,22 @@ def synchronize(target, state):
 
 
 def step(target, pieces, plan, state, rng):
-    """Draw a direction and the point on its chord."""
-    synchronize(target, state)
-    choose_direction(plan, state, rng)
+    """Draw a direction and the point on its chord; a pause comes on the chord."""
+    control = state.work.control
+    is_new = control[STAGE] == 0.0
+    if is_new:
+        synchronize(target, state)
+        choose_direction(plan, state, rng)
+        direction = state.scratch[1]
+        line.rates_of(target.data, state.nothing, direction, state.rates)
     along = line_through(target, plan, state)
     targets.chord(target, pieces, state.position, along.direction, state.ends)
     low, high = state.ends
     if not low <= high:
         return PIECE_FAILED
-    state.counts[PROPOSALS] += 1
-    state.counts[ACCEPTED] += 1
+    if is_new:
+        state.counts[PROPOSALS] += 1
+        state.counts[ACCEPTED] += 1
     if low == high:
         return OK
     guess, width = line.guess_along(
@@ -161,6 +167,7 @@ def step(target, pieces, plan, state, rng):
         high,
         guess,
         WIDTH * width,
+        control,
     )
     state.counts[GRADIENTS] += evaluations
     state.counts[RECORDS] += evaluations * target.data.num_records

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpsample import targets
 from dpsample._jit import kernel, pointer
+from dpsample._pauses import KEPT, PAUSED, is_due
 from dpsample.domains import Ball, Box, WholeSpace
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers import chain, draws, proximal_kernel
@@ -32,6 +33,7 @@ Array = NDArray[np.float64]
 
 INNER = chain.NUM_COUNTS  # entry of the counts: exact draws proposed
 MAX_TRIES = 1_000_000
+TRIES = KEPT  # where a paused draw keeps how many it has made; 0 between draws
 ROUNDING = 1e-12
 # Rows of the scratch memory; the exact draws use the last two, callers 5 and 6.
 NUM_ROWS = 10
@@ -171,18 +173,26 @@ def regularizer_gap(target, pieces, inner, state, x):
 
 @kernel
 def draw_inner(target, pieces, inner, state, out, rng):
-    """Exact draw of g, after `aim_inner`; a code."""
-    mean = state.scratch[MEAN]
-    for _ in range(MAX_TRIES):
+    """Exact draw of g, after `aim_inner`; a code. Paused, it goes on when called."""
+    mean, control = state.scratch[MEAN], state.work.control
+    is_over = False
+    while control[TRIES] < MAX_TRIES:
+        if is_over:
+            return PAUSED
         status = proximal_kernel.propose(
             target, pieces, inner.metric, inner.draw, mean, state, rng, out
         )
+        is_over = is_due(control)
+        if status == proximal_kernel.UNFINISHED:
+            continue
+        control[TRIES] += 1.0
         state.counts[INNER] += 1
         if np.isnan(status):
             return PIECE_FAILED
         if status == 0.0:
             continue
         if inner.is_tangent == 0:
+            control[TRIES] = 0.0
             return OK
         gap, slack = regularizer_gap(target, pieces, inner, state, out)
         if np.isnan(gap):
@@ -190,5 +200,7 @@ def draw_inner(target, pieces, inner, state, out, rng):
         if gap < -slack:
             return BOUND_VIOLATED
         if rng.standard_exponential() >= gap:
+            control[TRIES] = 0.0
             return OK
+    control[TRIES] = 0.0
     return EXHAUSTED

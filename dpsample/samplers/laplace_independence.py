@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample import targets
 from dpsample._jit import kernel
+from dpsample._pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.samplers import batch_energy, gaussian_fit, tune
 from dpsample.samplers.chain import (
     ACCEPTED,
@@ -42,8 +43,11 @@ Array = NDArray[np.float64]
 # Entries of the header: log weight of the position, proposals used and held, and
 # proposals outside the domain after the last one held.
 LOG_WEIGHT, CURSOR, HELD, TRAILING = range(4)
-# Tries per proposal that a batch is worth: more would delay an interrupt.
-MAX_TRIES = 20
+MAX_TRIES = 20  # per proposal that a batch is worth
+# What a paused refill keeps: proposals made, held and outside after the last one held,
+# or, while they are weighed, the next record. Its stages.
+NUM_MADE, NUM_HELD, NUM_OUTSIDE, NEXT_RECORD = range(KEPT, KEPT + 4)
+PROPOSING, WEIGHING = 1.0, 2.0
 MIN_SHARE = 0.01
 REFUSAL = (
     "Hardly any proposal of the Gaussian fit lies in the domain. "
@@ -100,9 +104,57 @@ def propose(plan, rng, noise, out):
 
 @kernel
 def refill(target, pieces, plan, state, rng):
-    """Draw proposals until a batch lies in the domain, and weigh them."""
-    held, wait = 0, 0
-    for _ in range(MAX_TRIES * plan.batch):
+    """Draw proposals until a batch lies in the domain, and weigh them.
+
+    Paused, it goes on with the next proposal or records when it is called again.
+    """
+    control, header = state.work.control, state.header
+    if control[STAGE] == 0.0:
+        control[NUM_MADE] = control[NUM_HELD] = control[NUM_OUTSIDE] = 0.0
+        control[NEXT_RECORD] = 0.0
+    if control[STAGE] != WEIGHING:
+        code = fill_batch(target, pieces, plan, state, rng)
+        if code != OK:
+            return code
+        held = int(control[NUM_HELD])
+        header[CURSOR], header[HELD] = 0.0, held
+        header[TRAILING] = control[NUM_OUTSIDE]
+        if held == 0:
+            return OK
+    held = int(header[HELD])
+    control[STAGE] = 0.0
+    start = batch_energy.energies(
+        target,
+        pieces,
+        state.proposals[:held],
+        state.work,
+        state.energies[:held],
+        int(control[NEXT_RECORD]),
+    )
+    if start < target.data.num_records:
+        control[STAGE], control[NEXT_RECORD] = WEIGHING, start
+        return PAUSED
+    state.counts[VALUES] += held
+    state.counts[RECORDS] += held * target.data.num_records
+    for i in range(held):
+        state.log_weights[i] -= state.energies[i]
+        if np.isnan(state.log_weights[i]):
+            return PIECE_FAILED
+    return OK
+
+
+@kernel
+def fill_batch(target, pieces, plan, state, rng):
+    """Draw proposals until a batch lies in the domain; a code."""
+    control = state.work.control
+    held, wait = int(control[NUM_HELD]), int(control[NUM_OUTSIDE])
+    control[STAGE], is_over = 0.0, False
+    for made in range(int(control[NUM_MADE]), MAX_TRIES * plan.batch):
+        if is_over:
+            control[NUM_MADE], control[NUM_HELD] = made, held
+            control[NUM_OUTSIDE], control[STAGE] = wait, PROPOSING
+            return PAUSED
+        is_over = is_due(control)
         proposal = state.proposals[held]
         square = propose(plan, rng, state.noise, proposal)
         status = targets.inside(target, pieces, proposal, state.work.work)
@@ -116,25 +168,15 @@ def refill(target, pieces, plan, state, rng):
         held, wait = held + 1, 0
         if held == plan.batch:
             break
-    state.header[CURSOR], state.header[HELD], state.header[TRAILING] = 0.0, held, wait
-    if held == 0:
-        return OK
-    batch_energy.energies(
-        target, pieces, state.proposals[:held], state.work, state.energies[:held]
-    )
-    state.counts[VALUES] += held
-    state.counts[RECORDS] += held * target.data.num_records
-    for i in range(held):
-        state.log_weights[i] -= state.energies[i]
-        if np.isnan(state.log_weights[i]):
-            return PIECE_FAILED
+    control[NUM_HELD], control[NUM_OUTSIDE] = held, wait
     return OK
 
 
 def step(target, pieces, plan, state, rng):
     """Next proposal and its coin."""
-    header = state.header
-    if header[CURSOR] == header[HELD] and header[TRAILING] == 0.0:
+    header, stage = state.header, state.work.control[STAGE]
+    is_empty = header[CURSOR] == header[HELD] and header[TRAILING] == 0.0
+    if is_empty or stage != 0.0:
         code = refill(target, pieces, plan, state, rng)
         if code != OK:
             return code

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample import _pauses
 from dpsample.samplers import proximal_kernel as kernel
 from dpsample.samplers.chain import GRADIENTS, NUM_STATS, PROPOSALS, VALUES
 from dpsample.samplers.errors import EXHAUSTED, raise_unless_ok
@@ -37,6 +38,7 @@ class Trial:
     step: float
     work: float
     acceptance: float  # of the proposals inside the domain
+    step_work: float = 0.0  # of one step, in multiply-adds
 
     @property
     def is_steady(self) -> bool:
@@ -69,24 +71,23 @@ class Pilot:
         counts = self.state.counts
         counts[:] = 0
         draws = np.empty((num_steps, self.target.dim))
-        code, _ = kernel.run(
-            self.numbers,
-            self.target.pieces,
-            self.metric.plan(step),
-            self.metric.draw,
-            self.state,
-            self.rng,
-            MAX_TRIES,
-            draws,
-            np.empty((num_steps, NUM_STATS)),
-        )
+        stats = np.empty((num_steps, NUM_STATS))
+        fixed = self.numbers, self.target.pieces, self.metric.plan(step)
+        chain = self.metric.draw, self.state, self.rng, MAX_TRIES
+
+        def rows(first: int) -> tuple[int, int]:
+            return kernel.run(*fixed, *chain, draws[first:], stats[first:])  # type: ignore[no-any-return]
+
+        code = _pauses.fill(self.state.work.control, rows)
         if code == EXHAUSTED:
             return Trial(step=step, work=math.inf, acceptance=0.0)
         raise_unless_ok(code)
+        step_work = float(counts @ self.costs) / num_steps
         return Trial(
             step=step,
-            work=float(counts @ self.costs) / num_steps * steps_for(step=step),
+            work=step_work * steps_for(step=step),
             acceptance=num_steps / int(counts[kernel.INSIDE]),
+            step_work=step_work,
         )
 
     def search(self, steps_for: Callable[..., int]) -> Trial:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample import _pauses
 from dpsample.samplers import certify, metric, mode, thinned
 from dpsample.samplers import proximal_kernel as kernel
 from dpsample.samplers.chain import identity
@@ -29,6 +30,9 @@ ORACLES = ("metric", "tangent", "thinned")
 PILOT_GAMMA = 1e-3
 # Error after the warm-up of draws for study, at which nothing is released.
 WARMUP_GAMMA = 0.01
+# Steps that numbers count, and multiply-adds of a year on one processor.
+MAX_STEPS, WORK_PER_YEAR = 2**53, 3e16
+MAX_WORK = WORK_PER_YEAR
 
 
 @dataclass(frozen=True)
@@ -178,10 +182,25 @@ class Prepared:
         return {"step_size": self.trial.step, "metric": self.metric.name}
 
     def certified_steps(self, gamma: float) -> int:
-        """Return the steps that prove a total variation of at most gamma."""
-        return certify.num_steps(
+        """Return the steps that prove a total variation of at most gamma.
+
+        Raises
+        ------
+        NoCertificate
+            If they would take years.
+        """
+        num_steps = certify.num_steps(
             gamma, step=self.trial.step, start_bound=self.start_bound
         )
+        work = num_steps * self.trial.step_work
+        if num_steps > MAX_STEPS or work > MAX_WORK:
+            raise NoCertificate(
+                f"A proof for this target takes {num_steps:.3g} steps, about "
+                f"{work / WORK_PER_YEAR:.2g} years. Use a smaller domain, a larger "
+                "weight of the regularizer or columns of similar scale; for draws that "
+                "are not released, choose num_warmup or another sampler."
+            )
+        return num_steps
 
     def counts(self, state: Any) -> dict[str, int]:
         """Return a chain's evaluations so far, by name."""
@@ -220,7 +239,10 @@ class Prepared:
         def advance(
             state: Any, rng: np.random.Generator, draws: Array, stats: Array
         ) -> None:
-            code, _ = run(*fixed, state, rng, max_tries, draws, stats)
-            raise_unless_ok(code)
+            def rows(first: int) -> tuple[int, int]:
+                free = draws[first:], stats[first:]
+                return run(*fixed, state, rng, max_tries, *free)  # type: ignore[no-any-return]
+
+            raise_unless_ok(_pauses.fill(state.work.control, rows))
 
         return advance

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dpsample import targets
 from dpsample._jit import f8, i8, kernel, matrix, vector
+from dpsample._pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.samplers import chain
 from dpsample.samplers.chain import ACCEPTED, GRADIENTS, PROPOSALS, RECORDS, VALUES
 from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
@@ -35,6 +36,11 @@ ROUNDING = 1e-12
 INSIDE = chain.NUM_COUNTS
 COUNT_NAMES = (*chain.COUNT_NAMES, "inside")
 NUM_COUNTS = len(COUNT_NAMES)
+# What a paused conditional draw keeps in its control: tries, and U at w.
+TRIES, U_AT_W = KEPT, KEPT + 1
+TRYING = 1.0  # its stage
+# Of a proposal that is not complete: see `draws.separable`.
+UNFINISHED = 2.0
 
 
 class Plan(NamedTuple):
@@ -156,7 +162,10 @@ def accept(target, pieces, plan, state, u_w, gradient, w, rng):
 
 @kernel
 def propose(target, pieces, plan, draw, mean, state, rng, out):
-    """Draw from the envelope: 1 inside the domain, 0 outside, NaN if a piece failed."""
+    """Draw from the envelope: 1 inside the domain, 0 outside, NaN if a piece failed.
+
+    `UNFINISHED` if the draw needs more tries of its own: it goes on when called again.
+    """
     out[:] = np.nan
     draw(
         target.body,
@@ -170,14 +179,16 @@ def propose(target, pieces, plan, draw, mean, state, rng, out):
     )
     if np.isnan(out[0]):
         return np.nan
+    if out[0] == np.inf:
+        return UNFINISHED
     return targets.inside(target, pieces, out, state.work)
 
 
 @kernel
-def conditional(target, pieces, plan, draw, state, rng, max_tries):
-    """Draw the position given y in scratch[1], exactly; return a code of `errors`."""
+def prepare(target, pieces, plan, state):
+    """Mean and halfspace of the envelope given y in scratch[1]; a code of `errors`."""
     y, w = state.scratch[1], state.scratch[2]
-    gradient, mean, proposal = state.scratch[3], state.scratch[4], state.scratch[5]
+    gradient, mean = state.scratch[3], state.scratch[4]
     targets.project(target, pieces, y, w)
     u_w = targets.energy_gradient(target, pieces, w, state.work, gradient)
     state.counts[GRADIENTS] += 1
@@ -185,11 +196,36 @@ def conditional(target, pieces, plan, draw, state, rng, max_tries):
     if not np.isfinite(u_w):
         return PIECE_FAILED
     aim(plan, y, w, gradient, mean)
-    code = set_halfspace(target, pieces, plan, state, mean)
-    if code != OK:
-        return code
-    for _ in range(max_tries):
+    state.work.control[U_AT_W] = u_w
+    return set_halfspace(target, pieces, plan, state, mean)
+
+
+@kernel
+def conditional(target, pieces, plan, draw, state, rng, max_tries):
+    """Draw the position given y in scratch[1], exactly; return a code of `errors`.
+
+    Paused, it goes on with its next try when it is called again.
+    """
+    control, w, gradient = state.work.control, state.scratch[2], state.scratch[3]
+    mean, proposal = state.scratch[4], state.scratch[5]
+    is_over = False
+    if control[STAGE] == 0.0:
+        code = prepare(target, pieces, plan, state)
+        if code != OK:
+            return code
+        control[TRIES] = 0.0
+        is_over = is_due(control)
+    control[STAGE] = 0.0
+    u_w = control[U_AT_W]
+    while control[TRIES] < max_tries:
+        if is_over:
+            control[STAGE] = TRYING
+            return PAUSED
         status = propose(target, pieces, plan, draw, mean, state, rng, proposal)
+        is_over = is_due(control)
+        if status == UNFINISHED:
+            continue
+        control[TRIES] += 1.0
         state.counts[PROPOSALS] += 1
         if np.isnan(status):
             return PIECE_FAILED
@@ -207,27 +243,35 @@ def conditional(target, pieces, plan, draw, state, rng, max_tries):
 
 
 @kernel
-def step(target, pieces, plan, draw, state, rng, max_tries):
-    """Move the chain once; return a code of `errors`."""
-    dim = state.position.shape[0]
+def displace(plan, state, rng):
+    """Draw y into scratch[1]."""
     noise, y = state.scratch[0], state.scratch[1]
-    for j in range(dim):
+    for j in range(noise.shape[0]):
         noise[j] = rng.standard_normal()
     np.dot(plan.factor, noise, y)
-    for j in range(dim):
+    for j in range(noise.shape[0]):
         y[j] = state.position[j] + np.sqrt(plan.step) * y[j]
+
+
+@kernel
+def step(target, pieces, plan, draw, state, rng, max_tries):
+    """Move the chain once; return a code of `errors`."""
+    if state.work.control[STAGE] == 0.0:
+        displace(plan, state, rng)
     return conditional(target, pieces, plan, draw, state, rng, max_tries)
 
 
 @kernel
 def run(target, pieces, plan, draw, state, rng, max_tries, draws, stats):
     """Make one draw per row of draws; return a code and how many rows were filled."""
-    before = np.empty_like(state.counts)
+    control = state.work.control
     for t in range(draws.shape[0]):
-        before[:] = state.counts
+        before = chain.begin(state, control)
         code = step(target, pieces, plan, draw, state, rng, max_tries)
         if code != OK:
             return code, t
         draws[t] = state.position
         chain.report(state, before, stats[t])
+        if is_due(control) and t + 1 < draws.shape[0]:
+            return PAUSED, t + 1
     return OK, draws.shape[0]

@@ -7,6 +7,7 @@ per array, more than a whole move.
 from __future__ import annotations
 
 from dpsample._jit import kernel
+from dpsample._pauses import PAUSED, STEPS, forget, is_due
 from dpsample.samplers.chain import ACCEPTANCE, ACCEPTED, ENERGY, PROPOSALS
 from dpsample.samplers.coordinate_caches import RESYNCHRONIZE, caches, synchronize
 from dpsample.samplers.errors import OK, PIECE_FAILED
@@ -85,13 +86,20 @@ def run(target, pieces, plan, state, rng, num_steps, draws, stats):
     slacks, _, slopes = caches(plan, state)
     dim, is_full = theta.shape[0], slopes.shape[0] > 0
     num_moves = num_steps * (dim - 1 if kind == PAIRS else dim)
+    control = state.work.control
     for row in range(draws.shape[0]):
-        for _ in range(num_steps):
+        is_over = False
+        while control[STEPS] < num_steps:
+            if is_over:
+                return PAUSED, row
+            control[STEPS] += 1.0
+            is_over = is_due(control)
             if not 0.0 <= memory[0] < RESYNCHRONIZE:
                 synchronize(target, plan, state)
             memory[0] += 1.0
             if kind == PAIRS:
                 if not pairs(theta, slopes, center, slope, ridge, hessian, rng):
+                    forget(control)
                     return PIECE_FAILED, row
                 continue
             last, t = 0, 0.0
@@ -114,6 +122,7 @@ def run(target, pieces, plan, state, rng, num_steps, draws, stats):
                     rate, curvature = slopes[j], hessian[j, j]
                 t = draw_quadratic(rng, rate, curvature, low, high)
                 if t != t:
+                    forget(control)
                     return PIECE_FAILED, row
                 theta[j] = min(max(theta[j] + t, lower[j]), upper[j])
                 if is_full:
@@ -125,10 +134,13 @@ def run(target, pieces, plan, state, rng, num_steps, draws, stats):
                     slacks[0] += ball_change(offset, theta[j] - middle[j], radius, p)
             if kind == FACETS:
                 slide(slacks, columns[last], t, up[last], down[last])
+        control[STEPS] = 0.0
         draws[row] = theta
         state.energy[0] = energy_of(theta, plan.base, center, slope, ridge, slopes)
         state.counts[PROPOSALS] += num_moves
         state.counts[ACCEPTED] += num_moves
         stats[row] = 0.0
         stats[row, ENERGY], stats[row, ACCEPTANCE] = state.energy[0], 1.0
+        if is_over and row + 1 < draws.shape[0]:
+            return PAUSED, row + 1
     return OK, draws.shape[0]

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample._pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.samplers import (
     chain,
     inner_draws,
@@ -40,6 +41,8 @@ Array = NDArray[np.float64]
 
 MAX_TRIES = 1_000_000
 X, Z = 5, 6  # rows of the scratch memory
+TRIES = KEPT + 1  # of the step; where a paused step is: about to draw x, or z
+DRAW_X, DRAW_Z = 1.0, 2.0
 NUM_TRIALS, TOTAL, SQUARES = range(3)  # entries of the memory: the overshoot meter
 
 
@@ -68,18 +71,29 @@ class State(NamedTuple):
 
 
 def step(target, pieces, plan, state, rng):
-    """Draw y, then x given y."""
+    """Draw y, then x given y; paused, it goes on with its next try."""
     y, x, z = state.scratch[NOISE], state.scratch[X], state.scratch[Z]
-    for j in range(y.shape[0]):
-        y[j] = state.position[j] + math.sqrt(plan.inner.step) * rng.standard_normal()
-    code = aim_inner(target, pieces, plan.inner, state, y)
-    for _ in range(MAX_TRIES):
-        if code == OK:
+    control, code = state.work.control, OK
+    if control[STAGE] == 0.0:
+        for j in range(y.shape[0]):
+            move = math.sqrt(plan.inner.step) * rng.standard_normal()
+            y[j] = state.position[j] + move
+        code = aim_inner(target, pieces, plan.inner, state, y)
+        control[TRIES] = 0.0
+    stage = max(control[STAGE], DRAW_X)
+    control[STAGE] = 0.0
+    while control[TRIES] < MAX_TRIES:
+        if code == OK and stage == DRAW_X:
             code = draw_inner(target, pieces, plan.inner, state, x, rng)
+            stage = DRAW_Z if code == OK else DRAW_X
         if code == OK:
             code = draw_inner(target, pieces, plan.inner, state, z, rng)
+        if code == PAUSED:
+            control[STAGE] = stage
         if code != OK:
             return code
+        stage = DRAW_X
+        control[TRIES] += 1.0
         code, rho = estimate(target, pieces, plan, state, x, z, rng)
         if code != OK:
             return code
@@ -93,6 +107,9 @@ def step(target, pieces, plan, state, rng):
             state.position[:] = x
             state.energy[0] = np.nan
             return OK
+        if is_due(control):
+            control[STAGE] = DRAW_X
+            return PAUSED
     return EXHAUSTED
 
 

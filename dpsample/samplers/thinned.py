@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from dpsample import records, targets
 from dpsample._jit import kernel
+from dpsample._pauses import PAUSED, STAGE, is_due
 from dpsample.samplers import chain, proximal_kernel, record_bounds
 from dpsample.samplers.chain import ACCEPTED, GRADIENTS, PROPOSALS, RECORDS
 from dpsample.samplers.errors import (
@@ -33,7 +34,11 @@ from dpsample.samplers.halfspace import set_halfspace
 from dpsample.samplers.proximal_kernel import (
     INSIDE,
     NUM_SCRATCH,
+    TRIES,
+    TRYING,
+    UNFINISHED,
     aim,
+    displace,
     propose,
     quadratic,
 )
@@ -43,6 +48,10 @@ Array = NDArray[np.float64]
 
 ROUNDING = 1e-12
 MARGIN, VALUE, SLOPE = range(3)  # rows of a state's tangents
+# What a conditional draw keeps that is paused among the tests of a proposal: B, and the
+# time of the next test. Its stage is TESTING.
+LARGEST, TIME = TRIES + 1, TRIES + 2
+TESTING = TRYING + 1.0
 
 
 class Bounds(NamedTuple):
@@ -177,10 +186,18 @@ def accept(target, pieces, plan, bounds, state, rng):
         return -BOUND_VIOLATED
     if rng.standard_exponential() < gap:
         return 0
-    largest = ceiling(bounds, math.sqrt(square))
+    state.work.control[LARGEST] = ceiling(bounds, math.sqrt(square))
     # Arrivals of a Poisson process before time B: the first failed test is the last.
-    time = rng.standard_exponential()
-    while time < largest:
+    state.work.control[TIME] = rng.standard_exponential()
+    return test(target, pieces, state, rng)
+
+
+@kernel
+def test(target, pieces, state, rng):
+    """Test random records at the proposal: as `accept`, or `PAUSED`."""
+    control, proposal = state.work.control, state.scratch[5]
+    largest = control[LARGEST]
+    while control[TIME] < largest:
         i = rng.integers(0, target.data.num_records)
         gap, slack = record_gap(target, pieces, state, proposal, i)
         state.counts[RECORDS] += 1
@@ -188,32 +205,63 @@ def accept(target, pieces, plan, bounds, state, rng):
             return -PIECE_FAILED if np.isnan(gap) else -BOUND_VIOLATED
         if largest * rng.random() < gap:
             return 0
-        time += rng.standard_exponential()
+        control[TIME] += rng.standard_exponential()
+        if is_due(control):
+            return PAUSED
     return 1
 
 
 @kernel
-def conditional(target, pieces, plan, bounds, draw, state, rng, max_tries):
-    """Draw the position given y in scratch[1], exactly; return a code of `errors`."""
+def prepare(target, pieces, plan, state):
+    """Tangents, mean and halfspace given y in scratch[1]; a code of `errors`."""
     y, w, gradient = state.scratch[1], state.scratch[2], state.scratch[3]
-    mean, proposal = state.scratch[4], state.scratch[5]
+    mean = state.scratch[4]
     targets.project(target, pieces, y, w)
     code = expand(target, pieces, w, state, gradient)
     if code != OK:
         return code
     aim(plan, y, w, gradient, mean)
-    code = set_halfspace(target, pieces, plan, state, mean)
-    if code != OK:
-        return code
-    for _ in range(max_tries):
-        status = propose(target, pieces, plan, draw, mean, state, rng, proposal)
-        state.counts[PROPOSALS] += 1
-        if np.isnan(status):
-            return PIECE_FAILED
-        if status == 0.0:
-            continue
-        state.counts[INSIDE] += 1
-        verdict = accept(target, pieces, plan, bounds, state, rng)
+    return set_halfspace(target, pieces, plan, state, mean)
+
+
+@kernel
+def conditional(target, pieces, plan, bounds, draw, state, rng, max_tries):
+    """Draw the position given y in scratch[1], exactly; return a code of `errors`.
+
+    Paused, it goes on with its next try or test when it is called again.
+    """
+    control, mean, proposal = state.work.control, state.scratch[4], state.scratch[5]
+    is_over, stage = False, control[STAGE]
+    if stage == 0.0:
+        code = prepare(target, pieces, plan, state)
+        if code != OK:
+            return code
+        control[TRIES] = 0.0
+        is_over = is_due(control)
+    control[STAGE] = 0.0
+    while control[TRIES] < max_tries or stage == TESTING:
+        if is_over:
+            control[STAGE] = TRYING
+            return PAUSED
+        if stage == TESTING:
+            verdict = test(target, pieces, state, rng)
+        else:
+            status = propose(target, pieces, plan, draw, mean, state, rng, proposal)
+            is_over = is_due(control)
+            if status == UNFINISHED:
+                continue
+            control[TRIES] += 1.0
+            state.counts[PROPOSALS] += 1
+            if np.isnan(status):
+                return PIECE_FAILED
+            if status == 0.0:
+                continue
+            state.counts[INSIDE] += 1
+            verdict = accept(target, pieces, plan, bounds, state, rng)
+        stage = TRYING
+        if verdict == PAUSED:
+            control[STAGE] = TESTING
+            return PAUSED
         if verdict < 0:
             return -verdict
         if verdict == 1:
@@ -227,18 +275,16 @@ def conditional(target, pieces, plan, bounds, draw, state, rng, max_tries):
 @kernel
 def run(target, pieces, plan, bounds, draw, state, rng, max_tries, draws, stats):
     """Make one draw per row of draws; return a code and how many rows were filled."""
-    before = np.empty_like(state.counts)
-    noise, y = state.scratch[0], state.scratch[1]
+    control = state.work.control
     for t in range(draws.shape[0]):
-        before[:] = state.counts
-        for j in range(noise.shape[0]):
-            noise[j] = rng.standard_normal()
-        np.dot(plan.factor, noise, y)
-        for j in range(y.shape[0]):
-            y[j] = state.position[j] + np.sqrt(plan.step) * y[j]
+        before = chain.begin(state, control)
+        if control[STAGE] == 0.0:
+            displace(plan, state, rng)
         code = conditional(target, pieces, plan, bounds, draw, state, rng, max_tries)
         if code != OK:
             return code, t
         draws[t] = state.position
         chain.report(state, before, stats[t])
+        if is_due(control) and t + 1 < draws.shape[0]:
+            return PAUSED, t + 1
     return OK, draws.shape[0]

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample import targets
 from dpsample._jit import kernel
+from dpsample._pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.facts import PublicFacts
 from dpsample.norms import dual, norm_along
 from dpsample.samplers import record_bounds, tune
@@ -34,6 +35,8 @@ from dpsample.samplers.single_record import loss, margin
 Array = NDArray[np.float64]
 
 ROUNDING = 1e-12
+# What a step keeps that is paused among its records: how many are left, and their sum.
+NUM_LEFT, TOTAL = KEPT, KEPT + 1
 
 
 class Plan(NamedTuple):
@@ -76,13 +79,21 @@ def record_change(target, pieces, work, theta, proposal, i):
 
 @kernel
 def log_ratio_of_records(target, pieces, plan, state, proposal, rng):
-    """Return a code and the log of the records' part of the acceptance ratio."""
+    """Return a code and the log of the records' part of the acceptance ratio.
+
+    Paused, it goes on with the next record when it is called again.
+    """
     position, data = state.position, target.data
     size = plan.bound * norm_along(proposal, proposal, 0.0, position, plan.p)
     if not size < np.inf:
         return PIECE_FAILED, np.nan
-    total = 0.0
-    for _ in range(rng.poisson(poisson_rate(plan, size))):
+    control = state.work.control
+    if control[STAGE] == 0.0:
+        control[NUM_LEFT] = rng.poisson(poisson_rate(plan, size))
+        control[TOTAL] = 0.0
+    control[STAGE] = 0.0
+    while control[NUM_LEFT] > 0.0:
+        control[NUM_LEFT] -= 1.0
         i = rng.integers(0, data.num_records)
         change, slack = record_change(target, pieces, state.work, position, proposal, i)
         state.counts[RECORDS] += 2
@@ -92,21 +103,25 @@ def log_ratio_of_records(target, pieces, plan, state, proposal, rng):
             return BOUND_VIOLATED, np.nan
         change = min(max(change, -size), size)
         if rng.random() < counted(plan, size, change):
-            total += log_weight(plan, size, change)
-    return OK, total
+            control[TOTAL] += log_weight(plan, size, change)
+        if is_due(control):
+            control[STAGE] = 1.0
+            return PAUSED, np.nan
+    return OK, control[TOTAL]
 
 
 def step(target, pieces, plan, state, rng):
     """One proposal and its coin."""
     noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
-    normal_noise(rng, noise)
-    displace(plan, state.position, noise, plan.step, proposal)
-    state.counts[PROPOSALS] += 1
-    status = targets.inside(target, pieces, proposal, state.work)
-    if status == 0.0:
-        return OK
-    if np.isnan(status):
-        return PIECE_FAILED
+    if state.work.control[STAGE] == 0.0:
+        normal_noise(rng, noise)
+        displace(plan, state.position, noise, plan.step, proposal)
+        state.counts[PROPOSALS] += 1
+        status = targets.inside(target, pieces, proposal, state.work)
+        if status == 0.0:
+            return OK
+        if np.isnan(status):
+            return PIECE_FAILED
     code, log_ratio = log_ratio_of_records(target, pieces, plan, state, proposal, rng)
     if code != OK:
         return code

@@ -6,12 +6,14 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsample import _check as check
+from dpsample._chunks import ChunkSize
 from dpsample._streams import Seed, streams
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.couplings.registry import find
@@ -78,11 +80,17 @@ class Coupled:
         time = self.lag
         has_met = bool(np.array_equal(first.position, second.position))
         draws, others = np.empty((2, CHUNK, len(lead[0])))
+        size = ChunkSize()
         while not has_met and time < self.max_steps:
-            room = min(CHUNK, self.max_steps - time)
-            count, has_met = self.pair.advance(
-                first, second, rng, draws[:room], others[:room]
-            )
+            room, count = min(CHUNK, self.max_steps - time), 0
+            while count < room and not has_met:
+                part = slice(count, min(count + size.size, room))
+                begin = perf_counter()
+                made, has_met = self.pair.advance(
+                    first, second, rng, draws[part], others[part]
+                )
+                size.update(perf_counter() - begin)
+                count += made
             if on_rows is not None:
                 on_rows(time + 1, draws[:count], others[:count])
             time += count

@@ -1,0 +1,289 @@
+"""Longest time between two returns from compiled code, and how soon Ctrl-C is heard.
+
+    python benchmarks/responsiveness.py [--only release] [--limit 10] [--small]
+
+An interval timer's handler runs whenever Python has the word: the longest pause between
+two of its calls is the longest that Ctrl-C, progress and a limit of time could have
+waited. Worker threads are replaced by calls from the main thread, so that their pauses
+count; the compiler's do not. A case that takes longer than the limit is interrupted;
+the delay is from then to its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import dpsample as dps
+from dpsample import chains, samplers
+from dpsample.minimizing import planned
+from dpsample.warm import public_samplers
+
+TICK = 0.003
+COMPILER = ("numba", "llvmlite")
+L, D = dps.losses, dps.domains
+
+
+class Inline:
+    """Pool whose tasks run at once, in the main thread."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        del threads
+
+    def __enter__(self) -> Inline:
+        """Nothing to start."""
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Nothing to end."""
+
+    def submit(self, task: Callable[..., Any], *arguments: Any) -> Done:
+        """Run the task."""
+        return Done(task(*arguments))
+
+
+class Done:
+    """Outcome of a task."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return what the task returned."""
+        return self.value
+
+    def done(self) -> bool:
+        """Whether it has run: yes."""
+        return True
+
+
+class Watch:
+    """Pauses between calls of the timer's handler, and Ctrl-C at the limit."""
+
+    def __init__(self, limit: float) -> None:
+        self.begin = self.last = time.perf_counter()
+        self.limit, self.pressed, self.presses = limit, np.inf, 0
+        self.longest, self.place = 0.0, ""
+
+    def tick(self, number: int, frame: Any) -> None:
+        """Note the pause; press Ctrl-C when the time is over."""
+        now = time.perf_counter()
+        pause = now - self.last
+        stack = traceback.extract_stack(frame)
+        names = [s.filename for s in stack]
+        if any(word in name for name in names for word in COMPILER):
+            self.begin = now  # the compiler's time is not ours
+        elif pause > self.longest:
+            ours = [s for s in stack if "dpsample" in s.filename]
+            last = ours[-1] if ours else stack[-1]
+            self.place = f"{os.path.basename(last.filename)}:{last.lineno}"
+            self.longest = pause
+        if now - self.begin > self.limit + self.presses:
+            # Once a second: one that comes inside a callback of C is lost.
+            self.presses += 1
+            self.pressed = min(self.pressed, now)
+            os.kill(os.getpid(), signal.SIGINT)
+        self.last = time.perf_counter()
+
+
+@contextmanager
+def watched(limit: float) -> Iterator[Watch]:
+    """Watch the block, without worker threads."""
+    watch, pool = Watch(limit), chains.ThreadPoolExecutor
+    chains.ThreadPoolExecutor = Inline  # type: ignore[misc, assignment]
+    before = signal.signal(signal.SIGALRM, watch.tick)
+    signal.setitimer(signal.ITIMER_REAL, TICK, TICK)
+    watch.last = watch.begin = time.perf_counter()
+    try:
+        yield watch
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+        chains.ThreadPoolExecutor = pool  # type: ignore[misc]
+
+
+def measure(name: str, task: Callable[[], Any], limit: float) -> None:
+    """Print one row."""
+    outcome = "done"
+    with watched(limit) as watch:
+        try:
+            task()
+        except KeyboardInterrupt:
+            outcome = "stopped"
+        except Exception as error:
+            outcome = f"{type(error).__name__}: {str(error)[:40]}"
+        else:
+            outcome = "done" if watch.pressed == np.inf else "stopped"
+        end = time.perf_counter()
+    delay = max(0.0, end - watch.pressed)
+    print(
+        f"| {name} | {1e3 * watch.longest:.0f} | {watch.place} | "
+        f"{1e3 * delay:.0f} | {end - watch.begin:.1f} | {outcome} |",
+        flush=True,
+    )
+
+
+def regression(
+    loss: Any, domain: Any, num_records: int, dim: int, *, far: float, seed: int = 1
+) -> dps.Problem:
+    """Responses of a parameter ``far`` from the center: the mode is on the boundary."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((num_records, dim))
+    rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
+    margins = rows @ np.full(dim, far / np.sqrt(dim))
+    margins += 0.1 * rng.standard_normal(num_records)
+    if loss.name in ("logistic", "hinge", "smoothed_hinge"):
+        response = np.where(margins > 0.0, 1.0, -1.0)
+        return dps.Problem(rows, response, loss=loss, domain=domain, row_bound=1.0)
+    bound = float(np.abs(margins).max())
+    return dps.Problem(
+        rows, margins, loss=loss, domain=domain, row_bound=1.0, response_bound=bound
+    )
+
+
+def badly_scaled(dim: int = 30) -> dps.Problem:
+    """Logistic records whose columns differ by ten orders of magnitude."""
+    rng = np.random.default_rng(2)
+    rows = rng.standard_normal((2_000, dim)) * np.logspace(0.0, -10.0, dim)
+    rows /= np.linalg.norm(rows, axis=1).max()
+    response = np.where(rng.random(len(rows)) < 0.5, 1.0, -1.0)
+    return dps.Problem(
+        rows, response, loss=L.Logistic(), domain=D.Ball(1.0), row_bound=1.0
+    )
+
+
+def releases(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Releases of the instances that once did not return."""
+    budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    n, big = (2_000, 20_000) if small else (28_000, 180_000)
+
+    def one(problem: dps.Problem, **options: Any) -> Callable[[], Any]:
+        return lambda: dps.release(problem, budget, seed=1, **options)
+
+    for loss in (L.Quantile(0.9), L.Absolute()):
+        for domain in (D.Ball(1.0), D.Box(-0.5, 0.5)):
+            problem = regression(loss, domain, n, 10, far=3.0)
+            yield f"release {loss.name} {domain.name} edge", one(problem)
+    wide = regression(L.Logistic(), D.Ball(40.0), big, 34, far=3.0)
+    yield f"release logistic R=40, {big} x 34", one(wide)
+    huge = regression(L.Logistic(), D.Ball(1e8), n, 5, far=3.0)
+    yield "release logistic R=1e8", one(huge)
+    huge = regression(L.Absolute(), D.Ball(1e8), n, 5, far=3.0)
+    yield "release absolute R=1e8", one(huge)
+
+
+def chains_of(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Every sampler on large targets, and a proximal chain on bad scales."""
+    target = dps.Gibbs(badly_scaled(), k=1e6, mu=1e-4)
+
+    def one(target: Any, sampler: Any, num_draws: int) -> Callable[[], Any]:
+        return lambda: dps.sample(
+            target,
+            sampler=sampler,
+            num_draws=num_draws,
+            num_chains=2,
+            progress=False,
+            seed=1,
+        )
+
+    yield "sample Proximal, bad scales", one(target, samplers.Proximal(), 1_000)
+    n = 2_000 if small else 60_000
+    problems = [
+        regression(L.Logistic(), D.Ball(2.0), n, 20, far=1.0),
+        regression(L.Absolute(), D.Box(-0.5, 0.5), n, 20, far=3.0),
+        regression(L.Hinge(), D.Ball(1.0), n, 3, far=1.0),
+        regression(L.Absolute(), D.Simplex(), n, 20, far=0.5),
+    ]
+    targets = [dps.Gibbs(problem, k=0.02 * n, mu=0.1) for problem in problems]
+    for kind in public_samplers():
+        for target in targets:
+            if kind().supports(target)[0]:
+                problem = target.problem
+                name = f"{problem.loss.name} {problem.domain.name} d={problem.dim}"
+                yield f"sample {kind.__name__}, {name}", one(target, kind(), 10**6)
+
+
+def descents(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Every optimizer that works without an argument or with few."""
+    from dpsample import optimizers
+
+    n = 2_000 if small else 60_000
+    budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    smooth = regression(L.Logistic(), D.Ball(2.0), n, 20, far=1.0)
+    kinked = regression(L.Absolute(), D.Ball(1.0), n, 20, far=3.0)
+    few = {"num_steps": 1_000, "clip": 1.0, "ridge": 1.0, "sampling_rate": 0.1}
+    for name in optimizers.__all__:
+        kind = getattr(optimizers, name)
+        if not isinstance(kind, type) or not hasattr(kind, "recipe"):
+            continue
+        fields = getattr(kind, "__dataclass_fields__", {})
+        needed = {k: few[k] for k in fields if k in few}
+        long = {"num_steps": 10**7} if "num_steps" in fields else {}
+        for options in ({}, needed, needed | long):
+            try:
+                optimizer = kind(**options)
+                planned(smooth, optimizer, budget, "exact", seeded=True)
+            except (TypeError, ValueError) as error:
+                del error
+                continue
+            yield (
+                f"minimize {name} {options or ''}",
+                lambda o=optimizer: dps.minimize(smooth, o, budget, seed=1),
+            )
+        try:
+            plain = kind()
+            planned(kinked, plain, budget, "exact", seeded=True)
+        except (TypeError, ValueError):
+            continue
+        yield (
+            f"minimize {name}, absolute",
+            lambda o=plain: dps.minimize(kinked, o, budget, seed=1),
+        )
+
+
+def others(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Noise, warm-up of the cache, bounds of total variation."""
+    del small
+    from dpsample import warm
+
+    rng = np.random.default_rng(0)
+    size = (1_000_000, 10)
+    yield (
+        "noise generalized_gaussian",
+        lambda: dps.noise.generalized_gaussian(rng, size=size, r=3.0),
+    )
+    yield (
+        "noise schatten_gaussian",
+        lambda: dps.noise.schatten_gaussian(rng, size=(200_000, 3, 4), r=3.0),
+    )
+    yield "noise k_norm", lambda: dps.noise.k_norm(rng, size=size, domain=D.Ball(1.0))
+    yield "warm", warm.warm
+
+
+def main() -> None:
+    """Measure all cases whose name holds the wanted word."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--limit", type=float, default=10.0)
+    parser.add_argument("--small", action="store_true")
+    wanted = parser.parse_args()
+    warnings.simplefilter("ignore")
+    print("| case | longest ms | where | Ctrl-C ms | seconds | outcome |")
+    print("|---|---|---|---|---|---|")
+    for family in (releases, chains_of, descents, others):
+        for name, task in family(wanted.small):
+            if wanted.only in name:
+                measure(name, task, wanted.limit)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,329 @@
+"""Pauses of compiled code: no draw depends on them, and every loop has them."""
+
+import dataclasses
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample import _pauses, chains, descent
+from dpsample._pauses import LEFT, PAUSED
+from dpsample._streams import restore, save_state
+from dpsample.noise import sizes
+from dpsample.optimizers.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.steps import MAX_LISTED, GradientStep, listed
+from dpsample.samplers import restricted
+from dpsample.samplers.chain import NUM_STATS
+from dpsample.warm import LOGISTIC, make, public_samplers, sampler_targets
+from tests.test_chains import run as run_chains
+from tests.test_chains import walk
+from tests.test_descent import problem as records
+from tests.test_descent import recipe
+
+SAMPLERS = {kind.__name__: kind for kind in public_samplers()}
+SAMPLERS["thinned"] = lambda: dps.samplers.Proximal(oracle="thinned")
+SAMPLERS["tangent"] = lambda: dps.samplers.Proximal(oracle="tangent")
+SAMPLERS["t law"] = lambda: dps.samplers.LaplaceIndependence(batch=5, tail=3.0)
+
+
+class Allowance:
+    """Units of work that each call of a kernel may do, and how often one paused."""
+
+    def __init__(self, monkeypatch, units):
+        self.units, self.pauses, self.call = units, 0, _pauses.call
+        monkeypatch.setattr(_pauses, "call", self)
+
+    def __call__(self, control, function, *arguments):
+        control[LEFT] = self.units
+        found = self.call(control, function, *arguments)
+        code = found[0] if isinstance(found, tuple) else found
+        self.pauses += code == PAUSED
+        return found
+
+
+def chain_of(sampler, target, monkeypatch, units, count):
+    """Draws, statistics, state and stream of a chain whose calls are cut short."""
+    with monkeypatch.context() as patch:
+        allowance = Allowance(patch, units)
+        prepared = sampler.prepare(target, np.random.default_rng(1))
+        state, rng = prepared.init(), np.random.default_rng(2)
+        draws, stats = np.empty((count, target.dim)), np.empty((count, NUM_STATS))
+        prepared.runner()(state, rng, draws, stats)
+    kept = [draws, stats, state.position, state.energy, state.memory, state.counts]
+    return kept + [rng.random(3)], allowance.pauses
+
+
+def assert_same_bits(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_pauses_change_no_bit_of_any_sampler(name, monkeypatch):  # S11
+    sampler, num_targets = SAMPLERS[name](), 0
+    for target in sampler_targets():
+        if sampler.supports(target)[0]:
+            whole, none = chain_of(sampler, target, monkeypatch, np.inf, 12)
+            for units in (1, 7):
+                cut, pauses = chain_of(sampler, target, monkeypatch, units, 12)
+                assert_same_bits(cut, whole)
+                assert pauses > none
+            num_targets += 1
+    assert num_targets > 0
+
+
+def test_several_steps_per_draw_may_be_cut_anywhere(monkeypatch):
+    target = make(LOGISTIC, dps.domains.Ball(1.0))
+    sampler = dps.samplers.RandomWalk(num_steps=5, step_size=0.3)
+    whole, _ = chain_of(sampler, target, monkeypatch, np.inf, 10)
+    cut, pauses = chain_of(sampler, target, monkeypatch, 3, 10)
+    assert_same_bits(cut, whole)
+    assert pauses >= 10 * 5 // 3
+
+
+def test_a_forgotten_stage_would_be_seen(monkeypatch):
+    """Negative control: a chain whose pauses lose the stage draws something else."""
+    target = make(LOGISTIC, dps.domains.Ball(1.0))
+    sampler = dps.samplers.Proximal()
+    whole, _ = chain_of(sampler, target, monkeypatch, np.inf, 12)
+    call = _pauses.call
+
+    def forgetful(control, function, *arguments):
+        control[_pauses.STAGE] = 0.0
+        return call(control, function, *arguments)
+
+    monkeypatch.setattr(_pauses, "call", forgetful)
+    cut, _ = chain_of(sampler, target, monkeypatch, 1, 12)
+    assert not np.array_equal(cut[0], whole[0])
+
+
+def test_a_draw_that_needs_endless_tries_hears_an_interrupt():  # S11
+    """The step is far too long, so no proposal is ever accepted."""
+    target = make(dps.losses.Absolute(), dps.domains.WholeSpace())
+    prepared = dps.samplers.Proximal().prepare(target, np.random.default_rng(1))
+    trial = dataclasses.replace(prepared.trial, step=1e12)
+    endless = dataclasses.replace(prepared, trial=trial)
+    heard = []
+
+    def press():
+        heard.append(1)
+        if len(heard) == 3:
+            raise KeyboardInterrupt
+
+    state, rng = endless.init(), np.random.default_rng(2)
+    with pytest.raises(KeyboardInterrupt), _pauses.listening(press):
+        chains.advance(endless.runner(), state, rng, 10**6)
+    assert len(heard) == 3
+
+
+def test_listeners_are_those_of_the_thread_and_of_the_block():
+    heard = []
+    with _pauses.listening(lambda: heard.append("outer")):
+        with _pauses.listening(lambda: heard.append("inner")):
+            _pauses.heard()
+            other = threading.Thread(target=_pauses.heard)
+            other.start()
+            other.join()
+        _pauses.heard()
+    _pauses.heard()
+    assert heard == ["inner", "outer"]
+
+
+def stuck(turn, press):
+    """Runner like `walk` that hangs, in pauses, in the chunk with this draw."""
+
+    def runner(state, rng, draws, stats):
+        walk(state, rng, draws, stats)
+        if state.counts[0] >= turn:
+            press()
+            while True:
+                _pauses.heard()
+
+    return runner
+
+
+def test_ctrl_c_in_a_draw_that_hangs_keeps_those_before(tmp_path):  # S11
+    pressed = threading.Event()
+
+    def press():
+        if not pressed.is_set():
+            pressed.set()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    path = tmp_path / "run.npz"
+    options = {"chunk": 10, "checkpoint": path, "num_warmup": 15}
+    stopped = run_chains(50, runner=stuck(33, press), **options)
+    assert stopped.is_interrupted and stopped.draws.shape[1] == 10
+    whole = run_chains(50, num_warmup=15)
+    np.testing.assert_array_equal(stopped.draws, whole.draws[:, :10])
+    resumed = run_chains(50, **options)
+    np.testing.assert_array_equal(resumed.draws, whole.draws)
+    np.testing.assert_array_equal(resumed.stats, whole.stats)
+
+
+def test_a_chain_that_fails_ends_the_others():
+    def runner(state, rng, draws, stats):
+        if rng.integers(0, 2**62) == first:
+            raise ArithmeticError("one of them")
+        while True:
+            _pauses.heard()
+
+    first = dps._streams.streams(11, 3)[0].integers(0, 2**62)
+    with pytest.raises(ArithmeticError, match="one of them"):
+        run_chains(10, runner=runner, threads=3)
+
+
+def test_warmup_draws_are_not_stored(monkeypatch):  # S10
+    def runner(state, rng, draws, stats):
+        walk(state, rng, draws[:1], stats[:1])
+        if state.counts[0] == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    found = run_chains(1, runner=runner, num_chains=1, num_warmup=2**50)
+    assert found.is_interrupted and found.draws.shape == (1, 0, 2)
+
+
+def test_a_resumed_run_has_the_warmup_of_the_file(tmp_path):
+    path = tmp_path / "run.npz"
+    run_chains(20, num_warmup=5, checkpoint=path)
+    with pytest.raises(ValueError, match="^num_warmup must be 5 of the file, got 4"):
+        run_chains(20, num_warmup=4, checkpoint=path)
+
+
+def test_more_draws_than_memory_holds_are_refused():  # S6
+    with pytest.raises(ValueError, match="^num_draws must be few enough for memory"):
+        run_chains(2**50)
+
+
+def test_a_proof_that_takes_years_is_refused():  # S10
+    target = make(LOGISTIC, dps.domains.Ball(1.0))
+    prepared = dps.samplers.Proximal().prepare(target, np.random.default_rng(1))
+    trial = dataclasses.replace(prepared.trial, step=1e-13, step_work=1e4)
+    slow = dataclasses.replace(prepared, trial=trial)
+    words = r"takes \S+ steps, about \S+ years.*choose num_warmup"
+    with pytest.raises(dps.samplers.errors.NoCertificate, match=words):
+        _ = slow.num_warmup
+    assert prepared.num_warmup < 10**6
+
+
+OPTIMIZERS = {
+    "noisy": lambda: dps.optimizers.NoisyGD(),
+    "clipped": lambda: dps.optimizers.ClippedGD(num_steps=25, clip=1.0),
+    "phases": lambda: dps.optimizers.PhasedSGD(),
+    "svrg": lambda: dps.optimizers.SVRG(ridge=0.3),
+    "objective": lambda: dps.optimizers.ObjectivePerturbation(ridge=1.0),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_pauses_change_no_bit_of_an_optimizer(name, monkeypatch):  # S11
+    problem = make(LOGISTIC, dps.domains.Ball(1.0)).problem
+    budget = dps.Budget(epsilon=1.0, delta=1e-5)
+
+    def fitted(units):
+        with monkeypatch.context() as patch:
+            Allowance(patch, units)
+            return dps.minimize(problem, OPTIMIZERS[name](), budget, seed=3)
+
+    whole = fitted(np.inf)
+    for units in (1, 7):
+        cut = fitted(units)
+        np.testing.assert_array_equal(cut.theta, whole.theta)
+        assert cut.num_gradients == whole.num_gradients
+
+
+def test_no_array_is_sized_by_a_number_of_steps():  # S6
+    loop = Loop(num_steps=2**52, step=GradientStep(1e-3), weights=EQUAL_WEIGHTS)
+    seen = []
+
+    def stop(done):
+        seen.append(done)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        program = descent.Program(records(), recipe(loop))
+        program.run(np.random.default_rng(0), on_chunk=stop)
+    assert len(seen) == 3
+    method = dps.optimizers.DPSGD(sampling_rate=0.5, num_steps=2**40)
+    made = method.recipe(make(LOGISTIC, dps.domains.Ball(1.0)).problem.facts, None)
+    assert all(np.size(phase.weights) <= 1 for phase in made.phases)
+
+
+def test_equal_weights_are_a_list_of_ones():
+    """The sum of ones is exact, and so is its product with one."""
+    step = GradientStep(0.1)
+    listed_ones = Loop(num_steps=40, step=step, weights=np.ones(40))
+    equal = Loop(num_steps=40, step=step, weights=EQUAL_WEIGHTS)
+    ends = [
+        descent.Program(records(), recipe(loop)).run(np.random.default_rng(0)).theta
+        for loop in (listed_ones, equal)
+    ]
+    np.testing.assert_array_equal(*ends)
+
+
+def test_sizes_that_differ_are_listed_up_to_a_limit():  # S6
+    assert listed(3).tolist() == [1.0, 2.0, 3.0]
+    with pytest.raises(ValueError, match=r"^num_steps must be <= \d+, got"):
+        listed(MAX_LISTED + 1)
+
+
+def test_tries_of_a_separable_draw_may_be_cut_anywhere():  # S11
+    """What `draws.separable` does when its allowed tries do not suffice."""
+    dim = 6
+    arguments = (
+        np.full(dim, 2.0),
+        1.0,
+        0.5,
+        1.5,
+        np.zeros(dim),
+        np.full(dim, -np.inf),
+        np.full(dim, np.inf),
+        1.0,
+        1.2,
+    )
+    whole, cut = np.empty(dim), np.empty(dim)
+    first, second = np.random.default_rng(5), np.random.default_rng(5)
+    num_cut = 0
+    for _ in range(20):
+        restricted.draw_lp(first, *arguments, 10**6, whole)
+        while restricted.draw_lp(second, *arguments, 1, cut) == -1:
+            num_cut += 1
+        np.testing.assert_array_equal(cut, whole)
+    assert num_cut > 0
+
+
+@pytest.mark.parametrize("r", [1.0, 3.0])
+def test_rows_of_noise_do_not_depend_on_their_calls(r, monkeypatch):
+    def drawn():
+        rng = np.random.default_rng(4)
+        return [
+            dps.noise.generalized_gaussian(rng, size=(20, 3), r=r),
+            dps.noise.schatten_gaussian(rng, size=(20, 2, 3), r=r),
+            dps.noise.k_norm(rng, size=(20, 3), domain=dps.domains.Ball(1.0)),
+        ]
+
+    whole = drawn()
+    monkeypatch.setattr(sizes, "CALL_NUMBERS", 9)
+    assert_same_bits(drawn(), whole)
+
+
+def test_ctrl_c_in_a_release_says_that_nothing_is_released(monkeypatch):
+    problem = make(LOGISTIC, dps.domains.Ball(1.0)).problem
+
+    def press(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(chains, "advance", press)
+    with pytest.raises(KeyboardInterrupt, match="Nothing is released"):
+        dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-5), seed=1)
+
+
+def test_a_saved_stream_is_restored_after_a_chunk_that_was_given_up():
+    rng = np.random.Generator(np.random.PCG64DXSM(3))
+    saved = save_state(rng)
+    first = rng.random(4)
+    np.testing.assert_array_equal(restore(saved).random(4), first)
