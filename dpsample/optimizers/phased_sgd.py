@@ -18,6 +18,7 @@ from dpsample.facts import PublicFacts
 from dpsample.norms import conversion
 from dpsample.optimizers.batches import Slices
 from dpsample.optimizers.calibrated import SHIFTS
+from dpsample.optimizers.estimators import Mean
 from dpsample.optimizers.optimizer import Calibration, Optimizer, Recipe
 from dpsample.optimizers.phase import Loop
 from dpsample.optimizers.steps import GradientStep
@@ -121,6 +122,7 @@ class PhasedSGD(Optimizer):
                     num_steps=size,
                     step=GradientStep(step),
                     batches=Slices(size=1, first=first, last=first + size),
+                    estimator=Mean(lipschitz=facts.lipschitz(2.0)),
                     weights=np.ones(size),
                     output_stddev=stddev,
                 )
