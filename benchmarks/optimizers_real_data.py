@@ -52,7 +52,7 @@ def dp_sgd(facts: dps.PublicFacts, budget: dps.Budget) -> optimizers.DPSGD:
 
 METHODS = (
     "DPSGD",
-    "NoisySGD",
+    "NoisyGD",
     "LocalizedClippedGD",
     "AcceleratedClippedSGD",
     "ObjectivePerturbation",

@@ -14,7 +14,7 @@ import dpsample as dps
 from dpsample.optimizers import optimizer as base
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
-MANY_PASSES = (dps.optimizers.NoisySGD, dps.optimizers.ProxGD)  # n/2 of them
+MANY_PASSES = (dps.optimizers.NoisyGD, dps.optimizers.ProxGD)  # n/2 of them
 Bound = Callable[[Any, dps.Budget | None], float]
 
 
@@ -77,7 +77,7 @@ def cases() -> list[Case]:
     distance = float(np.linalg.norm(SHORT))
     huber = "Huber + l1, Student design"
     rows: list[tuple[Any, ...]] = [
-        (o.NoisySGD(), "linear, ball", linear),
+        (o.NoisyGD(), "linear, ball", linear),
         (
             o.DPSGD(sampling_rate=0.05, num_steps=400),
             "linear, ball",
@@ -85,7 +85,7 @@ def cases() -> list[Case]:
             empirical,
         ),
         (o.LocalizedClippedGD(), "growth 2", SQUARED),
-        (o.NoisySGD(), "logistic, ball", logistic),
+        (o.NoisyGD(), "logistic, ball", logistic),
         (o.ProxGD(), "hinge, ball", hinge),
         (o.ObjectivePerturbation(), "logistic, ball", logistic),
         (

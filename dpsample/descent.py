@@ -6,9 +6,11 @@ its own memory and stream, so threads can run it side by side.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +19,18 @@ from dpsample import _pauses
 from dpsample._chunks import ChunkSize
 from dpsample.optimizers.arguments import Arguments
 from dpsample.optimizers.batches import Full
+from dpsample.optimizers.contributions import FAR
 from dpsample.optimizers.loop import Memory, descend, new_memory
 from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.phase import Loop, Minimization, Phase
-from dpsample.optimizers.solve import CERTIFIED, FAILED, RUNNING, Objective, minimize
+from dpsample.optimizers.phase import Loop, Minimization, Numbers, Phase
+from dpsample.optimizers.solve import (
+    CERTIFIED,
+    FAILED,
+    RUNNING,
+    Objective,
+    enough_steps,
+    minimize,
+)
 from dpsample.optimizers.steps import AcceleratedStep, GradientStep
 from dpsample.optimizers.variance_reduced import minimize_by_svrg
 from dpsample.problem import Problem
@@ -29,6 +39,8 @@ Array = NDArray[np.float64]
 Pulse = Callable[[int], None]
 MAX_SOLVER_STEPS = 1_000_000
 MAX_EPOCHS = 10_000  # of SVRG, each of at least a hundred steps
+# An epoch's error shrinks by 0.834 in the mean: twice the steps that this needs.
+EPOCHS_PER_LOG = 11.0
 LOSS_FAILED = (
     "The loss raised, or it or its gradient was NaN or infinite, at a point of the run."
 )
@@ -132,7 +144,8 @@ class Program:
         Raises
         ------
         DescentError
-            If the loss fails, the iterates overflow, or a solver gives up.
+            If the output has overflowed; without noise also if the loss fails or a
+            solver gives up. With noise nothing that a record holds ends a run.
         """
         problem, recipe = self.problem, self.recipe
         memory = new_memory(problem.dim, self.arguments.num_buckets)
@@ -151,6 +164,8 @@ class Program:
             theta = self._with_output_noise(phase, theta, rng)
             if num_points and not (isinstance(phase, Loop) and not phase.output_stddev):
                 state.trace.append((int(memory.counts[0]), theta.copy()))
+        if not (np.abs(theta) < FAR).all():  # of the output, which is private
+            raise DescentError(DIVERGED)
         return Run(
             theta=theta,
             num_gradients=int(memory.counts[0]),
@@ -160,7 +175,7 @@ class Program:
     def _with_output_noise(
         self, phase: Phase, theta: Array, rng: np.random.Generator
     ) -> Array:
-        if not np.isfinite(theta).all():
+        if not (self.arguments.is_total or np.isfinite(theta).all()):
             raise DescentError(DIVERGED)
         if phase.output_stddev == 0.0:
             return theta
@@ -224,21 +239,49 @@ class Program:
             smoothness=float(phase.smoothness + phase.ridge),
             gap=float(phase.gap),
         )
-        fixed = (self.arguments.data, self.arguments.body, self.arguments.pieces)
-        solve, limit = minimize, MAX_SOLVER_STEPS
+        is_total = self.arguments.is_total
         if phase.solver == "svrg":
-            solve, limit = minimize_by_svrg, MAX_EPOCHS
+            limit = MAX_EPOCHS
+            if is_total:
+                root = math.sqrt(objective.ridge / objective.smoothness)
+                epochs = EPOCHS_PER_LOG * root
+                epochs *= self._enough_steps(phase, objective, memory)
+                limit = min(limit, math.ceil(epochs))
+            if self._solved(minimize_by_svrg, limit, loop, objective, state, chunk):
+                return memory.theta.copy()
+        if phase.solver != "svrg" or is_total:
+            limit = MAX_SOLVER_STEPS
+            if is_total:
+                limit = self._enough_steps(phase, objective, memory)
+            if self._solved(minimize, limit, loop, objective, state, chunk):
+                return memory.theta.copy()
+        if not is_total:
+            raise DescentError(NOT_CERTIFIED)
+        state.advance(1)  # the number of steps is the proof
+        return memory.theta.copy()
+
+    def _solved(
+        self,
+        solve: Any,
+        limit: int,
+        loop: Numbers,
+        objective: Objective,
+        state: _State,
+        chunk: ChunkSize,
+    ) -> bool:
+        """Take up to ``limit`` steps of a solver; whether it certified the gap."""
+        fixed = (self.arguments.data, self.arguments.body, self.arguments.pieces)
         step = 0
         while step < limit:
-            end = step + chunk.size
+            end = min(step + chunk.size, limit)
             begin = time.perf_counter()
             outcome = _pauses.call(
-                memory.control,
+                state.memory.control,
                 solve,
                 *fixed,
                 loop,
                 objective,
-                memory,
+                state.memory,
                 state.rng,
                 step,
                 end,
@@ -253,8 +296,19 @@ class Program:
                 raise DescentError(LOSS_FAILED)
             if outcome == CERTIFIED:
                 state.advance(1)
-                return memory.theta.copy()
-        raise DescentError(NOT_CERTIFIED)
+                return True
+        return False
+
+    def _enough_steps(
+        self, phase: Minimization, objective: Objective, memory: Memory
+    ) -> int:
+        """Return how many steps prove the gap; some, if no bound is stated."""
+        bound = phase.estimator.record_bound(self.problem.dim)
+        if math.isinf(bound):
+            return MAX_SOLVER_STEPS
+        # A start outside the local ball is projected, no farther than to its center.
+        away = memory.ball_center if math.isfinite(phase.local_radius) else None
+        return enough_steps(objective, bound, memory.theta, away)
 
 
 def _output(phase: Loop, memory: Memory, num_steps: int) -> Array:

@@ -28,8 +28,10 @@ class Fit:
     feature_names : tuple of str
         Names of the coefficients.
     num_gradients : int or None
-        Gradients of single records that were evaluated. A random batch makes it random;
-        of a certified solver it depends on the records, so it is not private.
+        Gradients of single records that were evaluated: work, not an answer. Random
+        batches make it random, and a certified solver (`ObjectivePerturbation`, `SVRG`,
+        the localized methods) stops when the records let it, so it may depend on what
+        the records hold: do not publish it.
     trace : dict of str to array
         ``num_gradients``, and ``risk`` on the evaluation data, along the way; empty
         without them. It is not private. Pickles and copies hold neither the trace nor

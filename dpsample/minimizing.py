@@ -25,6 +25,10 @@ RECORDS_READ = (
     "num_gradients, the trace and the running time may depend on the records: only "
     "theta and this certificate are released"
 )
+OWN_LOSS = (
+    "functions of the user's own loss return for every record and print nothing; where "
+    "they raise or return NaN the record's gradient counts as 0"
+)
 INTERRUPTED = (
     "minimize was interrupted. Nothing is returned: the noise is calibrated to the end "
     "of the run, so no earlier iterate has a certificate."
@@ -84,8 +88,9 @@ def minimize(
         If an argument is malformed, the optimizer cannot serve the problem, or nothing
         is proved of it and calibration is "exact".
     DescentError
-        If the loss raises or returns NaN, the iterates overflow, or a solver cannot
-        certify its target.
+        If the output has overflowed, which the steps decide and no record; without a
+        budget also if the loss raises or returns NaN, or a solver cannot certify its
+        target.
     KeyboardInterrupt
         After Ctrl-C, within 50 ms or one step; nothing is returned then.
 
@@ -94,7 +99,8 @@ def minimize(
     **Guarantee.** With calibration "exact" and declared bounds that hold for every
     possible record, theta is (epsilon, delta)-differentially private under the
     relation, by the theorems that the certificate names. The running time of a random
-    batch or of a certified solver depends on the records: do not publish it.
+    batch or of a certified solver depends on the records: do not publish it. No legal
+    record, whatever it holds, ends a run that has a budget.
 
     Examples
     --------
@@ -168,7 +174,12 @@ def planned(
             event=recipe.event,
             inputs=_facts(problem) | recipe.inputs,
             theorems=recipe.theorems,
-            assumptions=(*recipe.assumptions, RECORDS_READ, *problem.assumptions),
+            assumptions=(
+                *recipe.assumptions,
+                RECORDS_READ,
+                *((OWN_LOSS,) if not problem.loss.is_cached else ()),
+                *problem.assumptions,
+            ),
             calibration=calibration,
             seeded=seeded,
         )

@@ -549,7 +549,7 @@ try:
     dps.minimize(hinge, dps.optimizers.ObjectivePerturbation(), budget)
 except ValueError as error:
     print(error)
-long = dps.optimizers.NoisySGD(num_steps=20_000, risk="empirical")
+long = dps.optimizers.NoisyGD(num_steps=20_000, risk="empirical")
 print(f"\nmean hinge loss at θ = 0         {hinge.risk(np.zeros(10)):.4f}")
 print(
     f"mean hinge loss without privacy  {hinge.risk(dps.minimize(hinge, long).theta):.4f}"

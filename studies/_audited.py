@@ -126,7 +126,7 @@ RUN = {
         opt.AcceleratedClippedSGD(**ONE_EPOCH), public_facts(num_records=4), pair="last"
     ),
     "noisy SGD, all records": optimizer(
-        opt.NoisySGD(num_steps=4, step_size=1.0, batches="full"), public_facts()
+        opt.NoisyGD(num_steps=4, step_size=1.0), public_facts()
     ),
     "objective perturbation": optimizer(
         opt.ObjectivePerturbation(), public_facts(domain=FAR)

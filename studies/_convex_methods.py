@@ -36,10 +36,10 @@ def _exact(optimizer: Any, facts: Any, budget: dps.Budget | None) -> Run:
 
 
 @cache
-def noisy_sgd(facts: Any, epsilon: float | None) -> Run:
+def noisy_gd(facts: Any, epsilon: float | None) -> Run:
     """Algorithm 1 over all records, and the bound of Theorem 3.2."""
     budget = None if epsilon is None else budget_of(epsilon)
-    run = _exact(o.NoisySGD(), facts, budget)
+    run = _exact(o.NoisyGD(), facts, budget)
     if budget is None or epsilon > LARGEST_NOMINAL:
         return run
     return run._replace(printed=10.0 * unit(facts) * rate(facts, budget))

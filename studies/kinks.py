@@ -65,7 +65,7 @@ def plan(loss_name, method, n, d, epsilon):
             printed = 24.0 * methods.unit(facts) * methods.rate(facts, budget)
         bound = float(inputs["risk_bound"])
         return facts, methods.Run(prox, budget, "exact", bound, printed)
-    direct = dps.optimizers.NoisySGD(risk="empirical", num_steps=inputs["num_steps"])
+    direct = dps.optimizers.NoisyGD(risk="empirical", num_steps=inputs["num_steps"])
     bound = direct.risk_bound(facts, budget)
     bound += 2.0 * methods.unit(facts) / math.sqrt(n)
     return facts, methods.Run(direct, budget, "exact", bound)

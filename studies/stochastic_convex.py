@@ -14,14 +14,16 @@ from ._sign_bounds import corner_floor, minimax
 
 BELOW = 1.0 - 1e-14  # rows of norm 1 are computed a little longer
 EASY = 0.5
-PRINTED_SGD = dps.optimizers.NoisySGD(batches="full")
+PRINTED_GD = dps.optimizers.NoisyGD()
 PRINTED_TILT = dps.optimizers.ApproximateObjectivePerturbation()
+# "noisy SGD" is the paper's name of Algorithm 1, by which the seeds of the cells are
+# made. It runs over all records: NoisyGD.
 PLANS = {
-    "noisy SGD": methods.noisy_sgd,
+    "noisy SGD": methods.noisy_gd,
     "objective perturbation": methods.tilted,
     "two halves": methods.halved,
-    "no privacy": lambda facts, epsilon: methods.noisy_sgd(facts, None),
-    "noisy SGD, printed": lambda *given: methods.printed(PRINTED_SGD, *given),
+    "no privacy": lambda facts, epsilon: methods.noisy_gd(facts, None),
+    "noisy SGD, printed": lambda *given: methods.printed(PRINTED_GD, *given),
     "two halves, printed": lambda *given: methods.printed(PRINTED_TILT, *given),
 }
 PRIVATE = tuple(PLANS)[:3]

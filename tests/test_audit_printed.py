@@ -128,7 +128,7 @@ KNOWN = (
         20_000,
         dps.Budget(epsilon=8.0, delta=0.01),
     ),
-    Case(opt.NoisySGD(**ONE, batches="full"), FREE, **WIDE),
+    Case(opt.NoisyGD(**ONE), FREE, **WIDE),
     Case(opt.ProxGD(**ONE, batches="full", smoothing=1.0), HINGE, **WIDE),
     Case(opt.ObjectivePerturbation(), FAR, 4000, dps.Budget(epsilon=16.0, delta=0.1)),
     Case(

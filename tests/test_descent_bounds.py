@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.optimizers import NoisySGD
+from dpsample.optimizers import NoisyGD
 from dpsample.optimizers.calibrated import Noise
 from dpsample.optimizers.descent_plan import Plan
 from dpsample.optimizers.descent_scales import Scales
@@ -28,13 +28,13 @@ def facts_of(loss, num_records=2000, dim=20):
 
 def check_step(facts, num_steps, bound):
     """Defaults have this bound, other steps a larger one, more steps a smaller one."""
-    found = NoisySGD().recipe(facts, BUDGET).inputs
+    found = NoisyGD().recipe(facts, BUDGET).inputs
     assert found["num_steps"] == num_steps
     assert 0.95 * bound < found["risk_bound"] <= bound * (1.0 + 1e-12)
     for factor in (0.8, 1.25):
-        method = NoisySGD(step_size=factor * found["step_size"])
+        method = NoisyGD(step_size=factor * found["step_size"])
         assert method.risk_bound(facts, BUDGET) > found["risk_bound"]
-    more = NoisySGD(num_steps=4 * num_steps).risk_bound(facts, BUDGET)
+    more = NoisyGD(num_steps=4 * num_steps).risk_bound(facts, BUDGET)
     assert 0.9 * bound < more < bound
 
 
@@ -59,7 +59,7 @@ def test_rough_losses_need_half_as_many_steps_as_records():
     facts = facts_of(dps.losses.SmoothedHinge(0.02))  # 50-smooth
     fresh, private = limits(facts)
     rate = 1.0 / 1000 + fresh + private
-    found = NoisySGD().recipe(facts, BUDGET).inputs
+    found = NoisyGD().recipe(facts, BUDGET).inputs
     assert found["num_steps"] == 1000 < 1.0 / private
     assert found["risk_bound"] <= math.sqrt((1.0 + 1e-3) * rate) * (1.0 + 1e-12)
 

@@ -64,3 +64,23 @@ def test_the_plot_shows_the_trace():
 def test_a_fit_without_a_trace_has_no_plot():
     with pytest.raises(ValueError, match="Pass evaluation=... to minimize"):
         fit().plot()
+
+
+# P10
+def test_the_number_of_gradients_is_said_to_depend_on_what_records_hold():
+    counts = set()
+    for scale in (1.0, 0.05):
+        rows = scale * np.random.default_rng(0).uniform(-0.5, 0.5, (40, 2))
+        made = dps.Problem(
+            rows,
+            np.ones(40),
+            loss=dps.losses.Logistic(),
+            domain=dps.domains.Ball(1.0),
+            row_bound=1.0,
+        )
+        method = dps.optimizers.ObjectivePerturbation(ridge=0.05)
+        counts.add(dps.minimize(made, method, BUDGET, seed=1).num_gradients)
+    assert len(counts) == 2
+    told = " ".join(dps.Fit.__doc__.split())
+    assert "depend on what the records hold" in told
+    assert "records' number only" not in told

@@ -1,4 +1,4 @@
-"""Noisy SGD: textbook, law of the output, stability, noise, printed constants, risk."""
+"""Noisy GD and SGD: textbook, law, stability, noise, printed constants, risk."""
 
 import math
 
@@ -10,7 +10,7 @@ import dpsample as dps
 from dpsample import descent
 from dpsample._streams import streams
 from dpsample.minimizing import minimize
-from dpsample.optimizers import NoisySGD
+from dpsample.optimizers import NoisyGD, NoisySGD, ProxGD
 from dpsample.privacy import epsilon_of, gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.events import GaussianEvent, PoissonGaussianEvent
 from dpsample.problem import Problem
@@ -48,14 +48,14 @@ def test_without_budget_it_is_textbook_averaged_descent(clip):
         g = (g if clip is None else clipped(g, clip)).mean(axis=0)
         w = into_ball(w - 0.7 * g, 0.3)
         total += w
-    method = NoisySGD(num_steps=30, step_size=0.7, clip=clip)
+    method = NoisyGD(num_steps=30, step_size=0.7, clip=clip)
     theta = minimize(problem, method, None, seed=0).theta
     np.testing.assert_allclose(theta, total / 30, rtol=0.0, atol=1e-14)
 
 
 def test_average_of_a_linear_loss_has_its_gaussian_law():
     problem = linear(100, 2, domain=dps.domains.Ball(1e6))
-    method = NoisySGD(num_steps=6, step_size=0.5)
+    method = NoisyGD(num_steps=6, step_size=0.5)
     found = averages(problem, method, BUDGET, 4000)
     sigma = recipe(problem, method).inputs["noise_stddev"]
     rows, y = problem.data.dense, problem.data.response
@@ -82,7 +82,7 @@ def test_neighbors_with_the_same_noise_stay_close(loss):
         other[0] = -rows[0] / np.linalg.norm(rows[0]) * (1.0 - 1e-14)
         chosen = dps.losses.Logistic() if loss == "logistic" else dps.losses.Linear()
         for num_steps in (1, steps):
-            method = NoisySGD(num_steps=num_steps, step_size=size)
+            method = NoisyGD(num_steps=num_steps, step_size=size)
             ends = []
             for features in (rows, other):
                 problem = Problem(
@@ -110,7 +110,7 @@ def test_stability_bound_is_attained():
             domain=dps.domains.Ball(100.0),
             row_bound=1.0,
         )
-        method = NoisySGD(num_steps=7, step_size=0.5)
+        method = NoisyGD(num_steps=7, step_size=0.5)
         ends.append(minimize(problem, method, BUDGET, seed=1).theta[0])
     assert ends[0] - ends[1] == pytest.approx(2.0 * 0.5 * 4.0 / 4.0, rel=1e-12)
 
@@ -118,12 +118,12 @@ def test_stability_bound_is_attained():
 @pytest.mark.parametrize("budget, shift", [(BUDGET, 2.0), (ZERO_OUT, 1.0)])
 def test_full_batch_noise_is_the_exact_gaussian_one(budget, shift):
     problem = logistic(200, 3)
-    found = recipe(problem, NoisySGD(num_steps=50), budget)
+    found = recipe(problem, NoisyGD(num_steps=50), budget)
     gdp = gdp_from_budget(1.0, 1e-6)
     sigma = found.inputs["noise_stddev"]
     assert sigma == pytest.approx(shift * math.sqrt(50) / (200 * gdp), rel=1e-12)
     assert found.event == GaussianEvent(gdp)
-    fit = minimize(problem, NoisySGD(num_steps=50), budget)
+    fit = minimize(problem, NoisyGD(num_steps=50), budget)
     assert fit.certificate.releasable and fit.num_gradients == 50 * 200
     again = gaussian_epsilon(1e-6, shift * math.sqrt(50) / (200 * sigma))
     assert again == pytest.approx(1.0, rel=1e-9)
@@ -156,17 +156,17 @@ def test_printed_constants_and_what_is_true_of_them():
     rate = max(math.sqrt(3 * log_term) / 1000, 1.0 / math.sqrt(1000))
     assert found.inputs["printed_risk_bound"] == pytest.approx(10.0 * rate)
     assert found.event is None and any("BFTT-4" in a for a in found.assumptions)
-    full = recipe(problem, NoisySGD(batches="full"), calibration="paper")
+    full = recipe(problem, NoisyGD(), calibration="paper")
     gdp = 2.0 * math.sqrt(num_steps) / (1000 * sigma)
     assert full.event.gdp == pytest.approx(gdp)
-    fit = minimize(problem, NoisySGD(batches="full"), BUDGET, calibration="paper")
+    fit = minimize(problem, NoisyGD(), BUDGET, calibration="paper")
     assert not fit.certificate.releasable and fit.certificate.epsilon_proved < 1.0
 
 
 def test_batches_with_replacement_are_not_offered_as_proved():
     problem = logistic(100, 2)
     method = NoisySGD(num_steps=3, batches="with_replacement", batch_size=10)
-    with pytest.raises(ValueError, match="batches must be 'full' or 'poisson'"):
+    with pytest.raises(ValueError, match="batches must be 'poisson' where"):
         minimize(problem, method, BUDGET)
     assert minimize(problem, method, None, seed=0).num_gradients == 30
     fit = minimize(problem, method, BUDGET, calibration="paper")
@@ -175,11 +175,11 @@ def test_batches_with_replacement_are_not_offered_as_proved():
 
 def test_bounds_are_stated_only_where_they_are_proved():
     facts = logistic(100, 2).facts
-    long = NoisySGD(num_steps=20, step_size=9.0)  # 2/beta is 8
+    long = NoisyGD(num_steps=20, step_size=9.0)  # 2/beta is 8
     assert math.isinf(long.risk_bound(facts, BUDGET))
-    empirical = NoisySGD(num_steps=20, step_size=9.0, risk="empirical")
+    empirical = NoisyGD(num_steps=20, step_size=9.0, risk="empirical")
     assert math.isfinite(empirical.risk_bound(facts, BUDGET))
-    assert math.isinf(NoisySGD(clip=0.1).risk_bound(facts, BUDGET))
+    assert math.isinf(NoisyGD(clip=0.1).risk_bound(facts, BUDGET))
     poisson = NoisySGD(num_steps=5, batches="poisson", batch_size=20)
     assert math.isinf(poisson.risk_bound(facts, BUDGET))
     kinked = Problem(
@@ -189,8 +189,8 @@ def test_bounds_are_stated_only_where_they_are_proved():
         domain=dps.domains.Ball(1.0),
         row_bound=1.0,
     ).facts
-    assert math.isinf(NoisySGD().risk_bound(kinked, BUDGET))
-    assert math.isfinite(NoisySGD(risk="empirical").risk_bound(kinked, BUDGET))
+    assert math.isinf(NoisyGD().risk_bound(kinked, BUDGET))
+    assert math.isfinite(NoisyGD(risk="empirical").risk_bound(kinked, BUDGET))
 
 
 def excess(problem, theta):
@@ -203,7 +203,7 @@ def excess(problem, theta):
 @pytest.mark.parametrize("replicates", [5, pytest.param(40, marks=pytest.mark.slow)])
 def test_mean_excess_risk_is_below_the_bound(replicates):
     problem = linear(1000, 10, domain=dps.domains.Ball(1.0))
-    method = NoisySGD(risk="empirical", num_steps=400)
+    method = NoisyGD(risk="empirical", num_steps=400)
     found = averages(problem, method, BUDGET, replicates)
     bound = method.risk_bound(problem.facts, BUDGET)
     mean = np.mean([excess(problem, theta) for theta in found])
@@ -222,7 +222,7 @@ def test_scaling_rows_scales_the_run():
             domain=dps.domains.Ball(1.0 / scale),
             row_bound=scale,
         )
-        method = NoisySGD(num_steps=9, step_size=0.1 * steps)
+        method = NoisyGD(num_steps=9, step_size=0.1 * steps)
         thetas.append(minimize(problem, method, BUDGET, seed=4).theta * scale)
     np.testing.assert_allclose(thetas[1], thetas[0], rtol=0.0, atol=1e-13)
 
@@ -239,17 +239,17 @@ def test_permuting_columns_permutes_the_result():
             domain=dps.domains.Ball(0.3, p=1.0),
             row_bound=1.0,
         )
-        ends.append(minimize(problem, NoisySGD(num_steps=12), None, seed=0).theta)
+        ends.append(minimize(problem, NoisyGD(num_steps=12), None, seed=0).theta)
     np.testing.assert_allclose(ends[1], ends[0][order], rtol=0.0, atol=1e-14)
 
 
 def test_losses_without_a_lipschitz_constant_need_a_clip():
     problem = squared(50, 2, domain=dps.domains.WholeSpace())
-    method = NoisySGD(num_steps=5, step_size=0.1)
+    method = NoisyGD(num_steps=5, step_size=0.1)
     with pytest.raises(ValueError, match="domain must be bounded"):
         minimize(problem, method, BUDGET)
     assert np.isfinite(minimize(problem, method, None, seed=0).theta).all()
-    fit = minimize(problem, NoisySGD(num_steps=5, step_size=0.1, clip=0.5), BUDGET)
+    fit = minimize(problem, NoisyGD(num_steps=5, step_size=0.1, clip=0.5), BUDGET)
     assert fit.certificate.releasable
     assert dict(fit.certificate.inputs)["lipschitz"] == 0.5
 
@@ -257,13 +257,70 @@ def test_losses_without_a_lipschitz_constant_need_a_clip():
 def test_recipes_refuse_what_they_cannot_serve():
     problem = logistic(50, 2, domain=dps.domains.WholeSpace())
     with pytest.raises(ValueError, match="domain must be bounded"):
-        minimize(problem, NoisySGD(num_steps=3), BUDGET)
+        minimize(problem, NoisyGD(num_steps=3), BUDGET)
     bounded = logistic(50, 2)
     with pytest.raises(ValueError, match="num_steps must be given without a budget"):
-        minimize(bounded, NoisySGD(risk="empirical"), None)
+        minimize(bounded, NoisyGD(risk="empirical"), None)
     with pytest.raises(ValueError, match="batch_size must be <= num_records"):
         minimize(bounded, NoisySGD(batches="poisson", batch_size=51), BUDGET)
     with pytest.raises(ValueError, match="batch_size must be None for full batches"):
-        minimize(bounded, NoisySGD(batch_size=5), BUDGET)
+        minimize(bounded, ProxGD(batch_size=5), BUDGET)
     with pytest.raises(ValueError, match="batch_size must be given without a budget"):
         minimize(bounded, NoisySGD(num_steps=2, batches="poisson"), None)
+
+
+# U6
+def test_noisy_gd_is_what_full_batches_were():
+    # Recorded when full batches were a setting of another name.
+    recorded = {
+        "logistic": (
+            ["-0x1.652a99c074d80p-7", "-0x1.6057306be3568p-2", "-0x1.16f305bb6c7bfp-2"],
+            ["0x1.a0f4a5591c89ep-8", "-0x1.462ef502812c5p-5", "-0x1.423d5608a3124p-4"],
+        ),
+        "squared": (
+            ["0x1.05f7fbf540e69p-4", "-0x1.40093122fd608p-2", "-0x1.5b05126d16a38p-2"],
+            ["0x1.817acf8bd248dp-8", "-0x1.362a711e27cdfp-5", "-0x1.30eb13f8de72bp-4"],
+        ),
+        "hinge": (
+            ["0x1.cca954f41ecd3p-5", "-0x1.2f35aa9700083p-2", "-0x1.56c0859d42609p-2"],
+            ["0x1.4d625b582499ap-7", "-0x1.fc25033dc953dp-5", "-0x1.f85689839ded1p-4"],
+        ),
+    }
+    rng = np.random.default_rng(11)
+    rows = rng.uniform(-0.5, 0.5, (50, 3))
+    labels = np.where(rng.random(50) < 0.5, -1.0, 1.0)
+    for loss in (dps.losses.Logistic(), dps.losses.Squared(), dps.losses.Hinge()):
+        problem = Problem(
+            rows,
+            labels,
+            loss=loss,
+            domain=dps.domains.Ball(1.0),
+            row_bound=1.0,
+            response_bound=1.0,
+        )
+        for budget, words in zip((BUDGET, None), recorded[loss.name], strict=True):
+            theta = minimize(problem, NoisyGD(), budget, seed=5).theta
+            expected = [float.fromhex(word) for word in words]
+            # To the last bit on one machine; another BLAS sums in another order.
+            np.testing.assert_allclose(theta, expected, rtol=1e-12)
+
+
+# U6
+def test_noisy_gd_reads_all_records_and_noisy_sgd_random_ones():
+    problem = logistic(200, 3)
+    fit = minimize(problem, NoisyGD(), BUDGET, seed=0)
+    steps = dict(fit.certificate.inputs)["num_steps"]
+    assert fit.num_gradients == steps * 200
+    with pytest.raises(TypeError, match="batches"):
+        NoisyGD(batches="poisson")
+    with pytest.raises(ValueError, match="batches must be one of"):
+        NoisySGD(batches="full")
+    for budget in (BUDGET, dps.Budget(epsilon=500.0, delta=1e-6)):
+        found = recipe(problem, NoisySGD(num_steps=20), budget)
+        assert found.inputs["batches"] == "poisson"
+        assert 1 <= found.inputs["batch_size"] <= 100
+    counts = {
+        minimize(problem, NoisySGD(num_steps=20), BUDGET, seed=seed).num_gradients
+        for seed in range(4)
+    }
+    assert len(counts) > 1 and max(counts) < 20 * 100

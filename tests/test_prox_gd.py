@@ -9,7 +9,7 @@ import dpsample as dps
 from dpsample import descent
 from dpsample._streams import streams
 from dpsample.minimizing import minimize
-from dpsample.optimizers import NoisySGD, ProxGD
+from dpsample.optimizers import NoisyGD, ProxGD
 from dpsample.problem import Problem
 from tests.clipped_cases import BUDGET, into_ball, logistic, rows_and_labels
 
@@ -46,15 +46,15 @@ def test_a_stiff_envelope_is_the_loss_itself():
     problem = logistic(60, 3)
     numbers = {"num_steps": 8, "step_size": 0.4, "risk": "empirical"}
     smooth = minimize(problem, ProxGD(**numbers, smoothing=1e9), BUDGET, seed=2).theta
-    plain = minimize(problem, NoisySGD(**numbers), BUDGET, seed=2).theta
+    plain = minimize(problem, NoisyGD(**numbers), BUDGET, seed=2).theta
     np.testing.assert_allclose(smooth, plain, rtol=0.0, atol=1e-7)
 
 
-def test_noise_is_that_of_noisy_sgd():
+def test_noise_is_that_of_noisy_gd():
     # The envelope has the Lipschitz constant of the loss, not twice that (BFTT-5).
     facts = kinked(dps.losses.Hinge()).facts
     first = ProxGD(num_steps=30).recipe(facts, BUDGET)
-    second = NoisySGD(num_steps=30).recipe(facts, BUDGET)
+    second = NoisyGD(num_steps=30).recipe(facts, BUDGET)
     assert first.inputs["noise_stddev"] == second.inputs["noise_stddev"]
     assert first.event == second.event
 
@@ -140,7 +140,7 @@ def test_mean_excess_risk_is_below_the_bound(replicates):
     program = descent.Program(problem, method.recipe(problem.facts, BUDGET))
     risks = [problem.risk(program.run(rng).theta) for rng in streams(0, replicates)]
     best = minimize(
-        problem, NoisySGD(risk="empirical", num_steps=20_000), None, seed=0
+        problem, NoisyGD(risk="empirical", num_steps=20_000), None, seed=0
     ).theta
     excess = np.mean(risks) - problem.risk(best)
     assert excess < method.risk_bound(problem.facts, BUDGET)

@@ -149,7 +149,7 @@ def test_clipped_descent_on_a_loss_without_a_margin_is_not_stable():
 PRIVATE = {
     "DPSGD": O.DPSGD(sampling_rate=0.5, num_steps=4, clip=0.5, step_size=0.1),
     "ClippedGD": O.ClippedGD(num_steps=4, clip=0.5, step_size=0.1, noise="steps"),
-    "NoisySGD": O.NoisySGD(clip=0.5, num_steps=4, step_size=0.1),
+    "NoisyGD": O.NoisyGD(clip=0.5, num_steps=4, step_size=0.1),
     "PrivateProximalSGD": O.PrivateProximalSGD(
         threshold=0.5, num_steps=4, batch_size=60, smoothness=1.0
     ),
@@ -158,7 +158,7 @@ PRIVATE = {
 NOT_PRIVATE = {
     "ClippedGD": O.ClippedGD(num_steps=4, clip=0.5, step_size=0.1),
     "LocalizedClippedGD": O.LocalizedClippedGD(clip=0.5, moment=0.5),
-    "NoisySGD": O.NoisySGD(),
+    "NoisyGD": O.NoisyGD(),
     "ProxGD": O.ProxGD(),
     "ObjectivePerturbation": O.ObjectivePerturbation(ridge=0.1),
     "PhasedSGD": O.PhasedSGD(step_size=0.1),

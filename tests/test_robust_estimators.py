@@ -118,7 +118,7 @@ def test_one_coordinate_of_soft_truncation_attains_its_bound() -> None:
     vectors = np.zeros((4, 1))
     vectors[0] = 1e9
     bound = estimator.record_bound(1) / 4.0
-    assert bound == PSI_BOUND * 0.5 / 4.0
+    assert 0.0 <= bound - PSI_BOUND * 0.5 / 4.0 <= 1e-15  # rounded up
     assert estimate(vectors, estimator)[0] == pytest.approx(bound, rel=1e-12)
 
 

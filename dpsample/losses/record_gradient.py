@@ -155,7 +155,9 @@ def record_gradient(
     gradient : callable
         ``gradient(row, response, theta, out)`` fills all of ``out``, of shape (dim,),
         with the gradient at ``theta`` and returns nothing. A plain Python or Numba
-        function, compiled alone; it must not write to ``row`` or ``theta``.
+        function, compiled alone; it must not write to ``row`` or ``theta``. In a run
+        with a budget a gradient that is not finite, or that raises, counts as 0: an
+        error would tell of the record. Without a budget it is an error.
     value : callable, optional
         ``value(row, response, theta, out)`` puts the loss into ``out[0]``; only
         `Problem.risk` needs it.

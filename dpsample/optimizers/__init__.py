@@ -11,6 +11,7 @@ from dpsample.optimizers.iterated_accelerated_clipped_sgd import (
 )
 from dpsample.optimizers.iterated_localized_clipped_gd import IteratedLocalizedClippedGD
 from dpsample.optimizers.localized_clipped_gd import LocalizedClippedGD
+from dpsample.optimizers.noisy_gd import NoisyGD
 from dpsample.optimizers.noisy_mirror_descent import NoisyMirrorDescent
 from dpsample.optimizers.noisy_sgd import NoisySGD
 from dpsample.optimizers.objective_perturbation import (
@@ -38,6 +39,7 @@ __all__ = [
     "IteratedAcceleratedClippedSGD",
     "IteratedLocalizedClippedGD",
     "LocalizedClippedGD",
+    "NoisyGD",
     "NoisyMirrorDescent",
     "NoisySGD",
     "ObjectivePerturbation",

@@ -9,6 +9,12 @@ import numpy as np
 from dpsample._jit import kernel
 from dpsample.norms import distance
 from dpsample.optimizers.bregman_projection import into_lp_ball
+from dpsample.optimizers.contributions import (
+    LARGEST,
+    are_finite,
+    saturate,
+    within,
+)
 from dpsample.optimizers.steps import (
     ACCELERATED,
     GRADIENT,
@@ -33,10 +39,18 @@ def copy_into(source, out):
 
 
 @kernel(forceinline=True, counts_references=False)
-def into_domain(body, pieces, memory, point):
-    """Project ``point`` on the domain in place."""
+def into_domain(body, pieces, step, memory, point):
+    """Project ``point`` on the domain in place.
+
+    In a private run the whole space is a box of side 2e300, and a projection that fails
+    leads to the domain's center.
+    """
+    saturate(point, step.reach)
     memory.scratch[:] = np.nan
     pieces.project(body, point, memory.scratch)
+    if step.reach < np.inf and not are_finite(memory.scratch, len(point)):
+        copy_into(body.center, point)
+        return
     copy_into(memory.scratch, point)
 
 
@@ -61,7 +75,7 @@ def into_both(body, pieces, step, memory, point):
     """
     start, domain_shift, ball_shift = memory.query, memory.low_dim, memory.high_dim
     copy_into(point, start)
-    into_domain(body, pieces, memory, point)
+    into_domain(body, pieces, step, memory, point)
     if math.isinf(step.local_radius):
         return
     if distance(point, memory.ball_center, 2.0) <= step.local_radius:
@@ -82,7 +96,7 @@ def into_both(body, pieces, step, memory, point):
         before = distance(point, memory.ball_center, 2.0)
         for j in range(len(point)):
             point[j] = start[j]
-        into_domain(body, pieces, memory, point)
+        into_domain(body, pieces, step, memory, point)
         for j in range(len(point)):
             domain_shift[j] = start[j] - point[j]
         after = distance(point, memory.ball_center, 2.0)
@@ -128,7 +142,7 @@ def proximal_step(body, pieces, step, t, memory):
     for j in range(len(w)):
         w[j] -= size * memory.gradient[j]
     shrink(step, size, w, memory.query, memory.middle)
-    into_domain(body, pieces, memory, w)
+    into_domain(body, pieces, step, memory, w)
 
 
 @kernel(forceinline=True, counts_references=False)
@@ -157,14 +171,17 @@ def mirror_step(step, t, memory):
     dual_point(w, step.exponent, step.kappa, dual)
     for j in range(len(w)):
         dual[j] = (gamma * dual[j] - g[j]) / (gamma + step.ridge)
+    saturate(dual, step.reach)
     conjugate = step.exponent / (step.exponent - 1.0)
     dual_point(dual, conjugate, 1.0 / step.kappa, w)
+    saturate(w, step.reach)
     memory.scratch[:] = 0.0
     far = distance(w, memory.scratch, step.ball_exponent)
     if far <= step.radius:
         return
     if step.ball_exponent < step.exponent:
         if into_lp_ball(step, dual, w, memory.high_dim):
+            saturate(w, step.reach)
             return
     for j in range(len(w)):
         w[j] *= step.radius / far
@@ -190,10 +207,11 @@ def frank_wolfe_step(step, t, memory, rng):
     best, vertex, sign = -np.inf, 0, 1.0
     for j in range(len(w)):
         for s in (-1.0, 1.0):
-            score = -s * step.radius * g[j]
+            score = within(-s * step.radius * g[j], LARGEST)
             if not math.isinf(step.selection):
                 gumbel = -math.log(rng.standard_exponential())
-                score = step.selection * score + gumbel
+                # Finite, so that every vertex can win: NaN would lose to all.
+                score = within(step.selection * score + gumbel, LARGEST)
             if score > best:
                 best, vertex, sign = score, j, s
     for j in range(len(w)):

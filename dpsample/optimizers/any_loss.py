@@ -25,8 +25,8 @@ from dpsample.optimizers.steps import FrankWolfeStep
 
 BOUNDED = (ClippedMean, TruncatedMean, BucketedMedian, CatoniMean)
 REMEDY = (
-    "Use DPSGD, NoisySGD or ClippedGD(noise='steps') with a clip, PrivateProximalSGD "
-    "or AcceleratedClippedSGD."
+    "Use DPSGD, NoisyGD, NoisySGD or ClippedGD(noise='steps') with a clip, "
+    "PrivateProximalSGD or AcceleratedClippedSGD."
 )
 
 

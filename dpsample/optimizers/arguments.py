@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from dpsample._jit import pointer
 from dpsample.domains import PROJECT
 from dpsample.losses.record_gradient import loop_pointers
-from dpsample.optimizers.estimators import BucketedMedian
+from dpsample.optimizers.clipped_losses import slope_bound_or_inf
+from dpsample.optimizers.contributions import slope_limits
+from dpsample.optimizers.estimators import BucketedMedian, Estimator, RecordLimits
 from dpsample.optimizers.loop import LoopPieces
 from dpsample.optimizers.optimizer import Recipe
 from dpsample.optimizers.phase import Loop, Numbers, row_norms
@@ -46,13 +48,31 @@ class Arguments:
         estimators = [phase.estimator for phase in recipe.phases]
         exponents = {e.q for e in estimators if e.needs_norms}
         self._norms = {q: row_norms(self.data, q) for q in exponents}
+        self._limits: dict[tuple[float, float], Array] = {}
+        self._slope_bound = slope_bound_or_inf(problem.facts)
+        self.is_total = recipe.is_noisy
         buckets = [e.num_buckets for e in estimators if isinstance(e, BucketedMedian)]
         self.num_buckets = max(buckets, default=1)
 
     def numbers(self, loop: Loop, rng: np.random.Generator) -> Numbers:
         """One loop as the kernel reads it."""
-        norms = self._norms.get(loop.estimator.q, np.empty(0))
-        return loop.numbers(self.data, norms, rng, dim=self.dim)
+        records = RecordLimits(
+            norms=self._norms.get(loop.estimator.q, np.empty(0)),
+            limits=self._limits_of(loop.estimator),
+            slope_bound=self._slope_bound,
+            is_total=self.is_total,
+        )
+        return loop.numbers(self.data, records, rng, dim=self.dim)
+
+    def _limits_of(self, estimator: Estimator) -> Array:
+        """Largest slope of every record, once for all phases of one threshold."""
+        if not estimator.needs_limits:
+            return np.empty(0)
+        key = (estimator.q, estimator.slope_threshold)
+        if key not in self._limits:
+            norms = self._norms[estimator.q]
+            self._limits[key] = slope_limits(norms, key[1], self.data.dim)
+        return self._limits[key]
 
 
 def _clipped(data: Data, entry_bound: float) -> Data:

@@ -20,10 +20,16 @@ CLIPPED_GRADIENT = (
 )
 
 
+def slope_bound_or_inf(facts: PublicFacts) -> float:
+    """Public bound of |phi'| on the domain; infinite where there is none."""
+    bound = 1.0 if facts.response_bound is None else facts.response_bound
+    slope = float(facts.loss.slope_bound(facts.margin_bound, bound))
+    return slope if math.isfinite(slope) else math.inf
+
+
 def lipschitz_or_inf(facts: PublicFacts) -> float:
     """l2 Lipschitz constant of one record's loss; infinite where there is none."""
-    bound = 1.0 if facts.response_bound is None else facts.response_bound
-    slope = facts.loss.slope_bound(facts.margin_bound, bound)
+    slope = slope_bound_or_inf(facts)
     return facts.lipschitz(2.0) if math.isfinite(slope) else math.inf
 
 

@@ -15,7 +15,6 @@ from dpsample.privacy.budget import Budget
 from dpsample.privacy.events import Event, GaussianEvent, PoissonGaussianEvent
 
 Scheme = Literal["full", "poisson", "with_replacement"]
-SCHEMES = ("full", "poisson", "with_replacement")
 THEOREMS: dict[str, str] = {
     "full": "adaptive Gaussian steps on all records compose by the root of the squares",
     "poisson": "a pair that dominates every step dominates the composition",
@@ -140,8 +139,8 @@ def proved_noise(
 ) -> Noise:
     """Return the smallest noise that is proved, and its event."""
     if scheme == "with_replacement":
-        remedy = "Or use calibration='paper', for reproduction."
-        condition = "'full' or 'poisson' where privacy is proved"
+        remedy = "Or use NoisyGD, or calibration='paper' for reproduction."
+        condition = "'poisson' where privacy is proved"
         check.fail("batches", condition, repr(scheme), remedy)
     if scheme == "full":
         return full_batch(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from dpsample._jit import kernel
@@ -13,21 +11,17 @@ from dpsample.optimizers.batches import (
     first_cursor,
     next_block,
 )
+from dpsample.optimizers.contributions import (
+    BUCKETS,
+    CATONI,
+    add_limited,
+    are_finite,
+    limit_slopes,
+)
 from dpsample.optimizers.envelope_slopes import smooth_slopes
-from dpsample.optimizers.estimators import BUCKETS, CATONI, CLIP, TRUNCATE
-from dpsample.optimizers.soft_truncation import cubic_part, soft_truncation
 from dpsample.records import add_transposed, margins_of
 
 SMALLEST_RUN = 8
-
-
-@kernel(fastmath={"reassoc"}, counts_references=False)
-def dense_dot(a, b):
-    """Inner product in any order of summation."""
-    s = 0.0
-    for j in range(len(a)):
-        s += a[j] * b[j]
-    return s
 
 
 @kernel(fastmath={"reassoc"}, counts_references=False)
@@ -85,53 +79,69 @@ def is_run(batches, rows, count):
 
 
 @kernel(forceinline=True, counts_references=False)
-def limit_slopes(estimator, rows, count, slopes):
-    """Clip or truncate slope * a_i through the norm of a_i."""
-    if estimator.kind == CLIP:
-        for i in range(count):
-            size = abs(slopes[i]) * estimator.norms[rows[i]]
-            if size > estimator.threshold:
-                slopes[i] *= estimator.threshold / size
-    elif estimator.kind == TRUNCATE:
-        for i in range(count):
-            if abs(slopes[i]) * estimator.norms[rows[i]] > estimator.threshold:
-                slopes[i] = 0.0
-
-
-@kernel(forceinline=True, counts_references=False)
 def block_slopes(data, pieces, batches, estimator, theta, count, memory):
     """Fill memory.slopes with d loss / d margin of the block's records."""
-    rows, margins, slopes = memory.rows, memory.margins, memory.slopes
+    rows, margins = memory.rows, memory.margins
     if is_run(batches, rows, count):  # one BLAS call
         margins_of(data, theta, rows[0], rows[0] + count, margins[:count])
     else:
         scattered_margins(data, rows, count, theta, margins)
     for i in range(count):
         memory.response[i] = data.response[rows[i]]
+    if slopes_of(data, pieces, estimator, count, memory):
+        return estimator.is_total or are_finite(memory.slopes, count)
+    if estimator.is_total:  # the block again: the pieces wrote to the margins
+        scattered_margins(data, rows, count, theta, margins)
+        single_slopes(data, pieces, estimator, count, memory)
+    return estimator.is_total
+
+
+@kernel(forceinline=True, counts_references=False)
+def slopes_of(data, pieces, estimator, count, memory):
+    """Turn memory.margins into memory.slopes; False if a loss failed."""
     if estimator.smoothing > 0.0:
         return smooth_slopes(data, pieces, estimator, count, memory)
     memory.out[0] = np.nan
     pieces.loss_slope(
         data.loss_params,
-        margins[:count],
+        memory.margins[:count],
         memory.response[:count],
-        slopes[:count],
+        memory.slopes[:count],
         memory.out,
     )
     return memory.out[0] == memory.out[0]
+
+
+@kernel
+def single_slopes(data, pieces, estimator, count, memory):
+    """Slopes of a block's records, one by one: a loss that fails gives NaN.
+
+    A loss that raises at one record leaves the rest of its block undone, and the values
+    of a block may cancel to NaN; neither must change another record's part.
+    """
+    rows, margins = memory.rows[:count].copy(), memory.margins[:count].copy()
+    response, found = memory.response[:count].copy(), np.empty(count)
+    for i in range(count):
+        memory.rows[0], memory.margins[0] = rows[i], margins[i]
+        memory.response[0], memory.slopes[0] = response[i], np.nan
+        succeeded = slopes_of(data, pieces, estimator, 1, memory)
+        found[i] = memory.slopes[0]
+        if estimator.smoothing > 0.0 and not succeeded:
+            found[i] = np.nan
+    memory.rows[:count], memory.slopes[:count] = rows, found
 
 
 @kernel(forceinline=True, counts_references=False)
 def add_block(data, batches, estimator, count, memory, rng):
     """Add the block's gradients, as the estimator sees them, to its sums."""
     rows, slopes = memory.rows, memory.slopes
+    limit_slopes(estimator, rows, count, slopes)
     if estimator.kind == BUCKETS or estimator.kind == CATONI:
         for i in range(count):
             memory.scratch[:] = 0.0
             add_scattered(data, rows[i:], 1, slopes[i:], memory.scratch)
             add_vector(estimator, memory, rng)
         return
-    limit_slopes(estimator, rows, count, slopes)
     if is_run(batches, rows, count):
         first = rows[0]
         add_transposed(
@@ -144,37 +154,28 @@ def add_block(data, batches, estimator, count, memory, rng):
 @kernel(forceinline=True, counts_references=False)
 def add_vector(estimator, memory, rng):
     """Add one record's gradient, in memory.scratch, to the estimator's sums."""
-    g, out = memory.scratch, memory.gradient
+    bucket = 0
     if estimator.kind == BUCKETS:
-        bucket = memory.buckets[below(rng, estimator.num_buckets)]
-        for j in range(len(g)):
-            bucket[j] += min(max(g[j], -estimator.threshold), estimator.threshold)
-    elif estimator.kind == CATONI:
-        head, cubic = cubic_part(estimator.precision)
-        for j in range(len(g)):
-            a = g[j] / estimator.scale
-            out[j] += estimator.scale * soft_truncation(estimator.table, head, cubic, a)
-    else:
-        size = math.sqrt(dense_dot(g, g))
-        factor = 1.0
-        if size > estimator.threshold:
-            factor = estimator.threshold / size if estimator.kind == CLIP else 0.0
-        for j in range(len(g)):
-            out[j] += factor * g[j]
+        bucket = below(rng, estimator.num_buckets)
+    add_limited(estimator, memory.scratch, memory.buckets[bucket], memory.gradient)
 
 
 @kernel(forceinline=True, counts_references=False)
 def add_records(data, pieces, estimator, theta, count, memory, rng):
-    """Add single gradients of the block; False if one of them is not finite."""
+    """Add single gradients of the block; False if one of them is not finite.
+
+    Where estimates are total, such a gradient counts as 0.
+    """
     for i in range(count):
         row = memory.rows[i]
         memory.scratch[:] = np.nan
         pieces.record_gradient(
             data.dense[row], data.response[row], theta, memory.scratch
         )
-        for j in range(len(memory.scratch)):
-            if not abs(memory.scratch[j]) < np.inf:
+        if not are_finite(memory.scratch, len(memory.scratch)):
+            if not estimator.is_total:
                 return False
+            memory.scratch[:] = 0.0
         add_vector(estimator, memory, rng)
     return True
 
@@ -201,7 +202,10 @@ def central_means(estimator, memory):
 
 @kernel(forceinline=True, counts_references=False)
 def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
-    """Fill memory.gradient with the estimate of step ``t``; False if a loss failed."""
+    """Fill memory.gradient with the estimate of step ``t``; False if a loss failed.
+
+    No loss fails where the estimator is total.
+    """
     memory.gradient[:] = 0.0
     if estimator.kind == BUCKETS:
         memory.buckets[:] = 0.0

@@ -2,7 +2,8 @@
 
 For a generalized linear model a record's gradient is slope * a_i, so clipping it costs
 one comparison with the norm of a_i. Every estimator divides by a constant, never by the
-number of records that a random batch happens to hold.
+number of records that a random batch happens to hold. `contributions` makes the bounds
+hold for every record.
 """
 
 from __future__ import annotations
@@ -16,15 +17,32 @@ from numpy.typing import NDArray
 
 from dpsample import _check as check
 from dpsample._spec import Spec
+from dpsample.optimizers.contributions import (
+    BUCKETS,
+    CATONI,
+    CLIP,
+    LARGEST,
+    MEAN,
+    TRUNCATE,
+)
 from dpsample.optimizers.soft_truncation import TOP, truncation_table
+from dpsample.privacy.additive import up
 
 Array = NDArray[np.float64]
 
-MEAN, CLIP, TRUNCATE, BUCKETS, CATONI = range(5)
 # Largest |psi| of the soft truncation of Catoni and Giulini.
 PSI_BOUND = TOP
 # The table of the soft truncation grows like its root.
 MAX_PRECISION = 1e6
+
+
+class RecordLimits(NamedTuple):
+    """What an estimator is told of the records."""
+
+    norms: Array  # (num_records,) of the rows, in the estimator's norm, or empty
+    limits: Array  # (num_records,) of clipped slopes, or empty
+    slope_bound: float  # public, of every slope of the loss
+    is_total: bool  # whether no record may end the run
 
 
 class EstimatorNumbers(NamedTuple):
@@ -34,7 +52,10 @@ class EstimatorNumbers(NamedTuple):
     threshold: float
     divisor: float  # constant by which the sum is divided
     smoothing: float  # 0, or the strength lambda of a Moreau envelope
-    norms: Array  # (num_records,) of the rows; empty if nothing is clipped
+    norms: Array  # (num_records,) of the rows; empty if nothing reads them
+    limits: Array  # (num_records,) of clipped slopes; empty if nothing is clipped
+    slope_bound: float  # of every slope, finite
+    is_total: int  # whether a loss that fails counts as 0 instead of ending the run
     num_buckets: int
     num_central: int
     scale: float
@@ -60,15 +81,25 @@ class Estimator(Spec):
         """Bound of one record's part in the sum, in the estimator's norm."""
         raise NotImplementedError
 
-    def numbers(self, norms: Array, divisor: float) -> EstimatorNumbers:
-        """Return what the kernel reads; ``norms`` of the rows have exponent `q`."""
+    def numbers(self, records: RecordLimits, divisor: float) -> EstimatorNumbers:
+        """Return what the kernel reads; norms of the rows have exponent `q`."""
+        bound = min(records.slope_bound, self.largest_slope)
         return EstimatorNumbers(
             kind=self.kind,
             divisor=float(divisor),
             smoothing=float(self.smoothing),
-            norms=norms,
+            norms=records.norms,
+            limits=records.limits,
+            # A slope above its declared bound is mended where privacy rests on it.
+            slope_bound=float(min(bound, LARGEST) if records.is_total else LARGEST),
+            is_total=int(records.is_total),
             **self._fields(),
         )
+
+    @property
+    def largest_slope(self) -> float:
+        """Public bound of slopes that the estimator itself brings."""
+        return math.inf
 
     @property
     def q(self) -> float:
@@ -78,7 +109,17 @@ class Estimator(Spec):
     @property
     def needs_norms(self) -> bool:
         """Whether the kernel reads the norms of the rows, which take a pass."""
-        return self.kind in (CLIP, TRUNCATE) or self.smoothing > 0.0
+        return self.needs_limits or self.smoothing > 0.0
+
+    @property
+    def needs_limits(self) -> bool:
+        """Whether slopes are limited by the norms of the rows."""
+        return self.kind in (CLIP, TRUNCATE)
+
+    @property
+    def slope_threshold(self) -> float:
+        """Largest norm of a gradient that is clipped or truncated as a whole."""
+        return math.inf
 
     def _fields(self) -> dict[str, Any]:
         return {
@@ -93,9 +134,22 @@ class Estimator(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Mean(Estimator):
-    """Plain mean: one record's part is bounded by the declared Lipschitz constant."""
+    """Plain mean: one record's part is bounded by the declared Lipschitz constant.
+
+    In a private run slopes above the public slope bound, which only rounding errors or
+    a false declaration bring about, are moved to it; rows may exceed their bound by the
+    rounding error that `dpsample.Problem` allows.
+
+    Parameters
+    ----------
+    lipschitz : float
+        l2 bound of one record's gradient.
+    slope : float
+        Bound of slopes beyond that of the loss.
+    """
 
     lipschitz: float = math.inf
+    slope: float = math.inf
     name: ClassVar[str] = "mean"
     kind: ClassVar[int] = MEAN
 
@@ -103,6 +157,11 @@ class Mean(Estimator):
         """Return the declared Lipschitz constant."""
         del dim
         return self.lipschitz
+
+    @property
+    def largest_slope(self) -> float:
+        """Public bound of slopes that the estimator itself brings."""
+        return self.slope
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +180,11 @@ class ClippedMean(Estimator):
         """Return C."""
         del dim
         return self.threshold
+
+    @property
+    def slope_threshold(self) -> float:
+        """Largest norm of a gradient."""
+        return float(self.threshold)
 
     def _fields(self) -> dict[str, Any]:
         return super()._fields() | {"threshold": float(self.threshold)}
@@ -149,6 +213,11 @@ class TruncatedMean(Estimator):
     def q(self) -> float:
         """Exponent of the norm in which gradients are measured."""
         return self.row_norm
+
+    @property
+    def slope_threshold(self) -> float:
+        """Largest norm of a gradient."""
+        return float(self.threshold)
 
     def _fields(self) -> dict[str, Any]:
         return super()._fields() | {"threshold": float(self.threshold)}
@@ -190,7 +259,7 @@ class BucketedMedian(Estimator):
         by as much in total).
         """
         ratio = self.num_buckets / self.num_central
-        return 0.5 * self.width * ratio * math.sqrt(dim)
+        return up(0.5 * self.width * ratio * math.sqrt(dim))
 
     def _fields(self) -> dict[str, Any]:
         return super()._fields() | {
@@ -217,7 +286,7 @@ class CatoniMean(Estimator):
 
     def record_bound(self, dim: int) -> float:
         """l2 bound 2 sqrt(2)/3 s sqrt(d) of a record's part in the sum."""
-        return PSI_BOUND * self.scale * math.sqrt(dim)
+        return up(PSI_BOUND * self.scale * math.sqrt(dim))
 
     def _fields(self) -> dict[str, Any]:
         return super()._fields() | {

@@ -18,6 +18,7 @@ from dpsample import _check as check
 from dpsample.facts import PublicFacts
 from dpsample.losses import Squared
 from dpsample.optimizers.calibrated import SHIFTS
+from dpsample.optimizers.estimators import Mean
 from dpsample.optimizers.heavy_tailed_frank_wolfe import (
     BELOW,
     l1_radius,
@@ -104,17 +105,20 @@ class HeavyTailedLasso(Optimizer):
         size = facts.num_records * (1.0 if budget is None else budget.epsilon)
         num_steps = self.num_steps or math.ceil(size**0.4)
         bound = self.entry_bound or size**0.25 / num_steps**0.125
-        # |<a, w> + offset - y| |a_j| for entries within the bound and |w|_1 <= R
-        slope = bound * (bound * (1.0 + radius) + facts.offset_bound)
+        # |<a, w> + offset - y| for entries within the bound and |w|_1 <= R
+        slope = bound * (1.0 + radius) + facts.offset_bound
         selection, event, sensitivity = math.inf, None, 0.0
         if budget is not None:
-            sensitivity = SHIFTS[budget.relation] * radius * slope / facts.num_records
+            sensitivity = SHIFTS[budget.relation] * radius * (bound * slope)
+            sensitivity /= facts.num_records
             choice = _choice_epsilon(budget, num_steps, calibration)
             selection = 0.5 * choice / sensitivity * BELOW
             event = ConcentratedEvent(num_steps * rho_from_bounded_range(choice))
         loop = Loop(
             num_steps=num_steps,
             step=FrankWolfeStep(vertex_sizes(num_steps), radius, selection),
+            # Rounding errors of a margin take no slope above its bound.
+            estimator=Mean(lipschitz=slope * bound * math.sqrt(facts.dim), slope=slope),
         )
         curvature = (2.0 * radius * bound) ** 2
         return Recipe(

@@ -26,11 +26,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dpsample import _check as check
 from dpsample.facts import PublicFacts
 from dpsample.optimizers.descent_plan import (
-    SCHEMES,
     Plan,
     Scheme,
     printed_noise,
@@ -58,18 +58,14 @@ class NoisyDescent(Optimizer):
 
     num_steps: int | None = None
     step_size: float | None = None
-    batches: Scheme | None = None
-    batch_size: int | None = None
     risk: Risk = "population"
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for name in ("num_steps", "batch_size"):
-            if getattr(self, name) is not None:
-                check.integer(1, **{name: getattr(self, name)})
+        if self.num_steps is not None:
+            check.integer(1, num_steps=self.num_steps)
         if self.step_size is not None:
             check.positive(step_size=self.step_size)
-        check.one_of((None, *SCHEMES), batches=self.batches)
         check.one_of(RISKS, risk=self.risk)
 
     def plan(
@@ -77,13 +73,13 @@ class NoisyDescent(Optimizer):
     ) -> Plan:
         """Batches, number of steps and noise."""
         is_paper = calibration == "paper" and budget is not None
-        scheme = self.batches or ("with_replacement" if is_paper else "full")
+        scheme = self.scheme(is_paper=is_paper)
         num_steps = self.num_steps
         if num_steps is None and budget is not None and is_paper:
             num_steps = printed_steps(scales, budget)
         is_full = scheme == "full"
         num_steps = num_steps or enough_steps(scales, budget, is_full=is_full)
-        size = self._batch_size(scales, budget, scheme, num_steps)
+        size = self.size_of_batch(scales, budget, scheme, num_steps)
         if budget is None:
             return Plan(scheme, size, num_steps, None, False)
         if is_paper:
@@ -92,24 +88,17 @@ class NoisyDescent(Optimizer):
             noise = proved_noise(scales, budget, scheme, num_steps, size)
         return Plan(scheme, size, num_steps, noise, scheme != "with_replacement")
 
-    def _batch_size(
+    def scheme(self, *, is_paper: bool) -> Scheme:
+        """Return which records a step reads: all."""
+        del is_paper  # printed or not
+        return "full"
+
+    def size_of_batch(
         self, scales: Scales, budget: Budget | None, scheme: Scheme, num_steps: int
     ) -> int:
-        n = scales.num_records
-        if scheme == "full":
-            if self.batch_size not in (None, n):
-                remedy = "Choose batches='poisson' for less."
-                check.fail(
-                    "batch_size", "None for full batches", self.batch_size, remedy
-                )
-            return n
-        if self.batch_size is not None:
-            if self.batch_size > n:
-                check.fail("batch_size", f"<= num_records = {n}", self.batch_size)
-            return int(self.batch_size)
-        if budget is None:
-            check.fail("batch_size", "given without a budget", "None")
-        return printed_batch(n, num_steps, budget.epsilon)
+        """Return what sums over a batch are divided by."""
+        del budget, scheme, num_steps
+        return scales.num_records
 
     def loop(
         self, plan: Plan, num_records: int, step_size: float, estimator: Estimator
@@ -147,3 +136,43 @@ class NoisyDescent(Optimizer):
         """
         found = self.recipe(facts, budget, calibration).inputs.get("risk_bound")
         return math.inf if found is None else float(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchedDescent(NoisyDescent):
+    """Base of noisy gradient descent on all records or on random batches."""
+
+    batches: Scheme | None = None
+    batch_size: int | None = None
+    schemes: ClassVar[tuple[Scheme, ...]] = ("full", "poisson", "with_replacement")
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        super().__post_init__()
+        if self.batch_size is not None:
+            check.integer(1, batch_size=self.batch_size)
+        check.one_of((None, *self.schemes), batches=self.batches)
+
+    def scheme(self, *, is_paper: bool) -> Scheme:
+        """Return the scheme that was asked for, or the first; the printed one."""
+        return self.batches or ("with_replacement" if is_paper else self.schemes[0])
+
+    def size_of_batch(
+        self, scales: Scales, budget: Budget | None, scheme: Scheme, num_steps: int
+    ) -> int:
+        """Return the size that was asked for, or the printed one."""
+        n = scales.num_records
+        if scheme == "full":
+            if self.batch_size not in (None, n):
+                remedy = "Choose batches='poisson' for less."
+                check.fail(
+                    "batch_size", "None for full batches", self.batch_size, remedy
+                )
+            return n
+        if self.batch_size is not None:
+            if self.batch_size > n:
+                check.fail("batch_size", f"<= num_records = {n}", self.batch_size)
+            return int(self.batch_size)
+        if budget is None:
+            check.fail("batch_size", "given without a budget", "None")
+        return printed_batch(n, num_steps, budget.epsilon)

@@ -18,6 +18,7 @@ from dpsample import _check as check
 from dpsample.domains import WholeSpace
 from dpsample.facts import PublicFacts
 from dpsample.optimizers.calibrated import full_batch
+from dpsample.optimizers.estimators import Mean
 from dpsample.optimizers.mirror_geometry import (
     GENERALIZED_THEOREM,
     NOISES,
@@ -147,7 +148,7 @@ class NoisyMirrorDescent(Optimizer):
         weight = schedule.ridge * schedule.step_size
         theorem = () if self.noise == "gaussian" else (GENERALIZED_THEOREM,)
         return Recipe(
-            phases=(_loop(space, schedule, noise, weight),),
+            phases=(_loop(facts, space, schedule, noise, weight),),
             event=event,
             inputs=inputs,
             theorems=(*theorem, COMPOSITION),
@@ -174,7 +175,7 @@ class NoisyMirrorDescent(Optimizer):
         schedule = Schedule(plan.num_steps, plan.ridge, plan.step_size, math.inf)
         weight = 0.5 * plan.ridge * plan.step_size
         return Recipe(
-            phases=(_loop(plan.space, schedule, plan.noise, weight),),
+            phases=(_loop(facts, plan.space, schedule, plan.noise, weight),),
             event=plan.event,
             inputs=_inputs(plan.space, schedule) | {"noise_scale": plan.noise.sigma},
             theorems=(GENERALIZED_THEOREM, COMPOSITION),
@@ -207,7 +208,11 @@ class NoisyMirrorDescent(Optimizer):
 
 
 def _loop(
-    space: Geometry, schedule: Schedule, noise: Perturbation, weight: float
+    facts: PublicFacts,
+    space: Geometry,
+    schedule: Schedule,
+    noise: Perturbation,
+    weight: float,
 ) -> Loop:
     """Mirror steps, averaged with weights (1 + weight)^t up to a constant."""
     step = MirrorStep(
@@ -219,6 +224,7 @@ def _loop(
     return Loop(
         num_steps=schedule.num_steps,
         step=step,
+        estimator=Mean(lipschitz=facts.lipschitz(2.0)),
         noise=noise,
         weights=_weights(schedule.num_steps, weight),
     )

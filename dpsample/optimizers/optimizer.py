@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample._spec import Spec
 from dpsample.facts import PublicFacts
+from dpsample.optimizers.contributions import FAR, LEAST_BOUND
 from dpsample.optimizers.phase import Loop, Minimization, Phase
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.events import Event
@@ -71,8 +72,28 @@ class Recipe:
         """
         for phase in self.phases:
             phase.check_fits(facts.num_records)
+            if self.event is not None:
+                _check_private(phase, facts)
         if self.start is not None:
             check.array("start", self.start, shape=(facts.dim,))
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether anything is perturbed: then no record may end the run."""
+        return any(phase.is_noisy for phase in self.phases)
+
+
+def _check_private(phase: Phase, facts: PublicFacts) -> None:
+    """Fail if noise would vanish or sums of bounded parts overflow, for any records."""
+    if not phase.is_noisy:
+        remedy = "Thresholds and scales are too small for floating point."
+        check.fail("phases", "noisy to be private", phase, remedy)
+    bound = phase.estimator.record_bound(facts.dim)
+    if math.isinf(bound):  # a mean that leaves it to the loss's slope bound
+        return
+    if not LEAST_BOUND <= bound <= FAR / facts.num_records:
+        condition = f"from {LEAST_BOUND:g} to {FAR:g}/num_records to be private"
+        check.fail("the bound of a record's gradient", condition, bound)
 
 
 class Optimizer(Spec):

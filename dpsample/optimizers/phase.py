@@ -17,13 +17,16 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample.norms import norm
 from dpsample.optimizers.batches import Batches, Full, Poisson, Slices
-from dpsample.optimizers.estimators import ClippedMean, Estimator, Mean
+from dpsample.optimizers.contributions import FAR
+from dpsample.optimizers.estimators import ClippedMean, Estimator, Mean, RecordLimits
 from dpsample.optimizers.perturbations import NoNoise, Perturbation
-from dpsample.optimizers.steps import Step
+from dpsample.optimizers.steps import FrankWolfeStep, Step
 from dpsample.records import Data
 from dpsample.targets import as_rows
 
 Array = NDArray[np.float64]
+# Smaller noise is lost among the numbers below it.
+LEAST_NOISE = 1e-300
 
 EQUAL_WEIGHTS = np.ones(1)  # of all iterates
 
@@ -75,16 +78,17 @@ class Loop:
     keeps_ball: bool = False
 
     def numbers(
-        self, data: Data, norms: Array, rng: np.random.Generator, *, dim: int
+        self, data: Data, records: RecordLimits, rng: np.random.Generator, *, dim: int
     ) -> Numbers:
-        """Return what the kernel reads; ``norms`` are those of the rows."""
+        """Return what the kernel reads."""
         batches = self.batches.numbers(data.num_records, rng)
         weights = np.empty(0) if self.weights is None else self.weights
+        reach = FAR if records.is_total else math.inf
         return Numbers(
             batches=batches,
-            estimator=self.estimator.numbers(norms, self.divisor(batches)),
+            estimator=self.estimator.numbers(records, self.divisor(batches)),
             noise=self.noise.numbers(),
-            step=self.step.numbers(dim),
+            step=self.step.numbers(dim)._replace(reach=reach),
             weights=np.array(weights, dtype=np.float64),
             num_steps=int(self.num_steps),
         )
@@ -109,6 +113,14 @@ class Loop:
         sizes = np.size(getattr(self.step, "sizes", 1.0))
         if sizes not in (1, self.num_steps):
             check.fail("sizes", f"of length 1 or {self.num_steps}", f"length {sizes}")
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether a step, a choice of a vertex or the output is perturbed."""
+        if isinstance(self.step, FrankWolfeStep):
+            return math.isfinite(self.step.selection)
+        is_perturbed = float(self.noise.numbers().scale) >= LEAST_NOISE
+        return is_perturbed or self.output_stddev >= LEAST_NOISE
 
     def check_fits(self, num_records: int) -> None:
         """Fail unless every batch lies within the records."""
@@ -186,6 +198,11 @@ class Minimization:
         check.at_least(0.0, local_radius=self.local_radius)
         check.instance((Mean, ClippedMean), estimator=self.estimator)
 
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the objective or the output is perturbed."""
+        return max(self.tilt_stddev, self.output_stddev) >= LEAST_NOISE
+
     def check_fits(self, num_records: int) -> None:
         """Fail unless the phase's records exist."""
         _check_range(self.first, self.last, num_records)
@@ -204,5 +221,6 @@ Phase = Loop | Minimization
 
 
 def row_norms(data: Data, exponent: float) -> Array:
-    """Norms of the rows, once for all phases of a run."""
-    return np.ascontiguousarray(norm(as_rows(data), exponent), dtype=np.float64)
+    """Norms of the rows, once for all phases of a run; infinite where they overflow."""
+    with np.errstate(over="ignore"):  # a warning would tell of a record
+        return np.ascontiguousarray(norm(as_rows(data), exponent), dtype=np.float64)

@@ -16,6 +16,7 @@ from dpsample.facts import PublicFacts
 from dpsample.norms import conversion
 from dpsample.optimizers.batches import Slices
 from dpsample.optimizers.calibrated import SHIFTS
+from dpsample.optimizers.estimators import Mean
 from dpsample.optimizers.optimizer import Calibration, Optimizer, Recipe
 from dpsample.optimizers.phase import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.steps import GradientStep
@@ -119,6 +120,7 @@ class PhasedSGD(Optimizer):
                     num_steps=size,
                     step=GradientStep(step),
                     batches=Slices(size=1, first=first, last=first + size),
+                    estimator=Mean(lipschitz=facts.lipschitz(2.0)),
                     weights=EQUAL_WEIGHTS,
                     output_stddev=stddev,
                 )

@@ -22,18 +22,18 @@ from dpsample.optimizers.descent_scales import (
     scales_of,
 )
 from dpsample.optimizers.estimators import Mean
-from dpsample.optimizers.noisy_descent import NoisyDescent
+from dpsample.optimizers.noisy_descent import BatchedDescent
 from dpsample.optimizers.optimizer import Calibration, Recipe
 from dpsample.privacy.budget import Budget
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProxGD(NoisyDescent):
+class ProxGD(BatchedDescent):
     r"""Noisy projected gradient descent on the Moreau envelopes of the losses.
 
-    For losses with kinks (hinge, absolute, quantile): `NoisySGD` with each loss
+    For losses with kinks (hinge, absolute, quantile): `NoisyGD` with each loss
     replaced by its envelope of strength lambda. Envelopes are no more sensitive than
-    the losses, so noise and privacy are those of `NoisySGD`; the mean excess risk, with
+    the losses, so noise and privacy are those of `NoisyGD`; the mean excess risk, with
     M the domain's radius about the start, is at most
 
     .. math:: \frac{M^2}{2 \eta T} + \frac\eta2 \Bigl(1 + \frac1T\Bigr) \Bigl(L^2 +
@@ -47,7 +47,7 @@ class ProxGD(NoisyDescent):
     smoothing : float, optional
         lambda; None: 2/eta, the largest that is stable.
     num_steps : int, optional
-        T; None: as for `NoisySGD`.
+        T; None: as for `NoisyGD`.
     step_size : float, optional
         eta; None: the minimizer of the bound.
     batches : {"full", "poisson", "with_replacement"}, optional
@@ -65,7 +65,7 @@ class ProxGD(NoisyDescent):
     Guarantee
     ---------
     As for `NoisySGD`. The proximal point is found by bisection; however coarse, the
-    slope stays between 0 and the loss's own, which is all that privacy needs.
+    slope stays within the loss's bound, which is all that privacy needs.
 
     Examples
     --------

@@ -6,6 +6,8 @@ convexity m. With w+ = P(w - grad J(w)/l) the certificate
     J(w+) - min J <= (1/(2 m) - 1/(2 l)) l^2 |w - w+|^2
 
 holds at every step, so the accuracy is checked on the data set at hand, whatever it is.
+In exact arithmetic it is reached after `enough_steps` at the latest: a private run ends
+there and never refuses, since a failure that depends on the records is an output.
 """
 
 from __future__ import annotations
@@ -34,6 +36,41 @@ class Objective(NamedTuple):
     ridge: float
     smoothness: float  # l, of the whole objective
     gap: float
+
+
+def enough_steps(
+    objective: Objective, record_bound: float, start: Array, ball: Array | None = None
+) -> int:
+    r"""Return how many steps prove J(w) - min J <= gap, in exact arithmetic.
+
+    With q = m/l and start w_0 the iterates satisfy :math:`J(w_k) - J^* \le
+    (1 - \sqrt q)^k (J(w_0) - J^* + \frac m2 |w_0 - w^*|^2)` (Nesterov 2018, section
+    2.2.4, with projections), and the bracket is at most :math:`|\nabla J(w_0)|^2/m`.
+
+    Parameters
+    ----------
+    objective : Objective
+        Its constants.
+    record_bound : float
+        Bound of the gradient of the mean loss.
+    start : ndarray of shape (dim,)
+        w_0, before it is projected.
+    ball : ndarray of shape (dim,), optional
+        Center of a local ball, towards which the projection may move it.
+
+    Returns
+    -------
+    int
+    """
+    away = float(np.linalg.norm(start - objective.center))
+    if ball is not None:
+        away += float(np.linalg.norm(start - ball))
+    slope = record_bound + float(np.linalg.norm(objective.tilt))
+    slope += objective.ridge * away
+    log = 2.0 * math.log(max(slope, 1e-300)) - math.log(objective.ridge)
+    log -= math.log(objective.gap)
+    root = math.sqrt(objective.smoothness / objective.ridge)
+    return 2 + math.ceil(root * max(log, 0.0))
 
 
 @kernel

@@ -44,6 +44,7 @@ class StepNumbers(NamedTuple):
     l1: float
     l2: float
     groups: NDArray[np.int64]  # (dim,) group numbers, or empty
+    reach: float  # coordinates beyond it are moved to it; infinite: none
 
 
 def _numbers(kind: int, sizes: Array, **fields: Any) -> StepNumbers:
@@ -58,6 +59,7 @@ def _numbers(kind: int, sizes: Array, **fields: Any) -> StepNumbers:
         "l1": 0.0,
         "l2": 0.0,
         "groups": np.empty(0, dtype=np.int64),
+        "reach": math.inf,
     }
     # A copy is writable, as all arrays of the loop's one compiled type.
     return StepNumbers(kind=kind, sizes=np.array(sizes), **(default | fields))

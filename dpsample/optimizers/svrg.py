@@ -16,6 +16,7 @@ from dpsample.domains import WholeSpace
 from dpsample.facts import PublicFacts
 from dpsample.optimizers.calibrated import SHIFTS
 from dpsample.optimizers.descent_scales import RISKS, Risk
+from dpsample.optimizers.estimators import Mean
 from dpsample.optimizers.optimizer import Calibration, Optimizer, Recipe
 from dpsample.optimizers.phase import Minimization
 from dpsample.optimizers.tilted_risk import TiltScales, tilt_scales
@@ -163,6 +164,7 @@ def _phase(
         ridge=strong_convexity,
         smoothness=scales.smoothness,
         gap=gap,
+        estimator=Mean(lipschitz=scales.lipschitz),
         is_anchored=True,
         output_stddev=stddev,
         solver="svrg",

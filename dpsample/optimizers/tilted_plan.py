@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from dpsample.optimizers.estimators import Mean
 from dpsample.optimizers.phase import Minimization
 from dpsample.optimizers.tilted_risk import TiltScales, best_ridge
 from dpsample.privacy.budget import Budget, Relation
@@ -68,6 +69,7 @@ class Tilt(NamedTuple):
             ridge=scales.convexity(self.ridge),
             smoothness=scales.smoothness,
             gap=self.gap,
+            estimator=Mean(lipschitz=scales.lipschitz),
             tilt_stddev=self.stddev,
             is_anchored=True,
             output_stddev=self.output_stddev,

@@ -20,8 +20,13 @@ from dpsample._jit import kernel
 from dpsample._pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.norms import distance
 from dpsample.optimizers.advance import into_both
-from dpsample.optimizers.envelope_slopes import smooth_slopes
-from dpsample.optimizers.estimate import add_scattered, limit_slopes, scattered_margins
+from dpsample.optimizers.contributions import are_finite, limit_slopes
+from dpsample.optimizers.estimate import (
+    add_scattered,
+    scattered_margins,
+    single_slopes,
+    slopes_of,
+)
 from dpsample.optimizers.solve import CERTIFIED, FAILED, RUNNING, objective_gradient
 
 STEPS_PER_CONDITION = 100.0
@@ -109,18 +114,22 @@ def epoch(data, body, pieces, loop, objective, memory, rng):
 @kernel
 def two_slopes(data, pieces, estimator, w, snapshot, memory):
     """Slopes of one record's loss, memory.rows[0], at both points."""
-    margins, slopes = memory.margins, memory.slopes
-    scattered_margins(data, memory.rows, 1, snapshot, margins)
-    margins[1] = margins[0]
-    scattered_margins(data, memory.rows, 1, w, margins)
+    two_margins(data, w, snapshot, memory)
     memory.response[:2] = data.response[memory.rows[0]]
-    if estimator.smoothing > 0.0:
-        succeeded = smooth_slopes(data, pieces, estimator, 2, memory)
-    else:
-        memory.out[0] = np.nan
-        pieces.loss_slope(
-            data.loss_params, margins[:2], memory.response[:2], slopes[:2], memory.out
-        )
-        succeeded = memory.out[0] == memory.out[0]
-    limit_slopes(estimator, memory.rows, 2, slopes)
-    return succeeded
+    if not slopes_of(data, pieces, estimator, 2, memory):
+        if not estimator.is_total:
+            return False
+        two_margins(data, w, snapshot, memory)
+        single_slopes(data, pieces, estimator, 2, memory)
+    if not (estimator.is_total or are_finite(memory.slopes, 2)):
+        return False
+    limit_slopes(estimator, memory.rows, 2, memory.slopes)
+    return True
+
+
+@kernel(forceinline=True)
+def two_margins(data, w, snapshot, memory):
+    """Margins of the record at both points."""
+    scattered_margins(data, memory.rows, 1, snapshot, memory.margins)
+    memory.margins[1] = memory.margins[0]
+    scattered_margins(data, memory.rows, 1, w, memory.margins)

@@ -77,7 +77,7 @@ def problem(
 
 # No clipping, no penalty that is not quadratic: iterates are affine in the noise.
 AFFINE = (
-    Case(opt.NoisySGD(num_steps=5)),
+    Case(opt.NoisyGD(num_steps=5)),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=9)),
     Case(opt.ProxGD(num_steps=4)),
     Case(opt.DPSGD(sampling_rate=0.4, num_steps=3)),
@@ -120,7 +120,7 @@ AFFINE = (
 
 # Hyper-parameters as they are by default, wherever there is a default.
 DEFAULTS = (
-    Case(opt.NoisySGD()),
+    Case(opt.NoisyGD()),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=9)),
     Case(opt.ProxGD()),
     Case(opt.DPSGD(sampling_rate=0.4, num_steps=3)),
@@ -158,8 +158,8 @@ DEFAULTS = (
 
 # Thresholds that are active: a record moves as much as it is ever allowed to.
 LIMITED = (
-    Case(opt.NoisySGD(num_steps=3)),
-    Case(opt.NoisySGD(num_steps=3, clip=0.4)),
+    Case(opt.NoisyGD(num_steps=3)),
+    Case(opt.NoisyGD(num_steps=3, clip=0.4)),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=4)),
     Case(opt.ProxGD(num_steps=3)),
     Case(opt.DPSGD(sampling_rate=0.6, num_steps=3, clip=0.3)),
