@@ -163,8 +163,7 @@ def release(
         best = mode.minimize(target, mu=0.0)[0]
     theta = state.position.copy()
     # The squeeze may accept a point at which the loss was never evaluated.
-    risk_there = problem.risk(theta)
-    if not np.isfinite(risk_there):
+    if not np.isfinite(target.energy(theta)):
         raise_unless_ok(PIECE_FAILED)
     return Release(
         theta=theta,
@@ -177,7 +176,7 @@ def release(
             "metric": prepared.metric.name,
             "acceptance": prepared.trial.acceptance,
             "counts": prepared.counts(state),
-            "risk": risk_there,
+            "risk": problem.risk(theta),
             "non_private_risk": problem.risk(best),
             "non_private_theta": best,
         },

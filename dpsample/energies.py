@@ -49,7 +49,7 @@ def _rows(points: Any) -> Array:
 
 def _parts(target: Any, num_points: int) -> Iterator[slice]:
     """Points of calls of a few hundredths of a second: Ctrl-C is heard in between."""
-    data = target.problem.data
+    data = target.data
     size = data.dense.size + data.values.size + data.num_records
     count = max(1, CALL_NUMBERS // max(size, 1000))
     for start in range(0, num_points, count):

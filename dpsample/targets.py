@@ -158,7 +158,7 @@ class Gibbs:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the C functions: another process compiles or loads its own."""
-        cached = ("numbers", "pieces")
+        cached = ("data", "numbers", "pieces")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
     @property
@@ -167,12 +167,24 @@ class Gibbs:
         return self.problem.dim
 
     @cached_property
+    def data(self) -> Data:
+        """Records as the density needs them: far responses near, see `Loss`.
+
+        Energies change by a constant then, the density does not.
+        """
+        data, loss = self.problem.data, self.problem.loss
+        near = loss.near_response(data.response, self.problem.facts.margin_bound)
+        if np.array_equal(near, data.response):
+            return data
+        return data._replace(response=near)
+
+    @cached_property
     def numbers(self) -> Target:
         """Numbers that kernels read."""
         problem = self.problem
         center = problem.domain.default_center(problem.dim)
         return Target(
-            data=problem.data,
+            data=self.data,
             body=problem.domain.body(problem.dim),
             regularizer=self.regularizer.params(problem.dim, center),
             k=self.k,
@@ -197,7 +209,7 @@ class Gibbs:
 
     def new_work(self) -> Work:
         """Scratch memory for one chain."""
-        return records.make_work(self.problem.data)
+        return records.make_work(self.data)
 
     def energy(self, theta: ArrayLike) -> float:
         """V = k (F + mu r) at theta of shape (dim,). Not private."""
@@ -219,7 +231,7 @@ class Gibbs:
 
     def margin_intervals(self) -> tuple[Array, Array]:
         """Lower and upper margin of each record over the domain, rounded outwards."""
-        problem, data = self.problem, self.problem.data
+        problem, data = self.problem, self.data
         if not problem.domain.is_bounded:
             return np.full(data.num_records, -np.inf), np.full(data.num_records, np.inf)
         rows = as_rows(data)

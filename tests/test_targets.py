@@ -231,3 +231,27 @@ def test_a_body_that_is_nan_fails_in_every_piece(piece):
         out = np.zeros(DIM)
         targets.project(numbers, target.pieces, np.full(DIM, 2.0), out)
         assert np.isnan(out).all()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [dps.losses.Absolute(), dps.losses.Quantile(level=0.3), dps.losses.Huber()],
+    ids=lambda loss: loss.name,
+)
+@pytest.mark.parametrize("far", [1e16, 1e300, np.finfo(float).max])
+def test_how_far_a_response_is_leaves_the_density_alone(loss, far):
+    """Beyond all margins the slope is the same; digits of differences must not go."""
+    rows = records(num_records=5)[0]
+    points = np.random.default_rng(1).uniform(-0.5, 0.5, (6, DIM))
+    found = []
+    for y in (50.0, far):
+        response = np.array([y, -y, 0.1, y, -0.2])
+        problem = dps.Problem(
+            rows[:5], response, loss=loss, domain=dps.domains.Ball(1.0), row_bound=1.0
+        )
+        target = dps.Gibbs(problem, k=7.0, mu=0.3)
+        energies = np.array([target.energy(point) for point in points])
+        found.append(energies - energies[0])
+        np.testing.assert_array_equal(problem.data.response, response)
+    np.testing.assert_allclose(found[1], found[0], rtol=0.0, atol=1e-10)
+    assert np.ptp(found[0]) > 0.1

@@ -12,6 +12,16 @@ from numpy.typing import ArrayLike
 from dpsample import _check as check
 from dpsample.losses._base import Array, Loss
 
+# Responses farther than this many margins from 0 are brought nearer: beside them the
+# differences between losses would be lost to rounding.
+FARTHEST = 1024.0
+
+
+def _nearer(response: Array, reach: float) -> Array:
+    """Responses at most `FARTHEST` times the reach of the margins away from 0."""
+    limit = FARTHEST * reach
+    return np.clip(response, -limit, limit)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Absolute(Loss):
@@ -35,6 +45,10 @@ class Absolute(Loss):
         """Return 1."""
         del margin_bound, response_bound
         return 1.0
+
+    def near_response(self, response: Array, margin_bound: float) -> Array:
+        """Return responses with the same slopes; see `Loss.near_response`."""
+        return _nearer(response, margin_bound)
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Soft threshold of the residual."""
@@ -73,6 +87,10 @@ class Quantile(Loss):
         """Return max(level, 1 - level)."""
         del margin_bound, response_bound
         return max(self.level, 1.0 - self.level)
+
+    def near_response(self, response: Array, margin_bound: float) -> Array:
+        """Return responses with the same slopes; see `Loss.near_response`."""
+        return _nearer(response, margin_bound)
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Move the residual towards 0 by level or 1 - level steps."""
@@ -119,6 +137,10 @@ class Huber(Loss):
         """Return the width."""
         del margin_bound, response_bound
         return self.width
+
+    def near_response(self, response: Array, margin_bound: float) -> Array:
+        """Return responses with the same slopes; see `Loss.near_response`."""
+        return _nearer(response, margin_bound + self.width)
 
     def curvature(
         self, lower: Array, upper: Array, response: Array

@@ -188,7 +188,7 @@ class PhasedSGD(Optimizer):
             remedy = "Longer steps may move two points apart."
             check.fail("step_size", f"<= 2/beta = {2.0 / beta:g}", first, remedy)
         steps = tuple(first * 0.25**i for i in range(len(sizes)))
-        stddevs = tuple(up(shift * step) for step in steps)
+        stddevs = tuple(up(shift * step) if shift else 0.0 for step in steps)
         return Plan(sizes, steps, stddevs, risk(first))
 
     def _distance(self, facts: PublicFacts) -> float:

@@ -33,7 +33,7 @@ class BatchWork(NamedTuple):
 
 def make_batch_work(target: Any, num_points: int) -> BatchWork:
     """Scratch memory for passes with up to ``num_points`` points."""
-    data = target.problem.data
+    data = target.data
     is_sparse = data.dense.shape[0] == 0
     work = target.new_work()
     return BatchWork(

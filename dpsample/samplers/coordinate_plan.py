@@ -36,7 +36,7 @@ def conditional_of(target: Any) -> int:
 
 def make_plan(target: Any, found: GaussianFit) -> Plan:
     """Plan of a target with a Gaussian fit."""
-    data, loss = target.problem.data, target.problem.loss
+    data, loss = target.data, target.problem.loss
     dim, center = target.dim, found.center
     conditional = conditional_of(target)
     is_quadratic = conditional == QUADRATIC

@@ -75,7 +75,7 @@ def channels(target: Any, expansion: Expansion, scale: float) -> Channels:
     Channels
         The arrangement; without entries if the scale is 0.
     """
-    rows, dim = as_rows(target.problem.data), target.dim
+    rows, dim = as_rows(target.data), target.dim
     is_sparse = hasattr(rows, "indptr")
     spread = np.sqrt(np.einsum("ij,ij->i", expansion.factor, expansion.factor))
     displaced = expansion.probes @ expansion.factor.T

@@ -167,7 +167,7 @@ def _kind(target: Any, *, is_weighted: bool, is_tilted: bool) -> int | None:
 
 def _correlated(target: Any) -> Quadratic:
     """Gaussian whose precision is the Hessian of the squared loss and the weight."""
-    data, dim = target.problem.data, target.dim
+    data, dim = target.data, target.dim
     strength = target.mu * target.numbers.regularizer.scale
     hessian = curvature_matrix(data, np.ones(data.num_records)) + strength * np.eye(dim)
     root = np.linalg.cholesky(target.k * hessian)

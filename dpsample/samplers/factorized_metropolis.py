@@ -210,7 +210,7 @@ def _plan(target: Any) -> tuple[Any, Any, str]:
     if expansion.share_inside < MIN_SHARE:
         reason = "Hardly any of the Gaussian lies in the domain. Use HitAndRun."
         return None, None, reason
-    num_records = target.problem.data.num_records
+    num_records = target.data.num_records
     curved = target.k / num_records
     found = channels(target, expansion, curved * bound / 6.0)
     if found.expected > max(MAX_SHARE * num_records, ALWAYS):

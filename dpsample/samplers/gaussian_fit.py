@@ -108,7 +108,7 @@ def _derivatives(
 ) -> tuple[Array, Array]:
     """Gradient and Hessian of the averaged energy, in the basis."""
     problem = target.problem
-    data, loss, rows = problem.data, problem.loss, as_rows(problem.data)
+    data, loss, rows = target.data, problem.loss, as_rows(target.data)
     margins = rows @ theta + (data.offset if data.offset.size else 0.0)
     width = np.ones_like(margins)
     if covariance is not None:

@@ -130,15 +130,13 @@ def _hessian_bounds(target: Any, use_data: bool) -> tuple[Array, Array | None]:
     """Bounds of k times the Hessian of F on the domain (upper None if infinite)."""
     problem, dim = target.problem, target.dim
     lower_margin, upper_margin = target.margin_intervals()
-    low, high = problem.loss.curvature(
-        lower_margin, upper_margin, problem.data.response
-    )
+    low, high = problem.loss.curvature(lower_margin, upper_margin, target.data.response)
     lower = np.zeros((dim, dim))
     if use_data and np.any(low > 0.0):
-        lower = target.k * curvature_matrix(problem.data, low)
+        lower = target.k * curvature_matrix(target.data, low)
     upper = None
     if np.isfinite(high).all():
-        upper = target.k * curvature_matrix(problem.data, high)
+        upper = target.k * curvature_matrix(target.data, high)
         upper += EIGENVALUE_SLACK * np.trace(upper) * np.eye(dim)
     return lower, upper
 

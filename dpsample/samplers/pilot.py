@@ -56,7 +56,7 @@ class Pilot:
         self.state = kernel.init(target, start)
         self.numbers = metric.numbers(target)
         self.first, self.longest = metric.steps()
-        data = target.problem.data
+        data = target.data
         size = data.dense.size or data.values.size
         # In units of one multiply-add: two passes for a gradient, one for a value.
         self.costs = np.zeros(kernel.NUM_COUNTS)

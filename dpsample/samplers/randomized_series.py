@@ -218,8 +218,8 @@ class RandomizedSeries(Sampler):
         problem, start = target.problem, mode.minimize(target)[0]
         slopes, tilt = np.empty(0), np.zeros(target.dim)
         if self.anchored:
-            slopes = problem.loss.slope(problem.margins(start), problem.data.response)
-            rows = as_rows(problem.data)
+            slopes = problem.loss.slope(problem.margins(start), target.data.response)
+            rows = as_rows(target.data)
             tilt = np.asarray(rows.T @ slopes) * (target.k / problem.num_records)
         bounds = series_bias.numbers(target, start, slopes if self.anchored else None)
         if self.step_size is None:

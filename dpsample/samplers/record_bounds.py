@@ -22,7 +22,7 @@ SLACK = 1e-9
 
 def row_norms(target: Any) -> Array:
     """Euclidean norms of the feature rows."""
-    return np.asarray(norm(as_rows(target.problem.data), 2.0))
+    return np.asarray(norm(as_rows(target.data), 2.0))
 
 
 def lipschitz(target: Any, slopes: Array | None = None) -> float:
@@ -49,7 +49,7 @@ def lipschitz(target: Any, slopes: Array | None = None) -> float:
         return float(slope * sizes.max() * (1.0 + SLACK))
     lower, upper = target.margin_intervals()
     shift = np.zeros(len(sizes)) if slopes is None else slopes
-    response = problem.data.response
+    response = target.data.response
     above = problem.loss.slope(upper, response) - shift
     below = shift - problem.loss.slope(lower, response)
     largest = np.maximum(np.maximum(above, below), 0.0)
@@ -61,7 +61,7 @@ def slope_range(target: Any) -> float:
     problem = target.problem
     if problem.domain.is_bounded:
         lower, _ = target.margin_intervals()
-        return lipschitz(target, problem.loss.slope(lower, problem.data.response))
+        return lipschitz(target, problem.loss.slope(lower, target.data.response))
     try:
         return 2.0 * lipschitz(target)
     except ValueError:
@@ -72,7 +72,7 @@ def smoothness(target: Any) -> float:
     """Largest Lipschitz constant of a record's gradient on the domain, or infinity."""
     problem = target.problem
     lower, upper = target.margin_intervals()
-    _, high = problem.loss.curvature(lower, upper, problem.data.response)
+    _, high = problem.loss.curvature(lower, upper, target.data.response)
     sizes = row_norms(target)
     squares = np.where(sizes > 0.0, sizes, 1e-150) ** 2
     return float((np.asarray(high) * squares).max() * (1.0 + SLACK))

@@ -49,7 +49,7 @@ class Expansion:
 def third_derivative(target: Any) -> float:
     """Bound of the loss's third derivative on all margins of the domain."""
     lower, upper = target.margin_intervals()
-    response = target.problem.data.response
+    response = target.data.response
     reach = float(np.maximum(np.abs(lower), np.abs(upper)).max(initial=0.0))
     loss = target.problem.loss
     return float(loss.third_derivative_bound(reach, float(np.abs(response).max())))
@@ -57,7 +57,7 @@ def third_derivative(target: Any) -> float:
 
 def has_curvature(target: Any) -> bool:
     """Whether the loss knows its second derivative at a point."""
-    lower, upper = _curvatures(target, np.zeros(target.problem.data.num_records))
+    lower, upper = _curvatures(target, np.zeros(target.data.num_records))
     return bool(np.array_equal(lower, upper))
 
 
@@ -109,13 +109,13 @@ def expand(target: Any) -> Expansion | None:
 
 
 def _curvatures(target: Any, margins: Array) -> tuple[Array, Array]:
-    loss, response = target.problem.loss, target.problem.data.response
+    loss, response = target.problem.loss, target.data.response
     lower, upper = loss.curvature(margins, margins, response)
     return np.asarray(lower), np.asarray(upper)
 
 
 def _records(target: Any, anchor: Array) -> Array:
-    data = target.problem.data
+    data = target.data
     margins = as_rows(data) @ anchor + (data.offset if data.offset.size else 0.0)
     values, slopes = target.problem.loss._evaluate(margins, data.response)
     curvatures = _curvatures(target, margins)[0]
@@ -125,7 +125,7 @@ def _records(target: Any, anchor: Array) -> Array:
 def _derivatives(target: Any, basis: Array, theta: Array) -> tuple[Array, Array]:
     """Gradient and Hessian of the energy in the basis."""
     weights = _records(target, theta)[:, 3]
-    hessian = curvature_matrix(target.problem.data, weights)
+    hessian = curvature_matrix(target.data, weights)
     hessian = hessian + target.mu * gaussian_fit._regularizer_hessian(target, theta)
     inner = target.k * (basis.T @ hessian @ basis)
     return basis.T @ target.gradient(theta), 0.5 * (inner + inner.T)
