@@ -216,9 +216,9 @@ class World:
         """
         budget = budget_of(setting, relation)
         try:
-            with warnings.catch_warnings(action="ignore"):
+            with warnings.catch_warnings(action="error"):
                 plan = planned(self.benign(), setting, budget, "exact", seeded=True)
-        except (ValueError, ArithmeticError):
+        except (ValueError, ArithmeticError, Warning):
             return None
         return plan.program.recipe
 

@@ -162,7 +162,7 @@ class Query:
     """What one record may add to the sum of a phase's estimator."""
 
     estimator: Estimator
-    entry_bound: float
+    recipe: Recipe
     bound: Fraction  # of one record's part, in the l_q norm
     q: float
     rounding: Fraction  # of the part itself, relative to the bound
@@ -179,10 +179,10 @@ class Query:
         )
         recipe = Recipe(
             phases=(loop,),
-            event=None,
+            event=self.recipe.event,  # private, as far as the driver knows
             inputs={},
             start=theta,
-            entry_bound=self.entry_bound,
+            entry_bound=self.recipe.entry_bound,
         )
         rng = np.random.default_rng(seed)
         end = as_fractions(descent.run(data.problem(free=True), recipe, rng).theta)
@@ -227,7 +227,7 @@ def query_of(recipe: Recipe, phase: Any, world: World, relation: str) -> Query |
         rounding = (4 * dim + 16) * UNIT
     if not math.isfinite(bound):
         return None
-    return Query(estimator, recipe.entry_bound, Fraction(bound), q, rounding)
+    return Query(estimator, recipe, Fraction(bound), q, rounding)
 
 
 def recipe_dim(world: World) -> int:
