@@ -28,6 +28,7 @@ from dpsample.optimizers.estimators import (
     TruncatedMean,
 )
 from dpsample.optimizers.optimizer import Recipe
+from dpsample.optimizers.perturbations import GaussianNoise
 from dpsample.optimizers.phase import Loop
 from dpsample.optimizers.steps import FrankWolfeStep, GradientStep
 from tests.contracts.hostile_cases import World
@@ -168,14 +169,18 @@ class Query:
     rounding: Fraction  # of the part itself, relative to the bound
 
     def estimate(self, data: Records, theta: Array, seed: int = 5) -> list[Fraction]:
-        """The estimate without noise over all records, times their number.
+        """The estimate over all records, times their number.
 
         One step of size 2^k from theta, so long that it drowns theta: an entry of the
-        end is the step itself, exactly, or both are below 2^-100 of the bound.
+        end is the step itself, exactly, unless it is below 2^-100 of the bound, which
+        reads as 0. So does the noise of 2^-250, without which no recipe is private.
         """
         k = 200 - int(math.log2(float(self.bound)))
         loop = Loop(
-            num_steps=1, step=GradientStep(2.0**k), estimator=self.estimator
+            num_steps=1,
+            step=GradientStep(2.0**k),
+            estimator=self.estimator,
+            noise=GaussianNoise(2.0**-250 * float(self.bound)),
         )
         recipe = Recipe(
             phases=(loop,),
@@ -186,11 +191,8 @@ class Query:
         )
         rng = np.random.default_rng(seed)
         end = as_fractions(descent.run(data.problem(free=True), recipe, rng).theta)
-        first, size = as_fractions(theta), Fraction(2) ** k
-        parts = (
-            -b if abs(b) > 2**90 else a - b for a, b in zip(first, end, strict=True)
-        )
-        return [x * data.world.num_records / size for x in parts]
+        scale = Fraction(data.world.num_records) / Fraction(2) ** k
+        return [-x * scale if abs(x) > 2**100 else Fraction(0) for x in end]
 
     def slack(self, num_records: int, dim: int) -> Fraction:
         """Rounding of a sum of parts, in the l_q norm.
