@@ -87,7 +87,10 @@ class Records:
         )
 
     def changed(self, i: int, j: int | None) -> Records:
-        """A neighbor: record i becomes a copy of record j, or has a zero row."""
+        """A neighbor: record i becomes a copy of record j, or has a zero row.
+
+        Without an intercept the loss of a zero row is a constant, as good as none.
+        """
         rows, response = self.rows.copy(), self.response.copy()
         rows[i] = 0.0 if j is None else rows[j]
         response[i] = response[i if j is None else j]

@@ -6,6 +6,7 @@ less the end of the same run without noise has a law that the recipe alone predi
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +36,7 @@ from tests.statistics import ALPHA, assert_frequency, assert_scale, rejected
 
 BUDGET = dps.Budget(epsilon=0.5, delta=1e-3)
 NUM_RUNS = 100
+FAINT = 2.0**-150
 ROWS = np.tile([[0.5, 0.0]], (12, 1))
 # Gradients that no iterate changes: of huge responses, and of zero rows.
 HOSTILE = {
@@ -73,16 +75,19 @@ def opened(recipe: Recipe) -> Recipe:
 
 
 def silenced(recipe: Recipe) -> Recipe:
-    """The recipe whose noise has size 0 and takes as many random numbers."""
+    """The recipe whose noise is lost in rounding, yet takes as many random numbers."""
+
+    def faint(spec, *names: str):
+        return replace(spec, **{name: FAINT * getattr(spec, name) for name in names})
 
     def silent(phase):
         if isinstance(phase, Minimization):
-            return replace(phase, output_stddev=0.0, tilt_stddev=0.0)
+            return faint(phase, "output_stddev", "tilt_stddev")
         noise = phase.noise
         if not isinstance(noise, NoNoise):
-            name = "sigma" if isinstance(noise, GeneralizedGaussianNoise) else "stddev"
-            noise = replace(noise, **{name: 0.0})
-        return replace(phase, noise=noise, output_stddev=0.0)
+            is_general = isinstance(noise, GeneralizedGaussianNoise)
+            noise = faint(noise, "sigma" if is_general else "stddev")
+        return faint(replace(phase, noise=noise), "output_stddev")
 
     return replace(recipe, phases=tuple(map(silent, recipe.phases)))
 
@@ -144,7 +149,7 @@ def noisy_kinds():
                     parts = (phase.estimator, phase.noise, phase.batches)
                     key = (*map(type, parts), phase.output_stddev > 0.0)
                     key += (phase.estimator.smoothing > 0.0,)
-                found.setdefault(key, (world, phase))
+                found.setdefault(key, (world, recipe, phase))
     return found
 
 
@@ -156,13 +161,13 @@ def kinds():
 def test_every_noise_of_a_step_has_its_law_beside_hostile_records(kinds) -> None:
     """One step of size 1, for every estimator with every noise and batch."""
     laws = set()
-    for world, phase in kinds.values():
+    for world, recipe, phase in kinds.values():
         if not isinstance(phase, Loop) or phase.output_stddev > 0.0:
             continue
         if isinstance(phase.step, FrankWolfeStep):
             continue
         step = replace(phase, num_steps=1, step=GradientStep(1.0), weights=None)
-        recipe = Recipe(phases=(step,), event=None, inputs={}, start=np.zeros(2))
+        recipe = replace(recipe, phases=(step,), start=np.zeros(2))
         rows, response = HOSTILE["both" if len(laws) % 2 else "all"]
         free = replace(world, domain=dps.domains.WholeSpace())
         noise = noise_of(free.problem(rows, response), recipe)
@@ -186,7 +191,8 @@ def frank_wolfe(name: str) -> tuple[World, Recipe, np.ndarray, np.ndarray]:
     method = HeavyTailedFrankWolfe(num_steps=1, scale=1.5)
     plan = planned(world.benign(), method, BUDGET, "exact", seeded=True)
     step = plan.program.recipe.phases[0].step
-    slope = 1.5 * PSI_BOUND * SATURATED[name]  # of a coordinate that is cut off
+    # Of a coordinate that is cut off: E psi(a + a Z) for a to infinity, Z normal.
+    slope = 1.5 * PSI_BOUND * math.erf(math.sqrt(0.5)) * SATURATED[name]
     scores = -step.selection * step.radius * VERTICES @ [slope, 0.0]
     laws = [np.exp(scores) / np.exp(scores).sum(), np.full(4, 0.25)]
     return world, plan.program.recipe, *laws

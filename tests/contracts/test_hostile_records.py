@@ -97,7 +97,7 @@ def check_parts(query: Query, data: Records, theta: np.ndarray) -> None:
 def check_neighbors(query, data: Records, theta: np.ndarray, relation: str) -> None:
     """Sums of two neighbors, the batch's random numbers being the same."""
     n = data.world.num_records
-    replaced = relation == "replace_one"
+    replaced = relation == "replace_one" or data.world.intercept
     other = data.changed(0, n - 1 if replaced else None)
     if replaced and n == 1:
         return  # nothing to replace it by
