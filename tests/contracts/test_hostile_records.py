@@ -48,12 +48,10 @@ def served(setting: Optimizer, relation: str, tier: tuple[int, int, int]):
 def each_example(setting: Optimizer, relation: str, tier: tuple[int, int, int], body):
     """Call ``body(world, recipe, records, even)`` on hostile records of all worlds."""
     for world, recipe in served(setting, relation, tier):
-
-        def example(arguments) -> None:
-            body(world, recipe, *arguments)
-
-        cases = st.tuples(records(world), st.booleans())
-        settings(FORM, max_examples=tier[0])(given(cases)(example))()
+        cases = st.tuples(
+            st.just(world), st.just(recipe), records(world), st.booleans()
+        )
+        settings(FORM, max_examples=tier[0])(given(cases)(lambda case: body(*case)))()
 
 
 def turns() -> list:
@@ -71,7 +69,7 @@ def turns() -> list:
 
 @pytest.mark.parametrize(("setting", "relation", "tier"), turns())
 def test_no_record_adds_more_than_its_bound(setting, relation, tier) -> None:  # P1, P2
-    """In exact arithmetic: a part alone, then sums of neighbors up to their rounding."""
+    """Exactly: a part alone, then the sums of neighbors up to their rounding."""
 
     def body(world, recipe, data, even) -> None:
         theta = starts(world)[even]
@@ -144,7 +142,10 @@ def test_minimize_certifies_hostile_records(setting) -> None:  # P2
     budget = budget_of(setting, "replace_one")
     fits = [
         dps.minimize(problem, setting, budget, seed=1)
-        for problem in (world.problem(rows, response), world.problem(0 * rows, response))
+        for problem in (
+            world.problem(rows, response),
+            world.problem(0 * rows, response),
+        )
     ]
     assert fits[0].certificate.inputs == fits[1].certificate.inputs
     for fit in fits:
