@@ -1,8 +1,8 @@
 """Every optimizer in every setting of its choices, and public facts that it accepts.
 
 Lists come from the package: names from ``dpsample.optimizers.__all__``, choices from
-the refusals of each parameter. Facts are accepted before any record is seen, so a refusal
-here is public.
+the refusals of each parameter. Facts are accepted before any record is seen, so a
+refusal here is public.
 """
 
 from __future__ import annotations

@@ -29,10 +29,11 @@ from dpsample.optimizers.phase import Loop, Minimization
 from dpsample.optimizers.steps import FrankWolfeStep, GradientStep
 from tests.contracts.hostile_cases import SETTINGS, World, all_losses, planned
 from tests.contracts.hostile_records import MAX
-from tests.contracts.optimizer_cases import LIMITED, Case
+from tests.contracts.optimizer_cases import LIMITED
 from tests.mutants import vertices_without_nan_scores
 from tests.plain_descent import Affine
 from tests.statistics import ALPHA, assert_frequency, assert_scale, rejected
+from tests.tiers import slow
 
 BUDGET = dps.Budget(epsilon=0.5, delta=1e-3)
 NUM_RUNS = 100
@@ -92,17 +93,17 @@ def silenced(recipe: Recipe) -> Recipe:
     return replace(recipe, phases=tuple(map(silent, recipe.phases)))
 
 
-def noise_of(problem: dps.Problem, recipe: Recipe, *, loses=False) -> np.ndarray:
-    """Ends of runs less those of the silent ones; ``loses``: a planted bug."""
-    loud, quiet = (descent.Program(problem, r) for r in (recipe, silenced(recipe)))
-    loud = quiet if loses else loud
+def ends_of(problem: dps.Problem, recipe: Recipe) -> np.ndarray:
+    """Ends of seeded runs."""
+    program = descent.Program(problem, recipe)
     return np.array(
-        [
-            loud.run(np.random.default_rng(seed)).theta
-            - quiet.run(np.random.default_rng(seed)).theta
-            for seed in range(NUM_RUNS)
-        ]
+        [program.run(np.random.default_rng(s)).theta for s in range(NUM_RUNS)]
     )
+
+
+def noise_of(problem: dps.Problem, recipe: Recipe) -> np.ndarray:
+    """Ends of runs less those of the silent ones."""
+    return ends_of(problem, recipe) - ends_of(problem, silenced(recipe))
 
 
 AFFINE = [
@@ -112,9 +113,18 @@ AFFINE = [
 ]
 
 
-@pytest.mark.parametrize("case", AFFINE, ids=str)
-def test_the_output_of_hostile_records_has_the_calibrated_noise(case: Case) -> None:
-    """The whole run, and the same assert on a run that loses its noise."""
+RUNS = [
+    pytest.param(case, name, id=f"{type(case.optimizer).__name__}-{number}-{name}")
+    if number % 3 == place
+    else slow(case, name, id=f"{type(case.optimizer).__name__}-{number}-{name}")
+    for number, case in enumerate(AFFINE)
+    for place, name in enumerate(HOSTILE)
+]
+
+
+@pytest.mark.parametrize(("case", "name"), RUNS)
+def test_the_output_of_hostile_records_has_the_calibrated_noise(case, name) -> None:
+    """The whole run; P1, P2."""
     world, recipe = first_served(case.optimizer, case.domain)
     assert world is not None
     recipe, free = opened(recipe), replace(world, domain=dps.domains.WholeSpace())
@@ -123,13 +133,11 @@ def test_the_output_of_hostile_records_has_the_calibrated_noise(case: Case) -> N
         line.problem(ROWS, np.ones(12)), recipe, np.random.default_rng(0)
     ).columns[:, 1:]
     root = np.linalg.cholesky(columns @ columns.T)
-    for rows, response in HOSTILE.values():
-        problem = free.problem(rows, response)
-        noise = noise_of(problem, recipe)
-        assert_scale(np.linalg.solve(root, noise.T), detects=0.5)
-    lost = noise_of(problem, recipe, loses=True)
-    with rejected():
-        assert_scale(np.linalg.solve(root, lost.T), detects=0.5)
+    noise = noise_of(free.problem(*HOSTILE[name]), recipe)
+    assert_scale(np.linalg.solve(root, noise.T), detects=0.5)
+    for planted in (FAINT, 0.5):  # noise that is lost, or half as large
+        with rejected():
+            assert_scale(np.linalg.solve(root, planted * noise.T), detects=0.5)
 
 
 def noisy_kinds():
