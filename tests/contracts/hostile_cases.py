@@ -1,8 +1,8 @@
 """Every optimizer in every setting of its choices, and public facts that it accepts.
 
-Lists come from the package: names from ``dpsample.optimizers.__all__``, choices from the
-refusals of each parameter. Facts are accepted before any record is seen, so a refusal
-here is public.
+Lists come from the package: names from ``dpsample.optimizers.__all__``, choices from
+the refusals of each parameter. Facts are accepted before any record is seen, so a
+refusal here is public.
 """
 
 from __future__ import annotations
@@ -216,9 +216,9 @@ class World:
         """
         budget = budget_of(setting, relation)
         try:
-            with warnings.catch_warnings(action="ignore"):
+            with warnings.catch_warnings(action="error"):
                 plan = planned(self.benign(), setting, budget, "exact", seeded=True)
-        except (ValueError, ArithmeticError):
+        except (ValueError, ArithmeticError, Warning):
             return None
         return plan.program.recipe
 

@@ -28,6 +28,7 @@ from dpsample.optimizers.estimators import (
     TruncatedMean,
 )
 from dpsample.optimizers.optimizer import Recipe
+from dpsample.optimizers.perturbations import GaussianNoise
 from dpsample.optimizers.phase import Loop
 from dpsample.optimizers.steps import FrankWolfeStep, GradientStep
 from tests.contracts.hostile_cases import World
@@ -86,7 +87,10 @@ class Records:
         )
 
     def changed(self, i: int, j: int | None) -> Records:
-        """A neighbor: record i becomes a copy of record j, or has a zero row."""
+        """A neighbor: record i becomes a copy of record j, or has a zero row.
+
+        Without an intercept the loss of a zero row is a constant, as good as none.
+        """
         rows, response = self.rows.copy(), self.response.copy()
         rows[i] = 0.0 if j is None else rows[j]
         response[i] = response[i if j is None else j]
@@ -162,35 +166,36 @@ class Query:
     """What one record may add to the sum of a phase's estimator."""
 
     estimator: Estimator
-    entry_bound: float
+    recipe: Recipe
     bound: Fraction  # of one record's part, in the l_q norm
     q: float
     rounding: Fraction  # of the part itself, relative to the bound
 
     def estimate(self, data: Records, theta: Array, seed: int = 5) -> list[Fraction]:
-        """The estimate without noise over all records, times their number.
+        """The estimate over all records, times their number.
 
         One step of size 2^k from theta, so long that it drowns theta: an entry of the
-        end is the step itself, exactly, or both are below 2^-100 of the bound.
+        end is the step itself, exactly, unless it is below 2^-100 of the bound, which
+        reads as 0. So does the noise of 2^-250, without which no recipe is private.
         """
         k = 200 - int(math.log2(float(self.bound)))
         loop = Loop(
-            num_steps=1, step=GradientStep(2.0**k), estimator=self.estimator
+            num_steps=1,
+            step=GradientStep(2.0**k),
+            estimator=self.estimator,
+            noise=GaussianNoise(2.0**-250 * float(self.bound)),
         )
         recipe = Recipe(
             phases=(loop,),
-            event=None,
+            event=self.recipe.event,  # private, as far as the driver knows
             inputs={},
             start=theta,
-            entry_bound=self.entry_bound,
+            entry_bound=self.recipe.entry_bound,
         )
         rng = np.random.default_rng(seed)
         end = as_fractions(descent.run(data.problem(free=True), recipe, rng).theta)
-        first, size = as_fractions(theta), Fraction(2) ** k
-        parts = (
-            -b if abs(b) > 2**90 else a - b for a, b in zip(first, end, strict=True)
-        )
-        return [x * data.world.num_records / size for x in parts]
+        scale = Fraction(data.world.num_records) / Fraction(2) ** k
+        return [-x * scale if abs(x) > 2**100 else Fraction(0) for x in end]
 
     def slack(self, num_records: int, dim: int) -> Fraction:
         """Rounding of a sum of parts, in the l_q norm.
@@ -227,7 +232,7 @@ def query_of(recipe: Recipe, phase: Any, world: World, relation: str) -> Query |
         rounding = (4 * dim + 16) * UNIT
     if not math.isfinite(bound):
         return None
-    return Query(estimator, recipe.entry_bound, Fraction(bound), q, rounding)
+    return Query(estimator, recipe, Fraction(bound), q, rounding)
 
 
 def recipe_dim(world: World) -> int:
