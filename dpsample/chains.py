@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dpsample import _check as check
 from dpsample._chunks import ChunkSize
-from dpsample.checkpoint import Run, load, save
+from dpsample.checkpoint import Run, check_writable, load, save
 from dpsample.samplers.chain import NUM_STATS
 
 Array = NDArray[np.float64]
@@ -151,6 +151,8 @@ def run(
     run = Run([prepared.init(start) for start in starts], list(streams))
     goal = num_warmup + num_draws
     path = None if checkpoint is None else Path(checkpoint)
+    if path is not None:
+        check_writable(path)
     if path is not None and path.exists():
         load(path, identity, run, prepared.init)
         if extend is None and run.done > goal:
