@@ -84,7 +84,8 @@ def make_data(
 
 def writable(data: Data) -> Data:
     """Copy arrays that are read-only or mapped: to Numba they are of another type."""
-    return Data(*(np.array(part) if _is_foreign(part) else part for part in data))
+    parts: list[Any] = [np.array(p) if _is_foreign(p) else p for p in data]
+    return Data(*parts)
 
 
 def _is_foreign(part: Any) -> bool:

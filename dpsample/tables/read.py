@@ -6,7 +6,7 @@ import io
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dpsample import _check as check
 from dpsample.tables import encode, files, libsvm, response
@@ -102,13 +102,15 @@ def read_table(
     kind = files.format_of(file) if format is None else format
     check.one_of(FORMATS, format=kind)
     if kind == "libsvm":
-        data = from_libsvm(content, num_features, positive_label=positive_label)
+        data = from_libsvm(
+            content, num_features, positive_label=positive_label, source=file.name
+        )
         if bounds is not None:
             check.fail("bounds", "absent for LIBSVM", str(bounds), "Use row_bound.")
     else:
         schema = Schema.from_file(bounds) if isinstance(bounds, str | Path) else bounds
         data = from_frame(
-            to_frame(content, kind, schema),
+            to_frame(content, kind, schema, file.name),
             target=target,
             positive_label=positive_label,
             schema=schema,
@@ -127,7 +129,11 @@ def read_table(
 
 
 def from_libsvm(
-    content: bytes, num_features: int | None, *, positive_label: str | None = None
+    content: bytes,
+    num_features: int | None,
+    *,
+    positive_label: str | None = None,
+    source: str = "",
 ) -> Dataset:
     """Parse LIBSVM text: records unscaled and without a row bound."""
     if num_features is None:
@@ -137,7 +143,7 @@ def from_libsvm(
         )
         check.fail("num_features", "given for a LIBSVM file", "None", remedy)
     rows, y = libsvm.parse(
-        content.decode("ascii", "replace").splitlines(), num_features
+        content.decode("ascii", "replace").splitlines(), num_features, source=source
     )
     bound = None
     if positive_label is not None:
@@ -155,7 +161,9 @@ def from_libsvm(
     )
 
 
-def to_frame(content: bytes, kind: str, schema: Schema | None) -> Any:
+def to_frame(
+    content: bytes, kind: str, schema: Schema | None, source: str = "table"
+) -> Any:
     """Parse a table; categorical columns stay text, so that no label turns missing."""
     import pandas as pd
 
@@ -165,6 +173,8 @@ def to_frame(content: bytes, kind: str, schema: Schema | None) -> Any:
         except ImportError as error:
             message = "Parquet files need pyarrow. Run: pip install 'dpsample[studies]'"
             raise ImportError(message) from error
+        except Exception as error:  # of Arrow's own kinds, on damaged files
+            _refuse(source, "Parquet", error)
     columns = list(schema.columns) if schema is not None and schema.columns else None
     text = set() if schema is None else set(schema.categorical)
     header = 0 if columns is None else None
@@ -182,8 +192,14 @@ def to_frame(content: bytes, kind: str, schema: Schema | None) -> Any:
                 dtype=dict.fromkeys(text, str),
                 low_memory=False,
             )
-    except (ValueError, pd.errors.ParserWarning) as error:
-        check.fail("path", f"a {kind.upper()} table", " ".join(str(error).split()))
+    except (ValueError, OverflowError, pd.errors.ParserWarning) as error:
+        _refuse(source, kind.upper(), error)
+
+
+def _refuse(source: str, kind: str, error: Exception) -> NoReturn:
+    """Say what is wrong with a file; pandas and Arrow name the line if they know it."""
+    reason = " ".join(str(error).split()).rstrip(".")
+    check.fail("path", f"a {kind} table", f"{source}: {reason}")
 
 
 def from_frame(
