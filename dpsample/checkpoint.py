@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample._arithmetic import arithmetic
 from dpsample._streams import restore, save_state
 from dpsample.samplers.chain import NUM_STATS
 
 Array = NDArray[np.float64]
 # Arrays of a state, and of a file.
 STATE = ("position", "energy", "memory", "counts")
-FIELDS = ("identity", "draws", "stats", "streams", *STATE)
+FIELDS = ("identity", "arithmetic", "draws", "stats", "streams", *STATE)
 
 
 class Run:
@@ -89,6 +90,7 @@ def save(path: Path, identity: str, run: Run) -> None:
             np.savez(
                 file,
                 identity=np.array(identity),
+                arithmetic=np.array(json.dumps(arithmetic())),
                 draws=run.draws[:, : run.done],
                 stats=run.stats[:, : run.done],
                 streams=np.array(json.dumps([save_state(rng) for rng in run.streams])),
@@ -126,6 +128,12 @@ def load(path: Path, identity: str, run: Run, init: Callable[[Array], Any]) -> N
     for name, like in wanted.items():
         _compare(path, name, file[name], like)
     streams = _streams(path, file["streams"], chains)
+    if str(file["arithmetic"]) != json.dumps(arithmetic()):
+        message = (
+            f"{path.name} was written with {file['arithmetic']}, not {arithmetic()}."
+        )
+        remedy = "The run goes on, though not bit for bit."
+        warnings.warn(f"{message} {remedy}", RuntimeWarning, stacklevel=2)
     run.reserve(done[0])
     run.draws[:, : done[0]], run.stats[:, : done[0]] = file["draws"], file["stats"]
     run.done = done[0]
