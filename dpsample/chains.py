@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample import _pauses
 from dpsample._chunks import ChunkSize
+from dpsample._files import check_output
 from dpsample.checkpoint import Run, load, save, snapshot
 from dpsample.samplers.chain import NUM_STATS
 
@@ -161,6 +162,8 @@ def run(
     run = Run(states, list(streams), num_warmup)
     goal = num_warmup + num_draws
     path = None if checkpoint is None else Path(checkpoint)
+    if path is not None:
+        check_output("checkpoint", path)
     if path is not None and path.exists():
         load(path, identity, run, prepared.init)
         if extend is None and run.done > goal:

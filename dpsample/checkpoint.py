@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
+from typing import Any, NoReturn
+from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample._arithmetic import arithmetic
+from dpsample._files import replacing
 from dpsample._streams import restore, save_state
 from dpsample.samplers.chain import NUM_STATS
 
 Array = NDArray[np.float64]
 # Arrays of a state, and of a file.
 STATE = ("position", "energy", "memory", "counts")
-FIELDS = ("identity", "done", "num_warmup", "draws", "stats", "streams", *STATE)
+FIELDS = (
+    "identity",
+    "arithmetic",
+    "done",
+    "num_warmup",
+    "draws",
+    "stats",
+    "streams",
+    *STATE,
+)
 
 
 class Run:
@@ -91,23 +103,31 @@ def identity_of(*arrays: Any) -> str:
 
 
 def save(path: Path, identity: str, run: Run) -> None:
-    """Write to a second file and rename: a kill leaves the old one whole."""
-    draft = path.with_name(path.name + ".part")
-    states: dict[str, Any] = {
-        name: np.array([getattr(s, name) for s in run.states]) for name in STATE
-    }
-    with draft.open("wb") as file:
-        np.savez(
-            file,
-            identity=np.array(identity),
-            done=np.array(run.done),
-            num_warmup=np.array(run.num_warmup),
-            draws=run.draws[:, : run.num_kept],
-            stats=run.stats[:, : run.num_kept],
-            streams=np.array(json.dumps([save_state(rng) for rng in run.streams])),
-            **states,
-        )
-    draft.replace(path)
+    """Write a whole file or none: a kill leaves the old one.
+
+    If the disk is full the run goes on, with a warning: its draws are in memory.
+    """
+    states = {name: _stacked(run, name) for name in STATE}
+    try:
+        with replacing(path) as draft, draft.open("wb") as file:
+            np.savez(
+                file,
+                identity=np.array(identity),
+                arithmetic=np.array(json.dumps(arithmetic())),
+                done=np.array(run.done),
+                num_warmup=np.array(run.num_warmup),
+                draws=run.draws[:, : run.num_kept],
+                stats=run.stats[:, : run.num_kept],
+                streams=np.array(json.dumps([save_state(rng) for rng in run.streams])),
+                **states,
+            )
+    except OSError as error:
+        message = f"The checkpoint {path} could not be written ({error})."
+        warnings.warn(f"{message} The run goes on.", RuntimeWarning, stacklevel=2)
+
+
+def _stacked(run: Run, name: str) -> Any:
+    return np.array([getattr(state, name) for state in run.states])
 
 
 def snapshot(run: Run) -> Callable[[], None]:
@@ -127,35 +147,92 @@ def snapshot(run: Run) -> Callable[[], None]:
 def load(path: Path, identity: str, run: Run, init: Callable[[Array], Any]) -> None:
     """Fill the run from the file; ``init`` makes a state at a saved position."""
     file = _read(path)
-    kept = file["draws"]
-    if str(file["identity"]) != identity or kept.shape[0] != len(run.states):
+    chains = len(run.states)
+    # The identity covers the starts, and so the number of chains.
+    if str(file["identity"]) != identity or file["draws"].shape[:1] != (chains,):
         check.fail(
             "checkpoint",
             "of this target, sampler, seed, start and number of chains",
             f"another run's file {path.name}",
             "Choose another file, or delete it to start afresh.",
         )
-    if int(file["num_warmup"]) != run.num_warmup:
-        check.fail("num_warmup", f"{file['num_warmup']} of the file", run.num_warmup)
-    run.reserve(kept.shape[1])
-    run.draws[:, : kept.shape[1]], run.stats[:, : kept.shape[1]] = kept, file["stats"]
+    kept = _kept(path, file, run)
+    wanted = {
+        "draws": np.empty((chains, kept, run.draws.shape[2])),
+        "stats": np.empty((chains, kept, NUM_STATS)),
+        **{name: _stacked(run, name) for name in STATE},
+    }
+    for name, like in wanted.items():
+        _compare(path, name, file[name], like)
+    streams = _streams(path, file["streams"], chains)
+    if str(file["arithmetic"]) != json.dumps(arithmetic()):
+        message = (
+            f"{path.name} was written with {file['arithmetic']}, not {arithmetic()}."
+        )
+        remedy = "The run goes on, though not bit for bit."
+        warnings.warn(f"{message} {remedy}", RuntimeWarning, stacklevel=2)
+    run.reserve(kept)
+    run.draws[:, :kept], run.stats[:, :kept] = file["draws"], file["stats"]
     run.done = int(file["done"])
-    for c, saved in enumerate(json.loads(str(file["streams"]))):
+    for c in range(chains):
         # What a state can rebuild from its position is in no file.
         run.states[c] = init(file["position"][c])
         for name in STATE:
             getattr(run.states[c], name)[:] = file[name][c]
-        run.streams[c] = restore(saved)
+        run.streams[c] = streams[c]
+
+
+def _kept(path: Path, file: dict[str, Any], run: Run) -> int:
+    """Return how many draws of each chain a file holds after its warm-up."""
+    for name in ("done", "num_warmup"):
+        _compare(path, name, file[name], np.array(0))
+    done, num_warmup = int(file["done"]), int(file["num_warmup"])
+    if done < 0:
+        _refuse(path, f"done = {done}")
+    if num_warmup != run.num_warmup:
+        check.fail("num_warmup", f"{num_warmup}, as in {path.name}", run.num_warmup)
+    kept = max(0, done - num_warmup)
+    if file["draws"].shape[1:2] != (kept,):
+        _refuse(path, f"draws of shape {file['draws'].shape} for {kept} draws")
+    return kept
+
+
+def _refuse(path: Path, got: str) -> NoReturn:
+    remedy = "Choose another file, or delete it to start afresh."
+    condition = "a file written by an earlier run"
+    check.fail("checkpoint", condition, f"{path.name} with {got}", remedy)
+
+
+def _compare(path: Path, name: str, array: Any, like: Any) -> None:
+    """Refuse an array of another shape or type, or a place that is no place."""
+    if array.shape != like.shape or array.dtype != like.dtype:
+        wanted = f"{name} of shape {array.shape} and type {array.dtype}"
+        _refuse(path, f"{wanted}, not {like.shape} and {like.dtype}")
+    if name in ("draws", "position") and not np.isfinite(array).all():
+        _refuse(path, f"a NaN or an infinity in {name}")
+
+
+def _streams(path: Path, text: Any, chains: int) -> list[np.random.Generator]:
+    try:
+        states = json.loads(str(text))
+        restored = [restore(state) for state in states]
+    except Exception as error:  # of NumPy, on states that are none
+        _refuse(path, f"streams that cannot be restored ({error!r})")
+    if len(restored) != chains:
+        _refuse(path, f"{len(restored)} streams for {chains} chains")
+    return restored
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as stream, np.load(stream) as file:
-            return {name: file[name] for name in FIELDS}
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile):
-        check.fail(
-            "checkpoint",
-            "a file written by an earlier run",
-            path.name,
-            "Choose another file, or delete it to start afresh.",
-        )
+    """Arrays of a file; one that would take more memory than the file is refused."""
+    with path.open("rb") as stream:
+        try:
+            with ZipFile(stream) as archive:
+                members = archive.infolist()
+            if any(m.compress_type != ZIP_STORED for m in members):
+                raise ValueError("compressed arrays")
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as file:
+                return {name: file[name] for name in FIELDS}
+        except Exception as error:  # crafted headers raise anything, MemoryError too
+            _refuse(path, f"{type(error).__name__}: {' '.join(str(error).split())}")

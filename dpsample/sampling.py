@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample import _check as check
 from dpsample import chains, results
 from dpsample import progress as screen
+from dpsample._arithmetic import arithmetic
 from dpsample._streams import Seed, seed_sequence, streams
 from dpsample.checkpoint import identity_of
 from dpsample.rounds import Rounds
@@ -54,7 +55,8 @@ def sample(
     num_chains : int
         Number of chains.
     seed : int or SeedSequence, optional
-        Gives the same draws for any number of threads; None for fresh entropy.
+        Gives the same draws for any number of threads, bit for bit with the same
+        ``attrs["blas"]`` and ``attrs["processor"]``; None for fresh entropy.
     threads : int, optional
         Number of threads; by default the number of processors.
     progress : bool
@@ -158,6 +160,7 @@ def sample(
             "seed": str(root.entropy),
             "num_warmup": warmup,
             "is_interrupted": found.is_interrupted,
+            **arithmetic(),
             **prepared.settings,
             **({} if rounds is None else rounds.report(found.is_interrupted)),
         },

@@ -15,6 +15,7 @@ from functools import cache
 from importlib.metadata import version
 
 from dpsample import _check as check
+from dpsample._arithmetic import arithmetic
 from dpsample._cache import fingerprint
 from dpsample._version import __version__
 from dpsample.studying.data import digests
@@ -51,11 +52,12 @@ def _environment() -> tuple[tuple[str, str], ...]:
         ("python", ".".join(platform.python_version_tuple()[:2])),
         *((name, version(name)) for name in LIBRARIES),
         ("machine", platform.machine()),
+        *arithmetic().items(),
     )
 
 
 def environment() -> Configuration:
-    """Versions in this process, and a digest of the package's sources."""
+    """Versions and kernels in this process, and a digest of the package's sources."""
     return dict(_environment())
 
 
@@ -67,7 +69,8 @@ def check_environment(wanted: Configuration) -> None:
             f"{name} of a worker",
             repr(wanted.get(name)),
             repr(own.get(name)),
-            "Install the same versions on every worker.",
+            "Every worker needs the same versions, the same processor and BLAS kernel "
+            "(OPENBLAS_CORETYPE and NUMBA_CPU_NAME set them).",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import zlib
 from pathlib import Path
 
 from dpsample import _check as check
@@ -39,7 +40,7 @@ def content(path: Path) -> bytes:
         return raw
     try:
         return decompress(raw)
-    except (OSError, EOFError, ValueError, lzma.LZMAError) as error:
+    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
         remedy = "Fetch the file again."
         check.fail("path", "an intact file", f"{path.name}: {error}", remedy)
 

@@ -12,7 +12,9 @@ from dpsample import _check as check
 from dpsample._sparse import MAX_SIDE
 
 
-def parse(lines: Iterable[str], num_features: int) -> tuple[Any, NDArray[np.float64]]:
+def parse(
+    lines: Iterable[str], num_features: int, *, source: str = ""
+) -> tuple[Any, NDArray[np.float64]]:
     """Features as a CSR array with a fixed number of columns, and labels.
 
     The number of columns is public and must be given: a file whose records never use
@@ -24,6 +26,8 @@ def parse(lines: Iterable[str], num_features: int) -> tuple[Any, NDArray[np.floa
         Lines of the file; text after # is a comment.
     num_features : int
         Number of columns, at least the largest index that may occur.
+    source : str
+        Name of the file, for errors.
 
     Returns
     -------
@@ -50,6 +54,7 @@ def parse(lines: Iterable[str], num_features: int) -> tuple[Any, NDArray[np.floa
     values: list[float] = []
     columns: list[int] = []
     starts = [0]
+    place = f" in {source}" if source else ""
     for number, line in enumerate(lines, start=1):
         tokens = line.partition("#")[0].split()
         if not tokens:
@@ -62,27 +67,33 @@ def parse(lines: Iterable[str], num_features: int) -> tuple[Any, NDArray[np.floa
                 values.append(float(value))
         except ValueError:
             wanted = "of the form 'label index:value ...'"
-            check.fail(f"line {number}", wanted, " ".join(tokens[:3])[:80])
-        _check_indices(columns[starts[-1] :], num_features, number)
+            check.fail(f"line {number}", wanted, " ".join(tokens[:3])[:80] + place)
+        _check_indices(columns[starts[-1] :], num_features, number, place)
         starts.append(len(columns))
     data = (np.array(values), np.array(columns, dtype=np.int64), np.array(starts))
     shape = (len(labels), num_features)
     response = np.array(labels, dtype=np.float64)
     for name, numbers in (("labels", response), ("values", data[0])):
         if not np.isfinite(numbers).all():
-            check.fail(name, "finite", "a NaN or an infinity", "Remove such records.")
+            check.fail(
+                name, "finite", f"a NaN or an infinity{place}", "Remove such records."
+            )
     return sparse.csr_array(data, shape=shape, dtype=np.float64), response
 
 
-def _check_indices(columns: list[int], num_features: int, number: int) -> None:
+def _check_indices(
+    columns: list[int], num_features: int, number: int, place: str
+) -> None:
     """Refuse indices that do not increase from 1 to at most ``num_features``."""
     if columns and not (columns[0] >= 0 and columns[-1] < num_features):
         worst = columns[0] if columns[0] < 0 else columns[-1]
         check.fail(
             f"line {number}",
             f"of indices between 1 and num_features = {num_features}",
-            str(worst + 1),
+            f"{worst + 1}{place}",
             "Pass the public number of features.",
         )
     if any(a >= b for a, b in zip(columns, columns[1:], strict=False)):
-        check.fail(f"line {number}", "of increasing indices", "indices out of order")
+        check.fail(
+            f"line {number}", "of increasing indices", "indices out of order" + place
+        )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dpsample import _check as check
 from dpsample import _columns
@@ -110,7 +110,9 @@ def read_table(
     kind = files.format_of(file) if format is None else format
     check.one_of(FORMATS, format=kind)
     if kind == "libsvm":
-        data = from_libsvm(content, num_features, positive_label=positive_label)
+        data = from_libsvm(
+            content, num_features, positive_label=positive_label, source=file.name
+        )
         if columns is not None:
             _columns.order("the table", data.columns, columns)
         if bounds is not None:
@@ -118,7 +120,7 @@ def read_table(
     else:
         schema = Schema.from_file(bounds) if isinstance(bounds, str | Path) else bounds
         data = from_frame(
-            to_frame(content, kind, schema),
+            to_frame(content, kind, schema, file.name),
             target=target,
             positive_label=positive_label,
             schema=schema,
@@ -139,7 +141,11 @@ def read_table(
 
 
 def from_libsvm(
-    content: bytes, num_features: int | None, *, positive_label: str | None = None
+    content: bytes,
+    num_features: int | None,
+    *,
+    positive_label: str | None = None,
+    source: str = "",
 ) -> Dataset:
     """Parse LIBSVM text: records unscaled and without a row bound."""
     if num_features is None:
@@ -149,7 +155,7 @@ def from_libsvm(
         )
         check.fail("num_features", "given for a LIBSVM file", "None", remedy)
     rows, y = libsvm.parse(
-        content.decode("ascii", "replace").splitlines(), num_features
+        content.decode("ascii", "replace").splitlines(), num_features, source=source
     )
     bound = None
     if positive_label is not None:
@@ -169,7 +175,9 @@ def from_libsvm(
     )
 
 
-def to_frame(content: bytes, kind: str, schema: Schema | None) -> Any:
+def to_frame(
+    content: bytes, kind: str, schema: Schema | None, source: str = "table"
+) -> Any:
     """Parse a table; categorical columns stay text, so that no label turns missing."""
     import pandas as pd
 
@@ -179,6 +187,8 @@ def to_frame(content: bytes, kind: str, schema: Schema | None) -> Any:
         except ImportError as error:
             message = "Parquet files need pyarrow. Run: pip install 'dpsample[studies]'"
             raise ImportError(message) from error
+        except Exception as error:  # of Arrow's own kinds, on damaged files
+            _refuse(source, "Parquet", error)
     columns = list(schema.columns) if schema is not None and schema.columns else None
     text = set() if schema is None else set(schema.categorical)
     read: Callable[..., Any] = partial(
@@ -201,8 +211,14 @@ def to_frame(content: bytes, kind: str, schema: Schema | None) -> Any:
                 names=columns,
                 dtype=dict.fromkeys(text, str),
             )
-    except (ValueError, pd.errors.ParserWarning) as error:
-        check.fail("path", f"a {kind.upper()} table", " ".join(str(error).split()))
+    except (ValueError, OverflowError, pd.errors.ParserWarning) as error:
+        _refuse(source, kind.upper(), error)
+
+
+def _refuse(source: str, kind: str, error: Exception) -> NoReturn:
+    """Say what is wrong with a file; pandas and Arrow name the line if they know it."""
+    reason = " ".join(str(error).split()).rstrip(".")
+    check.fail("path", f"a {kind} table", f"{source}: {reason}")
 
 
 def from_frame(
