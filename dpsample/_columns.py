@@ -23,10 +23,7 @@ def listed(names: Iterable[str]) -> str:
 
 def are_positions(names: Sequence[str]) -> bool:
     """Whether names only count columns, as those of an array do: it has no names."""
-    return all(
-        name == str(j) or (name == "intercept" and j == len(names) - 1)
-        for j, name in enumerate(names)
-    )
+    return all(name == str(j) for j, name in enumerate(names))
 
 
 def names_of(table: Any) -> tuple[str, ...] | None:
@@ -41,8 +38,8 @@ def distinct(name: str, names: Sequence[str]) -> None:
     seen: set[str] = set()
     for column in names:
         if column in seen:
-            remedy = "Rename one of the two."
-            check.fail(name, "of distinct columns", f"two named {column!r}", remedy)
+            got, remedy = f"two named {column!r}", "Rename one of the two."
+            check.fail(f"columns of {name}", "distinct", got, remedy)
         seen.add(column)
 
 
@@ -58,14 +55,14 @@ def order(name: str, given: Sequence[str], wanted: Sequence[str]) -> NDArray[np.
     places = {column: j for j, column in enumerate(given)}
     missing = [column for column in wanted if column not in places]
     if missing:
-        remedy = "Columns are matched by name; an array is matched by position."
-        check.fail(
-            name, "a table of all columns", f"none named {listed(missing)}", remedy
-        )
-    others = set(given) - set(wanted)
+        remedy = "Columns are matched by name; those of an array, by position."
+        got = f"none named {listed(missing)}"
+        check.fail(f"columns of {name}", "complete", got, remedy)
+    known = set(wanted)
+    others = [column for column in given if column not in known]
     if others:
-        got = listed(column for column in given if column in others)
-        check.fail(name, "a table of known columns", f"also {got}", "Drop them.")
+        got, remedy = f"also {listed(others)}", "Drop what is not used."
+        check.fail(f"columns of {name}", "known", got, remedy)
     return np.array([places[column] for column in wanted], dtype=np.intp)
 
 
@@ -87,9 +84,10 @@ def same(name: str, given: Sequence[str], wanted: Sequence[str]) -> None:
     if len(given) != len(wanted):
         condition = f"a problem of {len(wanted)} parameters"
         check.fail(name, condition, f"{len(given)} parameters")
-    unnamed = are_positions(given)
+    features = given[:-1] if given[-1] == "intercept" else given
+    by_position = are_positions(features)
     for mine, theirs in zip(given, wanted, strict=True):
-        if mine != theirs and not (unnamed and "intercept" not in (mine, theirs)):
+        if mine != theirs and not (by_position and "intercept" not in (mine, theirs)):
             remedy = "Give both the same columns in the same order."
             got = f"{mine!r} in the place of {theirs!r}"
             check.fail(name, "a problem of the same columns", got, remedy)

@@ -105,7 +105,8 @@ class Release:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the private answer and the certificate to a JSON file.
 
-        An error leaves what was at ``path``: the file is replaced as a whole.
+        The file is replaced as a whole, by one that is written beside it: an error
+        leaves what was at ``path``.
         """
         content = {
             "format": FORMAT,
@@ -134,7 +135,7 @@ class Release:
         names = content.get("feature_names")
         if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
             check.fail("feature_names", "a list of names", check.shown(names))
-        _columns.distinct("feature_names", names)
+        _columns.distinct("the file", names)
         dim = certificate.facts.dim
         if len(names) != dim:
             check.fail("feature_names", f"of length {dim}", f"length {len(names)}")

@@ -46,10 +46,10 @@ def test_a_reordered_frame_predicts_the_same_bit_for_bit(answer):  # U1
 
 
 REFUSED = {
-    "missing": (["age", "income"], "all columns, got none named 'ward=north'"),
+    "missing": (["age", "income"], "complete, got none named 'ward=north'"),
     "renamed": (["age", "income", "ward"], "got none named 'ward=north'"),
-    "unseen": ([*NAMES, "height"], "known columns, got also 'height'. Drop them"),
-    "duplicate": ([*NAMES, "age"], "distinct columns, got two named 'age'"),
+    "unseen": ([*NAMES, "height"], "known, got also 'height'. Drop what"),
+    "duplicate": ([*NAMES, "age"], "distinct, got two named 'age'"),
     "unnamed": ([0, 1, 2, 3], "of shape .any, 3., got shape .5, 4."),
 }
 
@@ -59,7 +59,9 @@ def test_frames_of_other_columns_are_refused_by_name(answer, case):  # U1
     names, message = REFUSED[case]
     rows = pd.DataFrame(np.zeros((5, len(names))), columns=names)
     for method in (answer.margin, answer.predict):
-        with pytest.raises(ValueError, match=f"^features must be .*{message}"):
+        with pytest.raises(
+            ValueError, match=f"^(columns of )?features must be .*{message}"
+        ):
             method(rows)
 
 
@@ -169,22 +171,24 @@ def test_a_second_table_is_read_with_the_columns_of_the_first(tmp_path, bounds):
 
 
 def test_a_second_table_of_other_columns_is_refused(tmp_path):  # U1
-    with pytest.raises(ValueError, match="the table must be .*none named 'b'"):
+    with pytest.raises(
+        ValueError, match="columns of the table must be complete, got none named 'b'"
+    ):
         read(tmp_path, "a,y\n1,2\n", bounds=None, columns=("a", "b"))
-    with pytest.raises(ValueError, match="known columns, got also 'c'"):
+    with pytest.raises(ValueError, match="known, got also 'c'"):
         read(tmp_path, "a,c,y\n1,2,3\n", bounds=None, columns=("a",))
 
 
 @pytest.mark.parametrize("bounds", [SCHEMA, None])
 def test_a_column_that_occurs_twice_is_refused(tmp_path, bounds):  # U1
-    with pytest.raises(ValueError, match="distinct columns, got two named 'a'"):
+    with pytest.raises(ValueError, match="distinct, got two named 'a'"):
         read(tmp_path, "a,b,c,a,y\n1,0,1,1,1\n", bounds=bounds)
 
 
 def test_libsvm_tables_of_other_widths_are_refused(tmp_path):  # U1
     (tmp_path / "d").write_text("1 1:1 3:1\n-1 2:1\n")
     first = read_table(tmp_path / "d", num_features=3, row_bound=2.0)
-    with pytest.raises(ValueError, match="known columns, got also '4', '5'"):
+    with pytest.raises(ValueError, match="known, got also '4', '5'"):
         read_table(tmp_path / "d", num_features=5, columns=first.columns)
     again = read_table(tmp_path / "d", num_features=3, columns=first.columns)
     assert again.feature_names == first.feature_names
@@ -233,3 +237,11 @@ def test_rules_do_not_depend_on_the_records(tmp_path):  # U4
     assert (
         read(tmp_path, wild, **options).rules == read(tmp_path, TRAIN, **options).rules
     )
+
+
+def test_a_column_may_be_named_as_the_intercept_is():
+    rows = frame().rename(columns={"income": "intercept"})
+    answer = dps.release(make_problem(rows), BUDGET, seed=3)
+    expected = answer.margin(rows.to_numpy())
+    reordered = rows[["intercept", "ward=north", "age"]]
+    np.testing.assert_array_equal(answer.margin(reordered), expected)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample import _files
 from dpsample.studying.extras import required
 from dpsample.studying.pages import shown, words
 from dpsample.studying.study import Study
@@ -287,7 +288,9 @@ def _save(canvas: Any, name: str, stem: Path) -> list[Path]:
     from matplotlib import rc_context
 
     files = [stem.with_suffix(f".{kind}") for kind in ("png", "svg")]
-    canvas.savefig(files[0], dpi=DPI, metadata={"Software": None})
+    with _files.replacing(files[0]) as draft:
+        canvas.savefig(draft, dpi=DPI, metadata={"Software": None})
     with rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
-        canvas.savefig(files[1], metadata={"Date": None})
+        with _files.replacing(files[1]) as draft:
+            canvas.savefig(draft, metadata={"Date": None})
     return files

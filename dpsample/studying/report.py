@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpsample import _check as check
+from dpsample import _files
 from dpsample.studying import pages
 from dpsample.studying.figures import draw
 from dpsample.studying.findings import results
@@ -56,13 +58,14 @@ def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
     if found.fits:
         tables[f"{name}-slopes.csv"] = pages.slope_table(found.fits)
     for file, table in tables.items():
-        with (folder / file).open("w", encoding="utf-8", newline="") as stream:
-            csv.writer(stream, lineterminator="\n").writerows(table)
+        content = io.StringIO()
+        csv.writer(content, lineterminator="\n").writerows(table)
+        _files.write(folder / file, content.getvalue().encode())
         files.append(folder / file)
     page = folder / f"{name}.md"
     pictures = [path.name for path in files if path.suffix == ".png"]
     text = "\n".join(pages.markdown(found, pictures))
-    page.write_text(f"{text}\n", encoding="utf-8")
+    _files.write(page, f"{text}\n".encode())
     return Report(
         files=[page, *files],
         summary=[*pages.summary(found), *pages.exponents(found)],
