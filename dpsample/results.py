@@ -104,19 +104,23 @@ class Release:
             return np.where(margins >= 0.0, 1.0, -1.0)
         return margins
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the private answer and the certificate to a JSON file.
-
-        The file is replaced as a whole, by one that is written beside it: an error
-        leaves what was at ``path``.
-        """
+    def to_json(self) -> str:
+        """Return the private answer and the certificate as JSON, as `save` writes."""
         content = {
             "format": FORMAT,
             "theta": self.theta.tolist(),
             "feature_names": list(self.feature_names),
             "certificate": json.loads(self.certificate.to_json()),
         }
-        _files.write(path, json.dumps(content, indent=1).encode())
+        return json.dumps(content, indent=1)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the private answer and the certificate to a JSON file.
+
+        The file is replaced as a whole, by one that is written beside it: an error
+        leaves what was at ``path``.
+        """
+        _files.write(path, self.to_json().encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Release:

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import subprocess
 import sys
@@ -51,6 +52,21 @@ def test_an_answer_that_cannot_be_printed_is_kept(
         assert dps.Release.load(output).feature_names == NAMES
     else:
         kept_in(spare, err)
+
+
+def test_with_neither_file_nor_stdout_the_answer_is_on_stderr(
+    records, spare, capsys, monkeypatch
+):  # S7
+    def full(*_):
+        raise ERRORS["disk full"]
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(sys, "stdout", Stream(ERRORS["reader gone"]))
+    assert cli.main(arguments(records)) == 1
+    err = capsys.readouterr().err
+    content = json.loads(err[: err.rindex("}") + 1])
+    assert content["format"] == "dpsample-release-1" and len(content["theta"]) == 2
+    assert "cut short" in err.splitlines()[-1] and not list(spare.iterdir())
 
 
 def start(records, *more, **options):

@@ -57,16 +57,16 @@ def run(options: Options) -> None:
         sampler_share=options.sampler_share,
         seed=options.seed,
     )
-    with keeping.kept(answer.save, options.output, ".json") as place:
+    with keeping.kept(answer.save, options.output, ".json", answer.to_json) as place:
         console.print(answer.certificate)
-        if place is None:
-            pairs = zip(answer.feature_names, answer.theta, strict=True)
-            # All digits, if the file that was to hold them could not be written.
-            digits = 6 if options.output is None else 17
-            rows = [(name, f"{value:.{digits}g}") for name, value in pairs]
-            console.print(screen.table("Private parameters", ("name", "value"), rows))
-        else:
+        if place is not None:
             console.print(f"Private parameters and certificate saved: {place}")
+        elif options.output is not None:  # there was room for no file at all
+            console.print(answer.to_json())
+        else:
+            pairs = zip(answer.feature_names, answer.theta, strict=True)
+            rows = [(name, f"{value:.6g}") for name, value in pairs]
+            console.print(screen.table("Private parameters", ("name", "value"), rows))
         if options.evaluate is not None:
             console.print(evaluation(answer, problems))
 

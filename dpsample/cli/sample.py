@@ -43,7 +43,7 @@ class Options(RecordOptions):
 def run(options: Options) -> None:
     """Draw, save the draws if asked to, and print a summary."""
     inputs = (options.file, options.bounds)
-    keeping.check_outputs(*inputs, output=options.output)
+    keeping.check_outputs(*inputs, options.checkpoint, output=options.output)
     if options.checkpoint is not None:
         keeping.check_outputs(*inputs, checkpoint=options.checkpoint)
     data = read(options, options.file)

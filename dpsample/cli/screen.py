@@ -50,8 +50,9 @@ def abandon() -> None:
         flush()
     except (OSError, ValueError):
         with suppress(OSError, ValueError):
+            broken = sys.stdout.fileno()
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
+            os.dup2(nowhere, broken)
             os.close(nowhere)
 
 
