@@ -104,13 +104,14 @@ class Loss:
 
     def value(self, margins: ArrayLike, response: ArrayLike) -> Array:
         """Loss of each record at its margin."""
-        return self._evaluate(margins, response)[0]
+        return self.evaluate(margins, response)[0]
 
     def slope(self, margins: ArrayLike, response: ArrayLike) -> Array:
         """Slope in the margin of each record; a subgradient at a kink."""
-        return self._evaluate(margins, response)[1]
+        return self.evaluate(margins, response)[1]
 
-    def _evaluate(self, margins: ArrayLike, response: ArrayLike) -> tuple[Array, Array]:
+    def evaluate(self, margins: ArrayLike, response: ArrayLike) -> tuple[Array, Array]:
+        """Return value and slope of each record at its margin."""
         u, y = np.broadcast_arrays(
             np.asarray(margins, dtype=np.float64),
             np.asarray(response, dtype=np.float64),
