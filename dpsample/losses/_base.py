@@ -104,14 +104,13 @@ class Loss:
 
     def value(self, margins: ArrayLike, response: ArrayLike) -> Array:
         """Loss of each record at its margin."""
-        return self.evaluate(margins, response)[0]
+        return self._evaluate(margins, response)[0]
 
     def slope(self, margins: ArrayLike, response: ArrayLike) -> Array:
         """Slope in the margin of each record; a subgradient at a kink."""
-        return self.evaluate(margins, response)[1]
+        return self._evaluate(margins, response)[1]
 
-    def evaluate(self, margins: ArrayLike, response: ArrayLike) -> tuple[Array, Array]:
-        """Return value and slope of each record at its margin."""
+    def _evaluate(self, margins: ArrayLike, response: ArrayLike) -> tuple[Array, Array]:
         u, y = np.broadcast_arrays(
             np.asarray(margins, dtype=np.float64),
             np.asarray(response, dtype=np.float64),

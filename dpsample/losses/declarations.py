@@ -180,7 +180,7 @@ def _see(loss: Custom, margins: Array, responses: Array, limits: Limits) -> Seen
     try:
         # Uncompiled functions warn where compiled ones return NaN.
         with np.errstate(all="ignore"):
-            values, slopes = loss.evaluate(margins, responses)
+            values, slopes = loss._evaluate(margins, responses)
     except Exception as error:
         _fail("value and slope", "scalar functions of (u, y)", repr(error), limits)
     seen = Seen(margins, responses, values, slopes)

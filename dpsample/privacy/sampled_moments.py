@@ -125,7 +125,7 @@ def log_moment(order: float, rate: float, noise: float, relation: str) -> float:
     high = order + math.sqrt(loss + 2.0 * square * EXPONENT)
     if not (high - low) < MAX_POINTS * interval:
         return math.inf
-    x: Vector = low + interval * np.arange(math.ceil((high - low) / interval) + 1)
+    x = np.asarray(low + interval * np.arange(math.ceil((high - low) / interval) + 1))
     up, down = _log_density(x, rate, square), np.zeros_like(x)
     if relation == "replace_one":
         down = _log_density(-x, rate, square)
