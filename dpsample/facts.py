@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsample import _check as check
 from dpsample import domains, losses, norms
 from dpsample.domains import Domain, SchattenBall
-from dpsample.losses import Loss, RecordGradient
+from dpsample.losses import Custom, Loss, RecordGradient
 from dpsample.losses.record_gradient import ONLY_MINIMIZE
 
+Array = NDArray[np.float64]
 RELATIONS = ("replace_one", "zero_out")
 
 
@@ -48,12 +50,11 @@ class PublicFacts:
             if self.response_bound != np.inf:
                 check.positive(response_bound=self.response_bound)
         elif self.loss.needs_response_bound:
-            check.fail(
-                "response_bound",
-                f"declared for the {self.loss.name} loss",
-                "None",
-                "Pass the public bound of |response|, infinity if there is none.",
-            )
+            remedy = "Pass the public bound of |response|, infinity if there is none."
+            if isinstance(self.loss, Custom):
+                remedy += " If it is a label -1 or 1, say labels=True in losses.custom."
+            condition = f"declared for the {self.loss.name} loss"
+            check.fail("response_bound", condition, "None", remedy)
         if self.intercept and self.is_matrix:
             check.fail(
                 "intercept",
@@ -64,6 +65,8 @@ class PublicFacts:
         if isinstance(self.loss, RecordGradient):
             self._check_record_gradient(self.loss)
         self.domain.check(self.dim)
+        if isinstance(self.loss, Custom):
+            self.loss.check_declarations(self.margin_bound, self.response_bound)
 
     def _check_record_gradient(self, loss: RecordGradient) -> None:
         if self.intercept:
@@ -86,12 +89,24 @@ class PublicFacts:
     @property
     def margin_bound(self) -> float:
         """Bound of abs(<a, theta> + offset) over the domain and all possible rows."""
+        return float(self.full_row_bound * self._radius + self.offset_bound)
+
+    @property
+    def _radius(self) -> float:
+        """Largest norm on the domain, in the norm dual to that of the rows."""
         dual, zero = norms.dual(self.row_norm), np.zeros(self.dim)
         if isinstance(self.domain, SchattenBall):
-            radius = self.domain.max_schatten(dual, zero, self.dim)
-        else:
-            radius = self.domain.max_norm(dual, zero, self.dim)
-        return float(self.full_row_bound * radius + self.offset_bound)
+            return float(self.domain.max_schatten(dual, zero, self.dim))
+        return float(self.domain.max_norm(dual, zero, self.dim))
+
+    def margin_bounds(self, sizes: Array, offset: Array | None) -> Array:
+        """Bounds of abs(<a, theta> + offset) on the domain for rows of given norms."""
+        if self.intercept:
+            pairs = np.stack([sizes, np.ones_like(sizes)], axis=1)
+            sizes = np.asarray(norms.norm(pairs, self.row_norm))
+        shift = 0.0 if offset is None else np.abs(offset)
+        with np.errstate(invalid="ignore"):  # 0 times an infinite radius is 0
+            return np.nan_to_num(sizes * self._radius, nan=0.0, posinf=np.inf) + shift
 
     def lipschitz(self, p: float) -> float:
         r"""Lipschitz constant G of one record's loss in the l_p (Schatten-p) norm.
@@ -115,6 +130,9 @@ class PublicFacts:
             check.fail(
                 "loss", "a function of the margin <a, theta>", self.loss, ONLY_MINIMIZE
             )
+        if isinstance(self.loss, Custom) and self.loss.declared_slope == np.inf:
+            remedy = "Declare the loss's slope_bound, or clip gradients."
+            check.fail("slope_bound", "finite for this method", np.inf, remedy)
         if self.response_bound == np.inf:
             remedy = "Clip the response, or use a method that clips gradients."
             check.fail("response_bound", "finite for this method", np.inf, remedy)

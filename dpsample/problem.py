@@ -24,7 +24,7 @@ from dpsample.features import (
     scale_rows,
     unique,
 )
-from dpsample.losses import Loss, RecordGradient
+from dpsample.losses import Custom, Loss, RecordGradient
 from dpsample.losses.record_gradient import num_parameters
 
 __all__ = ["Problem", "PublicFacts"]
@@ -129,6 +129,13 @@ class Problem:
         rows, y = self._enforce_bounds(rows, y)
         loss.check_response(y, self._response_bound())
         shift = self._checked_offset(offset, num_records)
+        if isinstance(loss, Custom):
+            loss.check_at_records(
+                self.facts.margin_bounds(row_norms(rows, self.facts), shift),
+                y,
+                margin_bound=self.facts.margin_bound,
+                response_bound=self.facts.response_bound,
+            )
         if isinstance(loss, RecordGradient):
             loss.check_records(rows, shift)
             names = None if self.dim != width else names
@@ -154,6 +161,8 @@ class Problem:
             refused.append("a row above row_bound")
             if not self.loss.is_classification and self._response_bound() is not None:
                 refused.append("a response above its bound")
+        if isinstance(self.loss, Custom):
+            refused.append("a slope or curvature that the loss does not declare")
         counted = (
             f"no possible record has what Problem refuses ({', '.join(refused)}): its "
             "refusal is not counted"

@@ -103,6 +103,75 @@ def test_noise_for_zeroed_records_is_refuted_under_replacement():
     assert wrong.gdp_claimed is None
 
 
+# Pairs that are no neighbors: mechanism, value, neighbor, words.
+FAR = {
+    "gaussian": (
+        gaussian_mechanism(BUDGET, sensitivity=0.1),
+        [0.0],
+        [5.0],
+        r"neighbor must be within 0.1 of problem \(the sensitivity, l2, replace_one\), "
+        "got a distance of 5. Values farther apart",
+    ),
+    "l2, not the largest coordinate": (
+        gaussian_mechanism(BUDGET, sensitivity=1.0),
+        [0.0, 0.0],
+        [0.8, 0.8],
+        "got a distance of 1.13137",
+    ),
+    "l3": (generalized(3.0, 2), [0.0, 0.0], [0.9, 0.9], "l_3, replace_one.* of 1.133"),
+    "Schatten": (
+        schatten_gaussian_mechanism(BUDGET, shape=(2, 2), sensitivity=1.0, p=1.5, r=3),
+        np.zeros(4),
+        [0.9, 0.0, 0.0, 0.9],
+        "Schatten-3, .* of 1.133",
+    ),
+    "laplace": (
+        laplace_mechanism(BUDGET, sensitivity=1.0),
+        [0.0, 0.0],
+        [0.6, -0.6],
+        "l1, .* of 1.2",
+    ),
+    "gauge": (
+        k_norm_mechanism(BUDGET, domain=domains.Box(-1.0, 1.0), dim=2, sensitivity=1),
+        [0.0, 0.0],
+        [0.6, -1.1],
+        "gauge of K, .* of 1.1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_values_farther_apart_than_the_sensitivity_are_refused(name):  # P8
+    mechanism, value, neighbor, words = FAR[name]
+    with pytest.raises(ValueError, match=words):
+        dps.audit(mechanism, value, neighbor, mechanism.budget, **QUIET)
+
+
+def test_the_relation_says_how_far_neighbors_are():  # P8
+    zeroed = dps.Budget(epsilon=1.0, delta=1e-3, relation="zero_out")
+    options = {**QUIET, "num_draws": 1000}
+    mechanism = gaussian_mechanism(zeroed, sensitivity=1.0)
+    dps.audit(mechanism, -1.0, 1.0, BUDGET, **options)
+    with pytest.raises(ValueError, match="within 2 of .* replace_one"):
+        dps.audit(mechanism, -1.0, 1.01, BUDGET, **options)
+    with pytest.raises(ValueError, match="within 1 of .* zero_out"):
+        dps.audit(mechanism, -1.0, 1.0, zeroed, **options)
+    other = gaussian_mechanism(BUDGET, sensitivity=1.0)
+    with pytest.raises(ValueError, match="budget must be under 'replace_one' for this"):
+        dps.audit(other, 0.0, 1.0, zeroed, **options)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_values_at_the_very_sensitivity_are_neighbors(scale):  # P8
+    options = {**QUIET, "num_draws": 100}
+    for name, (mechanism, p, dim) in ((n, MECHANISMS[n]()) for n in MECHANISMS):
+        for first, second in neighbors.shifts(dim, sensitivity=scale, p=p):
+            large = dataclasses.replace(mechanism, sensitivity=scale)
+            shift = 0.1 * scale
+            dps.audit(large, first + shift, second + shift, BUDGET, **options)
+            assert name
+
+
 def test_rounding_of_outputs_is_not_taken_for_privacy_loss():
     """Log ratios of Laplace noise have atoms; their last bits differ between laws."""
     mechanism = laplace_mechanism(BUDGET, sensitivity=1.0)

@@ -15,6 +15,7 @@ from dpsample.samplers.errors import SamplingError
 from tests.gibbs_cases import example
 from tests.replicates import law_margin
 from tests.statistics import assert_law, rejected
+from tests.unchecked_losses import unchecked
 
 L, D = dps.losses, dps.domains
 OFFSET = [0.5, -1.0, 2.0, 0.0, 1.0, -0.3]
@@ -212,7 +213,7 @@ def test_a_fit_outside_the_domain_is_refused_with_a_remedy():
 
 
 def test_a_loss_that_fails_is_reported():
-    loss = L.custom(
+    loss = unchecked(
         lambda u, y: u * u / 2.0 if abs(u) < 40.0 else np.nan,
         lambda u, y: u,
         slope_bound=40.0,

@@ -21,6 +21,7 @@ from dpsample.samplers.chain import (
 from tests.gibbs_targets import CASES
 from tests.replicates import certified, replicate
 from tests.tiers import slow
+from tests.unchecked_losses import unchecked
 
 L, D = dps.losses, dps.domains
 STEPS = (0.1, 1.0, 30.0)
@@ -146,7 +147,7 @@ def test_the_exact_kernel_is_in_detailed_balance(name):
 
 def promising(curvature):
     """sqrt(1 + (u - y)^2), whose true curvature is above 0.08 on the domain below."""
-    loss = L.custom(
+    loss = unchecked(
         lambda u, y: np.sqrt(1.0 + (u - y) ** 2),
         lambda u, y: (u - y) / np.sqrt(1.0 + (u - y) ** 2),
         slope_bound=1.0,
@@ -156,7 +157,12 @@ def promising(curvature):
     rows = np.random.default_rng(1).normal(size=(20, 2))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     problem = dps.Problem(
-        rows, np.full(20, 1.0), loss=loss, domain=D.Ball(1.0), row_bound=1.1
+        rows,
+        np.full(20, 1.0),
+        loss=loss,
+        domain=D.Ball(1.0),
+        row_bound=1.1,
+        response_bound=1.0,
     )
     return dps.Gibbs(problem, k=60.0, mu=0.05)
 

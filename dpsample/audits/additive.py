@@ -19,11 +19,41 @@ Progress = Callable[[float], None]
 NOTE = "independent draws; the privacy loss of every output is known exactly"
 
 
+# More than rounding moves a pair at the very distance that is allowed.
+ROUNDING = 1e-9
+
+
+def check_pair(
+    mechanism: AdditiveMechanism, value: Array, neighbor: Array, relation: str
+) -> None:
+    """Refuse values that are farther apart than neighbors can be.
+
+    A record that is replaced moves the query at most twice as far as one whose loss is
+    set to zero: by way of zero. Nothing is known of the reverse.
+    """
+    own, reach = mechanism.budget.relation, mechanism.sensitivity
+    if own != relation:
+        if relation != "replace_one":
+            remedy = "Calibrate a mechanism for the relation that is tested."
+            check.fail("budget", f"under {own!r} for this mechanism", relation, remedy)
+        reach = 2.0 * reach
+    size = mechanism.change(value, neighbor)
+    if size > reach * (1.0 + ROUNDING):
+        norm = dict(mechanism.certificate.inputs).get("norm", "gauge of K")
+        check.fail(
+            "neighbor",
+            f"within {reach:g} of problem (the sensitivity, {norm}, {relation})",
+            f"a distance of {size:g}",
+            "Values farther apart are no neighbors, so they refute nothing.",
+        )
+
+
 def additive_scores(
     mechanism: AdditiveMechanism,
     value: Any,
     neighbor: Any,
     *,
+    relation: str,
     num_draws: int,
     seed: Seed,
     threads: int | None,
@@ -32,6 +62,7 @@ def additive_scores(
     """Log ratios of value + noise and neighbor + noise."""
     first = check.array("problem", _vector(value), shape=(None,))
     second = check.array("neighbor", _vector(neighbor), shape=first.shape)
+    check_pair(mechanism, first, second, relation)
     roots = seed_sequence(seed).spawn(4)
 
     def draw(i: int) -> Array:

@@ -74,8 +74,9 @@ def audit(
         Neighboring problems with the mechanism's public facts; two values of the query
         of an additive mechanism; or what a callable takes as data.
     budget : Budget
-        The claim to test, under its relation. The caller of a callable or of an
-        additive mechanism answers for the two being neighbors; problems are compared.
+        The claim to test, under its relation. Problems are compared, and two values of
+        a query must be within the sensitivity of an additive mechanism; the caller of a
+        callable answers for its data being neighbors.
     num_draws : int
         Draws from each law.
     sampler : "auto" or Sampler
@@ -110,7 +111,7 @@ def audit(
     Raises
     ------
     ValueError
-        If an argument is malformed or the two problems are no neighbors.
+        If an argument is malformed or the two data sets are no neighbors.
 
     Guarantee
     ---------
@@ -150,6 +151,7 @@ def audit(
             shared |= {"relation": budget.relation, "sampler": sampler}
             scores = exponential_scores(mechanism, problem, neighbor, **shared)
         elif isinstance(mechanism, AdditiveMechanism):
+            shared |= {"relation": budget.relation}
             scores = additive_scores(mechanism, problem, neighbor, **shared)
         else:
             shared |= {"log_ratio": log_ratio, "score": score}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,10 +13,8 @@ from numba.extending import is_jitted
 
 from dpsample import _check as check
 from dpsample._jit import kernel
+from dpsample.losses import declarations
 from dpsample.losses._base import Array, Loss, compile_pieces
-
-# Margins and responses at which a user's loss is tried once before it is trusted.
-PROBES = np.array([-30.0, -7.0, -2.5, -1.0, -0.3, 0.0, 0.2, 0.9, 1.5, 4.0, 25.0])
 
 
 def _uncached(function: Any) -> Any:
@@ -32,9 +31,25 @@ class Custom(Loss):
     lower_curvature: float = 0.0
     upper_curvature: float = np.inf
     third_derivative: float = np.inf
+    labels: bool = False
+    reads_response: bool = True
     functions: Any = field(default=None, compare=False, repr=False)
+    # Scales found by comparisons that were passed, by the bounds of the problem.
+    _passed: dict[Any, Any] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
     name: ClassVar[str] = "custom"
     is_cached: ClassVar[bool] = False  # the user's sources are not in our fingerprint
+
+    @property
+    def is_classification(self) -> bool:  # type: ignore[override]
+        """Whether responses are declared to be labels -1 and 1."""
+        return self.labels
+
+    @property
+    def needs_response_bound(self) -> bool:  # type: ignore[override]
+        """Whether the functions read a response that no label bounds."""
+        return self.reads_response and not self.labels
 
     @property
     def params(self) -> Array:
@@ -63,6 +78,32 @@ class Custom(Loss):
         del margin_bound, response_bound
         return self.third_derivative
 
+    def check_declarations(
+        self, margin_bound: float, response_bound: float | None
+    ) -> None:
+        """Compare the functions with what is declared; a loss from a file has none."""
+        if self.functions is not None:
+            self._scale(margin_bound, response_bound)
+
+    def check_at_records(
+        self,
+        reaches: Array,
+        response: Array,
+        *,
+        margin_bound: float,
+        response_bound: float | None,
+    ) -> None:
+        """Compare at each record's own margins, up to ``reaches``, and response."""
+        if self.functions is not None and response_bound != np.inf:
+            scale = self._scale(margin_bound, response_bound)
+            declarations.compare_records(self, reaches, response, scale)
+
+    def _scale(self, margin_bound: float, response_bound: float | None) -> Any:
+        key = (margin_bound, response_bound)
+        if key not in self._passed:
+            self._passed[key] = declarations.compare(self, *key)
+        return self._passed[key]
+
     @property
     def pieces(self) -> Any:
         """Return the compiled pieces; a loss read from a file has none."""
@@ -79,6 +120,8 @@ class Custom(Loss):
             "lower_curvature": self.lower_curvature,
             "upper_curvature": self.upper_curvature,
             "third_derivative": self.third_derivative,
+            "labels": self.labels,
+            "reads_response": self.reads_response,
         }
 
 
@@ -91,6 +134,18 @@ def _compiled(name: str, function: Callable[..., float]) -> Any:
     return kernel(function, cached=False)
 
 
+def _reads_second(function: Any) -> bool:
+    """Whether the code of a function of (u, y) mentions y: if not, it can't read it."""
+    code = getattr(function, "py_func", function).__code__
+    if code.co_argcount < 2 or code.co_flags & (inspect.CO_VARARGS):
+        return True
+    name = code.co_varnames[1]
+    if name in code.co_cellvars:
+        return True
+    mentioned = (step.argval for step in dis.get_instructions(code))
+    return any(name == m or (isinstance(m, tuple) and name in m) for m in mentioned)
+
+
 def custom(
     value: Callable[[float, float], float],
     slope: Callable[[float, float], float],
@@ -99,13 +154,16 @@ def custom(
     lower_curvature: float = 0.0,
     upper_curvature: float = np.inf,
     third_derivative_bound: float = np.inf,
+    labels: bool = False,
     name: str = "custom",
 ) -> Custom:
     r"""Make a loss from two scalar functions of the margin u and the response y.
 
     The functions are compiled alone: no sampler kernel is compiled again for them.
-    Everything declared is an assumption of the certificate; what can be seen at a few
-    probe points (convexity, the slope, its bound) is checked here.
+    Everything declared is an assumption of the certificate. `Problem`, which knows the
+    margins and the responses that can occur, compares the functions with convexity and
+    with each bound at many points of that range and at the records: this refutes, and
+    does not prove.
 
     Parameters
     ----------
@@ -113,11 +171,16 @@ def custom(
         ``value(u, y)`` convex in ``u`` and ``slope(u, y)``, its derivative or a
         subgradient; plain Python or Numba functions.
     slope_bound : float
-        Public bound of ``|slope|`` for every possible record on the domain.
+        Public bound of ``|slope|`` for every margin up to ``facts.margin_bound`` and
+        every possible response. Infinity, if there is none, serves methods that bound
+        gradients themselves.
     lower_curvature, upper_curvature : float
-        Bounds of the second derivative for every margin that can occur.
+        Bounds of the second derivative for the same margins and responses.
     third_derivative_bound : float
         Bound of the third derivative; infinite if there is none.
+    labels : bool
+        Responses are labels -1 and 1. Other problems must declare a ``response_bound``
+        if the code of ``value`` or ``slope`` mentions ``y``.
     name : str
         Shown in the certificate.
 
@@ -129,7 +192,8 @@ def custom(
     Raises
     ------
     ValueError
-        If a function raises, returns NaN, or contradicts what is declared.
+        If a function can't be compiled or raises at the margin 0, or a number is out
+        of its range. `Problem` raises it where a function contradicts its declarations.
 
     Examples
     --------
@@ -141,49 +205,41 @@ def custom(
     >>> loss.value(0.0, 0.0)
     array(1.)
     """
-    check.positive(slope_bound=slope_bound)
+    check.above(0.0, slope_bound=slope_bound)
     check.non_negative(lower_curvature=lower_curvature)
     check.at_least(lower_curvature, upper_curvature=upper_curvature)
     check.at_least(0.0, third_derivative_bound=third_derivative_bound)
+    check.instance(bool, labels=labels)
     phi, dphi = _compiled("value", value), _compiled("slope", slope)
+    reads_response = _reads_second(value) or _reads_second(slope)
+    _try_once(phi, dphi, reads_response=reads_response)
 
-    def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+    def of_response(params: Array, u: float, y: float) -> tuple[float, float]:
         return phi(u, y), dphi(u, y)
 
-    loss = Custom(
+    def of_margin(params: Array, u: float, y: float) -> tuple[float, float]:
+        return phi(u, 0.0), dphi(u, 0.0)  # not even by a trick does y come in
+
+    scalar = of_response if reads_response else of_margin
+
+    return Custom(
         label=str(name),
         declared_slope=float(slope_bound),
         lower_curvature=float(lower_curvature),
         upper_curvature=float(upper_curvature),
         third_derivative=float(third_derivative_bound),
+        labels=labels,
+        reads_response=reads_response,
         functions=compile_pieces(_uncached(scalar), _uncached),
     )
-    _probe(phi, dphi, float(slope_bound))
-    return loss
 
 
-def _probe(phi: Any, dphi: Any, slope_bound: float) -> None:
-    for y in (-1.0, 1.0):
-        try:
-            # Uncompiled functions warn where compiled ones return NaN.
-            with np.errstate(all="ignore"):
-                values = np.array([float(phi(u, y)) for u in PROBES])
-                slopes = np.array([float(dphi(u, y)) for u in PROBES])
-        except Exception as error:
-            check.fail("value and slope", "scalar functions of (u, y)", repr(error))
-        if not (np.isfinite(values).all() and np.isfinite(slopes).all()):
-            check.fail("value and slope", "finite at every margin", "NaN or infinity")
-        if np.any(np.abs(slopes) > slope_bound * (1.0 + 1e-12)):
-            worst = float(np.abs(slopes).max())
-            check.fail("slope", f"at most slope_bound = {slope_bound:g}", worst)
-        # Convexity: the secant lies between the slopes at its two ends.
-        secants = np.diff(values) / np.diff(PROBES)
-        slack = 1e-9 * (1.0 + np.abs(values).max())
-        if np.any(secants < slopes[:-1] - slack) or np.any(
-            secants > slopes[1:] + slack
-        ):
-            check.fail(
-                "value",
-                "convex in u with derivative slope",
-                f"secants that contradict the slopes at y = {y:g}",
-            )
+def _try_once(phi: Any, dphi: Any, *, reads_response: bool) -> None:
+    """Call both at the margin 0, which every problem has, for their type alone."""
+    y = 1.0 if reads_response else 0.0
+    try:
+        # Uncompiled functions warn where compiled ones return NaN.
+        with np.errstate(all="ignore"):
+            float(phi(0.0, y)), float(dphi(0.0, y))
+    except Exception as error:
+        check.fail("value and slope", "scalar functions of (u, y)", repr(error))

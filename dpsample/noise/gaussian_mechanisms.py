@@ -74,6 +74,7 @@ def gaussian_mechanism(
         up(sensitivity / stddev),
         inputs={"sensitivity": sensitivity, "norm": "l2", "stddev": stddev},
         theorems=(GAUSSIAN_THEOREM,),
+        norm=2.0,
         calibration=calibration,
     )
 
@@ -143,6 +144,7 @@ def generalized_gaussian_mechanism(
         generalized_gaussian_gdp(**case, sigma=sigma),
         inputs=case | {"norm": f"l_{dual(p):g}", "sigma": sigma},
         theorems=(SMOOTH_THEOREM,),
+        norm=dual(p),
         calibration=calibration,
         dim=dim,
     )
@@ -198,6 +200,7 @@ def schatten_gaussian_mechanism(
         inputs={"rows": shape[0], "columns": shape[1], "sensitivity": sensitivity}
         | {"norm": f"Schatten-{dual(p):g}", "r": r, "sigma": sigma},
         theorems=(SMOOTH_THEOREM, SCHATTEN_THEOREM),
+        norm=dual(p),
         dim=shape[0] * shape[1],
     )
 
@@ -209,6 +212,7 @@ def _gaussian(
     *,
     inputs: dict[str, Any],
     theorems: tuple[str, ...],
+    norm: float,
     calibration: NoiseCalibration = "exact",
     dim: int | None = None,
 ) -> AdditiveMechanism:
@@ -221,4 +225,5 @@ def _gaussian(
         calibration=calibration,
         gdp=gdp,
         dim=dim,
+        norm=norm,
     )

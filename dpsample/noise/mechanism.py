@@ -74,6 +74,9 @@ class AdditiveMechanism:
         The release is gdp-GDP; None for purely private noise.
     dim : int or None
         Number of coordinates of the query; None where any number will do.
+    norm : float or None
+        Exponent of the l_q norm of the sensitivity, of Schatten-q for Schatten noise;
+        None where it is the gauge of the K-norm noise's body.
 
     Examples
     --------
@@ -92,6 +95,7 @@ class AdditiveMechanism:
     certificate: EventCertificate
     gdp: float | None
     dim: int | None
+    norm: float | None
 
     def release(self, value: Any, *, seed: int | None = None) -> NoisyAnswer:
         """Add one draw of the noise to the value of the query.
@@ -160,6 +164,44 @@ class AdditiveMechanism:
         loss = 0.5 * (far - near) * (far + near) if is_squared else far - near
         return loss.reshape(shape)[()]
 
+    def change(self, value: Any, neighbor: Any) -> float:
+        """Size of the change of a query, in the norm of ``sensitivity``.
+
+        Parameters
+        ----------
+        value, neighbor : array_like, shape (d,)
+            The query on two data sets.
+
+        Returns
+        -------
+        float
+            The norm of their difference.
+
+        Raises
+        ------
+        ValueError
+            If a point is not finite or has another length.
+
+        Examples
+        --------
+        >>> from dpsample.noise import laplace_mechanism
+        >>> mech = laplace_mechanism(Budget(epsilon=1.0, delta=1e-6), sensitivity=1.0)
+        >>> mech.change([0.0, 0.0], [3.0, -4.0])
+        7.0
+        """
+        first, second = self._vector("value", value), self._vector("neighbor", neighbor)
+        if len(second) != len(first):
+            check.fail("neighbor", f"of shape ({len(first)},)", f"shape {second.shape}")
+        gap = second - first
+        if isinstance(self.noise, KNorm):
+            gauge = self.noise.domain.gauge
+            return max(float(gauge(gap)), float(gauge(-gap)))
+        if self.norm is None:
+            check.fail("norm", "the exponent of the sensitivity's norm", "None")
+        if isinstance(self.noise, SchattenGaussian):
+            return float(schatten(gap, self.norm, self.noise.shape))
+        return float(norm(gap, self.norm))
+
     def _vector(self, name: str, value: Any) -> Vector:
         vector = check.array(name, value, shape=(self.dim,))
         if len(vector) == 0:
@@ -193,6 +235,7 @@ def certified(
     event: GaussianEvent | PureEvent,
     theorems: tuple[str, ...],
     dim: int | None,
+    norm: float | None,
     calibration: NoiseCalibration = "exact",
     gdp: float | None = None,
 ) -> AdditiveMechanism:
@@ -214,4 +257,5 @@ def certified(
         certificate=certificate,
         gdp=gdp,
         dim=dim,
+        norm=norm,
     )

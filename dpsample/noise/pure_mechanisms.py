@@ -54,7 +54,7 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
     """
     scale = pure_scale(budget, sensitivity)
     inputs = {"sensitivity": sensitivity, "norm": "l1", "scale": scale}
-    return _pure(Laplace(scale), budget, inputs, LAPLACE_THEOREM, dim=None)
+    return _pure(Laplace(scale), budget, inputs, LAPLACE_THEOREM, dim=None, norm=1.0)
 
 
 def k_norm_mechanism(
@@ -102,7 +102,7 @@ def k_norm_mechanism(
     k_norm_table(domain, dim)  # refuses what cannot be drawn
     body = json.dumps(domain.to_dict())
     inputs = {"sensitivity": sensitivity, "K": body, "scale": scale}
-    return _pure(noise, budget, inputs, K_NORM_THEOREM, dim=dim)
+    return _pure(noise, budget, inputs, K_NORM_THEOREM, dim=dim, norm=None)
 
 
 def _pure(
@@ -112,8 +112,15 @@ def _pure(
     theorem: str,
     *,
     dim: int | None,
+    norm: float | None,
 ) -> AdditiveMechanism:
     spent = up(inputs["sensitivity"] / noise.scale)
     return certified(
-        noise, budget, inputs, event=PureEvent(spent), theorems=(theorem,), dim=dim
+        noise,
+        budget,
+        inputs,
+        event=PureEvent(spent),
+        theorems=(theorem,),
+        dim=dim,
+        norm=norm,
     )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from dpsample import _check as check
 from dpsample.privacy import events
-from dpsample.privacy.accounting import epsilon_of
+from dpsample.privacy.accounting import epsilon_of, theorems_used
 from dpsample.privacy.budget import RELATION_WORDS, Budget
 from dpsample.privacy.events import Event
 from dpsample.privacy.public_inputs import (
@@ -123,7 +123,8 @@ class EventCertificate(Sealed):
         inputs : mapping of str to number or word
             Public inputs of the calibration, in the order in which they are shown.
         theorems, assumptions : tuple of str
-            What the event rests on; what every release takes for granted comes first.
+            What the event rests on, to which accounting may add; what every release
+            takes for granted comes first.
         calibration : {"exact", "paper"}
             "exact" demands that the event proves the budget's epsilon.
         seeded : bool
@@ -147,6 +148,7 @@ class EventCertificate(Sealed):
             condition = f"such that epsilon <= {budget.epsilon!r} is proved"
             remedy = "Add noise, or record it with calibration='paper'."
             check.fail("event", condition, f"epsilon = {epsilon!r}", remedy)
+        accounted = theorems_used(event, epsilon=epsilon, relation=budget.relation)
         return cls(
             mechanism=mechanism,
             budget=budget,
@@ -154,7 +156,7 @@ class EventCertificate(Sealed):
             inputs=tuple(inputs.items()) if isinstance(inputs, Mapping) else inputs,
             event=event,
             epsilon_proved=epsilon,
-            theorems=theorems,
+            theorems=(*theorems, *accounted),
             assumptions=(*COMMON_ASSUMPTIONS, *assumptions),
             seeded=seeded,
         )

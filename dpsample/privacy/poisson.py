@@ -63,8 +63,7 @@ def poisson_noise_multiplier(
     Raises
     ------
     ValueError
-        If an argument is out of its range, or delta is below what privacy loss
-        distributions resolve.
+        If an argument is out of its range, or no noise up to 1e9 is proved.
 
     Guarantee
     ---------
@@ -183,7 +182,7 @@ def _smallest_noise(excess: Callable[[float], float], *, guess: float) -> float:
     while (below := excess(safe)) > 0.0:
         safe *= STEP
         if safe > LARGEST_NOISE:
-            remedy = "Loss distributions resolve delta down to about 1e-13."
+            remedy = "Spend a larger epsilon or delta, or take fewer steps."
             check.fail("delta", "large enough for finite noise", "less", remedy)
     unsafe = safe / STEP
     while (above := excess(unsafe)) <= 0.0:

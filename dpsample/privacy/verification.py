@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from dpsample import _check as check
+from dpsample.privacy.accounting import theorems_used
 from dpsample.privacy.calibration import calibrate
 from dpsample.privacy.certificate import Certificate, base_assumptions
 from dpsample.privacy.event_certificate import SLACK, EventCertificate, proved
@@ -106,6 +107,10 @@ def _event_checks(c: EventCertificate) -> list[Check]:
     if c.calibration == "exact":
         limit = c.budget.epsilon * (1.0 + SLACK)
         checks.append(at_most("epsilon_proved<=epsilon", c.epsilon_proved, limit))
+    relation = c.budget.relation
+    expected = theorems_used(c.event, epsilon=c.epsilon_proved, relation=relation)
+    if not set(expected) <= set(c.theorems):
+        disagree("theorems", expected, c.theorems)
     if c.assumptions[: len(COMMON_ASSUMPTIONS)] != COMMON_ASSUMPTIONS:
         disagree("assumptions", COMMON_ASSUMPTIONS, c.assumptions)
     return checks

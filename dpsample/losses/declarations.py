@@ -1,0 +1,285 @@
+"""Declarations of a user's loss, compared with what its functions do.
+
+The slope's growth between two margins is the integral of the curvature, so a narrow
+peak shows in the difference of two slopes however far apart they are. Intervals that
+come nearest to a bound are divided again and again: a peak is missed only if it is
+small in total. What passes has been seen at points; it is not proved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import _check as check
+
+if TYPE_CHECKING:
+    from dpsample.losses.custom import Custom
+
+Array = NDArray[np.float64]
+FAR = 500.0  # stands for an infinite bound: its exponential is still a number
+NUM_POINTS = 32_768  # evenly spaced margins, shared among the responses
+MIN_MARGINS = 513  # of them, for each response
+NUM_RESPONSES = 17
+NUM_DENSE = 2_049  # responses at which a few margins are tried
+FEW_MARGINS = 9
+ZOOMED, PARTS, ROUNDS = 32, 8, 14  # worst intervals, each divided, again and again
+# Distances, relative to the reach, from places where losses bend: 0, 1, -1 and y.
+NEAR = np.concatenate([-(2.0 ** -np.arange(41.0)), [0.0], 2.0 ** -np.arange(41.0)])
+SLACK = 1e-10  # error of computed slopes and values, relative to the largest
+TIGHT = 1e-12  # relative excess over a bound that is rounding
+BLOCK = 65_536  # records compared at once
+
+
+class Scale(NamedTuple):
+    """Largest absolute value and slope over all margins and responses."""
+
+    value: float
+    slope: float
+
+
+class Limits(NamedTuple):
+    """Largest margin, the responses to try, and what an error has to say."""
+
+    margin: float
+    responses: Array
+    remedy: str
+    record: int | None = None  # the first of the records compared, if they are any
+
+
+class Seen(NamedTuple):
+    """Margins in ascending order, one row per response, with values and slopes."""
+
+    margins: Array
+    responses: Array  # (rows, 1)
+    values: Array
+    slopes: Array
+
+
+def compare(loss: Custom, margin_bound: float, response_bound: float | None) -> Scale:
+    """Compare a loss with its declarations over all margins and responses.
+
+    Parameters
+    ----------
+    loss : Custom
+        A loss with its functions.
+    margin_bound : float
+        Largest absolute margin; of an infinite one, some are tried.
+    response_bound : float or None
+        Largest absolute response; None for labels and where none is read.
+
+    Returns
+    -------
+    Scale
+        To which rounding errors are relative.
+
+    Raises
+    ------
+    ValueError
+        Naming the first declaration that does not hold, and where.
+    """
+    reach = FAR if np.isinf(margin_bound) else margin_bound
+    limits = Limits(
+        margin=reach,
+        responses=_responses(loss, reach, response_bound),
+        remedy=_remedy(loss, margin_bound, response_bound),
+    )
+    seen = _see(loss, _grid(limits), limits.responses[:, None], limits)
+    scale = Scale(*(float(np.abs(part).max()) for part in (seen.values, seen.slopes)))
+    _judge(loss, seen, limits, scale)
+    few = np.linspace(-reach, reach, FEW_MARGINS)
+    dense = _dense_responses(limits.responses)[:, None]
+    if dense.size:
+        seen_between = _see(loss, np.tile(few, (len(dense), 1)), dense, limits)
+        _judge(loss, seen_between, limits, scale)
+    for worst in (_worst_above, _worst_below):
+        cells = seen
+        for _ in range(ROUNDS):
+            cells = _divided(loss, cells, worst(cells, scale), limits)
+            _judge(loss, cells, limits, scale)
+    return scale
+
+
+def compare_records(
+    loss: Custom, reaches: Array, response: Array, scale: Scale
+) -> None:
+    """Compare a loss with its declarations at each record's own margins.
+
+    Parameters
+    ----------
+    loss : Custom
+        A loss with its functions.
+    reaches : array of shape (num_records,)
+        Largest absolute margin of each record.
+    response : array of shape (num_records,)
+        Responses.
+    scale : Scale
+        Of `compare`.
+
+    Raises
+    ------
+    ValueError
+        Naming the first declaration that does not hold, and a record.
+    """
+    shares = np.linspace(-1.0, 1.0, 5)
+    largest = FAR if np.isinf(reaches).any() else np.inf
+    for start in range(0, len(response), BLOCK):
+        part = slice(start, start + BLOCK)
+        margins = shares * np.minimum(reaches[part, None], largest)
+        limits = Limits(0.0, response[part], "", record=start)
+        seen = _see(loss, margins, response[part, None], limits)
+        _judge(loss, seen, limits, scale)
+
+
+def _remedy(loss: Custom, margin_bound: float, response_bound: float | None) -> str:
+    responses = "every label"
+    if not loss.reads_response:
+        responses = "every response"
+    elif response_bound is not None and not loss.labels:
+        responses = f"every response up to {response_bound:g}"
+    return f"It must hold for every margin up to {margin_bound:g} and {responses}."
+
+
+def _responses(loss: Custom, reach: float, bound: float | None) -> Array:
+    if loss.labels:
+        return np.array([-1.0, 1.0])
+    if not loss.reads_response or bound is None:
+        return np.zeros(1)
+    far = FAR if np.isinf(bound) else bound
+    inner = min(far, reach)
+    found = np.concatenate(
+        [
+            np.linspace(-far, far, NUM_RESPONSES),
+            np.linspace(-inner, inner, NUM_RESPONSES),
+            far * NEAR[::2],
+        ]
+    )
+    return np.unique(found)
+
+
+def _dense_responses(responses: Array) -> Array:
+    """Many responses between the extremes; of labels there are no others."""
+    if len(responses) < NUM_RESPONSES:
+        return np.empty(0)
+    return np.linspace(responses[0], responses[-1], NUM_DENSE)
+
+
+def _grid(limits: Limits) -> Array:
+    """Ascending margins for each response, fine where losses bend."""
+    reach, y = limits.margin, limits.responses[:, None]
+    even = np.linspace(-reach, reach, max(MIN_MARGINS, NUM_POINTS // len(y)))
+    fixed = np.concatenate([even] + [reach * NEAR + c for c in (0.0, 1.0, -1.0)])
+    near_y = reach * NEAR + y
+    margins = np.concatenate([np.tile(fixed, (len(y), 1)), near_y], axis=1)
+    return np.asarray(np.sort(np.clip(margins, -reach, reach), axis=1))
+
+
+def _see(loss: Custom, margins: Array, responses: Array, limits: Limits) -> Seen:
+    try:
+        # Uncompiled functions warn where compiled ones return NaN.
+        with np.errstate(all="ignore"):
+            values, slopes = loss._evaluate(margins, responses)
+    except Exception as error:
+        _fail("value and slope", "scalar functions of (u, y)", repr(error), limits)
+    seen = Seen(margins, responses, values, slopes)
+    broken = ~(np.isfinite(values) & np.isfinite(slopes))
+    if broken.any():
+        i, j = _first(broken)
+        got = f"{values[i, j]:g} and {slopes[i, j]:g}{_at(seen, limits, i, j)}"
+        _fail("value and slope", "finite at every margin", got, limits)
+    return seen
+
+
+def _worst_above(seen: Seen, scale: Scale) -> Any:
+    """Intervals on which the slope surely grows fastest."""
+    width, growth = np.diff(seen.margins), np.diff(seen.slopes)
+    with np.errstate(all="ignore"):
+        rate = np.where(width > 0.0, (growth - SLACK * scale.slope) / width, -np.inf)
+    return np.argsort(rate, axis=None)[-ZOOMED:]
+
+
+def _worst_below(seen: Seen, scale: Scale) -> Any:
+    """Intervals on which the slope surely grows slowest."""
+    width, growth = np.diff(seen.margins), np.diff(seen.slopes)
+    with np.errstate(all="ignore"):
+        rate = np.where(width > 0.0, (growth + SLACK * scale.slope) / width, np.inf)
+    return np.argsort(rate, axis=None)[:ZOOMED]
+
+
+def _divided(loss: Custom, seen: Seen, cells: Any, limits: Limits) -> Seen:
+    """Divide some intervals, numbered row by row, into parts."""
+    row, column = np.divmod(cells, seen.margins.shape[1] - 1)
+    low, high = seen.margins[row, column], seen.margins[row, column + 1]
+    shares = np.linspace(0.0, 1.0, PARTS + 1)
+    margins = low[:, None] + shares * (high - low)[:, None]
+    margins[:, -1] = high  # not beyond the interval by rounding
+    return _see(loss, margins, seen.responses[row], limits)
+
+
+def _judge(loss: Custom, seen: Seen, limits: Limits, scale: Scale) -> None:
+    """Fail if one declaration is contradicted."""
+    size = np.abs(seen.slopes)
+    if size.max() > loss.declared_slope * (1.0 + TIGHT):
+        i, j = _first(size == size.max())
+        condition = f"at least {size[i, j]:.6g}, the slope{_at(seen, limits, i, j)}"
+        _fail("slope_bound", condition, f"{loss.declared_slope:g}", limits)
+    width, growth = np.diff(seen.margins), np.diff(seen.slopes)
+    slack = SLACK * scale.slope
+    # Convexity: the slope of a secant lies between the slopes at its ends.
+    rise, slack_rise = np.diff(seen.values), SLACK * scale.value + slack * width
+    bent = rise < seen.slopes[:, :-1] * width - slack_rise
+    bent |= rise > seen.slopes[:, 1:] * width + slack_rise
+    bent |= growth < -slack
+    if bent.any():
+        got = f"slopes and secants that contradict it{_at(seen, limits, *_first(bent))}"
+        _fail("value", "convex in u with derivative slope", got, limits)
+    lower, upper, more = loss.lower_curvature, loss.upper_curvature, 1.0 + 1e-9
+    with np.errstate(all="ignore"):  # infinity times no width
+        fast = growth > upper * width * more + slack
+        slow = growth < lower * width / more - slack
+    for name, declared, words, bad in (
+        ("upper_curvature", upper, "at least", fast),
+        ("lower_curvature", lower, "at most", slow),
+    ):
+        if bad.any():
+            i, j = _first(bad)
+            rate = growth[i, j] / width[i, j] if width[i, j] else np.inf
+            where = f"the growth of the slope{_at(seen, limits, i, j)}"
+            condition = f"{words} {rate:.6g}, {where}"
+            _fail(name, condition, f"{declared:g}", limits)
+    if loss.third_derivative < np.inf:
+        _judge_third(loss, seen, limits, slack)
+
+
+def _judge_third(loss: Custom, seen: Seen, limits: Limits, slack: float) -> None:
+    """Second differences of the slope are at most half the bound."""
+    width, growth = np.diff(seen.margins), np.diff(seen.slopes)
+    span = width[:, 1:] + width[:, :-1]
+    with np.errstate(all="ignore"):
+        rate, error = growth / width, slack / width
+        change = np.abs(np.diff(rate)) - error[:, 1:] - error[:, :-1]
+        found = 2.0 * change / span
+    bad = found > loss.third_derivative * (1.0 + 1e-9)
+    if bad.any():  # NaN, of intervals without width, contradicts nothing
+        i, j = _first(bad)
+        where = f"the growth of the curvature{_at(seen, limits, i, j)}"
+        condition = f"at least {found[i, j]:.6g}, {where}"
+        got = f"{loss.third_derivative:g}"
+        _fail("third_derivative_bound", condition, got, limits)
+
+
+def _first(where: Any) -> tuple[int, int]:
+    i, j = np.unravel_index(int(np.argmax(where)), where.shape)
+    return int(i), int(j)
+
+
+def _at(seen: Seen, limits: Limits, i: int, j: int) -> str:
+    y = float(seen.responses[i, 0])
+    text = f" at the margin {seen.margins[i, j]:.6g} and the response {y:.6g}"
+    return text if limits.record is None else f"{text} of record {limits.record + i}"
+
+
+def _fail(name: str, condition: str, got: str, limits: Limits) -> NoReturn:
+    check.fail(name, condition, got, limits.remedy)

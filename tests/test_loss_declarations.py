@@ -1,0 +1,429 @@
+"""Declarations of a user's loss: false ones are refused, tight ones are not."""
+
+import json
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample import losses
+from tests.unchecked_losses import unchecked
+
+CUBE_ROOT = 1 / (6 * math.sqrt(3))
+
+
+def facts(loss, *, radius=1.0, bound=None, **options):
+    given = {"num_records": 40, "dim": 2, "row_bound": 1.0, "row_norm": 2.0}
+    domain = dps.domains.Ball(radius)
+    given |= {"loss": loss, "domain": domain, "response_bound": bound}
+    return dps.PublicFacts(**(given | options))
+
+
+def problem(loss, *, radius=1.0, bound=None, response=None, **options):
+    rows = np.random.default_rng(1).normal(size=(40, 2))
+    rows /= 1.000001 * np.linalg.norm(rows, axis=1, keepdims=True)
+    labels = np.where(rows[:, 0] > 0.0, 1.0, -1.0)
+    return dps.Problem(
+        rows,
+        labels if response is None else np.full(40, response),
+        loss=loss,
+        domain=dps.domains.Ball(radius),
+        row_bound=1.0,
+        response_bound=bound,
+        **options,
+    )
+
+
+@cache
+def compiled(name):
+    """Functions that many cases share, compiled once; each declares its own bounds."""
+    functions = {
+        "pseudo-Huber": (
+            lambda u, y: np.sqrt(1.0 + (u - y) ** 2),
+            lambda u, y: (u - y) / np.sqrt(1.0 + (u - y) ** 2),
+        ),
+        "squared": (lambda u, y: 0.5 * (u - y) ** 2, lambda u, y: u - y),
+        "fourth power": (lambda u, y: (u - y) ** 4, lambda u, y: 4.0 * (u - y) ** 3),
+        "absolute": (lambda u, y: abs(u - y), lambda u, y: np.sign(u - y)),
+        "quadratic": (lambda u, y: 0.5 * u * u, lambda u, y: u),
+        "quartic": (lambda u, y: u**4 / 4, lambda u, y: u**3),
+        "cosine": (lambda u, y: 1.0 - np.cos(u), lambda u, y: np.sin(u)),
+        "hinge": (
+            lambda u, y: max(0.0, 1.0 - y * u),
+            lambda u, y: -y if y * u < 1.0 else 0.0,
+        ),
+    }
+    return losses.custom(*functions[name], slope_bound=1.0)
+
+
+def declaring(name, **declared):
+    """The loss with its declarations changed."""
+    names = {
+        "slope_bound": "declared_slope",
+        "third_derivative_bound": "third_derivative",
+    }
+    return replace(compiled(name), **{names.get(k, k): v for k, v in declared.items()})
+
+
+def pseudo_huber(**declared):
+    return declaring("pseudo-Huber", **declared)
+
+
+def quadratic(**declared):
+    return declaring("quadratic", **({"slope_bound": 1e6} | declared))
+
+
+def with_peak(curvature, width, place, *, base=0.25, **declared):
+    """Curvature ``base``, and ``curvature`` more on an interval."""
+
+    def value(u, y):
+        inside = min(max(u - place, 0.0), width)
+        after = max(u - place - width, 0.0)
+        peak = curvature * (0.5 * inside**2 + width * after)
+        return 0.5 * base * u * u + peak
+
+    def slope(u, y):
+        return base * u + curvature * min(max(u - place, 0.0), width)
+
+    return losses.custom(value, slope, slope_bound=1e3, **declared)
+
+
+# name: (loss, options of the problem, what the error starts with)
+FALSE = {
+    "upper curvature of a pseudo-Huber loss": (
+        lambda: pseudo_huber(upper_curvature=0.01),
+        {"bound": 1.0},
+        "upper_curvature must be at least 1, the growth of the slope at the margin ",
+    ),
+    "upper curvature, too small by one in ten thousand": (
+        lambda: pseudo_huber(upper_curvature=0.9999),
+        {"bound": 1.0},
+        "upper_curvature must be at least 1",
+    ),
+    "upper curvature where the bounds are huge": (
+        lambda: pseudo_huber(upper_curvature=0.01),
+        {"bound": 1e6, "radius": 1e6},
+        "upper_curvature must be at least 1",
+    ),
+    "lower curvature": (
+        lambda: pseudo_huber(lower_curvature=0.1),
+        {"bound": 1.0},
+        "lower_curvature must be at most 0.0",
+    ),
+    "slope that grows with the response": (
+        lambda: losses.custom(
+            lambda u, y: 0.5 * y * y * np.sqrt(1.0 + u * u),
+            lambda u, y: 0.5 * y * y * u / np.sqrt(1.0 + u * u),
+            slope_bound=0.5,
+        ),
+        {"bound": 5.0, "radius": 3.0, "response": 5.0},
+        "slope_bound must be at least 11.8585, the slope at the margin -3 and the "
+        "response -5, got 0.5. It must hold for every margin up to 3 and every "
+        "response up to 5.",
+    ),
+    "slope that grows with the margin": (
+        lambda: quadratic(slope_bound=29.0),
+        {"radius": 30.0},
+        "slope_bound must be at least 30",
+    ),
+    "slope on an unbounded domain": (
+        lambda: quadratic(slope_bound=40.0),
+        {"domain": dps.domains.WholeSpace()},
+        "slope_bound must be at least 500",
+    ),
+    "slope at few responses": (
+        lambda: losses.custom(
+            lambda u, y: (9.0 if 2.501 < y < 2.502 else 1.0) * np.sqrt(1.0 + u * u),
+            lambda u, y: (9.0 if 2.501 < y < 2.502 else 1.0) * u / np.sqrt(1 + u * u),
+            slope_bound=1.0,
+        ),
+        {"bound": 3.0},
+        "slope_bound must be at least 6.36396, the slope at the margin -1 and the "
+        "response 2.50195",
+    ),
+    "smooth hinge that has a kink": (
+        lambda: declaring("hinge", upper_curvature=1e6, labels=True),
+        {"radius": 3.0},
+        "upper_curvature must be at least ",
+    ),
+    "flat part of a strongly convex loss": (
+        lambda: with_peak(-1.0, 1e-4, 0.1234, base=1.0, lower_curvature=0.5),
+        {},
+        "lower_curvature must be at most ",
+    ),
+    "third derivative": (
+        lambda: declaring(
+            "quartic", upper_curvature=3.0, third_derivative_bound=5.9
+        ),
+        {},
+        "third_derivative_bound must be at least 5.9",
+    ),
+    "concave": (
+        lambda: losses.custom(lambda u, y: -u * u, lambda u, y: -2 * u, slope_bound=2),
+        {},
+        "value must be convex in u",
+    ),
+    "convex in a smaller domain only": (
+        lambda: declaring("cosine"),
+        {"radius": 2.0},
+        "value must be convex in u",
+    ),
+    "narrow dip": (
+        lambda: losses.custom(
+            lambda u, y: 0.5 * u * u - 1e-3 * np.exp(-(((u - 0.3) / 0.01) ** 2)),
+            lambda u, y: u + 20.0 * (u - 0.3) * np.exp(-(((u - 0.3) / 0.01) ** 2)),
+            slope_bound=2.0,
+        ),
+        {},
+        "value must be convex in u",
+    ),
+    "wrong slope": (
+        lambda: losses.custom(
+            lambda u, y: 0.5 * u * u, lambda u, y: 1.001 * u, slope_bound=2.0
+        ),
+        {},
+        "value must be convex in u with derivative slope",
+    ),
+    "value that is NaN": (
+        lambda: losses.custom(
+            lambda u, y: 0.5 * u * u if u < 2.9 else np.nan,
+            lambda u, y: u,
+            slope_bound=3.0,
+        ),
+        {"radius": 3.0},
+        "value and slope must be finite at every margin, got nan and",
+    ),
+    "value that overflows": (
+        lambda: losses.custom(
+            lambda u, y: np.log(1.0 + np.exp(-y * u)),
+            lambda u, y: -y / (1.0 + np.exp(y * u)),
+            slope_bound=1.0,
+            labels=True,
+        ),
+        {"radius": 800.0},
+        "value and slope must be finite at every margin, got inf and",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FALSE)
+def test_a_false_declaration_is_refused_from_public_facts(name):  # P3 P4
+    make, options, words = FALSE[name]
+    options = {k: v for k, v in options.items() if k != "response"}
+    with pytest.raises(ValueError) as caught:
+        facts(make(), **options)
+    assert str(caught.value).startswith(words)
+    assert ", got " in str(caught.value) and "It must hold for every" in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "upper curvature of a pseudo-Huber loss",
+        "lower curvature",
+        "slope that grows with the response",
+    ],
+)
+def test_no_release_is_made_under_a_false_declaration(name):  # P3 P4
+    make, options, _ = FALSE[name]
+    with pytest.raises(ValueError, match="must be at (least|most)"):
+        dps.release(problem(make(), **options), dps.Budget(epsilon=20.0, delta=1e-6))
+
+
+@pytest.mark.parametrize("peak", [(100.0, 1e-3, 0.1234), (10.0, 1e-6, -0.7)])
+def test_a_narrow_peak_of_curvature_is_seen(peak):  # P3
+    loss = with_peak(*peak, upper_curvature=1.0)
+    with pytest.raises(ValueError, match="^upper_curvature must be at least"):
+        facts(loss)
+
+
+def test_a_declaration_that_fails_at_one_response_is_refused_at_its_record():  # P4
+    made = losses.custom(
+        lambda u, y: (9.0 if 2.5011 < y < 2.5012 else 1.0) * 0.5 * u * u,
+        lambda u, y: (9.0 if 2.5011 < y < 2.5012 else 1.0) * u,
+        slope_bound=1.0,
+    )
+    curved = replace(made, declared_slope=9.0, upper_curvature=1.0)
+    for name, loss in (("slope_bound", made), ("upper_curvature", curved)):
+        facts(loss, bound=3.0)  # no public point is there
+        words = rf"^{name} must be at least .* and the response 2.50115 of record"
+        with pytest.raises(ValueError, match=words):
+            problem(loss, bound=3.0, response=2.50115)
+    assert "that the loss does not declare" in problem(quadratic()).assumptions[0]
+
+
+TRUE = {
+    "fourth power": lambda: (
+        declaring("quartic", upper_curvature=3.0, third_derivative_bound=6.0), {},
+    ),
+    "cosine": lambda: (
+        declaring(
+            "cosine", slope_bound=math.sin(1.0), upper_curvature=1.0,
+            lower_curvature=math.cos(1.0),
+        ),
+        {},
+    ),
+    "barrier": lambda: (
+        losses.custom(
+            lambda u, y: -np.log(1.5 - u), lambda u, y: 1.0 / (1.5 - u),
+            slope_bound=2.0, upper_curvature=4.0, lower_curvature=0.16,
+            third_derivative_bound=16.0,
+        ),
+        {},
+    ),
+    "pseudo-Huber": lambda: (
+        pseudo_huber(upper_curvature=1.0, lower_curvature=5.0**-1.5), {"bound": 1.0},
+    ),
+    "pseudo-Huber with an unbounded response": lambda: (
+        pseudo_huber(upper_curvature=1.0), {"bound": math.inf, "radius": 100.0},
+    ),
+    "steep": lambda: (
+        losses.custom(
+            lambda u, y: np.logaddexp(0.0, 1e6 * (u - y)) / 1e6,
+            lambda u, y: 1.0 / (1.0 + np.exp(-1e6 * (u - y))),
+            slope_bound=1.0, upper_curvature=0.25e6,
+        ),
+        {"bound": 1.0, "radius": 3.0},
+    ),
+    "logistic": lambda: (
+        losses.custom(
+            lambda u, y: np.logaddexp(0.0, -y * u),
+            lambda u, y: -y / (1.0 + np.exp(y * u)),
+            slope_bound=1.0, upper_curvature=0.25, third_derivative_bound=CUBE_ROOT,
+            labels=True,
+        ),
+        {"radius": 300.0},
+    ),
+    "hinge": lambda: (
+        declaring("hinge", labels=True), {"radius": 3.0},
+    ),
+    "linear": lambda: (
+        losses.custom(
+            lambda u, y: -u * y, lambda u, y: -y, slope_bound=2.0,
+            upper_curvature=0.0, third_derivative_bound=0.0,
+        ),
+        {"bound": 2.0},
+    ),
+    "constant": lambda: (
+        losses.custom(
+            lambda u, y: 0.0 * u, lambda u, y: 0.0, slope_bound=1.0, upper_curvature=0.0
+        ),
+        {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRUE)
+def test_bounds_that_are_reached_exactly_pass(name):  # P3 P4
+    loss, options = TRUE[name]()
+    problem(loss, **options)
+
+
+@pytest.mark.parametrize(
+    ("radius", "bound"), [(1.0, 1.0), (1e-3, 1e3), (1e3, 1e-3), (1e8, 1e8), (1e-8, 1.0)]
+)
+def test_bounds_that_are_reached_exactly_pass_at_any_scale(radius, bound):  # P3 P4
+    reach = radius + bound
+    options = {"radius": radius, "bound": bound, "response": bound}
+    exact = {"upper_curvature": 1.0, "lower_curvature": 1.0}
+    exact |= {"slope_bound": reach, "third_derivative_bound": 0.0}
+    problem(declaring("squared", **exact), **options)
+    exact = {"slope_bound": 4.0 * reach**3, "upper_curvature": 12.0 * reach**2}
+    exact |= {"third_derivative_bound": 24.0 * reach}
+    problem(declaring("fourth power", **exact), **options)
+    problem(declaring("absolute"), **options)
+
+
+def test_the_intercept_and_offsets_count_as_margins():  # P3
+    loss = quadratic(slope_bound=2.0)  # sqrt 2 with the intercept, 1 with the offset
+    facts(loss, intercept=True)
+    with pytest.raises(ValueError, match="slope_bound must be at least 2.41421"):
+        facts(loss, intercept=True, offset_bound=1.0)
+    rows, y = np.array([[0.6, 0.8]]), np.ones(1)
+    given = {"domain": dps.domains.Ball(1.0), "row_bound": 1.0, "loss": loss}
+    dps.Problem(rows, y, **given, intercept=True)
+    dps.Problem(rows, y, **given, offset=[0.5], offset_bound=0.5)
+
+
+def test_a_loss_that_reads_the_response_needs_its_bound():  # P4
+    loss = pseudo_huber()
+    with pytest.raises(ValueError, match=r"^response_bound must be declared for the "):
+        problem(loss)
+    problem(loss, bound=1.0)
+    with pytest.raises(
+        ValueError, match="response must be within response_bound = 0.5"
+    ):
+        problem(loss, bound=0.5)
+
+
+def test_labels_need_no_bound_and_are_checked():
+    loss = declaring("hinge", labels=True)
+    assert loss.is_classification and problem(loss).lipschitz(2.0) == 1.0
+    with pytest.raises(ValueError, match="response must be -1 or 1, got 3 at record 0"):
+        problem(loss, response=3.0)
+
+
+def test_a_loss_that_does_not_mention_the_response_never_sees_it():  # P4
+    loss = quadratic()
+    assert not loss.reads_response
+    np.testing.assert_array_equal(loss.value(1.0, [-1e300, 0.0, 1e300]), 0.5)
+    problem(loss, response=1e300)
+
+
+def test_whatever_can_read_the_response_is_taken_to_read_it():  # P4
+    from dpsample.losses.custom import _reads_second
+
+    readers = [
+        lambda u, y: u if u > 3.0 else y,
+        lambda u, y: u if u > 3.0 else u * y,
+        lambda u, y: (lambda: y)(),
+        lambda *both: both[1],
+        lambda u, y=2.0: y,
+    ]
+    assert all(_reads_second(reader) for reader in readers)
+    assert not _reads_second(lambda u, y: u)
+    assert losses.custom(lambda u, y: u, lambda u, y: y, slope_bound=1).reads_response
+
+
+def test_no_slope_bound_serves_only_methods_that_clip():
+    loss = quadratic(slope_bound=math.inf)
+    with pytest.raises(ValueError, match="^slope_bound must be finite for this method"):
+        problem(loss).lipschitz(2.0)
+    method = dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=3, clip=0.5)
+    budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    assert dps.minimize(problem(loss), method, budget).certificate.releasable
+
+
+def test_a_loss_is_compared_once_for_each_range(monkeypatch):
+    from dpsample.losses import declarations
+
+    loss, calls = quadratic(), []
+    real = declarations.compare
+    monkeypatch.setattr(
+        declarations, "compare", lambda *a: calls.append(a[1]) or real(*a)
+    )
+    for radius in (1.0, 1.0, 2.0, 1.0):
+        problem(loss, radius=radius)
+    assert calls == [1.0, 2.0]
+
+
+def test_declared_facts_of_a_file_have_no_functions_to_compare():
+    known = facts(pseudo_huber(), bound=1.0)
+    read = dps.PublicFacts.from_dict(json.loads(json.dumps(known.to_dict())))
+    assert read == known and read.loss.functions is None
+
+
+def test_without_the_comparison_nothing_else_notices():
+    """Negative control."""
+    loss = unchecked(
+        lambda u, y: np.sqrt(1.0 + (u - y) ** 2),
+        lambda u, y: (u - y) / np.sqrt(1.0 + (u - y) ** 2),
+        slope_bound=1.0,
+        upper_curvature=0.01,
+    )
+    problem(loss, bound=1.0)
