@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import descent, losses
+from dpsample import losses
 from dpsample.domains import Ball, WholeSpace
 from dpsample.optimizers.arguments import Arguments
 from dpsample.optimizers.contributions import LARGEST, slope_limits, within
@@ -251,9 +251,11 @@ def test_noise_that_floating_point_loses_is_refused(estimator: Estimator) -> Non
     recipe = noisy(estimator)
     private = Recipe(phases=recipe.phases, event=GaussianEvent(1.0), inputs={})
     with pytest.raises(ValueError, match="bound of a record's gradient must be"):
-        descent.Program(p, private)
+        private.check_private(p.facts)
     quiet = Loop(
         num_steps=1, step=GradientStep(1.0), estimator=ClippedMean(threshold=1)
     )
     with pytest.raises(ValueError, match="noisy to be private"):
-        descent.Program(p, Recipe(phases=(quiet,), event=GaussianEvent(1.0), inputs={}))
+        Recipe(phases=(quiet,), event=GaussianEvent(1.0), inputs={}).check_private(
+            p.facts
+        )
