@@ -86,6 +86,12 @@ def cases() -> list[Case]:
         ),
         (o.LocalizedClippedGD(), "growth 2", SQUARED),
         (o.NoisyGD(), "logistic, ball", logistic),
+        (
+            o.NoisySGD(num_steps=400, batch_size=1000, risk="empirical"),
+            "linear, ball",
+            instances.linear_sample,
+            empirical,
+        ),
         (o.ProxGD(), "hinge, ball", hinge),
         (o.ObjectivePerturbation(), "logistic, ball", logistic),
         (

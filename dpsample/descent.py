@@ -180,7 +180,9 @@ class Program:
         if phase.output_stddev == 0.0:
             return theta
         noise = phase.output_stddev * rng.standard_normal(theta.size)
-        return self.problem.domain.project(theta + noise)
+        point = self.problem.domain.project(theta + noise)
+        is_found = np.isfinite(point).all()
+        return point if is_found else self.problem.domain.default_center(theta.size)
 
     def _loop(self, phase: Loop, state: _State, chunk: ChunkSize) -> Array:
         """Run a gradient loop from memory.theta."""

@@ -163,6 +163,8 @@ def planned(
     if isinstance(problem.loss, RecordGradient):
         check_any_loss(recipe, optimizer, is_private=budget is not None)
     certificate = None
+    if recipe.event is not None:
+        recipe.check_private(problem.facts)
     if budget is not None:
         if calibration == "exact" and recipe.event is None:
             reasons = " ".join(recipe.assumptions)

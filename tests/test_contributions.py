@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import descent, losses
-from dpsample import optimizers as opt
+from dpsample import losses
 from dpsample.domains import Ball, WholeSpace
-from dpsample.minimizing import minimize
 from dpsample.optimizers.arguments import Arguments
 from dpsample.optimizers.contributions import LARGEST, slope_limits, within
 from dpsample.optimizers.estimate import estimate
@@ -28,7 +26,6 @@ from dpsample.optimizers.loop import new_memory
 from dpsample.optimizers.optimizer import Recipe
 from dpsample.optimizers.perturbations import GaussianNoise
 from dpsample.optimizers.phase import Loop
-from dpsample.optimizers.solve import Objective, enough_steps
 from dpsample.optimizers.steps import GradientStep
 from dpsample.privacy.events import GaussianEvent
 
@@ -197,78 +194,6 @@ def test_a_lipschitz_loss_has_slopes_within_its_bound_anywhere(
                 assert size <= p.lipschitz(2.0) * limit * (1.0 + 1e-15) + 3 * TINY
 
 
-# P1
-def test_no_record_switches_off_the_choice_of_a_vertex() -> None:
-    method = opt.HeavyTailedFrankWolfe(num_steps=1)
-    second = []
-    for response in (0.0, 1e103):
-        rows, y = others(60, (0.5, 0.0), response)
-        p = problem(rows, y, domain=Ball(1.0, p=1.0))
-        recipe = method.recipe(p.facts, BUDGET)
-        program = descent.Program(p, recipe)
-        ends = [program.run(np.random.default_rng(s)).theta for s in range(400)]
-        second.append(sum(end[1] != 0.0 for end in ends))
-    # Pure epsilon = 1: rates differ by at most a factor e, 5 standard errors aside.
-    assert second[0] > 150
-    assert second[1] >= second[0] / math.e - 5.0 * math.sqrt(second[0] / math.e)
-
-
-METHODS = (
-    opt.DPSGD(sampling_rate=0.5, num_steps=3, clip=0.5, step_size=0.1),
-    opt.NoisyGD(num_steps=3, clip=0.5),
-    opt.NoisySGD(num_steps=3, batch_size=20, clip=0.5),
-    opt.ClippedGD(num_steps=3, clip=0.5),
-    opt.ClippedGD(num_steps=3, clip=0.5, noise="steps", step_size=0.1),
-    opt.LocalizedClippedGD(clip=0.5, moment=1.0),
-    opt.PrivateStochasticApproximation(clip=0.5, moment=1.0),
-    opt.IteratedLocalizedClippedGD(clip=0.5, moment=1.0),
-    opt.AcceleratedClippedSGD(clip=0.5, moment=1.0),
-    opt.IteratedAcceleratedClippedSGD(clip=0.5, moment=1.0),
-    opt.TruncatedMirrorDescent(
-        num_steps=3, threshold=0.5, step_size=0.1, moment=1.0, smoothness=1.0
-    ),
-    *(
-        opt.PrivateProximalSGD(
-            estimator=word, threshold=0.5, num_steps=3, smoothness=1.0, batch_size=20
-        )
-        for word in ("clip", "bucketed_median", "catoni")
-    ),
-)
-
-
-# P2
-@pytest.mark.parametrize("method", METHODS, ids=repr)
-@pytest.mark.parametrize("response", [1e103, -1e308, TINY])
-def test_no_record_ends_a_private_run(method: opt.NoisyGD, response: float) -> None:
-    for row in ((0.5, 0.0), (TINY, 1e-310), (0.0, 0.0)):
-        rows, y = others(60, row, response)
-        fit = minimize(problem(rows, y), method, BUDGET, seed=1)
-        assert np.isfinite(fit.theta).all()
-
-
-# P2
-@pytest.mark.parametrize(
-    "method",
-    [
-        opt.ProxGD(num_steps=3),
-        opt.SVRG(),
-        opt.ObjectivePerturbation(),
-        opt.ApproximateObjectivePerturbation(ridge=0.1, solver="svrg"),
-        opt.PhasedSGD(),
-        opt.NoisyGD(num_steps=3),
-    ],
-    ids=repr,
-)
-def test_no_record_ends_a_run_that_trusts_a_lipschitz_constant(
-    method: opt.NoisyGD,
-) -> None:
-    for response in (1e308, -1e308, TINY):
-        for row in ((0.5, 0.0), (TINY, 1e-310), (0.0, 0.0)):
-            rows, y = others(60, row, response)
-            p = problem(rows, y, losses.Huber(), response_bound=None)
-            assert np.isfinite(minimize(p, method, BUDGET, seed=1).theta).all()
-
-
 # An exception inside a C function goes to Python's hook for unraisable ones.
 RAISES = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -320,63 +245,17 @@ def test_a_users_loss_that_raises_at_a_record_leaves_the_others_alone() -> None:
     assert np.abs(whole - sum_of(rest, ClippedMean(threshold=0.2))).max() > 1e-3
 
 
-def test_without_noise_a_run_fails_loudly() -> None:
-    rows, y = others(60, (0.5, 0.0), 1e103)
-    method = opt.NoisyGD(num_steps=3, clip=0.5)
-    with pytest.raises(descent.DescentError, match="NaN or infinite"):
-        minimize(problem(rows, y), method, None)
-
-
-# P2
-def test_a_private_solver_stops_where_its_steps_are_the_proof() -> None:
-    rows, y = others(60, (0.5, 0.0), 0.3)
-    for solver in ("accelerated", "svrg"):
-        method = opt.ApproximateObjectivePerturbation(
-            ridge=0.5, gap=1e-60, solver=solver
-        )
-        p = problem(rows, y, losses.Huber(), response_bound=None)
-        assert np.isfinite(minimize(p, method, BUDGET, seed=1).theta).all()
-
-
-def test_enough_steps_prove_the_gap_of_a_quadratic() -> None:
-    rng = np.random.default_rng(3)
-    for condition in (1.0, 30.0, 1e4):
-        curvature = np.geomspace(1.0 / condition, 1.0, 6)
-        target, w = rng.standard_normal(6), np.zeros(6)
-        constants = Objective(
-            tilt=np.zeros(6),
-            center=np.zeros(6),
-            ridge=1.0 / condition,
-            smoothness=1.0,
-            gap=1e-8,
-        )
-        size = float(np.linalg.norm(curvature * target))
-        root = math.sqrt(condition)
-        momentum, ahead = (root - 1.0) / (root + 1.0), w
-        for _ in range(enough_steps(constants, size, w)):
-            following = ahead - curvature * (ahead - target)
-            ahead = following + momentum * (following - w)
-            w = following
-        assert 0.5 * (curvature * (w - target) ** 2).sum() <= 1e-8
-
-
 @pytest.mark.parametrize("estimator", [ClippedMean(threshold=s) for s in (0.0, 1e-320)])
 def test_noise_that_floating_point_loses_is_refused(estimator: Estimator) -> None:
     p = problem([(0.5, 0.0)], [0.3])
     recipe = noisy(estimator)
     private = Recipe(phases=recipe.phases, event=GaussianEvent(1.0), inputs={})
     with pytest.raises(ValueError, match="bound of a record's gradient must be"):
-        descent.Program(p, private)
+        private.check_private(p.facts)
     quiet = Loop(
         num_steps=1, step=GradientStep(1.0), estimator=ClippedMean(threshold=1)
     )
     with pytest.raises(ValueError, match="noisy to be private"):
-        descent.Program(p, Recipe(phases=(quiet,), event=GaussianEvent(1.0), inputs={}))
-
-
-# P1
-def test_a_scale_that_would_switch_off_the_noise_is_refused() -> None:
-    rows, y = others(60, (0.5, 0.0), 0.3)
-    p = problem(rows, y, domain=Ball(1.0, p=1.0))
-    with pytest.raises(ValueError, match="must be"):
-        minimize(p, opt.HeavyTailedFrankWolfe(scale=1e-320), BUDGET)
+        Recipe(phases=(quiet,), event=GaussianEvent(1.0), inputs={}).check_private(
+            p.facts
+        )

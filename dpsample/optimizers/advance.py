@@ -9,12 +9,7 @@ import numpy as np
 from dpsample._jit import kernel
 from dpsample.norms import distance
 from dpsample.optimizers.bregman_projection import into_lp_ball
-from dpsample.optimizers.contributions import (
-    LARGEST,
-    are_finite,
-    saturate,
-    within,
-)
+from dpsample.optimizers.contributions import LARGEST, saturate, within
 from dpsample.optimizers.steps import (
     ACCELERATED,
     GRADIENT,
@@ -48,10 +43,11 @@ def into_domain(body, pieces, step, memory, point):
     saturate(point, step.reach)
     memory.scratch[:] = np.nan
     pieces.project(body, point, memory.scratch)
-    if step.reach < np.inf and not are_finite(memory.scratch, len(point)):
+    has_failed = memory.scratch[0] != memory.scratch[0]  # all of it is NaN then
+    if has_failed and step.reach < np.inf:
         copy_into(body.center, point)
-        return
-    copy_into(memory.scratch, point)
+    else:
+        copy_into(memory.scratch, point)
 
 
 @kernel(forceinline=True, counts_references=False)

@@ -117,7 +117,7 @@ def add_limited(estimator, g, bucket, out):
     elif estimator.kind == CATONI:
         head, cubic = cubic_part(estimator.precision)
         for j in range(len(g)):
-            a = within(g[j], LARGEST) / estimator.scale
+            a = g[j] / estimator.scale  # infinite, but not NaN: the slope is finite
             out[j] += estimator.scale * soft_truncation(estimator.table, head, cubic, a)
     else:
         add_clipped(estimator, g, out)

@@ -73,7 +73,7 @@ class NoisyDescent(Optimizer):
     ) -> Plan:
         """Batches, number of steps and noise."""
         is_paper = calibration == "paper" and budget is not None
-        scheme = self.scheme(is_paper=is_paper)
+        scheme = self.batch_scheme(is_paper=is_paper)
         num_steps = self.num_steps
         if num_steps is None and budget is not None and is_paper:
             num_steps = printed_steps(scales, budget)
@@ -88,7 +88,7 @@ class NoisyDescent(Optimizer):
             noise = proved_noise(scales, budget, scheme, num_steps, size)
         return Plan(scheme, size, num_steps, noise, scheme != "with_replacement")
 
-    def scheme(self, *, is_paper: bool) -> Scheme:
+    def batch_scheme(self, *, is_paper: bool) -> Scheme:
         """Return which records a step reads: all."""
         del is_paper  # printed or not
         return "full"
@@ -153,7 +153,7 @@ class BatchedDescent(NoisyDescent):
             check.integer(1, batch_size=self.batch_size)
         check.one_of((None, *self.schemes), batches=self.batches)
 
-    def scheme(self, *, is_paper: bool) -> Scheme:
+    def batch_scheme(self, *, is_paper: bool) -> Scheme:
         """Return the scheme that was asked for, or the first; the printed one."""
         return self.batches or ("with_replacement" if is_paper else self.schemes[0])
 

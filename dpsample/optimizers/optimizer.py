@@ -72,10 +72,19 @@ class Recipe:
         """
         for phase in self.phases:
             phase.check_fits(facts.num_records)
-            if self.event is not None:
-                _check_private(phase, facts)
         if self.start is not None:
             check.array("start", self.start, shape=(facts.dim,))
+
+    def check_private(self, facts: PublicFacts) -> None:
+        """Fail if noise would vanish or sums of bounded parts overflow, on any records.
+
+        Parameters
+        ----------
+        facts : PublicFacts
+            Of the problem.
+        """
+        for phase in self.phases:
+            _check_private(phase, facts)
 
     @property
     def is_noisy(self) -> bool:
