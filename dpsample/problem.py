@@ -43,7 +43,8 @@ class Problem:
     domain : Domain
         One of `dpsample.domains`; with ``intercept`` it includes the intercept.
     row_bound : float
-        Public bound of every possible row's norm. A row above it is an error.
+        Public bound of every possible row's norm, from 1e-60 to 1e60, as all declared
+        bounds. A row above it is an error.
     row_norm : float
         Exponent of that norm, in [1, inf]; a Schatten exponent on a `SchattenBall`.
     response_bound : float, optional
@@ -167,6 +168,9 @@ class Problem:
     def _names(self, names: Sequence[str] | None, width: int) -> tuple[str, ...]:
         if names is None:
             names = [str(j) for j in range(width)]
+        if isinstance(names, str | bytes) or not np.iterable(names):
+            check.fail("feature_names", "a sequence of names", check.shown(names))
+        names = list(names)
         if len(names) != width:
             check.fail("feature_names", f"of length {width}", f"length {len(names)}")
         extra = ("intercept",) if self.facts.intercept else ()
