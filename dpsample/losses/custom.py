@@ -145,13 +145,14 @@ def custom(
     check.non_negative(lower_curvature=lower_curvature)
     check.at_least(lower_curvature, upper_curvature=upper_curvature)
     check.at_least(0.0, third_derivative_bound=third_derivative_bound)
+    check.instance(str, name=name)
     phi, dphi = _compiled("value", value), _compiled("slope", slope)
 
     def scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         return phi(u, y), dphi(u, y)
 
     loss = Custom(
-        label=str(name),
+        label=name,
         declared_slope=float(slope_bound),
         lower_curvature=float(lower_curvature),
         upper_curvature=float(upper_curvature),

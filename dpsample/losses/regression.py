@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample import _check as check
-from dpsample.losses._base import Array, Loss
+from dpsample.losses._base import Array, Loss, prox_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,9 @@ class Absolute(Loss):
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Soft threshold of the residual."""
-        y = np.asarray(response, dtype=np.float64)
-        residual = np.asarray(margins) - y
-        shrunk = np.maximum(np.abs(residual) - step, 0.0)
+        u, y, c = prox_arguments(margins, response, step)
+        residual = u - y
+        shrunk = np.maximum(np.abs(residual) - c, 0.0)
         return np.asarray(y + np.sign(residual) * shrunk)
 
 
@@ -75,8 +75,8 @@ class Quantile(Loss):
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Move the residual towards 0 by level or 1 - level steps."""
-        y, c = np.asarray(response, dtype=np.float64), np.asarray(step)
-        residual = y - np.asarray(margins)
+        u, y, c = prox_arguments(margins, response, step)
+        residual = y - u
         high, low = c * self.level, c * (1.0 - self.level)
         moved = np.where(
             residual > high,
@@ -170,8 +170,8 @@ class Squared(Loss):
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Weighted mean of margin and response."""
-        c = np.asarray(step, dtype=np.float64)
-        return np.asarray((np.asarray(margins) + c * np.asarray(response)) / (1.0 + c))
+        u, y, c = prox_arguments(margins, response, step)
+        return np.asarray((u + c * y) / (1.0 + c))
 
 
 @dataclass(frozen=True, kw_only=True)
