@@ -35,6 +35,7 @@ GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 ROUND_UP = 1.0 + 1e-14
 
 
+@check.plain
 def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
     """Delta at ``epsilon`` of everything that an event describes.
 
@@ -78,6 +79,7 @@ def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
     return _curve(event, relation)(float(epsilon))
 
 
+@check.plain
 def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
     """Epsilon at ``delta`` of everything that an event describes.
 

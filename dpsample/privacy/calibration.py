@@ -42,6 +42,7 @@ COMPARISON = "Theorem 2 of arXiv:2207.08347 (Gaussian comparison)"
 APPROXIMATE = "delta_0 + (1 + e^epsilon) gamma <= delta (total-variation error gamma)"
 
 
+@check.plain
 def calibrate(
     problem: Problem | PublicFacts,
     budget: Budget,
