@@ -96,6 +96,7 @@ class Release:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the private answer and the certificate to a JSON file."""
+        check.path("path", path)
         content = {
             "format": FORMAT,
             "theta": self.theta.tolist(),
@@ -113,6 +114,7 @@ class Release:
         ValueError
             If the file is not a release.
         """
+        check.path("path", path, exists=True)
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError:

@@ -30,8 +30,8 @@ def additive_scores(
     on_progress: Progress,
 ) -> Scores:
     """Log ratios of value + noise and neighbor + noise."""
-    first = check.array("problem", _vector(value), shape=(None,))
-    second = check.array("neighbor", _vector(neighbor), shape=first.shape)
+    first = check.array("problem", _vector("problem", value), shape=(None,))
+    second = check.array("neighbor", _vector("neighbor", neighbor), shape=first.shape)
     roots = seed_sequence(seed).spawn(4)
 
     def draw(i: int) -> Array:
@@ -52,6 +52,6 @@ def additive_scores(
     )
 
 
-def _vector(value: Any) -> Any:
+def _vector(name: str, value: Any) -> Any:
     """Return a number as a vector of length one."""
-    return [value] if np.ndim(value) == 0 else value
+    return np.atleast_1d(check.entries(name, value))
