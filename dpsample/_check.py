@@ -256,13 +256,19 @@ def array(
     return result
 
 
-def entries(name: str, value: Any) -> Vector:
-    """Return ``value`` as a fresh finite float64 array of any shape."""
+def entries(name: str, value: Any, *, finite: bool = True) -> Vector:
+    """Return ``value`` as a fresh float64 array of any shape, finite by default."""
     try:
-        ndim = np.ndim(value)
-    except ValueError:  # lists of several lengths
-        ndim = 1
-    return array(name, value, shape=(None,) * ndim)
+        given = np.asarray(value)
+        numbers_only = given.dtype.kind in "biufO"
+        if isinstance(value, np.ma.MaskedArray) or not numbers_only:
+            raise TypeError
+        result = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        fail(name, "an array of numbers", shown(value))
+    if finite:
+        return array(name, value, shape=(None,) * result.ndim)
+    return result
 
 
 def vectors(name: str, value: Any, *, dim: int | None = None) -> Vector:

@@ -70,9 +70,9 @@ def compile_pieces(scalar: Callable[..., Any], decorator: Any = kernel) -> Any:
 LARGEST = 1e150  # of what a proximal map takes: no product overflows
 
 
-def together(**values: Any) -> list[Array]:
-    """Arrays of finite numbers, broadcast against each other."""
-    arrays = [check.entries(name, value) for name, value in values.items()]
+def together(*, finite: bool = True, **values: Any) -> list[Array]:
+    """Arrays of numbers, broadcast against each other."""
+    arrays = [check.entries(n, value, finite=finite) for n, value in values.items()]
     try:
         return list(np.broadcast_arrays(*arrays))
     except ValueError:
@@ -138,7 +138,7 @@ class Loss:
         return self._evaluate(margins, response)[1]
 
     def _evaluate(self, margins: ArrayLike, response: ArrayLike) -> tuple[Array, Array]:
-        u, y = together(margins=margins, response=response)
+        u, y = together(finite=False, margins=margins, response=response)
         values, slopes, out = u.flatten(), np.empty(u.size), np.full(1, np.nan)
         self.pieces[1](self.params, values, y.flatten(), slopes, out)
         return values.reshape(u.shape), slopes.reshape(u.shape)

@@ -32,6 +32,7 @@ from tests.contracts.door_values import (
     choice,
     count,
     either,
+    floats,
     instance,
     number,
     optional,
@@ -282,6 +283,7 @@ BY_NAME = {
 }
 ANY_COUNT = Kind(lambda v: not callable(v) and COUNT.forbids(v), callable)
 POINT = array(None)
+REALS = Kind(lambda value: floats(value) is None)
 BUDGET_OR_NONE = optional(instance(dps.Budget))
 BY_DOOR = {
     "domains.Ball.chord.theta": POINT,
@@ -296,6 +298,10 @@ BY_DOOR = {
     "diagnostics.plot_draws.target": optional(instance(dps.Gibbs, dps.domains.Domain)),
     "studying.Study.batch": ANYTHING,
     "studying.Study.quick_replicates": optional(ANY_COUNT),
+    "losses.Absolute.value.margins": REALS,
+    "losses.Absolute.value.response": REALS,
+    "losses.Absolute.slope.margins": REALS,
+    "losses.Absolute.slope.response": REALS,
     "tables.read_table.clip": FLAG,
     "tables.read_table.row_bound": optional(POSITIVE),
     "tables.read_table.target": optional(TEXT),
