@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpsample import _check as check
+
 
 def axes(given: Any, *, figsize: tuple[float, float]) -> Any:
     """Return ``given``, or new axes of that size; matplotlib is imported only then.
@@ -14,6 +16,8 @@ def axes(given: Any, *, figsize: tuple[float, float]) -> Any:
         If matplotlib is needed and not installed, with the line that installs it.
     """
     if given is not None:
+        if not hasattr(given, "get_xlim"):
+            check.fail("ax", "axes of matplotlib, or None", given)
         return given
     try:
         import matplotlib.pyplot as plt

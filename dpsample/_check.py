@@ -6,9 +6,15 @@ are checked once, at the public door; kernels trust them.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
+import math
 import numbers
-from collections.abc import Sequence
-from typing import Any, NoReturn
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +23,16 @@ Vector = NDArray[np.float64]
 # Below it a float is subnormal and has lost digits: a product there is no longer
 # accurate to its last place, so no proof may rest on it.
 SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
+# Of loops and arrays: what is longer would not return, and indices fit 32 bits.
+LONGEST = 2**31 - 1
+# Of seeds; Python refuses to print integers of thousands of digits.
+SEED = 2**256 - 1
+# Of declared bounds: products and powers of a few of them stay normal numbers.
+SMALL = 1e-60
+# Of counts that only enter formulas: floats hold every integer up to here.
+EXACT = 2**53
 
 
 def shown(value: object) -> str:
@@ -25,18 +41,33 @@ def shown(value: object) -> str:
         return f"an array of shape {value.shape} and dtype {value.dtype}"
     if isinstance(value, float | np.floating):
         return f"{float(value):.12g}"
-    text = " ".join(repr(value).split())
+    if isinstance(value, int) and value.bit_length() > 256:
+        # Python refuses to print the longest ones.
+        digits = int(value.bit_length() * math.log10(2.0))
+        return f"an integer near {'-' * (value < 0)}10**{digits}"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # Python refuses to print the longest integers
+        text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def fail(name: str, condition: str, got: object, remedy: str = "") -> NoReturn:
     """Raise the error; ``remedy`` is a sentence that says what to do."""
-    given = got if isinstance(got, str) else shown(got)
+    given = got if isinstance(got, str) and got else shown(got)
     raise ValueError(f"{name} must be {condition}, got {given}. {remedy}".rstrip())
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    """Whether a value is a Python or NumPy real number that a float can hold."""
+    kinds = int | float | np.integer | np.floating
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return False
+    try:
+        rounded = float(value)
+    except OverflowError:
+        return False
+    return not math.isinf(rounded) or bool(rounded == value)
 
 
 def number(name: str, value: Any, condition: str, holds: bool, remedy: str) -> None:
@@ -45,11 +76,43 @@ def number(name: str, value: Any, condition: str, holds: bool, remedy: str) -> N
         fail(name, condition, shown(value), remedy)
 
 
+def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
+    """Give a door Python's numbers for NumPy's, whose arithmetic rounds or wraps more.
+
+    A float32 times a float is a float32, and an int64 wraps around.
+    """
+
+    @functools.wraps(door)
+    def call(*args: Args.args, **kwargs: Args.kwargs) -> Result:
+        given = [_plain(value) for value in args]
+        named = {name: _plain(value) for name, value in kwargs.items()}
+        return door(*given, **named)
+
+    return call
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.integer | np.floating) else value
+
+
+def plain_fields(spec: Any) -> None:
+    """Store Python's numbers for NumPy's in a frozen dataclass."""
+    for field in dataclasses.fields(spec):
+        object.__setattr__(spec, field.name, _plain(getattr(spec, field.name)))
+
+
 def positive(*, remedy: str = "", **values: Any) -> None:
     """Each value is a finite number > 0."""
     for name, value in values.items():
         holds = _is_number(value) and 0.0 < value < np.inf
         number(name, value, "a finite number > 0", holds, remedy)
+
+
+def scale(*, remedy: str = "", **values: Any) -> None:
+    """Each value is a number of a size with which no formula leaves floating point."""
+    for name, value in values.items():
+        holds = _is_number(value) and SMALL <= value <= 1.0 / SMALL
+        number(name, value, f"from {SMALL:g} to {1.0 / SMALL:g}", holds, remedy)
 
 
 def non_negative(*, remedy: str = "", **values: Any) -> None:
@@ -79,18 +142,50 @@ def at_least(low: float, *, remedy: str = "", **values: Any) -> None:
         number(name, value, f">= {low:g}", _is_number(value) and value >= low, remedy)
 
 
+def half_open(low: float, high: float, **values: Any) -> None:
+    """Each value is a number >= ``low`` and < ``high``."""
+    for name, value in values.items():
+        holds = _is_number(value) and low <= value < high
+        number(name, value, f">= {low:g} and < {high:g}", holds, "")
+
+
 def above(low: float, *, remedy: str = "", **values: Any) -> None:
     """Each value is a number > ``low``; infinity is allowed."""
     for name, value in values.items():
         number(name, value, f"> {low:g}", _is_number(value) and value > low, remedy)
 
 
-def integer(low: int, *, remedy: str = "", **values: Any) -> None:
-    """Each value is an integer >= ``low``."""
+def integer(
+    low: int, *, most: int | None = LONGEST, remedy: str = "", **values: Any
+) -> None:
+    """Each value is an integer from ``low`` to ``most``; None stands for no limit.
+
+    The limit is that of loops and arrays unless the call says otherwise.
+    """
     for name, value in values.items():
         whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if not (whole and value >= low):
             fail(name, f"an integer >= {low}", shown(value), remedy)
+        if most is not None and value > most:
+            fail(name, f"an integer <= {most}", shown(value), remedy)
+
+
+def sides(*, least: int = 1, remedy: str = "", **values: Any) -> None:
+    """Each value is an integer >= ``least``; an array of these sides can be made."""
+    integer(least, remedy=remedy, **values)
+    size = math.prod(int(value) for value in values.values())
+    if size > LONGEST:
+        names = " times ".join(values)
+        fail(names, f"at most {LONGEST}, the size of an array", size, remedy)
+
+
+def shape(name: str, value: Any, *, length: int) -> tuple[int, ...]:
+    """Return ``value`` as a tuple of ``length`` integers >= 1."""
+    sides = value if isinstance(value, tuple | list) else ()
+    if len(sides) != length:
+        fail(name, f"a tuple of {length} integers >= 1", shown(value))
+    integer(1, **{f"{name}[{i}]": side for i, side in enumerate(sides)})
+    return tuple(int(side) for side in sides)
 
 
 def one_of(choices: Sequence[Any], *, remedy: str = "", **values: Any) -> None:
@@ -101,6 +196,14 @@ def one_of(choices: Sequence[Any], *, remedy: str = "", **values: Any) -> None:
         ):
             listed = ", ".join(repr(choice) for choice in choices)
             fail(name, f"one of {listed}", shown(value), remedy)
+
+
+def members(kind: type, **values: Any) -> None:
+    """Each value is a tuple or list of instances of ``kind``."""
+    for name, value in values.items():
+        fits = isinstance(value, tuple | list)
+        if not (fits and all(isinstance(each, kind) for each in value)):
+            fail(name, f"a tuple of {kind.__name__}", shown(value))
 
 
 def instance(kind: type | tuple[type, ...], *, remedy: str = "", **values: Any) -> None:
@@ -139,6 +242,29 @@ def _reals(name: str, value: Any, remedy: str) -> Vector:
         fail(name, "an array of finite numbers", shown(value), remedy)
 
 
+def path(name: str, value: Any, *, exists: bool = False) -> Path:
+    """Return ``value`` as a path, of an existing file if the call says so."""
+    try:
+        given = os.fspath(value)
+    except TypeError:
+        given = b""
+    if not (isinstance(given, str) and given and "\0" not in given):
+        fail(name, "a path", shown(value))
+    if exists and not os.path.isfile(given):
+        fail(name, "an existing file", shown(value))
+    return Path(given)
+
+
+def built(name: str, kind: Any, fields: Any) -> Any:
+    """Call ``kind`` with the fields of a description; refuse missing and odd ones."""
+    instance(dict, **{name: fields})
+    try:
+        inspect.signature(kind).bind(**fields)
+    except TypeError as error:
+        fail(name, f"a description of {kind.__name__}", str(error))
+    return kind(**fields)
+
+
 def array(
     name: str, value: Any, *, shape: tuple[int | None, ...], remedy: str = ""
 ) -> Vector:
@@ -161,6 +287,21 @@ def array(
         index = ", ".join(str(i) for i in where)
         bad = shown(float(result[tuple(where)]))
         fail(name, "finite", f"{bad} at index [{index}]", remedy)
+    return result
+
+
+def entries(name: str, value: Any, *, finite: bool = True) -> Vector:
+    """Return ``value`` as a fresh float64 array of any shape, finite by default."""
+    try:
+        given = np.asarray(value)
+        numbers_only = given.dtype.kind in "biufO"
+        if isinstance(value, np.ma.MaskedArray) or not numbers_only:
+            raise TypeError
+        result = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        fail(name, "an array of numbers", shown(value))
+    if finite:
+        return array(name, value, shape=(None,) * result.ndim)
     return result
 
 

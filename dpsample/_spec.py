@@ -25,6 +25,8 @@ def frozen(array: NDArray[np.float64]) -> NDArray[np.float64]:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, tuple):
         return list(value)
     # Standard JSON has no infinity.
@@ -61,4 +63,5 @@ def from_dict(kinds: Iterable[type[Kind]], data: dict[str, Any]) -> Kind:
     check.one_of(tuple(by_name), name=data.get("name"))
     fields = {key: value for key, value in data.items() if key != "name"}
     values = {k: math.inf if v == "inf" else v for k, v in fields.items()}
-    return by_name[data["name"]](**values)
+    spec: Kind = check.built("data", by_name[data["name"]], values)
+    return spec

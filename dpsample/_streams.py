@@ -21,7 +21,8 @@ def seed_sequence(seed: Seed) -> np.random.SeedSequence:
         # Spawning moves a counter inside the object: a copy keeps calls repeatable.
         return np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key)
     if seed is not None:
-        check.integer(0, seed=seed, remedy="Use a non-negative integer, or None.")
+        remedy = "Use a non-negative integer, or None."
+        check.integer(0, most=check.SEED, seed=seed, remedy=remedy)
         seed = int(seed)
     return np.random.SeedSequence(seed)
 

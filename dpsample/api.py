@@ -10,7 +10,7 @@ import numpy as np
 from dpsample import _check as check
 from dpsample import chains
 from dpsample import progress as screen
-from dpsample._streams import Seed, streams
+from dpsample._streams import Seed, seed_sequence, streams
 from dpsample.privacy import Budget, calibrate
 from dpsample.privacy.risk import Risk
 from dpsample.privacy.terms import Calibration
@@ -44,6 +44,7 @@ def _all_or_nothing() -> Iterator[None]:
 
 
 @chains.single_threaded_blas()
+@check.plain
 def release(
     problem: Problem,
     budget: Budget,
@@ -127,6 +128,7 @@ def release(
     """
     check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
     check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
+    seed_sequence(seed)  # refuses what is no seed, before any work
     check.open_interval(
         0.0, 1.0, sampler_share=sampler_share, remedy="The sampler needs part of delta."
     )

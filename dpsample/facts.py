@@ -40,15 +40,20 @@ class PublicFacts:
         """Check every fact on its own and against the others."""
         check.instance(Loss, loss=self.loss, remedy="Use one of dps.losses.")
         check.instance(Domain, domain=self.domain, remedy="Use one of dps.domains.")
-        check.integer(1, num_records=self.num_records, dim=self.dim)
-        check.positive(
-            row_bound=self.row_bound, remedy="Declare the public bound of a row's norm."
-        )
+        check.integer(1, most=check.EXACT, num_records=self.num_records)
+        check.integer(1, dim=self.dim)
+        check.instance(bool, intercept=self.intercept)
+        check.plain_fields(self)
+        remedy = "Declare the public bound of a row's norm."
+        check.scale(row_bound=self.row_bound, remedy=remedy)
         check.at_least(1.0, row_norm=self.row_norm)
         check.non_negative(offset_bound=self.offset_bound)
+        if self.offset_bound > 0.0:
+            check.scale(offset_bound=self.offset_bound)
         if self.response_bound is not None:
+            check.above(0.0, response_bound=self.response_bound)
             if self.response_bound != np.inf:
-                check.positive(response_bound=self.response_bound)
+                check.scale(response_bound=self.response_bound)
         elif self.loss.needs_response_bound:
             remedy = "Pass the public bound of |response|, infinity if there is none."
             if isinstance(self.loss, Custom):
@@ -169,8 +174,10 @@ class PublicFacts:
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> PublicFacts:
         """Facts that `to_dict` described."""
-        rest = {k: v for k, v in facts.items() if k not in ("loss", "domain")}
-        loss, domain = facts["loss"], facts["domain"]
-        return cls(
-            loss=losses.from_dict(loss), domain=domains.from_dict(domain), **rest
-        )
+        check.instance(dict, facts=facts)
+        fields = facts | {
+            "loss": losses.from_dict(facts.get("loss", {})),
+            "domain": domains.from_dict(facts.get("domain", {})),
+        }
+        made: PublicFacts = check.built("facts", cls, fields)
+        return made

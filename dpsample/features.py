@@ -31,7 +31,7 @@ def as_features(features: Any) -> tuple[Any, Sequence[str] | None]:
 
 def unique(names: Any) -> list[str]:
     """Names of columns as text, each of which stands for one column only."""
-    if isinstance(names, str) or not hasattr(names, "__iter__"):
+    if isinstance(names, str | bytes) or not hasattr(names, "__iter__"):
         check.fail("feature_names", "a sequence of names", check.shown(names))
     text = [str(name) for name in names]
     repeated = [name for name, count in Counter(text).items() if count > 1]

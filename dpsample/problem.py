@@ -52,7 +52,8 @@ class Problem:
     domain : Domain
         One of `dpsample.domains`; with ``intercept`` it includes the intercept.
     row_bound : float
-        Public bound of every possible row's norm. A row above it is an error.
+        Public bound of every possible row's norm, from 1e-60 to 1e60, as all declared
+        bounds. A row above it is an error.
     row_norm : float
         Exponent of that norm, in [1, inf]; a Schatten exponent on a `SchattenBall`.
     response_bound : float, optional

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -163,6 +164,10 @@ def _task(
 ) -> Task:
     """One run as a function of its seed, which gives theta and the certificate."""
     check.one_of((minimize, release, sample), verb=verb)
+    try:
+        inspect.signature(verb).bind(*arguments, **options)
+    except TypeError as error:
+        check.fail("arguments", f"those of {verb.__name__}", str(error))
     if verb is minimize:
         return _minimization(stop, *arguments, **options)
     if verb is release:

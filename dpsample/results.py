@@ -120,7 +120,7 @@ class Release:
         The file is replaced as a whole, by one that is written beside it: an error
         leaves what was at ``path``.
         """
-        _files.write(path, self.to_json().encode())
+        _files.write(check.path("path", path), self.to_json().encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Release:
@@ -131,6 +131,7 @@ class Release:
         ValueError
             If the file is not a release.
         """
+        check.path("path", path, exists=True)
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except (ValueError, RecursionError):  # brackets without end

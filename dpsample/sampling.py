@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 
 
 @chains.single_threaded_blas()
+@check.plain
 def sample(
     target: Gibbs,
     *,
@@ -112,6 +113,7 @@ def sample(
     """
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.integer(1, num_draws=num_draws, num_chains=num_chains)
+    check.sides(num_draws=num_draws, num_chains=num_chains, dim=target.dim)
     check.instance(bool, progress=progress)
     # Here, not only where they are used: between lies the compiler's half a minute.
     if num_warmup is not None:
@@ -119,12 +121,14 @@ def sample(
     if threads is not None:
         check.integer(1, threads=threads)
     if target_ess is not None:
-        check.positive(target_ess=target_ess)
+        check.open_interval(0.0, check.LONGEST, target_ess=target_ess)
+    if checkpoint is not None:
+        check.path("checkpoint", checkpoint)
     import arviz_base  # noqa: F401 - after Ctrl-C nobody should wait for it
 
-    chosen, reason = _choose(target, sampler)
     given = _given_starts(target, init, num_chains)
     root = seed_sequence(seed)
+    chosen, reason = _choose(target, sampler)
     pilot_stream, *chain_streams = streams(root, num_chains + 1)
     prepared = chosen.prepare(target, pilot_stream)
     starts = given or [prepared.dispersed(rng) for rng in chain_streams]
@@ -190,9 +194,10 @@ def _given_starts(
     if init is None:
         return []
     shape = (num_chains, target.dim)
-    if np.ndim(init) == 1:
-        init = np.tile(check.array("init", init, shape=shape[1:]), (num_chains, 1))
-    starts = check.array("init", init, shape=shape)
+    starts = check.entries("init", init)
+    if starts.ndim == 1:
+        starts = np.tile(check.array("init", init, shape=shape[1:]), (num_chains, 1))
+    starts = check.array("init", starts, shape=shape)
     for start in starts:
         if not target.problem.domain.contains(start):
             check.fail("init", "inside the domain", start, "Use domain.project(init).")

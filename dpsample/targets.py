@@ -218,9 +218,10 @@ class Gibbs:
 
     def log_density(self, theta: ArrayLike) -> float:
         """Log of the unnormalized density, -infinity outside the domain."""
-        if not self.problem.domain.contains(theta):
+        point = check.array("theta", theta, shape=(self.dim,))
+        if not self.problem.domain.contains(point):
             return -np.inf
-        return -self.energy(theta)
+        return -self.energy(point)
 
     def gradient(self, theta: ArrayLike) -> Array:
         """(Sub)gradient of V at theta, shape (dim,). Not private."""

@@ -60,8 +60,8 @@ def additive_scores(
     on_progress: Progress,
 ) -> Scores:
     """Log ratios of value + noise and neighbor + noise."""
-    first = check.array("problem", _vector(value), shape=(None,))
-    second = check.array("neighbor", _vector(neighbor), shape=first.shape)
+    first = check.array("problem", _vector("problem", value), shape=(None,))
+    second = check.array("neighbor", _vector("neighbor", neighbor), shape=first.shape)
     check_pair(mechanism, first, second, relation)
     roots = seed_sequence(seed).spawn(4)
 
@@ -83,6 +83,6 @@ def additive_scores(
     )
 
 
-def _vector(value: Any) -> Any:
+def _vector(name: str, value: Any) -> Any:
     """Return a number as a vector of length one."""
-    return [value] if np.ndim(value) == 0 else value
+    return np.atleast_1d(check.entries(name, value))

@@ -23,6 +23,7 @@ from dpsample.audits.scores import Scores
 from dpsample.noise import AdditiveMechanism
 from dpsample.privacy import Budget, ExponentialMechanism
 from dpsample.privacy.events import Event
+from dpsample.samplers import Sampler
 
 Array = NDArray[np.float64]
 Score = Callable[[Array], Array]
@@ -32,6 +33,7 @@ MULTIPLES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 4.0
 MIN_DRAWS = 100
 
 
+@check.plain
 def audit(
     mechanism: Any,
     problem: Any,
@@ -132,6 +134,9 @@ def audit(
     _check_arguments(mechanism, budget, log_ratio=log_ratio, score=score)
     check.integer(MIN_DRAWS, num_draws=num_draws)
     check.open_interval(0.0, 1.0, alpha=alpha)
+    check.scale(alpha=alpha)
+    if not (isinstance(sampler, str) and sampler == "auto"):
+        check.instance(Sampler, sampler=sampler, remedy='Use "auto", or a sampler.')
     check.instance(bool, progress=progress)
     check.instance((Event, type(None)), event=event)
     if threads is not None:

@@ -106,7 +106,7 @@ def exact_curve(
     rank = domain.affine_dim(dim)
     if rank not in (1, 2):
         check.fail("target", "of dimension 1 or 2", f"dimension {rank}")
-    levels = check.array("epsilons", np.atleast_1d(epsilons), shape=(None,))
+    levels = np.atleast_1d(check.entries("epsilons", epsilons))
     if levels.size == 0 or levels.min() < 0.0:
         check.fail("epsilons", "non-empty and >= 0", levels)
     check.integer(2, num_panels=num_panels)

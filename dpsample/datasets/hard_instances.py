@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample import _check as check
 from dpsample._streams import streams
 from dpsample.datasets.growth import growth_constant
+from dpsample.datasets.synthetic import LARGEST_EXPONENT
 
 Array = NDArray[np.float64]
 
@@ -65,17 +66,24 @@ class HardInstance:
     def excess_risk(self, theta: ArrayLike) -> float:
         """F(w) - F*, exactly: no test records are needed."""
         w = check.array("theta", theta, shape=self.mean.shape)
-        norm = float(np.linalg.norm(w))
-        return float(norm**self.exponent / self.exponent - w @ self.mean - self.minimum)
+        with np.errstate(over="ignore", invalid="ignore"):
+            grown = np.linalg.norm(w) ** self.exponent / self.exponent
+            return (
+                math.inf
+                if np.isinf(grown)
+                else float(grown - w @ self.mean - self.minimum)
+            )
 
     def gradients(self, theta: ArrayLike) -> Array:
         """Gradients of all records at w, shape (num_records, dim)."""
         w = check.array("theta", theta, shape=self.mean.shape)
-        norm = float(np.linalg.norm(w))
-        pull = 0.0 if norm == 0.0 else norm ** (self.exponent - 2.0)
-        return np.asarray(pull * w - self.records)
+        with np.errstate(over="ignore", invalid="ignore"):
+            norm = np.linalg.norm(w)
+            pull = 0.0 if norm == 0.0 else norm ** (self.exponent - 2.0)
+            return np.asarray(pull * w - self.records)
 
 
+@check.plain
 def rare_records(
     num_records: int,
     dim: int,
@@ -117,7 +125,7 @@ def rare_records(
     0.0
     """
     _check_hard(num_records, dim, exponent, order, moment)
-    check.positive(rho=rho)
+    check.scale(rho=rho)
     rng = streams(seed, 1)[0]
     rate = min(1.0, math.sqrt(dim) / (num_records * math.sqrt(rho)))
     signs = np.where(rng.random(dim) < 0.5, -1.0, 1.0)
@@ -135,6 +143,7 @@ def rare_records(
     )
 
 
+@check.plain
 def tilted_signs(
     num_records: int,
     dim: int,
@@ -205,7 +214,7 @@ def tilted_signs(
 def _check_hard(
     num_records: int, dim: int, exponent: float, order: float, moment: float
 ) -> None:
-    check.integer(1, num_records=num_records, dim=dim)
-    check.number("exponent", exponent, "finite and >= 2", 2.0 <= exponent < 1e3, "")
-    check.number("order", order, "finite and > 1", 1.0 < order < math.inf, "")
-    check.positive(moment=moment)
+    check.sides(num_records=num_records, dim=dim)
+    check.half_open(2.0, LARGEST_EXPONENT, exponent=exponent)
+    check.open_interval(1.0, math.inf, order=order)
+    check.scale(moment=moment)

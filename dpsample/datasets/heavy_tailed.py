@@ -18,6 +18,7 @@ NUM_SIGNALS = 10
 BELOW = 1.0 - 1e-14
 
 
+@check.plain
 def heavy_tailed_regression(
     num_records: int = 10_000,
     dim: int = 50,
@@ -70,7 +71,7 @@ def heavy_tailed_regression(
     >>> problem.dim, int(abs(data.theta).sum())
     (20, 10)
     """
-    check.number("degrees", degrees, "> 0", degrees > 0.0, "")
+    check.at_least(0.1, degrees=degrees)
     rng, rows, theta = _design(num_records, dim, seed=seed, scale=scale)
     errors = rng.standard_normal(num_records)
     if math.isfinite(degrees):
@@ -79,6 +80,7 @@ def heavy_tailed_regression(
     return _dataset(rows, rows @ theta + errors, theta, scale, source=source)
 
 
+@check.plain
 def heavy_tailed_logistic(
     num_records: int = 10_000,
     dim: int = 50,
@@ -130,9 +132,9 @@ def _design(
     num_records: int, dim: int, *, seed: int, scale: str
 ) -> tuple[np.random.Generator, Array, Array]:
     """Stream, features and coefficients."""
-    check.integer(1, num_records=num_records)
     check.integer(NUM_SIGNALS, dim=dim)
-    check.integer(0, seed=seed, remedy="Synthetic data need a seed.")
+    check.sides(num_records=num_records, dim=dim)
+    check.integer(0, most=check.SEED, seed=seed, remedy="Synthetic data need a seed.")
     check.one_of(("sqrt_n", "unit"), scale=scale)
     rng = streams(seed, 1)[0]
     rows = rng.standard_normal((num_records, dim))

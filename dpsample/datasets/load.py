@@ -88,7 +88,7 @@ def _folder(folder: str | Path | None, entry: Entry) -> Path:
     if given is None:
         where = f"Pass folder=... or set {VARIABLE}. {remedy}"
         check.fail("folder", "given", "None", where)
-    path = Path(given)
+    path = check.path("folder", given)
     if not path.is_dir():
         check.fail("folder", "an existing folder", str(given), remedy)
     return path

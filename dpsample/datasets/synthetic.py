@@ -12,6 +12,7 @@ from dpsample._streams import streams
 from dpsample.tables.dataset import Dataset
 
 Array = NDArray[np.float64]
+LARGEST_EXPONENT = 1000.0  # powers beyond it overflow
 
 
 def _unit_rows(rng: np.random.Generator, size: tuple[int, int], q: float) -> Array:
@@ -28,10 +29,12 @@ def _draw(
     num_records: int, dim: int, seed: int, *, row_norm: float, signal: float
 ) -> tuple[np.random.Generator, Array, Array]:
     """Stream, rows and true coefficients of Euclidean norm ``signal``."""
-    check.integer(1, num_records=num_records, dim=dim)
-    check.integer(0, seed=seed, remedy="Synthetic data need a seed.")
+    check.sides(num_records=num_records, dim=dim)
+    check.integer(0, most=check.SEED, seed=seed, remedy="Synthetic data need a seed.")
     check.at_least(1.0, row_norm=row_norm)
-    check.non_negative(signal=signal)
+    if row_norm != math.inf:
+        check.half_open(1.0, LARGEST_EXPONENT, row_norm=row_norm)
+    check.half_open(0.0, 1.0 / check.SMALL, signal=signal)
     rng = streams(seed, 1)[0]
     rows = _unit_rows(rng, (num_records, dim), float(row_norm))
     theta = signal * _unit_rows(rng, (1, dim), 2.0)[0]
@@ -50,6 +53,7 @@ def _dataset(rows: Array, response: Array, theta: Array, **facts: object) -> Dat
     )
 
 
+@check.plain
 def logistic(
     num_records: int,
     dim: int,
@@ -91,7 +95,8 @@ def logistic(
     ((1000, 20), [-1.0, 1.0])
     """
     rng, rows, theta = _draw(num_records, dim, seed, row_norm=row_norm, signal=signal)
-    positive = rng.random(num_records) < 1.0 / (1.0 + np.exp(-rows @ theta))
+    with np.errstate(over="ignore"):  # a probability of 0
+        positive = rng.random(num_records) < 1.0 / (1.0 + np.exp(-rows @ theta))
     return _dataset(
         rows,
         np.where(positive, 1.0, -1.0),
@@ -102,6 +107,7 @@ def logistic(
     )
 
 
+@check.plain
 def halfspace(
     num_records: int,
     dim: int,
@@ -139,8 +145,7 @@ def halfspace(
     >>> bool(((data.features @ data.theta) * data.response >= 0).all())
     True
     """
-    check.non_negative(flip=flip)
-    check.number("flip", flip, "< 1/2", flip < 0.5, "Half wrong labels say nothing.")
+    check.half_open(0.0, 0.5, flip=flip)
     rng, rows, theta = _draw(num_records, dim, seed, row_norm=row_norm, signal=1.0)
     side = np.where(rows @ theta >= 0.0, 1.0, -1.0)
     wrong = rng.random(num_records) < flip
@@ -154,6 +159,7 @@ def halfspace(
     )
 
 
+@check.plain
 def regression(
     num_records: int,
     dim: int,
@@ -205,7 +211,7 @@ def regression(
     True
     """
     check.non_negative(noise=noise)
-    check.number("degrees", degrees, "> 0", degrees > 0.0, "Use infinity for Gaussian.")
+    check.at_least(0.1, degrees=degrees, remedy="Use infinity for Gaussian.")
     if response_bound is not None:
         check.positive(response_bound=response_bound)
     rng, rows, theta = _draw(num_records, dim, seed, row_norm=row_norm, signal=signal)

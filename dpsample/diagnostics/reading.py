@@ -49,7 +49,7 @@ def read(draws: Any) -> Chains:
     try:
         theta = draws["posterior"]["theta"]
         stats = draws["sample_stats"] if "sample_stats" in draws.children else {}
-    except (AttributeError, KeyError, TypeError, IndexError):
+    except (AttributeError, LookupError, TypeError, ValueError):
         check.fail("draws", 'a DataTree with posterior["theta"]', draws, remedy)
     if theta.dims[:2] != ("chain", "draw") or theta.ndim != 3:
         check.fail("draws", "of dims (chain, draw, coefficient)", theta.dims, remedy)

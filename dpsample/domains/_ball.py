@@ -94,7 +94,7 @@ class Ball(Domain):
 
     def max_norm(self, p: float, center: Any, dim: int) -> float:
         """Upper bound by the triangle inequality, exact if the centers agree."""
-        middle = check.array("center", center, shape=(dim,))
+        middle = self._middle(p, center, dim)
         offset = float(norm(self.default_center(dim) - middle, p))
         return offset + self.radius * conversion(dim, self.p, p)
 

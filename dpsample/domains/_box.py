@@ -89,9 +89,10 @@ class Box(Domain):
         """Check the sides once."""
         for name in ("lower", "upper"):
             value = getattr(self, name)
-            shape = (None,) if np.ndim(value) else ()
+            is_number = isinstance(value, int | float | np.number)
             if isinstance(value, float) and not math.isfinite(value):
                 check.fail(name, "finite", value)
+            shape = () if is_number else (None,)
             side = frozen(check.array(name, value, shape=shape))
             object.__setattr__(self, name, side)
         if self.lower.ndim and self.upper.ndim:
@@ -137,8 +138,8 @@ class Box(Domain):
 
     def max_norm(self, p: float, center: Any, dim: int) -> float:
         """Exact: attained at a corner."""
+        middle = self._middle(p, center, dim)
         lower, upper = self._bounds(dim)
-        middle = check.array("center", center, shape=(dim,))
         return float(norm(np.maximum(upper - middle, middle - lower), p))
 
     def _gauge_rows(self, rows: Vector) -> Vector:

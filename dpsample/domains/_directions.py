@@ -18,9 +18,7 @@ def as_rows(directions: Any, dim: int | None = None) -> Any:
     if is_sparse(directions):
         rows = as_csr("directions", directions)
     else:
-        rows = np.asarray(directions, dtype=np.float64)
-        if rows.ndim == 0:
-            check.fail("directions", "of shape (..., d)", f"shape {rows.shape}")
+        rows = check.vectors("directions", directions)
     if dim is not None and rows.shape[-1] != dim:
         check.fail("directions", f"of shape (..., {dim})", f"shape {rows.shape}")
     return rows
@@ -30,7 +28,7 @@ def box_support(rows: Any, lower: Vector, upper: Vector) -> Any:
     """Largest ``<v, x>`` over a box with possibly infinite sides, for every row v."""
     if is_sparse(rows):
         return _box_support_sparse(rows, lower, upper)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         return np.where(rows == 0.0, 0.0, np.maximum(rows * lower, rows * upper)).sum(
             -1
         )

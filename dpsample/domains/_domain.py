@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample._jit import f8, i8, matrix, vector
 from dpsample._spec import Spec
+from dpsample._streams import seed_sequence
 from dpsample.domains._width import Width, simulated_width
 from dpsample.norms import conversion
 
@@ -171,6 +172,12 @@ class Domain(Spec):
         """Upper bound of ``||theta - center||_p`` over the domain."""
         raise NotImplementedError
 
+    def _middle(self, p: float, center: Any, dim: int) -> Vector:
+        """Return the center, after a look at all that distances are asked with."""
+        self.check(dim)
+        check.at_least(1.0, p=p)
+        return check.array("center", center, shape=(dim,))
+
     def max_schatten(
         self, p: float, center: Any, dim: int, *, shape: tuple[int, int]
     ) -> float:
@@ -179,7 +186,9 @@ class Domain(Spec):
         For p < 2 through the Frobenius norm, whose ratio is at most
         ``min(shape)**(1/p - 1/2)``; for p >= 2 the Frobenius norm itself.
         """
-        ratio = conversion(min(shape), 2.0, max(1.0, min(p, 2.0)))
+        sides = check.shape("shape", shape, length=2)
+        check.at_least(1.0, p=p)
+        ratio = conversion(min(sides), 2.0, min(p, 2.0))
         return ratio * self.max_norm(2.0, center, dim)
 
     def gauge(self, theta: Any) -> Any:
@@ -244,6 +253,7 @@ class Domain(Spec):
             If ``dim`` does not fit the domain or ``num_draws`` is below 2.
         """
         self.check(dim)
+        seed_sequence(seed)
         count = self.width_draws if num_draws is None else num_draws
         check.integer(2, num_draws=count)
         if not self.is_bounded:

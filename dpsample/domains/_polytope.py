@@ -128,8 +128,7 @@ class Polytope(Domain):
 
     def max_norm(self, p: float, center: Any, dim: int) -> float:
         """Upper bound: the farthest corner of the bounding box."""
-        self.check(dim)
-        middle = check.array("center", center, shape=(dim,))
+        middle = self._middle(p, center, dim)
         lower, upper = self._box
         return float(norm(np.maximum(upper - middle, middle - lower), p))
 

@@ -23,10 +23,8 @@ ROWS_AT_ONCE = 4096
 
 def checked_shape(shape: Any) -> tuple[int, int]:
     """Return the sides of a matrix as two integers >= 1."""
-    if not isinstance(shape, tuple | list) or len(shape) != 2:
-        check.fail("shape", "a pair (rows, columns)", check.shown(shape))
-    check.integer(1, **{"shape[0]": shape[0], "shape[1]": shape[1]})
-    return int(shape[0]), int(shape[1])
+    rows, columns = check.shape("shape", shape, length=2)
+    return rows, columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +115,7 @@ class SchattenBall(Domain):
         Around 0 it is exact for p >= 2, where the norm of the entries is at most the
         Schatten norm; for p < 2 it goes through the Frobenius norm.
         """
-        self.check(dim)
-        middle = check.array("center", center, shape=(dim,))
+        middle = self._middle(p, center, dim)
         through = max(2.0, float(p))
         ratio = conversion(min(self.shape), self.p, through) * conversion(
             dim, through, p
@@ -129,10 +126,9 @@ class SchattenBall(Domain):
         self, p: float, center: Any, dim: int, *, shape: tuple[int, int] | None = None
     ) -> float:
         """Upper bound in the Schatten norm, exact around 0."""
-        self.check(dim)
-        if shape is not None and tuple(shape) != self.shape:
+        middle = self._middle(p, center, dim)
+        if shape is not None and check.shape("shape", shape, length=2) != self.shape:
             return super().max_schatten(p, center, dim, shape=shape)
-        middle = check.array("center", center, shape=(dim,))
         offset = float(schatten(middle, p, self.shape))
         return offset + self.radius * conversion(min(self.shape), self.p, p)
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpsample import _check as check
 from dpsample._jit import kernel
 from dpsample.domains._ball_pieces import soft_threshold
 from dpsample.domains._box import SAFE
@@ -126,8 +125,7 @@ class Simplex(Domain):
 
     def max_norm(self, p: float, center: Any, dim: int) -> float:
         """Exact: attained at a vertex."""
-        self.check(dim)
-        middle = check.array("center", center, shape=(dim,))
+        middle = self._middle(p, center, dim)
         # |1 - c|^p - |c|^p falls with c: the farthest vertex has the smallest c.
         vertex = np.zeros(dim)
         vertex[np.argmin(middle)] = 1.0

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpsample import _check as check
 from dpsample._jit import kernel
 from dpsample.domains._directions import as_rows
 from dpsample.domains._domain import Body, Domain, Vector
@@ -68,7 +67,7 @@ class WholeSpace(Domain):
 
     def max_norm(self, p: float, center: Any, dim: int) -> float:
         """Infinite."""
-        check.at_least(1.0, p=p)
+        self._middle(p, center, dim)
         return math.inf
 
     def _gauge_rows(self, rows: Vector) -> Vector:

@@ -67,6 +67,33 @@ def compile_pieces(scalar: Callable[..., Any], decorator: Any = kernel) -> Any:
     return decorator(value), decorator(slope), decorator(record)
 
 
+LARGEST = 1e150  # of what a proximal map takes: no product overflows
+
+
+def together(*, finite: bool = True, **values: Any) -> list[Array]:
+    """Arrays of numbers, broadcast against each other."""
+    arrays = [check.entries(n, value, finite=finite) for n, value in values.items()]
+    try:
+        return list(np.broadcast_arrays(*arrays))
+    except ValueError:
+        shapes = ", ".join(str(each.shape) for each in arrays)
+        check.fail(" and ".join(values), "of shapes that fit", f"shapes {shapes}")
+
+
+def prox_arguments(
+    margins: ArrayLike, response: ArrayLike, step: ArrayLike
+) -> list[Array]:
+    """Margins, responses and steps of a proximal map, after a look at them."""
+    arrays = together(margins=margins, response=response, step=step)
+    if (arrays[2] < 0.0).any():
+        check.fail("step", ">= 0", float(arrays[2].min()))
+    largest = max(float(np.abs(each).max(initial=0.0)) for each in arrays)
+    if largest > LARGEST:
+        what = "margins, response and step"
+        check.fail(what, f"at most {LARGEST:g} in absolute value", largest)
+    return arrays
+
+
 @dataclass(frozen=True, kw_only=True)
 class Loss:
     """Base of all losses: facts that hold for every record, and compiled pieces."""
@@ -111,10 +138,7 @@ class Loss:
         return self._evaluate(margins, response)[1]
 
     def _evaluate(self, margins: ArrayLike, response: ArrayLike) -> tuple[Array, Array]:
-        u, y = np.broadcast_arrays(
-            np.asarray(margins, dtype=np.float64),
-            np.asarray(response, dtype=np.float64),
-        )
+        u, y = together(finite=False, margins=margins, response=response)
         values, slopes, out = u.flatten(), np.empty(u.size), np.full(1, np.nan)
         self.pieces[1](self.params, values, y.flatten(), slopes, out)
         return values.reshape(u.shape), slopes.reshape(u.shape)
@@ -175,9 +199,7 @@ class Loss:
         Bisection on the strictly increasing v - u + step phi'(v); losses with a closed
         form override it.
         """
-        u, y, c = np.broadcast_arrays(
-            *(np.asarray(v, dtype=np.float64) for v in (margins, response, step))
-        )
+        u, y, c = prox_arguments(margins, response, step)
         reach = c * np.maximum(np.abs(self.slope(u, y)), 1e-300)
         low, high = u - reach, u + reach  # |v - u| = step |phi'(v)| <= step |phi'(u)|
         for _ in range(200):
@@ -195,7 +217,8 @@ class Loss:
 
 def from_dict(spec: dict[str, Any]) -> Loss:
     """Loss that `Loss.to_dict` described."""
-    check.instance(dict, loss=spec)
+    check.instance(dict, spec=spec)
+    check.one_of(tuple(registry), loss=spec.get("name"))
     rest = {key: value for key, value in spec.items() if key != "name"}
-    check.one_of(tuple(registry), loss=spec["name"])
-    return registry[spec["name"]](**rest)
+    loss: Loss = check.built("spec", registry[spec["name"]], rest)
+    return loss

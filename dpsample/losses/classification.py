@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from dpsample import _check as check
 from dpsample._stable import softplus_sigmoid
-from dpsample.losses._base import Array, Loss
+from dpsample.losses._base import Array, Loss, prox_arguments
 
 LOGISTIC_THIRD = 1.0 / (6.0 * np.sqrt(3.0))
 
@@ -59,8 +59,8 @@ class Linear(Loss):
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Return u + step y."""
-        moved = np.asarray(margins) + np.asarray(step) * np.asarray(response)
-        return np.asarray(moved, dtype=np.float64)
+        u, y, c = prox_arguments(margins, response, step)
+        return np.asarray(u + c * y)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +134,9 @@ class Hinge(Loss):
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Move towards the kink at y u = 1, by at most step."""
-        y = np.asarray(response, dtype=np.float64)
-        z = y * np.asarray(margins)
-        return np.asarray(y * np.where(z >= 1.0, z, np.minimum(z + step, 1.0)))
+        u, y, c = prox_arguments(margins, response, step)
+        z = y * u
+        return np.asarray(y * np.where(z >= 1.0, z, np.minimum(z + c, 1.0)))
 
 
 @dataclass(frozen=True)

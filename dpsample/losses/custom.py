@@ -210,6 +210,7 @@ def custom(
     check.at_least(lower_curvature, upper_curvature=upper_curvature)
     check.at_least(0.0, third_derivative_bound=third_derivative_bound)
     check.instance(bool, labels=labels)
+    check.instance(str, name=name)
     phi, dphi = _compiled("value", value), _compiled("slope", slope)
     reads_response = _reads_second(value) or _reads_second(slope)
     _try_once(phi, dphi, reads_response=reads_response)
@@ -223,7 +224,7 @@ def custom(
     scalar = of_response if reads_response else of_margin
 
     return Custom(
-        label=str(name),
+        label=name,
         declared_slope=float(slope_bound),
         lower_curvature=float(lower_curvature),
         upper_curvature=float(upper_curvature),

@@ -197,14 +197,14 @@ def record_gradient(
     """
     if dim is not None:
         check.integer(1, dim=dim)
-    if not (isinstance(smoothness, float | int) and smoothness > 0.0):
-        check.fail("smoothness", "> 0", check.shown(smoothness))
+    check.above(0.0, smoothness=smoothness)
+    check.instance(str, name=name)
     functions = (
         _compiled("gradient", gradient, RECORD_GRADIENT),
         None if value is None else _compiled("value", value, RECORD_LOSS),
     )
     return RecordGradient(
-        label=str(name),
+        label=name,
         dim=None if dim is None else int(dim),
         smoothness=float(smoothness),
         functions=functions,

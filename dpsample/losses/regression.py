@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample import _check as check
-from dpsample.losses._base import Array, Loss
+from dpsample.losses._base import Array, Loss, prox_arguments
 
 # Responses farther than this many margins from 0 are brought nearer: beside them the
 # differences between losses would be lost to rounding.
@@ -52,9 +52,9 @@ class Absolute(Loss):
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Soft threshold of the residual."""
-        y = np.asarray(response, dtype=np.float64)
-        residual = np.asarray(margins) - y
-        shrunk = np.maximum(np.abs(residual) - step, 0.0)
+        u, y, c = prox_arguments(margins, response, step)
+        residual = u - y
+        shrunk = np.maximum(np.abs(residual) - c, 0.0)
         return np.asarray(y + np.sign(residual) * shrunk)
 
 
@@ -94,8 +94,8 @@ class Quantile(Loss):
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Move the residual towards 0 by level or 1 - level steps."""
-        y, c = np.asarray(response, dtype=np.float64), np.asarray(step)
-        residual = y - np.asarray(margins)
+        u, y, c = prox_arguments(margins, response, step)
+        residual = y - u
         high, low = c * self.level, c * (1.0 - self.level)
         moved = np.where(
             residual > high,
@@ -193,8 +193,8 @@ class Squared(Loss):
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Weighted mean of margin and response."""
-        c = np.asarray(step, dtype=np.float64)
-        return np.asarray((np.asarray(margins) + c * np.asarray(response)) / (1.0 + c))
+        u, y, c = prox_arguments(margins, response, step)
+        return np.asarray((u + c * y) / (1.0 + c))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ class Noise(Spec):
         """Draw an array of shape ``size``, one vector on the last axis."""
         raise NotImplementedError
 
+    @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: Any) -> Any:
         """Return the normalized log density of the vectors on the last axis."""
         raise NotImplementedError

@@ -46,6 +46,7 @@ class Gaussian(Noise):
         """Draw an array of shape ``size``."""
         return np.asarray(gaussian(rng, size=checked_size(size), stddev=self.stddev))
 
+    @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: Any) -> Any:
         """Return the normalized log density of the vectors on the last axis."""
         points = check.vectors("z", z) / self.stddev
@@ -86,6 +87,7 @@ class Laplace(Noise):
         """Draw an array of shape ``size``."""
         return np.asarray(laplace(rng, size=checked_size(size), scale=self.scale))
 
+    @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: Any) -> Any:
         """Return the normalized log density of the vectors on the last axis."""
         points = np.abs(check.vectors("z", z)) / self.scale

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpsample import _check as check
 from dpsample.noise._base import Noise
 from dpsample.noise.elementary import Gaussian
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
@@ -132,6 +133,7 @@ def generalized_gaussian_mechanism(
     >>> printed.noise.r, round(printed.certificate.epsilon_proved, 3)
     (3.0, 0.79)
     """
+    check.one_of(("exact", "paper"), calibration=calibration)
     if r is None and calibration == "exact":
         r = best_exponent(dim, p).r
     elif r is None:

@@ -47,6 +47,13 @@ def log_radial_moment(order: float, dim: int, sigma: float) -> float:
     return order * (0.5 * math.log(2.0) + math.log(sigma)) + growth
 
 
+def _moment(order: float, log_value: float) -> float:
+    try:
+        return math.exp(log_value)
+    except OverflowError:
+        check.fail("order", "small enough for a moment that a float holds", order)
+
+
 @dataclass(frozen=True, eq=False)
 class GeneralizedGaussian(Noise):
     r"""Vectors with density proportional to exp(-||z||_r^2 / (2 sigma^2)).
@@ -92,6 +99,7 @@ class GeneralizedGaussian(Noise):
         """Draw vectors along the last axis; see `generalized_gaussian`."""
         return generalized_gaussian(rng, size=size, r=self.r, sigma=self.sigma)
 
+    @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: Any) -> Any:
         """Return the normalized log density of the vectors on the last axis."""
         points = check.vectors("z", z)
@@ -102,9 +110,9 @@ class GeneralizedGaussian(Noise):
 
     def norm_moment(self, order: float, dim: int) -> float:
         """Return E ||z||_r^order = (sigma sqrt 2)^order G((d + order)/2) / G(d/2)."""
-        check.non_negative(order=order)
+        check.half_open(0.0, 1e6, order=order)
         check.integer(1, dim=dim)
-        return math.exp(log_radial_moment(order, dim, self.sigma))
+        return _moment(order, log_radial_moment(order, dim, self.sigma))
 
     def coordinate_moment(self, order: float, dim: int) -> float:
         """Return E |z_i|^order.
@@ -112,14 +120,14 @@ class GeneralizedGaussian(Noise):
         |z_i|^r / ||z||_r^r is a Beta(1/r, (d - 1)/r) variable, independent of the norm;
         for r = inf, |z_i| / ||z|| is 1 with probability 1/d and uniform otherwise.
         """
-        check.non_negative(order=order)
+        check.half_open(0.0, 1e6, order=order)
         check.integer(1, dim=dim)
         radial = log_radial_moment(order, dim, self.sigma)
         # G(x / r) = G(1 + x / r) r / x: the powers of r cancel, also for r = inf.
         share = math.log((dim + order) / (dim * (1.0 + order)))
         for x, sign in ((1.0 + order, 1), (dim, 1), (1.0, -1), (dim + order, -1)):
             share += sign * math.lgamma(1.0 + x / self.r)
-        return math.exp(radial + share)
+        return _moment(order, radial + share)
 
     def mean_square(self, dim: int) -> float:
         """Return E ||z||_2^2 = d E z_i^2."""

@@ -156,6 +156,7 @@ class KNorm(Noise):
         """Draw vectors along the last axis; see `k_norm`."""
         return k_norm(rng, size=size, domain=self.domain, scale=self.scale)
 
+    @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: Any) -> Any:
         """Return the normalized log density of the vectors on the last axis."""
         points = check.vectors("z", z)

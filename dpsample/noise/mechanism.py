@@ -124,7 +124,7 @@ class AdditiveMechanism:
         that is ``releasable`` is (epsilon, delta)-DP under the budget's relation. Each
         answer spends the budget again.
         """
-        point = self._vector("value", np.atleast_1d(np.asarray(value)))
+        point = self._vector("value", np.atleast_1d(check.entries("value", value)))
         rng = streams(seed, 1)[0]
         noisy = point + self.noise.draw(rng, len(point))
         certificate = dataclasses.replace(

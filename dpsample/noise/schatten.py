@@ -80,6 +80,7 @@ class SchattenGaussian(Noise):
         draws = schatten_gaussian(rng, size=sides, r=self.r, sigma=self.sigma)
         return draws.reshape(shape)
 
+    @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: Any) -> Any:
         """Return the normalized log density of the flattened matrices.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Iterator
 from typing import Any
@@ -35,8 +36,10 @@ def checked_size(size: Any, num_axes: int = 0) -> tuple[int, ...]:
     if _is_side(size):
         size = (size,)
     if not (isinstance(size, tuple | list) and all(map(_is_side, size))):
-        check.fail("size", "an integer >= 0 or a tuple of them", size)
+        check.fail("size", "an integer >= 0 or a tuple of them", check.shown(size))
     shape = tuple(int(side) for side in size)
+    if math.prod(shape) > check.LONGEST:
+        check.fail("size", f"of at most {check.LONGEST} numbers", check.shown(size))
     if len(shape) < num_axes or 0 in shape[len(shape) - num_axes :]:
         remedy = "The last axes hold the coordinates of one draw."
         check.fail("size", f"of at least {num_axes} axes >= 1 at the end", size, remedy)

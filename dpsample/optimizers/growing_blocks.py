@@ -30,13 +30,7 @@ def block_sizes(num_records: int, least_exponent: float) -> tuple[int, ...]:
     >>> block_sizes(10_000, 2.0)
     (752, 1505, 3010)
     """
-    check.number(
-        "least_exponent",
-        least_exponent,
-        "finite and > 1",
-        1.0 < least_exponent < math.inf,
-        "",
-    )
+    check.half_open(1.01, 1e3, least_exponent=least_exponent)
     check.integer(3, num_records=num_records)
     a = 1.0 / math.log2(least_exponent)
     log_n = math.log2(num_records)

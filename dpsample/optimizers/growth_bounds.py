@@ -39,7 +39,7 @@ def growth_bound(
     -------
     float
     """
-    check.number("exponent", exponent, "> 1", 1.0 < exponent < math.inf, "")
+    check.open_interval(1.0, math.inf, exponent=exponent)
     check.positive(constant=constant)
     spread, risk = distance**2, math.inf
     for gap, bias in zip(gaps, biases, strict=True):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +64,7 @@ class Recipe:
         check.instance((Event, type(None)), event=self.event)
         check.instance(dict, inputs=self.inputs)
         bound = self.entry_bound
-        check.number("entry_bound", bound, "> 0", bound > 0.0, "Infinity clips none.")
+        check.above(0.0, entry_bound=bound, remedy="Infinity clips none.")
 
     def check(self, facts: PublicFacts) -> None:
         """Fail unless kernels can run the phases on this many records and parameters.
@@ -105,6 +109,23 @@ def _check_private(phase: Phase, facts: PublicFacts) -> None:
         check.fail("the bound of a record's gradient", condition, bound)
 
 
+def _with_door(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method with its arguments and the optimizer's fields checked."""
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def call(self: Optimizer, *args: Any, **options: Any) -> Any:
+        given = signature.bind(self, *args, **options).arguments
+        check.instance(PublicFacts, facts=given["facts"], remedy="Pass problem.facts.")
+        check.instance((Budget, type(None)), budget=given["budget"])
+        calibration = given.get("calibration", "exact")
+        check.one_of(("exact", "paper"), calibration=calibration)
+        self._check_sizes()
+        return method(self, *args, **options)
+
+    return call
+
+
 class Optimizer(Spec):
     """Base of all optimizers: frozen public numbers.
 
@@ -113,6 +134,21 @@ class Optimizer(Spec):
     """
 
     name: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        """Put the door of all optimizers before the methods that users call."""
+        for name in ("recipe", "risk_bound"):
+            if name in vars(cls):
+                setattr(cls, name, _with_door(vars(cls)[name]))
+
+    def _check_sizes(self) -> None:
+        """Fail where a field is so large or small that formulas overflow."""
+        check.plain_fields(self)
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, float) and value != 0.0 and math.isfinite(value):
+                named: dict[str, Any] = {field.name: value}
+                check.scale(**named)
 
     def recipe(
         self,

@@ -132,7 +132,7 @@ class PrivateStochasticApproximation(Localized):
         float
         """
         check.positive(constant=constant)
-        check.number("exponent", exponent, "> 1", exponent > 1.0, "")
+        check.above(1.0, exponent=exponent)
         scales = self.scales(facts, budget)
         radii = _radii(scales, facts.num_records)
         plan = self._plans(scales, radii, facts.num_records)[0]

@@ -45,6 +45,7 @@ SAMPLED_THEOREM = (
 )
 
 
+@check.plain
 def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
     """Delta at ``epsilon`` of everything that an event describes.
 
@@ -88,6 +89,7 @@ def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
     return _curve(event, relation)(float(epsilon))
 
 
+@check.plain
 def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
     """Epsilon at ``delta`` of everything that an event describes.
 

@@ -26,6 +26,7 @@ NoiseCalibration = Literal["exact", "paper"]
 ROUNDING = 16.0 * 2.0**-53
 
 
+@check.plain
 def gaussian_stddev(
     budget: Budget, sensitivity: float, *, calibration: NoiseCalibration = "exact"
 ) -> float:
@@ -115,6 +116,7 @@ def smooth_sensitivity(*, sensitivity: float, dim: int, p: float, r: float) -> f
     return up(math.sqrt(r - 1.0) * sensitivity * ratio)
 
 
+@check.plain
 def generalized_gaussian_gdp(
     *, sensitivity: float, sigma: float, dim: int, p: float, r: float
 ) -> float:
@@ -154,6 +156,7 @@ def generalized_gaussian_gdp(
     return up(size / sigma)
 
 
+@check.plain
 def generalized_gaussian_sigma(
     budget: Budget,
     *,
@@ -213,6 +216,7 @@ def generalized_gaussian_sigma(
     return up(size / gdp_from_budget(budget.epsilon, budget.delta))
 
 
+@check.plain
 def pure_scale(budget: Budget, sensitivity: float) -> float:
     r"""Scale of Laplace or K-norm noise: :math:`s/\epsilon`, rounded up.
 

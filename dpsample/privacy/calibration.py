@@ -43,6 +43,7 @@ SPEND_OTHERWISE = "Spend a larger delta or a smaller sampler_share."
 APPROXIMATE = "delta_0 + (1 + e^epsilon) gamma <= delta (total-variation error gamma)"
 
 
+@check.plain
 def calibrate(
     problem: Problem | PublicFacts,
     budget: Budget,

@@ -7,6 +7,7 @@ import math
 from dpsample import _check as check
 
 
+@check.plain
 def fact2_gdp(epsilon: float, delta: float) -> float:
     """Closed-form gdp that is always valid: sqrt(2L + 2 epsilon) - sqrt(2L).
 
@@ -45,6 +46,7 @@ def fact2_gdp(epsilon: float, delta: float) -> float:
     return 2.0 * epsilon / (math.sqrt(log_term + 2.0 * epsilon) + math.sqrt(log_term))
 
 
+@check.plain
 def paper_gdp(epsilon: float, delta: float) -> float:
     """Gdp that the printed theorems use: epsilon / sqrt(2L), L = log(1/(2 delta)).
 

@@ -7,6 +7,7 @@ import math
 from dpsample import _check as check
 
 
+@check.plain
 def rho_from_gdp(gdp: float) -> float:
     """Zero-concentrated privacy of a ``gdp``-GDP mechanism: gdp^2/2.
 
@@ -41,6 +42,7 @@ def rho_from_gdp(gdp: float) -> float:
     return 0.5 * gdp * gdp
 
 
+@check.plain
 def rho_from_pure(epsilon: float) -> float:
     """Zero-concentrated privacy of an epsilon-DP mechanism: epsilon tanh(epsilon/2).
 
@@ -80,6 +82,7 @@ def rho_from_pure(epsilon: float) -> float:
     return epsilon * math.tanh(0.5 * epsilon)
 
 
+@check.plain
 def rho_from_bounded_range(epsilon: float) -> float:
     """Zero-concentrated privacy of an exponential mechanism: epsilon^2/8.
 

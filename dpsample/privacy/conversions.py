@@ -10,6 +10,7 @@ from dpsample import _check as check
 from dpsample.privacy.renyi import MARGIN, log_factor, rdp_delta, rdp_epsilon, smallest
 
 
+@check.plain
 def zcdp_delta(epsilon: float, rho: float) -> float:
     """Delta at ``epsilon`` of a rho-zCDP mechanism.
 
@@ -45,6 +46,7 @@ def zcdp_delta(epsilon: float, rho: float) -> float:
     return 0.0 if rho == 0.0 else rdp_delta(epsilon, lambda order: rho * order)
 
 
+@check.plain
 def zcdp_epsilon(delta: float, rho: float) -> float:
     """Epsilon at ``delta`` of a rho-zCDP mechanism.
 
@@ -79,6 +81,7 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
     return 0.0 if rho == 0.0 else rdp_epsilon(delta, lambda order: rho * order)
 
 
+@check.plain
 def rho_from_budget(epsilon: float, delta: float) -> float:
     """Largest ``rho`` that `zcdp_delta` allows at (epsilon, delta).
 
@@ -148,7 +151,10 @@ def compose_gdp(values: Iterable[float]) -> float:
     >>> compose_gdp([3.0, 4.0])
     5.0
     """
-    listed = list(values)
+    try:
+        listed = list(values)
+    except (TypeError, ValueError):
+        check.fail("values", "an iterable of numbers", check.shown(values))
     for index, gdp in enumerate(listed):
         named: dict[str, Any] = {f"values[{index}]": gdp}
         check.non_negative(**named)

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dpsample import _check as check
-from dpsample._moments import mean_norm_power
+from dpsample._moments import LARGEST, mean_norm_power
 from dpsample.norms import dual
 from dpsample.privacy.additive import smooth_sensitivity
 
@@ -51,6 +51,7 @@ class ExponentChoice(NamedTuple):
         return self.r == 2.0
 
 
+@check.plain
 def noise_cost(dim: int, p: float, r: float, *, criterion: Criterion = "dual") -> float:
     """Mean squared norm of the noise at sensitivity 1 (in the dual of l_p) and gdp 1.
 
@@ -84,6 +85,7 @@ def noise_cost(dim: int, p: float, r: float, *, criterion: Criterion = "dual") -
     10.0
     """
     check.one_of(("dual", "euclidean", "dual_bound"), criterion=criterion)
+    check.half_open(1.0, LARGEST + 1.0, r=r)
     variance = smooth_sensitivity(sensitivity=1.0, dim=dim, p=p, r=r) ** 2
     q = dual(p)
     if criterion == "dual_bound":
@@ -96,6 +98,7 @@ def noise_cost(dim: int, p: float, r: float, *, criterion: Criterion = "dual") -
     return float(dim * variance * radius * moment)
 
 
+@check.plain
 def best_exponent(
     dim: int, p: float, *, criterion: Criterion = "dual"
 ) -> ExponentChoice:

@@ -31,6 +31,7 @@ SMALLEST_GDP = 1e-300
 LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
+@check.plain
 def gaussian_delta(epsilon: float, gdp: float) -> float:
     """Smallest delta for which a ``gdp``-GDP mechanism is (epsilon, delta)-DP.
 
@@ -62,6 +63,7 @@ def gaussian_delta(epsilon: float, gdp: float) -> float:
     return math.exp(_log_delta(float(epsilon), float(gdp)))
 
 
+@check.plain
 def gaussian_epsilon(delta: float, gdp: float) -> float:
     """Smallest epsilon for which a ``gdp``-GDP mechanism is (epsilon, delta)-DP.
 
@@ -106,6 +108,7 @@ def gaussian_epsilon(delta: float, gdp: float) -> float:
     return _bisect(is_safe, safe=safe, unsafe=0.0)
 
 
+@check.plain
 def gdp_from_budget(epsilon: float, delta: float) -> float:
     """Largest ``gdp`` whose curve passes below (epsilon, delta).
 

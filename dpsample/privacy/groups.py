@@ -24,7 +24,10 @@ from dpsample.privacy.events import (
 )
 from dpsample.privacy.normal_form import ideal
 
+SUMMED = 1000  # terms of a geometric series; longer ones in closed form
 
+
+@check.plain
 def group_event(event: Event, size: int) -> Event:
     """Event under which ``size`` records may change at once.
 
@@ -69,6 +72,7 @@ def group_event(event: Event, size: int) -> Event:
     return found
 
 
+@check.plain
 def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> float:
     """Delta at ``epsilon`` of a group of ``size`` records.
 
@@ -112,7 +116,13 @@ def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> fl
     check.integer(1, size=size)
     part = epsilon / size
     single = delta_of(event, epsilon=part, relation=relation)
-    terms = math.fsum(math.exp(part * i - epsilon) for i in range(size))
+    if size <= SUMMED or part == 0.0:
+        terms = math.fsum(
+            math.exp(part * i - epsilon) for i in range(min(size, SUMMED))
+        )
+        terms *= max(size / SUMMED, 1.0)  # of equal terms, where epsilon / size is 0
+    else:
+        terms = -math.expm1(-epsilon) / math.expm1(part)
     log_chain = math.log(single * terms) + epsilon if single > 0.0 else -math.inf
     chain = math.exp(min(log_chain, 0.0)) * ROUND_UP
     scaled = _scaled(event, size)
@@ -121,6 +131,7 @@ def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> fl
     return min(chain, 1.0)
 
 
+@check.plain
 def group_epsilon(event: Event, *, delta: float, size: int, relation: str) -> float:
     """Epsilon at ``delta`` of a group of ``size`` records.
 

@@ -78,6 +78,7 @@ def objective_stddev(objective: PerturbedObjective, budget: Budget) -> float:
     return objective.shift / t * (1.0 + 4.0 * ROUNDING)
 
 
+@check.plain
 def objective_event(
     objective: PerturbedObjective, *, stddev: float, delta: float
 ) -> ApproximateEvent:
@@ -115,6 +116,7 @@ def objective_event(
     >>> print(f"{event.epsilon:.4f}")
     1.0000
     """
+    check.instance(PerturbedObjective, objective=objective)
     epsilon = objective.epsilon(delta, stddev=stddev)
     return ApproximateEvent(epsilon=epsilon, delta=delta)
 
@@ -126,6 +128,7 @@ class ApproximateNoise(NamedTuple):
     output_stddev: float
 
 
+@check.plain
 def approximate_noise(
     objective: PerturbedObjective, budget: Budget, *, gap: float, share: float = 0.9
 ) -> ApproximateNoise:
@@ -171,6 +174,7 @@ def approximate_noise(
     >>> print(f"{noise.stddev:.2f} {noise.output_stddev:.2e}")
     11.03 2.61e-03
     """
+    check.instance(PerturbedObjective, objective=objective)
     check.positive(gap=gap)
     check.open_interval(0.0, 1.0, share=share)
     check.instance(Budget, budget=budget)

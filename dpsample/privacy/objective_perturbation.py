@@ -99,7 +99,7 @@ class PerturbedObjective:
         check.positive(lipschitz=self.lipschitz, ridge=self.ridge)
         remedy = "Objective perturbation needs a loss with a bounded curvature."
         check.non_negative(smoothness=self.smoothness, remedy=remedy)
-        check.integer(1, num_records=self.num_records)
+        check.integer(1, most=check.EXACT, num_records=self.num_records)
         check.one_of(RELATIONS, relation=self.relation)
 
     @classmethod
@@ -261,4 +261,5 @@ class PerturbedObjective:
 
     def least_epsilon(self, t: float) -> float:
         """Smallest epsilon of the theorem: there z has its least value."""
+        check.non_negative(t=t)
         return self.log_determinant + LEAST_Z[self.relation] * t + 0.5 * t * t

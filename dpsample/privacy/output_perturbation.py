@@ -25,6 +25,7 @@ CERTIFIED_GAP = (
 ROUND_UP = 1.0 + 1e-15
 
 
+@check.plain
 def minimizer_error(
     *, strong_convexity: float, gap: float = 0.0, gradient_norm: float = 0.0
 ) -> float:
@@ -69,6 +70,7 @@ def minimizer_error(
     return (by_gap + gradient_norm / strong_convexity) * ROUND_UP
 
 
+@check.plain
 def minimizer_sensitivity(
     facts: PublicFacts,
     *,
@@ -134,6 +136,7 @@ def minimizer_sensitivity(
     0.8449
     """
     check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
+    check.non_negative(gradient_norm=gradient_norm)
     if gradient_norm and not isinstance(facts.domain, WholeSpace):
         check.fail(
             "gradient_norm",

@@ -38,8 +38,10 @@ from dpsample.privacy.normal_form import step_shift
 # Calibrated noise exceeds the smallest that is enough by at most this part.
 TOLERANCE = 1e-5
 LARGEST_NOISE, STEP, TINY = 1e9, 1.25, 1e-300
+LEAST_NOISE = 0.1  # loss distributions of less noise overflow
 
 
+@check.plain
 def poisson_noise_multiplier(
     budget: Budget, *, sampling_rate: float, num_steps: int
 ) -> float:
@@ -99,6 +101,7 @@ def poisson_noise_multiplier(
     return _smallest_noise(excess, guess=event.sampling_rate * full)
 
 
+@check.plain
 def fixed_size_epsilon(
     *,
     delta: float,
@@ -151,7 +154,7 @@ def fixed_size_epsilon(
     1.993
     """
     check.open_interval(0.0, 1.0, delta=delta)
-    check.integer(1, num_records=num_records, batch_size=batch_size)
+    check.integer(1, most=check.EXACT, num_records=num_records, batch_size=batch_size)
     check.integer(1, num_steps=num_steps)
     check.positive(noise_multiplier=noise_multiplier)
     if batch_size > num_records:
@@ -178,7 +181,7 @@ def _smallest_noise(excess: Callable[[float], float], *, guess: float) -> float:
     Secants of the excess against log(noise) come close at once; steps a little to
     either side of the crossing then close the bracket.
     """
-    safe = guess
+    safe = max(guess, LEAST_NOISE)
     while (below := excess(safe)) > 0.0:
         safe *= STEP
         if safe > LARGEST_NOISE:
@@ -186,6 +189,8 @@ def _smallest_noise(excess: Callable[[float], float], *, guess: float) -> float:
             check.fail("delta", "large enough for finite noise", "less", remedy)
     unsafe = safe / STEP
     while (above := excess(unsafe)) <= 0.0:
+        if unsafe <= LEAST_NOISE:  # a record is hardly ever taken: little noise will do
+            return unsafe
         safe, below, unsafe = unsafe, above, unsafe / STEP
     nudge = 0.0
     while safe > unsafe * (1.0 + TOLERANCE):

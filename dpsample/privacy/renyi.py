@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from dpsample import _check as check
 
@@ -27,6 +28,7 @@ GOLDEN_STEPS = 60
 MARGIN = 1e-12
 
 
+@check.plain
 def rdp_delta(epsilon: float, curve: Curve) -> float:
     """Delta at ``epsilon`` of a mechanism with bounded Renyi divergences.
 
@@ -60,6 +62,7 @@ def rdp_delta(epsilon: float, curve: Curve) -> float:
     8.83e-08
     """
     check.non_negative(epsilon=epsilon)
+    _check_curve(curve)
 
     def log_delta(t: float) -> float:
         return t * (curve(1.0 + t) - epsilon) + log_factor(t)
@@ -67,6 +70,7 @@ def rdp_delta(epsilon: float, curve: Curve) -> float:
     return math.exp(min(smallest(log_delta) + MARGIN, 0.0))
 
 
+@check.plain
 def rdp_epsilon(delta: float, curve: Curve) -> float:
     """Epsilon at ``delta`` of a mechanism with bounded Renyi divergences.
 
@@ -97,12 +101,24 @@ def rdp_epsilon(delta: float, curve: Curve) -> float:
     0.8999
     """
     check.open_interval(0.0, 1.0, delta=delta)
+    _check_curve(curve)
     log_delta = math.log(delta) - 2.0 * MARGIN
 
     def epsilon(t: float) -> float:
         return curve(1.0 + t) + (log_factor(t) - log_delta) / t
 
     return max(smallest(epsilon), 0.0) * (1.0 + MARGIN)
+
+
+def _check_curve(curve: Any) -> None:
+    """Refuse what is no function from an order to a number."""
+    remedy = "It takes an order > 1 and returns a bound of the divergence."
+    if not callable(curve):
+        check.fail("curve", "a function", check.shown(curve), remedy)
+    try:
+        float(curve(2.0))
+    except (TypeError, ValueError) as error:
+        check.fail("curve", "a function of one number", repr(error), remedy)
 
 
 def log_factor(t: float) -> float:

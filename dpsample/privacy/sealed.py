@@ -81,10 +81,13 @@ class Sealed(ABC):
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Self:
         """Read what `to_dict` returned; `from_json` says more."""
+        check.instance(dict, given=given)
         odd = set(given) ^ {*_names(cls), *cls.DERIVED}
         if odd:
             condition = "a certificate with exactly the known fields"
-            check.fail("text", condition, f"a difference in {', '.join(sorted(odd))}")
+            check.fail(
+                "text", condition, f"a difference in {', '.join(sorted(map(str, odd)))}"
+            )
         fields = {name: cls.parse_field(name, given[name]) for name in _names(cls)}
         certificate = cls(**fields)
         expected = certificate.to_dict()

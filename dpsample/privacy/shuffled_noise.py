@@ -35,6 +35,7 @@ class LocalNoise(NamedTuple):
     local_delta: float
 
 
+@check.plain
 def shuffle_total_delta(
     delta: float,
     *,
@@ -96,6 +97,7 @@ def shuffle_total_delta(
     return min((delta + extra) * ROUND_UP, 1.0)
 
 
+@check.plain
 def shuffle_local_noise(
     budget: Budget, *, num_records: int, method: ShuffleMethod = "numerical"
 ) -> LocalNoise:

@@ -35,6 +35,7 @@ MAX_BLOCKS = 2048
 LARGEST_EPSILON = 600.0
 
 
+@check.plain
 def shuffle_closed_form(
     *, local_epsilon: float, delta: float, num_records: int
 ) -> float:
@@ -74,7 +75,7 @@ def shuffle_closed_form(
     """
     check.non_negative(local_epsilon=local_epsilon)
     check.open_interval(0.0, 1.0, delta=delta)
-    check.integer(1, num_records=num_records)
+    check.integer(1, most=check.EXACT, num_records=num_records)
     limit = closed_form_limit(delta, num_records)
     if local_epsilon > limit:
         check.fail(
@@ -84,16 +85,17 @@ def shuffle_closed_form(
             "Use shuffle_epsilon, which has no such condition.",
         )
     growth = math.exp(local_epsilon)
-    root = math.sqrt(growth * math.log(4.0 / delta) / num_records)
+    root = math.sqrt(growth * (math.log(4.0) - math.log(delta)) / num_records)
     spread = 8.0 * root + 8.0 * growth / num_records
     return math.log1p(math.tanh(0.5 * local_epsilon) * spread)
 
 
 def closed_form_limit(delta: float, num_records: int) -> float:
     """Largest e0 that `shuffle_closed_form` covers; it may be negative."""
-    return math.log(num_records / (16.0 * math.log(2.0 / delta)))
+    return math.log(num_records / (16.0 * (math.log(2.0) - math.log(delta))))
 
 
+@check.plain
 def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> float:
     """Delta after shuffling, by summing over the number of records that hide one.
 
@@ -149,6 +151,7 @@ def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> 
     return min(float(masses @ deltas) * ROUND_UP, 1.0)
 
 
+@check.plain
 def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> float:
     """Epsilon after shuffling, by the numerical bound.
 

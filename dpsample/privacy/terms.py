@@ -45,6 +45,8 @@ class CalibrationInputs:
             remedy = "It is the part of delta that pays for the sampler."
             check.fail("sampler_share", "< 1", self.sampler_share, remedy)
         check.non_negative(strong_convexity=self.strong_convexity)
+        if self.strong_convexity > 0.0:
+            check.scale(strong_convexity=self.strong_convexity)
         if self.confidence is not None:
             check.open_interval(0.0, 1.0, confidence=self.confidence)
         for name in ("p", "sampler_share", "strong_convexity", "confidence"):

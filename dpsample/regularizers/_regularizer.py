@@ -66,5 +66,6 @@ class Regularizer(Spec):
         self, theta: Any, default_center: Any
     ) -> tuple[Vector, RegularizerParams]:
         point = check.array("theta", theta, shape=(None,))
-        center = np.zeros(len(point)) if default_center is None else default_center
+        origin = np.zeros(len(point)) if default_center is None else default_center
+        center = check.array("default_center", origin, shape=point.shape)
         return point, self.params(len(point), center)

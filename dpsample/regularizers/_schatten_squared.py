@@ -89,6 +89,7 @@ class SchattenSquared(Regularizer):
 
         The minimum is bounded by 0, which it is whenever the center is in the domain.
         """
+        check.instance(Domain, domain=domain, remedy="Use one of dps.domains.")
         params = self.params(dim, domain.default_center(dim))
         largest = domain.max_schatten(
             params.exponent, params.center, dim, shape=self.shape

@@ -153,12 +153,14 @@ class SquaredNorm(Regularizer):
 
         The minimum is bounded by 0, which it is whenever the center is in the domain.
         """
+        check.instance(Domain, domain=domain, remedy="Use one of dps.domains.")
         params = self.params(dim, domain.default_center(dim))
         largest = domain.max_norm(params.exponent, params.center, dim)
         return 0.5 * params.scale * largest**2
 
     def curvature_l2(self, dim: int) -> tuple[float, float]:
         """Return ``scale (q - 1)`` and, only for q = 2, a finite upper bound."""
+        check.integer(1, dim=dim)
         scale, exponent = scale_and_exponent(self.p, dim, self.variant)
         if dim == 1 or exponent == 2.0:
             return scale, scale

@@ -44,7 +44,7 @@ class Exact(Sampler):
     exactness: ClassVar[Exactness] = "iid"
     is_reversible: ClassVar[bool] = True
 
-    def supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Any) -> tuple[bool, str]:
         """Whether the target is of one of the kinds above."""
         rank = target.problem.domain.affine_dim(target.dim)
         if 1 <= rank <= MAX_DIM or exact_gaussian.quadratic(target) is not None:

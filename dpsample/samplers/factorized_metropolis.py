@@ -173,7 +173,7 @@ class FactorizedMetropolis(TunedSampler):
 
     longest_step: ClassVar[float] = 1.0
 
-    def supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Any) -> tuple[bool, str]:
         """Whether remainders are bounded, and few records are needed per draw."""
         _, _, reason = _plan(target)
         return not reason, reason

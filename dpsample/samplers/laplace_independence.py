@@ -258,7 +258,7 @@ class LaplaceIndependence(Sampler):
         check.integer(1, batch=self.batch)
         check.at_least(1.0, tail=self.tail)
 
-    def supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Any) -> tuple[bool, str]:
         """Whether enough of the Gaussian fit lies in the domain."""
         is_supported = gaussian_fit.fit(target).share_inside >= MIN_SHARE
         return is_supported, "" if is_supported else REFUSAL

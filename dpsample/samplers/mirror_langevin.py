@@ -199,7 +199,7 @@ class MirrorLangevin(TunedSampler):
         super().__post_init__()
         check.one_of(GEOMETRIES, geometry=self.geometry)
 
-    def supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Any) -> tuple[bool, str]:
         """Whether the domain has a map of the geometry."""
         if geometry_of(target, self.geometry) is not None:
             return True, ""

@@ -71,7 +71,7 @@ class Proximal(Sampler):
         if self.step_size is not None:
             check.positive(step_size=self.step_size)
 
-    def supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Any) -> tuple[bool, str]:
         """Whether a metric exists for the target, and the reason if not."""
         try:
             metric.candidates(target, oracle=self.oracle)

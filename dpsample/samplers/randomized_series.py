@@ -199,7 +199,7 @@ class RandomizedSeries(Sampler):
         if self.step_size is not None:
             check.positive(step_size=self.step_size)
 
-    def supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Any) -> tuple[bool, str]:
         """Whether inner draws are exact and the bias has a bound; the reason if not."""
         if self.anchored and not target.problem.domain.is_bounded:
             return False, "Anchored losses need a bounded domain. Use anchored=False."

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from dpsample import _check as check
+from dpsample.targets import Gibbs
 
 Exactness = Literal["iid", "invariant", "biased"]
 
@@ -44,7 +45,12 @@ class Sampler:
         reason : str
             Empty, or why not and what to use instead.
         """
-        del target  # most samplers need no more than an energy and a domain
+        check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
+        return self._supports(target)
+
+    def _supports(self, target: Any) -> tuple[bool, str]:
+        """Answer for a Gibbs target; most need no more than an energy and a domain."""
+        del target
         return True, ""
 
     def prepare(self, target: Any, rng: np.random.Generator) -> Any:

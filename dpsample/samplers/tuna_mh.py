@@ -190,7 +190,7 @@ class TunaMH(TunedSampler):
         super().__post_init__()
         check.positive(chi=self.chi)
 
-    def supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Any) -> tuple[bool, str]:
         """Whether the losses have a Lipschitz constant; the reason if not."""
         try:
             change_bound(target)

@@ -30,7 +30,8 @@ class Cell(NamedTuple):
 
 def expand(grid: Grid) -> tuple[Cell, ...]:
     """Return all combinations of each mapping, in the order written."""
-    parts = (grid,) if isinstance(grid, Mapping) else tuple(grid)
+    parts = (grid,) if isinstance(grid, Mapping) else grid
+    check.members(Mapping, grid=parts)
     cells = tuple(cell for part in parts for cell in _combinations(part))
     if not cells:
         check.fail("grid", "a mapping with at least one cell", grid)

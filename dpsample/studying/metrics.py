@@ -50,7 +50,7 @@ class Metric:
 
     def __post_init__(self) -> None:
         """Check the words once."""
-        check.instance(str, name=self.name)
+        check.instance(str, name=self.name, label=self.label)
         check.non_negative(tolerance=self.tolerance)
         check.one_of(("mean", "rate", "exact"), kind=self.kind)
 
@@ -89,6 +89,14 @@ class Inapplicable:
     reason: str
     metrics: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Check what is no function of the cells."""
+        if not callable(self.when):
+            check.fail("when", "a function of the parameters", check.shown(self.when))
+        check.instance(str, reason=self.reason)
+        check.members(str, metrics=self.metrics)
+
     def concerns(self, metric: str, params: Params) -> bool:
         """Whether the metric's references are marked in this cell."""
+        check.instance(str, metric=metric)
         return (not self.metrics or metric in self.metrics) and bool(self.when(params))

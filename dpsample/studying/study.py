@@ -86,7 +86,17 @@ class Study:
             check.fail("cell", "given, or batch, and not both", repr(self.cell))
         if self.block is not None:
             check.integer(1, block=self.block)
-        check.integer(0, seed=self.seed)
+        check.integer(0, most=check.SEED, seed=self.seed)
+        check.members(Metric, metrics=self.metrics)
+        check.members(Figure, figures=self.figures)
+        check.members(Slope, slopes=self.slopes)
+        check.members(Inapplicable, inapplicable=self.inapplicable)
+        check.members(str, paired=self.paired)
+        check.instance(Mapping, data=self.data)
+        for name in ("cell", "batch"):
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                check.fail(name, "a function, or None", check.shown(function))
         check.open_interval(0.0, 1.0, confidence=self.confidence)
         known = [metric.name for metric in self.metrics]
         if not known or len(set(known)) < len(known):
@@ -131,17 +141,21 @@ class Study:
 
     def cells(self, *, quick: bool = False) -> tuple[Cell, ...]:
         """Return the cells of a full or a quick run, in the order of the grid."""
+        check.instance(bool, quick=quick)
         has_own = quick and self.quick is not None
         return expand(self.quick if has_own else self.grid)  # type: ignore[arg-type]
 
     def replicates_of(self, cell: Cell, *, quick: bool = False) -> int:
         """Return the number of replicates of a cell."""
+        check.instance(Cell, cell=cell)
+        check.instance(bool, quick=quick)
         has_own = quick and self.quick_replicates is not None
         number = self.quick_replicates if has_own else self.replicates
         return number(cell.params) if callable(number) else number  # type: ignore
 
     def metric(self, name: str) -> Metric:
         """Return the metric of this name."""
+        check.one_of([metric.name for metric in self.metrics], name=name)
         return next(metric for metric in self.metrics if metric.name == name)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpsample import _check as check
 from dpsample.studying.metrics import Params
 
 
@@ -48,6 +50,16 @@ class Figure:
     x_label: str = ""
     y_label: str = ""
 
+    def __post_init__(self) -> None:
+        """Check the words; `Study` knows the names."""
+        words = {"x": self.x, "title": self.title}
+        check.instance(str, **words, x_label=self.x_label, y_label=self.y_label)
+        check.instance(bool, bound=self.bound, log_log=self.log_log)
+        check.instance(Mapping, where=self.where)
+        for name in ("y", "lines", "panels"):
+            value = getattr(self, name)
+            check.members(str, **{name: (value,) if isinstance(value, str) else value})
+
     @property
     def metrics(self) -> tuple[str, ...]:
         """Metrics that are drawn."""
@@ -85,3 +97,12 @@ class Slope:
     where: Mapping[str, Any] = field(default_factory=dict)
     tolerance: float = 0.0
     note: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the words and the number; `Study` knows the names."""
+        check.instance(str, x=self.x, y=self.y, theorem=self.theorem, note=self.note)
+        check.instance(bool, is_exact=self.is_exact)
+        check.instance(Mapping, where=self.where)
+        check.non_negative(tolerance=self.tolerance)
+        if not callable(self.expected):
+            check.open_interval(-math.inf, math.inf, expected=self.expected)

@@ -104,8 +104,14 @@ def read_table(
     """
     check.instance(bool, clip=clip, symmetric=symmetric)
     check.at_least(1.0, row_norm=row_norm)
-    check.positive(scale=scale)
-    file = Path(path)
+    check.scale(scale=scale)
+    if row_bound is not None:
+        check.scale(row_bound=row_bound)
+    if num_features is not None:
+        check.integer(1, num_features=num_features)
+    check.instance((str, type(None)), target=target, positive_label=positive_label)
+    check.instance((Schema, str, Path, type(None)), bounds=bounds)
+    file = check.path("path", path, exists=True)
     content = files.content(file)
     kind = files.format_of(file) if format is None else format
     check.one_of(FORMATS, format=kind)

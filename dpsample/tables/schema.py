@@ -116,7 +116,8 @@ class Schema:
         object.__setattr__(self, "categorical", levels)
         for name in ("ignore", "columns"):
             value = getattr(self, name)
-            names = () if value in ((), []) else _strings(name, value)
+            is_empty = isinstance(value, tuple | list) and not value
+            names = () if is_empty else _strings(name, value)
             object.__setattr__(self, name, names)
         everything = [*self.numeric, *self.log, *self.categorical, *self.ignore]
         for name in everything:
@@ -125,6 +126,7 @@ class Schema:
 
     def kind(self, column: str) -> str | None:
         """Section that declares a column, or None."""
+        check.instance(str, column=column)
         for section in ("numeric", "log", "categorical", "ignore"):
             if column in getattr(self, section):
                 return section
@@ -155,7 +157,7 @@ class Schema:
         ValueError
             If the file is neither, does not parse, or declares something malformed.
         """
-        file = Path(path)
+        file = check.path("path", path, exists=True)
         if file.suffix not in (".toml", ".json"):
             check.fail("bounds", "a .toml or .json file", str(path), REMEDY)
         if not file.is_file():

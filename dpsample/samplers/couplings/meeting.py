@@ -109,9 +109,11 @@ class MeetingTimes:
         Statistical, for this dataset, not a DP proof.
         """
         check.open_interval(0.0, 1.0, confidence=confidence)
-        given = check.array("steps", np.atleast_1d(np.asarray(steps)), shape=(None,))
-        if (given < 0.0).any() or (given != np.round(given)).any():
-            check.fail("steps", "whole numbers >= 0", given)
+        given = check.entries("steps", steps).reshape(-1)
+        fits = (given >= 0.0) & (given <= check.EXACT) & (given == np.round(given))
+        if not fits.all():
+            wanted = f"whole numbers from 0 to {check.EXACT}"
+            check.fail("steps", wanted, float(given[~fits][0]))
         t, count = given.astype(np.int64), self.times.size
         counts = self._counts(t)
         estimate = counts.mean(axis=1)

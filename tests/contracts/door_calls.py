@@ -1,0 +1,104 @@
+"""Calls of doors with one argument replaced, and what comes out."""
+
+import faulthandler
+import functools
+import inspect
+import re
+import signal
+from collections import Counter
+from contextlib import contextmanager
+
+import dpsample as dps
+from tests.contracts import door_objects as O
+from tests.contracts.door_examples import ARGUMENTS
+from tests.contracts.door_methods import METHODS, instance
+
+GRAMMAR = re.compile(r"\S.* must be .+, got .+\.( .+\.)?", re.DOTALL)
+SECONDS = 20  # no call takes longer
+# No cheap call of them succeeds: one needs a downloaded file, the other a minute.
+REFUSING = {"datasets.load", "privacy.printed.claims"}
+OUTCOMES: Counter[str] = Counter()
+_warm = set()
+
+
+def valid(door):
+    """Arguments of the door's example; None if it has none."""
+    if door.owner is None:
+        return ARGUMENTS.get(door.name)
+    return METHODS.get(door.name, METHODS.get(door.name.rpartition(".")[2]))
+
+
+def made(value):
+    """The value, or what its builder makes: a lambda, or a cached function."""
+    is_builder = isinstance(value, functools._lru_cache_wrapper)
+    is_lambda = inspect.isfunction(value) and value.__name__ == "<lambda>"
+    return value() if is_builder or is_lambda else value
+
+
+def call(door, **changes):
+    """Call the door; what a constructor made is used where checks come late."""
+    given = {k: made(v) for k, v in valid(door).items() if k not in changes} | changes
+    if door.name == "replicate":
+        verb, arguments = given.pop("verb"), given.pop("arguments")
+        return dps.replicate(verb, *arguments, **given.pop("options", {}), **given)
+    if door.owner is not None:
+        return getattr(instance(door), door.name.rpartition(".")[2])(**given)
+    result = door.function(**given)
+    if door.name in BODIES:
+        result.body(BODIES[door.name])
+    if door.name.startswith("optimizers."):
+        method = door.name.removeprefix("optimizers.")
+        result.recipe(O.facts_for(method), O.budget_for(method))
+    return result
+
+
+BODIES = {
+    "domains.Ball": 2,
+    "domains.Box": 2,
+    "domains.Polytope": 1,
+    "domains.SchattenBall": 4,
+}
+
+
+class Late(BaseException):
+    """A call took too long. No Exception: nothing on the way may catch it."""
+
+
+@contextmanager
+def in_time():
+    """Stop Python code after its time; a compiled loop ends the whole run later."""
+
+    def ring(*_):
+        raise Late
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def attempt(door, parameter, value, kind):
+    """What is wrong with the outcome, in words; empty if it is as documented."""
+    if door.name not in _warm | REFUSING:
+        call(door)  # compiles, which may take longer
+        _warm.add(door.name)
+    is_forbidden = kind.forbids(value)
+    faulthandler.dump_traceback_later(4 * SECONDS, exit=True)
+    try:
+        with in_time():
+            call(door, **{parameter: value})
+    except (ValueError, TypeError) as error:
+        OUTCOMES[f"refused by {type(error).__name__}"] += 1
+        fits = GRAMMAR.fullmatch(str(error))
+        return "" if fits else f"not in the grammar: {type(error).__name__}: {error}"
+    except Late:
+        return f"no answer within {SECONDS} seconds"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    OUTCOMES["accepted"] += 1
+    return "accepted against its documentation" if is_forbidden else ""

@@ -1,0 +1,169 @@
+"""Objects whose methods are doors, and one valid call of every method."""
+
+import dpsample as dps
+from dpsample import studying
+from tests.contracts import door_objects as O
+from tests.contracts.door_examples import ARGUMENTS
+
+# Objects that no constructor with examples makes.
+INSTANCES = {
+    "Certificate": lambda: O.answer().certificate,
+    "Fit": O.fit,
+    "Problem": O.the_problem,
+    "PublicFacts": O.facts,
+    "Release": O.answer,
+    "audits.AuditReport": O.report,
+    "datasets.GrowthRegression": O.growth,
+    "datasets.HardInstance": O.hard,
+    "diagnostics.Calibration": O.ranks,
+    "diagnostics.MixingBound": O.mixing,
+    "domains.Simplex": dps.domains.Simplex,
+    "domains.WholeSpace": dps.domains.WholeSpace,
+    "losses.Absolute": dps.losses.Absolute,
+    "losses.Custom": O.custom_loss,
+    "losses.Hinge": dps.losses.Hinge,
+    "losses.Linear": dps.losses.Linear,
+    "losses.Squared": dps.losses.Squared,
+    "noise.AdditiveMechanism": O.additive,
+    "noise.NoisyAnswer": lambda: O.additive().release(1.0, seed=1),
+    "privacy.EventCertificate": lambda: O.fit().certificate,
+    "privacy.ExponentialMechanism": O.mechanism,
+    "optimizers.IteratedAcceleratedClippedSGD": lambda: (
+        dps.optimizers.IteratedAcceleratedClippedSGD(scheme="disjoint")
+    ),
+    "privacy.Ledger": O.ledger,
+    "regularizers.Entropy": dps.regularizers.Entropy,
+    "samplers.couplings.MeetingTimes": O.meetings,
+    "studying.Inapplicable": lambda: studying.Inapplicable(
+        when=lambda params: True, reason="None", metrics=("square",)
+    ),
+    "studying.Study": O.study,
+    "tables.Schema": O.schema,
+}
+
+
+THETA = {"theta": [0.1, 0.2]}
+DIM = {"dim": 2}
+RECIPE = {"facts": O.facts, "budget": O.BUDGET}
+RECORD = {"margins": [0.5], "response": [1.0]}
+
+# By the name of the method, or by the whole name of the door where that differs.
+METHODS = {
+    "affine_dim": DIM,
+    "add": {"item": O.EVENT},
+    "body": DIM,
+    "cells": {},
+    "check": DIM,
+    "chord": {**THETA, "direction": [1.0, 0.0]},
+    "concerns": {"metric": "square", "params": {"n": 1}},
+    "contains": THETA,
+    "coordinate_moment": {"order": 2.0, "dim": 2},
+    "curvature_l2": DIM,
+    "default_center": DIM,
+    "delta": {"epsilon": 1.0},
+    "diff_lipschitz": {"p": 2.0},
+    "distance": {"stddev": 0.1},
+    "draw": {"rng": lambda: O.rng(), "size": (2, 2)},
+    "energy": THETA,
+    "epsilon": {"delta": 1e-6},
+    "excess_risk": THETA,
+    "from_dict": {"given": lambda: O.answer().certificate.to_dict()},
+    "from_file": {"path": "bounds.toml"},
+    "from_json": {"text": lambda: O.answer().certificate.to_json()},
+    "gauge": THETA,
+    "gaussian_width": DIM,
+    "gradient": THETA,
+    "gradients": THETA,
+    "interior_point": DIM,
+    "kind": {"column": "age"},
+    "least_epsilon": {"t": 1.0},
+    "lipschitz": {"p": 2.0},
+    "load": {"path": "answer.json"},
+    "log_density": THETA,
+    "margin": {"features": O.ROWS},
+    "margins": THETA,
+    "max_norm": {"p": 2.0, "center": [0.0, 0.0], "dim": 2},
+    "max_schatten": {"p": 2.0, "center": [0.0] * 4, "dim": 4, "shape": O.SHAPE},
+    "mean_square": DIM,
+    "metric": {"name": "square"},
+    "norm_moment": {"order": 2.0, "dim": 2},
+    "plot": {},
+    "predict": {"features": O.ROWS},
+    "printed_growth_bound": {**RECIPE, "exponent": 2.0, "constant": 1.0},
+    "privacy_loss": {"outputs": [0.5], "value": [0.0], "neighbor": [1.0]},
+    "project": THETA,
+    "prox": {**RECORD, "step": [0.5]},
+    "range_on": {"domain": dps.domains.Ball(1.0), "dim": 2},
+    "rdp": {"order": 2.0, "stddev": 0.1},
+    "recipe": RECIPE,
+    "release": {"value": 1.0, "seed": 1},
+    "remaining": {},
+    "replicates_of": {"cell": lambda: O.study().cells()[0]},
+    "require": {"target": O.target},
+    "risk": THETA,
+    "risk_bound": RECIPE,
+    "save": {"path": "saved.json"},
+    "slope": RECORD,
+    "support": {"directions": [[1.0, 0.0]]},
+    "supports": {"target": O.target},
+    "target": {"problem": O.the_problem},
+    "tv_bound": {"t": 10},
+    "tv_curve": {"steps": [0, 10]},
+    "value": RECORD,
+    "PublicFacts.from_dict": {"facts": lambda: O.facts().to_dict()},
+    "domains.Polytope.body": {"dim": 1},
+    "domains.Polytope.check": {"dim": 1},
+    "domains.Polytope.default_center": {"dim": 1},
+    "domains.Polytope.max_norm": {"p": 2.0, "center": [0.0], "dim": 1},
+    "domains.Polytope.support": {"directions": [[1.0]]},
+    "domains.SchattenBall.body": {"dim": 4},
+    "domains.SchattenBall.check": {"dim": 4},
+    "domains.SchattenBall.default_center": {"dim": 4},
+    "domains.SchattenBall.max_norm": {"p": 2.0, "center": [0.0] * 4, "dim": 4},
+    "domains.SchattenBall.support": {"directions": [[1.0, 0.0, 0.0, 0.0]]},
+    "privacy.Ledger.from_json": {"text": lambda: O.ledger().to_json()},
+    "privacy.PerturbedObjective.delta": {"epsilon": 1.0, "stddev": 0.1},
+    "privacy.PerturbedObjective.epsilon": {"delta": 1e-6, "stddev": 0.1},
+    "regularizers.Entropy.gradient": {"theta": [0.4, 0.6]},
+    "regularizers.Entropy.range_on": {"domain": dps.domains.Simplex(), "dim": 2},
+    "regularizers.Entropy.value": {"theta": [0.4, 0.6]},
+    "regularizers.SchattenSquared.curvature_l2": {"dim": 4},
+    "regularizers.SchattenSquared.range_on": {
+        "domain": dps.domains.SchattenBall(1.0, p=1.0, shape=O.SHAPE),
+        "dim": 4,
+    },
+    "tables.Schema.from_dict": {"content": {"numeric": {"age": [0.0, 100.0]}}},
+}
+METHODS |= {
+    f"noise.{name}.log_density": {"z": [0.1, 0.2, 0.3, 0.4]}
+    for name in (
+        "Gaussian",
+        "GeneralizedGaussian",
+        "KNorm",
+        "Laplace",
+        "SchattenGaussian",
+    )
+}
+GROWTH = {"exponent": 2.0, "constant": 1.0}
+METHODS |= {
+    f"optimizers.{name}.{method}": {
+        "facts": O.facts_for(name),
+        "budget": O.budget_for(name),
+        **(GROWTH if name.startswith("Iterated") and method == "risk_bound" else {}),
+    }
+    for name in dps.optimizers.__all__
+    for method in ("recipe", "risk_bound")
+}
+METHODS["noise.SchattenGaussian.draw"] = {"rng": lambda: O.rng(), "size": (2, 4)}
+
+
+def instance(door):
+    """Object whose method the door is; the class itself for a class method."""
+    name = door.name.rpartition(".")[0]
+    if name in INSTANCES:
+        return INSTANCES[name]()
+    fresh = {
+        k: v() if callable(v) and k != "sampler" else v
+        for k, v in ARGUMENTS[name].items()
+    }
+    return door.owner(**fresh)

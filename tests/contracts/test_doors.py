@@ -1,0 +1,118 @@
+"""Every public door refuses every malformed argument in the one grammar.
+
+The doors come from the public `__all__`s: a new public name fails here until it has an
+example (`door_examples`, `door_methods`) and kinds (`door_parameters`).
+"""
+
+import matplotlib.pyplot as plt
+import pytest
+from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import strategies as st
+
+from tests.contracts import door_objects as O
+from tests.contracts.door_calls import OUTCOMES, REFUSING, attempt, valid
+from tests.contracts.door_parameters import kind
+from tests.contracts.door_values import RANDOM, VALUES
+from tests.contracts.doors import doors, public_callables
+
+DOORS = {door.name: door for door in doors()}
+PAIRS = [(door, name) for door in DOORS.values() for name in door.parameters]
+# Their calls cost tenths of a second: by default only what must be refused is tried.
+COSTLY = (
+    "audit",
+    "diagnostics.",
+    "losses.custom",
+    "losses.record_gradient",
+    "minimize",
+    "noise.generalized_gaussian_mechanism",
+    "optimizers.",
+    "privacy.fixed_size_epsilon",
+    "privacy.poisson_noise_multiplier",
+    "privacy.shuffle_",
+    "release",
+    "replicate",
+    "sample",
+    "samplers.couplings.",
+)
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    """A folder with the files that examples read; figures are closed at the end."""
+    monkeypatch.chdir(tmp_path)
+    O.write_files(tmp_path)
+    yield
+    plt.close("all")
+
+
+def is_tried(door, name, value, *, costly):
+    """Whether the value is refused, or accepted by a call that soon ends."""
+    condition = kind(door, name)
+    if condition.forbids(value):
+        return True
+    is_costly = door.name in REFUSING or door.name.startswith(COSTLY) and not costly
+    return not (is_costly or condition.is_long(value))
+
+
+def faults(door, *, costly):
+    """Everything that comes out of a door against its documentation."""
+    for name in door.parameters:
+        for label, make in VALUES.items():
+            value = make()
+            if is_tried(door, name, value, costly=costly):
+                words = attempt(door, name, value, kind(door, name))
+                if words:
+                    yield f"{door.name}({name}={label}): {words}"
+
+
+def test_every_public_callable_is_behind_a_door_with_an_example_and_kinds():
+    no_example = [door.name for door in DOORS.values() if valid(door) is None]
+    assert not no_example, f"add to ARGUMENTS or METHODS: {no_example}"
+    no_kind = [f"{d.name}.{p}" for d, p in PAIRS if kind(d, p) is None]
+    assert not no_kind, f"add to BY_NAME or BY_DOOR: {no_kind}"
+    assert len(public_callables()) >= 200 and len(PAIRS) >= 600
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_a_door_refuses_malformed_arguments_in_the_grammar(name):
+    found = list(faults(DOORS[name], costly=False))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in DOORS if name.startswith(COSTLY)])
+def test_a_costly_door_accepts_what_it_documents_or_says_why_not(name):
+    found = list(faults(DOORS[name], costly=True))
+    assert not found, "\n".join(found)
+
+
+def random_cases(number, *, costly):
+    """A test of so many random pairs of a door's parameter and a value."""
+
+    @settings(max_examples=number, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(PAIRS), RANDOM)
+    def run(pair, value):
+        door, name = pair
+        assume(is_tried(door, name, value, costly=costly))
+        note(f"{door.name}({name}={value!r})")
+        words = attempt(door, name, value, kind(door, name))
+        assert not words, f"{door.name}({name}={value!r}): {words}"
+
+    return run
+
+
+def test_random_values_are_refused_in_the_grammar_or_accepted():
+    random_cases(300, costly=False)()
+    print_outcomes()
+
+
+@pytest.mark.slow
+def test_many_random_values_are_refused_in_the_grammar_or_accepted():
+    random_cases(5000, costly=True)()
+    print_outcomes()
+
+
+def print_outcomes():
+    """Counts so far in this process: shown with -s."""
+    print(dict(OUTCOMES))
+    assert OUTCOMES["refused by ValueError"] > 0 and OUTCOMES["accepted"] > 0
