@@ -187,7 +187,7 @@ def test_compiled_equals_interpreted(name):
     numbers, interval, start = numbers_of(name)
     hull = np.empty(ar.HULL_SHAPE)
     results = [
-        f(numbers, np.random.default_rng(5), hull, *interval, *start)
+        f(numbers, np.random.default_rng(5), hull, *interval, *start, new_control())
         for f in (draw, interpreted(draw))
     ]
     np.testing.assert_allclose(*results, rtol=1e-12)
