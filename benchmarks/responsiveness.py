@@ -5,8 +5,9 @@
 An interval timer's handler runs whenever Python has the word: the longest pause between
 two of its calls is the longest that Ctrl-C, progress and a limit of time could have
 waited. Worker threads are replaced by calls from the main thread, so that their pauses
-count; the compiler's do not. The longest is by CPU time: the machine may be busy. A case that takes longer than the limit is interrupted;
-the delay is from then to its end.
+count; the compiler's do not. The longest is found by CPU time, for the machine may be
+busy. A case that takes longer than the limit is interrupted; the delay is from then to
+its end.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ def watched(limit: float) -> Iterator[Watch]:
     watch, pool = Watch(limit), chains.ThreadPoolExecutor
     chains.ThreadPoolExecutor = Inline  # type: ignore[misc, assignment]
     before = signal.signal(signal.SIGALRM, watch.tick)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
     signal.setitimer(signal.ITIMER_REAL, TICK, TICK)
     watch.last = watch.begin = time.perf_counter()
     try:

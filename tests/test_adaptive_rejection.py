@@ -9,6 +9,7 @@ import pytest
 from scipy.integrate import quad
 
 from dpsample._jit import kernel
+from dpsample._pauses import new_control
 from dpsample.samplers import adaptive_rejection as ar
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
 from tests.exact_draws import interpreted
@@ -29,14 +30,17 @@ def evaluate(numbers, t):
 
 
 draw = ar.compile_draw(evaluate, partial(kernel, cached=False))
+new_control_compiled = kernel(new_control, cached=False)
 
 
 @kernel(cached=False)
 def many(numbers, rng, low, high, guess, width, out):
-    hull = np.empty(ar.HULL_SHAPE)
+    hull, control = np.empty(ar.HULL_SHAPE), new_control_compiled()
     total = 0
     for i in range(out.shape[0]):
-        code, out[i], value, count = draw(numbers, rng, hull, low, high, guess, width)
+        code, out[i], value, count = draw(
+            numbers, rng, hull, low, high, guess, width, control
+        )
         if code != OK or value != evaluate_compiled(numbers, out[i])[0]:
             return -1
         total += count
@@ -166,12 +170,16 @@ def test_tangents_above_the_energy_are_refused():
 def test_energies_that_are_not_convex_or_not_numbers_are_refused():
     rng, hull = np.random.default_rng(3), np.empty(ar.HULL_SHAPE)
     bumpy = np.array([-2.0, 0.3, 0, 0, 0, 0, 1.0])
-    codes = {draw(bumpy, rng, hull, -2.0, 2.0, 0.0, 0.5)[0] for _ in range(20)}
+    codes = {
+        draw(bumpy, rng, hull, -2.0, 2.0, 0.0, 0.5, new_control())[0] for _ in range(20)
+    }
     assert BOUND_VIOLATED in codes
     failed = np.array([np.nan, 0, 0, 0, 0, 0, 0])
-    assert draw(failed, rng, hull, -2.0, 2.0, 0.0, 0.5)[0] == PIECE_FAILED
+    assert (
+        draw(failed, rng, hull, -2.0, 2.0, 0.0, 0.5, new_control())[0] == PIECE_FAILED
+    )
     improper = np.zeros(7)
-    assert draw(improper, rng, hull, -INF, 2.0, 0.0, 0.5)[0] != OK
+    assert draw(improper, rng, hull, -INF, 2.0, 0.0, 0.5, new_control())[0] != OK
 
 
 @pytest.mark.parametrize("name", ["kink", "steep", "useless guess"])
@@ -179,7 +187,7 @@ def test_compiled_equals_interpreted(name):
     numbers, interval, start = numbers_of(name)
     hull = np.empty(ar.HULL_SHAPE)
     results = [
-        f(numbers, np.random.default_rng(5), hull, *interval, *start)
+        f(numbers, np.random.default_rng(5), hull, *interval, *start, new_control())
         for f in (draw, interpreted(draw))
     ]
     np.testing.assert_allclose(*results, rtol=1e-12)

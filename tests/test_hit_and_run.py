@@ -39,6 +39,8 @@ def test_energy_and_slope_along_a_line_are_those_of_the_target(name):
     state, rng = prepared.init(), np.random.default_rng(1)
     hit_and_run.synchronize(target.numbers, state)
     hit_and_run.choose_direction(prepared.plan, state, rng)
+    data, direction = target.numbers.data, state.scratch[1]
+    line.rates_of(data, state.nothing, direction, state.rates)
     along = hit_and_run.line_through(target.numbers, prepared.plan, state)
     energy = kernel(line.evaluate, cached=False)
     low, high = target.problem.domain.chord(state.position, along.direction)
