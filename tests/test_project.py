@@ -91,13 +91,3 @@ def test_ci_is_executable_and_installs_what_the_readme_says():
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     assert "-e '.[test,dev]'" in script.read_text()
-
-
-@pytest.mark.parametrize("folder", ["dpsample", "tests", "studies"])
-def test_no_source_file_is_longer_than_300_lines(folder):
-    long = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / folder).rglob("*.py")
-        if len(path.read_text(encoding="utf-8").splitlines()) > 300
-    }
-    assert not long
