@@ -154,7 +154,7 @@ def test_extremes():
     assert epsilon(PureEvent(1.0), 1e-300) == pytest.approx(1.0)
     assert epsilon(PureEvent(700.0), 1e-6) == math.inf
     assert epsilon(ComposedEvent((PureEvent(1.0),) * 3), 1e-100) == pytest.approx(3.0)
-    assert epsilon(POISSON, 1e-16) == math.inf
+    assert 5.0 < epsilon(POISSON, 1e-16) < 5.2  # by Renyi bounds: inf without
     assert epsilon(ApproximateEvent(epsilon=1.0, delta=0.1), 0.01) == math.inf
     assert delta(PureEvent(600.0), 600.0) == 0.0
     assert epsilon(GaussianEvent(1.0), 0.9) == 0.0

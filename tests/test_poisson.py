@@ -262,6 +262,6 @@ def test_what_cannot_be_is_refused_in_words():
         fixed_size_epsilon(
             delta=0.1, num_records=10, batch_size=11, noise_multiplier=1.0, num_steps=1
         )
-    tiny = Budget(epsilon=1.0, delta=1e-30)
+    tiny = Budget(epsilon=1e-12, delta=1e-30)
     with pytest.raises(ValueError, match="delta must be large enough"):
         poisson_noise_multiplier(tiny, sampling_rate=0.5, num_steps=10)

@@ -148,6 +148,7 @@ class EventCertificate(Sealed):
             condition = f"such that epsilon <= {budget.epsilon!r} is proved"
             remedy = "Add noise, or record it with calibration='paper'."
             check.fail("event", condition, f"epsilon = {epsilon!r}", remedy)
+        check.instance((tuple, list), theorems=theorems)
         accounted = theorems_used(event, epsilon=epsilon, relation=budget.relation)
         return cls(
             mechanism=mechanism,

@@ -118,7 +118,7 @@ def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> floa
     -------
     float
         epsilon >= 0 of this pair: discretization rounds up, rounding errors of the
-        convolution are about 1e-13 in delta.
+        convolution are below 2e-14 and 2e-16 more per step in delta.
 
     Examples
     --------
