@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 import dpsample as dps
 from dpsample import descent
+from dpsample.domains import WholeSpace
+from dpsample.minimizing import planned
 from dpsample.optimizers import estimators
 from dpsample.optimizers.optimizer import Optimizer
 from dpsample.optimizers.steps import FrankWolfeStep
@@ -20,6 +23,7 @@ from tests.contracts.hostile_cases import (
     NOT_PRIVATE,
     RELATIONS,
     SETTINGS,
+    World,
     accepted,
     all_losses,
     budget_of,
@@ -35,6 +39,7 @@ from tests.contracts.hostile_records import (
 )
 from tests.tiers import slow
 
+BUDGET = dps.Budget(epsilon=1.0, delta=1e-5)
 PRIVATE = [s for s in SETTINGS if type(s).__name__ not in NOT_PRIVATE]
 # (examples, hard worlds, other worlds) of each optimizer and relation
 QUICK, LONG = (3, 1, 1), (60, 4, 12)
@@ -189,3 +194,40 @@ def test_a_private_choice_has_a_finite_temperature(setting) -> None:  # P1
             for phase in recipe.phases:
                 if isinstance(getattr(phase, "step", None), FrankWolfeStep):
                     assert 0.0 < phase.step.selection < np.inf
+
+
+def test_a_failing_record_changes_no_other_part() -> None:
+    """Margins at a kink, in either order of summation: their last bits must not move.
+
+    A user's loss is NaN at one record. Whatever is done about it, slopes of the other
+    records of its block stay as they are: at a kink all of them would flip at once.
+    """
+    loss = dps.losses.custom(
+        lambda u, y: abs(u - y) if y < 1e299 else np.nan,
+        lambda u, y: np.sign(u - y) if y < 1e299 else np.nan,
+        slope_bound=1.0,
+    )
+    method = dps.optimizers.ClippedGD(num_steps=2, clip=0.5, noise="steps")
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        theta, row = rng.standard_normal((2, 7))
+        rows = np.tile(row / (1.01 * np.linalg.norm(row)), (64, 1))
+        plain = float(sum(a * b for a, b in zip(rows[0], theta, strict=True)))
+        for kink in (float((rows @ theta)[0]), plain):
+            world = World(loss, WholeSpace(), num_records=64)
+            response = np.full(64, kink)
+            problem = world.problem(rows, response)
+            plan = planned(
+                problem, replace(method, step_size=1.0), BUDGET, "exact", seeded=True
+            )
+            recipe = plan.program.recipe
+            query = query_of(recipe, recipe.phases[0], world, "replace_one")
+            other = response.copy()
+            other[0] = 1e300
+            sums = [
+                query.estimate(Records(world, rows, y, None), theta)
+                for y in (response, other)
+            ]
+            moved = [a - b for a, b in zip(*sums, strict=True)]
+            limit = 2 * query.bound + 2 * query.slack(64, 7)
+            assert within(moved, 2.0, limit), float(max(map(abs, moved)) / query.bound)
