@@ -276,6 +276,8 @@ def others(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 def main() -> None:
     """Measure all cases whose name holds the wanted word."""
+    import arviz_base  # noqa: F401 - an import that Ctrl-C cuts in two stays broken
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--limit", type=float, default=10.0)
