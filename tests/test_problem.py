@@ -210,7 +210,7 @@ BAD = {
     "labels 0 and 1": ({"response": [0, 1, 0, 1]}, r"-1 or 1, got 0 .* 2 \* y - 1"),
     "NaN label": ({"response": [1.0, np.nan, 1.0, 1.0]}, "response must be finite"),
     "zero row bound": ({"row_bound": 0.0}, "row_bound must be .* Declare the public"),
-    "missing row bound": ({"row_bound": None}, "row_bound must be a finite"),
+    "missing row bound": ({"row_bound": None}, "row_bound must be from"),
     "row norm below 1": ({"row_norm": 0.5}, "row_norm must be >= 1, got 0.5"),
     "negative offset bound": ({"offset_bound": -1.0}, "offset_bound must be"),
     "loss class": ({"loss": dps.losses.Logistic}, "loss must be a Loss, .*dps.losses"),

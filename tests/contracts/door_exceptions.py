@@ -1,12 +1,15 @@
 """Kinds of parameters whose name means something else at one door."""
 
+import math
 import os
 
+import numpy as np
+
 import dpsample as dps
-from dpsample.audits import AuditReport  # noqa: F401
+from dpsample import studying
 from dpsample.privacy import Event
 from tests.contracts.door_values import (
-    ANYTHING,
+    BOUND,
     COUNT,
     DIM,
     EXACT,
@@ -20,10 +23,12 @@ from tests.contracts.door_values import (
     array,
     choice,
     count,
+    either,
     floats,
     instance,
     number,
     optional,
+    words,
 )
 
 PATH = instance(str, os.PathLike)
@@ -46,7 +51,93 @@ ANY_COUNT = Kind(lambda v: not callable(v) and COUNT.forbids(v), callable)
 POINT = array(None)
 REALS = Kind(lambda value: floats(value) is None)
 BUDGET_OR_NONE = optional(instance(dps.Budget))
+REFERENCE = optional(either(number(lambda x: x == x), TEXT, CALLABLE))
+WORD_OR_WORDS = either(TEXT, words())
+GRID = Kind(lambda v: isinstance(v, str) or not (v and _are_grids(v)))
+COLUMN_NAMES = Kind(
+    lambda v: (
+        not isinstance(v, list | tuple | np.ndarray)
+        or getattr(v, "ndim", 1) != 1
+        or len(v) != 2
+    )
+)
+
+
+COEFFICIENTS = Kind(lambda v: not v or words("0", "1").forbids(v))
+CHAINS = Kind(lambda v: not hasattr(v, "posterior"))
+DRAWS = either(CHAINS, array(None, 2, holds=np.size), array(None, None, 2))
+
+
+def _are_roots(value):
+    try:
+        return not any(map(NON_NEGATIVE.forbids, value))
+    except TypeError:
+        return False
+
+
+ROOTS = Kind(lambda v: not _are_roots(v))  # any iterable of numbers
+
+
+def _are_grids(value):
+    if isinstance(value, dict):
+        return True
+    is_list = isinstance(value, list | tuple)
+    return is_list and all(isinstance(v, dict) for v in value)
+
+
+def _is_range(value):
+    entries = floats(value)
+    fits = entries is not None and entries.shape == (2,)
+    return fits and np.isfinite(entries).all() and entries[0] < entries[1]
+
+
+def _are_levels(value):
+    return bool(value) and not words().forbids(value)
+
+
+RANGES = Kind(lambda v: not (isinstance(v, dict) and all(map(_is_range, v.values()))))
+LEVELS = Kind(lambda v: not (isinstance(v, dict) and all(map(_are_levels, v.values()))))
+
+
+def side(holds):
+    """One side of a box in the plane, or both coordinates of it."""
+
+    def forbids(value):
+        entries = floats(value)
+        fits = entries is not None and entries.shape in ((), (2,))
+        return not (fits and np.isfinite(entries).all() and holds(entries).all())
+
+    return Kind(forbids)
+
+
 BY_DOOR = {
+    "diagnostics.compare.draws": either(DRAWS, instance(dps.samplers.Sampler)),
+    "diagnostics.compare.num_replicates": count(2),
+    "diagnostics.gamma_check.draws": DRAWS,
+    "diagnostics.stein_check.draws": DRAWS,
+    "domains.Box.lower": side(lambda x: x < 1.0),
+    "studying.Figure.bound": FLAG,
+    "studying.Slope.expected": either(number(math.isfinite), CALLABLE),
+    "studying.Study.quick": optional(GRID),
+    "studying.Study.replicates_of.cell": instance(studying.cells.Cell),
+    "studying.Inapplicable.metrics": words(),
+    "optimizers.ApproximateObjectivePerturbation.printed": choice("bassily", "su"),
+    "losses.custom.value": CALLABLE,
+    "losses.record_gradient.value": optional(CALLABLE),
+    "noise.AdditiveMechanism.release.value": either(array(), array(None)),
+    **{
+        f"audits.neighbors.{name}.direction": choice("axis", "corner", "difference")
+        for name in ("at_kink", "duplicated", "opposite", "zeroed")
+    },
+    **{
+        f"audits.clipping_instance.{name}.neighbor": FLAG
+        for name in ("clipped_descent", "clipped_mean_gradient", "printed_release")
+    },
+    "audits.clipping_instance.clipped_descent.step_size": number(
+        lambda x: 0.01 <= x <= 1.0
+    ),
+    "audits.clipping_instance.clipped_mean_gradient.w": array(2),
+    "audits.clipping_instance.printed_release.size": count(),
     "domains.Ball.chord.theta": POINT,
     "domains.Ball.chord.direction": POINT,
     "domains.Ball.contains.theta": POINT,
@@ -57,7 +148,7 @@ BY_DOOR = {
     "studying.Slope.y": TEXT,
     "diagnostics.check.target": optional(instance(dps.Gibbs)),
     "diagnostics.plot_draws.target": optional(instance(dps.Gibbs, dps.domains.Domain)),
-    "studying.Study.batch": ANYTHING,
+    "studying.Study.batch": optional(CALLABLE),
     "studying.Study.quick_replicates": optional(ANY_COUNT),
     "losses.Absolute.value.margins": REALS,
     "losses.Absolute.value.response": REALS,
@@ -77,6 +168,7 @@ BY_DOOR = {
     "audit.problem": NUMBERS,
     "audit.neighbor": NUMBERS,
     "release.sampler": optional(instance(dps.samplers.Sampler, str)),
+    "losses.custom.slope_bound": BOUND,
     "minimize.budget": optional(instance(dps.Budget)),
     "datasets.growth_regression.exponent": POSITIVE,
     "datasets.regression.noise": NON_NEGATIVE,
