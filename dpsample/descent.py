@@ -193,7 +193,7 @@ class Program:
         stops = np.linspace(0, phase.num_steps, state.num_points + 2).astype(int)[1:]
         fixed = (self.arguments.data, self.arguments.body, self.arguments.pieces)
         start = 0
-        for stop in np.unique(stops):
+        for stop in np.unique(stops[stops > 0]):  # few steps have fewer points
             while start < stop:
                 end = int(min(start + chunk.size, stop))
                 begin = time.perf_counter()

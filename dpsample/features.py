@@ -31,7 +31,8 @@ def as_features(features: Any) -> tuple[Any, Sequence[str] | None]:
 
 def unique(names: Any) -> list[str]:
     """Names of columns as text, each of which stands for one column only."""
-    if isinstance(names, str | bytes) or not hasattr(names, "__iter__"):
+    is_list = isinstance(names, Sequence) or getattr(names, "ndim", 0) == 1
+    if isinstance(names, str | bytes) or not is_list:
         check.fail("feature_names", "a sequence of names", check.shown(names))
     text = [str(name) for name in names]
     repeated = [name for name, count in Counter(text).items() if count > 1]

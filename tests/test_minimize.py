@@ -136,6 +136,14 @@ def test_the_trace_is_the_risk_on_the_evaluation_data():
         minimize(evaluation=problem(dim=2))
 
 
+def test_a_run_of_few_steps_has_a_trace_of_few_points():
+    method = dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=3)
+    public = problem(num_records=31)
+    fit = minimize(optimizer=method, evaluation=public, seed=3)
+    assert np.isfinite(fit.trace["risk"]).all()
+    assert len(set(fit.trace["num_gradients"])) == 3
+
+
 def test_names_of_coefficients_travel():
     fit = minimize(problem=problem(feature_names=["age", "cost", "sex"]))
     assert fit.feature_names == ("age", "cost", "sex")

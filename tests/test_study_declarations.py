@@ -53,7 +53,7 @@ def test_a_cell_is_known_by_its_parameters_whatever_their_order():
         ({"a": (math.nan,)}, "parameter a must be"),
         ({"a": ((1, 2), (3, 4))}, "parameter a must be"),
         ({"a": object()}, "parameter a must be"),
-        ((1,), "grid must be a Mapping"),
+        ((1,), "grid must be a tuple of Mapping"),
     ],
 )
 def test_a_grid_that_means_nothing_is_an_error(grid, words):

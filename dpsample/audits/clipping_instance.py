@@ -48,6 +48,7 @@ RIDGE = 0.01
 CORNERS = np.array([(12.0, 18.0), (12.0, -18.0), (-12.0, 18.0), (-12.0, -18.0)])
 # The record that differs: f(w) = |w - (0, +-100)|^2 / 2.
 LAST = 100.0
+LEAST_STEP = 0.01  # the number of steps grows as they get shorter
 
 
 def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Vector:
@@ -62,7 +63,7 @@ def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Vector
     neighbor : bool
         Whether the last record lies at (0, -100) instead of (0, 100).
     step_size : float
-        eta, at most 1: the losses are 1-smooth.
+        eta, from 0.01 to 1: the losses are 1-smooth.
 
     Returns
     -------
@@ -72,17 +73,18 @@ def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Vector
     Raises
     ------
     ValueError
-        If ``step_size`` is not inside (0, 1].
+        If ``step_size`` is not inside [0.01, 1], or ``neighbor`` is no bool.
 
     Examples
     --------
     >>> print(f"{clipped_descent()[1]:.2f} {clipped_descent(neighbor=True)[1]:.2f}")
     5.36 -5.36
     """
-    check.positive(step_size=step_size)
+    check.instance(bool, neighbor=neighbor)
+    check.at_least(LEAST_STEP, step_size=step_size)
     if step_size > 1.0:
         check.fail("step_size", "<= 1", step_size, "The losses are 1-smooth.")
-    return _descend(bool(neighbor), float(step_size)).copy()
+    return _descend(neighbor, float(step_size)).copy()
 
 
 def printed_sensitivity() -> float:
@@ -102,7 +104,7 @@ def printed_stddev(*, epsilon: float, delta: float) -> float:
     Parameters
     ----------
     epsilon : float
-        Claimed privacy loss, > 0.
+        Claimed privacy loss, from 1e-60 to 1e60.
     delta : float
         Claimed probability, > 0 and < 1.
 
@@ -121,7 +123,7 @@ def printed_stddev(*, epsilon: float, delta: float) -> float:
     >>> print(f"{printed_stddev(epsilon=1.0, delta=1e-5):.4f}")
     0.0271
     """
-    check.positive(epsilon=epsilon)
+    check.scale(epsilon=epsilon)
     check.open_interval(0.0, 1.0, delta=delta)
     scale = 4.0 * printed_sensitivity() * math.sqrt(math.log(1.0 / delta))
     return scale / epsilon
@@ -146,7 +148,7 @@ def printed_release(
     neighbor : bool
         Which of the two data sets.
     epsilon : float
-        Claimed privacy loss, > 0.
+        Claimed privacy loss, from 1e-60 to 1e60.
     delta : float
         Claimed probability, > 0 and < 1.
 
@@ -165,6 +167,7 @@ def printed_release(
     >>> printed_release(rng, size=3, epsilon=1.0, delta=1e-5).shape
     (3, 2)
     """
+    check.instance(np.random.Generator, rng=rng)
     check.integer(1, size=size)
     stddev = printed_stddev(epsilon=epsilon, delta=delta)
     return clipped_descent(neighbor) + stddev * rng.standard_normal((size, 2))
@@ -189,6 +192,12 @@ def clipped_mean_gradient(w: Vector, neighbor: bool = False) -> Vector:
     >>> print(clipped_mean_gradient(np.zeros(2)) * NUM_RECORDS)
     [ 0. -1.]
     """
+    w = check.array("w", w, shape=(2,))
+    check.instance(bool, neighbor=neighbor)
+    return _clipped_mean(w, neighbor)
+
+
+def _clipped_mean(w: Vector, neighbor: bool) -> Vector:
     matrices, centers, weights = _records(neighbor)
     gradients = np.einsum("kij,kj->ki", matrices, w - centers)
     norms = np.sqrt((gradients**2).sum(axis=1))
@@ -214,5 +223,5 @@ def _descend(neighbor: bool, step_size: float) -> Vector:
     w = np.zeros(2)
     num_steps = math.ceil(2.0 * math.log(NUM_RECORDS) / (step_size * RIDGE))
     for _ in range(num_steps):
-        w = w - step_size * (clipped_mean_gradient(w, neighbor) + RIDGE * w)
+        w = w - step_size * (_clipped_mean(w, neighbor) + RIDGE * w)
     return w

@@ -26,17 +26,30 @@ def width(facts: PublicFacts) -> int:
     return facts.dim - int(facts.intercept)
 
 
+def unit(dim: int) -> Array:
+    """First vector of the standard basis."""
+    vector = np.zeros(dim)
+    vector[0] = 1.0
+    return vector
+
+
+def checked(facts: PublicFacts) -> None:
+    """Refuse what are no public facts."""
+    check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
+
+
 def extreme_row(facts: PublicFacts, direction: Direction) -> Array:
     """Row of norm ``row_bound`` in a direction."""
     check.one_of(("axis", "corner", "difference"), direction=direction)
     size_of_row, domain = width(facts), facts.domain
     if direction == "axis":
-        row = np.eye(size_of_row)[0]
+        row = unit(size_of_row)
         size = 1.0
     elif direction == "difference":
         if size_of_row < 2:
             check.fail("direction", "of a row with two entries", direction)
-        row = np.eye(size_of_row)[0] - np.eye(size_of_row)[1]
+        row = unit(size_of_row)
+        row[1] = -1.0
         size = float(norms.norm(row, facts.row_norm))
     elif isinstance(domain, SchattenBall):
         row = np.eye(*domain.shape).reshape(-1)

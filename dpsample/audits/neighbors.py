@@ -16,10 +16,12 @@ from dpsample._public import dir_of
 from dpsample.audits.instances import (
     Direction,
     Pair,
+    checked,
     extreme_row,
     neutral,
     pair,
     response_bound,
+    unit,
     width,
 )
 from dpsample.domains import Simplex
@@ -78,6 +80,7 @@ def worst_case(
     >>> first.data.response[-1].item(), second.data.response[-1].item()
     (1.0, -1.0)
     """
+    checked(facts)
     check.one_of(RELATIONS, relation=relation)
     check.at_least(1.0, p=p)
     direction: Direction = "axis" if facts.row_norm <= norms.dual(p) else "corner"
@@ -118,6 +121,7 @@ def opposite(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> first.data.response[-1].item(), second.data.response[-1].item()
     (1.0, -1.0)
     """
+    checked(facts)
     return pair(facts, *neutral(facts), direction=direction)
 
 
@@ -148,6 +152,7 @@ def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> second.data.response.tolist()
     [1.0, 1.0, 1.0, -1.0]
     """
+    checked(facts)
     rows = np.tile(extreme_row(facts, direction), (facts.num_records, 1))
     responses = np.full(facts.num_records, response_bound(facts))
     return pair(facts, rows, responses, direction=direction)
@@ -180,6 +185,7 @@ def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> first.data.response.tolist()
     [1.0, -1.0, 1.0, 1.0]
     """
+    checked(facts)
     rows = np.tile(extreme_row(facts, direction), (facts.num_records, 1))
     signs = np.where(np.arange(facts.num_records) % 2 == 0, 1.0, -1.0)
     size = 1.0 if facts.loss.is_classification else 0.0
@@ -221,6 +227,7 @@ def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     >>> first.data.dense[-1].tolist(), second.data.dense[-1].tolist()
     ([1.0, 0.0], [0.0, 0.0])
     """
+    checked(facts)
     is_linear = facts.loss.name == "linear"
     if facts.intercept and not is_linear:
         check.fail(
@@ -264,7 +271,7 @@ def shifts(
     check.integer(1, dim=dim)
     check.positive(sensitivity=sensitivity)
     check.at_least(1.0, p=p)
-    axis, diagonal = np.eye(dim)[0], np.ones(dim)
+    axis, diagonal = unit(dim), np.ones(dim)
     return tuple(
         (np.zeros(dim), sensitivity * v / norms.norm(v, p)) for v in (axis, diagonal)
     )

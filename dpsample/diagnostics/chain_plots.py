@@ -11,7 +11,7 @@ import numpy as np
 from dpsample import _check as check
 from dpsample.diagnostics.batches import correlation_times
 from dpsample.diagnostics.movement import MIN_ESS
-from dpsample.diagnostics.reading import Chains, read
+from dpsample.diagnostics.reading import Chains, chosen, read
 from dpsample.diagnostics.summaries import mixing
 
 # More panels are not read; the coefficients that mix worst are shown.
@@ -218,9 +218,7 @@ def _thinned(draws: Any, theta: Any) -> Any:
 def _chosen(chains: Chains, coefficients: Sequence[str] | None) -> list[str]:
     """Names to show, in the order of the coefficients."""
     if coefficients is not None:
-        for name in coefficients:
-            check.one_of(chains.names, coefficients=name)
-        return list(coefficients)
+        return chosen(coefficients, chains.names)
     if len(chains.names) <= MAX_PANELS:
         return list(chains.names)
     sizes = mixing(chains.theta)["ess_bulk"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dpsample import _check as check
 from dpsample._axes import axes
 from dpsample.diagnostics.outlines import HULL, plane_curve, reach, space_curves
-from dpsample.diagnostics.reading import Chains, read
+from dpsample.diagnostics.reading import Chains, chosen, read
 from dpsample.domains import Domain
 from dpsample.targets import Gibbs
 
@@ -94,10 +94,9 @@ def plot_draws(
 
 
 def _selected(chains: Chains, coefficients: Sequence[str]) -> Chains:
-    for name in coefficients:
-        check.one_of(chains.names, coefficients=name)
-    columns = [chains.names.index(name) for name in coefficients]
-    return chains._replace(theta=chains.theta[:, :, columns], names=tuple(coefficients))
+    names = chosen(coefficients, chains.names)
+    columns = [chains.names.index(name) for name in names]
+    return chains._replace(theta=chains.theta[:, :, columns], names=tuple(names))
 
 
 def _line(chains: Chains, domain: Domain | None, ax: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,18 @@ class Chains(NamedTuple):
     names: tuple[str, ...]
     stats: dict[str, Array]
     attributes: dict[str, Any]
+
+
+def chosen(coefficients: Any, names: Sequence[str]) -> list[str]:
+    """Names of some coefficients, each of them once."""
+    is_list = isinstance(coefficients, list | tuple) and len(coefficients) > 0
+    if not is_list:
+        check.fail("coefficients", "a list of names", check.shown(coefficients))
+    for name in coefficients:
+        check.one_of(names, coefficients=name)
+    if len(set(coefficients)) < len(coefficients):
+        check.fail("coefficients", "distinct", coefficients)
+    return list(coefficients)
 
 
 def read(draws: Any) -> Chains:

@@ -51,7 +51,6 @@ def replicates(
     tuning, *rest = streams(seed, count + 1)
     prepared = sampler.prepare(target, tuning)
     steps = prepared.num_warmup + 1 if num_draws is None else num_draws
-    check.integer(1, num_draws=steps)
     points = np.array(run_all(end_of(prepared, steps), rest, threads))
     return points, f"{count} independent chains of {sampler!r}, draw {steps} of each"
 
@@ -104,6 +103,8 @@ def chains_of(draws: Any) -> tuple[Array, bool]:
     """Draws (chain, draw, dim), and whether they count as independent."""
     if not isinstance(draws, np.ndarray):
         return read(draws).theta, draws.attrs.get("exactness") == "iid"
+    if draws.size == 0:
+        check.fail("draws", "non-empty", f"shape {draws.shape}")
     if draws.ndim == 3:
         return check.array("draws", draws, shape=(None, None, None)), False
     return check.array("draws", draws, shape=(None, None))[None], True

@@ -120,10 +120,13 @@ def loop_pointers(loss: Loss) -> tuple[Any, Any, int]:
     return loss.pointers[1], pointer(no_gradient, RECORD_GRADIENT), 0
 
 
-def _compiled(name: str, function: Any, signature: Any) -> Any:
+def _is_function(name: str, function: Any) -> None:
     if not (is_jitted(function) or inspect.isfunction(function)):
         wanted = "a Python or Numba function of (row, response, theta, out)"
         check.fail(name, wanted, function)
+
+
+def _compiled(name: str, function: Any, signature: Any) -> Any:
     compiled = function if is_jitted(function) else kernel(function, cached=False)
     try:
         pointer(compiled, signature, cached=False)
@@ -199,6 +202,9 @@ def record_gradient(
         check.integer(1, dim=dim)
     check.above(0.0, smoothness=smoothness)
     check.instance(str, name=name)
+    _is_function("gradient", gradient)
+    if value is not None:
+        _is_function("value", value)
     functions = (
         _compiled("gradient", gradient, RECORD_GRADIENT),
         None if value is None else _compiled("value", value, RECORD_LOSS),

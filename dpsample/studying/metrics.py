@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
@@ -53,6 +54,11 @@ class Metric:
         check.instance(str, name=self.name, label=self.label)
         check.non_negative(tolerance=self.tolerance)
         check.one_of(("mean", "rate", "exact"), kind=self.kind)
+        for name in ("bound", "lower", "expected", "printed"):
+            value = getattr(self, name)
+            if not (value is None or isinstance(value, str) or callable(value)):
+                remedy = "Or name a metric, or pass a function of the parameters."
+                check.at_least(-math.inf, **{name: value}, remedy=remedy)
 
     @property
     def title(self) -> str:
@@ -99,4 +105,5 @@ class Inapplicable:
     def concerns(self, metric: str, params: Params) -> bool:
         """Whether the metric's references are marked in this cell."""
         check.instance(str, metric=metric)
+        check.instance(Mapping, params=params)
         return (not self.metrics or metric in self.metrics) and bool(self.when(params))

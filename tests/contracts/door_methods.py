@@ -54,6 +54,7 @@ METHODS = {
     "body": DIM,
     "cells": {},
     "check": DIM,
+    "change": {"value": [0.0], "neighbor": [1.0]},
     "chord": {**THETA, "direction": [1.0, 0.0]},
     "concerns": {"metric": "square", "params": {"n": 1}},
     "contains": THETA,

@@ -164,6 +164,27 @@ def instance(*kinds):
     return Kind(lambda v: not isinstance(v, kinds))
 
 
+def members(kind):
+    """Tuples or lists of instances of the kind, maybe empty."""
+    return Kind(
+        lambda v: (
+            not isinstance(v, tuple | list)
+            or not all(isinstance(each, kind) for each in v)
+        )
+    )
+
+
+def words(*known):
+    """Tuples or lists of distinct strings, of those known if some are named."""
+
+    def forbids(value):
+        if members(str).forbids(value) or len(set(value)) < len(value):
+            return True
+        return bool(known) and not set(value) <= set(known)
+
+    return Kind(forbids)
+
+
 def either(*kinds):
     return Kind(
         lambda v: all(kind.forbids(v) for kind in kinds),
@@ -202,7 +223,6 @@ def array(*shape, holds=lambda entries: True):
     return Kind(forbids)
 
 
-ANYTHING = Kind(lambda value: False)
 FLAG = instance(bool, np.bool_)
 TEXT = instance(str)
 POSITIVE = number(lambda x: 0.0 < x < math.inf)

@@ -42,7 +42,10 @@ RESULTS = {
 }
 # Steps inside one call of a door: their arguments are objects that the package built.
 INNER = {
+    "batch_scheme",
     "blocks",
+    "check_at_records",
+    "check_declarations",
     "check_records",
     "check_response",
     "checked_batch_size",
@@ -50,6 +53,8 @@ INNER = {
     "exact_recipe",
     "loop",
     "loop_of",
+    "margin_bounds",
+    "near_response",
     "of",
     "paper_recipe",
     "params",
@@ -61,6 +66,7 @@ INNER = {
     "run_bounds",
     "run_of",
     "scales",
+    "size_of_batch",
     "sizes",
     "slope_bound",
     "steps_of",

@@ -48,7 +48,6 @@ _REMEDY = (
 
 def find(sampler: Any, target: Any, rng: np.random.Generator) -> tuple[Any, Any, str]:
     """Return prepared chain, its coupled kernel, and words for the sampler."""
-    words = repr(sampler)
     prepared = sampler
     if isinstance(sampler, Sampler):
         prepared = sampler.prepare(target, rng)
@@ -58,10 +57,12 @@ def find(sampler: Any, target: Any, rng: np.random.Generator) -> tuple[Any, Any,
     elif isinstance(prepared, Prepared):
         key = prepared.run
     else:
-        check.fail("sampler", "a sampler or what its prepare returned", words, _REMEDY)
+        wanted = "a sampler or what its prepare returned"
+        check.fail("sampler", wanted, check.shown(sampler), _REMEDY)
     if prepared.target is not target:
         check.fail("sampler", "prepared for the target", "another target")
     if key not in _COUPLINGS:
-        check.fail("sampler", "one that has a coupling", words, _REMEDY)
+        check.fail("sampler", "one that has a coupling", repr(sampler), _REMEDY)
     name, pair_fn = _COUPLINGS[key]
-    return prepared, pair_fn(prepared), words if prepared is not sampler else name
+    words = repr(sampler) if prepared is not sampler else name
+    return prepared, pair_fn(prepared), words

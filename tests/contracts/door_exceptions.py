@@ -1,0 +1,189 @@
+"""Kinds of parameters whose name means something else at one door."""
+
+import math
+import os
+
+import numpy as np
+
+import dpsample as dps
+from dpsample import studying
+from dpsample.privacy import Event
+from tests.contracts.door_values import (
+    BOUND,
+    COUNT,
+    DIM,
+    EXACT,
+    EXPONENT,
+    FLAG,
+    FRACTION,
+    NON_NEGATIVE,
+    POSITIVE,
+    TEXT,
+    Kind,
+    array,
+    choice,
+    count,
+    either,
+    floats,
+    instance,
+    number,
+    optional,
+    words,
+)
+
+PATH = instance(str, os.PathLike)
+# What a user's function does is up to the user: no other function is called.
+CALLABLE = Kind(lambda value: not callable(value), callable)
+DICT = instance(dict)
+VECTOR = array(2)
+RISK = choice("population", "empirical")
+CALIBRATION = choice("exact", "closed_form", "paper")
+RELATION = choice("replace_one", "zero_out")
+RECORDS = count(1, EXACT)
+NAMES = Kind(lambda value: isinstance(value, str | bytes | int | float))
+SHAPE = Kind(lambda v: not (isinstance(v, tuple | list) and len(v) == 2))
+SIZE = Kind(lambda v: isinstance(v, str | bytes | float | bool | dict))
+AXES = optional(Kind(lambda value: not hasattr(value, "plot")))
+NUMBERS = array(...)
+BATCHES = choice("disjoint", "poisson", "full", "fixed", "shuffled")
+
+ANY_COUNT = Kind(lambda v: not callable(v) and COUNT.forbids(v), callable)
+POINT = array(None)
+REALS = Kind(lambda value: floats(value) is None)
+BUDGET_OR_NONE = optional(instance(dps.Budget))
+REFERENCE = optional(either(number(lambda x: x == x), TEXT, CALLABLE))
+WORD_OR_WORDS = either(TEXT, words())
+GRID = Kind(lambda v: isinstance(v, str) or not (v and _are_grids(v)))
+COLUMN_NAMES = Kind(
+    lambda v: (
+        not isinstance(v, list | tuple | np.ndarray)
+        or getattr(v, "ndim", 1) != 1
+        or len(v) != 2
+    )
+)
+
+
+COEFFICIENTS = Kind(lambda v: not v or words("0", "1").forbids(v))
+CHAINS = Kind(lambda v: not hasattr(v, "posterior"))
+DRAWS = either(CHAINS, array(None, 2, holds=np.size), array(None, None, 2))
+
+
+def _are_roots(value):
+    try:
+        return not any(map(NON_NEGATIVE.forbids, value))
+    except TypeError:
+        return False
+
+
+ROOTS = Kind(lambda v: not _are_roots(v))  # any iterable of numbers
+
+
+def _are_grids(value):
+    if isinstance(value, dict):
+        return True
+    is_list = isinstance(value, list | tuple)
+    return is_list and all(isinstance(v, dict) for v in value)
+
+
+def _is_range(value):
+    entries = floats(value)
+    fits = entries is not None and entries.shape == (2,)
+    return fits and np.isfinite(entries).all() and entries[0] < entries[1]
+
+
+def _are_levels(value):
+    return bool(value) and not words().forbids(value)
+
+
+RANGES = Kind(lambda v: not (isinstance(v, dict) and all(map(_is_range, v.values()))))
+LEVELS = Kind(lambda v: not (isinstance(v, dict) and all(map(_are_levels, v.values()))))
+
+
+def side(holds):
+    """One side of a box in the plane, or both coordinates of it."""
+
+    def forbids(value):
+        entries = floats(value)
+        fits = entries is not None and entries.shape in ((), (2,))
+        return not (fits and np.isfinite(entries).all() and holds(entries).all())
+
+    return Kind(forbids)
+
+
+BY_DOOR = {
+    "diagnostics.compare.draws": either(DRAWS, instance(dps.samplers.Sampler)),
+    "diagnostics.compare.num_replicates": count(2),
+    "diagnostics.gamma_check.draws": DRAWS,
+    "diagnostics.stein_check.draws": DRAWS,
+    "domains.Box.lower": side(lambda x: x < 1.0),
+    "studying.Figure.bound": FLAG,
+    "studying.Slope.expected": either(number(math.isfinite), CALLABLE),
+    "studying.Study.quick": optional(GRID),
+    "studying.Study.replicates_of.cell": instance(studying.cells.Cell),
+    "studying.Inapplicable.metrics": words(),
+    "optimizers.ApproximateObjectivePerturbation.printed": choice("bassily", "su"),
+    "losses.custom.value": CALLABLE,
+    "losses.record_gradient.value": optional(CALLABLE),
+    "noise.AdditiveMechanism.release.value": either(array(), array(None)),
+    **{
+        f"audits.neighbors.{name}.direction": choice("axis", "corner", "difference")
+        for name in ("at_kink", "duplicated", "opposite", "zeroed")
+    },
+    **{
+        f"audits.clipping_instance.{name}.neighbor": FLAG
+        for name in ("clipped_descent", "clipped_mean_gradient", "printed_release")
+    },
+    "audits.clipping_instance.clipped_descent.step_size": number(
+        lambda x: 0.01 <= x <= 1.0
+    ),
+    "audits.clipping_instance.clipped_mean_gradient.w": array(2),
+    "audits.clipping_instance.printed_release.size": count(),
+    "domains.Ball.chord.theta": POINT,
+    "domains.Ball.chord.direction": POINT,
+    "domains.Ball.contains.theta": POINT,
+    "domains.Ball.gauge.theta": array(..., None),
+    "domains.Ball.project.theta": POINT,
+    "domains.SchattenBall.max_schatten.shape": optional(SHAPE),
+    "optimizers.HeavyTailedFrankWolfe.scale": optional(POSITIVE),
+    "studying.Slope.y": TEXT,
+    "diagnostics.check.target": optional(instance(dps.Gibbs)),
+    "diagnostics.plot_draws.target": optional(instance(dps.Gibbs, dps.domains.Domain)),
+    "studying.Study.batch": optional(CALLABLE),
+    "studying.Study.quick_replicates": optional(ANY_COUNT),
+    "losses.Absolute.value.margins": REALS,
+    "losses.Absolute.value.response": REALS,
+    "losses.Absolute.slope.margins": REALS,
+    "losses.Absolute.slope.response": REALS,
+    "tables.read_table.clip": FLAG,
+    "tables.read_table.row_bound": optional(POSITIVE),
+    "tables.read_table.target": optional(TEXT),
+    "tables.read_table.positive_label": optional(TEXT),
+    "tables.read_table.format": optional(TEXT),
+    "studying.Study.replicates": ANY_COUNT,
+    "sample.target_ess": optional(
+        Kind(POSITIVE.forbids, lambda v: v is not None and v > 5)
+    ),
+    "audit.gdp": optional(NON_NEGATIVE),
+    "audit.event": optional(instance(Event)),
+    "audit.problem": NUMBERS,
+    "audit.neighbor": NUMBERS,
+    "release.sampler": optional(instance(dps.samplers.Sampler, str)),
+    "losses.custom.slope_bound": BOUND,
+    "minimize.budget": optional(instance(dps.Budget)),
+    "datasets.growth_regression.exponent": POSITIVE,
+    "datasets.regression.noise": NON_NEGATIVE,
+    "noise.GeneralizedGaussian.coordinate_moment.order": number(lambda x: x > -1.0),
+    "noise.GeneralizedGaussian.norm_moment.order": number(lambda x: x > -1.0),
+    "noise.generalized_gaussian_mechanism.r": optional(EXPONENT),
+    "privacy.ApproximateEvent.delta": number(lambda x: 0.0 <= x < 1.0),
+    "privacy.Ledger.budget": optional(instance(dps.Budget)),
+    "privacy.Ledger.delta.epsilon": optional(NON_NEGATIVE),
+    "privacy.Ledger.epsilon.delta": optional(FRACTION),
+    "privacy.Ledger.remaining.budget": optional(instance(dps.Budget)),
+    "privacy.PerturbedObjective.smoothness": NON_NEGATIVE,
+    "privacy.PerturbedObjective.least_epsilon.t": NON_NEGATIVE,
+    "privacy.shuffle_total_delta.delta": number(lambda x: 0.0 <= x <= 1.0),
+    "losses.record_gradient.dim": optional(DIM),
+    "regularizers.Entropy.gradient.theta": POINT,
+    "regularizers.Entropy.value.theta": POINT,
+}
