@@ -105,6 +105,8 @@ def tv_bound(
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.integer(1, max_steps=max_steps)
     check.open_interval(0.0, 1.0, confidence=confidence)
+    if lag is not None:
+        check.integer(1, lag=lag)
     root = seed_sequence(seed)
     tuning, pilot, main, proof = root.spawn(4)
     prepared = prepare(sampler, target, tuning)

@@ -91,14 +91,18 @@ def attempt(door, parameter, value, kind):
         with in_time():
             call(door, **{parameter: value})
     except (ValueError, TypeError) as error:
-        OUTCOMES[f"refused by {type(error).__name__}"] += 1
-        fits = GRAMMAR.fullmatch(str(error))
-        return "" if fits else f"not in the grammar: {type(error).__name__}: {error}"
+        if not GRAMMAR.fullmatch(str(error)):
+            return f"not in the grammar: {type(error).__name__}: {error}"
+        is_value = isinstance(error, ValueError)
+        OUTCOMES["refused by ValueError" if is_value else "refused by TypeError"] += 1
+        return ""
     except Late:
         return f"no answer within {SECONDS} seconds"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     finally:
         faulthandler.cancel_dump_traceback_later()
-    OUTCOMES["accepted"] += 1
-    return "accepted against its documentation" if is_forbidden else ""
+    if is_forbidden:
+        return "accepted against its documentation"
+    OUTCOMES["accepted as documented"] += 1
+    return ""
