@@ -5,6 +5,7 @@ import functools
 import inspect
 import re
 import signal
+import sys
 from collections import Counter
 from contextlib import contextmanager
 
@@ -86,7 +87,8 @@ def attempt(door, parameter, value, kind):
         call(door)  # compiles, which may take longer
         _warm.add(door.name)
     is_forbidden = kind.forbids(value)
-    faulthandler.dump_traceback_later(4 * SECONDS, exit=True)
+    # The true stream: what captures output may have no descriptor.
+    faulthandler.dump_traceback_later(4 * SECONDS, exit=True, file=sys.__stderr__)
     try:
         with in_time():
             call(door, **{parameter: value})
