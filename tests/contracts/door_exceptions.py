@@ -80,6 +80,11 @@ def _are_groups(value):
     return is_list and not any(count(0).forbids(each) for each in value)
 
 
+def _are_losses(values):
+    return values.size > 0 and (values >= 0.0).all() and (values <= 600.0).all()
+
+
+LOSSES = either(array(holds=_are_losses), array(None, holds=_are_losses))
 GROUPS = Kind(lambda v: not _are_groups(v))
 ROOTS = Kind(lambda v: not _are_roots(v))  # any iterable of numbers
 
@@ -152,7 +157,9 @@ BY_DOOR = {
     "audits.clipping_instance.clipped_descent.step_size": number(
         lambda x: 0.01 <= x <= 1.0
     ),
-    "audits.clipping_instance.clipped_mean_gradient.w": array(2),
+    "audits.clipping_instance.clipped_mean_gradient.w": array(
+        2, holds=lambda x: (abs(x) <= 1e60).all()
+    ),
     "audits.clipping_instance.printed_release.size": count(),
     "domains.Ball.chord.theta": POINT,
     "domains.Ball.chord.direction": POINT,
