@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsample import _check as check
-from dpsample import records
+from dpsample import norms, records
 from dpsample._public import dir_of
 from dpsample.domains import Domain
 from dpsample.facts import PublicFacts
@@ -32,6 +32,7 @@ __dir__ = dir_of(__all__)
 
 Array = NDArray[np.float64]
 ROUNDING = 1e-12  # relative slack for norms computed in floating point
+HUGE = 1e100  # entries above every declared bound, whose norms might overflow
 CLIPPED = "rows and responses above their bounds were scaled down to them"
 
 
@@ -180,7 +181,12 @@ class Problem:
         return 1.0 if linear and self.response_bound is None else self.response_bound
 
     def _enforce_bounds(self, rows: Any, y: Array) -> tuple[Any, Array]:
-        sizes = row_norms(rows, self.facts)
+        largest = np.asarray(norms.norm(rows, np.inf))
+        is_huge = bool((largest > HUGE).any())
+        if is_huge and self.clip_rows:
+            scale_rows(rows, np.minimum(1.0, HUGE / np.maximum(largest, 1.0)))
+        is_refused = is_huge and not self.clip_rows
+        sizes = largest if is_refused else row_norms(rows, self.facts)
         bound = self.facts.row_bound
         above = np.flatnonzero(sizes > bound * (1.0 + ROUNDING))
         if above.size and not self.clip_rows:

@@ -197,7 +197,7 @@ REFUSED = {
     "A must be of shape (any, 3), got shape (1, 2).": lambda: Polytope(
         [[1.0, 0.0]], [1.0]
     ).body(3),
-    "shape must be a pair (rows, columns), got 3.": lambda: SchattenBall(
+    "shape must be a tuple of 2 integers >= 1, got 3.": lambda: SchattenBall(
         1.0, p=1.0, shape=3
     ),
     "shape[1] must be an integer >= 1, got 0.": lambda: SchattenBall(

@@ -210,7 +210,7 @@ BAD = {
     "labels 0 and 1": ({"response": [0, 1, 0, 1]}, r"-1 or 1, got 0 .* 2 \* y - 1"),
     "NaN label": ({"response": [1.0, np.nan, 1.0, 1.0]}, "response must be finite"),
     "zero row bound": ({"row_bound": 0.0}, "row_bound must be .* Declare the public"),
-    "missing row bound": ({"row_bound": None}, "row_bound must be from"),
+    "missing row bound": ({"row_bound": None}, "row_bound must be from 1e-60"),
     "row norm below 1": ({"row_norm": 0.5}, "row_norm must be >= 1, got 0.5"),
     "negative offset bound": ({"offset_bound": -1.0}, "offset_bound must be"),
     "loss class": ({"loss": dps.losses.Logistic}, "loss must be a Loss, .*dps.losses"),
@@ -250,3 +250,33 @@ def test_bad_points_are_refused(theta):
     for call in (problem().risk, problem().margins):
         with pytest.raises(ValueError, match=r"^theta must be .*, got "):
             call(theta)
+
+
+@pytest.mark.parametrize("layout", [np.array, sparse.csr_array])
+@pytest.mark.parametrize("row_norm", [1.0, 1.5, 2.0, np.inf])
+def test_a_row_whose_norm_overflows_keeps_its_direction_when_clipped(layout, row_norm):
+    largest = np.finfo(float).max
+    rows = layout(np.array([[largest, -largest, 0.0], [0.1, 0.0, 0.2]]))
+    fixed = {"loss": dps.losses.Huber(), "domain": dps.domains.Ball(1.0)}
+    fixed |= {"row_bound": 2.0, "row_norm": row_norm}
+    problem = dps.Problem(rows, [0.0, 1.0], clip_rows=True, **fixed)
+    size = 2.0 / np.linalg.norm([1.0, 1.0], row_norm)
+    kept = [problem.margins(axis) for axis in np.eye(3)]
+    wanted = [[size, 0.1], [-size, 0.0], [0.0, 0.2]]
+    np.testing.assert_allclose(kept, wanted, rtol=1e-12)
+    with pytest.raises(ValueError, match="rows of .*-norm at most row_bound = 2, got"):
+        dps.Problem(rows, [0.0, 1.0], **fixed)
+
+
+def test_a_matrix_whose_singular_values_overflow_is_clipped():
+    rows = np.full((1, 4), np.finfo(float).max)
+    problem = dps.Problem(
+        rows,
+        [0.0],
+        loss=dps.losses.Huber(),
+        domain=dps.domains.SchattenBall(radius=1.0, p=1.0, shape=(2, 2)),
+        row_bound=1.0,
+        row_norm=np.inf,
+        clip_rows=True,
+    )
+    np.testing.assert_allclose(problem.margins(np.ones(4)), [2.0])

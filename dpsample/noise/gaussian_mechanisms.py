@@ -56,7 +56,7 @@ def gaussian_mechanism(
     Raises
     ------
     ValueError
-        If the sensitivity is not a finite number > 0 or a word is unknown.
+        If the sensitivity is not a number from 1e-60 to 1e60 or a word is unknown.
 
     Guarantee
     ---------

@@ -40,7 +40,7 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
     Raises
     ------
     ValueError
-        If the sensitivity is not a finite number > 0.
+        If the sensitivity is not a number from 1e-60 to 1e60.
 
     Guarantee
     ---------

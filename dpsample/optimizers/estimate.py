@@ -88,12 +88,20 @@ def block_slopes(data, pieces, batches, estimator, theta, count, memory):
         scattered_margins(data, rows, count, theta, margins)
     for i in range(count):
         memory.response[i] = data.response[rows[i]]
-    if slopes_of(data, pieces, estimator, count, memory):
-        return estimator.is_total or are_finite(memory.slopes, count)
-    if estimator.is_total:  # the block again: the pieces wrote to the margins
-        scattered_margins(data, rows, count, theta, margins)
+    if not estimator.is_total:
+        succeeded = slopes_of(data, pieces, estimator, count, memory)
+        return succeeded and are_finite(memory.slopes, count)
+    keep_margins(count, memory)
+    if not slopes_of(data, pieces, estimator, count, memory):
         single_slopes(data, pieces, estimator, count, memory)
-    return estimator.is_total
+    return True
+
+
+@kernel(forceinline=True, counts_references=False)
+def keep_margins(count, memory):
+    """Copy the block's margins: the pieces write to them."""
+    for i in range(count):
+        memory.kept_margins[i] = memory.margins[i]
 
 
 @kernel(forceinline=True, counts_references=False)
@@ -117,9 +125,10 @@ def single_slopes(data, pieces, estimator, count, memory):
     """Slopes of a block's records, one by one: a loss that fails gives NaN.
 
     A loss that raises at one record leaves the rest of its block undone, and the values
-    of a block may cancel to NaN; neither must change another record's part.
+    of a block may cancel to NaN; neither must change another record's part. So margins
+    are those of the first pass: in the last bit of another sum a kink is crossed.
     """
-    rows, margins = memory.rows[:count].copy(), memory.margins[:count].copy()
+    rows, margins = memory.rows[:count].copy(), memory.kept_margins
     response, found = memory.response[:count].copy(), np.empty(count)
     for i in range(count):
         memory.rows[0], memory.margins[0] = rows[i], margins[i]

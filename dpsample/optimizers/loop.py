@@ -46,6 +46,7 @@ class Memory(NamedTuple):
     high_dim: Array
     rows: NDArray[np.int64]  # (block,)
     margins: Array
+    kept_margins: Array
     slopes: Array
     response: Array
     low: Array
@@ -60,8 +61,9 @@ class Memory(NamedTuple):
 def new_memory(dim: int, num_buckets: int = 1) -> Memory:
     """Memory of one run, zeros; ``dim`` is that of the parameters."""
     sizes: dict[str, Any] = dict.fromkeys(
-        ("rows", "margins", "slopes", "response", "low", "high", "trial"), BLOCK
+        ("rows", "margins", "kept_margins", "slopes", "response"), BLOCK
     )
+    sizes |= dict.fromkeys(("low", "high", "trial"), BLOCK)
     sizes |= {"counts": 1, "buckets": (num_buckets, dim), "sorted": num_buckets}
     sizes |= {"out": 1}
     kinds = {"counts": np.int64, "rows": np.int64}

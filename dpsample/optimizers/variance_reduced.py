@@ -23,6 +23,7 @@ from dpsample.optimizers.advance import into_both
 from dpsample.optimizers.contributions import are_finite, limit_slopes
 from dpsample.optimizers.estimate import (
     add_scattered,
+    keep_margins,
     scattered_margins,
     single_slopes,
     slopes_of,
@@ -114,22 +115,16 @@ def epoch(data, body, pieces, loop, objective, memory, rng):
 @kernel
 def two_slopes(data, pieces, estimator, w, snapshot, memory):
     """Slopes of one record's loss, memory.rows[0], at both points."""
-    two_margins(data, w, snapshot, memory)
+    scattered_margins(data, memory.rows, 1, snapshot, memory.margins)
+    memory.margins[1] = memory.margins[0]
+    scattered_margins(data, memory.rows, 1, w, memory.margins)
+    keep_margins(2, memory)
     memory.response[:2] = data.response[memory.rows[0]]
     if not slopes_of(data, pieces, estimator, 2, memory):
         if not estimator.is_total:
             return False
-        two_margins(data, w, snapshot, memory)
         single_slopes(data, pieces, estimator, 2, memory)
     if not (estimator.is_total or are_finite(memory.slopes, 2)):
         return False
     limit_slopes(estimator, memory.rows, 2, memory.slopes)
     return True
-
-
-@kernel(forceinline=True)
-def two_margins(data, w, snapshot, memory):
-    """Margins of the record at both points."""
-    scattered_margins(data, memory.rows, 1, snapshot, memory.margins)
-    memory.margins[1] = memory.margins[0]
-    scattered_margins(data, memory.rows, 1, w, memory.margins)

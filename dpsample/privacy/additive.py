@@ -55,7 +55,7 @@ def gaussian_stddev(
     Raises
     ------
     ValueError
-        If the sensitivity is not a finite number > 0 or a word is unknown.
+        If the sensitivity is not a number from 1e-60 to 1e60 or a word is unknown.
 
     Guarantee
     ---------
@@ -105,7 +105,7 @@ def smooth_sensitivity(*, sensitivity: float, dim: int, p: float, r: float) -> f
     >>> round(smooth_sensitivity(sensitivity=2.0, dim=16, p=1.0, r=4.0), 6)
     6.928203
     """
-    check.positive(sensitivity=sensitivity)
+    check.scale(sensitivity=sensitivity)
     check.integer(1, dim=dim)
     check.at_least(1.0, p=p)
     remedy = "No Gaussian guarantee holds for this noise: use 2 <= r < inf."
@@ -239,7 +239,7 @@ def pure_scale(budget: Budget, sensitivity: float) -> float:
     Raises
     ------
     ValueError
-        If the sensitivity is not a finite number > 0.
+        If the sensitivity is not a number from 1e-60 to 1e60.
 
     Guarantee
     ---------
@@ -264,5 +264,5 @@ def up(value: float) -> float:
 def _check_inputs(budget: Budget, sensitivity: float, calibration: str) -> None:
     remedy = "Use dps.Budget(epsilon=..., delta=...)."
     check.instance(Budget, budget=budget, remedy=remedy)
-    check.positive(sensitivity=sensitivity)
+    check.scale(sensitivity=sensitivity)
     check.one_of(("exact", "paper"), calibration=calibration)

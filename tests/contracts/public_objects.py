@@ -41,7 +41,11 @@ def linear_gradient(row, response, theta, out):
 
 def custom():
     return L.custom(
-        pseudo_huber, pseudo_huber_slope, slope_bound=1.0, upper_curvature=1.0
+        pseudo_huber,
+        pseudo_huber_slope,
+        slope_bound=1.0,
+        upper_curvature=1.0,
+        labels=True,
     )
 
 

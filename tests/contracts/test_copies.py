@@ -109,6 +109,7 @@ def test_another_process_evaluates_a_used_target(tmp_path):  # S4
         lambda u, y: (u - y) / np.sqrt(1.0 + (u - y) ** 2),
         slope_bound=1.0,
         upper_curvature=1.0,
+        labels=True,
     )
     names, expected = [], []
     for i, loss in enumerate((dps.losses.Hinge(), public_objects.custom(), local)):
