@@ -159,9 +159,10 @@ def unbiased_moments(
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.open_interval(0.0, 1.0, false_alarm=false_alarm)
     check.integer(1, max_steps=max_steps)
-    for name, given, low in (("lag", lag, 1), ("burn_in", burn_in, 0)):
-        if given is not None:
-            check.integer(low, **{name: given})
+    if lag is not None:
+        check.integer(1, lag=lag)
+    if burn_in is not None:
+        check.integer(0, burn_in=burn_in)
     if num_draws is not None:
         check.integer(1, num_draws=num_draws)
     check_counts(replicates, threads)

@@ -67,18 +67,18 @@ class Late(BaseException):
 
 @contextmanager
 def in_time():
-    """Stop Python code after its time; a compiled loop ends the whole run later."""
+    """Stop Python code after so much work; what does none ends the whole run later."""
 
     def ring(*_):
         raise Late
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(SECONDS)
+    before = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def attempt(door, parameter, value, kind):
@@ -88,7 +88,7 @@ def attempt(door, parameter, value, kind):
         _warm.add(door.name)
     is_forbidden = kind.forbids(value)
     # The true stream: what captures output may have no descriptor.
-    faulthandler.dump_traceback_later(4 * SECONDS, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(10 * SECONDS, exit=True, file=sys.__stderr__)
     try:
         with in_time():
             call(door, **{parameter: value})
@@ -99,7 +99,7 @@ def attempt(door, parameter, value, kind):
         OUTCOMES["refused by ValueError" if is_value else "refused by TypeError"] += 1
         return ""
     except Late:
-        return f"no answer within {SECONDS} seconds"
+        return f"no answer within {SECONDS} seconds of work"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     finally:
