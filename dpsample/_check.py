@@ -12,7 +12,7 @@ import inspect
 import math
 import numbers
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
@@ -95,6 +95,11 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.integer | np.floating) else value
 
 
+def _plain_items(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names and Python's numbers: a limit that becomes a float32 is another limit."""
+    return ((name, _plain(value)) for name, value in values.items())
+
+
 def plain_fields(spec: Any) -> None:
     """Store Python's numbers for NumPy's in a frozen dataclass."""
     for field in dataclasses.fields(spec):
@@ -103,55 +108,55 @@ def plain_fields(spec: Any) -> None:
 
 def positive(*, remedy: str = "", **values: Any) -> None:
     """Each value is a finite number > 0."""
-    for name, value in values.items():
+    for name, value in _plain_items(values):
         holds = _is_number(value) and 0.0 < value < np.inf
         number(name, value, "a finite number > 0", holds, remedy)
 
 
 def scale(*, remedy: str = "", **values: Any) -> None:
     """Each value is a number of a size with which no formula leaves floating point."""
-    for name, value in values.items():
+    for name, value in _plain_items(values):
         holds = _is_number(value) and SMALL <= value <= 1.0 / SMALL
         number(name, value, f"from {SMALL:g} to {1.0 / SMALL:g}", holds, remedy)
 
 
 def non_negative(*, remedy: str = "", **values: Any) -> None:
     """Each value is a finite number >= 0."""
-    for name, value in values.items():
+    for name, value in _plain_items(values):
         holds = _is_number(value) and 0.0 <= value < np.inf
         number(name, value, "a finite number >= 0", holds, remedy)
 
 
 def normal(*, remedy: str = "", **values: Any) -> None:
     """Each value is a finite number with all its digits: > 0 and not subnormal."""
-    for name, value in values.items():
+    for name, value in _plain_items(values):
         holds = _is_number(value) and SMALLEST_NORMAL <= value < np.inf
         number(name, value, f"finite and >= {SMALLEST_NORMAL:.4g}", holds, remedy)
 
 
 def open_interval(low: float, high: float, *, remedy: str = "", **values: Any) -> None:
     """Each value is a number strictly between ``low`` and ``high``."""
-    for name, value in values.items():
+    for name, value in _plain_items(values):
         holds = _is_number(value) and low < value < high
         number(name, value, f"> {low:g} and < {high:g}", holds, remedy)
 
 
 def at_least(low: float, *, remedy: str = "", **values: Any) -> None:
     """Each value is a number >= ``low``; infinity is allowed."""
-    for name, value in values.items():
+    for name, value in _plain_items(values):
         number(name, value, f">= {low:g}", _is_number(value) and value >= low, remedy)
 
 
 def half_open(low: float, high: float, **values: Any) -> None:
     """Each value is a number >= ``low`` and < ``high``."""
-    for name, value in values.items():
+    for name, value in _plain_items(values):
         holds = _is_number(value) and low <= value < high
         number(name, value, f">= {low:g} and < {high:g}", holds, "")
 
 
 def above(low: float, *, remedy: str = "", **values: Any) -> None:
     """Each value is a number > ``low``; infinity is allowed."""
-    for name, value in values.items():
+    for name, value in _plain_items(values):
         number(name, value, f"> {low:g}", _is_number(value) and value > low, remedy)
 
 

@@ -9,7 +9,7 @@ import pytest
 import dpsample as dps
 from dpsample._arithmetic import arithmetic
 from dpsample.studying.configuration import check_environment, environment
-from tests.contracts.bad_values import target
+from tests.contracts.door_objects import target
 from tests.processes import run_python
 from tests.test_chains import assert_same, run
 

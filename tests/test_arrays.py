@@ -9,7 +9,7 @@ import pytest
 
 import dpsample as dps
 from dpsample import _check as check
-from tests.contracts.bad_values import problem
+from tests.contracts.door_objects import problem
 from tests.contracts.test_bad_input import GRAMMAR
 
 MASKED = np.ma.masked_array([[0.5, 0.2]] * 3, mask=[[0, 1]] * 3)

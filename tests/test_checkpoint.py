@@ -132,7 +132,7 @@ def test_every_cut_and_a_flip_anywhere_are_refused_or_harmless(saved):  # S8
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_first_draw(tmp_path):
     calls = []
-    with pytest.raises(ValueError, match="checkpoint must be a file that can be wri"):
+    with pytest.raises(ValueError, match="checkpoint must be a file in an existing"):
         run(
             10,
             runner=lambda *state: calls.append(state),

@@ -1,7 +1,6 @@
 """Sparse matrices: checked in full before compiled code, whatever the format."""
 
 import os
-import re
 import subprocess
 import sys
 
@@ -13,7 +12,7 @@ import dpsample as dps
 from dpsample import norms
 from dpsample._sparse import as_csr
 from dpsample.tables import libsvm
-from tests.contracts.bad_values import problem
+from tests.contracts.door_objects import problem
 from tests.contracts.test_bad_input import GRAMMAR
 from tests.malformed_matrices import KNOWN, Foreign, random_matrices, rows
 from tests.processes import ROOT
@@ -146,5 +145,5 @@ def test_empty_matrices_keep_their_shape():
 
 def test_a_libsvm_file_cannot_be_wider_than_an_index():
     for width in (2**32, 10**30):
-        with pytest.raises(ValueError, match=re.escape("less than 2**32")):
+        with pytest.raises(ValueError, match="num_features must be an integer <="):
             libsvm.parse([f"1 {width}:1"], width)

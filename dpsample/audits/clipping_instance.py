@@ -179,7 +179,7 @@ def clipped_mean_gradient(w: Vector, neighbor: bool = False) -> Vector:
     Parameters
     ----------
     w : ndarray, shape (2,)
-        Point of the plane.
+        Point of the plane, each coordinate at most 1e60 in absolute value.
     neighbor : bool
         Which of the two data sets.
 
@@ -193,6 +193,7 @@ def clipped_mean_gradient(w: Vector, neighbor: bool = False) -> Vector:
     [ 0. -1.]
     """
     w = check.array("w", w, shape=(2,))
+    check.scale(w=max(check.SMALL, float(np.abs(w).max())))
     check.instance(bool, neighbor=neighbor)
     return _clipped_mean(w, neighbor)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
+from dpsample.privacy.accounting import LARGEST_EPSILON
 from dpsample.quadrature import law, mean_and_factor
 from dpsample.targets import Gibbs
 
@@ -68,7 +69,7 @@ def exact_curve(
     target, neighbor_target : Gibbs
         The two densities, on the same domain.
     epsilons : array of shape (num_epsilons,)
-        Privacy losses, >= 0.
+        Privacy losses, >= 0 and at most 600.
     num_panels : int
         Gauss-Legendre panels of 8 nodes per ray in the plane, where there are 16 times
         as many rays; 50 times as many panels on a line. The error falls with the
@@ -82,7 +83,8 @@ def exact_curve(
     Raises
     ------
     ValueError
-        If the dimension is larger, the domains differ, or an epsilon is negative.
+        If the dimension is larger, the domains differ, or an epsilon is out of
+        its range.
 
     Guarantee
     ---------
@@ -106,9 +108,11 @@ def exact_curve(
     rank = domain.affine_dim(dim)
     if rank not in (1, 2):
         check.fail("target", "of dimension 1 or 2", f"dimension {rank}")
-    levels = np.atleast_1d(check.entries("epsilons", epsilons))
-    if levels.size == 0 or levels.min() < 0.0:
-        check.fail("epsilons", "non-empty and >= 0", levels)
+    entries = np.atleast_1d(check.entries("epsilons", epsilons))
+    levels = check.array("epsilons", entries, shape=(None,))
+    if levels.size == 0 or not 0.0 <= levels.min() <= levels.max() <= LARGEST_EPSILON:
+        wanted = f"non-empty, >= 0 and <= {LARGEST_EPSILON:g}"
+        check.fail("epsilons", wanted, epsilons)
     check.integer(2, num_panels=num_panels)
     pair = target, neighbor_target
     origin, factor = mean_and_factor(pair)

@@ -20,6 +20,7 @@ from dpsample._streams import Seed, seed_sequence, streams
 from dpsample.diagnostics.mixing_bound import MixingBound
 from dpsample.samplers import certify
 from dpsample.samplers.couplings import MeetingTimes, meeting_times
+from dpsample.samplers.couplings.replicates import check_counts
 from dpsample.samplers.proximal import Prepared as PreparedProximal
 from dpsample.samplers.proximal import Proximal, start_bound
 from dpsample.samplers.sampler import Sampler
@@ -105,6 +106,9 @@ def tv_bound(
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.integer(1, max_steps=max_steps)
     check.open_interval(0.0, 1.0, confidence=confidence)
+    if lag is not None:
+        check.integer(1, lag=lag)
+    check_counts(replicates, threads)
     root = seed_sequence(seed)
     tuning, pilot, main, proof = root.spawn(4)
     prepared = prepare(sampler, target, tuning)

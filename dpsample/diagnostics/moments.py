@@ -15,6 +15,7 @@ from dpsample.diagnostics import laws
 from dpsample.diagnostics.mixing import pilot_lag, prepare, words_for
 from dpsample.samplers import couplings
 from dpsample.samplers.couplings.moments import NAMED, Function
+from dpsample.samplers.couplings.replicates import check_counts
 from dpsample.targets import Gibbs
 
 Array = NDArray[np.float64]
@@ -158,12 +159,18 @@ def unbiased_moments(
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.open_interval(0.0, 1.0, false_alarm=false_alarm)
     check.integer(1, max_steps=max_steps)
+    if lag is not None:
+        check.integer(1, lag=lag)
+    if burn_in is not None:
+        check.integer(0, burn_in=burn_in)
+    if num_draws is not None:
+        check.integer(1, num_draws=num_draws)
+    check_counts(replicates, threads)
     tuning, pilot, main = seed_sequence(seed).spawn(3)
     prepared = prepare(sampler, target, tuning)
     options: dict[str, Any] = {"init": init, "threads": threads}
     if lag is None:
         lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
-    check.integer(1, lag=lag)
     found = couplings.unbiased_moments(
         prepared,
         target,

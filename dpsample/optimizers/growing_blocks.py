@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dpsample import _check as check
 from dpsample.facts import PublicFacts
-from dpsample.optimizers.growth_bounds import growth_bound
+from dpsample.optimizers.growth_bounds import check_growth, growth_bound
 from dpsample.optimizers.heavy_tailed import HeavyTailed, Scales
 from dpsample.privacy.budget import Budget
 
@@ -78,8 +78,8 @@ class GrowingBlocks(HeavyTailed):
         facts, budget
             As for `recipe`.
         exponent, constant : float
-            theta > 1 and lambda > 0 of :math:`F(w) - F^* \ge \lambda |w -
-            w^*|^\theta`.
+            theta, from 1.01 to 1000, and lambda, from 1e-60 to 1e60, of :math:`F(w) -
+            F^* \ge \lambda |w - w^*|^\theta`.
 
         Returns
         -------
@@ -90,6 +90,7 @@ class GrowingBlocks(HeavyTailed):
         ValueError
             With Poisson samples, whose batches overlap: the bound needs fresh ones.
         """
+        check_growth(exponent, constant)
         scales = self.scales(facts, budget)
         runs = self.run_bounds(facts, scales, budget)
         return growth_bound(

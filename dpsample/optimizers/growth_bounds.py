@@ -12,6 +12,12 @@ from collections.abc import Callable
 from dpsample import _check as check
 
 
+def check_growth(exponent: float, constant: float) -> None:
+    """Refuse growth with which powers leave floating point."""
+    check.half_open(1.01, 1e3, exponent=exponent)
+    check.scale(constant=constant)
+
+
 def growth_bound(
     gaps: tuple[Callable[[float], float], ...],
     biases: tuple[float, ...],
@@ -39,8 +45,6 @@ def growth_bound(
     -------
     float
     """
-    check.open_interval(1.0, math.inf, exponent=exponent)
-    check.positive(constant=constant)
     spread, risk = distance**2, math.inf
     for gap, bias in zip(gaps, biases, strict=True):
         risk = _fixed_point(gap(spread), bias, diameter, exponent, constant)

@@ -137,7 +137,7 @@ class Optimizer(Spec):
 
     def __init_subclass__(cls) -> None:
         """Put the door of all optimizers before the methods that users call."""
-        for name in ("recipe", "risk_bound"):
+        for name in ("recipe", "risk_bound", "printed_growth_bound"):
             if name in vars(cls):
                 setattr(cls, name, _with_door(vars(cls)[name]))
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from dpsample import _check as check
 from dpsample.facts import PublicFacts
+from dpsample.optimizers.growth_bounds import check_growth
 from dpsample.optimizers.heavy_tailed import Scales
 from dpsample.optimizers.localization import Plan, minimizations, plan_of
 from dpsample.optimizers.localized_clipped_gd import Localized
@@ -125,14 +126,13 @@ class PrivateStochasticApproximation(Localized):
         facts, budget
             As for `recipe`.
         exponent, constant : float
-            theta > 1 and lambda > 0 of the growth.
+            theta, from 1.01 to 1000, and lambda, from 1e-60 to 1e60, of the growth.
 
         Returns
         -------
         float
         """
-        check.positive(constant=constant)
-        check.above(1.0, exponent=exponent)
+        check_growth(exponent, constant)
         scales = self.scales(facts, budget)
         radii = _radii(scales, facts.num_records)
         plan = self._plans(scales, radii, facts.num_records)[0]

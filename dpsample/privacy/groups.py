@@ -123,7 +123,9 @@ def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> fl
         terms *= max(size / SUMMED, 1.0)  # of equal terms, where epsilon / size is 0
     else:
         terms = -math.expm1(-epsilon) / math.expm1(part)
-    log_chain = math.log(single * terms) + epsilon if single > 0.0 else -math.inf
+    log_chain = -math.inf
+    if single > 0.0:  # their product may be too small for a float
+        log_chain = math.log(single) + math.log(terms) + epsilon
     chain = math.exp(min(log_chain, 0.0)) * ROUND_UP
     scaled = _scaled(event, size)
     if scaled is not None:

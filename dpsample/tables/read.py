@@ -110,6 +110,8 @@ def read_table(
     if num_features is not None:
         check.integer(1, num_features=num_features)
     check.instance((str, type(None)), target=target, positive_label=positive_label)
+    if columns is not None:
+        check.members(str, columns=columns)
     check.instance((Schema, str, Path, type(None)), bounds=bounds)
     file = check.path("path", path, exists=True)
     content = files.content(file)

@@ -53,7 +53,7 @@ REALS = Kind(lambda value: floats(value) is None)
 BUDGET_OR_NONE = optional(instance(dps.Budget))
 REFERENCE = optional(either(number(lambda x: x == x), TEXT, CALLABLE))
 WORD_OR_WORDS = either(TEXT, words())
-GRID = Kind(lambda v: isinstance(v, str) or not (v and _are_grids(v)))
+GRID = Kind(lambda v: not _are_grids(v))
 COLUMN_NAMES = Kind(
     lambda v: (
         not isinstance(v, list | tuple | np.ndarray)
@@ -63,7 +63,7 @@ COLUMN_NAMES = Kind(
 )
 
 
-COEFFICIENTS = Kind(lambda v: not v or words("0", "1").forbids(v))
+COEFFICIENTS = Kind(lambda v: words("0", "1").forbids(v) or not v)
 CHAINS = Kind(lambda v: not hasattr(v, "posterior"))
 DRAWS = either(CHAINS, array(None, 2, holds=np.size), array(None, None, 2))
 
@@ -75,13 +75,24 @@ def _are_roots(value):
         return False
 
 
+def _are_groups(value):
+    is_list = isinstance(value, tuple | list)
+    return is_list and not any(count(0).forbids(each) for each in value)
+
+
+def _are_losses(values):
+    return values.size > 0 and (values >= 0.0).all() and (values <= 600.0).all()
+
+
+LOSSES = either(array(holds=_are_losses), array(None, holds=_are_losses))
+GROUPS = Kind(lambda v: not _are_groups(v))
 ROOTS = Kind(lambda v: not _are_roots(v))  # any iterable of numbers
 
 
 def _are_grids(value):
     if isinstance(value, dict):
         return True
-    is_list = isinstance(value, list | tuple)
+    is_list = isinstance(value, list | tuple) and len(value) > 0
     return is_list and all(isinstance(v, dict) for v in value)
 
 
@@ -111,6 +122,16 @@ def side(holds):
 
 
 BY_DOOR = {
+    **{
+        f"optimizers.{name}.exponent": number(lambda x: 1.01 <= x < 1e3)
+        for name in (
+            "IteratedAcceleratedClippedSGD.risk_bound",
+            "IteratedLocalizedClippedGD.risk_bound",
+            "PrivateStochasticApproximation.printed_growth_bound",
+        )
+    },
+    "optimizers.TruncatedMirrorDescent.p": optional(EXPONENT),
+    "diagnostics.tv_bound.lag": optional(count()),
     "diagnostics.compare.draws": either(DRAWS, instance(dps.samplers.Sampler)),
     "diagnostics.compare.num_replicates": count(2),
     "diagnostics.gamma_check.draws": DRAWS,
@@ -136,7 +157,9 @@ BY_DOOR = {
     "audits.clipping_instance.clipped_descent.step_size": number(
         lambda x: 0.01 <= x <= 1.0
     ),
-    "audits.clipping_instance.clipped_mean_gradient.w": array(2),
+    "audits.clipping_instance.clipped_mean_gradient.w": array(
+        2, holds=lambda x: (abs(x) <= 1e60).all()
+    ),
     "audits.clipping_instance.printed_release.size": count(),
     "domains.Ball.chord.theta": POINT,
     "domains.Ball.chord.direction": POINT,
@@ -154,6 +177,7 @@ BY_DOOR = {
     "losses.Absolute.value.response": REALS,
     "losses.Absolute.slope.margins": REALS,
     "losses.Absolute.slope.response": REALS,
+    "tables.read_table.columns": optional(words("x")),
     "tables.read_table.clip": FLAG,
     "tables.read_table.row_bound": optional(POSITIVE),
     "tables.read_table.target": optional(TEXT),

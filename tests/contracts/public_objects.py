@@ -11,7 +11,7 @@ from dpsample import audits, datasets, diagnostics, noise, privacy, studying
 from dpsample.privacy import printed
 from dpsample.samplers import couplings
 from dpsample.tables import Schema
-from tests.contracts.bad_values import BUDGET, problem, target
+from tests.contracts.door_objects import BUDGET, problem, target
 
 D, L, N, OPT, P, R = (
     dps.domains,

@@ -217,7 +217,7 @@ def meeting_times(
     >>> bool((curve.upper > curve.estimate).all())
     True
     """
-    pilot, streams = stream_per_replicate(seed, replicates)
+    pilot, streams = stream_per_replicate(seed, replicates, threads)
     coupled = build(sampler, target, pilot, lag=lag, max_steps=max_steps, init=init)
     found = run_all(lambda rng: coupled.meet(rng)[:2], streams, threads)
     return MeetingTimes(

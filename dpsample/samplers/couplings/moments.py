@@ -180,7 +180,7 @@ def unbiased_moments(
         if not callable(moment):
             check.one_of(tuple(NAMED), moments=moment, remedy="Or give a function.")
     functions = [m if callable(m) else NAMED[m] for m in moments]
-    pilot, streams = stream_per_replicate(seed, replicates)
+    pilot, streams = stream_per_replicate(seed, replicates, threads)
     coupled = build(sampler, target, pilot, lag=lag, max_steps=max_steps, init=init)
     last = burn_in + num_draws - 1
 

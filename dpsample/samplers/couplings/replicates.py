@@ -126,11 +126,18 @@ def build(
     )
 
 
+def check_counts(replicates: int, threads: int | None) -> None:
+    """Refuse malformed numbers before any work is done."""
+    check.integer(2, replicates=replicates)
+    if threads is not None:
+        check.integer(1, threads=threads)
+
+
 def stream_per_replicate(
-    seed: Seed, replicates: int
+    seed: Seed, replicates: int, threads: int | None
 ) -> tuple[np.random.Generator, list[np.random.Generator]]:
     """Stream of the pilot run, and one of each replicate."""
-    check.integer(2, replicates=replicates)
+    check_counts(replicates, threads)
     pilot, *rest = streams(seed, replicates + 1)
     return pilot, rest
 
