@@ -186,7 +186,7 @@ REFUSALS = {
     ),
     "wrong target": (("", ""), {"target": "sick"}, r"target.*got sick"),
     "no bounds": (("", ""), {"bounds": None}, r"'color'.*numeric.*public levels"),
-    "bad scale": (("", ""), {"scale": 0.0}, r"scale must be a finite number > 0"),
+    "bad scale": (("", ""), {"scale": 0.0}, r"scale must be from 1e-60"),
     "bad format": (("", ""), {"format": "xls"}, r"format must be one of 'csv'"),
     "row norm": (("", ""), {"row_norm": 0.5}, r"row_norm must be >= 1"),
     "flag": (("", ""), {"clip": 1}, r"clip must be a bool"),

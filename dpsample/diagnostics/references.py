@@ -96,6 +96,7 @@ def compare(
     """
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.open_interval(0.0, 1.0, false_alarm=false_alarm)
+    check.normal(false_alarm=false_alarm)  # it is divided among the views
     check.integer(2, num_replicates=num_replicates)
     if num_draws is not None:
         check.integer(1, num_draws=num_draws)

@@ -122,6 +122,10 @@ def side(holds):
 
 
 BY_DOOR = {
+    # Small samples mean many steps: their accounting takes minutes.
+    "optimizers.PrivateProximalSGD.batch_size": optional(
+        Kind(COUNT.forbids, lambda v: v is not None and v < 16)
+    ),
     **{
         f"optimizers.{name}.exponent": number(lambda x: 1.01 <= x < 1e3)
         for name in (
