@@ -38,7 +38,9 @@ CASES = {
     "polytope": lambda: final(
         facts(domain=domains.Polytope(np.vstack([np.eye(6), -np.eye(6)]), np.ones(12)))
     ),
-    "custom loss": lambda: final(facts(loss=CUSTOM), risk="empirical"),
+    "custom loss": lambda: final(
+        facts(loss=CUSTOM, response_bound=1.0), risk="empirical"
+    ),
     "responses and offsets": lambda: final(
         facts(loss=losses.Squared(), response_bound=2.5, offset_bound=0.3),
         confidence=0.95,
@@ -172,7 +174,7 @@ def edited_json(**changes):
         (edited_json(statement="(0.1, 0)-DP"), "statement must be '"),
         (edited_json(seeded=True), "releasable must be False"),
         (edited_json(budget={"epsilon": 1}), "budget must be a complete description"),
-        (edited_json(facts={"dim": 1}), "facts must be a complete description"),
+        (edited_json(facts={"dim": 1}), "loss must be one of"),
         (edited_json(facts=3), "facts must be a dict, got 3"),
         (edited_json(regularizer={"name": "x"}), "name must be one of"),
         (edited_json(p=0.5), "p must be >= 1"),

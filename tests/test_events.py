@@ -102,10 +102,13 @@ def test_bad_numbers_are_refused(name, make, bad):
         ),
         (lambda: events.from_dict(3), "data must be a dict"),
         (lambda: events.from_dict({"name": "other"}), "name must be one of"),
-        (lambda: events.from_dict({"name": "pure"}), "complete fields of an event"),
+        (
+            lambda: events.from_dict({"name": "pure"}),
+            "data must be a description of PureEvent",
+        ),
         (
             lambda: events.from_dict({"name": "pure", "epsilon": 1, "x": 1}),
-            "complete fields of an event",
+            "data must be a description of PureEvent",
         ),
         (
             lambda: events.from_dict({"name": "composed", "events": []}),
