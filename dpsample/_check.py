@@ -256,7 +256,7 @@ def path(name: str, value: Any, *, exists: bool = False) -> Path:
     if not (isinstance(given, str) and given and "\0" not in given):
         fail(name, "a path", shown(value))
     if exists and not os.path.isfile(given):
-        fail(name, "an existing file", shown(value))
+        fail(name, "an existing file", given)
     return Path(given)
 
 

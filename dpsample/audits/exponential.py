@@ -62,7 +62,10 @@ def exponential_scores(
 ) -> Scores:
     """Scores of draws from the targets of two neighboring problems."""
     targets = mechanism.target(problem), mechanism.target(neighbor)
-    first, second = differing_records(problem, neighbor, relation)
+    first, second = (
+        record.near(problem)
+        for record in differing_records(problem, neighbor, relation)
+    )
     scale, loss = mechanism.k / problem.num_records, problem.loss
 
     def score(points: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,13 @@ class Record:
     def loss(self, loss: Loss, points: Array) -> Array:
         """Loss at each row of ``points``, shape (num_points,)."""
         return loss.value(points @ self.row + self.offset, self.response)
+
+    def near(self, problem: Problem) -> Record:
+        """Record whose loss differs by a constant; see `Loss.near_response`."""
+        response = problem.loss.near_response(
+            np.array([self.response]), problem.facts.margin_bound
+        )
+        return replace(self, response=float(response[0]))
 
     def is_constant(self, loss: Loss) -> bool:
         """Whether the loss is the same at every point."""

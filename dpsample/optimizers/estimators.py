@@ -258,6 +258,8 @@ class BucketedMedian(Estimator):
         order statistics by at most Q/j of that (order statistics move in one direction,
         by as much in total).
         """
+        if math.isinf(self.width):
+            return math.inf
         ratio = self.num_buckets / self.num_central
         return up(0.5 * self.width * ratio * math.sqrt(dim))
 

@@ -106,6 +106,7 @@ def mechanisms(sensitivity: float) -> dict[str, Any]:
         "schatten_gaussian_mechanism": {
             "sensitivity": sensitivity,
             "shape": (2, 2),
+            "p": 1.2,
             "r": 4.0,
         },
     }
