@@ -259,7 +259,8 @@ class BucketedMedian(Estimator):
         by as much in total).
         """
         ratio = self.num_buckets / self.num_central
-        return up(0.5 * self.width * ratio * math.sqrt(dim))
+        bound = 0.5 * self.width * ratio * math.sqrt(dim)
+        return up(bound) if bound < math.inf else math.inf
 
     def _fields(self) -> dict[str, Any]:
         return super()._fields() | {
