@@ -150,3 +150,10 @@ def test_vectors_takes_any_number_of_leading_axes():
         result = check.vectors("x", given, dim=3)
         assert result.shape == shape
         assert not np.shares_memory(result, given)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_limits_are_compared_in_double_precision(kind):
+    with pytest.raises(ValueError, match=r"x must be finite and >= 2\.225e-308"):
+        check.normal(x=kind(0.0))
+    check.scale(x=kind(0.5))  # its upper limit is no number of the kind

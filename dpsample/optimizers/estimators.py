@@ -261,7 +261,8 @@ class BucketedMedian(Estimator):
         if math.isinf(self.width):
             return math.inf
         ratio = self.num_buckets / self.num_central
-        return up(0.5 * self.width * ratio * math.sqrt(dim))
+        bound = 0.5 * self.width * ratio * math.sqrt(dim)
+        return up(bound) if bound < math.inf else math.inf
 
     def _fields(self) -> dict[str, Any]:
         return super()._fields() | {

@@ -101,6 +101,10 @@ def poisson_noise_multiplier(
     return _smallest_noise(excess, guess=event.sampling_rate * full)
 
 
+# Noise multipliers with which the accountant of dp-accounting stays in floating point.
+LEAST_NOISE, MOST_NOISE = 1e-6, 1e6
+
+
 @check.plain
 def fixed_size_epsilon(
     *,
@@ -160,8 +164,9 @@ def fixed_size_epsilon(
     if batch_size > num_records:
         check.fail("batch_size", "<= num_records", check.shown(batch_size))
     whole = gaussian_epsilon(delta, 2.0 * math.sqrt(num_steps) / noise_multiplier)
-    if batch_size == num_records:
-        return whole
+    is_far = not LEAST_NOISE <= noise_multiplier <= MOST_NOISE
+    if batch_size == num_records or is_far:
+        return whole  # without amplification, which the accountant cannot compute
     import dp_accounting as accounting
 
     batch = accounting.SampledWithoutReplacementDpEvent(
