@@ -67,7 +67,7 @@ def test_energies_of_a_batch_are_those_of_its_points(count, offset):
         points = np.random.default_rng(1).normal(size=(count, target.dim))
         found = np.full(count, np.nan)
         work = make_batch_work(target, 32)
-        energies(target.numbers, target.pieces, points, work, found)
+        energies(target.numbers, target.pieces, points, work, found, 0)
         expected = [target.energy(point) for point in points]
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
@@ -79,7 +79,7 @@ def test_a_block_of_records_may_end_anywhere():
     for size in (7, 7 * 1000, 7 * 3001, 7 * 4000):
         work = make_batch_work(target, 7)._replace(margins=np.empty(size))
         found = np.empty(7)
-        energies(target.numbers, target.pieces, points, work, found)
+        energies(target.numbers, target.pieces, points, work, found, 0)
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
