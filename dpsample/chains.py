@@ -150,8 +150,8 @@ def run(
         All draws; after Ctrl-C the part that every chain has finished. What came
         after it is given up, so states are ahead of the draws unless there is a file.
     """
-    check.integer(1, num_draws=num_draws)
-    check.integer(0, num_warmup=num_warmup)
+    check.integer(1, most=check.EXACT, num_draws=num_draws)
+    check.integer(0, most=check.EXACT, num_warmup=num_warmup)
     if threads is not None:
         check.integer(1, threads=threads)
     if chunk is not None:

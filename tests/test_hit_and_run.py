@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 
 import dpsample as dps
 from dpsample._jit import kernel
-from dpsample.losses import Custom
-from dpsample.losses._base import compile_pieces
 from dpsample.samplers import HitAndRun, SamplingError, hit_and_run, line
 from tests.gibbs_targets import TWO_DIMENSIONS
 from tests.line_targets import TARGETS, copied, draw, one_draw_each
 from tests.replicates import law_margin
 from tests.tiers import by_turns
+from tests.unchecked_losses import unchecked
 
 every_target = pytest.mark.parametrize("name", TARGETS)
 INVARIANT = (
@@ -125,17 +122,12 @@ def test_directions_on_the_simplex_sum_to_zero():
         assert abs(direction.sum()) <= 1e-15 * np.abs(direction).sum()
 
 
-def wave(params, u, y):
-    return np.cos(6.0 * u), -6.0 * np.sin(6.0 * u)
-
-
 def test_an_energy_that_is_not_convex_is_refused():
     # The door refuses such a loss; a kernel must not rely on that.
-    uncached = partial(kernel, cached=False)
-    loss = Custom(
-        label="wave",
-        declared_slope=6.0,
-        functions=compile_pieces(uncached(wave), uncached),
+    loss = unchecked(
+        lambda u, y: np.cos(6.0 * u),
+        lambda u, y: -6.0 * np.sin(6.0 * u),
+        slope_bound=6.0,
     )
     box = dps.domains.Box(-2.0, 2.0)
     problem = dps.Problem([[1.0]], [1.0], loss=loss, domain=box, row_bound=1.0)

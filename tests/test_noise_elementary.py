@@ -209,7 +209,7 @@ def test_bad_specs_and_points_are_refused():
         (lambda: noise.Laplace(math.nan), "scale must be"),
         (lambda: noise.GeneralizedGaussian(0.9, 1.0), "r must be >= 1"),
         (lambda: noise.GeneralizedGaussian(2.0, math.inf), "sigma must be"),
-        (lambda: noise.SchattenGaussian(2.0, 1.0, (2,)), "shape must be a pair"),
+        (lambda: noise.SchattenGaussian(2.0, 1.0, (2,)), "shape must be a tuple of 2"),
         (lambda: noise.SchattenGaussian(2.0, -1.0, (2, 2)), "sigma must be"),
         (lambda: noise.KNorm(Ball(1.0), 0.0), "scale must be"),
         (lambda: noise.KNorm("ball", 1.0), "domain must be a Ball or"),

@@ -199,7 +199,7 @@ def test_warmup_draws_are_not_stored(monkeypatch):  # S10
 def test_a_resumed_run_has_the_warmup_of_the_file(tmp_path):
     path = tmp_path / "run.npz"
     run_chains(20, num_warmup=5, checkpoint=path)
-    with pytest.raises(ValueError, match="^num_warmup must be 5 of the file, got 4"):
+    with pytest.raises(ValueError, match="^num_warmup must be 5, as in run.npz, got 4"):
         run_chains(20, num_warmup=4, checkpoint=path)
 
 
