@@ -42,7 +42,7 @@ def test_pauses_change_no_bit_of_an_optimizer(name, monkeypatch):  # S11
 
 
 def test_no_array_is_sized_by_a_number_of_steps():  # S6
-    loop = Loop(num_steps=2**52, step=GradientStep(1e-3), weights=EQUAL_WEIGHTS)
+    loop = Loop(num_steps=2**31 - 1, step=GradientStep(1e-3), weights=EQUAL_WEIGHTS)
     seen = []
 
     def stop(done):
@@ -54,7 +54,7 @@ def test_no_array_is_sized_by_a_number_of_steps():  # S6
         program = descent.Program(records(), recipe(loop))
         program.run(np.random.default_rng(0), on_chunk=stop)
     assert len(seen) == 3
-    method = dps.optimizers.DPSGD(sampling_rate=0.5, num_steps=2**40)
+    method = dps.optimizers.DPSGD(sampling_rate=0.5, num_steps=2**31 - 1)
     made = method.recipe(make(LOGISTIC, dps.domains.Ball(1.0)).problem.facts, None)
     assert all(np.size(phase.weights) <= 1 for phase in made.phases)
 

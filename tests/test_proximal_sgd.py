@@ -106,7 +106,7 @@ def test_defaults_are_those_of_the_paper() -> None:
     loop = spec.recipe(facts, None).phases[0]
     assert loop.batches.size == 100 and loop.num_steps == 180
     assert loop.step.sizes[:2] == pytest.approx([0.5, 0.5 / math.sqrt(2.0)])
-    assert loop.weights.tolist() == [1.0] * 180
+    assert loop.weights.tolist() == [1.0]  # the same for all
 
 
 def test_smoothness_defaults_to_the_bound_of_a_record() -> None:

@@ -185,7 +185,7 @@ class NoisyMirrorDescent(Optimizer):
     def _schedule(
         self, facts: PublicFacts, budget: Budget | None, space: Geometry
     ) -> Schedule:
-        stddev = 0.0
+        stddev, lipschitz = 0.0, facts.lipschitz(self.p)  # which says what is unbounded
         if budget is not None:
             bound = space.record_bound(facts)
             stddev = full_batch(
@@ -193,7 +193,7 @@ class NoisyMirrorDescent(Optimizer):
             ).stddev
         scales = Scales(
             num_records=facts.num_records,
-            lipschitz=facts.lipschitz(self.p),
+            lipschitz=lipschitz,
             smoothness=smoothness(facts, self.p),
             potential=0.5 * space.kappa * self.distance**2,
             distance=self.distance,

@@ -109,7 +109,8 @@ class MeetingTimes:
         Statistical, for this dataset, not a DP proof.
         """
         check.open_interval(0.0, 1.0, confidence=confidence)
-        given = check.entries("steps", steps).reshape(-1)
+        entries = np.atleast_1d(check.entries("steps", steps))
+        given = check.array("steps", entries, shape=(None,))
         fits = (given >= 0.0) & (given <= check.EXACT) & (given == np.round(given))
         if not fits.all():
             wanted = f"whole numbers from 0 to {check.EXACT}"
