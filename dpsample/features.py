@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample import _check as check
-from dpsample import norms
+from dpsample import _columns, norms
 from dpsample._sparse import as_csr, is_sparse
 from dpsample.domains import SchattenBall
 from dpsample.facts import PublicFacts
@@ -35,10 +34,7 @@ def unique(names: Any) -> list[str]:
     if isinstance(names, str | bytes) or not is_list:
         check.fail("feature_names", "a sequence of names", check.shown(names))
     text = [str(name) for name in names]
-    repeated = [name for name, count in Counter(text).items() if count > 1]
-    if repeated:
-        remedy = "Rename one of the columns, or drop it."
-        check.fail("feature_names", "unique", f"{repeated[0]!r} twice", remedy)
+    _columns.distinct("feature_names", text)
     return text
 
 
