@@ -182,7 +182,7 @@ def test_threads_do_not_change_a_comparison():
         ({"false_alarm": 0.0}, "false_alarm must be"),
         ({"num_draws": 0}, "num_draws must be"),
         ({"seed": -1}, "seed must be"),
-        ({"num_replicates": 1}, "draws must be 2 or more"),
+        ({"num_replicates": 1}, "num_replicates must be an integer >= 2"),
     ],
 )
 def test_malformed_arguments_are_refused(change, message):
