@@ -16,10 +16,10 @@ import argparse
 import os
 import signal
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from traceback import walk_stack
 from typing import Any
 
 import numpy as np
@@ -80,14 +80,13 @@ class Watch:
         """Note the pause; press Ctrl-C when the time is over."""
         now = time.perf_counter()
         pause, used = now - self.last, time.thread_time() - self.used
-        stack = traceback.extract_stack(frame)
-        names = [s.filename for s in stack]
-        if any(word in name for name in names for word in COMPILER):
+        stack = [(f.f_code.co_filename, line) for f, line in walk_stack(frame)]
+        if any(word in name for name, _ in stack for word in COMPILER):
             self.begin = now  # the compiler's time is not ours
         elif used > self.longest_used:
-            ours = [s for s in stack if "dpsample" in s.filename]
-            last = ours[-1] if ours else stack[-1]
-            self.place = f"{os.path.basename(last.filename)}:{last.lineno}"
+            ours = [place for place in stack if "dpsample" in place[0]]
+            name, line = ours[0] if ours else stack[0]
+            self.place = f"{os.path.basename(name)}:{line}"
             self.longest, self.longest_used = pause, used
         if now - self.begin > self.limit + self.presses:
             # Once a second: one that comes inside a callback of C is lost.
@@ -95,6 +94,8 @@ class Watch:
             self.pressed = min(self.pressed, now)
             os.kill(os.getpid(), signal.SIGINT)
         self.last, self.used = time.perf_counter(), time.thread_time()
+        # One tick at a time: on a busy machine a handler may take longer than a tick.
+        signal.setitimer(signal.ITIMER_REAL, TICK)
 
 
 @contextmanager
@@ -104,7 +105,7 @@ def watched(limit: float) -> Iterator[Watch]:
     chains.ThreadPoolExecutor = Inline  # type: ignore[misc, assignment]
     before = signal.signal(signal.SIGALRM, watch.tick)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
-    signal.setitimer(signal.ITIMER_REAL, TICK, TICK)
+    signal.setitimer(signal.ITIMER_REAL, TICK)
     watch.last = watch.begin = time.perf_counter()
     try:
         yield watch
