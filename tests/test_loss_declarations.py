@@ -193,6 +193,17 @@ def test_a_declaration_that_fails_at_one_response_is_refused_at_its_record():  #
     assert "that the loss does not declare" in problem(quadratic()).assumptions[0]
 
 
+def test_slopes_at_records_are_compared_where_responses_have_no_bound():  # P4
+    scaled = losses.custom(lambda u, y: y * u, lambda u, y: y, slope_bound=600.0)
+    facts(scaled, bound=np.inf)  # the responses that are tried end at 500
+    words = r"^slope_bound must be at least 1e\+06, .* of record 0, got 600\.$"
+    with pytest.raises(ValueError, match=words):
+        problem(scaled, bound=np.inf, response=1e6)
+    # Values that overflow, and curvatures that rounding hides, contradict nothing.
+    for response in (1e15, 1e200):
+        problem(pseudo_huber(upper_curvature=1.0), bound=np.inf, response=response)
+
+
 def test_a_loss_is_compared_once_for_each_range(monkeypatch):
     from dpsample.losses import declarations
 

@@ -103,7 +103,7 @@ def compare(loss: Custom, margin_bound: float, response_bound: float | None) -> 
 
 
 def compare_records(
-    loss: Custom, reaches: Array, response: Array, scale: Scale
+    loss: Custom, reaches: Array, response: Array, scale: Scale | None
 ) -> None:
     """Compare a loss with its declarations at each record's own margins.
 
@@ -115,8 +115,9 @@ def compare_records(
         Largest absolute margin of each record.
     response : array of shape (num_records,)
         Responses.
-    scale : Scale
-        Of `compare`.
+    scale : Scale or None
+        Of `compare`. None, where responses have no bound: the rounding errors of values
+        have none either, so that slopes alone are compared, where they are finite.
 
     Raises
     ------
@@ -129,8 +130,16 @@ def compare_records(
         part = slice(start, start + BLOCK)
         margins = shares * np.minimum(reaches[part, None], largest)
         limits = Limits(0.0, response[part], "", record=start)
-        seen = _see(loss, margins, response[part, None], limits)
-        _judge(loss, seen, limits, scale)
+        if scale is not None:
+            _judge(
+                loss, _see(loss, margins, response[part, None], limits), limits, scale
+            )
+            continue
+        seen = _evaluated(loss, margins, response[part, None], limits)
+        known = np.isfinite(seen.slopes)
+        _judge_slopes(
+            loss, seen._replace(slopes=np.where(known, seen.slopes, 0.0)), limits
+        )
 
 
 def _remedy(loss: Custom, margin_bound: float, response_bound: float | None) -> str:
@@ -176,18 +185,24 @@ def _grid(limits: Limits) -> Array:
     return np.asarray(np.sort(np.clip(margins, -reach, reach), axis=1))
 
 
-def _see(loss: Custom, margins: Array, responses: Array, limits: Limits) -> Seen:
+def _evaluated(loss: Custom, margins: Array, responses: Array, limits: Limits) -> Seen:
     try:
         # Uncompiled functions warn where compiled ones return NaN.
         with np.errstate(all="ignore"):
             values, slopes = loss._evaluate(margins, responses)
     except Exception as error:
         _fail("value and slope", "scalar functions of (u, y)", repr(error), limits)
-    seen = Seen(margins, responses, values, slopes)
-    broken = ~(np.isfinite(values) & np.isfinite(slopes))
+    return Seen(margins, responses, values, slopes)
+
+
+def _see(loss: Custom, margins: Array, responses: Array, limits: Limits) -> Seen:
+    """Evaluate a loss, which must be finite."""
+    seen = _evaluated(loss, margins, responses, limits)
+    broken = ~(np.isfinite(seen.values) & np.isfinite(seen.slopes))
     if broken.any():
         i, j = _first(broken)
-        got = f"{values[i, j]:g} and {slopes[i, j]:g}{_at(seen, limits, i, j)}"
+        numbers = f"{seen.values[i, j]:g} and {seen.slopes[i, j]:g}"
+        got = f"{numbers}{_at(seen, limits, i, j)}"
         _fail("value and slope", "finite at every margin", got, limits)
     return seen
 
@@ -220,11 +235,7 @@ def _divided(loss: Custom, seen: Seen, cells: Any, limits: Limits) -> Seen:
 
 def _judge(loss: Custom, seen: Seen, limits: Limits, scale: Scale) -> None:
     """Fail if one declaration is contradicted."""
-    size = np.abs(seen.slopes)
-    if size.max() > loss.declared_slope * (1.0 + TIGHT):
-        i, j = _first(size == size.max())
-        condition = f"at least {size[i, j]:.6g}, the slope{_at(seen, limits, i, j)}"
-        _fail("slope_bound", condition, f"{loss.declared_slope:g}", limits)
+    _judge_slopes(loss, seen, limits)
     width, growth = np.diff(seen.margins), np.diff(seen.slopes)
     slack = SLACK * scale.slope
     # Convexity: the slope of a secant lies between the slopes at its ends.
@@ -251,6 +262,15 @@ def _judge(loss: Custom, seen: Seen, limits: Limits, scale: Scale) -> None:
             _fail(name, condition, f"{declared:g}", limits)
     if loss.third_derivative < np.inf:
         _judge_third(loss, seen, limits, slack)
+
+
+def _judge_slopes(loss: Custom, seen: Seen, limits: Limits) -> None:
+    """Fail if a slope is above its bound."""
+    size = np.abs(seen.slopes)
+    if size.max() > loss.declared_slope * (1.0 + TIGHT):
+        i, j = _first(size == size.max())
+        condition = f"at least {size[i, j]:.6g}, the slope{_at(seen, limits, i, j)}"
+        _fail("slope_bound", condition, f"{loss.declared_slope:g}", limits)
 
 
 def _judge_third(loss: Custom, seen: Seen, limits: Limits, slack: float) -> None:
