@@ -130,16 +130,13 @@ def compare_records(
         part = slice(start, start + BLOCK)
         margins = shares * np.minimum(reaches[part, None], largest)
         limits = Limits(0.0, response[part], "", record=start)
+        y = response[part, None]
         if scale is not None:
-            _judge(
-                loss, _see(loss, margins, response[part, None], limits), limits, scale
-            )
-            continue
-        seen = _evaluated(loss, margins, response[part, None], limits)
-        known = np.isfinite(seen.slopes)
-        _judge_slopes(
-            loss, seen._replace(slopes=np.where(known, seen.slopes, 0.0)), limits
-        )
+            _judge(loss, _see(loss, margins, y, limits), limits, scale)
+        else:
+            seen = _evaluated(loss, margins, y, limits)
+            known = np.where(np.isfinite(seen.slopes), seen.slopes, 0.0)
+            _judge_slopes(loss, seen._replace(slopes=known), limits)
 
 
 def _remedy(loss: Custom, margin_bound: float, response_bound: float | None) -> str:
