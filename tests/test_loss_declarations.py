@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import losses
+from dpsample import losses, minimizing
 from tests.declared_losses import declaring, facts, problem, pseudo_huber, quadratic
 from tests.unchecked_losses import unchecked
 
@@ -202,6 +202,25 @@ def test_slopes_at_records_are_compared_where_responses_have_no_bound():  # P4
     # Values that overflow, and curvatures that rounding hides, contradict nothing.
     for response in (1e15, 1e200):
         problem(pseudo_huber(upper_curvature=1.0), bound=np.inf, response=response)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "is_trusted"),
+    [
+        (dps.optimizers.SVRG(), True),
+        (dps.optimizers.LocalizedClippedGD(), True),
+        (dps.optimizers.ClippedGD(noise="output", num_steps=3, clip=1.0), True),
+        (dps.optimizers.ClippedGD(noise="steps", num_steps=3, clip=1.0), False),
+        (dps.optimizers.DPSGD(clip=1.0, num_steps=3, sampling_rate=0.5), False),
+    ],
+    ids=repr,
+)
+def test_certificates_say_where_privacy_rests_on_declarations(optimizer, is_trusted):
+    known = problem(pseudo_huber(upper_curvature=1.0), bound=1.0)
+    budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    plan = minimizing.planned(known, optimizer, budget, "exact", seeded=False)
+    said = "the loss is convex and the declared bounds hold for every possible record"
+    assert (said in plan.certificate.assumptions) == is_trusted
 
 
 def test_a_loss_is_compared_once_for_each_range(monkeypatch):
