@@ -123,6 +123,30 @@ FALSE = {
         {},
         "value must be convex in u with derivative slope",
     ),
+    "concave by less in each interval than rounding hides": (
+        lambda: losses.custom(
+            lambda u, y: u - 5e-7 * u * u, lambda u, y: 1.0 - 1e-6 * u, slope_bound=2.0
+        ),
+        {},
+        "value must be convex in u",
+    ),
+    "curvature that is too large by as little": (
+        lambda: losses.custom(
+            lambda u, y: u + 5e-7 * u * u,
+            lambda u, y: 1.0 + 1e-6 * u,
+            slope_bound=2.0,
+            upper_curvature=5e-7,
+        ),
+        {},
+        "upper_curvature must be at least 1e-06",
+    ),
+    "slope of another loss, where responses are far beyond the margins": (
+        lambda: losses.custom(
+            lambda u, y: 0.5 * (u - y) ** 2, lambda u, y: 0.5 * (u - y), slope_bound=1e8
+        ),
+        {"bound": 1e7, "radius": 1e-3},
+        "value must be convex in u with derivative slope",
+    ),
     "value that is NaN": (
         lambda: losses.custom(
             lambda u, y: 0.5 * u * u if u < 2.9 else np.nan,
