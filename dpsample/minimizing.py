@@ -14,10 +14,11 @@ from dpsample import _columns, chains, descent
 from dpsample import progress as screen
 from dpsample._streams import Seed, streams
 from dpsample.fits import Fit
-from dpsample.losses import RecordGradient
-from dpsample.optimizers.any_loss import check_any_loss
+from dpsample.losses import Custom, RecordGradient
+from dpsample.optimizers.any_loss import check_any_loss, trusts_loss
 from dpsample.optimizers.optimizer import Calibration, Optimizer
 from dpsample.privacy import Budget, EventCertificate
+from dpsample.privacy.certificate import DECLARED
 from dpsample.problem import Problem
 
 TRACE_POINTS = 20
@@ -163,6 +164,7 @@ def planned(
     if isinstance(problem.loss, RecordGradient):
         check_any_loss(recipe, optimizer, is_private=budget is not None)
     certificate = None
+    is_trusted = isinstance(problem.loss, Custom) and trusts_loss(recipe)
     if recipe.event is not None:
         recipe.check_private(problem.facts)
     if budget is not None:
@@ -179,6 +181,7 @@ def planned(
             assumptions=(
                 *recipe.assumptions,
                 RECORDS_READ,
+                *((DECLARED,) if is_trusted else ()),
                 *((OWN_LOSS,) if not problem.loss.is_cached else ()),
                 *problem.assumptions,
             ),

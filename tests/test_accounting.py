@@ -192,3 +192,20 @@ for event in (near, both, one, PureEvent(1.0), ParallelEvent((near, PureEvent(0.
 assert not any(name.startswith("dp_accounting") for name in sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        GaussianEvent(0.01),
+        ConcentratedEvent(1e-6),
+        PoissonGaussianEvent(sampling_rate=0.01, noise_multiplier=10.0, num_steps=1),
+        ComposedEvent((GaussianEvent(0.001), PureEvent(0.1))),
+    ],
+    ids=repr,
+)
+def test_no_delta_is_rounded_to_that_of_a_pure_mechanism(event):
+    # The first delta is 2e-2178; below the normal doubles there is nothing to say.
+    for epsilon in (1.0, 30.0, 600.0):
+        assert delta_of(event, epsilon=epsilon, relation="replace_one") >= 2.2e-308
+    assert delta_of(PureEvent(0.1), epsilon=1.0, relation="replace_one") == 0.0

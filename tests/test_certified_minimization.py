@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
+from numba.extending import register_jitable
 from scipy import optimize, sparse
 
 import dpsample as dps
 from dpsample import descent
-from dpsample.optimizers.estimators import ClippedMean
+from dpsample.optimizers.estimators import ClippedMean, Mean
 from dpsample.optimizers.optimizer import Recipe
 from dpsample.optimizers.phase import Minimization
+from dpsample.optimizers.solve import enough_steps
 from dpsample.problem import Problem
 from tests.clipped_cases import logistic, rows_and_labels, squared
 
@@ -213,3 +215,52 @@ def test_mean_estimators_of_other_kinds_are_refused():
     with pytest.raises(ValueError, match="solver must be one of"):
         phase = Minimization(ridge=1.0, smoothness=1.0, gap=1.0, solver="newton")
         Recipe(phases=(phase,), event=None, inputs={})
+
+
+def walled(u):
+    """Distance beyond the margins of the domain, where nothing is declared."""
+    return max(abs(u) - 1.0, 0.0)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_gap_holds_for_a_loss_that_is_another_one_outside_the_domain(solver):
+    wall = register_jitable(walled)
+    loss = dps.losses.custom(
+        lambda u, y: 0.05 * (u - 0.9) ** 2 + 1e3 * wall(u) ** 2,
+        lambda u, y: 0.1 * (u - 0.9) + 2e3 * np.sign(u) * wall(u),
+        slope_bound=5.0,
+        upper_curvature=1.0,
+    )
+    problem = Problem(
+        np.ones((10, 1)), np.zeros(10), loss=loss, domain=BALL(1.0), row_bound=1.0
+    )
+    best = 0.09 / 0.11
+    for stddev in (0.0, 1e-9):  # without noise the solver may refuse, but does not
+        theta, _ = solve(
+            problem,
+            smoothness=1.0,
+            ridge=0.01,
+            estimator=Mean(lipschitz=5.0),
+            output_stddev=stddev,
+            solver=solver,
+        )
+        # A gap of 1e-9 is at most sqrt(2e-9 / 0.11) away; the noise is much less.
+        assert abs(theta[0] - best) <= 1.4e-4
+
+
+@pytest.mark.parametrize("domain", DOMAINS[:4], ids=repr)
+def test_the_proved_number_of_steps_is_enough_without_a_certificate(
+    domain, monkeypatch
+):
+    def steps_of_a_larger_gap(objective, *rest):
+        return enough_steps(objective._replace(gap=1e-7), *rest)
+
+    monkeypatch.setattr(descent, "enough_steps", steps_of_a_larger_gap)
+    problem = logistic(60, 3, domain=domain)
+    for ridge in (0.3, 0.003):
+        fields = {"tilt_stddev": 8.0, "ridge": ridge}
+        limited = Mean(lipschitz=1.0)
+        theta, tilt = solve(problem, estimator=limited, gap=1e-300, **fields)
+        best, _ = solve(problem, gap=1e-15, **fields)
+        true = objective(problem, theta, tilt, ridge=ridge)
+        assert true - objective(problem, best, tilt, ridge=ridge) <= 1e-7

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,7 +13,13 @@ import dpsample as dps
 from dpsample import losses
 from dpsample.domains import Ball, WholeSpace
 from dpsample.optimizers.arguments import Arguments
-from dpsample.optimizers.contributions import LARGEST, slope_limits, within
+from dpsample.optimizers.contributions import (
+    CLIP,
+    LARGEST,
+    add_clipped,
+    slope_limits,
+    within,
+)
 from dpsample.optimizers.estimate import estimate
 from dpsample.optimizers.estimators import (
     BucketedMedian,
@@ -152,6 +159,24 @@ def test_clipped_gradients_are_within_the_clip_for_rows_of_any_size() -> None:
                 p = problem([row], [y], losses.Linear(), row_bound=bound)
                 part = sum_of(p, ClippedMean(threshold=0.37), np.zeros(5))
                 assert np.isfinite(part).all() and is_within(part, 0.37)
+
+
+class Limits(NamedTuple):
+    """What clipping reads of an estimator."""
+
+    kind: int
+    threshold: float
+
+
+def test_a_clip_far_below_the_gradient_is_kept() -> None:
+    # Quotients of the two are subnormal: at the second, 8e-3 of it was rounding.
+    for clip, size in ((1.6e-187, 3.6e128), (6.6e-290, 2e33), (1e-290, 1e150)):
+        limits = Limits(CLIP, clip)
+        for seed in range(20):
+            gradient = size * np.random.default_rng(seed).standard_normal(7)
+            part = np.zeros(7)
+            add_clipped(limits, gradient, part)
+            assert is_within(part, clip)
 
 
 def test_slope_limits_are_rounded_down() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import losses
+from dpsample import losses, minimizing
 from tests.declared_losses import declaring, facts, problem, pseudo_huber, quadratic
 from tests.unchecked_losses import unchecked
 
@@ -123,6 +123,30 @@ FALSE = {
         {},
         "value must be convex in u with derivative slope",
     ),
+    "concave by less in each interval than rounding hides": (
+        lambda: losses.custom(
+            lambda u, y: u - 5e-7 * u * u, lambda u, y: 1.0 - 1e-6 * u, slope_bound=2.0
+        ),
+        {},
+        "value must be convex in u",
+    ),
+    "curvature that is too large by as little": (
+        lambda: losses.custom(
+            lambda u, y: u + 5e-7 * u * u,
+            lambda u, y: 1.0 + 1e-6 * u,
+            slope_bound=2.0,
+            upper_curvature=5e-7,
+        ),
+        {},
+        "upper_curvature must be at least 1e-06",
+    ),
+    "slope of another loss, where responses are far beyond the margins": (
+        lambda: losses.custom(
+            lambda u, y: 0.5 * (u - y) ** 2, lambda u, y: 0.5 * (u - y), slope_bound=1e8
+        ),
+        {"bound": 1e7, "radius": 1e-3},
+        "value must be convex in u with derivative slope",
+    ),
     "value that is NaN": (
         lambda: losses.custom(
             lambda u, y: 0.5 * u * u if u < 2.9 else np.nan,
@@ -191,6 +215,36 @@ def test_a_declaration_that_fails_at_one_response_is_refused_at_its_record():  #
         with pytest.raises(ValueError, match=words):
             problem(loss, bound=3.0, response=2.50115)
     assert "that the loss does not declare" in problem(quadratic()).assumptions[0]
+
+
+def test_slopes_at_records_are_compared_where_responses_have_no_bound():  # P4
+    scaled = losses.custom(lambda u, y: y * u, lambda u, y: y, slope_bound=600.0)
+    facts(scaled, bound=np.inf)  # the responses that are tried end at 500
+    words = r"^slope_bound must be at least 1e\+06, .* of record 0, got 600\.$"
+    with pytest.raises(ValueError, match=words):
+        problem(scaled, bound=np.inf, response=1e6)
+    # Values that overflow, and curvatures that rounding hides, contradict nothing.
+    for response in (1e15, 1e200):
+        problem(pseudo_huber(upper_curvature=1.0), bound=np.inf, response=response)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "is_trusted"),
+    [
+        (dps.optimizers.SVRG(), True),
+        (dps.optimizers.LocalizedClippedGD(), True),
+        (dps.optimizers.ClippedGD(noise="output", num_steps=3, clip=1.0), True),
+        (dps.optimizers.ClippedGD(noise="steps", num_steps=3, clip=1.0), False),
+        (dps.optimizers.DPSGD(clip=1.0, num_steps=3, sampling_rate=0.5), False),
+    ],
+    ids=repr,
+)
+def test_certificates_say_where_privacy_rests_on_declarations(optimizer, is_trusted):
+    known = problem(pseudo_huber(upper_curvature=1.0), bound=1.0)
+    budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    plan = minimizing.planned(known, optimizer, budget, "exact", seeded=False)
+    said = "the loss is convex and the declared bounds hold for every possible record"
+    assert (said in plan.certificate.assumptions) == is_trusted
 
 
 def test_a_loss_is_compared_once_for_each_range(monkeypatch):

@@ -94,9 +94,10 @@ class Custom(Loss):
         response_bound: float | None,
     ) -> None:
         """Compare at each record's own margins, up to ``reaches``, and response."""
-        if self.functions is not None and response_bound != np.inf:
+        if self.functions is not None:
             scale = self._scale(margin_bound, response_bound)
-            declarations.compare_records(self, reaches, response, scale)
+            known = None if response_bound == np.inf else scale
+            declarations.compare_records(self, reaches, response, known)
 
     def _scale(self, margin_bound: float, response_bound: float | None) -> Any:
         key = (margin_bound, response_bound)

@@ -3,7 +3,9 @@
 The slope's growth between two margins is the integral of the curvature, so a narrow
 peak shows in the difference of two slopes however far apart they are. Intervals that
 come nearest to a bound are divided again and again: a peak is missed only if it is
-small in total. What passes has been seen at points; it is not proved.
+small in total. Each margin is compared with all before it, not with its neighbor alone,
+so that what rounding may hide is counted once and not once for each interval. What
+passes has been seen at points; it is not proved.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ FEW_MARGINS = 9
 ZOOMED, PARTS, ROUNDS = 32, 8, 14  # worst intervals, each divided, again and again
 # Distances, relative to the reach, from places where losses bend: 0, 1, -1 and y.
 NEAR = np.concatenate([-(2.0 ** -np.arange(41.0)), [0.0], 2.0 ** -np.arange(41.0)])
-SLACK = 1e-10  # error of computed slopes and values, relative to the largest
+SLACK = 1e-10  # error of computed slopes, relative to the largest
+# The same of values. A squared loss of responses B has values B/R times as large as
+# their differences on margins up to R.
+VALUE_SLACK = 1e-12
 TIGHT = 1e-12  # relative excess over a bound that is rounding
 BLOCK = 65_536  # records compared at once
 
@@ -103,7 +108,7 @@ def compare(loss: Custom, margin_bound: float, response_bound: float | None) -> 
 
 
 def compare_records(
-    loss: Custom, reaches: Array, response: Array, scale: Scale
+    loss: Custom, reaches: Array, response: Array, scale: Scale | None
 ) -> None:
     """Compare a loss with its declarations at each record's own margins.
 
@@ -115,8 +120,9 @@ def compare_records(
         Largest absolute margin of each record.
     response : array of shape (num_records,)
         Responses.
-    scale : Scale
-        Of `compare`.
+    scale : Scale or None
+        Of `compare`. None, where responses have no bound: the rounding errors of values
+        have none either, so that slopes alone are compared, where they are finite.
 
     Raises
     ------
@@ -129,8 +135,13 @@ def compare_records(
         part = slice(start, start + BLOCK)
         margins = shares * np.minimum(reaches[part, None], largest)
         limits = Limits(0.0, response[part], "", record=start)
-        seen = _see(loss, margins, response[part, None], limits)
-        _judge(loss, seen, limits, scale)
+        y = response[part, None]
+        if scale is not None:
+            _judge(loss, _see(loss, margins, y, limits), limits, scale)
+        else:
+            seen = _evaluated(loss, margins, y, limits)
+            known = np.where(np.isfinite(seen.slopes), seen.slopes, 0.0)
+            _judge_slopes(loss, seen._replace(slopes=known), limits)
 
 
 def _remedy(loss: Custom, margin_bound: float, response_bound: float | None) -> str:
@@ -176,18 +187,24 @@ def _grid(limits: Limits) -> Array:
     return np.asarray(np.sort(np.clip(margins, -reach, reach), axis=1))
 
 
-def _see(loss: Custom, margins: Array, responses: Array, limits: Limits) -> Seen:
+def _evaluated(loss: Custom, margins: Array, responses: Array, limits: Limits) -> Seen:
     try:
         # Uncompiled functions warn where compiled ones return NaN.
         with np.errstate(all="ignore"):
             values, slopes = loss._evaluate(margins, responses)
     except Exception as error:
         _fail("value and slope", "scalar functions of (u, y)", repr(error), limits)
-    seen = Seen(margins, responses, values, slopes)
-    broken = ~(np.isfinite(values) & np.isfinite(slopes))
+    return Seen(margins, responses, values, slopes)
+
+
+def _see(loss: Custom, margins: Array, responses: Array, limits: Limits) -> Seen:
+    """Evaluate a loss, which must be finite."""
+    seen = _evaluated(loss, margins, responses, limits)
+    broken = ~(np.isfinite(seen.values) & np.isfinite(seen.slopes))
     if broken.any():
         i, j = _first(broken)
-        got = f"{values[i, j]:g} and {slopes[i, j]:g}{_at(seen, limits, i, j)}"
+        numbers = f"{seen.values[i, j]:g} and {seen.slopes[i, j]:g}"
+        got = f"{numbers}{_at(seen, limits, i, j)}"
         _fail("value and slope", "finite at every margin", got, limits)
     return seen
 
@@ -220,25 +237,50 @@ def _divided(loss: Custom, seen: Seen, cells: Any, limits: Limits) -> Seen:
 
 def _judge(loss: Custom, seen: Seen, limits: Limits, scale: Scale) -> None:
     """Fail if one declaration is contradicted."""
+    _judge_slopes(loss, seen, limits)
+    _judge_convexity(seen, limits, scale)
+    _judge_curvature(loss, seen, limits, SLACK * scale.slope)
+    if loss.third_derivative < np.inf:
+        _judge_third(loss, seen, limits, SLACK * scale.slope)
+
+
+def _judge_slopes(loss: Custom, seen: Seen, limits: Limits) -> None:
+    """Fail if a slope is above its bound."""
     size = np.abs(seen.slopes)
     if size.max() > loss.declared_slope * (1.0 + TIGHT):
         i, j = _first(size == size.max())
         condition = f"at least {size[i, j]:.6g}, the slope{_at(seen, limits, i, j)}"
         _fail("slope_bound", condition, f"{loss.declared_slope:g}", limits)
-    width, growth = np.diff(seen.margins), np.diff(seen.slopes)
+
+
+def _judge_convexity(seen: Seen, limits: Limits, scale: Scale) -> None:
+    """Fail if the slope falls, or no secant has a slope between those at its ends."""
+    width, rise = np.diff(seen.margins), np.diff(seen.values)
     slack = SLACK * scale.slope
-    # Convexity: the slope of a secant lies between the slopes at its ends.
-    rise, slack_rise = np.diff(seen.values), SLACK * scale.value + slack * width
-    bent = rise < seen.slopes[:, :-1] * width - slack_rise
-    bent |= rise > seen.slopes[:, 1:] * width + slack_rise
-    bent |= growth < -slack
+    slack_rise = VALUE_SLACK * scale.value + slack * width.sum(1, keepdims=True)
+    bent = _falls(seen.slopes) > slack
+    for excess in (
+        rise - seen.slopes[:, :-1] * width,
+        seen.slopes[:, 1:] * width - rise,
+    ):
+        sums = np.cumsum(np.pad(excess, ((0, 0), (1, 0))), axis=1)
+        bent |= _falls(sums) > slack_rise
     if bent.any():
         got = f"slopes and secants that contradict it{_at(seen, limits, *_first(bent))}"
         _fail("value", "convex in u with derivative slope", got, limits)
+
+
+def _judge_curvature(loss: Custom, seen: Seen, limits: Limits, slack: float) -> None:
+    """Fail if the slope grows faster or slower than is declared."""
+    width, growth = np.diff(seen.margins), np.diff(seen.slopes)
     lower, upper, more = loss.lower_curvature, loss.upper_curvature, 1.0 + 1e-9
+    rounding = 1e-15 * float(np.abs(seen.margins).max())  # of the products below
+    slow = _falls(seen.slopes - lower / more * seen.margins) > slack + rounding * lower
     with np.errstate(all="ignore"):  # infinity times no width
         fast = growth > upper * width * more + slack
-        slow = growth < lower * width / more - slack
+    if upper < np.inf:
+        excess = seen.slopes - upper * more * seen.margins
+        fast |= _falls(-excess) > slack + rounding * upper
     for name, declared, words, bad in (
         ("upper_curvature", upper, "at least", fast),
         ("lower_curvature", lower, "at most", slow),
@@ -249,8 +291,11 @@ def _judge(loss: Custom, seen: Seen, limits: Limits, scale: Scale) -> None:
             where = f"the growth of the slope{_at(seen, limits, i, j)}"
             condition = f"{words} {rate:.6g}, {where}"
             _fail(name, condition, f"{declared:g}", limits)
-    if loss.third_derivative < np.inf:
-        _judge_third(loss, seen, limits, slack)
+
+
+def _falls(rows: Array) -> Array:
+    """Return how far each entry but the first is below the largest before it."""
+    return np.asarray((np.maximum.accumulate(rows, axis=1) - rows)[:, 1:])
 
 
 def _judge_third(loss: Custom, seen: Seen, limits: Limits, slack: float) -> None:

@@ -43,6 +43,11 @@ def check_any_loss(recipe: Recipe, optimizer: object, *, is_private: bool) -> No
             )
 
 
+def trusts_loss(recipe: Recipe) -> bool:
+    """Whether privacy rests on convexity and bounds that a loss declares."""
+    return any(_needs_margin(phase, True) for phase in recipe.phases)
+
+
 def _needs_margin(phase: Phase, is_private: bool) -> str:
     """Why a phase needs a loss of the margin; empty if it does not."""
     if not isinstance(phase, Loop):

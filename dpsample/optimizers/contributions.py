@@ -149,6 +149,7 @@ def add_clipped(estimator, g, out):
             square += (g[j] / unit) * (g[j] / unit)
     # Length of g over ``unit`` that may stay, rounded down
     limit = estimator.threshold / math.sqrt(square) * (1.0 - slack)
+    limit = max(limit - 1e-323, 0.0)  # subnormal numbers, as in `slope_limits`
     if unit <= limit:
         for j in range(len(g)):
             out[j] += g[j]

@@ -1,13 +1,31 @@
-"""Certified minimization of a smooth, strongly convex objective.
+r"""Certified minimization of a smooth, strongly convex objective.
 
-Accelerated projected gradients with the momentum of known smoothness l and strong
-convexity m. With w+ = P(w - grad J(w)/l) the certificate
+Accelerated projected gradients of known smoothness l and strong convexity m. With
+y+ = P(y - grad J(y)/l) the certificate
 
-    J(w+) - min J <= (1/(2 m) - 1/(2 l)) l^2 |w - w+|^2
+    J(y+) - min J <= (1/(2 m) - 1/(2 l)) l^2 |y - y+|^2
 
-holds at every step, so the accuracy is checked on the data set at hand, whatever it is.
-In exact arithmetic it is reached after `enough_steps` at the latest: a private run ends
-there and never refuses, since a failure that depends on the records is an output.
+holds at every y of the domain, so the accuracy is checked on the data set at hand,
+whatever it is. In exact arithmetic it is reached after `enough_steps` at the latest: a
+private run ends there and never refuses, since a failure that depends on the records is
+an output.
+
+Nothing is declared of a loss outside the domain, where the usual extrapolation
+y = w+ + beta (w+ - w) leads. So with q = m/l a second point v of the domain is kept:
+
+.. math:: y = \frac{w + \sqrt q v}{1 + \sqrt q}, \quad w^+ = P(y - \nabla J(y)/l),
+    \quad v^+ = P((1 - \sqrt q) v + \sqrt q y - \nabla J(y) / \sqrt{m l}).
+
+*Proof of the rate.* By smoothness J(w+) is at most the model <g, . - y> + l/2 |. - y|^2
+above J(y) at its minimizer w+, so also at (1 - sqrt q) w + sqrt q v+, which is
+sqrt q (v+ - (1 - sqrt q) v - sqrt q y) away from y. By convexity of the square,
+
+.. math:: J(w^+) \le (1 - \sqrt q) J(w) + \sqrt q (J(y) + \langle g, v^+ - y \rangle
+    + \tfrac m2 |v^+ - y|^2) + (1 - \sqrt q) \tfrac m2 |v^+ - v|^2,
+
+whose right side v+ minimizes, an m-strongly convex function: at the minimizer w* it is
+at least m/2 |v+ - w*|^2 larger. So J(w) - J* + m/2 |v - w*|^2 falls by 1 - sqrt q.
+Without constraints both schemes are one (Nesterov 2018, section 2.2.1).
 """
 
 from __future__ import annotations
@@ -43,9 +61,9 @@ def enough_steps(
 ) -> int:
     r"""Return how many steps prove J(w) - min J <= gap, in exact arithmetic.
 
-    With q = m/l and start w_0 the iterates satisfy :math:`J(w_k) - J^* \le
-    (1 - \sqrt q)^k (J(w_0) - J^* + \frac m2 |w_0 - w^*|^2)` (Nesterov 2018, section
-    2.2.4, with projections), and the bracket is at most :math:`|\nabla J(w_0)|^2/m`.
+    With q = m/l and start w_0 = v_0 the iterates satisfy :math:`J(w_k) - J^* \le
+    (1 - \sqrt q)^k (J(w_0) - J^* + \frac m2 |w_0 - w^*|^2)`, and the bracket is at most
+    :math:`|\nabla J(w_0)|^2/m`.
 
     Parameters
     ----------
@@ -91,28 +109,27 @@ def minimize(data, body, pieces, loop, objective, memory, rng, start, stop):
     local ball; its noise is not used.
     """
     m, top = objective.ridge, objective.smoothness
-    momentum = (math.sqrt(top) - math.sqrt(m)) / (math.sqrt(top) + math.sqrt(m))
+    root = math.sqrt(m / top)
     bound = np.inf  # a quadratic of one curvature: a single step is exact
     if top > m:
         bound = math.sqrt(objective.gap / (0.5 / m - 0.5 / top)) / top
-    ahead, w = memory.middle, memory.theta
+    w, v, y = memory.theta, memory.average, memory.middle
     if start == 0:
         into_both(body, pieces, loop.step, memory, w)
-        ahead[:] = w
+        v[:] = w
     for _ in range(start, stop):
-        if not objective_gradient(data, pieces, loop, objective, ahead, memory, rng):
-            return FAILED
-        trial = memory.aggregate
         for j in range(len(w)):
-            trial[j] = ahead[j] - memory.gradient[j] / top
-        into_both(body, pieces, loop.step, memory, trial)
-        moved = distance(trial, ahead, 2.0)
+            y[j] = (w[j] + root * v[j]) / (1.0 + root)
+        if not objective_gradient(data, pieces, loop, objective, y, memory, rng):
+            return FAILED
+        for j in range(len(w)):
+            w[j] = y[j] - memory.gradient[j] / top
+            v[j] = (1.0 - root) * v[j] + root * y[j] - root / m * memory.gradient[j]
+        into_both(body, pieces, loop.step, memory, w)
+        moved = distance(w, y, 2.0)
         if not moved < np.inf:
             return FAILED
         if moved <= bound:
-            w[:] = trial
             return CERTIFIED
-        for j in range(len(w)):
-            ahead[j] = trial[j] + momentum * (trial[j] - w[j])
-            w[j] = trial[j]
+        into_both(body, pieces, loop.step, memory, v)
     return RUNNING

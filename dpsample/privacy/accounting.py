@@ -30,6 +30,7 @@ from dpsample.privacy.events import (
 )
 from dpsample.privacy.gaussian import LOG_MARGIN, gaussian_delta
 from dpsample.privacy.normal_form import ideal
+from dpsample.privacy.renyi import LEAST_DELTA
 from dpsample.privacy.sampled_moments import Steps, sampled_delta
 
 # Losses beyond this are of no use to anybody and close to overflow.
@@ -242,7 +243,8 @@ def _single_delta(
 ) -> float | None:
     """Delta of one part alone, where a formula is exact."""
     if isinstance(part, GaussianEvent):
-        return gaussian_delta(epsilon, part.gdp) * (1.0 + 0.5 * LOG_MARGIN)
+        exact = gaussian_delta(epsilon, part.gdp) * (1.0 + 0.5 * LOG_MARGIN)
+        return max(exact, LEAST_DELTA)
     if isinstance(part, PureEvent | ApproximateEvent):
         # Randomized response that fails with probability delta: Kairouz et al. (2015).
         fails = part.delta if isinstance(part, ApproximateEvent) else 0.0

@@ -13,10 +13,8 @@ from dpsample.privacy.sealed import COMMON_ASSUMPTIONS, Sealed
 from dpsample.privacy.terms import MechanismTerms
 from dpsample.privacy.words import parse, round_up
 
-ASSUMPTIONS = (
-    "the loss is convex and the declared bounds hold for every possible record",
-    *COMMON_ASSUMPTIONS,
-)
+DECLARED = "the loss is convex and the declared bounds hold for every possible record"
+ASSUMPTIONS = (DECLARED, *COMMON_ASSUMPTIONS)
 RIDGE_ASSUMPTION = "the ridge strong_convexity * r is public, common to all records"
 
 

@@ -26,6 +26,9 @@ GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 GOLDEN_STEPS = 60
 # The computed bounds are accurate to about 1e-14; this is added to be safe.
 MARGIN = 1e-12
+# Smallest normal double: below it a delta would be rounded, at last to 0, and claim
+# that a mechanism is pure.
+LEAST_DELTA = 2.2250738585072014e-308
 
 
 @check.plain
@@ -67,7 +70,7 @@ def rdp_delta(epsilon: float, curve: Curve) -> float:
     def log_delta(t: float) -> float:
         return t * (curve(1.0 + t) - epsilon) + log_factor(t)
 
-    return math.exp(min(smallest(log_delta) + MARGIN, 0.0))
+    return delta_up(smallest(log_delta) + MARGIN)
 
 
 @check.plain
@@ -119,6 +122,11 @@ def _check_curve(curve: Any) -> None:
         float(curve(2.0))
     except (TypeError, ValueError) as error:
         check.fail("curve", "a function of one number", repr(error), remedy)
+
+
+def delta_up(log_delta: float) -> float:
+    """Return the probability, at most 1, and never less where doubles end."""
+    return max(math.exp(min(log_delta, 0.0)), LEAST_DELTA)
 
 
 def log_factor(t: float) -> float:

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample.privacy.renyi import MARGIN, log_factor
+from dpsample.privacy.renyi import MARGIN, delta_up, log_factor
 
 Vector = NDArray[np.float64]
 
@@ -91,7 +91,7 @@ def sampled_delta(
             high = middle
         else:
             low = middle + 1
-    return math.exp(min(log_delta(low) + MARGIN, 0.0))
+    return delta_up(log_delta(low) + MARGIN)
 
 
 @functools.lru_cache(maxsize=16_384)
@@ -125,7 +125,9 @@ def log_moment(order: float, rate: float, noise: float, relation: str) -> float:
     high = order + math.sqrt(loss + 2.0 * square * EXPONENT)
     if not (high - low) < MAX_POINTS * interval:
         return math.inf
-    x = np.asarray(low + interval * np.arange(math.ceil((high - low) / interval) + 1))
+    # Multiples of the interval: their rounding errors are relative to x itself.
+    first, last = math.floor(low / interval), math.ceil(high / interval)
+    x = np.asarray(interval * np.arange(first, last + 1))
     up, down = _log_density(x, rate, square), np.zeros_like(x)
     if relation == "replace_one":
         down = _log_density(-x, rate, square)
