@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dpsample as dps
-from dpsample import chains
+from dpsample.running import chains
 
 sys.path.insert(0, str(Path(__file__).parent))
 from risk_cases import Case, cases  # noqa: E402

@@ -21,12 +21,13 @@ import numba
 import numpy as np
 
 import dpsample as dps
-from dpsample import chains, descent, optimizers
-from dpsample.optimizers.batches import Slices
-from dpsample.optimizers.estimators import ClippedMean
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.phase import Loop
-from dpsample.optimizers.steps import GradientStep
+from dpsample import optimizers
+from dpsample.optimizers.loop.batches import Slices
+from dpsample.optimizers.loop.estimators import ClippedMean
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.steps import GradientStep
+from dpsample.running import chains, descent
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 CLIP, SIZE, RADIUS = 0.5, 0.5, 5.0

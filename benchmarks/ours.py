@@ -17,7 +17,8 @@ import targets
 from numba.core import event
 
 import dpsample as dps
-from dpsample import chains, samplers
+from dpsample import samplers
+from dpsample.running import chains
 from dpsample.samplers.chain import COUNT_NAMES, NUM_COUNTS, NUM_STATS
 
 NUM_CHAINS = 2

@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
-from dpsample import chains, samplers
-from dpsample.minimizing import planned
-from dpsample.warm import public_samplers
+from dpsample import samplers
+from dpsample.running import chains
+from dpsample.verbs.minimize import planned
+from dpsample.verbs.warm import public_samplers
 
 TICK = 0.003
 COMPILER = ("numba", "llvmlite")
@@ -259,7 +260,7 @@ def descents(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
 def others(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Noise, warm-up of the cache, bounds of total variation."""
     del small
-    from dpsample import warm
+    from dpsample.verbs import warm
 
     rng = np.random.default_rng(0)
     size = (1_000_000, 10)

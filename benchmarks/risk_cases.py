@@ -11,7 +11,7 @@ import numpy as np
 import risk_instances as instances
 
 import dpsample as dps
-from dpsample.optimizers import optimizer as base
+from dpsample.optimizers.loop import optimizer as base
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 MANY_PASSES = (dps.optimizers.NoisyGD, dps.optimizers.ProxGD)  # n/2 of them

@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from dpsample._public import dir_of
-from dpsample._version import __version__ as __version__
+from dpsample.core.public import dir_of
+from dpsample.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from dpsample import (
@@ -22,22 +22,21 @@ if TYPE_CHECKING:
         noise,
         optimizers,
         privacy,
-        problem,
         regularizers,
         samplers,
     )
-    from dpsample.api import release
     from dpsample.audits import audit
-    from dpsample.facts import PublicFacts
-    from dpsample.fits import Fit
-    from dpsample.minimizing import minimize
     from dpsample.privacy import Budget, Certificate, calibrate, verify
-    from dpsample.problem import Problem
-    from dpsample.replicating import replicate
-    from dpsample.results import Release
+    from dpsample.problem import problem
+    from dpsample.problem.facts import PublicFacts
+    from dpsample.problem.problem import Problem
     from dpsample.samplers import NoCertificate, Proximal, SamplingError
-    from dpsample.sampling import sample
-    from dpsample.targets import Gibbs
+    from dpsample.targets.gibbs import Gibbs
+    from dpsample.verbs.minimize import minimize
+    from dpsample.verbs.release import release
+    from dpsample.verbs.replicate import replicate
+    from dpsample.verbs.results import Fit, Release
+    from dpsample.verbs.sample import sample
 
 __all__ = [
     "Budget",
@@ -75,20 +74,20 @@ __dir__ = dir_of([*__all__, "__version__"])
 _HOME = {
     "Budget": "privacy",
     "Certificate": "privacy",
-    "Fit": "fits",
-    "Gibbs": "targets",
+    "Fit": "verbs.results",
+    "Gibbs": "targets.gibbs",
     "NoCertificate": "samplers",
-    "Problem": "problem",
+    "Problem": "problem.problem",
     "Proximal": "samplers",
-    "PublicFacts": "facts",
-    "Release": "results",
+    "PublicFacts": "problem.facts",
+    "Release": "verbs.results",
     "SamplingError": "samplers",
     "audit": "audits",
     "calibrate": "privacy",
-    "minimize": "minimizing",
-    "release": "api",
-    "replicate": "replicating",
-    "sample": "sampling",
+    "minimize": "verbs.minimize",
+    "release": "verbs.release",
+    "replicate": "verbs.replicate",
+    "sample": "verbs.sample",
     "verify": "privacy",
 }
 

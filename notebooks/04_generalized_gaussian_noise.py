@@ -34,8 +34,8 @@ import numpy as np
 from scipy import stats
 
 import dpsample as dps
+from dpsample.numerics.regularity import regularity
 from dpsample.privacy import best_exponent, gaussian_delta, noise_cost
-from dpsample.regularity import regularity
 
 LINES = ["-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3))]
 GRAYS = ["black", "0.25", "tab:blue", "tab:orange", "0.5", "0.6"]

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dpsample as dps
-from dpsample import descent, domains, losses
+from dpsample import domains, losses
 from dpsample import optimizers as opt
 from dpsample.audits import neighbors
 from dpsample.privacy import epsilon_of, gaussian_epsilon
+from dpsample.running import descent
 
 WORDS = {"printed": "paper", "proved": "exact"}
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dpsample.privacy.closed_form import paper_gdp
+from dpsample.privacy.curves.gaussian import paper_gdp
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import EpsilonAt, needed_factor
 from dpsample.privacy.printed.tilted import huber_attack

@@ -7,8 +7,8 @@ import numpy as np
 
 import dpsample as dps
 from dpsample import optimizers
+from dpsample.experiments import Figure, Inapplicable, Metric, Study
 from dpsample.privacy import gdp_from_budget
-from dpsample.studying import Figure, Inapplicable, Metric, Study
 
 from ._clipped_records import SHAPES, SIZES, loaded, minimum
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import dpsample as dps
-from dpsample.optimizers.descent_scales import Scales, printed_rate
+from dpsample.optimizers.loop.descent_scales import DescentScales, printed_rate
 
 DELTA = 1e-10  # the printed theorems ask for delta <= 1/n^2, here n <= 1e5
 LARGEST_NOMINAL = 1.0  # and for epsilon <= 1
@@ -107,7 +107,7 @@ def unit(facts: Any) -> float:
 
 def rate(facts: Any, budget: dps.Budget) -> float:
     """max(sqrt(d log(1/delta))/(epsilon n), 1/sqrt(n)) of the printed theorems."""
-    scales = Scales(1.0, 1.0, 0.0, facts.dim, facts.num_records, True)
+    scales = DescentScales(1.0, 1.0, 0.0, facts.dim, facts.num_records, True)
     return printed_rate(scales, budget)
 
 

@@ -9,8 +9,8 @@ import dpsample as dps
 from dpsample import domains, losses
 from dpsample.audits import neighbors
 from dpsample.privacy import gdp_from_budget
-from dpsample.quadrature import law, mean_and_factor
-from dpsample.targets import Gibbs
+from dpsample.samplers.exact.quadrature import law, mean_and_factor
+from dpsample.targets.gibbs import Gibbs
 
 NUM_RECORDS, DELTA, LARGE_DELTA = 20, 1e-6, 1e-3
 EPSILON = 1.0

@@ -7,8 +7,8 @@ the mean, stands for all n: the law of a draw is that of `release` on the record
 import numpy as np
 
 import dpsample as dps
-from dpsample import chains
-from dpsample._streams import streams
+from dpsample.core.streams import streams
+from dpsample.running import chains
 from dpsample.samplers import Exact, Proximal
 
 # In units of the target's own width: a few steps suffice. Every step is exact.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsample.norms import dual
+from dpsample.numerics.norms import dual
 
 BELOW = 1.0 - 1e-14  # norms of rows are computed a little longer
 

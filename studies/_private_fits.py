@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dpsample as dps
-from dpsample.facts import PublicFacts
 from dpsample.privacy import calibrate
+from dpsample.problem.facts import PublicFacts
 
 from ._real_records import RADIUS
 

@@ -9,11 +9,12 @@ import functools
 import numpy as np
 
 import dpsample as dps
-from dpsample.facts import PublicFacts
-from dpsample.norms import dual
-from dpsample.samplers import certify, metric, mode, proximal
+from dpsample.numerics.norms import dual
+from dpsample.problem.facts import PublicFacts
+from dpsample.samplers import gaussian_fit
 from dpsample.samplers.chain import NUM_RECORDS, NUM_STATS, RECORDS
-from dpsample.samplers.pilot import Pilot
+from dpsample.samplers.proximal import certify, metric, proximal
+from dpsample.samplers.proximal.proximal import Pilot
 
 SMOOTH, KINKS, WORST = "logistic", "kinks at the mode", "worst rows"
 DELTA = 1e-6
@@ -98,7 +99,7 @@ class CountingPilot(Pilot):
 
 def pilot_evaluations(density, oracle, rng, gamma):
     """Record evaluations of the pilot run of `Proximal.prepare`, made once more."""
-    start, total = mode.minimize(density)[0], 0
+    start, total = gaussian_fit.minimize(density)[0], 0
     for option in metric.candidates(density, oracle=oracle):
         pilot = CountingPilot(density, option, start, rng)
         bound = proximal.start_bound(density, option, start)

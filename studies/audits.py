@@ -6,7 +6,7 @@ likely under one of them. All limits of one audit hold together with probability
 """
 
 import dpsample as dps
-from dpsample.studying import Figure, Metric, Study
+from dpsample.experiments import Figure, Metric, Study
 
 from ._audited import DRAWN, RUN, audited
 

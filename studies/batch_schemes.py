@@ -9,13 +9,13 @@ import numpy as np
 from scipy.special import expit
 
 import dpsample as dps
-from dpsample.facts import PublicFacts
+from dpsample.experiments import Figure, Inapplicable, Metric, Slope, Study
 from dpsample.privacy import (
     gdp_from_budget,
     poisson_noise_multiplier,
     shuffle_local_noise,
 )
-from dpsample.studying import Figure, Inapplicable, Metric, Slope, Study
+from dpsample.problem.facts import PublicFacts
 
 from ._lp_rows import rows
 

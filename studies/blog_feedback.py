@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 import dpsample as dps
-from dpsample.studying import Figure, Metric, Study
+from dpsample.experiments import Figure, Metric, Study
 
 from . import _blog_records as blog
 from . import _heavy_tailed as design

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from dpsample._streams import streams
-from dpsample.rounds import effective_size
+from dpsample.core.streams import streams
+from dpsample.experiments import Figure, Inapplicable, Metric, Slope, Study
+from dpsample.running.rounds import effective_size
 from dpsample.samplers import (
     CoordinateHitAndRun,
     FactorizedMetropolis,
@@ -12,7 +13,6 @@ from dpsample.samplers import (
     RandomizedSeries,
     TunaMH,
 )
-from dpsample.studying import Figure, Inapplicable, Metric, Slope, Study
 
 from . import _queries as queries
 from ._queries import KINKS, SMOOTH

@@ -8,8 +8,8 @@ import numpy as np
 from scipy import sparse
 
 import dpsample as dps
-from dpsample.facts import PublicFacts
-from dpsample.studying import Figure, Metric, Slope, Study
+from dpsample.experiments import Figure, Metric, Slope, Study
+from dpsample.problem.facts import PublicFacts
 
 BUDGET = dps.Budget(epsilon=0.1, delta=1e-6)
 EXPONENTS, DIMS = (1.0, 1.5, 2.0), (10, 30, 100, 300, 1000, 3000)

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import numpy as np
 
 import dpsample as dps
-from dpsample.studying import Figure, Inapplicable, Metric, Study
+from dpsample.experiments import Figure, Inapplicable, Metric, Study
 
 from . import _private_fits as fits
 from ._real_records import (

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 import dpsample as dps
-from dpsample.optimizers import robust_scales
-from dpsample.optimizers.calibrated import full_batch
-from dpsample.studying import Figure, Metric, Slope, Study
+from dpsample.experiments import Figure, Metric, Slope, Study
+from dpsample.optimizers.algorithms import private_proximal_sgd
+from dpsample.optimizers.loop.batch_noise import full_batch
 
 from . import _heavy_tailed as design
 
@@ -37,14 +37,14 @@ def widths(params):
     own = {"dim": p, "batch_size": n}
     if method == "DP-SPGD(H)":
         if is_printed:
-            scale = robust_scales.printed_scale(
+            scale = private_proximal_sgd.printed_scale(
                 budget_of(params),
                 batch_size=n,
                 moment_bound=1.0,
                 failure_probability=ZETA,
             )
         else:
-            scale = robust_scales.catoni_scale(
+            scale = private_proximal_sgd.catoni_scale(
                 multiplier=unit * n,
                 moment_bound=1.0,
                 precision=math.sqrt(math.log(1.0 / ZETA)),
@@ -56,9 +56,9 @@ def widths(params):
     central = 2 * (buckets // 4) if method == "DP-SPGD(K) midmean" else 2
     if is_printed:
         buckets, central = buckets + 1, 1
-        width = robust_scales.printed_width(budget_of(params), order=2.0, **own)
+        width = private_proximal_sgd.printed_width(budget_of(params), order=2.0, **own)
     else:
-        width = robust_scales.median_width(
+        width = private_proximal_sgd.median_width(
             multiplier=unit * n,
             ratio=buckets / central,
             moment_bound=1.0,

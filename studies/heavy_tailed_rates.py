@@ -6,8 +6,8 @@ from functools import cache
 import numpy as np
 
 import dpsample as dps
-from dpsample.facts import PublicFacts
-from dpsample.studying import Figure, Metric, Slope, Study
+from dpsample.experiments import Figure, Metric, Slope, Study
+from dpsample.problem.facts import PublicFacts
 
 from . import _heavy_tailed as design
 

@@ -5,8 +5,9 @@ import math
 import numpy as np
 
 import dpsample as dps
-from dpsample.optimizers import calibrated, robust_scales
-from dpsample.studying import Figure, Metric, Study
+from dpsample.experiments import Figure, Metric, Study
+from dpsample.optimizers.algorithms import private_proximal_sgd
+from dpsample.optimizers.loop import batch_noise
 
 from . import _heavy_tailed as design
 
@@ -45,21 +46,21 @@ def printed(method, dim, budget):
     given = {"record_bound": 1.0, "num_records": NUM_RECORDS}
     given["num_steps"] = plan["num_steps"]
     if rate < 1.0:
-        noise = calibrated.poisson(budget, sampling_rate=rate, **given)
+        noise = batch_noise.poisson(budget, sampling_rate=rate, **given)
     else:
-        noise = calibrated.full_batch(budget, **given)
+        noise = batch_noise.full_batch(budget, **given)
     units = 1.0 if method == "DP-SPGD" else 2.0
     multiplier = noise.stddev * plan["batch_size"]
     claimed = units * math.sqrt(math.log(1.0 / DELTA)) / multiplier
     own = dps.Budget(epsilon=claimed, delta=DELTA)
     if method == "DP-SPGD(K)":
-        plan["threshold"] = robust_scales.printed_width(
+        plan["threshold"] = private_proximal_sgd.printed_width(
             own, dim=dim, batch_size=NUM_RECORDS, order=2.0
         )
         buckets = math.ceil(3.0 * math.log(2.0 * dim / 0.1))
         plan["num_buckets"] = buckets + 1 - buckets % 2  # one value is the median
     elif method == "DP-SPGD(H)":
-        plan["threshold"] = robust_scales.printed_scale(
+        plan["threshold"] = private_proximal_sgd.printed_scale(
             own,
             batch_size=NUM_RECORDS,
             moment_bound=design.MOMENTS["lasso"][method],

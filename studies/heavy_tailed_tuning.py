@@ -3,7 +3,7 @@
 import numpy as np
 
 import dpsample as dps
-from dpsample.studying import Figure, Metric, Study
+from dpsample.experiments import Figure, Metric, Study
 
 from . import _heavy_tailed as design
 

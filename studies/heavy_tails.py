@@ -8,10 +8,10 @@ from functools import cache
 import numpy as np
 
 import dpsample as dps
-from dpsample.facts import PublicFacts
-from dpsample.norms import dual
+from dpsample.experiments import Figure, Inapplicable, Metric, Slope, Study
+from dpsample.numerics.norms import dual
 from dpsample.privacy import epsilon_of
-from dpsample.studying import Figure, Inapplicable, Metric, Slope, Study
+from dpsample.problem.facts import PublicFacts
 
 from ._lp_rows import rows
 

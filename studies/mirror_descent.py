@@ -9,10 +9,10 @@ import numpy as np
 from scipy.special import expit
 
 import dpsample as dps
-from dpsample.facts import PublicFacts
-from dpsample.norms import dual
+from dpsample.experiments import Figure, Inapplicable, Metric, Slope, Study
+from dpsample.numerics.norms import dual
 from dpsample.privacy import epsilon_of
-from dpsample.studying import Figure, Inapplicable, Metric, Slope, Study
+from dpsample.problem.facts import PublicFacts
 
 from ._lp_rows import rows
 

@@ -8,7 +8,7 @@ epsilon <= 1 and delta <= 1/n^2, Su et al. compose under epsilon < 1, Xu et al. 
 under epsilon = O(sqrt(log(n/delta)/n)), which is 0.05 here.
 """
 
-from dpsample.studying import Figure, Inapplicable, Metric, Study
+from dpsample.experiments import Figure, Inapplicable, Metric, Study
 
 from ._claims import FORMULAS, OTHERS, UNPROVED, Claim, judge
 

@@ -15,8 +15,8 @@ from scipy.special import gammainc, gammaln, hyp1f1
 
 import dpsample as dps
 from dpsample import domains, losses
+from dpsample.experiments import Figure, Metric, Study
 from dpsample.privacy import gaussian_delta, gaussian_epsilon
-from dpsample.studying import Figure, Metric, Study
 
 from ._curves import (
     DELTA,

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from dpsample._streams import streams
+from dpsample.core.streams import streams
+from dpsample.experiments import Figure, Inapplicable, Metric, Slope, Study
 from dpsample.samplers import Proximal, RandomizedSeries
-from dpsample.samplers.series_bias import Numbers
-from dpsample.studying import Figure, Inapplicable, Metric, Slope, Study
+from dpsample.samplers.subsampled.series_bias import SeriesNumbers
 
 from . import _queries as queries
 from ._queries import KINKS, SMOOTH, WORST
@@ -51,7 +51,7 @@ def proposition(params):
     mechanism, dim = queries.mechanism(params), params["d"]
     facts, convexity = mechanism.facts, mechanism.k * mechanism.mu
     diameter = 2.0 * facts.domain.max_norm(2.0, np.zeros(dim), dim)
-    plan = Numbers(
+    plan = SeriesNumbers(
         lipschitz=mechanism.k * facts.lipschitz(2.0),
         regularity=0.0,
         convexity=convexity,

@@ -6,10 +6,10 @@ from functools import cache
 import numpy as np
 
 import dpsample as dps
-from dpsample.facts import PublicFacts
-from dpsample.norms import dual, norm
-from dpsample.privacy.gaussian import gdp_from_budget
-from dpsample.studying import Figure, Metric, Slope, Study
+from dpsample.experiments import Figure, Metric, Slope, Study
+from dpsample.numerics.norms import dual, norm
+from dpsample.privacy.curves.gaussian import gdp_from_budget
+from dpsample.problem.facts import PublicFacts
 
 from ._linear_losses import bound, fresh_points, points
 from ._table1 import lower_bound, printed_bound

@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 
 import dpsample as dps
-from dpsample.facts import PublicFacts
-from dpsample.norms import dual, schatten
-from dpsample.studying import Figure, Metric, Slope, Study
+from dpsample.experiments import Figure, Metric, Slope, Study
+from dpsample.numerics.norms import dual, schatten
+from dpsample.problem.facts import PublicFacts
 
 from ._linear_losses import bound, fresh_points, points
 from ._table1 import lower_bound, printed_bound

@@ -13,7 +13,7 @@ import numpy as np
 
 import dpsample as dps
 from dpsample import optimizers
-from dpsample.studying import Figure, Metric, Slope, Study
+from dpsample.experiments import Figure, Metric, Slope, Study
 
 DIM, DISTANCE, DELTA = 2, 0.9, 1e-6
 SHIFT = DISTANCE / math.sqrt(DIM)  # every entry of w*

@@ -14,10 +14,10 @@ from numba import njit
 
 import dpsample as dps
 from dpsample import optimizers
-from dpsample.datasets import hard_instances
+from dpsample.datasets import growth as hard_instances_module
 from dpsample.datasets.growth import growth_constant
+from dpsample.experiments import Figure, Metric, Slope, Study
 from dpsample.privacy import gdp_from_budget
-from dpsample.studying import Figure, Metric, Slope, Study
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 GDP = gdp_from_budget(BUDGET.epsilon, BUDGET.delta)
@@ -49,8 +49,10 @@ def hard(params, seed):
     """Draw the instance; the seed is an integer."""
     given = {"exponent": params["theta"], "seed": seed}
     if params["family"] == "rare":
-        return hard_instances.rare_records(params["n"], params["d"], rho=RHO, **given)
-    return hard_instances.tilted_signs(params["n"], params["d"], **given)
+        return hard_instances_module.rare_records(
+            params["n"], params["d"], rho=RHO, **given
+        )
+    return hard_instances_module.tilted_signs(params["n"], params["d"], **given)
 
 
 def scales(params):

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import dpsample as dps
-from dpsample import descent
 from dpsample.audits import neighbors
 from dpsample.domains import Ball, WholeSpace
 from dpsample.losses import Hinge, Huber, Linear
-from dpsample.optimizers.optimizer import Optimizer
-from dpsample.optimizers.phase import Minimization
-from dpsample.optimizers.steps import FrankWolfeStep
+from dpsample.optimizers.loop.optimizer import Optimizer
+from dpsample.optimizers.loop.phase import Minimization
+from dpsample.optimizers.loop.steps import FrankWolfeStep
+from dpsample.running import descent
 from tests.statistics import ALPHA
 
 BUDGET = dps.Budget(epsilon=2.0, delta=0.05)

@@ -3,8 +3,8 @@
 import numpy as np
 
 import dpsample as dps
-from dpsample.optimizers.batches import first_cursor, next_block
-from dpsample.problem import Problem
+from dpsample.optimizers.loop.batches import first_cursor, next_block
+from dpsample.problem.problem import Problem
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 ZERO_OUT = dps.Budget(epsilon=1.0, delta=1e-6, relation="zero_out")

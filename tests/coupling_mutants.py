@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpsample.samplers.couplings.reflection import decide, weigh_both, white_shift
+from dpsample.samplers.couplings.pair import decide, weigh_both, white_shift
 from dpsample.samplers.moves import displace, normal_noise
 
 

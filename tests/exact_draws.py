@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import log_ndtr
 
-from dpsample._jit import kernel
-from dpsample.samplers import restricted
+from dpsample.core.jit import kernel
+from dpsample.samplers.proximal import restricted
 
 INF = np.inf
 

@@ -8,8 +8,8 @@ from scipy import sparse
 
 import dpsample as dps
 from dpsample.samplers import FactorizedMetropolis
-from dpsample.samplers import factorized_events as events
-from dpsample.samplers import factorized_metropolis as module
+from dpsample.samplers.subsampled import factorized_events as events
+from dpsample.samplers.subsampled import factorized_metropolis as module
 from tests.gibbs_cases import Case, example
 
 L, D = dps.losses, dps.domains

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 import dpsample as dps
-from dpsample.descent import run
-from dpsample.optimizers.batches import Batches, Full
-from dpsample.optimizers.estimators import Estimator
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.phase import Loop
-from dpsample.optimizers.steps import GradientStep, Step
+from dpsample.optimizers.loop.batches import Batches, Full
+from dpsample.optimizers.loop.estimators import Estimator
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.steps import GradientStep, Step
+from dpsample.running.descent import run
 
 
 def vectors_problem(

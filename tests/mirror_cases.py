@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import expit
 
 import dpsample as dps
-from dpsample.norms import norm
+from dpsample.numerics.norms import norm
 
 WHOLE = dps.domains.WholeSpace()
 

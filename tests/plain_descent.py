@@ -15,12 +15,12 @@ import numpy as np
 
 import dpsample as dps
 from dpsample.domains import WholeSpace
-from dpsample.optimizers.batches import Poisson, Slices
-from dpsample.optimizers.estimators import BucketedMedian
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.perturbations import GaussianNoise
-from dpsample.optimizers.phase import Minimization
-from dpsample.optimizers.steps import (
+from dpsample.optimizers.loop.batches import Poisson, Slices
+from dpsample.optimizers.loop.estimators import BucketedMedian
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.perturbations import GaussianNoise
+from dpsample.optimizers.loop.phase import Minimization
+from dpsample.optimizers.loop.steps import (
     AcceleratedStep,
     GradientStep,
     MirrorStep,

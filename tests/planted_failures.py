@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
-from dpsample import chains, results, targets
-from dpsample._streams import streams
-from dpsample.samplers import mirror_langevin, moves
+from dpsample.core.streams import streams
+from dpsample.running import chains
+from dpsample.samplers import moves
 from dpsample.samplers.chain import PROPOSALS
 from dpsample.samplers.errors import OK
+from dpsample.samplers.metropolis import mirror_langevin
+from dpsample.targets import gibbs as targets_module
+from dpsample.verbs import results
 from tests import sampler_mutants as mutants
 from tests.unchecked_losses import unchecked
 
@@ -81,7 +84,10 @@ def unadjusted(target, pieces, plan, state, rng):
     is_inside = mirror_langevin.propose(
         plan, state.position, gradient, rng, here, there, proposal
     )
-    if targets.inside(target, pieces, proposal, state.work) == 0.0 or not is_inside:
+    if (
+        targets_module.inside(target, pieces, proposal, state.work) == 0.0
+        or not is_inside
+    ):
         return OK
     energy = moves.slope(target, pieces, state, proposal, new_gradient)
     mirror_langevin.reduce(plan.mirror, new_gradient)

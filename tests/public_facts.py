@@ -1,8 +1,8 @@
 """Public facts, budgets and certificates that the privacy tests share."""
 
 from dpsample import domains, losses
-from dpsample.facts import PublicFacts
 from dpsample.privacy import Budget, calibrate
+from dpsample.problem.facts import PublicFacts
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 ZERO_OUT = Budget(epsilon=1.0, delta=1e-6, relation="zero_out")

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from dpsample import norms
+from dpsample.numerics import norms
 from dpsample.regularizers import Entropy, SchattenSquared, SquaredNorm
 
 SHAPE = (4, 6)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpsample._jit import kernel
-from dpsample.samplers import proximal_kernel
+from dpsample.core.jit import kernel
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.errors import OK, raise_unless_ok
+from dpsample.samplers.proximal import proximal_kernel
 from tests.statistics import ALPHA
 
 

@@ -11,9 +11,10 @@ from numba import njit
 from scipy.stats import qmc
 
 import dpsample as dps
-from dpsample import samplers, targets
-from dpsample.samplers.chain import NUM_STATS, Prepared
+from dpsample import samplers
+from dpsample.samplers.chain import NUM_STATS, PreparedChain
 from dpsample.samplers.errors import OK, raise_unless_ok
+from dpsample.targets import gibbs
 from tests.gibbs_cases import Case, example
 from tests.gibbs_targets import TRIANGLE
 
@@ -205,7 +206,7 @@ def restart_rule(prepared):
     A fresh state's memory is the same everywhere or the slope there; all else in a
     state holds nothing that survives, or is marked as stale by the memory.
     """
-    if not isinstance(prepared, Prepared):
+    if not isinstance(prepared, PreparedChain):
         return None
     points = [prepared.dispersed(np.random.default_rng(i)) for i in range(3)]
     memories = [prepared.init(x).memory for x in points]
@@ -246,7 +247,7 @@ def _fast_draws(
     knows_energy = not np.isnan(state.energy[0])
     for i in range(starts.shape[0]):
         state.position[:] = starts[i]
-        energy = targets.energy_gradient(target, pieces, starts[i], state.work, slope)
+        energy = gibbs.energy_gradient(target, pieces, starts[i], state.work, slope)
         if knows_energy:
             state.energy[0] = energy
         state.memory[:] = slope if rule == 1 else memory

@@ -10,11 +10,11 @@ import math
 import numpy as np
 from numba import njit
 
-from dpsample import targets
-from dpsample.samplers import ball_walk, mala, tilted_gibbs
 from dpsample.samplers.chain import report
 from dpsample.samplers.errors import OK
+from dpsample.samplers.metropolis import ball_walk, mala, tilted_gibbs
 from dpsample.samplers.moves import displace, normal_noise, settle, slope, weigh
+from dpsample.targets import gibbs
 
 
 def run_of(step):
@@ -42,7 +42,7 @@ def clamped(target, pieces, plan, state, rng):
     noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
     normal_noise(rng, noise)
     displace(plan, state.position, noise, plan.step, state.scratch[2])
-    targets.project(target, pieces, state.scratch[2], proposal)
+    gibbs.project(target, pieces, state.scratch[2], proposal)
     energy = weigh(target, pieces, state, proposal)
     return settle(state, proposal, energy, state.energy[0] - energy, rng)
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.errors import OK
-from dpsample.samplers.randomized_series import RandomizedSeries
+from dpsample.samplers.subsampled.randomized_series import RandomizedSeries
 
 
 def prepared(case, **options):

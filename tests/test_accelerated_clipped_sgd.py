@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import descent
-from dpsample.minimizing import minimize
 from dpsample.optimizers import AcceleratedClippedSGD
-from dpsample.optimizers.batch_schemes import SCHEMES, epoch, forecast
-from dpsample.optimizers.batches import Full, Slices
-from dpsample.optimizers.estimators import ClippedMean
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.perturbations import GaussianNoise
-from dpsample.optimizers.phase import Loop
-from dpsample.optimizers.steps import AcceleratedStep
+from dpsample.optimizers.loop.batch_noise import SCHEMES, epoch, forecast
+from dpsample.optimizers.loop.batches import Full, Slices
+from dpsample.optimizers.loop.estimators import ClippedMean
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.perturbations import GaussianNoise
+from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.steps import AcceleratedStep
 from dpsample.privacy import epsilon_of, gdp_from_budget, shuffle_local_noise
-from dpsample.privacy.events import (
+from dpsample.privacy.accounting.events import (
     ApproximateEvent,
     GaussianEvent,
     PoissonGaussianEvent,
 )
-from dpsample.problem import Problem
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
+from dpsample.verbs.minimize import minimize
 from tests.clipped_cases import (
     BUDGET,
     ZERO_OUT,

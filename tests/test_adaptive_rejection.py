@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from dpsample._jit import kernel
-from dpsample._pauses import new_control
-from dpsample.samplers import adaptive_rejection as ar
+from dpsample.core.jit import kernel
+from dpsample.core.pauses import new_control
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
+from dpsample.samplers.univariate import adaptive_rejection as ar
 from tests.exact_draws import interpreted
 from tests.statistics import assert_law, cdf_from_log_density, rejected
 

@@ -6,16 +6,16 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpsample.norms import dual, norm
+from dpsample.numerics.norms import dual, norm
+from dpsample.numerics.regularity import printed_kappa, regularity
 from dpsample.privacy import Budget, gaussian_delta, gaussian_epsilon, gdp_from_budget
-from dpsample.privacy.additive import (
+from dpsample.privacy.curves.additive import (
     gaussian_stddev,
     generalized_gaussian_gdp,
     generalized_gaussian_sigma,
     pure_scale,
     smooth_sensitivity,
 )
-from dpsample.regularity import printed_kappa, regularity
 
 EPSILONS = [1e-3, 3e-3, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0]
 DELTAS = [1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-3, 0.01, 0.1, 0.4]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample._arithmetic import arithmetic
-from dpsample.studying.configuration import check_environment, environment
+from dpsample.core.arithmetic import arithmetic
+from dpsample.experiments.configuration import check_environment, environment
 from tests.contracts.door_objects import target
 from tests.processes import run_python
 from tests.test_chains import assert_same, run
@@ -16,7 +16,7 @@ from tests.test_chains import assert_same, run
 OTHER = "Nehalem"  # runs wherever OpenBLAS for x86-64 does
 SEEN = """
 import json
-from dpsample.studying.configuration import check_environment, environment
+from dpsample.experiments.configuration import check_environment, environment
 wanted = json.loads('''{wanted}''')
 try:
     check_environment(wanted)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import dpsample as dps
-from dpsample import _check as check
+from dpsample.core import check
 from tests.contracts.door_objects import problem
 from tests.contracts.test_bad_input import GRAMMAR
 

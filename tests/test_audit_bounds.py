@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom, norm
 
-from dpsample.audits.bounds import binomial_lower, binomial_upper, mean_lower
-from dpsample.audits.bridge import log_constant
-from dpsample.audits.discriminant import learn
+from dpsample.audits.findings import (
+    binomial_lower,
+    binomial_upper,
+    log_constant,
+    mean_lower,
+)
+from dpsample.audits.scores import learn
 
 ALPHA = 1e-3
 GRID = np.linspace(0.002, 0.998, 250)

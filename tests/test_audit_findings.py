@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpsample.audits.claims import claimed_curve
-from dpsample.audits.events import Counts
-from dpsample.audits.findings import find, loss
+from dpsample.audits.auditing import claimed_curve
+from dpsample.audits.findings import Counts, find, loss
 from dpsample.audits.scores import Scores
 from dpsample.privacy import Budget, gaussian_delta, gaussian_epsilon
 from tests.statistics import ALPHA

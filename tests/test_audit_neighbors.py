@@ -6,7 +6,7 @@ import pytest
 import dpsample as dps
 from dpsample import domains, losses
 from dpsample.audits import neighbors
-from dpsample.audits.records import differing_records
+from dpsample.audits.exponential import differing_records
 
 LOSSES = [losses.Linear(), losses.Logistic(), losses.Hinge(), losses.Absolute()]
 REPLACED = [neighbors.opposite, neighbors.duplicated, neighbors.at_kink]

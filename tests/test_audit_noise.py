@@ -15,7 +15,7 @@ from dpsample.noise import (
     laplace_mechanism,
     schatten_gaussian_mechanism,
 )
-from dpsample.norms import dual
+from dpsample.numerics.norms import dual
 from tests.statistics import ALPHA
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-3)

@@ -12,7 +12,7 @@ from dpsample.privacy import (
     gdp_from_budget,
     paper_gdp,
 )
-from dpsample.privacy.additive import gaussian_stddev
+from dpsample.privacy.curves.additive import gaussian_stddev
 from tests.audit_mechanisms import (
     descend_against,
     poisson_descent,

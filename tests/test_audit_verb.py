@@ -10,7 +10,7 @@ import pytest
 import dpsample as dps
 from dpsample import domains, losses
 from dpsample.audits import neighbors
-from dpsample.privacy.events import GaussianEvent, PoissonGaussianEvent
+from dpsample.privacy.accounting.events import GaussianEvent, PoissonGaussianEvent
 
 matplotlib.use("Agg")
 
@@ -209,7 +209,7 @@ def test_events_are_checked():
 
 
 def test_progress_is_shown_in_a_terminal(monkeypatch, capsys):
-    from dpsample import progress
+    from dpsample.running import progress
 
     monkeypatch.setattr(progress, "is_shown", lambda: True)
     quick(progress=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsample._gamma import log_gammainc
-from dpsample.samplers import restricted
+from dpsample.numerics.gamma import log_gammainc
+from dpsample.samplers.proximal import restricted
 from tests import mutants
 from tests.exact_draws import (
     INF,

@@ -4,12 +4,7 @@ import itertools
 
 import numpy as np
 
-from dpsample.optimizers.batches import (
-    Full,
-    Poisson,
-    Slices,
-    WithReplacement,
-)
+from dpsample.optimizers.loop.batches import Full, Poisson, Slices, WithReplacement
 from tests.clipped_cases import batch
 from tests.statistics import assert_mean, rejected
 

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpsample.privacy.binomial import fair_mass, lower_tail, upper_tail
+from dpsample.privacy.curves.shuffling import fair_mass, lower_tail, upper_tail
 
 
 @pytest.mark.parametrize("flips", [1, 2, 14, 15, 16, 40, 1000, 30_000])

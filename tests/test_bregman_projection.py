@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dpsample.norms import norm
-from dpsample.optimizers.advance import mirror_step
-from dpsample.optimizers.bregman_projection import log_root
-from dpsample.optimizers.loop import new_memory
-from dpsample.optimizers.mirror_geometry import geometry
-from dpsample.optimizers.steps import MirrorStep
+from dpsample.numerics.norms import norm
+from dpsample.optimizers.loop.advance import log_root, mirror_step
+from dpsample.optimizers.loop.loop import new_memory
+from dpsample.optimizers.loop.mirror_geometry import geometry
+from dpsample.optimizers.loop.steps import MirrorStep
 from tests.mirror_cases import bregman, potential, potential_gradient
 
 CASES = [(1.0, 2), (1.0, 30), (1.05, 30), (1.05, 300), (1.1, 3), (1.2, 10), (1.5, 5)]

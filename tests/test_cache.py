@@ -7,7 +7,8 @@ import numba
 import numpy as np
 import pytest
 
-from dpsample import _cache, _jit
+from dpsample.core import cache as cache_module
+from dpsample.core import jit
 from tests.processes import files_below
 from tests.toy_kernels import SHOW, make_toy, show
 
@@ -24,9 +25,9 @@ SIGNATURE = numba.types.float64(numba.types.float64)
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """An empty cache, in which `doubled` is kept once as a kernel and a pointer."""
-    monkeypatch.setattr(_cache, "CACHE_DIRECTORY", str(tmp_path))
-    monkeypatch.setattr(_cache, "_warned", set())
-    monkeypatch.setattr(_jit, "_pointers", {})
+    monkeypatch.setattr(cache_module, "CACHE_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(cache_module, "_warned", set())
+    monkeypatch.setattr(jit, "_pointers", {})
     assert used() == (0, 0)
     assert used() == (1, 1)
     return tmp_path
@@ -34,10 +35,10 @@ def cache(tmp_path, monkeypatch):
 
 def used():
     """Whether the kernel and the pointer came from the cache; both must be right."""
-    made = _jit.kernel(doubled)
+    made = jit.kernel(doubled)
     assert made(4.0) == 8.0
-    _jit._pointers.clear()
-    piece = _jit.pointer(doubled, SIGNATURE)
+    jit._pointers.clear()
+    piece = jit.pointer(doubled, SIGNATURE)
     assert piece.ctypes(4.0) == 8.0
     return sum(made.stats.cache_hits.values()), piece.cache_hits
 
@@ -95,7 +96,7 @@ def test_a_damaged_file_is_deleted_and_compiled_again(cache, damage, suffix):  #
 
 def contents():
     """All that the cache would hand out, as bytes; None if it notices damage."""
-    files = _jit.kernel(doubled)._cache._cache_file
+    files = jit.kernel(doubled)._cache._cache_file
     try:
         return [pickle.dumps(files.load(key)) for key in files._load_index()]
     except Exception:
@@ -136,7 +137,7 @@ def test_one_warning_tells_of_all_damage(cache):  # S3
 @compiled
 def test_two_signatures_never_share_an_entry(cache):
     """Two processes on one empty cache may both call their data file number 1."""
-    files = _jit.kernel(doubled)._cache._cache_file
+    files = jit.kernel(doubled)._cache._cache_file
     for key, name in files._load_index().items():
         files._save_data(name, ("another key", files.load(key)))
         assert files.load(key) is None
@@ -160,7 +161,7 @@ def test_a_process_survives_a_truncated_index(tmp_path):  # S3
 def test_numbas_own_cache_class_is_back_after_each_decoration():
     from numba.core import caching, ccallback, dispatcher
 
-    with _cache.package_cache():
-        assert dispatcher.FunctionCache is _cache.KernelCache
+    with cache_module.package_cache():
+        assert dispatcher.FunctionCache is cache_module.KernelCache
     for module in (dispatcher, ccallback):
         assert module.FunctionCache is caching.FunctionCache

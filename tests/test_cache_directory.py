@@ -9,7 +9,7 @@ from pathlib import Path
 import numba
 import pytest
 
-from dpsample import _cache
+from dpsample.core import cache as cache_module
 from tests.toy_kernels import make_toy, show
 
 posix = pytest.mark.skipif(os.name != "posix", reason="no owners and modes")
@@ -103,28 +103,28 @@ def test_a_directory_that_others_might_have_a_hand_in_is_refused(tmp_path, spoil
     (tmp_path / "root").mkdir()
     spoil(tmp_path / "root" / "name")
     with pytest.raises(OSError):
-        _cache.private_directory(tmp_path / "root", "name")
+        cache_module.private_directory(tmp_path / "root", "name")
 
 
 @posix
 def test_an_own_directory_is_made_and_found_again(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path)
-    made = _cache.private_directory(tmp_path / "link" / "a" / "b", "name")
+    made = cache_module.private_directory(tmp_path / "link" / "a" / "b", "name")
     assert made == tmp_path.resolve() / "a" / "b" / "name"
     assert [mode(path) for path in (made, made.parent, made.parent.parent)] == [448] * 3
-    assert _cache.private_directory(tmp_path / "a" / "b", "name") == made
+    assert cache_module.private_directory(tmp_path / "a" / "b", "name") == made
     with tempfile.TemporaryDirectory(dir="/tmp") as below_a_sticky_one:
-        _cache.private_directory(Path(below_a_sticky_one), "name")
+        cache_module.private_directory(Path(below_a_sticky_one), "name")
 
 
 @posix
 def test_the_group_that_a_user_has_alone_is_no_other_user(tmp_path, monkeypatch):
     tmp_path.chmod(0o775)
-    monkeypatch.setattr(_cache, "_is_private_group", lambda gid: True)
-    _cache.private_directory(tmp_path, "name")
-    monkeypatch.setattr(_cache, "_is_private_group", lambda gid: False)
+    monkeypatch.setattr(cache_module, "_is_private_group", lambda gid: True)
+    cache_module.private_directory(tmp_path, "name")
+    monkeypatch.setattr(cache_module, "_is_private_group", lambda gid: False)
     with pytest.raises(PermissionError, match="others can write"):
-        _cache.private_directory(tmp_path, "name")
+        cache_module.private_directory(tmp_path, "name")
 
 
 class Attack:

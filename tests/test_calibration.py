@@ -17,8 +17,8 @@ from dpsample.privacy import (
     gaussian_delta,
     gdp_from_budget,
 )
-from dpsample.privacy.risk import energy_quantile
-from dpsample.problem import Problem
+from dpsample.privacy.certificates.terms import energy_quantile
+from dpsample.problem.problem import Problem
 from tests.public_facts import BUDGET, ZERO_OUT
 from tests.public_facts import linear_facts as facts
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from dpsample import domains, losses
 from dpsample.privacy import Budget, Certificate, calibrate, verify
-from dpsample.privacy.words import round_up
+from dpsample.privacy.certificates.sealed import round_up
 from tests.public_facts import BUDGET, final
 from tests.public_facts import logistic_facts as facts
 

@@ -6,12 +6,12 @@ from numba.extending import register_jitable
 from scipy import optimize, sparse
 
 import dpsample as dps
-from dpsample import descent
-from dpsample.optimizers.estimators import ClippedMean, Mean
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.phase import Minimization
-from dpsample.optimizers.solve import enough_steps
-from dpsample.problem import Problem
+from dpsample.optimizers.loop.estimators import ClippedMean, Mean
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.phase import Minimization
+from dpsample.optimizers.loop.solve import enough_steps
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
 from tests.clipped_cases import logistic, rows_and_labels, squared
 
 BALL = dps.domains.Ball

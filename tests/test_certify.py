@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers import certify, metric, proximal
+from dpsample.samplers.proximal import certify, metric, proximal
 from tests import bodies
 from tests.gibbs_cases import example
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from dpsample import chains, checkpoint
-from dpsample._streams import streams
-from dpsample.checkpoint import identity_of
+from dpsample.core.streams import streams
+from dpsample.running import chains, checkpoint
+from dpsample.running.checkpoint import identity_of
 from dpsample.samplers.chain import NUM_STATS
 
 DIM = 2

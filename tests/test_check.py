@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from dpsample import _check as check
+from dpsample.core import check
 
 GRAMMAR = re.compile(r"^\S+( and \S+)* must be .+, got .+\.( .+\.)?$")
 CHECKS = {

@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from dpsample import checkpoint
+from dpsample.running import checkpoint
 from tests.contracts.test_bad_input import GRAMMAR
 from tests.test_chains import DIM, assert_same, run
 

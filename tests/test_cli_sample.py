@@ -7,7 +7,7 @@ import xarray as xr
 import dpsample as dps
 from dpsample import cli
 from dpsample.cli import sample
-from dpsample.warm import public_samplers
+from dpsample.verbs.warm import public_samplers
 
 WEIGHTS = ("--k", "40", "--mu", "0.5")
 SHORT = ("--draws", "6", "--chains", "2", "--warmup", "3")

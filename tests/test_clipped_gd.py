@@ -7,14 +7,14 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
-from dpsample import descent
-from dpsample.facts import PublicFacts
-from dpsample.minimizing import minimize
 from dpsample.optimizers import ClippedGD
-from dpsample.optimizers.clipped_losses import clipped_smoothness, descent_sensitivity
+from dpsample.optimizers.loop.clipping import clipped_smoothness, descent_sensitivity
 from dpsample.privacy import epsilon_of
-from dpsample.privacy.events import GaussianEvent
-from dpsample.problem import Problem
+from dpsample.privacy.accounting.events import GaussianEvent
+from dpsample.problem.facts import PublicFacts
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
+from dpsample.verbs.minimize import minimize
 from tests.clipped_cases import (
     BUDGET,
     ZERO_OUT,

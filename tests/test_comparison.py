@@ -11,9 +11,9 @@ from scipy.optimize import brentq
 from scipy.special import softmax
 
 from dpsample import domains, losses
-from dpsample.facts import PublicFacts
 from dpsample.privacy import Budget, calibrate, gaussian_delta
-from dpsample.problem import Problem
+from dpsample.problem.facts import PublicFacts
+from dpsample.problem.problem import Problem
 from tests.quadrature import grid, linear_loss_curve, log_gammainc, privacy_curve
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)

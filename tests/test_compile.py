@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpsample.warm import public_samplers
+from dpsample.verbs.warm import public_samplers
 from tests.processes import files_below, run_python
 
 SET_UP = """
@@ -15,7 +15,7 @@ import json, time
 import numpy as np
 import dpsample as dps
 from dpsample import chains
-from dpsample._streams import streams
+from dpsample.core.streams import streams
 from dpsample.samplers import proximal_kernel
 
 def make(loss, domain, p=2.0, rows=None, response=None, **options):
@@ -48,8 +48,8 @@ MATRICES = dps.domains.SchattenBall(1.0, p=1.0, shape=(2, 2))
 HALVES = dps.domains.Polytope(np.vstack([np.eye(4), -np.eye(4)]), np.ones(8))
 """
 WARM = """
-from dpsample._cache import CACHE_DIRECTORY
-from dpsample.warm import warm
+from dpsample.core.cache import CACHE_DIRECTORY
+from dpsample.verbs.warm import warm
 warm()
 print(CACHE_DIRECTORY)
 """
@@ -145,9 +145,9 @@ FIRST = """
 import time
 import numpy as np
 import dpsample as dps
-from dpsample._streams import streams
+from dpsample.core.streams import streams
 from dpsample.samplers.chain import NUM_STATS
-from dpsample.warm import sampler_targets
+from dpsample.verbs.warm import sampler_targets
 
 sampler = dps.samplers.{name}()
 target = next(t for t in sampler_targets() if sampler.supports(t)[0])

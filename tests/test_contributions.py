@@ -12,16 +12,15 @@ import pytest
 import dpsample as dps
 from dpsample import losses
 from dpsample.domains import Ball, WholeSpace
-from dpsample.optimizers.arguments import Arguments
-from dpsample.optimizers.contributions import (
+from dpsample.optimizers.loop.contributions import (
     CLIP,
     LARGEST,
     add_clipped,
     slope_limits,
     within,
 )
-from dpsample.optimizers.estimate import estimate
-from dpsample.optimizers.estimators import (
+from dpsample.optimizers.loop.estimate import estimate
+from dpsample.optimizers.loop.estimators import (
     BucketedMedian,
     CatoniMean,
     ClippedMean,
@@ -29,12 +28,12 @@ from dpsample.optimizers.estimators import (
     Mean,
     TruncatedMean,
 )
-from dpsample.optimizers.loop import new_memory
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.perturbations import GaussianNoise
-from dpsample.optimizers.phase import Loop
-from dpsample.optimizers.steps import GradientStep
-from dpsample.privacy.events import GaussianEvent
+from dpsample.optimizers.loop.loop import Arguments, new_memory
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.perturbations import GaussianNoise
+from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.steps import GradientStep
+from dpsample.privacy.accounting.events import GaussianEvent
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 TINY = 5e-324

@@ -8,8 +8,9 @@ from scipy import sparse
 from scipy.stats import norm
 
 import dpsample as dps
-from dpsample.samplers import CoordinateHitAndRun, coordinate_moves, slacks
-from dpsample.samplers.coordinate_caches import caches, synchronize
+from dpsample.samplers import CoordinateHitAndRun
+from dpsample.samplers.coordinate import coordinate_moves, slacks
+from dpsample.samplers.coordinate.coordinate_hit_and_run import caches, synchronize
 from tests.bodies import random_polytope
 from tests.gibbs_targets import TWO_DIMENSIONS
 from tests.line_targets import SQUARE, TARGETS, copied, draw, one_draw_each, target

@@ -14,16 +14,10 @@ from dpsample.samplers import (
     TiltedGibbs,
 )
 from dpsample.samplers.chain import NUM_STATS
-from dpsample.samplers.couplings import (
-    crank_nicolson,
-    independence,
-    mala,
-    random_walk,
-    tilted_gibbs,
-)
+from dpsample.samplers.couplings import metropolis, proximal
 from dpsample.samplers.couplings.pair import compile_pair
 from dpsample.samplers.couplings.proximal import Twins
-from dpsample.samplers.couplings.registry import find
+from dpsample.samplers.couplings.replicates import find
 from tests.coupling_mutants import walk_with_common_noise, walk_with_two_coins
 from tests.gibbs_targets import CASES
 from tests.replicates import law_margin
@@ -37,11 +31,11 @@ SAMPLERS = {
     "proximal": Proximal(step_size=0.5),
 }
 MODULES = {
-    "random walk": random_walk,
-    "mala": mala,
-    "crank nicolson": crank_nicolson,
-    "independence": independence,
-    "tilted gibbs": tilted_gibbs,
+    "random walk": metropolis,
+    "mala": metropolis,
+    "crank nicolson": metropolis,
+    "independence": metropolis,
+    "tilted gibbs": proximal,
 }
 # One with its mode on the boundary, so that proposals leave the domain; one with kinks.
 TARGETS = ("logistic, mode on the sphere", "hinge on the plane")

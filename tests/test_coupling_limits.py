@@ -7,11 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from dpsample.samplers.couplings import MeetingTimes
-from dpsample.samplers.couplings.limits import (
-    divergence,
-    geometric_tail,
-    upper_limit,
-)
+from dpsample.samplers.couplings.meeting import divergence, geometric_tail, upper_limit
 from tests.statistics import ALPHA
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample._streams import streams
+from dpsample.core.streams import streams
 from dpsample.samplers import PreconditionedCrankNicolson, couplings
 from dpsample.samplers.chain import NUM_STATS
-from dpsample.samplers.couplings import moments
+from dpsample.samplers.couplings import unbiased
 from dpsample.samplers.couplings.replicates import Coupled, build
 from tests.statistics import ALPHA, rejected
 
@@ -99,7 +99,7 @@ def test_weights_count_the_values_of_k(lag, first, last):
         / (last - first + 1)
         for time in t
     ]
-    np.testing.assert_allclose(moments.weights(t, lag, first, last), expected)
+    np.testing.assert_allclose(unbiased.weights(t, lag, first, last), expected)
 
 
 def test_one_replicate_is_the_definition(target):
@@ -121,8 +121,8 @@ def test_one_replicate_is_the_definition(target):
     rng = np.random.default_rng(43)
     plain = build(slow, target, rng, lag=lag, max_steps=1000, init=START)
     coupled = Recorder(**vars(plain))
-    total = moments._Sum([lambda draws: draws], lag, first, last)
-    time, has_met, values = moments._replicate(coupled, total, rng)
+    total = unbiased._Sum([lambda draws: draws], lag, first, last)
+    time, has_met, values = unbiased._replicate(coupled, total, rng)
     assert has_met and time > last + lag
     by_hand = []
     for k in range(first, last + 1):

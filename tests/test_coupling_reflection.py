@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm
 
-from dpsample.samplers.couplings.reflection import FAR, couple_noise
+from dpsample.samplers.couplings.pair import FAR, couple_noise
 from tests.coupling_mutants import coupled_noise
 from tests.statistics import assert_law, assert_mean, rejected
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpsample._streams import streams
+from dpsample.core.streams import streams
 from dpsample.samplers import (
     MALA,
     BallWalk,

@@ -5,14 +5,14 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
-from dpsample import descent
-from dpsample._chunks import ChunkSize
-from dpsample.optimizers.batches import Full, Poisson, Slices
-from dpsample.optimizers.estimators import BucketedMedian, ClippedMean
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.perturbations import GaussianNoise
-from dpsample.optimizers.phase import Loop, Minimization
-from dpsample.optimizers.steps import AcceleratedStep, GradientStep
+from dpsample.core.pauses import ChunkSize
+from dpsample.optimizers.loop.batches import Full, Poisson, Slices
+from dpsample.optimizers.loop.estimators import BucketedMedian, ClippedMean
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.perturbations import GaussianNoise
+from dpsample.optimizers.loop.phase import Loop, Minimization
+from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
+from dpsample.running import descent
 from tests.statistics import assert_law, rejected
 
 BALL = dps.domains.Ball(2.0)

@@ -7,11 +7,11 @@ import pytest
 
 import dpsample as dps
 from dpsample.optimizers import NoisyGD
-from dpsample.optimizers.calibrated import Noise
-from dpsample.optimizers.descent_plan import Plan
-from dpsample.optimizers.descent_scales import Scales
+from dpsample.optimizers.loop.batch_noise import CalibratedNoise
+from dpsample.optimizers.loop.descent_scales import DescentScales
+from dpsample.optimizers.loop.noisy_descent import DescentPlan
 from dpsample.privacy import gdp_from_budget
-from dpsample.privacy.events import GaussianEvent
+from dpsample.privacy.accounting.events import GaussianEvent
 from tests.clipped_cases import BUDGET
 
 
@@ -85,9 +85,9 @@ def test_the_smooth_bound_holds_for_quadratics_and_is_not_idle(share, num_steps)
             exact = mean_excess(
                 beta, 1.0, size=size, stddev=stddev, num_steps=num_steps
             )
-            scales = Scales(1.0, 0.0, beta, 1, 100, is_population=False)
-            noise = Noise(stddev, GaussianEvent(1.0))
-            plan = Plan("full", 100, num_steps, noise, is_proved=True)
+            scales = DescentScales(1.0, 0.0, beta, 1, 100, is_population=False)
+            noise = CalibratedNoise(stddev, GaussianEvent(1.0))
+            plan = DescentPlan("full", 100, num_steps, noise, is_proved=True)
             bound = 0.5 / (size * num_steps)
             bound += 0.5 * stddev**2 / (1.0 / size - beta)
             assert plan.bound(scales, size) <= bound * (1.0 + 1e-12)

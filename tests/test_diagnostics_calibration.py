@@ -6,8 +6,8 @@ from scipy.special import expit
 from scipy.stats import binom, chi2
 
 import dpsample as dps
-from dpsample._streams import streams
-from dpsample.diagnostics import calibration, ranks, simulation_based_calibration
+from dpsample.core.streams import streams
+from dpsample.diagnostics import calibration, simulation_based_calibration
 from dpsample.samplers import MALA, Exact, RandomWalk
 from dpsample.samplers.couplings.replicates import run_all
 from tests.biased_draws import Planted
@@ -109,11 +109,11 @@ def test_labels_follow_the_likelihood():
 
 def test_alarms_of_uniform_ranks_are_rare_and_a_rank_too_many_is_seen():
     rng, runs = np.random.default_rng(139), 1000
-    p = [ranks.uniformity(rng.integers(0, 20, 200), 19) for _ in range(runs)]
+    p = [calibration.uniformity(rng.integers(0, 20, 200), 19) for _ in range(runs)]
     assert np.sum(np.array(p) <= 0.05) <= binom.isf(ALPHA, runs, 0.07)
     # Planted bug: ties counted as below.
     late = rng.integers(1, 21, (runs, 200)).clip(0, 19)
-    bug = [ranks.uniformity(row, 19) for row in late]
+    bug = [calibration.uniformity(row, 19) for row in late]
     assert np.sum(np.array(bug) <= 0.05) > binom.isf(ALPHA, runs, 0.07)
 
 
@@ -121,18 +121,18 @@ def test_alarms_of_uniform_ranks_are_rare_and_a_rank_too_many_is_seen():
     ("size", "num_draws", "bins"), [(200, 19, 20), (50, 19, 5), (50, 4, 5), (60, 12, 6)]
 )
 def test_bins_have_enough_expected_ranks(size, num_draws, bins):
-    edges = ranks.bin_edges(size, num_draws)
+    edges = calibration.bin_edges(size, num_draws)
     assert len(edges) == bins + 1 and edges[0] == 0 and edges[-1] == num_draws + 1
     assert size * np.diff(edges).min() / (num_draws + 1) >= 7.0
 
 
 def test_the_effect_that_could_be_seen_is_seen():
     rng, runs, level = np.random.default_rng(140), 300, 0.01
-    effect = ranks.smallest_effect(20, 400, level)
+    effect = calibration.smallest_effect(20, 400, level)
     shares = np.where(np.arange(20) % 2, 1.0 + effect, 1.0 - effect) / 20
-    p = [ranks.uniformity(rng.choice(20, 400, p=shares), 19) for _ in range(runs)]
+    p = [calibration.uniformity(rng.choice(20, 400, p=shares), 19) for _ in range(runs)]
     seen = int(np.sum(np.array(p) <= level))
-    assert seen >= binom.ppf(ALPHA, runs, ranks.POWER - 0.05)
+    assert seen >= binom.ppf(ALPHA, runs, calibration.POWER - 0.05)
 
 
 def test_ties_are_broken_by_chance():

@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import binom
 
 import dpsample as dps
-from dpsample._streams import streams
+from dpsample.core.streams import streams
 from dpsample.diagnostics import gamma_check, stein_check
-from dpsample.diagnostics.expectations import POWER, Identity, judge
-from dpsample.diagnostics.runs import end_of
-from dpsample.samplers import RandomWalk, mode
+from dpsample.diagnostics.identities import POWER, Identity, judge
+from dpsample.diagnostics.laws import end_of
+from dpsample.samplers import RandomWalk, gaussian_fit
 from dpsample.samplers.couplings.replicates import run_all
 from tests.biased_draws import SPEEDY, UNADJUSTED
 from tests.exact_mixing import standard_normal
@@ -121,7 +121,7 @@ def test_the_inequality_refuses_energies_that_are_too_large():
     found = gamma_check(uniform, hot)
     assert found.findings == ("V - min V <= d",)
     # A mean far below the limit is no finding.
-    best = mode.minimize(case.target, tolerance=1e-9)[0]
+    best = gaussian_fit.minimize(case.target, tolerance=1e-9)[0]
     frozen = (1.0 - 1e-6) * best + 1e-6 * points
     assert gamma_check(frozen, case.target).ok
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample._streams import streams
+from dpsample.core.streams import streams
 from dpsample.diagnostics import mixing, tv_bound
-from dpsample.diagnostics.runs import end_of
+from dpsample.diagnostics.laws import end_of
 from dpsample.samplers import (
     MALA,
     BallWalk,

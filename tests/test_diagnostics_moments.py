@@ -7,9 +7,10 @@ import pytest
 
 import dpsample as dps
 from dpsample.diagnostics import unbiased_moments
-from dpsample.samplers import MALA, BallWalk, Proximal, RandomWalk, random_walk
-from dpsample.samplers.couplings import registry
+from dpsample.samplers import MALA, BallWalk, Proximal, RandomWalk
+from dpsample.samplers.couplings import replicates
 from dpsample.samplers.couplings.pair import compile_pair
+from dpsample.samplers.metropolis import random_walk
 from tests.biased_draws import Planted
 from tests.coupling_mutants import walk_with_common_noise
 from tests.exact_mixing import standard_normal
@@ -53,14 +54,14 @@ def test_moments_agree_with_exact_values_and_a_wrong_k_is_seen(
 @pytest.mark.slow
 def test_a_coupling_that_changes_the_law_of_one_chain_is_seen(monkeypatch):
     target = standard_normal(1)
-    name, honest = registry._COUPLINGS[random_walk.run]
+    name, honest = replicates._COUPLINGS[random_walk.run]
     options = OPTIONS | {"replicates": 3000, "lag": 1, "burn_in": 0, "num_draws": 1}
     options |= {"init": [2.0]}
     sampler = RandomWalk(step_size=2.0)
     assert unbiased_moments(target, sampler, **options).ok
     bug = compile_pair(walk_with_common_noise)
     monkeypatch.setitem(
-        registry._COUPLINGS,
+        replicates._COUPLINGS,
         random_walk.run,
         (name, lambda prepared: replace(honest(prepared), run=bug)),
     )

@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import binom
 
 import dpsample as dps
-from dpsample._streams import streams
+from dpsample.core.streams import streams
 from dpsample.diagnostics import compare, laws
-from dpsample.diagnostics.comparison import POWER, shift
+from dpsample.diagnostics.references import POWER, shift
 from dpsample.samplers import MALA, Exact, Proximal, RandomWalk
 from tests.biased_draws import SPEEDY, UNADJUSTED, Planted
 from tests.exact_mixing import standard_normal

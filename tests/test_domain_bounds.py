@@ -8,7 +8,6 @@ import pytest
 from scipy import sparse
 from scipy.optimize import linprog
 
-from dpsample import norms
 from dpsample.domains import (
     Ball,
     Box,
@@ -19,6 +18,7 @@ from dpsample.domains import (
     WholeSpace,
     from_dict,
 )
+from dpsample.numerics import norms
 from tests.bodies import bounded, far_points, inside_points, label, random_polytope
 
 every_body = pytest.mark.parametrize("pair", bounded(), ids=label)

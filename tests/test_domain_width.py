@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
-from dpsample.domains._width import mean_largest, simulated_width
+from dpsample.domains.domain import mean_largest, simulated_width
 from tests.bodies import bounded, label
 from tests.statistics import assert_mean, rejected
 

@@ -7,7 +7,7 @@ import numba
 import numpy as np
 import pytest
 
-from dpsample._jit import kernel, pointer
+from dpsample.core.jit import kernel, pointer
 from dpsample.domains import (
     BODY,
     CHORD,

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import descent
-from dpsample.minimizing import minimize
 from dpsample.optimizers import DPSGD
 from dpsample.privacy import epsilon_of
-from dpsample.privacy.events import PoissonGaussianEvent
-from dpsample.problem import Problem
+from dpsample.privacy.accounting.events import PoissonGaussianEvent
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
+from dpsample.verbs.minimize import minimize
 from tests.clipped_cases import (
     BUDGET,
     ZERO_OUT,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.diagnostics.outlines import plane_curve, space_curves
+from dpsample.diagnostics.draw_pictures import plane_curve, space_curves
 from tests import planted_failures as planted
 
 matplotlib.use("Agg")

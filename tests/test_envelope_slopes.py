@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.optimizers.arguments import Arguments
-from dpsample.optimizers.envelope_slopes import smooth_slopes
-from dpsample.optimizers.estimators import Mean
-from dpsample.optimizers.loop import new_memory
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.phase import Loop
-from dpsample.optimizers.steps import GradientStep
-from dpsample.problem import Problem
+from dpsample.optimizers.loop.estimate import smooth_slopes
+from dpsample.optimizers.loop.estimators import Mean
+from dpsample.optimizers.loop.loop import Arguments, new_memory
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.steps import GradientStep
+from dpsample.problem.problem import Problem
 
 LOSSES = dps.losses
 SMOOTH = (

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from dpsample.privacy import events
-from dpsample.privacy.events import (
+from dpsample.privacy.accounting import events
+from dpsample.privacy.accounting.events import (
     ApproximateEvent,
     ComposedEvent,
     ConcentratedEvent,

@@ -4,14 +4,9 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers import (
-    Exact,
-    SamplingError,
-    exact_cells,
-    exact_gaussian,
-    exact_grid,
-)
+from dpsample.samplers import Exact, SamplingError
 from dpsample.samplers.chain import ACCEPTED, PROPOSALS, VALUES
+from dpsample.samplers.exact import gaussian, grid
 from tests.exact_runs import prepare, run, three_dimensions
 from tests.gibbs_cases import example
 from tests.gibbs_targets import CASES
@@ -57,7 +52,7 @@ def test_wrong_masses_and_missing_rejections_are_caught(monkeypatch):
     wrong = np.cumsum(shares) / shares.sum()
     draws, _, _ = run(prepared, 2, 8000, prepared.plan._replace(cumulative=wrong))
     assert law_margin(case, draws) > 1.0
-    monkeypatch.setitem(exact_grid.MAX_CELLS, 2, 4)
+    monkeypatch.setitem(grid.MAX_CELLS, 2, 4)
     few = prepare(case.target).plan
     assert len(few.base) == 4
     assert law_margin(case, run(prepared, 2, 8000, few)[0]) <= 1.0
@@ -69,7 +64,7 @@ def envelope_draws(plan, seed, count):
     rng, z = np.random.default_rng(seed), np.empty(plan.factor.shape[1])
     out = np.empty((count, len(plan.center)))
     for i in range(count):
-        exact_cells.propose(plan, rng, z)
+        grid.propose(plan, rng, z)
         out[i] = plan.center + plan.factor @ z
     return out
 
@@ -117,7 +112,7 @@ def test_one_cell_holds_a_point_and_its_tangent_is_below_the_energy(name):
         strictly = ((plan.lower < z) & (z < plan.upper)).all(axis=1)
         assert holds.any()
         assert np.count_nonzero(strictly) <= 1
-        bound, size = exact_cells.tangent(plan, int(np.argmax(holds)), z)
+        bound, size = grid.tangent(plan, int(np.argmax(holds)), z)
         assert bound <= target.energy(x) + 1e-10 * (1.0 + size)
     assert plan.cumulative[-1] == 1.0
     assert (np.diff(plan.cumulative) >= 0.0).all()
@@ -211,6 +206,6 @@ def test_other_targets_are_refused_with_a_remedy():
     p_norm = R.SquaredNorm(1.5)
     case = three_dimensions(D.WholeSpace(), L.Linear(), dim=5, regularizer=p_norm)
     assert not Exact().supports(case)[0]
-    assert exact_gaussian.quadratic(case) is None
+    assert gaussian.quadratic(case) is None
     point = three_dimensions(D.Simplex(), dim=1)
     assert "single point" in Exact().supports(point)[1]

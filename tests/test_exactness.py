@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample._jit import kernel, pointer
-from dpsample.samplers import draws, metric, mode
-from dpsample.samplers import proximal_kernel as proximal
+from dpsample.core.jit import kernel, pointer
+from dpsample.samplers import gaussian_fit
+from dpsample.samplers.proximal import metric
+from dpsample.samplers.proximal import proximal_kernel as proximal
 from tests.gibbs_targets import CASES
 from tests.replicates import certified, law_margin, replicate
 from tests.tiers import by_turns, slow_but
@@ -29,7 +30,7 @@ def prepare(case, seed=1):
 
 def options(case, seed=2):
     """Every valid metric with the step that its pilot would choose."""
-    start, _ = mode.minimize(case.target)
+    start, _ = gaussian_fit.minimize(case.target)
     rng = np.random.default_rng(seed)
     for option in metric.candidates(case.target, oracle="metric"):
         tried = dps.Proximal()._try(case.target, option, start, rng, GAMMA)
@@ -137,14 +138,14 @@ def test_a_lost_part_of_the_kept_regularizer_is_caught():
 def gaussian_cut(body, regularizer, plan, mean, normal, scratch, rng, out):
     """Halfspace moved inwards by a tenth of the radius."""
     normal[mean.shape[0]] -= 0.1 * body.radius
-    draws.gaussian(body, regularizer, plan, mean, normal, scratch, rng, out)
+    metric.gaussian(body, regularizer, plan, mean, normal, scratch, rng, out)
     normal[mean.shape[0]] += 0.1 * body.radius
 
 
 @pytest.mark.slow
 def test_a_halfspace_that_cuts_the_domain_is_caught():
     def change(option, plan):
-        cut = pointer(gaussian_cut, draws.DRAW)
+        cut = pointer(gaussian_cut, metric.DRAW)
         return dataclasses.replace(option, draw=cut), plan
 
     assert moved_with(BOUNDARY, change) > 1.0

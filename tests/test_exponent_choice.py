@@ -6,10 +6,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpsample._moments import mean_norm_power
-from dpsample.norms import conversion, dual, norm
-from dpsample.privacy.exponent_choice import best_exponent, noise_cost
-from dpsample.regularity import regularity
+from dpsample.numerics.moments import mean_norm_power
+from dpsample.numerics.norms import conversion, dual, norm
+from dpsample.numerics.regularity import regularity
+from dpsample.privacy.calibration.exponent_choice import best_exponent, noise_cost
 from tests.statistics import assert_mean, rejected
 
 CASES = [(3, 2.0, 2.0), (50, 1.5, 3.0), (50, 1.0, 8.0), (1000, 1.1, 4.5), (7, 3.0, 2.5)]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dpsample.samplers import alias_table
-from dpsample.samplers import factorized_events as events
+from dpsample.samplers.subsampled import factorized_events
+from dpsample.samplers.subsampled import factorized_events as events
 from tests.factorized_cases import CASES, moved, penalties, prepared, replaced
 from tests.statistics import assert_mean, rejected
 
@@ -118,8 +118,8 @@ def test_alias_tables_have_the_law_of_their_weights():
     weights[[3, 17]] = 0.0
     starts = np.array([0, 1, 1, 12, 30])
     labels = rng.permutation(1000)[:30]
-    table = np.zeros(30, dtype=alias_table.COLUMN)
-    alias_table.fill_all(weights, labels, starts, table)
+    table = np.zeros(30, dtype=factorized_events.COLUMN)
+    factorized_events.fill_all(weights, labels, starts, table)
     for first, last in zip(starts, starts[1:], strict=False):
         part, law = table[first:last], dict.fromkeys(labels[first:last], 0.0)
         for column in part:
@@ -127,5 +127,5 @@ def test_alias_tables_have_the_law_of_their_weights():
             law[column["other"]] += (1.0 - column["share"]) / len(part)
         exact = weights[first:last] / weights[first:last].sum()
         np.testing.assert_allclose(list(law.values()), exact, atol=1e-15)
-    seen = [alias_table.draw(table[12:], rng) for _ in range(2000)]
+    seen = [factorized_events.draw(table[12:], rng) for _ in range(2000)]
     assert set(seen) <= set(labels[12:]) - {labels[17]}

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsample as dps
-from dpsample.facts import PublicFacts
-from dpsample.norms import dual, norm, schatten
+from dpsample.numerics.norms import dual, norm, schatten
+from dpsample.problem.facts import PublicFacts
 
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, np.inf)
 DIM = 3

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import chains
-from dpsample._streams import streams
+from dpsample.core.streams import streams
+from dpsample.running import chains
 from tests.unchecked_losses import unchecked
 
 # An exception inside a compiled piece cannot travel; Python reports it and goes on.

@@ -11,7 +11,7 @@ import warnings
 import numba
 import pytest
 
-from dpsample.studying.store import opened
+from dpsample.experiments.store import opened
 from tests.contracts.public_objects import release
 from tests.processes import files_below
 from tests.test_chains import assert_same, run

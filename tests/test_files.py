@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from dpsample import _files
+from dpsample.core import files
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def sealed():
     if not hasattr(os, "geteuid"):
         pytest.skip("no users here")
     with tempfile.TemporaryDirectory() as name:  # others may not enter pytest's own
-        folder = _files.Path(name)
+        folder = files.Path(name)
         (folder / "open").mkdir()
         (folder / "open" / "old").write_text("old")
         (folder / "open" / "old").chmod(0o444)
@@ -33,7 +33,7 @@ def sealed():
 def test_nobody_reads_half_a_file(tmp_path):  # S7
     path = tmp_path / "file"
     contents = [bytes([65 + k]) * 300_000 for k in range(4)]
-    _files.write(path, contents[0])
+    files.write(path, contents[0])
     seen, done = set(), threading.Event()
 
     def read():
@@ -44,14 +44,14 @@ def test_nobody_reads_half_a_file(tmp_path):  # S7
     reader.start()
     for _ in range(10):
         for content in contents:
-            _files.write(path, content)
+            files.write(path, content)
     done.set()
     reader.join()
     assert seen and seen <= set(contents)
 
 
 def test_an_error_in_the_block_leaves_no_file(tmp_path):
-    with pytest.raises(KeyboardInterrupt), _files.replacing(tmp_path / "x.nc") as draft:
+    with pytest.raises(KeyboardInterrupt), files.replacing(tmp_path / "x.nc") as draft:
         assert draft.parent == tmp_path and draft.suffix == ".nc"
         draft.write_bytes(b"half")
         raise KeyboardInterrupt
@@ -64,12 +64,12 @@ def test_modes_and_links_survive(tmp_path):
     path.write_bytes(b"old")
     path.chmod(0o600)
     link.symlink_to(path)
-    _files.write(link, b"new")
+    files.write(link, b"new")
     assert link.is_symlink() and path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     before = os.umask(0o027)
     try:
-        _files.write(tmp_path / "fresh", b"")
+        files.write(tmp_path / "fresh", b"")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "fresh").stat().st_mode) == 0o640
@@ -79,22 +79,22 @@ def test_modes_and_links_survive(tmp_path):
 def test_devices_and_pipes_are_written_and_stay():
     source, sink = os.pipe()
     path = f"/dev/fd/{sink}"
-    _files.check_output("output", _files.Path(path))
-    _files.write(path, b"content")
+    files.check_output("output", files.Path(path))
+    files.write(path, b"content")
     os.close(sink)
     with os.fdopen(source, "rb") as file:
         assert file.read() == b"content"
-    _files.write("/dev/null", b"x")
+    files.write("/dev/null", b"x")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
 def test_a_good_output_is_left_as_it_is(tmp_path):
     path = tmp_path / "file"
-    _files.check_output("output", path)
+    files.check_output("output", path)
     assert os.listdir(tmp_path) == []
     path.write_bytes(b"old")
     before = path.stat()
-    _files.check_output("output", path)
+    files.check_output("output", path)
     after = path.stat()
     assert os.listdir(tmp_path) == ["file"]
     assert path.read_bytes() == b"old" and after.st_mtime_ns == before.st_mtime_ns
@@ -111,10 +111,10 @@ def test_outputs_that_would_fail_are_refused(tmp_path):  # S7
         "n" * 300: "can be written",
     }.items():
         with pytest.raises(ValueError, match=f"^output must be .*{message}"):
-            _files.check_output("output", tmp_path / name)
+            files.check_output("output", tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["new", "open/old"])
 def test_read_only_outputs_are_refused(sealed, name):  # S7
     with pytest.raises(ValueError, match="can be written, got .*Permission denied"):
-        _files.check_output("output", sealed / name)
+        files.check_output("output", sealed / name)

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dpsample as dps
-from dpsample import api, losses
+from dpsample import losses
 from dpsample.privacy import (
     Budget,
     Certificate,
@@ -18,8 +18,13 @@ from dpsample.privacy import (
     gaussian_epsilon,
     verify,
 )
-from dpsample.privacy.additive import pure_scale
-from dpsample.privacy.events import ApproximateEvent, GaussianEvent, NearEvent
+from dpsample.privacy.accounting.events import (
+    ApproximateEvent,
+    GaussianEvent,
+    NearEvent,
+)
+from dpsample.privacy.curves.additive import pure_scale
+from dpsample.verbs import release
 from tests.public_facts import final
 from tests.public_facts import linear_facts as facts
 
@@ -167,7 +172,7 @@ def test_the_curve_of_a_tiny_gdp_is_not_rounded_down_to_zero():
 
 
 def test_release_verifies_its_certificate_before_it_draws(monkeypatch):  # P5
-    real = api.calibrate
+    real = release.calibrate
 
     def wrong(*arguments, **options):
         mechanism = real(*arguments, **options)
@@ -177,8 +182,8 @@ def test_release_verifies_its_certificate_before_it_draws(monkeypatch):  # P5
     def drawing(*arguments, **options):
         raise AssertionError("something was drawn")
 
-    monkeypatch.setattr(api, "calibrate", wrong)
-    monkeypatch.setattr(api, "streams", drawing)
+    monkeypatch.setattr(release, "calibrate", wrong)
+    monkeypatch.setattr(release, "streams", drawing)
     words = "does not verify, so nothing was drawn: certificate.gamma must be .*report"
     with pytest.raises(CertificateError, match=words):
         dps.release(problem(), Budget(epsilon=1.0, delta=1e-6))

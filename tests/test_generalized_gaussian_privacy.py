@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm as normal
 
 from dpsample.privacy import gaussian_delta
-from dpsample.privacy.additive import generalized_gaussian_gdp
+from dpsample.privacy.curves.additive import generalized_gaussian_gdp
 from tests.quadrature import grid, privacy_curve
 from tests.shift_curves import equivalent_gdp, scaled_shift, shift_curve
 

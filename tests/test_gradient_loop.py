@@ -7,21 +7,17 @@ import pytest
 from scipy import sparse
 
 import dpsample as dps
-from dpsample import descent
-from dpsample._jit import pointer
+from dpsample.core.jit import pointer
 from dpsample.domains import PROJECT
-from dpsample.optimizers import advance, loop
-from dpsample.optimizers.batches import (
-    Full,
-    Poisson,
-    Slices,
-)
-from dpsample.optimizers.estimators import ClippedMean, Mean
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.perturbations import GaussianNoise, NoNoise
-from dpsample.optimizers.phase import Loop
-from dpsample.optimizers.steps import AcceleratedStep, GradientStep
-from dpsample.problem import Problem
+from dpsample.optimizers.loop import advance, loop
+from dpsample.optimizers.loop.batches import Full, Poisson, Slices
+from dpsample.optimizers.loop.estimators import ClippedMean, Mean
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.perturbations import GaussianNoise, NoNoise
+from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
 from tests.clipped_cases import (
     batch,
     clipped,

@@ -10,10 +10,8 @@ import pytest
 from scipy import sparse
 
 import dpsample as dps
-from dpsample.descent import Program, run
-from dpsample.minimizing import minimize
 from dpsample.optimizers import HeavyTailedFrankWolfe, HeavyTailedLasso
-from dpsample.optimizers.batches import Slices
+from dpsample.optimizers.loop.batches import Slices
 from dpsample.privacy import (
     Budget,
     ConcentratedEvent,
@@ -21,6 +19,8 @@ from dpsample.privacy import (
     epsilon_of,
     rho_from_bounded_range,
 )
+from dpsample.running.descent import Program, run
+from dpsample.verbs.minimize import minimize
 from tests.gradient_vectors import estimate
 from tests.statistics import assert_mean, rejected
 from tests.vertex_cases import BUDGET, frank_wolfe, problem

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample._jit import kernel
-from dpsample.samplers import HitAndRun, SamplingError, hit_and_run, line
+from dpsample.core.jit import kernel
+from dpsample.samplers import HitAndRun, SamplingError
+from dpsample.samplers.coordinate import hit_and_run
+from dpsample.samplers.univariate import line
 from tests.gibbs_targets import TWO_DIMENSIONS
 from tests.line_targets import TARGETS, copied, draw, one_draw_each
 from tests.replicates import law_margin

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from dpsample import descent
-from dpsample.minimizing import minimize
 from dpsample.optimizers import IteratedAcceleratedClippedSGD
-from dpsample.optimizers.batch_schemes import SCHEMES
-from dpsample.optimizers.optimizer import Recipe
+from dpsample.optimizers.loop.batch_noise import SCHEMES
+from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of
-from dpsample.privacy.events import ParallelEvent
+from dpsample.privacy.accounting.events import ParallelEvent
+from dpsample.running import descent
+from dpsample.verbs.minimize import minimize
 from tests.clipped_cases import BUDGET, logistic
 
 

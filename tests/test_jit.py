@@ -9,7 +9,8 @@ import numba
 import numpy as np
 import pytest
 
-from dpsample import _cache, _jit
+from dpsample.core import cache as cache_module
+from dpsample.core import jit
 from tests.processes import ROOT, files_below
 from tests.toy_kernels import CALLEE, make_toy, show
 
@@ -45,35 +46,35 @@ def test_a_cache_with_a_fixed_name_serves_the_old_value(toy, tmp_path):
 
 
 def test_the_fingerprint_follows_sources_names_and_versions(toy, monkeypatch):
-    seen = [_cache.fingerprint(toy)]
-    assert _cache.fingerprint(toy) == seen[0]
+    seen = [cache_module.fingerprint(toy)]
+    assert cache_module.fingerprint(toy) == seen[0]
     edit_callee(toy)
-    seen.append(_cache.fingerprint(toy))
+    seen.append(cache_module.fingerprint(toy))
     (toy / "sub").mkdir()
     (toy / "sub" / "new.py").touch()
-    seen.append(_cache.fingerprint(toy))
+    seen.append(cache_module.fingerprint(toy))
     (toy / "sub" / "new.py").rename(toy / "new.py")
-    seen.append(_cache.fingerprint(toy))
-    for module in (numba, np, _cache.llvmlite):
+    seen.append(cache_module.fingerprint(toy))
+    for module in (numba, np, cache_module.llvmlite):
         monkeypatch.setattr(module, "__version__", "0.0.0")
-        seen.append(_cache.fingerprint(toy))
+        seen.append(cache_module.fingerprint(toy))
     assert len(set(seen)) == len(seen) == 7
 
 
 def test_a_fingerprint_ignores_what_is_no_source(toy):
-    before = _cache.fingerprint(toy)
+    before = cache_module.fingerprint(toy)
     (toy / "notes.txt").write_text("text")
     (toy / "__pycache__").mkdir(exist_ok=True)
-    assert _cache.fingerprint(toy) == before
+    assert cache_module.fingerprint(toy) == before
 
 
 def test_an_edit_where_no_kernel_can_be_recompiles_nothing(toy):
-    before = _cache.fingerprint(toy)
-    for folder in _cache.WITHOUT_KERNELS:
+    before = cache_module.fingerprint(toy)
+    for folder in cache_module.WITHOUT_KERNELS:
         (toy / folder).mkdir()
         (toy / folder / "new.py").touch()
-        assert _cache.fingerprint(toy) == before
-        sources = [f.read_text() for f in (_cache.PACKAGE / folder).rglob("*.py")]
+        assert cache_module.fingerprint(toy) == before
+        sources = [f.read_text() for f in (cache_module.PACKAGE / folder).rglob("*.py")]
         words = ("njit", "cfunc", "numba.", "import kernel", "pointer(")
         assert sources and not [w for w in words for text in sources if w in text]
 
@@ -87,7 +88,7 @@ def test_only_stale_caches_of_this_package_are_removed(tmp_path):
         os.utime(tmp_path / name, (then, then))
     (tmp_path / "dpsample-file").touch()
     os.utime(tmp_path / "dpsample-file", (0.0, 0.0))
-    _cache._remove_stale(tmp_path, tmp_path / "dpsample-now")
+    cache_module._remove_stale(tmp_path, tmp_path / "dpsample-now")
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"dpsample-young", "dpsample-now", "other", "dpsample-file"}
 
@@ -152,8 +153,8 @@ def test_the_setting_comes_back_when_a_decoration_fails():
     before = numba.config.CACHE_DIR
     if not numba.config.DISABLE_JIT:
         with pytest.raises(TypeError):
-            _jit.kernel(3.0)
-    with pytest.raises(RuntimeError), _cache.package_cache():
+            jit.kernel(3.0)
+    with pytest.raises(RuntimeError), cache_module.package_cache():
         raise RuntimeError
     assert numba.config.CACHE_DIR == before
 
@@ -165,13 +166,13 @@ def test_interpreted_code_gives_the_same(toy, tmp_path):
 
 
 def test_a_pointer_is_made_once_and_keeps_its_function():
-    @_jit.kernel(cached=False)
+    @jit.kernel(cached=False)
     def piece(x, out):
         out[0] = 2.0 * x[0]
 
-    signature = numba.types.void(_jit.vector, _jit.vector)
-    first = _jit.pointer(piece, signature, cached=False)
-    assert _jit.pointer(piece, signature, cached=False) is first
+    signature = numba.types.void(jit.vector, jit.vector)
+    first = jit.pointer(piece, signature, cached=False)
+    assert jit.pointer(piece, signature, cached=False) is first
     if numba.config.DISABLE_JIT:
         assert first is piece
 
@@ -180,20 +181,20 @@ def test_a_pointer_is_made_once_and_keeps_its_function():
 def test_an_exception_in_a_piece_leaves_nan():
     """Why pieces write into arrays: Numba swallows what a C function raises."""
 
-    @_jit.kernel(cached=False)
+    @jit.kernel(cached=False)
     def piece(x, out):
         if x[0] > 0.0:
             raise ValueError("lost")
         out[0] = 1.0
 
-    @_jit.kernel(cached=False)
+    @jit.kernel(cached=False)
     def call(pointer, x, out):
         out[0] = np.nan
         pointer(x, out)
         return out[0]
 
-    signature = numba.types.void(_jit.vector, _jit.vector)
-    made = _jit.pointer(piece, signature, cached=False)
+    signature = numba.types.void(jit.vector, jit.vector)
+    made = jit.pointer(piece, signature, cached=False)
     assert call(made, np.array([-1.0]), np.empty(1)) == 1.0
     if not numba.config.DISABLE_JIT:
         assert np.isnan(call(made, np.array([1.0]), np.empty(1)))
@@ -238,12 +239,12 @@ def test_threads_that_decorate_at_once_use_our_cache_and_leave_the_users():
     def inside(i):
         found = []
         for _ in range(20):
-            with _cache.package_cache():
+            with cache_module.package_cache():
                 time.sleep(1e-4 * (i % 3))
                 found.append(numba.config.CACHE_DIR)
         return found
 
     with ThreadPoolExecutor(8) as pool:
         seen = {name for names in pool.map(inside, range(8)) for name in names}
-    assert seen == {_cache.CACHE_DIRECTORY}
+    assert seen == {cache_module.CACHE_DIRECTORY}
     assert numba.config.CACHE_DIR == before

@@ -8,10 +8,10 @@ from scipy import sparse, stats
 
 import dpsample as dps
 from dpsample.samplers import LaplaceIndependence
-from dpsample.samplers import laplace_independence as module
-from dpsample.samplers.batch_energy import energies, make_batch_work
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, RECORDS, VALUES
 from dpsample.samplers.errors import SamplingError
+from dpsample.samplers.metropolis import laplace_independence as module
+from dpsample.samplers.metropolis.laplace_independence import energies, make_batch_work
 from tests.gibbs_cases import example
 from tests.replicates import law_margin
 from tests.statistics import assert_law, rejected

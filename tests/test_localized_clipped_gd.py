@@ -7,13 +7,13 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
-from dpsample import descent
-from dpsample.minimizing import minimize
 from dpsample.optimizers import ClippedGD, LocalizedClippedGD
-from dpsample.optimizers.localization import minimizations, plan_of
-from dpsample.optimizers.optimizer import Recipe
+from dpsample.optimizers.loop.localization import minimizations, plan_of
+from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of, gdp_from_budget
-from dpsample.problem import Problem
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
+from dpsample.verbs.minimize import minimize
 from tests.clipped_cases import BUDGET, ZERO_OUT, logistic, rows_and_labels, squared
 from tests.statistics import assert_law, assert_mean, rejected
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import losses, minimizing
+from dpsample import losses
+from dpsample.verbs import minimize
 from tests.declared_losses import declaring, facts, problem, pseudo_huber, quadratic
 from tests.unchecked_losses import unchecked
 
@@ -242,7 +243,7 @@ def test_slopes_at_records_are_compared_where_responses_have_no_bound():  # P4
 def test_certificates_say_where_privacy_rests_on_declarations(optimizer, is_trusted):
     known = problem(pseudo_huber(upper_curvature=1.0), bound=1.0)
     budget = dps.Budget(epsilon=1.0, delta=1e-6)
-    plan = minimizing.planned(known, optimizer, budget, "exact", seeded=False)
+    plan = minimize.planned(known, optimizer, budget, "exact", seeded=False)
     said = "the loss is convex and the declared bounds hold for every possible record"
     assert (said in plan.certificate.assumptions) == is_trusted
 

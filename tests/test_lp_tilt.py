@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsample.samplers import lp_tilt, restricted
+from dpsample.samplers.proximal import restricted
 from tests.exact_draws import INF, lp_draws
 
 REGIMES = [
@@ -57,7 +57,7 @@ def test_log_acceptance_is_never_positive():
 
 def test_log_acceptance_is_target_over_envelope():
     kappa, q, s0, c, bound = 3.0, 1.3, 0.8, 1.7, 2.5
-    b = lp_tilt.slope_at(kappa, q, s0)
+    b = restricted.slope_at(kappa, q, s0)
     at_touch = restricted.lp_log_acceptance(kappa, q, s0, c, bound, s0, bound)
     assert at_touch == 0.0
     for s, a in ((0.1, 0.3), (0.8003, 2.0), (2.0, 1.1), (0.9, 2.5)):
@@ -70,9 +70,9 @@ def test_log_acceptance_is_target_over_envelope():
 def test_tangent_point_depends_on_the_arguments_alone():
     v, limits = np.array([1.0, -2.0, 0.3]), np.full(3, INF)
     arguments = (v, 0.5, 2.0, 1.3, 1.0, 0.9, -limits, limits)
-    first = lp_tilt.tilts(*arguments)
+    first = restricted.tilts(*arguments)
     lp_draws(315, v, variance=0.1, kappa=1.0, q=1.3, num_draws=3)
-    assert lp_tilt.tilts(*arguments) == first
+    assert restricted.tilts(*arguments) == first
     assert first[1] > 0.0
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers import metric
+from dpsample.samplers.proximal import metric
 from tests.gibbs_cases import example
 from tests.gibbs_targets import CASES, TRIANGLE
 from tests.replicates import replicate

@@ -12,12 +12,12 @@ import pytest
 import threadpoolctl
 
 import dpsample as dps
-from dpsample.minimizing import TRACE_POINTS
-from dpsample.optimizers.optimizer import Optimizer, Recipe
-from dpsample.optimizers.perturbations import GaussianNoise
-from dpsample.optimizers.phase import Loop
-from dpsample.optimizers.steps import GradientStep
-from dpsample.privacy.events import GaussianEvent
+from dpsample.optimizers.loop.optimizer import Optimizer, Recipe
+from dpsample.optimizers.loop.perturbations import GaussianNoise
+from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.steps import GradientStep
+from dpsample.privacy.accounting.events import GaussianEvent
+from dpsample.verbs.minimize import TRACE_POINTS
 from tests.test_descent import problem
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dpsample.samplers import mirror_langevin
-from dpsample.samplers import mirror_maps as maps
+from dpsample.samplers.metropolis import mirror_langevin
+from dpsample.samplers.metropolis import mirror_langevin as maps
 
 DIM = 4
 BLANK = maps.Map(
@@ -123,7 +123,7 @@ def test_the_noise_has_the_hessian_as_covariance(mirror):
         x, out = inside(mirror, rng), np.empty(DIM)
         columns = []
         for unit in np.eye(DIM):
-            maps.noise(mirror, x, unit, out)
+            maps.dual_noise(mirror, x, unit, out)
             columns.append(out.copy())
         matrix = hessian(mirror, x)
         size = len(matrix)
@@ -168,7 +168,7 @@ def proposal_density(plan, mean, theta, origin):
 
 def test_the_acceptance_ratio_is_that_of_the_formula(mirror):
     rng = np.random.default_rng(5)
-    plan, scratch = mirror_langevin.Plan(0.3, mirror), np.empty((2, DIM))
+    plan, scratch = mirror_langevin.MirrorPlan(0.3, mirror), np.empty((2, DIM))
     for _ in range(10):
         x, y = inside(mirror, rng), inside(mirror, rng)
         if mirror.geometry == maps.BALL:

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from dpsample.norms import norm
-from dpsample.optimizers.advance import mirror_step
-from dpsample.optimizers.loop import new_memory
-from dpsample.optimizers.mirror_geometry import gaussian_mean_square, geometry
-from dpsample.optimizers.steps import MirrorStep
+from dpsample.numerics.norms import norm
+from dpsample.optimizers.loop.advance import mirror_step
+from dpsample.optimizers.loop.loop import new_memory
+from dpsample.optimizers.loop.mirror_geometry import gaussian_mean_square, geometry
+from dpsample.optimizers.loop.steps import MirrorStep
 from dpsample.privacy import generalized_gaussian_gdp
 from tests.mirror_cases import bregman, potential, potential_gradient
 

@@ -17,8 +17,8 @@ from dpsample.noise import (
 )
 from dpsample.noise.mechanism import norm_of
 from dpsample.privacy import Budget, gaussian_epsilon, verify
-from dpsample.privacy.event_certificate import EventCertificate
-from dpsample.privacy.events import GaussianEvent, PureEvent
+from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
+from dpsample.privacy.certificates.event_certificate import EventCertificate
 from tests.additive_mechanisms import BUDGET, DIAMOND, MECHANISMS, SHAPE
 
 every_mechanism = pytest.mark.parametrize("name", MECHANISMS)

@@ -10,7 +10,7 @@ import pytest
 from scipy.integrate import dblquad, quad
 
 from dpsample.noise import SchattenGaussian
-from dpsample.noise.schatten_constant import (
+from dpsample.noise.schatten import (
     _log_abs_pfaffian,
     log_gaussian_spectrum,
     log_power_spectrum,

@@ -12,9 +12,14 @@ from scipy.stats import norm
 
 import dpsample as dps
 from dpsample import noise
-from dpsample._streams import streams
+from dpsample.core.streams import streams
 from dpsample.domains import Ball, Box, Polytope, SchattenBall
-from dpsample.noise import cone, fills, k_norm_fills, schatten_spectrum
+from dpsample.noise import cone, k_norm, schatten_spectrum
+from dpsample.noise.generalized_gaussian import (
+    fill_gaussian,
+    fill_generalized_gaussian,
+    fill_laplace,
+)
 from tests.statistics import assert_law, rejected
 
 DIAMOND = Polytope([[1, 1], [1, -1], [-1, 1], [-1, -1]], [1.0, 1.0, 1.0, 1.0])
@@ -80,11 +85,11 @@ def test_specs_compare_by_content_and_travel_through_json(law):
 def fill(name, dim, compiled):
     """One vector of every compiled fill, or of its Python source."""
     cases = {
-        "gaussian": (fills.fill_gaussian, 0.3),
-        "laplace": (fills.fill_laplace, 0.3),
-        "gg": (fills.fill_generalized_gaussian, noise.cone_table(2.5), 0.3),
-        "gg plane": (fills.fill_generalized_gaussian, noise.cone_table(2.0), 0.3),
-        "gg cube": (fills.fill_generalized_gaussian, noise.cone_table(np.inf), 0.3),
+        "gaussian": (fill_gaussian, 0.3),
+        "laplace": (fill_laplace, 0.3),
+        "gg": (fill_generalized_gaussian, noise.cone_table(2.5), 0.3),
+        "gg plane": (fill_generalized_gaussian, noise.cone_table(2.0), 0.3),
+        "gg cube": (fill_generalized_gaussian, noise.cone_table(np.inf), 0.3),
         "cone": (cone.cone_vector, noise.cone_table(1.5)),
         "schatten": (
             schatten_spectrum.fill_schatten_gaussian,
@@ -95,11 +100,11 @@ def fill(name, dim, compiled):
             noise.schatten_plan((2, dim // 2), 5.0), 0.3,
         ),
         "k-norm": (
-            k_norm_fills.fill_k_norm,
+            k_norm.fill_k_norm,
             noise.k_norm_table(Ball(2.0, p=1.0), dim), 0.3,
         ),
         "k-norm facets": (
-            k_norm_fills.fill_k_norm, noise.k_norm_table(DIAMOND, 2), 0.3,
+            k_norm.fill_k_norm, noise.k_norm_table(DIAMOND, 2), 0.3,
         ),
     }  # fmt: skip
     function, *arguments = cases[name]

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.special import betainc
 from scipy.stats import chi, norm
 
-from dpsample._streams import streams
+from dpsample.core.streams import streams
 from dpsample.noise import GeneralizedGaussian, generalized_gaussian
 from tests.noise_mutants import directions, magnitudes
 from tests.statistics import (

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import gamma
 
-from dpsample._streams import streams
+from dpsample.core.streams import streams
 from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
 from dpsample.noise import KNorm, k_norm, k_norm_table
-from dpsample.noise.k_norm_fills import fill_k_norm_rows
+from dpsample.noise.k_norm import fill_k_norm_rows
 from tests.noise_mutants import directions
 from tests.statistics import assert_law, assert_mean, assert_same_law, rejected
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm as normal
 
-from dpsample._streams import streams
+from dpsample.core.streams import streams
 from dpsample.noise import AdditiveMechanism, Gaussian, gaussian_mechanism
 from dpsample.noise.mechanism import norm_of
-from dpsample.norms import dual, norm, schatten
+from dpsample.numerics.norms import dual, norm, schatten
 from dpsample.privacy import gaussian_delta
 from tests.additive_mechanisms import BUDGET, MECHANISMS, SHAPE
 from tests.statistics import ALPHA, assert_law, rejected

@@ -9,10 +9,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import gammainc, gammaincc
 
-from dpsample._streams import streams
+from dpsample.core.streams import streams
 from dpsample.noise import cone_table
-from dpsample.noise.cone import cone_vector
-from dpsample.noise.exponents import power, twice_exponent
+from dpsample.noise.cone import cone_vector, power, twice_exponent
 from tests.noise_mutants import unequal_layers, without_tail, without_wedges
 from tests.statistics import assert_law, assert_mean, rejected
 

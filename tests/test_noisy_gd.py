@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.minimizing import minimize
 from dpsample.optimizers import NoisyGD, NoisySGD
-from dpsample.problem import Problem
+from dpsample.problem.problem import Problem
+from dpsample.verbs.minimize import minimize
 from tests.clipped_cases import BUDGET, logistic
 
 

@@ -7,14 +7,17 @@ import pytest
 from scipy.stats import norm as normal
 
 import dpsample as dps
-from dpsample import descent
 from dpsample.domains import Ball
-from dpsample.norms import dual, norm
+from dpsample.numerics.norms import dual, norm
 from dpsample.optimizers import NoisyMirrorDescent
-from dpsample.optimizers.mirror_risk import Scales, excess_risk
-from dpsample.optimizers.perturbations import GaussianNoise
+from dpsample.optimizers.algorithms.noisy_mirror_descent import (
+    MirrorScales,
+    excess_risk,
+)
+from dpsample.optimizers.loop.perturbations import GaussianNoise
 from dpsample.privacy import epsilon_of
-from dpsample.privacy.events import GaussianEvent
+from dpsample.privacy.accounting.events import GaussianEvent
+from dpsample.running import descent
 from tests.mirror_cases import (
     AxisLogistic,
     conjugate_gradient,
@@ -167,7 +170,7 @@ def test_on_linear_losses_with_p_2_the_output_is_gaussian():
 
 
 def test_the_bound_is_that_of_the_specification():
-    scales = Scales(
+    scales = MirrorScales(
         num_records=1000,
         lipschitz=1.0,
         smoothness=0.25,

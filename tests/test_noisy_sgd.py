@@ -7,13 +7,13 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
-from dpsample import descent
-from dpsample._streams import streams
-from dpsample.minimizing import minimize
+from dpsample.core.streams import streams
 from dpsample.optimizers import NoisyGD, NoisySGD, ProxGD
 from dpsample.privacy import epsilon_of, gaussian_epsilon, gdp_from_budget
-from dpsample.privacy.events import GaussianEvent, PoissonGaussianEvent
-from dpsample.problem import Problem
+from dpsample.privacy.accounting.events import GaussianEvent, PoissonGaussianEvent
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
+from dpsample.verbs.minimize import minimize
 from tests.clipped_cases import (
     BUDGET,
     ZERO_OUT,

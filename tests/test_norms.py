@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpsample import norms
+from dpsample.numerics import norms
 
 EXPONENTS = (1.0, 1.3, 2.0, 3.0, 7.0, math.inf)
 

@@ -7,19 +7,18 @@ import pytest
 
 import dpsample as dps
 from dpsample import losses
-from dpsample.facts import PublicFacts
 from dpsample.privacy import Budget, EventCertificate, gaussian_delta
-from dpsample.privacy.objective_calibration import (
+from dpsample.privacy.calibration.objective_calibration import (
     approximate_noise,
     objective_event,
     objective_stddev,
 )
-from dpsample.privacy.objective_perturbation import (
+from dpsample.privacy.curves.objective_perturbation import (
     ASSUMPTIONS,
     THEOREM,
     PerturbedObjective,
 )
-from dpsample.privacy.smoothness import smoothness
+from dpsample.problem.facts import PublicFacts, smoothness
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 

@@ -7,13 +7,8 @@ import pytest
 from scipy.special import ndtr
 
 from dpsample.privacy import Budget, gaussian_delta
-from dpsample.privacy.objective_calibration import (
-    objective_stddev,
-)
-from dpsample.privacy.objective_perturbation import (
-    LEAST_Z,
-    PerturbedObjective,
-)
+from dpsample.privacy.calibration.objective_calibration import objective_stddev
+from dpsample.privacy.curves.objective_perturbation import LEAST_Z, PerturbedObjective
 from tests import tilted_scalars as scalars
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)

@@ -7,18 +7,18 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
-from dpsample import descent
-from dpsample._streams import streams
-from dpsample.minimizing import minimize
+from dpsample.core.streams import streams
 from dpsample.optimizers import ApproximateObjectivePerturbation, ObjectivePerturbation
-from dpsample.optimizers.tilted_risk import tilt_scales
+from dpsample.optimizers.loop.tilted import tilt_scales
 from dpsample.privacy import (
     PerturbedObjective,
     gaussian_epsilon,
     gdp_from_budget,
 )
-from dpsample.privacy.events import ApproximateEvent
-from dpsample.problem import Problem
+from dpsample.privacy.accounting.events import ApproximateEvent
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
+from dpsample.verbs.minimize import minimize
 from tests.clipped_cases import BUDGET, ZERO_OUT, linear, logistic, rows_and_labels
 from tests.statistics import assert_law, rejected
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import descent
-from dpsample._streams import streams
-from dpsample.minimizing import minimize
+from dpsample.core.streams import streams
 from dpsample.optimizers import ApproximateObjectivePerturbation, ObjectivePerturbation
-from dpsample.optimizers.tilted_risk import tilt_scales
+from dpsample.optimizers.loop.tilted import tilt_scales
 from dpsample.privacy import (
     PerturbedObjective,
     gaussian_epsilon,
     objective_stddev,
 )
-from dpsample.problem import Problem
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
+from dpsample.verbs.minimize import minimize
 from tests.clipped_cases import BUDGET, linear, logistic, rows_and_labels
 
 

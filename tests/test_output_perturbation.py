@@ -8,8 +8,11 @@ from scipy.optimize import minimize
 
 import dpsample as dps
 from dpsample import losses, regularizers
-from dpsample.facts import PublicFacts
-from dpsample.privacy.output_perturbation import minimizer_error, minimizer_sensitivity
+from dpsample.privacy.curves.output_perturbation import (
+    minimizer_error,
+    minimizer_sensitivity,
+)
+from dpsample.problem.facts import PublicFacts
 
 WHOLE = dps.domains.WholeSpace()
 RIDGE = 0.4

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import _pauses, chains
-from dpsample._pauses import LEFT, PAUSED
+from dpsample.core import pauses as pauses_module
+from dpsample.core.pauses import LEFT, PAUSED
+from dpsample.running import chains
 from dpsample.samplers.chain import NUM_STATS
-from dpsample.warm import LOGISTIC, make, public_samplers, sampler_targets
+from dpsample.verbs.warm import LOGISTIC, make, public_samplers, sampler_targets
 from tests.test_chains import run as run_chains
 from tests.test_chains import walk
 
@@ -26,8 +27,8 @@ class Allowance:
     """Units of work that each call of a kernel may do, and how often one paused."""
 
     def __init__(self, monkeypatch, units):
-        self.units, self.pauses, self.call = units, 0, _pauses.call
-        monkeypatch.setattr(_pauses, "call", self)
+        self.units, self.pauses, self.call = units, 0, pauses_module.call
+        monkeypatch.setattr(pauses_module, "call", self)
 
     def __call__(self, control, function, *arguments):
         control[LEFT] = self.units
@@ -99,13 +100,13 @@ def test_a_forgotten_stage_would_be_seen(monkeypatch):
     target = make(LOGISTIC, dps.domains.Ball(1.0))
     prepared = prepared_for(dps.samplers.Proximal(), target)
     whole, _ = chain_of(prepared, monkeypatch, np.inf, 12)
-    call = _pauses.call
+    call = pauses_module.call
 
     def forgetful(control, function, *arguments):
-        control[_pauses.STAGE] = 0.0
+        control[pauses_module.STAGE] = 0.0
         return call(control, function, *arguments)
 
-    monkeypatch.setattr(_pauses, "call", forgetful)
+    monkeypatch.setattr(pauses_module, "call", forgetful)
     cut, _ = chain_of(prepared, monkeypatch, 3, 12)
     assert not np.array_equal(cut[0], whole[0])
 
@@ -124,21 +125,21 @@ def test_a_draw_that_needs_endless_tries_hears_an_interrupt():  # S11
             raise KeyboardInterrupt
 
     state, rng = endless.init(), np.random.default_rng(2)
-    with pytest.raises(KeyboardInterrupt), _pauses.listening(press):
+    with pytest.raises(KeyboardInterrupt), pauses_module.listening(press):
         chains.advance(endless.runner(), state, rng, 10**6)
     assert len(heard) == 3
 
 
 def test_listeners_are_those_of_the_thread_and_of_the_block():
     heard = []
-    with _pauses.listening(lambda: heard.append("outer")):
-        with _pauses.listening(lambda: heard.append("inner")):
-            _pauses.heard()
-            other = threading.Thread(target=_pauses.heard)
+    with pauses_module.listening(lambda: heard.append("outer")):
+        with pauses_module.listening(lambda: heard.append("inner")):
+            pauses_module.heard()
+            other = threading.Thread(target=pauses_module.heard)
             other.start()
             other.join()
-        _pauses.heard()
-    _pauses.heard()
+        pauses_module.heard()
+    pauses_module.heard()
     assert heard == ["inner", "outer"]
 
 
@@ -150,7 +151,7 @@ def stuck(turn, press):
         if state.counts[0] >= turn:
             press()
             while True:
-                _pauses.heard()
+                pauses_module.heard()
 
     return runner
 
@@ -179,7 +180,7 @@ def test_a_chain_that_fails_ends_the_others():
         if rng.integers(0, 2**62) == first:
             raise ArithmeticError("one of them")
         while True:
-            _pauses.heard()
+            pauses_module.heard()
 
     first = dps._streams.streams(11, 3)[0].integers(0, 2**62)
     with pytest.raises(ArithmeticError, match="one of them"):

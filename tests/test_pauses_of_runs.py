@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import chains, descent
-from dpsample._streams import restore, save_state
-from dpsample.noise import sizes
-from dpsample.optimizers.phase import EQUAL_WEIGHTS, Loop
-from dpsample.optimizers.steps import MAX_LISTED, GradientStep, listed
-from dpsample.samplers import restricted
-from dpsample.warm import LOGISTIC, make
+from dpsample.core.streams import restore, save_state
+from dpsample.noise import law
+from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.steps import MAX_LISTED, GradientStep, listed
+from dpsample.running import chains, descent
+from dpsample.samplers.proximal import restricted
+from dpsample.verbs.warm import LOGISTIC, make
 from tests.test_descent import problem as records
 from tests.test_descent import recipe
 from tests.test_pauses import Allowance, assert_same_bits
@@ -113,7 +113,7 @@ def test_rows_of_noise_do_not_depend_on_their_calls(r, monkeypatch):
         ]
 
     whole = drawn()
-    monkeypatch.setattr(sizes, "CALL_NUMBERS", 9)
+    monkeypatch.setattr(law, "CALL_NUMBERS", 9)
     assert_same_bits(drawn(), whole)
 
 

@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import norm as normal
 
 import dpsample as dps
-from dpsample import descent
 from dpsample.optimizers import PhasedSGD
-from dpsample.optimizers.optimizer import Recipe
+from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of
-from dpsample.privacy.events import GaussianEvent
+from dpsample.privacy.accounting.events import GaussianEvent
+from dpsample.running import descent
 from tests.mirror_cases import AxisLogistic, logistic_gradients, random_problem
 from tests.public_facts import BUDGET, ZERO_OUT
 from tests.statistics import assert_law, rejected

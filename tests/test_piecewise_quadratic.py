@@ -6,9 +6,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpsample._jit import kernel
-from dpsample.samplers import piecewise_quadratic as pq
+from dpsample.core.jit import kernel
 from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.univariate import piecewise_quadratic as pq
 from tests.exact_draws import interpreted
 from tests.statistics import assert_law, cdf_from_log_density, rejected
 

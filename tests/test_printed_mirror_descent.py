@@ -7,10 +7,10 @@ import pytest
 import dpsample as dps
 from dpsample.domains import Ball
 from dpsample.optimizers import NoisyMirrorDescent, TruncatedMirrorDescent
-from dpsample.optimizers.perturbations import GeneralizedGaussianNoise
-from dpsample.optimizers.printed_mirror_descent import shuffled_event
+from dpsample.optimizers.loop.perturbations import GeneralizedGaussianNoise
+from dpsample.optimizers.printed.mirror_descent import shuffled_event
 from dpsample.privacy import epsilon_of, gdp_from_budget, shuffle_local_noise
-from dpsample.privacy.events import ApproximateEvent, GaussianEvent
+from dpsample.privacy.accounting.events import ApproximateEvent, GaussianEvent
 from tests.mirror_cases import random_problem
 from tests.public_facts import BUDGET
 

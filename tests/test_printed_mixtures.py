@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dpsample.privacy import gaussian_delta, gaussian_epsilon
-from dpsample.privacy.accounting import epsilon_of
-from dpsample.privacy.events import PoissonGaussianEvent
+from dpsample.privacy.accounting.accounting import epsilon_of
+from dpsample.privacy.accounting.events import PoissonGaussianEvent
 from dpsample.privacy.printed import bassily, curves
-from dpsample.privacy.printed.mixtures import MixturePair, binomial, composed_epsilon
+from dpsample.privacy.printed.curves import MixturePair, binomial, composed_epsilon
 
 
 def test_one_step_of_bassily_has_the_delta_of_a_sum_over_multiplicities():

@@ -9,9 +9,9 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
-from dpsample.descent import Program
-from dpsample.minimizing import minimize
 from dpsample.optimizers import PrivateProximalSGD, ProximalSGD
+from dpsample.running.descent import Program
+from dpsample.verbs.minimize import minimize
 from tests.gradient_vectors import vectors_problem
 from tests.proximal_cases import BUDGET, regression, spec
 from tests.statistics import assert_law, assert_mean, rejected

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.minimizing import minimize
-from dpsample.optimizers import PrivateProximalSGD, ProximalSGD, robust_scales
-from dpsample.optimizers.batches import Full, Poisson
-from dpsample.optimizers.calibrated import SHIFTS
-from dpsample.optimizers.estimators import BucketedMedian, CatoniMean, ClippedMean
+from dpsample.optimizers import PrivateProximalSGD, ProximalSGD
+from dpsample.optimizers.algorithms import private_proximal_sgd
+from dpsample.optimizers.loop.batch_noise import SHIFTS
+from dpsample.optimizers.loop.batches import Full, Poisson
+from dpsample.optimizers.loop.estimators import BucketedMedian, CatoniMean, ClippedMean
 from dpsample.privacy import (
     Budget,
     GaussianEvent,
     PoissonGaussianEvent,
     epsilon_of,
 )
+from dpsample.verbs.minimize import minimize
 from tests.proximal_cases import BUDGET, facts, regression, spec
 
 ESTIMATORS = ("clip", "bucketed_median", "catoni")
@@ -116,14 +117,14 @@ def test_default_width_and_scale_minimize_their_bounds() -> None:
     given = {"multiplier": 9.0, "dim": 7, "batch_size": 300}
     for order in (1.5, 2.0, 4.0):
         moment = {"moment_bound": 3.0, "order": order}
-        width = robust_scales.median_width(ratio=6.0, **given, **moment)
+        width = private_proximal_sgd.median_width(ratio=6.0, **given, **moment)
 
         def total(w: float, k: float = order) -> float:
             noise = 9.0 * 0.5 * w * 6.0 * math.sqrt(7.0) / 300.0
             return noise + 3.0 * (k - 1) ** (k - 1) / k**k * (4.0 / w) ** (k - 1)
 
         assert total(width) <= min(total(0.99 * width), total(1.01 * width))
-    scale = robust_scales.catoni_scale(
+    scale = private_proximal_sgd.catoni_scale(
         moment_bound=3.0, precision=1.5, failure_probability=0.1, **given
     )
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import descent, losses
+from dpsample import losses
 from dpsample import optimizers as opt
 from dpsample.domains import Ball
-from dpsample.minimizing import minimize
-from dpsample.optimizers.optimizer import Optimizer
-from dpsample.optimizers.solve import Objective, enough_steps
+from dpsample.optimizers.loop.optimizer import Optimizer
+from dpsample.optimizers.loop.solve import Objective, enough_steps
+from dpsample.running import descent
+from dpsample.verbs.minimize import minimize
 from tests.test_contributions import TINY, others, problem
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)

@@ -6,19 +6,18 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import descent
-from dpsample.minimizing import minimize
 from dpsample.optimizers import (
     IteratedLocalizedClippedGD,
     LocalizedClippedGD,
     PrivateStochasticApproximation,
 )
-from dpsample.optimizers.growing_blocks import block_sizes
-from dpsample.optimizers.growth_bounds import growth_bound
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.private_stochastic_approximation import num_runs
+from dpsample.optimizers.algorithms.private_stochastic_approximation import num_runs
+from dpsample.optimizers.loop.growing_blocks import block_sizes, growth_bound
+from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of
-from dpsample.problem import Problem
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
+from dpsample.verbs.minimize import minimize
 from tests.clipped_cases import BUDGET, ZERO_OUT, logistic, rows_and_labels
 
 METHODS = (PrivateStochasticApproximation, IteratedLocalizedClippedGD)

@@ -6,7 +6,7 @@ import pytest
 from scipy import sparse
 
 import dpsample as dps
-from dpsample.records import DATA
+from dpsample.problem.records import DATA
 
 ROWS = np.array([[0.6, 0.0, 0.8], [0.0, 0.0, 0.0], [-0.3, 0.4, 0.0], [0.0, -1.0, 0.0]])
 LABELS = np.array([1.0, -1.0, -1.0, 1.0])

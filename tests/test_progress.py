@@ -13,10 +13,10 @@ from arviz_stats.base import array_stats
 from rich.console import Console
 
 import dpsample as dps
-from dpsample import progress
-from dpsample.checkpoint import Run
+from dpsample.running import progress
+from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import ACCEPTANCE, ENERGY
-from dpsample.warm import LOGISTIC, make, public_samplers
+from dpsample.verbs.warm import LOGISTIC, make, public_samplers
 from tests.processes import ROOT
 from tests.test_rounds import autoregression
 
@@ -30,7 +30,9 @@ class Clock:
 
 
 def a_run(draws):
-    run = Run([types.SimpleNamespace(position=draws[0, 0]) for _ in draws], [])
+    run = CheckpointRun(
+        [types.SimpleNamespace(position=draws[0, 0]) for _ in draws], []
+    )
     run.reserve(draws.shape[1])
     run.draws[:] = draws
     run.stats[:] = 0.0
@@ -130,7 +132,7 @@ def test_a_notebook_gets_one_output_that_is_updated(monkeypatch):
 
 CODE = """
 import dpsample as dps
-from dpsample.warm import LOGISTIC, make
+from dpsample.verbs.warm import LOGISTIC, make
 options = dict(num_draws=20, num_warmup=5, num_chains=3, progress={progress})
 dps.sample(make(LOGISTIC, dps.domains.Ball(1.0)), **options)
 """

@@ -6,10 +6,6 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import targets
-from dpsample.samplers import metric, pilot
-from dpsample.samplers import proximal as proximal_sampler
-from dpsample.samplers import proximal_kernel as proximal
 from dpsample.samplers.chain import (
     ACCEPTANCE,
     ENERGY,
@@ -18,6 +14,8 @@ from dpsample.samplers.chain import (
     NUM_STATS,
     NUM_VALUES,
 )
+from dpsample.samplers.proximal import metric, proximal, proximal_kernel
+from dpsample.targets import gibbs
 from tests.gibbs_targets import CASES
 from tests.replicates import certified, replicate
 from tests.tiers import slow
@@ -34,17 +32,17 @@ class Envelope:
         self.case, self.option, self.plan = case, option, plan
         self.numbers, self.work = option.numbers(case.target), case.target.new_work()
         w, gradient, mean = (np.empty(case.dim) for _ in range(3))
-        targets.project(self.numbers, case.target.pieces, y, w)
+        gibbs.project(self.numbers, case.target.pieces, y, w)
         args = (self.numbers, case.target.pieces, w, self.work)
-        self.u_w = targets.energy_gradient(*args, gradient)
-        proximal.aim(plan, y, w, gradient, mean)
+        self.u_w = gibbs.energy_gradient(*args, gradient)
+        proximal_kernel.aim(plan, y, w, gradient, mean)
         self.w, self.gradient, self.mean = w, gradient, mean
 
     def log_density(self, x):
         """Log of proposal density times acceptance ratio, up to a constant."""
         away, plan, scratch = x - self.mean, self.plan, np.empty(self.case.dim)
-        u_x = targets.energy(self.numbers, self.case.target.pieces, x, self.work)
-        gap, _ = proximal.gap_and_slack(
+        u_x = gibbs.energy(self.numbers, self.case.target.pieces, x, self.work)
+        gap, _ = proximal_kernel.gap_and_slack(
             plan, u_x, self.u_w, self.gradient, x - self.w, scratch
         )
         result = -0.5 * away @ plan.precision @ away / plan.spread**2 - gap
@@ -186,8 +184,8 @@ def test_a_failed_run_returns_no_position():
     """The kernel stops at the failure; rows that it did not fill stay NaN."""
     target = promising(0.9)
     option = metric.candidates(target, oracle="metric")[0]
-    trial = pilot.Trial(step=0.3, work=1.0, acceptance=1.0)
-    prepared = proximal_sampler.Prepared(
+    trial = proximal.Trial(step=0.3, work=1.0, acceptance=1.0)
+    prepared = proximal.PreparedProximal(
         target=target, metric=option, trial=trial, start=np.zeros(2), start_bound=1.0
     )
     rows, stats = np.full((5_000, 2), np.nan), np.empty((5_000, NUM_STATS))
@@ -197,14 +195,17 @@ def test_a_failed_run_returns_no_position():
 
 
 def test_interpreted_step_equals_the_compiled_one():
-    interpreted = getattr(proximal.step, "py_func", proximal.step)
+    interpreted = getattr(proximal_kernel.step, "py_func", proximal_kernel.step)
     for name, case in CASES.items():
         for option in options(name):
             args = (option.numbers(case.target), case.target.pieces, option.plan(0.02))
             start = case.exact(np.random.default_rng(1), 1)[0]
             positions = []
-            for step in (proximal.step, interpreted):
-                state, rng = proximal.init(case.target, start), np.random.default_rng(2)
+            for step in (proximal_kernel.step, interpreted):
+                state, rng = (
+                    proximal_kernel.init(case.target, start),
+                    np.random.default_rng(2),
+                )
                 for _ in range(3):
                     assert step(*args, option.draw, state, rng, 10_000) == 0
                 positions.append(state.position)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.descent import run
-from dpsample.minimizing import minimize
 from dpsample.optimizers import ProximalSGD
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.proximal_sgd import excess_bound
+from dpsample.optimizers.algorithms.proximal_sgd import excess_bound
+from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import Budget
+from dpsample.running.descent import run
+from dpsample.verbs.minimize import minimize
 
 
 def problem(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.optimizers.proximal_sgd import check_domain
-from dpsample.optimizers.steps import ProximalStep
+from dpsample.optimizers.algorithms.proximal_sgd import check_domain
+from dpsample.optimizers.loop.steps import ProximalStep
 from tests.gradient_vectors import one_step
 
 WHOLE = dps.domains.WholeSpace()

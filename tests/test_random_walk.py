@@ -5,7 +5,8 @@ import pytest
 from numba import njit
 from scipy import stats
 
-from dpsample.samplers import RandomWalk, ball_walk, random_walk
+from dpsample.samplers import RandomWalk
+from dpsample.samplers.metropolis import ball_walk, random_walk
 from tests.sampler_grid import exact_starts, fast_draws, grid_case
 from tests.sampler_margins import law_margin
 from tests.statistics import assert_law, assert_mean, rejected

@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers import inner_draws
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, RECORDS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK
-from dpsample.samplers.randomized_series import RandomizedSeries
-from dpsample.samplers.series_estimate import estimate, overshoot_of, series_length
+from dpsample.samplers.subsampled import inner_draws
+from dpsample.samplers.subsampled.randomized_series import (
+    RandomizedSeries,
+    estimate,
+    overshoot_of,
+    series_length,
+)
 from tests.gibbs_cases import example
 from tests.series_runs import prepared
 from tests.statistics import assert_mean, rejected

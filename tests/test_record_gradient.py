@@ -7,22 +7,22 @@ import pytest
 from scipy import sparse
 
 import dpsample as dps
-from dpsample import descent, losses
+from dpsample import losses
 from dpsample.audits import clipping_instance
-from dpsample.facts import PublicFacts
-from dpsample.optimizers.any_loss import check_any_loss
-from dpsample.optimizers.batches import Poisson
-from dpsample.optimizers.estimators import (
+from dpsample.optimizers.loop.batches import Poisson
+from dpsample.optimizers.loop.estimators import (
     BucketedMedian,
     CatoniMean,
     ClippedMean,
     Mean,
     TruncatedMean,
 )
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.perturbations import GaussianNoise
-from dpsample.optimizers.phase import Loop, Minimization
-from dpsample.optimizers.steps import FrankWolfeStep, GradientStep
+from dpsample.optimizers.loop.optimizer import Recipe, check_any_loss
+from dpsample.optimizers.loop.perturbations import GaussianNoise
+from dpsample.optimizers.loop.phase import Loop, Minimization
+from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
+from dpsample.problem.facts import PublicFacts
+from dpsample.running import descent
 from tests.test_descent import problem
 
 O = dps.optimizers  # noqa: E741 - short in a list of methods

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpsample import losses, records
+from dpsample import losses
+from dpsample.problem import records
 
 LOSS = losses.Squared()
 SHAPES = [(1, 1), (1, 5), (7, 1), (7, 3), (200, 40)]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dpsample.norms import dual, norm, schatten
-from dpsample.regularity import regularity, squared_norm_gradient
+from dpsample.numerics.norms import dual, norm, schatten
+from dpsample.numerics.regularity import regularity, squared_norm_gradient
 
 EXPONENTS = [2.0, 2.1, 3.0, 4.0, 7.5, 20.0]
 SPACES = [1.0, 1.01, 1.2, 1.5, 1.9, 2.0, 3.0, 10.0, math.inf]

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dpsample import norms
 from dpsample.domains import Ball, Box, SchattenBall, Simplex, WholeSpace
+from dpsample.numerics import norms
 from dpsample.regularizers import (
     Entropy,
     SchattenSquared,

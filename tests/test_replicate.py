@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.descent import DescentError
+from dpsample.running.descent import DescentError
 from tests.test_descent import problem
 from tests.test_minimize import BUDGET, METHOD, Probe
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import gamma
 
-from dpsample.samplers import lp_tilt, restricted
+from dpsample.samplers.proximal import restricted
 from tests import mutants
 from tests.exact_draws import INF, interpreted, lp_draws, truncated_normal_cdf
 from tests.statistics import assert_law, assert_mean, assert_same_law, rejected
@@ -119,7 +119,7 @@ def test_squared_norm_without_gaussian_is_gamma(dim, q):
 def test_envelope_without_the_acceptance_step_is_rejected():
     q, kappa, stddev = 1.2, 5.0, 1.0
     limits = np.full(2, INF)
-    s0, c = lp_tilt.tilts(np.zeros(2), 1.0, kappa, q, 2.0, INF, -limits, limits)
+    s0, c = restricted.tilts(np.zeros(2), 1.0, kappa, q, 2.0, INF, -limits, limits)
     assert c == 0.0
     rng = np.random.default_rng(311)
     # A tangent far from the best one is as exact, and shows the missing step better.

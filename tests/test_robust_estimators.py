@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from dpsample.optimizers.batches import Poisson
-from dpsample.optimizers.estimators import (
+from dpsample.optimizers.loop.batches import Poisson
+from dpsample.optimizers.loop.contributions import smoothed_psi
+from dpsample.optimizers.loop.estimators import (
     PSI_BOUND,
     BucketedMedian,
     CatoniMean,
@@ -16,7 +17,6 @@ from dpsample.optimizers.estimators import (
     Estimator,
     Mean,
 )
-from dpsample.optimizers.soft_truncation import smoothed_psi
 from tests.gradient_vectors import estimate
 
 ESTIMATORS = (

@@ -9,8 +9,8 @@ import pytest
 from scipy import sparse
 
 import dpsample as dps
-from dpsample import chains
-from dpsample._streams import streams
+from dpsample.core.streams import streams
+from dpsample.running import chains
 
 CENTER = [0.2, -0.1, 0.3]
 

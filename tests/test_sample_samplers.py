@@ -8,9 +8,9 @@ import pytest
 import xarray as xr
 
 import dpsample as dps
-from dpsample import checkpoint
+from dpsample.running import checkpoint
 from dpsample.samplers.chain import STAT_NAMES
-from dpsample.warm import LOGISTIC, make, public_samplers, sampler_targets
+from dpsample.verbs.warm import LOGISTIC, make, public_samplers, sampler_targets
 from tests.processes import run_python
 from tests.tiers import slow
 
@@ -143,7 +143,7 @@ PRESS = """
 import json, os, signal, threading, time
 import dpsample as dps
 from dpsample import chains
-from dpsample.warm import LOGISTIC, make
+from dpsample.verbs.warm import LOGISTIC, make
 
 run, pressed, seconds = chains.run, [], []
 

@@ -23,9 +23,9 @@ from dpsample.privacy import (
     poisson_noise_multiplier,
     verify,
 )
-from dpsample.privacy.accounting import SAMPLED_THEOREM
-from dpsample.privacy.loss_distributions import composed_delta
-from dpsample.privacy.sampled_moments import Steps, log_moment, sampled_delta
+from dpsample.privacy.accounting.accounting import SAMPLED_THEOREM
+from dpsample.privacy.accounting.loss_distributions import composed_delta
+from dpsample.privacy.accounting.renyi import Steps, log_moment, sampled_delta
 
 RELATIONS = ("replace_one", "zero_out")
 

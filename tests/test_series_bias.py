@@ -5,8 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from dpsample.samplers import series_bias
-from dpsample.samplers.series_bias import Numbers, overshoot_bound, proxy_for
+from dpsample.samplers.subsampled import series_bias
+from dpsample.samplers.subsampled.series_bias import (
+    SeriesNumbers,
+    overshoot_bound,
+    proxy_for,
+)
 
 
 def displayed(v, cut, power, *, scale=2.0):
@@ -79,7 +83,7 @@ def test_explicit_rule_holds_on_its_whole_interval():
 @pytest.mark.parametrize("gamma", [0.5, 1e-3, 1e-9, 1e-15])
 @pytest.mark.parametrize("lipschitz", [0.0, 0.5, 30.0])
 def test_schedule_proves_what_was_asked(gamma, lipschitz):
-    numbers = Numbers(
+    numbers = SeriesNumbers(
         lipschitz=lipschitz, regularity=1.0, convexity=2.0, start_bound=3.0
     )
     found = numbers.schedule(gamma)
@@ -97,7 +101,9 @@ def test_schedule_proves_what_was_asked(gamma, lipschitz):
 
 
 def test_step_of_the_user_is_judged_by_the_bound():
-    numbers = Numbers(lipschitz=1.0, regularity=0.0, convexity=1.0, start_bound=2.0)
+    numbers = SeriesNumbers(
+        lipschitz=1.0, regularity=0.0, convexity=1.0, start_bound=2.0
+    )
     long, short = numbers.given(1.0, 1e-3), numbers.given(0.002, 1e-3)
     assert long.overshoot == overshoot_bound(2.0) and long.bias > 1.0
     assert short.bias < 1e-3 and short.step == 0.002

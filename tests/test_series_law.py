@@ -7,8 +7,8 @@ import pytest
 
 import dpsample as dps
 from dpsample.samplers.chain import NUM_STATS
-from dpsample.samplers.randomized_series import RandomizedSeries, overshoot
-from dpsample.samplers.series_bias import overshoot_bound
+from dpsample.samplers.subsampled.randomized_series import RandomizedSeries, overshoot
+from dpsample.samplers.subsampled.series_bias import overshoot_bound
 from tests.gibbs_cases import example
 from tests.gibbs_targets import CASES
 from tests.replicates import law_margin

@@ -153,7 +153,7 @@ def test_bound_is_monotone_and_bounded_by_its_ends():
 
 def test_no_count_is_left_out():
     """Far below delta = 1e-20 the records that nobody hides are what counts."""
-    from dpsample.privacy import shuffling
+    from dpsample.privacy.curves import shuffling
 
     for others, rate in ((0, 0.5), (9, 1.0), (10**6, 0.3), (10**9, 1e-9)):
         assert shuffling._blocks(others, rate)[0] == 0.0
@@ -162,7 +162,7 @@ def test_no_count_is_left_out():
 def test_blocks_of_huge_counts_stay_above_and_close():
     """With one block per value and with few blocks, 1e8 records."""
     args = {"epsilon": 0.0004, "local_epsilon": 1.0, "num_records": 10**8}
-    from dpsample.privacy import shuffling
+    from dpsample.privacy.curves import shuffling
 
     coarse = shuffle_delta(**args)
     fine_blocks, shuffling.MAX_BLOCKS = shuffling.MAX_BLOCKS, 60_000

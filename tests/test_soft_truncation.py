@@ -8,7 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from dpsample.optimizers.soft_truncation import (
+from dpsample.optimizers.loop.contributions import (
     ROOT_2,
     TOP,
     cubic_part,

@@ -9,9 +9,9 @@ import pytest
 from scipy import sparse
 
 import dpsample as dps
-from dpsample import norms
-from dpsample._sparse import as_csr
-from dpsample.tables import libsvm
+from dpsample.core.sparse import as_csr
+from dpsample.numerics import norms
+from dpsample.tables import formats
 from tests.contracts.door_objects import problem
 from tests.contracts.test_bad_input import GRAMMAR
 from tests.malformed_matrices import KNOWN, Foreign, random_matrices, rows
@@ -146,4 +146,4 @@ def test_empty_matrices_keep_their_shape():
 def test_a_libsvm_file_cannot_be_wider_than_an_index():
     for width in (2**32, 10**30):
         with pytest.raises(ValueError, match="num_features must be an integer <="):
-            libsvm.parse([f"1 {width}:1"], width)
+            formats.parse([f"1 {width}:1"], width)

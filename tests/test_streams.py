@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpsample import _streams
+from dpsample.core import streams as streams_module
 
 SEED = 20261121
 
@@ -13,49 +13,55 @@ def draws(streams, size=50):
 
 
 def test_a_seed_gives_the_same_streams_again():
-    first = draws(_streams.streams(SEED, 3))
-    np.testing.assert_array_equal(first, draws(_streams.streams(SEED, 3)))
-    assert not np.array_equal(first, draws(_streams.streams(SEED + 1, 3)))
+    first = draws(streams_module.streams(SEED, 3))
+    np.testing.assert_array_equal(first, draws(streams_module.streams(SEED, 3)))
+    assert not np.array_equal(first, draws(streams_module.streams(SEED + 1, 3)))
 
 
 def test_streams_are_those_of_numpy_spawned_from_the_seed():
     children = np.random.SeedSequence(SEED).spawn(2)
     expected = [np.random.Generator(np.random.PCG64DXSM(c)) for c in children]
-    np.testing.assert_array_equal(draws(_streams.streams(SEED, 2)), draws(expected))
+    np.testing.assert_array_equal(
+        draws(streams_module.streams(SEED, 2)), draws(expected)
+    )
 
 
 def test_more_streams_do_not_change_the_first_ones():
     np.testing.assert_array_equal(
-        draws(_streams.streams(SEED, 2)), draws(_streams.streams(SEED, 7))[:2]
+        draws(streams_module.streams(SEED, 2)),
+        draws(streams_module.streams(SEED, 7))[:2],
     )
 
 
 def test_streams_of_one_seed_differ_from_one_another():
-    assert len(np.unique(draws(_streams.streams(SEED, 64), 1))) == 64
+    assert len(np.unique(draws(streams_module.streams(SEED, 64), 1))) == 64
 
 
 def test_without_a_seed_every_call_has_its_own_entropy():
-    a, b = draws(_streams.streams(None, 1)), draws(_streams.streams(None, 1))
+    a, b = (
+        draws(streams_module.streams(None, 1)),
+        draws(streams_module.streams(None, 1)),
+    )
     assert not np.any(a == b)
 
 
 def test_a_seed_sequence_is_left_as_it_was():
     root = np.random.SeedSequence(SEED, spawn_key=(4,))
-    first, second = (draws(_streams.streams(root, 2)) for _ in range(2))
+    first, second = (draws(streams_module.streams(root, 2)) for _ in range(2))
     np.testing.assert_array_equal(first, second)
     assert root.n_children_spawned == 0
     other = np.random.SeedSequence(SEED, spawn_key=(5,))
-    assert not np.any(first == draws(_streams.streams(other, 2)))
+    assert not np.any(first == draws(streams_module.streams(other, 2)))
 
 
 def test_a_restored_stream_continues_bit_for_bit():
-    (rng,) = _streams.streams(SEED, 1)
+    (rng,) = streams_module.streams(SEED, 1)
     rng.standard_normal(17)
     rng.integers(0, 3, size=5, dtype=np.uint32)  # leaves half a word in the buffer
-    state = _streams.save_state(rng)
+    state = streams_module.save_state(rng)
     expected = rng.standard_normal(20), rng.integers(0, 2**32, size=5, dtype=np.uint32)
     for _ in range(2):  # the saved state is not used up
-        again = _streams.restore(state)
+        again = streams_module.restore(state)
         np.testing.assert_array_equal(again.standard_normal(20), expected[0])
         resumed = again.integers(0, 2**32, size=5, dtype=np.uint32)
         np.testing.assert_array_equal(resumed, expected[1])
@@ -66,4 +72,4 @@ def test_bad_seeds_are_refused(bad):
     with pytest.raises(
         ValueError, match=r"^seed must be an integer >= 0, got .*None\.$"
     ):
-        _streams.streams(bad, 1)
+        streams_module.streams(bad, 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpsample import cli
-from dpsample.studying.loading import study_names
+from dpsample.experiments.loading import study_names
 
 STUDIES = Path(__file__).parents[1] / "studies"
 # One of each kind: samplers, privacy, optimizers, noise.

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dpsample.studying.configuration import code_digest
-from dpsample.studying.loading import Bundle, Source
+from dpsample.experiments.configuration import code_digest
+from dpsample.experiments.loading import Bundle, Source
 
 TEXT = '''"""A study."""
 import math

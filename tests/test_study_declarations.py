@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from dpsample.studying import Figure, Inapplicable, Metric, Slope, Study
-from dpsample.studying.cells import expand, key_of, seeds_of
-from dpsample.studying.running import missing
+from dpsample.experiments import Figure, Inapplicable, Metric, Slope, Study
+from dpsample.experiments.cells import expand, key_of, seeds_of
+from dpsample.experiments.run import missing
 from tests.test_study_store import environment as environment
 
 

@@ -5,10 +5,9 @@ import sys
 
 import pytest
 
-from dpsample.studying.data import Data, digests
-from dpsample.studying.extras import required
-from dpsample.studying.loading import bundle, load, study_names
-from dpsample.studying.tasks import CellError, Setting, Task, run
+from dpsample.experiments.data import StudyData, digests, required
+from dpsample.experiments.loading import bundle, load, study_names
+from dpsample.experiments.tasks import CellError, Setting, Task, run
 from tests.test_study_store import environment as environment
 from tests.toy_study import TOY, write_toy
 
@@ -73,7 +72,7 @@ def test_a_file_declares_a_study_of_its_own_name(tmp_path, old, new, words):
 
 
 def setting(given):
-    from dpsample.studying.configuration import environment
+    from dpsample.experiments.configuration import environment
 
     return Setting(given, environment(), digests(given, load(given)))
 
@@ -94,7 +93,7 @@ def test_what_a_cell_returns_is_checked(tmp_path, result, words):
 
 BATCH = '''"""Batches."""
 import numpy as np
-from dpsample.studying import Metric, Study
+from dpsample.experiments import Metric, Study
 
 
 def batch(params, seeds):
@@ -127,7 +126,7 @@ def test_data_is_loaded_once_and_is_read_only(tmp_path):
     ).replace("def records", "CALLS = []\n\n\ndef records")
     given = write_toy(tmp_path, text)
     found = digests(given, load(given))
-    data = Data(given, load(given), found)
+    data = StudyData(given, load(given), found)
     assert list(data) == ["records"] and len(data) == 1
     first, second, _ = data["records"]
     for array in (first, second["a"][0]):

@@ -6,13 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from dpsample.studying import Figure, Metric
-from dpsample.studying.figures import draw
-from dpsample.studying.findings import results
-from dpsample.studying.pages import summary
-from dpsample.studying.report import write
-from dpsample.studying.summaries import comparisons, estimates
-from dpsample.studying.tasks import Row
+from dpsample.experiments import Figure, Metric
+from dpsample.experiments.findings import results, summary
+from dpsample.experiments.report import draw, write
+from dpsample.experiments.summaries import comparisons, estimates
+from dpsample.experiments.tasks import Row
 from tests.test_study_store import environment as environment
 from tests.test_study_summaries import rows, study
 from tests.toy_study import TOY, run_toy, write_toy

@@ -9,10 +9,10 @@ import time
 import numpy as np
 import pytest
 
-from dpsample.studying import configuration, tasks
-from dpsample.studying.backends import Backend
-from dpsample.studying.clock import Clock
-from dpsample.studying.tasks import CellError, Row, Task
+from dpsample.experiments import configuration, tasks
+from dpsample.experiments.backends import Backend
+from dpsample.experiments.run import Clock
+from dpsample.experiments.tasks import CellError, Row, Task
 from tests.processes import ROOT
 from tests.toy_study import NUM_ROWS, TOY, run_toy, table
 

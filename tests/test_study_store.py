@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpsample.studying.store import opened
-from dpsample.studying.tasks import Row
+from dpsample.experiments.store import opened
+from dpsample.experiments.tasks import Row
 from tests.toy_study import NUM_ROWS, run_toy, start, table
 
 pytestmark = pytest.mark.usefixtures("environment")

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsample.studying import Inapplicable, Metric, Slope, Study
-from dpsample.studying.slopes import fits
-from dpsample.studying.summaries import FALSE_ALARM, comparisons, estimates, interval
-from dpsample.studying.tasks import Row
+from dpsample.experiments import Inapplicable, Metric, Slope, Study
+from dpsample.experiments.findings import fits
+from dpsample.experiments.summaries import FALSE_ALARM, comparisons, estimates, interval
+from dpsample.experiments.tasks import Row
 from tests.statistics import assert_mean, rejected
 from tests.test_study_store import environment as environment
 

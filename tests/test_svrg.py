@@ -7,20 +7,19 @@ import pytest
 from scipy.stats import norm
 
 import dpsample as dps
-from dpsample import descent
-from dpsample._streams import streams
-from dpsample.minimizing import minimize
+from dpsample.core.streams import streams
 from dpsample.optimizers import SVRG, ObjectivePerturbation
-from dpsample.optimizers.arguments import Arguments
-from dpsample.optimizers.loop import new_memory
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.phase import Loop
-from dpsample.optimizers.solve import RUNNING, Objective
-from dpsample.optimizers.steps import GradientStep
-from dpsample.optimizers.variance_reduced import epoch
+from dpsample.optimizers.loop.loop import Arguments, new_memory
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.solve import RUNNING, Objective
+from dpsample.optimizers.loop.steps import GradientStep
+from dpsample.optimizers.loop.variance_reduced import epoch
 from dpsample.privacy import gdp_from_budget
-from dpsample.privacy.events import GaussianEvent
-from dpsample.problem import Problem
+from dpsample.privacy.accounting.events import GaussianEvent
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
+from dpsample.verbs.minimize import minimize
 from tests.clipped_cases import BUDGET, ZERO_OUT, logistic, rows_and_labels, squared
 from tests.statistics import assert_law, rejected
 

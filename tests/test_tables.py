@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpsample.tables import Schema, encode, libsvm, read_table
+from dpsample.tables import Schema, encode, formats, read_table
 
 BOUNDS = """
 ignore = ["id"]
@@ -293,6 +293,6 @@ BAD_LINES = {
 @pytest.mark.parametrize("line", BAD_LINES)
 def test_malformed_libsvm_lines_are_refused(line):
     with pytest.raises(ValueError, match=BAD_LINES[line]):
-        libsvm.parse(["1 1:1", line], num_features=3)
+        formats.parse(["1 1:1", line], num_features=3)
     with pytest.raises(ValueError, match="num_features must be an integer >= 1"):
-        libsvm.parse([], num_features=0)
+        formats.parse([], num_features=0)

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 import dpsample as dps
-from dpsample import targets
+from dpsample.targets import gibbs
 from tests.bodies import random_polytope
 
 DIM = 4
@@ -225,11 +225,11 @@ def test_a_body_that_is_nan_fails_in_every_piece(piece):
     body = target.numbers.body._replace(center=np.full(DIM, np.nan))
     numbers, work = target.numbers._replace(body=body), target.new_work()
     if piece == "contains":
-        found = targets.inside(numbers, target.pieces, np.zeros(DIM), work)
+        found = gibbs.inside(numbers, target.pieces, np.zeros(DIM), work)
         assert found != 1.0
     else:
         out = np.zeros(DIM)
-        targets.project(numbers, target.pieces, np.full(DIM, 2.0), out)
+        gibbs.project(numbers, target.pieces, np.full(DIM, 2.0), out)
         assert np.isnan(out).all()
 
 

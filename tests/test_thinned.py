@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers import metric, thinned
 from dpsample.samplers.chain import ACCEPTED, GRADIENTS, NUM_STATS, RECORDS, VALUES
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, NoCertificate
+from dpsample.samplers.proximal import metric, thinned
 from tests.gibbs_cases import example
 from tests.gibbs_targets import CASES
 from tests.replicates import law_margin

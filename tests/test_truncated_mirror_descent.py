@@ -7,15 +7,15 @@ import pytest
 from scipy.stats import norm as normal
 
 import dpsample as dps
-from dpsample import descent
 from dpsample.domains import Ball, Box
-from dpsample.norms import norm
+from dpsample.numerics.norms import norm
 from dpsample.optimizers import TruncatedMirrorDescent
-from dpsample.optimizers.bregman_projection import into_lp_ball
-from dpsample.optimizers.perturbations import GeneralizedGaussianNoise
-from dpsample.optimizers.steps import GradientStep, MirrorStep
+from dpsample.optimizers.loop.advance import into_lp_ball
+from dpsample.optimizers.loop.perturbations import GeneralizedGaussianNoise
+from dpsample.optimizers.loop.steps import GradientStep, MirrorStep
 from dpsample.privacy import epsilon_of, shuffle_local_noise
-from dpsample.privacy.events import ApproximateEvent, GaussianEvent
+from dpsample.privacy.accounting.events import ApproximateEvent, GaussianEvent
+from dpsample.running import descent
 from tests.mirror_cases import (
     conjugate_gradient,
     logistic_gradients,

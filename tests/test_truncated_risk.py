@@ -6,15 +6,18 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import descent
 from dpsample.domains import Ball
-from dpsample.norms import norm
+from dpsample.numerics.norms import norm
 from dpsample.optimizers import TruncatedMirrorDescent
-from dpsample.optimizers.batch_schemes import forecast
-from dpsample.optimizers.mirror_geometry import geometry
-from dpsample.optimizers.truncated_risk import risks, truncation
-from dpsample.optimizers.truncated_scales import Scales
+from dpsample.optimizers.algorithms.truncated_risk import (
+    TruncatedScales,
+    risks,
+    truncation,
+)
+from dpsample.optimizers.loop.batch_noise import forecast
+from dpsample.optimizers.loop.mirror_geometry import geometry
 from dpsample.privacy import gdp_from_budget
+from dpsample.running import descent
 from tests.mirror_cases import AxisLogistic, random_problem
 from tests.public_facts import BUDGET
 
@@ -33,7 +36,7 @@ def scales(p, dim, **changes):
         "lipschitz": math.inf,
         "noise_bound": math.inf,
     }
-    return Scales(**(fields | changes))
+    return TruncatedScales(**(fields | changes))
 
 
 @pytest.mark.parametrize(("p", "dim"), [(1.5, 20), (2.0, 5)])

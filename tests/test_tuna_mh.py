@@ -9,9 +9,9 @@ from scipy.stats import poisson
 import dpsample as dps
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, RECORDS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK
-from dpsample.samplers.tuna_mh import (
-    Plan,
+from dpsample.samplers.subsampled.tuna_mh import (
     TunaMH,
+    TunaPlan,
     change_bound,
     counted,
     log_weight,
@@ -48,7 +48,7 @@ def log_accepted(plan, size, changes, log_prior, wrong=None):
 
 
 def plan_with(chi):
-    return Plan(1.0, chi, 2.0, 2.0, np.eye(1))
+    return TunaPlan(1.0, chi, 2.0, 2.0, np.eye(1))
 
 
 CHANGES = [(1.4, -0.3), (-1.9, 0.2), (0.0, 1.999), (2.0, -2.0)]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers import chain, gaussian_fit, random_walk, tune
+from dpsample.samplers import chain, gaussian_fit, tune
+from dpsample.samplers.metropolis import random_walk
 from tests.sampler_grid import SAMPLERS, grid_case, prepared_cell, supported
 
 AIMS = {
@@ -89,10 +90,10 @@ def test_where_the_domain_cuts_the_target_the_covariance_is_learned():
 def test_nothing_is_learned_from_a_chain_that_never_moves():
     target = grid_case("ball", "hinge").target
     found = gaussian_fit.fit(target)
-    recipe = tune.Recipe(
+    recipe = tune.TuningRecipe(
         run=random_walk.run,
         init_fn=random_walk.init,
-        plan_fn=lambda f, step: random_walk.Plan(step, 2.0, f.factor),
+        plan_fn=lambda f, step: random_walk.RandomWalkPlan(step, 2.0, f.factor),
         rate=0.234,
         first_step=1.0,
     )

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dpsample._jit import kernel
-from dpsample.samplers import univariate
-from dpsample.samplers.envelope import energy, factor_envelope
+from dpsample.core.jit import kernel
+from dpsample.samplers.univariate import log_concave
+from dpsample.samplers.univariate.log_concave import energy, factor_envelope
 from tests.exact_draws import interpreted, truncated_normal_cdf
 from tests.mutants import factor_log_density
 from tests.statistics import assert_law, cdf_from_log_density, rejected
@@ -20,13 +20,13 @@ NUM_DRAWS = 20_000
 @kernel
 def _truncated_normals(rng, lower, upper, out):
     for i in range(out.shape[0]):
-        out[i] = univariate.truncated_normal(rng, lower, upper)
+        out[i] = log_concave.truncated_normal(rng, lower, upper)
 
 
 @kernel
 def _factors(rng, b, q, c, s, v, h, lower, upper, out):
     for i in range(out.shape[0]):
-        out[i] = univariate.draw_factor(rng, b, q, c, s, v, h, lower, upper)
+        out[i] = log_concave.draw_factor(rng, b, q, c, s, v, h, lower, upper)
 
 
 def truncated_normals(lower: float, upper: float, seed: int) -> np.ndarray:
@@ -92,10 +92,10 @@ def test_wrong_half_line_is_rejected():
 
 def test_truncated_normal_of_a_point_and_of_nothing():
     rng = np.random.default_rng(0)
-    assert univariate.truncated_normal(rng, 2.0, 2.0) == 2.0
+    assert log_concave.truncated_normal(rng, 2.0, 2.0) == 2.0
     empty = [(1.0, 0.0), (np.nan, 1.0), (0.0, np.nan), (INF, INF), (-INF, -INF)]
     for lower, upper in empty:
-        assert np.isnan(univariate.truncated_normal(rng, lower, upper))
+        assert np.isnan(log_concave.truncated_normal(rng, lower, upper))
 
 
 # (b, q, c, s, v, h, lower, upper) and the mistake that the law must expose.
@@ -175,7 +175,7 @@ def test_envelope_is_above_the_density_everywhere(case):
 @pytest.mark.parametrize("case", [case for case, _ in CASES])
 def test_mode_minimizes_the_energy(case):
     b, q, c, s, v, h, lower, upper = map(float, case)
-    mode = univariate.factor_mode(b, q, c, s, v, h, lower, upper)
+    mode = log_concave.factor_mode(b, q, c, s, v, h, lower, upper)
     assert lower <= mode <= upper
     best = factor_log_density(mode, b, q, c, s, v, h)
     steps = np.logspace(-8.0, 2.0, 41)
@@ -189,7 +189,7 @@ def test_mode_minimizes_the_energy(case):
 def test_moments_are_good_to_two_percent(case):
     b, q, c, s, v, h, lower, upper = map(float, case)
     out = np.empty(5)
-    univariate.factor_moments(b, q, c, s, v, h, lower, upper, out)
+    log_concave.factor_moments(b, q, c, s, v, h, lower, upper, out)
     grid = grid_of(factors(case, seed=202), lower, upper)
     logs = factor_log_density(grid, b, q, c, s, v, h)
     weights = np.exp(logs - logs.max())
@@ -205,21 +205,21 @@ def test_nan_and_empty_intervals_give_nan():
     good = (1.0, 1.5, 1.0, 1.0, 1.0, 1.0, -1.0, 2.0)
     for k in (0, 1, 2, 3, 4, 5, 6, 7):
         bad = good[:k] + (np.nan,) + good[k + 1 :]
-        assert np.isnan(univariate.draw_factor(rng, *bad)), k
-    assert np.isnan(univariate.draw_factor(rng, *good[:6], 1.0, 0.0))
+        assert np.isnan(log_concave.draw_factor(rng, *bad)), k
+    assert np.isnan(log_concave.draw_factor(rng, *good[:6], 1.0, 0.0))
     flat = (0.0, 1.5, 0.0, 1.0, 0.0, INF, -INF, INF)
-    assert np.isnan(univariate.draw_factor(rng, *flat))
+    assert np.isnan(log_concave.draw_factor(rng, *flat))
 
 
 @pytest.mark.parametrize("case", [case for case, _ in CASES[:6]])
 def test_compiled_equals_interpreted(case):
     arguments = tuple(map(float, case))
-    compiled = univariate.draw_factor(np.random.default_rng(7), *arguments)
-    plain = interpreted(univariate.draw_factor)(np.random.default_rng(7), *arguments)
+    compiled = log_concave.draw_factor(np.random.default_rng(7), *arguments)
+    plain = interpreted(log_concave.draw_factor)(np.random.default_rng(7), *arguments)
     np.testing.assert_allclose(compiled, plain, rtol=1e-12)
     low, high = arguments[6:]
-    compiled = univariate.truncated_normal(np.random.default_rng(8), low, high)
-    plain = interpreted(univariate.truncated_normal)(
+    compiled = log_concave.truncated_normal(np.random.default_rng(8), low, high)
+    plain = interpreted(log_concave.truncated_normal)(
         np.random.default_rng(8), low, high
     )
     np.testing.assert_allclose(compiled, plain, rtol=1e-12)

@@ -6,10 +6,10 @@ import sys
 
 import numpy as np
 
-from dpsample.studying.backends import Backend
-from dpsample.studying.loading import bundle
-from dpsample.studying.running import run, store_path
-from dpsample.studying.store import opened
+from dpsample.experiments.backends import Backend
+from dpsample.experiments.loading import bundle
+from dpsample.experiments.run import run, store_path
+from dpsample.experiments.store import opened
 from tests.processes import ROOT
 
 BESIDE = '''"""Beside the study."""
@@ -22,7 +22,7 @@ import time
 
 import numpy as np
 
-from dpsample.studying import Figure, Inapplicable, Metric, Slope, Study
+from dpsample.experiments import Figure, Inapplicable, Metric, Slope, Study
 from .beside import LEVEL
 
 

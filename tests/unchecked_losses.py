@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from dpsample import losses
-from dpsample.losses._base import registry
+from dpsample.losses.loss import registry
 
 
 class Unchecked(losses.Custom):

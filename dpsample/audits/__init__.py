@@ -1,10 +1,10 @@
 """Audits: what refutes a claim of privacy."""
 
-from dpsample._public import dir_of
 from dpsample.audits import clipping_instance, neighbors
 from dpsample.audits.auditing import audit
 from dpsample.audits.quadrature import ExactCurve, exact_curve
 from dpsample.audits.report import AuditCurve, AuditReport
+from dpsample.core.public import dir_of
 
 __all__ = [
     "AuditCurve",

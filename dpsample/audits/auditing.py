@@ -1,4 +1,7 @@
-"""The verb `audit`: try to refute a privacy claim on one pair of data sets."""
+"""What a claim says of the privacy curve at every epsilon.
+
+The verb `audit`: try to refute a privacy claim on one pair of data sets.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import _check as check
-from dpsample import progress as screen
-from dpsample._streams import Seed
-from dpsample.audits.additive import additive_scores
-from dpsample.audits.black_box import black_box_scores
-from dpsample.audits.claims import claimed_curve
 from dpsample.audits.exponential import exponential_scores
 from dpsample.audits.findings import find
 from dpsample.audits.report import AuditCurve, AuditReport
-from dpsample.audits.scores import Scores
+from dpsample.audits.scores import Scores, additive_scores, black_box_scores
+from dpsample.core import check
+from dpsample.core.streams import Seed
 from dpsample.noise import AdditiveMechanism
-from dpsample.privacy import Budget, ExponentialMechanism
-from dpsample.privacy.events import Event
+from dpsample.privacy import Budget, ExponentialMechanism, delta_of, gaussian_delta
+from dpsample.privacy.accounting.events import Event
+from dpsample.running import progress as screen
 from dpsample.samplers import Sampler
 
 Array = NDArray[np.float64]
+
+
+def claimed_curve(
+    epsilons: Array, budget: Budget, gdp: float | None, event: Event | None = None
+) -> Array:
+    r"""Upper bound of delta at each epsilon, as the claims imply it.
+
+    (epsilon, delta)-privacy implies (e, delta)-privacy for e above epsilon, and below
+    (e, 1 - (1 - delta) (1 + e^e) / (1 + e^epsilon))-privacy (Kairouz, Oh and Viswanath
+    2015); gdp-GDP implies the Gaussian curve, an event its own.
+    """
+    below = 1.0 - (1.0 - budget.delta) * (
+        np.exp(np.minimum(epsilons, budget.epsilon) - budget.epsilon)
+        + np.exp(-budget.epsilon)
+    ) / (1.0 + np.exp(-budget.epsilon))
+    claimed = np.where(epsilons >= budget.epsilon, budget.delta, below)
+    if gdp is not None:
+        claimed = np.minimum(claimed, [gaussian_delta(float(e), gdp) for e in epsilons])
+    if event is not None:
+        own = [delta_of(event, epsilon=e, relation=budget.relation) for e in epsilons]
+        claimed = np.minimum(claimed, own)
+    return claimed
+
+
 Score = Callable[[Array], Array]
 
 # Curve points as multiples of the budget's epsilon; 1 is among them.

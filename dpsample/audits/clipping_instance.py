@@ -23,8 +23,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import _check as check
-from dpsample._public import dir_of
+from dpsample.core import check
+from dpsample.core.public import dir_of
 
 __all__ = [
     "CLIP",

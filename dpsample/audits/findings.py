@@ -1,4 +1,24 @@
-"""All bounds of an audit, which hold together with probability 1 - alpha.
+r"""One-sided confidence bounds for a probability and for a mean in [0, 1].
+
+Lower bounds of privacy loss from events, valid whatever the event.
+
+(epsilon, delta)-privacy says Q(S) <= e^epsilon P(S) + delta for *every* event S. So the
+event may come from anywhere - here it is {score > t}, with t chosen on the first half
+of the draws - and confidence bounds of Q(S) and P(S) from the second half refute a
+claim with no knowledge of the densities or their normalizing constants. In particular
+an estimated constant that moves t makes the test weaker, never wrong.
+
+Ratio of two normalizing constants from draws of both densities.
+
+With unnormalized densities p~ and q~, ratio s = log(q~/p~) and as many draws of each,
+Bennett's (1976) estimate of c = log(Z_q/Z_p) solves
+
+.. math:: \sum_{x \sim q} \frac{1}{1 + e^{s(x) - c}}
+          = \sum_{x \sim p} \frac{1}{1 + e^{c - s(x)}},
+
+whose two sides have equal expectations at the true c (Meng and Wong 1996).
+
+All bounds of an audit, which hold together with probability 1 - alpha.
 
 Half of alpha pays for epsilon and gdp, half for the curve, shared equally by the
 confidence bounds in each (union bound). Both directions count: P against Q and Q
@@ -7,17 +27,254 @@ against P.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample.audits.bounds import mean_lower
-from dpsample.audits.bridge import log_constant
-from dpsample.audits.events import Events
 from dpsample.audits.scores import Scores
 
 Array = NDArray[np.float64]
+
+
+def binomial_lower(successes: Any, trials: int, alpha: float) -> Array:
+    """Lower bound of a probability, exceeded by it except with probability alpha.
+
+    Clopper and Pearson (1934): the p at which so many successes or more have
+    probability alpha. Exact for every number of trials.
+
+    Parameters
+    ----------
+    successes : int or array of int
+        Counts, each from independent trials.
+    trials : int
+        Number of trials, >= 1.
+    alpha : float
+        Probability that the bound is wrong, > 0 and < 1.
+
+    Returns
+    -------
+    array
+        Bounds in [0, 1], in the shape of ``successes``.
+    """
+    from scipy.special import betaincinv
+
+    count = np.asarray(successes, dtype=np.float64)
+    # The placeholder keeps the parameters of the unused branch positive.
+    bound = betaincinv(np.maximum(count, 1.0), trials - count + 1.0, alpha)
+    return np.where(count > 0, bound, 0.0)
+
+
+def binomial_upper(successes: Any, trials: int, alpha: float) -> Array:
+    """Upper bound of a probability, below it only with probability alpha.
+
+    The mirror image of `binomial_lower`: the p at which so few successes or fewer have
+    probability alpha.
+
+    Parameters
+    ----------
+    successes : int or array of int
+        Counts, each from independent trials.
+    trials : int
+        Number of trials, >= 1.
+    alpha : float
+        Probability that the bound is wrong, > 0 and < 1.
+
+    Returns
+    -------
+    array
+        Bounds in [0, 1], in the shape of ``successes``.
+    """
+    from scipy.special import betainccinv
+
+    count = np.asarray(successes, dtype=np.float64)
+    bound = betainccinv(count + 1.0, np.maximum(trials - count, 1.0), alpha)
+    return np.where(count < trials, bound, 1.0)
+
+
+def mean_lower(values: Array, alpha: float) -> float:
+    r"""Lower bound of a mean from independent values in [0, 1].
+
+    Empirical Bernstein bound of Maurer and Pontil (2009), Theorem 4, with V the sample
+    variance:
+
+    .. math:: \bar X - \sqrt{2 V \log(2/\alpha) / n} - 7 \log(2/\alpha) / (3 (n - 1)).
+
+    Parameters
+    ----------
+    values : array of shape (n,)
+        Independent values with one law, n >= 2.
+    alpha : float
+        Probability that the bound is wrong, > 0 and < 1.
+
+    Returns
+    -------
+    float
+        The bound, at least 0.
+    """
+    size, log_term = values.size, math.log(2.0 / alpha)
+    spread = math.sqrt(2.0 * float(values.var(ddof=1)) * log_term / size)
+    bound = float(values.mean()) - spread - 7.0 * log_term / (3.0 * (size - 1))
+    return max(0.0, bound)
+
+
+# Thresholds that are compared: tails of either sample, and evenly spread ones.
+NUM_TAIL, NUM_EVEN = 150, 100
+# Scores that are closer than this share of their spread count as equal. Otherwise the
+# last bits of log ratios with atoms tell where a draw was rounded, and a correct
+# mechanism is refuted for its floating-point arithmetic (Mironov 2012).
+RESOLUTION = 2.0**-30
+
+
+class Counts(NamedTuple):
+    """How many of ``size`` draws of each law have a score above each threshold."""
+
+    above_p: Array
+    above_q: Array
+    size: int
+
+    def bounds(self, alpha: float) -> tuple[Array, Array]:
+        """Upper bounds of P(S) and lower bounds of Q(S), each wrong with alpha."""
+        upper = binomial_upper(self.above_p, self.size, alpha)
+        return upper, binomial_lower(self.above_q, self.size, alpha)
+
+
+class Events:
+    """Events {score > t} of one direction: Q(S) is compared with e^epsilon P(S).
+
+    Parameters
+    ----------
+    first, second : tuple of two arrays of shape (n,)
+        Scores of draws of P and of Q; thresholds come from ``first``.
+    """
+
+    def __init__(self, first: tuple[Array, Array], second: tuple[Array, Array]) -> None:
+        unit = RESOLUTION * _spread(first)
+        sorted_first = _sorted(first, unit)
+        thresholds = _candidates(sorted_first)
+        self.first = _count(sorted_first, thresholds)
+        self.second = _count(_sorted(second, unit), thresholds)
+        self._known: dict[float, tuple[Array, Array]] = {}
+
+    def epsilon(self, delta: float, alpha: float) -> float:
+        """Lower bound of epsilon at delta, wrong with probability 2 alpha at most."""
+
+        def gain(upper: Array, lower: Array) -> Array:
+            with np.errstate(divide="ignore"):
+                return np.log(np.maximum(lower - delta, 0.0)) - np.log(upper)
+
+        best = self._best(gain, alpha)
+        return max(0.0, float(gain(*self._bounds(best, alpha))[0]))
+
+    def gdp(self, alpha: float) -> float:
+        """Lower bound of gdp, wrong with probability 2 alpha at most.
+
+        gdp-GDP says Phi^{-1}(Q(S)) - Phi^{-1}(P(S)) <= gdp for every event; both
+        probabilities are bounded, jointly.
+        """
+        from scipy.special import ndtri
+
+        def gain(upper: Array, lower: Array) -> Array:
+            # -inf - (-inf) cannot occur: the upper bound is never 0.
+            return np.asarray(ndtri(lower) - ndtri(upper))
+
+        best = self._best(gain, alpha)
+        return max(0.0, float(gain(*self._bounds(best, alpha))[0]))
+
+    def delta(self, epsilon: float, alpha: float) -> float:
+        """Lower bound of delta(epsilon), wrong with probability 2 alpha at most."""
+        growth = np.exp(epsilon)
+        best = self._best(lambda upper, lower: lower - growth * upper, alpha)
+        upper, lower = self._bounds(best, alpha)
+        return max(0.0, float((lower - growth * upper)[0]))
+
+    def plain_delta(self, epsilon: float, alpha: float) -> float:
+        """Estimate of delta(epsilon) on the second half, for the event of `delta`."""
+        growth = np.exp(epsilon)
+        best = self._best(lambda upper, lower: lower - growth * upper, alpha)
+        gap = self.second.above_q[best] - growth * self.second.above_p[best]
+        return max(0.0, float(gap) / self.second.size)
+
+    def _best(self, gain: Callable[[Array, Array], Array], alpha: float) -> int:
+        """Threshold with the best bounds if the second half were like the first."""
+        if alpha not in self._known:
+            self._known[alpha] = self.first.bounds(alpha)
+        return int(np.argmax(gain(*self._known[alpha])))
+
+    def _bounds(self, best: int, alpha: float) -> tuple[Array, Array]:
+        """Bounds on the second half at the chosen threshold, of shape (1,)."""
+        one = slice(best, best + 1)
+        chosen = Counts(
+            self.second.above_p[one], self.second.above_q[one], self.second.size
+        )
+        return chosen.bounds(alpha)
+
+
+def _spread(scores: tuple[Array, Array]) -> float:
+    """Distance of the quartiles of all finite scores, or 1 if there is none."""
+    both = np.concatenate(scores)
+    finite = both[np.isfinite(both)]
+    if finite.size == 0:
+        return 1.0
+    low, high = np.quantile(finite, [0.25, 0.75])
+    return float(high - low) or 1.0
+
+
+def _sorted(scores: tuple[Array, Array], unit: float) -> tuple[Array, Array]:
+    """Scores in units of the resolution, rounded and sorted."""
+    return np.sort(np.round(scores[0] / unit)), np.sort(np.round(scores[1] / unit))
+
+
+def _candidates(scores: tuple[Array, Array]) -> Array:
+    """Thresholds: ranks that grow geometrically from both tops, and even ranks."""
+    size = len(scores[0])
+    tail = np.geomspace(1.0, size, NUM_TAIL)
+    ranks = np.unique(np.concatenate([tail, np.linspace(1.0, size, NUM_EVEN)]).round())
+    places = size - ranks.astype(np.int64)
+    return np.unique(np.concatenate([values[places] for values in scores]))
+
+
+def _count(scores: tuple[Array, Array], thresholds: Array) -> Counts:
+    """Count sorted scores above thresholds."""
+    size = len(scores[0])
+    places = [np.searchsorted(v, thresholds, side="right") for v in scores]
+    above = size - np.array(places, dtype=np.float64)
+    return Counts(above[0], above[1], size)
+
+
+NUM_HALVINGS = 100
+
+
+def log_constant(ratio_p: Array, ratio_q: Array) -> float:
+    """Estimate log(Z_q/Z_p) from the ratios s at draws of p and of q.
+
+    Parameters
+    ----------
+    ratio_p, ratio_q : array of shape (n,)
+        log(q~/p~) at draws of p and at draws of q.
+
+    Returns
+    -------
+    float
+        The estimate; log(q/p) is s minus it.
+    """
+    from scipy.special import expit
+
+    low = float(min(ratio_p.min(), ratio_q.min())) - 1.0
+    high = float(max(ratio_p.max(), ratio_q.max())) + 1.0
+    for _ in range(NUM_HALVINGS):
+        middle = 0.5 * (low + high)
+        # The difference increases in c.
+        if expit(middle - ratio_q).sum() > expit(ratio_p - middle).sum():
+            high = middle
+        else:
+            low = middle
+        if high - low <= 1e-12 * max(1.0, abs(high)):
+            break
+    return 0.5 * (low + high)
+
 
 # Binomial bounds behind epsilon (two directions) and gdp (one event serves both).
 NUM_HEADLINE = 6

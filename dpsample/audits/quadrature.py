@@ -4,7 +4,7 @@ For densities p ~ e^{-V}, q ~ e^{-V'} on one body,
 
 .. math:: \delta(\epsilon) = \int \max(0, q - e^{\epsilon} p),
 
-by quadrature on rays from the mean of p (`dpsample.quadrature`).
+by quadrature on rays from the mean of p (`dpsample.samplers.exact.quadrature`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import _check as check
-from dpsample.privacy.accounting import LARGEST_EPSILON
-from dpsample.quadrature import law, mean_and_factor
-from dpsample.targets import Gibbs
+from dpsample.core import check
+from dpsample.privacy.accounting.accounting import LARGEST_EPSILON
+from dpsample.samplers.exact.quadrature import law, mean_and_factor
+from dpsample.targets.gibbs import Gibbs
 
 Array = NDArray[np.float64]
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample._axes import axes
+from dpsample.core.axes import axes
 from dpsample.privacy import Budget
-from dpsample.privacy.events import Event
+from dpsample.privacy.accounting.events import Event
 
 Array = NDArray[np.float64]
 

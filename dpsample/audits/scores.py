@@ -3,6 +3,16 @@
 A score is a number per draw. It is best when it increases with the likelihood ratio
 (Neyman and Pearson 1933); every other score gives valid but weaker bounds. The first
 half is for choices, the second for what is claimed.
+
+Scores of additive noise, whose privacy loss is known exactly.
+
+A score that tells two samples apart, learned when no likelihood is known.
+
+Logistic regression on the standardized outputs and their squares, which sees shifts and
+changes of spread. Outputs are cut at `CUT` spreads, so that heavy tails cannot decide
+the fit. Any function is a valid score: a bad one makes an audit weak, not wrong.
+
+Scores of a mechanism that can only be run, or whose log ratio is known.
 """
 
 from __future__ import annotations
@@ -10,12 +20,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import _check as check
+from dpsample.core import check
+from dpsample.core.streams import Seed, seed_sequence, streams
+from dpsample.noise import AdditiveMechanism
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Array]
@@ -117,3 +129,204 @@ def _numbers(values: Array, count: int) -> Array:
     if numbers.shape != (count,):
         check.fail("scores", f"of shape ({count},)", f"shape {numbers.shape}")
     return numbers
+
+
+Progress = Callable[[float], None]
+
+NOTE = "independent draws; the privacy loss of every output is known exactly"
+
+
+# More than rounding moves a pair at the very distance that is allowed.
+ROUNDING = 1e-9
+
+
+def check_pair(
+    mechanism: AdditiveMechanism, value: Array, neighbor: Array, relation: str
+) -> None:
+    """Refuse values that are farther apart than neighbors can be.
+
+    A record that is replaced moves the query at most twice as far as one whose loss is
+    set to zero: by way of zero. Nothing is known of the reverse.
+    """
+    own, reach = mechanism.budget.relation, mechanism.sensitivity
+    if own != relation:
+        if relation != "replace_one":
+            remedy = "Calibrate a mechanism for the relation that is tested."
+            check.fail("budget", f"under {own!r} for this mechanism", relation, remedy)
+        reach = 2.0 * reach
+    size = mechanism.change(value, neighbor)
+    if size > reach * (1.0 + ROUNDING):
+        norm = dict(mechanism.certificate.inputs).get("norm", "gauge of K")
+        check.fail(
+            "neighbor",
+            f"within {reach:g} of problem (the sensitivity, {norm}, {relation})",
+            f"a distance of {size:g}",
+            "Values farther apart are no neighbors, so they refute nothing.",
+        )
+
+
+def additive_scores(
+    mechanism: AdditiveMechanism,
+    value: Any,
+    neighbor: Any,
+    *,
+    relation: str,
+    num_draws: int,
+    seed: Seed,
+    threads: int | None,
+    on_progress: Progress,
+) -> Scores:
+    """Log ratios of value + noise and neighbor + noise."""
+    first = check.array("problem", _vector("problem", value), shape=(None,))
+    second = check.array("neighbor", _vector("neighbor", neighbor), shape=first.shape)
+    check_pair(mechanism, first, second, relation)
+    roots = seed_sequence(seed).spawn(4)
+
+    def draw(i: int) -> Array:
+        center = (first, second)[i % 2]
+        found = draw_outputs(
+            lambda rng, count: center + mechanism.noise.draw(rng, (count, center.size)),
+            streams(roots[i], NUM_STREAMS),
+            num_draws // 2,
+            threads=threads,
+            score=lambda outputs: mechanism.privacy_loss(outputs, second, first),
+        )
+        on_progress((i + 1) / 4)
+        return found
+
+    p, q, later_p, later_q = (draw(i) for i in range(4))
+    return Scores(
+        first=(p, q), second=(later_p, later_q), kind="log ratio", notes=(NOTE,)
+    )
+
+
+def _vector(name: str, value: Any) -> Any:
+    """Return a number as a vector of length one."""
+    return np.atleast_1d(check.entries(name, value))
+
+
+CUT = 8.0
+RIDGE = 1e-3  # relative to the number of draws
+MAX_ITERATIONS = 25
+TOLERANCE = 1e-8
+# Most coefficients for which squares are fitted too.
+MAX_SQUARED = 200
+# Draws of each law that the fit looks at.
+MAX_FITTED = 50_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Discriminant:
+    """Score of a vector of outputs: larger means more like the second law."""
+
+    center: Array  # (dim,)
+    scale: Array  # (dim,)
+    weights: Array  # (dim,) or (2 dim,)
+
+    def __call__(self, outputs: Array) -> Array:
+        """Score of each row of outputs, shape (num_draws,)."""
+        return np.asarray(self._features(outputs) @ self.weights)
+
+    def _features(self, outputs: Array) -> Array:
+        cut = np.clip((outputs - self.center) / self.scale, -CUT, CUT)
+        return cut if self.weights.size == cut.shape[1] else np.hstack([cut, cut**2])
+
+
+def learn(outputs_p: Array, outputs_q: Array) -> Discriminant:
+    """Fit the score to draws of both laws.
+
+    Parameters
+    ----------
+    outputs_p, outputs_q : array of shape (num_draws, dim)
+        Draws; at most `MAX_FITTED` of each are used.
+
+    Returns
+    -------
+    Discriminant
+        The score.
+    """
+    p, q = outputs_p[:MAX_FITTED], outputs_q[:MAX_FITTED]
+    both = np.concatenate([p, q])
+    low, center, high = np.quantile(both, [0.25, 0.5, 0.75], axis=0)
+    # A discrete output can have no spread between its quartiles.
+    scale = np.where(high > low, (high - low) / 1.35, both.std(axis=0))
+    scale = np.where(scale > 0.0, scale, 1.0)
+    dim = both.shape[1]
+    size = 2 * dim if dim <= MAX_SQUARED else dim
+    blank = Discriminant(center=center, scale=scale, weights=np.zeros(size))
+    labels = np.repeat([0.0, 1.0], [len(p), len(q)])
+    weights = _logistic(blank._features(both), labels)
+    return Discriminant(center=center, scale=scale, weights=weights)
+
+
+def _logistic(features: Array, labels: Array) -> Array:
+    """Ridge logistic regression by Newton's method; the intercept is dropped."""
+    from scipy.special import expit
+
+    rows = np.column_stack([features, np.ones(len(features))])
+    penalty = np.full(rows.shape[1], RIDGE * len(rows))
+    penalty[-1] = 0.0
+    weights = np.zeros(rows.shape[1])
+    for _ in range(MAX_ITERATIONS):
+        share = expit(rows @ weights)
+        slope = rows.T @ (share - labels) + penalty * weights
+        curvature = (rows * np.maximum(share * (1.0 - share), 1e-6)[:, None]).T @ rows
+        curvature[np.diag_indices_from(curvature)] += penalty + 1e-9 * len(rows)
+        step = np.linalg.solve(curvature, slope)
+        weights -= step
+        if np.abs(step).max() < TOLERANCE:
+            break
+    return np.asarray(weights[:-1])
+
+
+Score = Callable[[Array], Array]
+
+LEARNED_NOTE = (
+    "the score is a logistic discriminant of the outputs, learned on the first half of "
+    "the draws: a better score may find more"
+)
+GIVEN_NOTE = "the score was given; a better one may find more"
+RATIO_NOTE = "the given log ratio is trusted to be that of the two laws"
+STREAM_NOTE = "every run has its own part of an independent random stream"
+
+
+def black_box_scores(
+    mechanism: Callable[[Any, np.random.Generator, int], Array],
+    first: Any,
+    second: Any,
+    *,
+    num_draws: int,
+    seed: Seed,
+    threads: int | None,
+    on_progress: Progress,
+    log_ratio: Score | None = None,
+    score: Score | None = None,
+) -> Scores:
+    """Scores of a callable's outputs on two data sets."""
+    known = log_ratio if log_ratio is not None else score
+    per_half = num_draws // 2
+    roots = seed_sequence(seed).spawn(4)
+
+    def draw(i: int, chosen: Score | None) -> Array:
+        data = (first, second)[i % 2]
+        found = draw_outputs(
+            lambda rng, count: mechanism(data, rng, count),
+            streams(roots[i], NUM_STREAMS),
+            per_half,
+            threads=threads,
+            score=chosen,
+        )
+        on_progress((i + 1) / 4)
+        return found
+
+    half = draw(0, known), draw(1, known)
+    note = RATIO_NOTE if log_ratio is not None else GIVEN_NOTE
+    if known is None:
+        known, note = learn(*half), LEARNED_NOTE
+        half = known(half[0]), known(half[1])
+    return Scores(
+        first=half,
+        second=(draw(2, known), draw(3, known)),
+        kind="score" if log_ratio is None else "log ratio",
+        notes=(note, STREAM_NOTE),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from dpsample._public import dir_of
+from dpsample.core.public import dir_of
 
 __all__ = ["main"]
 __dir__ = dir_of(__all__)

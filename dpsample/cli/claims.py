@@ -11,8 +11,8 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from dpsample import _check as check
 from dpsample.cli import screen
+from dpsample.core import check
 from dpsample.privacy.printed import PAPERS, Claim, claims
 
 HEAD = (

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from dpsample._version import __version__
 from dpsample.cli import study_commands
+from dpsample.core.version import __version__
 
 app = typer.Typer(
     help="Differentially private parameters with a certificate.",
@@ -110,9 +110,9 @@ def release(
 ) -> None:
     """Release one private parameter vector of the records in FILE."""
     options = locals()
-    from dpsample.cli.release import Options, run
+    from dpsample.cli.release import ReleaseOptions, run
 
-    run(Options(**options))
+    run(ReleaseOptions(**options))
 
 
 @app.command()
@@ -159,9 +159,9 @@ def sample(
 ) -> None:
     """Draw many times from the density of a release, for study: NOT PRIVATE."""
     options = locals()
-    from dpsample.cli.sample import Options, run
+    from dpsample.cli.sample import SampleOptions, run
 
-    run(Options(**options))
+    run(SampleOptions(**options))
 
 
 @app.command()

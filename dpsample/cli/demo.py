@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
-from dpsample import _files
 from dpsample.cli import keeping, screen
-from dpsample.privacy.gaussian import gaussian_delta
-from dpsample.results import Release
+from dpsample.core import files
+from dpsample.privacy.curves.gaussian import gaussian_delta
 from dpsample.tables import Dataset
+from dpsample.verbs.results import Release
 
 NUM_RECORDS = 10_000
 DIM = 20
@@ -64,7 +64,7 @@ def draw(answer: Release, data: Dataset, picture: Path) -> None:
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     _draw_coefficients(left, answer, data)
     _draw_curve(right, answer)
-    with _files.replacing(picture) as draft:
+    with files.replacing(picture) as draft:
         figure.savefig(draft, dpi=150)
 
 

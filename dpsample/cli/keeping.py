@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dpsample import _check as check
-from dpsample import _files
 from dpsample.cli import screen
+from dpsample.core import check, files
 
 Save = Callable[[Path], None]
 
@@ -25,7 +24,7 @@ def check_outputs(*others: Path | None, **outputs: Path | None) -> None:
     for name, path in outputs.items():
         if path is None:
             continue
-        _files.check_output(name, path)
+        files.check_output(name, path)
         if any(other is not None and _are_one(path, other) for other in others):
             check.fail(name, "another file than the others", str(path))
     if all(path is None for path in outputs.values()):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dpsample as dps
-from dpsample import _check as check
+from dpsample.core import check
 from dpsample.losses import Loss
 from dpsample.tables import Dataset, read_table
 

@@ -10,12 +10,12 @@ import numpy as np
 import dpsample as dps
 from dpsample.cli import keeping, screen
 from dpsample.cli.records import RecordOptions, build, read, rules
-from dpsample.results import Release
 from dpsample.tables import Dataset
+from dpsample.verbs.results import Release
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(RecordOptions):
+class ReleaseOptions(RecordOptions):
     """Options of the command, with its defaults."""
 
     epsilon: float
@@ -29,7 +29,7 @@ class Options(RecordOptions):
     seed: int | None
 
 
-def run(options: Options) -> None:
+def run(options: ReleaseOptions) -> None:
     """Release, save and print answer and certificate, evaluate if asked to.
 
     Everything that can be wrong is found before the draw; after it, nothing loses it.
@@ -71,7 +71,7 @@ def run(options: Options) -> None:
             console.print(evaluation(answer, problems))
 
 
-def evaluated(options: Options, path: Path, data: Dataset) -> dps.Problem:
+def evaluated(options: ReleaseOptions, path: Path, data: Dataset) -> dps.Problem:
     """Read and check the second file as the first was, columns matched by name."""
     try:
         return build(options, read(options, path, data.columns))

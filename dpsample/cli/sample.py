@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import dpsample as dps
-from dpsample import _check as check
-from dpsample import _files
 from dpsample.cli import keeping, screen
 from dpsample.cli.records import RecordOptions, build, read, rules
-from dpsample.warm import public_samplers
+from dpsample.core import check, files
+from dpsample.verbs.warm import public_samplers
 
 MAX_ROWS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(RecordOptions):
+class SampleOptions(RecordOptions):
     """Options of the command, with its defaults."""
 
     epsilon: float | None
@@ -40,7 +39,7 @@ class Options(RecordOptions):
     seed: int
 
 
-def run(options: Options) -> None:
+def run(options: SampleOptions) -> None:
     """Draw, save the draws if asked to, and print a summary."""
     inputs = (options.file, options.bounds)
     keeping.check_outputs(*inputs, options.checkpoint, output=options.output)
@@ -81,7 +80,7 @@ def show(console: Any, draws: Any) -> None:
 
 def write(draws: Any, path: Path) -> None:
     """Save a tree as a whole, or not at all."""
-    with _files.replacing(path) as draft:
+    with files.replacing(path) as draft:
         draws.to_netcdf(draft, engine="h5netcdf")
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dpsample import _check as check
 from dpsample.cli import screen
-from dpsample.studying import running
-from dpsample.studying.backends import Backend
-from dpsample.studying.loading import bundle, load, study_names
-from dpsample.studying.report import write
+from dpsample.core import check
+from dpsample.experiments import run as running_module
+from dpsample.experiments.backends import Backend
+from dpsample.experiments.loading import bundle, load, study_names
+from dpsample.experiments.report import write
 
 RESULTS = "results"
 
@@ -52,9 +52,11 @@ def run(
 ) -> None:
     """Run a study, and say where its rows are."""
     given, folder = bundle(studies, name), output or studies / RESULTS
-    path = running.store_path(name, folder, quick=quick)
+    path = running_module.store_path(name, folder, quick=quick)
     try:
-        count = running.run(given, folder, quick=quick, backend=backend, resume=resume)
+        count = running_module.run(
+            given, folder, quick=quick, backend=backend, resume=resume
+        )
     except KeyboardInterrupt:
         print(
             f"dpsample: interrupted. Finished replicates are in {path}; "

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import dpsample as dps
-from dpsample import _check as check
 from dpsample.cli import FAILED, screen
+from dpsample.core import check
 from dpsample.privacy import Certificate, EventCertificate
-from dpsample.results import FORMAT, Release
+from dpsample.verbs.results import FORMAT, Release
 
 CERTIFICATES = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
 

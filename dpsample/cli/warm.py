@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from dpsample._cache import CACHE_DIRECTORY
 from dpsample.cli import screen
-from dpsample.warm import warm
+from dpsample.core.cache import CACHE_DIRECTORY
+from dpsample.verbs.warm import warm
 
 
 def run() -> None:

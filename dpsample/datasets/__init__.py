@@ -1,13 +1,11 @@
 """Data with public bounds: synthetic problems and well-known public files."""
 
-from dpsample._public import dir_of
+from dpsample.core.public import dir_of
 from dpsample.datasets.growth import (
     GrowthRegression,
+    HardInstance,
     growth_constant,
     growth_regression,
-)
-from dpsample.datasets.hard_instances import (
-    HardInstance,
     rare_records,
     tilted_signs,
 )

@@ -1,21 +1,70 @@
-"""Public data sets from a folder, checksum verified, encoded by public facts."""
+"""What `load` knows about a public data set: files, checksums, origin, encoding.
+
+Public data sets from a folder, checksum verified, encoded by public facts.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import os
-from dataclasses import replace
+import tomllib
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dpsample import _check as check
-from dpsample.datasets import catalog
-from dpsample.datasets.catalog import Entry
-from dpsample.tables import files, read
+from dpsample.core import check
+from dpsample.tables import formats, read
 from dpsample.tables.dataset import Dataset
+from dpsample.tables.schema import Schema
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogEntry:
+    """One public data set of `catalog.toml`."""
+
+    files: dict[str, dict[str, str]]  # split -> name and sha256
+    origin: str
+    target: str = ""
+    num_features: int = 0  # of a LIBSVM file
+    ones: int = 0  # the largest number of entries 1 in its rows
+
+
+@cache
+def catalog() -> dict[str, CatalogEntry]:
+    """Return all entries by name."""
+    content: dict[str, Any] = tomllib.loads(
+        (FOLDER / "catalog.toml").read_text("utf-8")
+    )
+    return {name: CatalogEntry(**facts) for name, facts in content.items()}
+
+
+def public_schema(name: str) -> Schema:
+    """Return the public facts about the columns of a set that is not LIBSVM's."""
+    if name == "blogfeedback":
+        return _blogfeedback()
+    return Schema.from_file(FOLDER / "bounds" / f"{name}.toml")
+
+
+def _blogfeedback() -> Schema:
+    """Put counts on a logarithmic scale, keep indicators of words and days.
+
+    Columns 12, 32, 37 and 277 are constant by construction.
+    """
+    constant = (12, 32, 37, 277)
+    counts = [j for j in (*range(60), 276, 278, 279) if j not in constant]
+    return Schema(
+        columns=(*(f"x{j}" for j in range(280)), "comments"),
+        ignore=tuple(f"x{j}" for j in constant),
+        numeric={"x60": (0.0, 72.0)} | {f"x{j}": (0.0, 1.0) for j in range(62, 276)},
+        log={f"x{j}": (-1e4, 1e4) for j in counts} | {"x61": (0.0, 1e5)},
+    )
+
 
 VARIABLE = "DPSAMPLE_DATA"
 
@@ -67,7 +116,7 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
     Traceback (most recent call last):
     ValueError: folder must be an existing folder, got nowhere. ...
     """
-    entries = catalog.catalog()
+    entries = catalog()
     check.one_of(sorted(entries), name=name)
     entry = entries[name]
     check.one_of(sorted(entry.files, reverse=True), split=split)
@@ -81,7 +130,7 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
     return replace(data, row_bound=1.0, source=f"{name} ({split}): {entry.origin}")
 
 
-def _folder(folder: str | Path | None, entry: Entry) -> Path:
+def _folder(folder: str | Path | None, entry: CatalogEntry) -> Path:
     listed = ", ".join(f["name"] for f in entry.files.values())
     remedy = f"Put {listed} there; origin: {entry.origin}."
     given = folder if folder is not None else os.environ.get(VARIABLE)
@@ -94,17 +143,17 @@ def _folder(folder: str | Path | None, entry: Entry) -> Path:
     return path
 
 
-def _verified(entry: Entry, split: str, folder: Path) -> bytes:
+def _verified(entry: CatalogEntry, split: str, folder: Path) -> bytes:
     """Uncompressed content of the file that has the published checksum."""
     name, wanted = entry.files[split]["name"], entry.files[split]["sha256"]
-    names = [name + suffix for suffix in ("", *files.DECOMPRESS)]
+    names = [name + suffix for suffix in ("", *formats.DECOMPRESS)]
     places = [place / n for place in (folder, *sorted(folder.iterdir())) for n in names]
     found = [path for path in places if path.is_file()]
     if not found:
         got = f"no {name}, plain or compressed, in {folder}"
         remedy = f"Download it; origin: {entry.origin}."
         check.fail("folder", f"one that has the file {name}", got, remedy)
-    content = files.content(found[0])
+    content = formats.content(found[0])
     digest = hashlib.sha256(content).hexdigest()
     if digest != wanted:
         condition = f"the published file with sha256 {wanted} (uncompressed)"
@@ -113,8 +162,8 @@ def _verified(entry: Entry, split: str, folder: Path) -> bytes:
     return content
 
 
-def _encoded(name: str, entry: Entry, content: bytes) -> Dataset:
-    schema = catalog.schema(name)
+def _encoded(name: str, entry: CatalogEntry, content: bytes) -> Dataset:
+    schema = public_schema(name)
     if name == "adult":
         content = _clean_adult(content)
     frame = read.to_frame(content, "csv", schema)

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import _check as check
-from dpsample._streams import streams
+from dpsample.core import check
+from dpsample.core.streams import streams
 from dpsample.tables.dataset import Dataset
 
 Array = NDArray[np.float64]

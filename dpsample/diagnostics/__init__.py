@@ -3,8 +3,8 @@
 Nothing here is a proof of privacy: no diagnostic enters a certificate.
 """
 
-from dpsample._public import dir_of
-from dpsample.diagnostics.calibration import simulation_based_calibration
+from dpsample.core.public import dir_of
+from dpsample.diagnostics.calibration import Calibration, simulation_based_calibration
 from dpsample.diagnostics.chain_plots import (
     plot_autocorrelation,
     plot_ess_evolution,
@@ -13,15 +13,11 @@ from dpsample.diagnostics.chain_plots import (
 )
 from dpsample.diagnostics.check_report import CheckReport, Finding
 from dpsample.diagnostics.checking import check
-from dpsample.diagnostics.comparison import Comparison
 from dpsample.diagnostics.draw_pictures import plot_draws
-from dpsample.diagnostics.expectations import Expectations
-from dpsample.diagnostics.identities import gamma_check, stein_check
-from dpsample.diagnostics.mixing import tv_bound
-from dpsample.diagnostics.mixing_bound import MixingBound
+from dpsample.diagnostics.identities import Expectations, gamma_check, stein_check
+from dpsample.diagnostics.mixing import MixingBound, tv_bound
 from dpsample.diagnostics.moments import MomentCheck, unbiased_moments
-from dpsample.diagnostics.ranks import Calibration
-from dpsample.diagnostics.references import compare
+from dpsample.diagnostics.references import Comparison, compare
 from dpsample.diagnostics.summaries import summary
 
 __all__ = [

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dpsample import _check as check
+from dpsample.core import check
 from dpsample.diagnostics.batches import correlation_times
-from dpsample.diagnostics.movement import MIN_ESS
-from dpsample.diagnostics.reading import Chains, chosen, read
-from dpsample.diagnostics.summaries import mixing
+from dpsample.diagnostics.chain_checks import MIN_ESS
+from dpsample.diagnostics.summaries import ChainDraws, chosen, mixing, read
 
 # More panels are not read; the coefficients that mix worst are shown.
 MAX_PANELS = 12
@@ -215,7 +214,7 @@ def _thinned(draws: Any, theta: Any) -> Any:
     return draws.isel(draw=slice(None, None, stride), missing_dims="ignore")
 
 
-def _chosen(chains: Chains, coefficients: Sequence[str] | None) -> list[str]:
+def _chosen(chains: ChainDraws, coefficients: Sequence[str] | None) -> list[str]:
     """Names to show, in the order of the coefficients."""
     if coefficients is not None:
         return chosen(coefficients, chains.names)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpsample.diagnostics import agreement, boundary, energy_law, movement, stein
+from dpsample.diagnostics import chain_checks, target_checks
 from dpsample.diagnostics.check_report import CheckReport, Finding
-from dpsample.diagnostics.reading import Chains, read
-from dpsample.targets import Gibbs
+from dpsample.diagnostics.summaries import ChainDraws, read
+from dpsample.targets.gibbs import Gibbs
 
 # Probability with which each family of tests may flag a correct run: Bonferroni over
 # its members. Autocorrelation makes simulated levels up to 3 times as large, which
@@ -58,8 +58,8 @@ def check(draws: Any, target: Gibbs | None = None) -> CheckReport:
     ['too few draws']
     """
     chains = read(draws)
-    findings = movement.look(chains)
-    found, skipped = agreement.look(chains, ALPHA)
+    findings = chain_checks.look_at_movement(chains)
+    found, skipped = chain_checks.look_at_agreement(chains, ALPHA)
     findings += found
     reasons, families = [skipped], 1
     looked_at = ["effective size, moves, step size"]
@@ -68,7 +68,7 @@ def check(draws: Any, target: Gibbs | None = None) -> CheckReport:
     if target is None:
         reasons.append("domain, convexity, energies, identities (no target was given)")
     else:
-        energy_law.require_same(chains, target)
+        target_checks.require_same(chains, target)
         found, skipped_there = _against(target, chains)
         findings += found
         reasons += skipped_there
@@ -82,19 +82,19 @@ def check(draws: Any, target: Gibbs | None = None) -> CheckReport:
     )
 
 
-def _against(target: Gibbs, chains: Chains) -> tuple[list[Finding], list[str]]:
+def _against(target: Gibbs, chains: ChainDraws) -> tuple[list[Finding], list[str]]:
     """Compare draws with their target; also say what could not be compared."""
-    findings = boundary.look(target, chains, ALPHA)
+    findings = target_checks.look_at_boundary(target, chains, ALPHA)
     if any(finding.is_problem for finding in findings):
         # Outside, slopes have no meaning; atoms satisfy no identity.
         return findings, ["convexity, energies, identities (see the domain first)"]
     for finding in (
-        energy_law.stored_energies(target, chains),
-        energy_law.convexity(target, chains),
+        target_checks.stored_energies(target, chains),
+        target_checks.convexity(target, chains),
     ):
         findings += [] if finding is None else [finding]
     reasons = []
-    for look in (energy_law.excess, stein.look):
+    for look in (target_checks.excess, target_checks.look_at_stein):
         found, reason = look(target, chains, ALPHA)
         findings += found
         reasons.append(reason)

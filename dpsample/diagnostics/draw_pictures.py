@@ -1,4 +1,10 @@
-"""Pictures of draws in one, two or three dimensions, with their domain."""
+"""Outlines of domains: where the boundary is, seen from an inner point.
+
+Chords from one inner point find the boundary of every convex set, so that no domain
+needs a formula here.
+
+Pictures of draws in one, two or three dimensions, with their domain.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +14,83 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import _check as check
-from dpsample._axes import axes
-from dpsample.diagnostics.outlines import HULL, plane_curve, reach, space_curves
-from dpsample.diagnostics.reading import Chains, chosen, read
+from dpsample.core import check
+from dpsample.core.axes import axes
+from dpsample.diagnostics.summaries import ChainDraws, chosen, read
 from dpsample.domains import Domain
-from dpsample.targets import Gibbs
+from dpsample.targets.gibbs import Gibbs
 
 Array = NDArray[np.float64]
+
+# Half degrees, so that curves have the corners of boxes, diamonds and the simplex.
+NUM_ANGLES = 721
+# Orthonormal directions of the simplex of three coefficients: they add up to zero.
+HULL = np.array([[1.0, -1.0, 0.0], [-1.0, -1.0, 2.0]]) / np.sqrt([[2.0], [6.0]])
+# Meridians and parallels of a body in three dimensions.
+NUM_MERIDIANS, NUM_PARALLELS = 13, 7
+
+
+def reach(domain: Any, center: Array, directions: Array) -> Array:
+    """Boundary points in the given directions, NaN where there is no boundary.
+
+    Parameters
+    ----------
+    domain : Domain
+        Any domain.
+    center : array of shape (dim,)
+        An inner point.
+    directions : array of shape (..., dim)
+        Directions within the affine hull.
+
+    Returns
+    -------
+    array of shape (..., dim)
+        Points.
+    """
+    rows = directions.reshape(-1, len(center))
+    ends = np.array([domain.chord(center, row)[1] for row in rows])
+    ends = np.where(np.isfinite(ends), ends, np.nan)
+    return np.asarray((center + ends[:, None] * rows).reshape(directions.shape))
+
+
+def plane_curve(domain: Any, dim: int) -> Array:
+    """Boundary of a domain of affine dimension 2: a closed curve (point, dim)."""
+    angles = np.linspace(0.0, 2.0 * np.pi, NUM_ANGLES)
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    plane = np.eye(2) if dim == 2 else HULL
+    return reach(domain, domain.interior_point(dim), circle @ plane)
+
+
+def space_curves(domain: Any) -> list[Array]:
+    """Edges of a box, else meridians and parallels of the boundary, in dimension 3."""
+    if domain.name == "box" and domain.is_bounded:
+        return _edges(domain.body(3))
+    center = domain.interior_point(3)
+    turn = np.linspace(0.0, 2.0 * np.pi, NUM_ANGLES)
+    curves = []
+    for longitude in np.linspace(0.0, np.pi, NUM_MERIDIANS)[:-1]:
+        plane = [np.cos(longitude), np.sin(longitude)]
+        curves.append(np.stack([*np.outer(plane, np.sin(turn)), np.cos(turn)], axis=1))
+    for latitude in np.linspace(0.0, np.pi, NUM_PARALLELS + 2)[1:-1]:
+        ring = np.sin(latitude) * np.stack([np.cos(turn), np.sin(turn)], axis=1)
+        level = np.full((NUM_ANGLES, 1), np.cos(latitude))
+        curves.append(np.concatenate([ring, level], axis=1))
+    return [reach(domain, center, curve) for curve in curves]
+
+
+def _edges(body: Any) -> list[Array]:
+    """Draw the twelve edges of a box, in enough points to be cut off by a view."""
+    sides, along = np.stack([body.lower, body.upper]), np.linspace(0.0, 1.0, NUM_ANGLES)
+    edges = []
+    for axis in range(3):
+        for first, second in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            others = sides[[first, second], [(axis + 1) % 3, (axis + 2) % 3]]
+            run = sides[0, axis] + along * (sides[1, axis] - sides[0, axis])
+            edge = np.tile(np.roll([0.0, *others], axis), (NUM_ANGLES, 1))
+            edge[:, axis] = run
+            edges.append(edge)
+    return edges
+
 
 # More points blur into one spot.
 MAX_POINTS = 4000
@@ -93,13 +168,13 @@ def plot_draws(
     return _plane(chains, domain, ax) if dim == 2 else _space(chains, domain, ax)
 
 
-def _selected(chains: Chains, coefficients: Sequence[str]) -> Chains:
+def _selected(chains: ChainDraws, coefficients: Sequence[str]) -> ChainDraws:
     names = chosen(coefficients, chains.names)
     columns = [chains.names.index(name) for name in names]
     return chains._replace(theta=chains.theta[:, :, columns], names=tuple(names))
 
 
-def _line(chains: Chains, domain: Domain | None, ax: Any) -> Any:
+def _line(chains: ChainDraws, domain: Domain | None, ax: Any) -> Any:
     """Histograms on common bins, and both ends of the interval."""
     ax = axes(ax, figsize=(6.0, 3.5))
     values = chains.theta[:, :, 0]
@@ -120,7 +195,7 @@ def _line(chains: Chains, domain: Domain | None, ax: Any) -> Any:
     return ax
 
 
-def _plane(chains: Chains, domain: Domain | None, ax: Any) -> Any:
+def _plane(chains: ChainDraws, domain: Domain | None, ax: Any) -> Any:
     """Draw points and the closed curve around them."""
     ax = axes(ax, figsize=(6.2, 5.0))
     _scatter(ax, chains.theta)
@@ -136,7 +211,7 @@ def _plane(chains: Chains, domain: Domain | None, ax: Any) -> Any:
     return ax
 
 
-def _triangle(chains: Chains, domain: Domain, ax: Any) -> Any:
+def _triangle(chains: ChainDraws, domain: Domain, ax: Any) -> Any:
     """Draw the simplex in its own plane, each corner with its coefficient."""
     ax = axes(ax, figsize=(6.2, 5.0))
     _scatter(ax, chains.theta @ HULL.T)
@@ -155,7 +230,7 @@ def _triangle(chains: Chains, domain: Domain, ax: Any) -> Any:
     return ax
 
 
-def _space(chains: Chains, domain: Domain | None, ax: Any) -> Any:
+def _space(chains: ChainDraws, domain: Domain | None, ax: Any) -> Any:
     """Draw points and a net of curves on the surface around them."""
     from matplotlib.ticker import MaxNLocator
 

@@ -1,4 +1,14 @@
-r"""Checks of draws that need no reference: identities that hold under the target.
+r"""Fields for Stein's identity (Schwinger-Dyson): they vanish on the boundary.
+
+.. math:: E[\operatorname{div} \varphi - \langle \varphi, \nabla V \rangle] = 0.
+
+Along a direction v let the chord through x end at t_- <= 0 <= t_+; b = -t_- t_+ is 0 on
+the boundary and changes by t_- + t_+ along v. That serves every domain, with no formula
+for its shape: integrate along lines.
+
+Means of chains against what they should be, with a budget of false alarms.
+
+Checks of draws that need no reference: identities that hold under the target.
 
 Stein's identity (Schwinger-Dyson): for a field phi that vanishes on the boundary,
 
@@ -15,20 +25,224 @@ minimizer and the domain is R^d.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import _check as check
-from dpsample.diagnostics.expectations import Expectations, Identity, judge
-from dpsample.diagnostics.fields import stein_values
-from dpsample.diagnostics.runs import chains_of
-from dpsample.energies import energies
-from dpsample.samplers import exact_gaussian, mode
-from dpsample.targets import Gibbs
+from dpsample.core import check
+from dpsample.diagnostics.laws import chains_of, effective_size
+from dpsample.samplers import gaussian_fit
+from dpsample.samplers.exact import gaussian
+from dpsample.samplers.gaussian_fit import fit
+from dpsample.targets.gibbs import Gibbs, chords, energies, slopes
 
 Array = NDArray[np.float64]
+
+MAX_DIRECTIONS = 10
+
+
+def stein_values(target: Gibbs, points: Array) -> Iterator[tuple[str, Array]]:
+    """Names and values of div phi - <phi, grad V>."""
+    found, gradient = fit(target), slopes(target, points)
+    white = (points - found.center) @ found.whiten.T
+    factor, name = found.factor, "axis {} of the fit"
+    if factor.shape[1] > MAX_DIRECTIONS:
+        # A few mixtures of all axes see more than a few axes.
+        noise = np.random.default_rng(0).standard_normal(factor.shape[1:] * 2)
+        basis = np.linalg.qr(noise)[0][:, :MAX_DIRECTIONS]
+        white, factor, name = white @ basis, factor @ basis, "mixture {} of axes"
+    for i, direction in enumerate(factor.T):
+        room, change = _bump(chords(target, points, direction))
+        along, place = gradient @ direction, white[:, i]
+        label = name.format(i)
+        yield f"constant, {label}", change - room * along
+        yield f"linear, {label}", place * (change - room * along) + room
+    yield "radial", _radial(target, points, gradient)
+
+
+def _bump(ends: Array) -> tuple[Array, Array]:
+    """Return a function that is 0 at the chord's finite ends, and its slope there."""
+    low, high = ends.T
+    below, above = np.isfinite(low), np.isfinite(high)
+    left, right = np.where(below, -low, 1.0), np.where(above, high, 1.0)
+    return left * right, above * -left + below * right
+
+
+def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
+    """Field (1 - rho)(x - c), rho the gauge about an interior point c: 1 outside."""
+    domain, dim = target.problem.domain, target.dim
+    center = domain.interior_point(dim)
+    away = points - center
+    reach = chords(target, np.broadcast_to(center, points.shape), away)[:, 1]
+    # Very near to the center, rounding turns a direction out of the simplex's plane.
+    gauge = 1.0 / np.where(reach > 0.0, reach, np.inf)
+    rank = domain.affine_dim(dim)
+    # <x - c, grad rho> = rho: the gauge is homogeneous of degree 1.
+    return np.asarray(
+        rank * (1.0 - gauge) - gauge - (1.0 - gauge) * (away * gradient).sum(axis=1)
+    )
+
+
+# Fewer effective draws give no standard error that could be trusted.
+MIN_ESS = 50.0
+# Probability with which the discrepancy that could be seen is seen.
+POWER = 0.9
+
+
+class Identity(NamedTuple):
+    """Values (chain, draw) and their expectation, or an upper bound of it."""
+
+    values: Array
+    expected: float
+    is_limit: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Expectations:
+    """Means against their expectations under the target.
+
+    Attributes
+    ----------
+    title : str
+        What was checked.
+    names : tuple of str
+        The identities.
+    means, expected, errors, z_scores : array of shape (num_identities,)
+        Means, what they should be, Monte Carlo standard errors, and differences in
+        units of these.
+    effective_sizes : array of shape (num_identities,)
+        Effective numbers of draws.
+    limits : array of shape (num_identities,)
+        z-scores beyond which an identity is refused.
+    detectable : array of shape (num_identities,)
+        Errors of a mean, in standard deviations of the values, that are seen with
+        probability at least `POWER`.
+    is_limit : array of bool
+        Where an expectation is an upper bound: only a larger mean is refused.
+    false_alarm : float
+        Probability that draws of the target fail, all identities together.
+    blind : str
+        What no such check sees.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    means: Array
+    expected: Array
+    errors: Array
+    z_scores: Array
+    effective_sizes: Array
+    limits: Array
+    detectable: Array
+    is_limit: NDArray[np.bool_]
+    false_alarm: float
+    blind: str
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """Identities that do not hold, or that too few effective draws leave open."""
+        size = np.where(self.is_limit, self.z_scores, np.abs(self.z_scores))
+        fails = ~(size <= self.limits)  # also where a z-score is NaN
+        return tuple(n for n, f in zip(self.names, fails, strict=True) if f)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all identities hold as far as the draws can tell."""
+        return not self.findings
+
+    def __repr__(self) -> str:
+        """z-scores, the verdict, and what could have been seen."""
+        lines = [
+            f"{self.title}: mean (expected) z-score, effective draws",
+        ]
+        findings = self.findings
+        for i, name in enumerate(self.names):
+            sign = "<= " if self.is_limit[i] else ""
+            line = f"  {name}: {self.means[i]:.4g} ({sign}{self.expected[i]:.4g})"
+            line += f" {self.z_scores[i]:+.2f}, {self.effective_sizes[i]:.0f}"
+            if name in findings:
+                few = np.isnan(self.z_scores[i])
+                line += "  TOO FEW DRAWS" if few else "  DIFFERS"
+            lines.append(line)
+        verdict = "no difference seen" if self.ok else "NOT the target's law"
+        if np.isnan(self.z_scores).any():
+            verdict = "no verdict"
+        return "\n".join(
+            [
+                *lines,
+                f"{verdict}; draws of the target fail with probability about "
+                f"{self.false_alarm:g}.",
+                f"Could have seen, with probability {POWER:g}: means off by "
+                f"{np.nanmax(self.detectable, initial=0.0):.2g} standard deviations.",
+                self.blind,
+                "For study: not a privacy proof.",
+            ]
+        )
+
+
+def judge(
+    title: str,
+    identities: dict[str, Identity],
+    *,
+    false_alarm: float,
+    is_independent: bool,
+    blind: str,
+) -> Expectations:
+    """z-scores of identities and their limits.
+
+    Parameters
+    ----------
+    title : str
+        What is checked.
+    identities : dict of str to Identity
+        Values with their expectations.
+    false_alarm : float
+        Budget of all of them together.
+    is_independent : bool
+        Whether the draws are independent: standard errors need no effective size then.
+    blind : str
+        A sentence on what such a check cannot see.
+
+    Returns
+    -------
+    Expectations
+        The findings.
+    """
+    check.open_interval(0.0, 1.0, false_alarm=false_alarm)
+    from scipy.stats import t
+
+    sizes = np.array(
+        [
+            float(i.values.size) if is_independent else effective_size(i.values)
+            for i in identities.values()
+        ]
+    )
+    sizes = np.where(sizes >= MIN_ESS, sizes, np.nan)
+    expected = np.array([i.expected for i in identities.values()])
+    is_limit = np.array([i.is_limit for i in identities.values()])
+    means = np.array([i.values.mean() for i in identities.values()])
+    spread = np.array([i.values.std(ddof=1) for i in identities.values()])
+    errors = spread / np.sqrt(sizes)
+    share = false_alarm / len(identities)
+    limits = np.asarray(t.isf(np.where(is_limit, share, 0.5 * share), sizes - 1.0))
+    return Expectations(
+        title=title,
+        names=tuple(identities),
+        means=means,
+        expected=expected,
+        errors=errors,
+        z_scores=(means - expected) / errors,
+        effective_sizes=sizes,
+        limits=limits,
+        detectable=(limits + t.isf(1.0 - POWER, sizes - 1.0)) / np.sqrt(sizes),
+        is_limit=is_limit,
+        false_alarm=float(false_alarm),
+        blind=blind,
+    )
+
 
 ROUNDING = 1e-12  # relative size of a slope that counts as zero
 
@@ -182,7 +396,7 @@ def gamma_check(
 def _homogeneity(target: Gibbs) -> tuple[float | None, float]:
     """Degree of the energy about its minimizer, if it is known, and the minimum."""
     is_open = target.problem.domain.name == "whole_space"
-    plan = exact_gaussian.quadratic(target) if is_open else None
+    plan = gaussian.quadratic(target) if is_open else None
     if plan is not None:
         return 2.0, target.energy(plan.mean)
     center = target.numbers.regularizer.center
@@ -191,7 +405,7 @@ def _homogeneity(target: Gibbs) -> tuple[float | None, float]:
     is_flat = np.abs(slope).max() <= ROUNDING * target.k
     if is_open and target.problem.loss.name == "linear" and is_flat:
         return 2.0, target.energy(center)
-    return None, mode.minimize(target, tolerance=1e-9)[1]
+    return None, gaussian_fit.minimize(target, tolerance=1e-9)[1]
 
 
 def _theta(draws: Any, target: Gibbs) -> tuple[Array, bool]:

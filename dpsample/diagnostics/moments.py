@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpsample import _check as check
-from dpsample._streams import Seed, seed_sequence
+from dpsample.core import check
+from dpsample.core.streams import Seed, seed_sequence
 from dpsample.diagnostics import laws
 from dpsample.diagnostics.mixing import pilot_lag, prepare, words_for
 from dpsample.samplers import couplings
-from dpsample.samplers.couplings.moments import NAMED, Function
 from dpsample.samplers.couplings.replicates import check_counts
-from dpsample.targets import Gibbs
+from dpsample.samplers.couplings.unbiased import NAMED, Function
+from dpsample.targets.gibbs import Gibbs
 
 Array = NDArray[np.float64]
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpsample import _spec
-from dpsample._public import dir_of
-from dpsample.domains._ball import Ball
-from dpsample.domains._box import Box
-from dpsample.domains._domain import BODY, CHORD, CONTAINS, PROJECT, Body, Domain
-from dpsample.domains._polytope import Polytope
-from dpsample.domains._schatten_ball import SchattenBall
-from dpsample.domains._simplex import Simplex
-from dpsample.domains._whole_space import WholeSpace
-from dpsample.domains._width import Width
+from dpsample.core import spec
+from dpsample.core.public import dir_of
+from dpsample.domains.ball import Ball
+from dpsample.domains.box import Box
+from dpsample.domains.domain import BODY, CHORD, CONTAINS, PROJECT, Body, Domain, Width
+from dpsample.domains.polytope import Polytope
+from dpsample.domains.schatten_ball import SchattenBall
+from dpsample.domains.simplex import Simplex
+from dpsample.domains.whole_space import WholeSpace
 
 __all__ = [
     "BODY",
@@ -66,4 +65,4 @@ def from_dict(data: dict[str, Any]) -> Domain:
     >>> from_dict({"name": "ball", "radius": 1.0, "p": "inf", "center": None})
     Ball(radius=1.0, p=inf, center=None)
     """
-    return _spec.from_dict(KINDS, data)
+    return spec.from_dict(KINDS, data)

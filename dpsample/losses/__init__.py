@@ -1,9 +1,9 @@
 """Convex losses of a linear margin: value, slope, declared bounds, compiled pieces."""
 
-from dpsample._public import dir_of
-from dpsample.losses._base import Loss, from_dict
+from dpsample.core.public import dir_of
 from dpsample.losses.classification import Hinge, Linear, Logistic, SmoothedHinge
 from dpsample.losses.custom import Custom, custom
+from dpsample.losses.loss import Loss, from_dict
 from dpsample.losses.record_gradient import RecordGradient, record_gradient
 from dpsample.losses.regression import Absolute, Huber, PowerFour, Quantile, Squared
 

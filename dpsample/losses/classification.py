@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsample import _check as check
-from dpsample._stable import softplus_sigmoid
-from dpsample.losses._base import Array, Loss, prox_arguments
+from dpsample.core import check
+from dpsample.losses.loss import Array, Loss, prox_arguments
+from dpsample.numerics.stable import softplus_sigmoid
 
 LOGISTIC_THIRD = 1.0 / (6.0 * np.sqrt(3.0))
 

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numba.extending import is_jitted
 
-from dpsample import _check as check
-from dpsample._jit import kernel
+from dpsample.core import check
+from dpsample.core.jit import kernel
 from dpsample.losses import declarations
-from dpsample.losses._base import Array, Loss, compile_pieces
+from dpsample.losses.loss import Array, Loss, compile_pieces
 
 
 def _uncached(function: Any) -> Any:

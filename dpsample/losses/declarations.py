@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import _check as check
+from dpsample.core import check
 
 if TYPE_CHECKING:
     from dpsample.losses.custom import Custom

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsample import _check as check
-from dpsample.losses._base import Array, Loss, prox_arguments
+from dpsample.core import check
+from dpsample.losses.loss import Array, Loss, prox_arguments
 
 # Responses farther than this many margins from 0 are brought nearer: beside them the
 # differences between losses would be lost to rounding.

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpsample import _spec, domains
-from dpsample._public import dir_of
-from dpsample.noise._base import Noise
+from dpsample import domains
+from dpsample.core import spec
+from dpsample.core.public import dir_of
 from dpsample.noise.cone_table import ConeTable, cone_table
 from dpsample.noise.elementary import Gaussian, Laplace, gaussian, laplace
-from dpsample.noise.fills import (
-    fill_gaussian,
-    fill_generalized_gaussian,
-    fill_laplace,
-)
 from dpsample.noise.gaussian_mechanisms import (
     gaussian_mechanism,
     generalized_gaussian_mechanism,
@@ -21,14 +16,16 @@ from dpsample.noise.gaussian_mechanisms import (
 )
 from dpsample.noise.generalized_gaussian import (
     GeneralizedGaussian,
+    fill_gaussian,
+    fill_generalized_gaussian,
+    fill_laplace,
     generalized_gaussian,
 )
-from dpsample.noise.k_norm import KNorm, k_norm, k_norm_table
-from dpsample.noise.k_norm_fills import KNormTable, fill_k_norm
+from dpsample.noise.k_norm import KNorm, KNormTable, fill_k_norm, k_norm, k_norm_table
+from dpsample.noise.law import Noise
 from dpsample.noise.mechanism import AdditiveMechanism, NoisyAnswer
 from dpsample.noise.pure_mechanisms import k_norm_mechanism, laplace_mechanism
-from dpsample.noise.schatten import SchattenGaussian, schatten_gaussian
-from dpsample.noise.schatten_plan import schatten_plan
+from dpsample.noise.schatten import SchattenGaussian, schatten_gaussian, schatten_plan
 from dpsample.noise.schatten_spectrum import SchattenPlan, fill_schatten_gaussian
 
 __all__ = [
@@ -99,4 +96,4 @@ def from_dict(data: dict[str, Any]) -> Noise:
     """
     if isinstance(data, dict) and isinstance(data.get("domain"), dict):
         data = data | {"domain": domains.from_dict(data["domain"])}
-    return _spec.from_dict(KINDS, data)
+    return spec.from_dict(KINDS, data)

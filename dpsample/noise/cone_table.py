@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import _check as check
-from dpsample.noise.exponents import twice_exponent
+from dpsample.core import check
+from dpsample.noise.cone import twice_exponent
 
 Vector = NDArray[np.float64]
 

@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpsample import _check as check
-from dpsample.noise._base import Noise
-from dpsample.noise.sizes import Vector, checked_rng, checked_size
+from dpsample.core import check
+from dpsample.noise.law import Noise, Vector, checked_rng, checked_size
 
 
 @dataclass(frozen=True, eq=False)

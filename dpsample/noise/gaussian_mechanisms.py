@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpsample import _check as check
-from dpsample.noise._base import Noise
+from dpsample.core import check
 from dpsample.noise.elementary import Gaussian
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
+from dpsample.noise.law import Noise
 from dpsample.noise.mechanism import AdditiveMechanism, certified
 from dpsample.noise.schatten import SchattenGaussian
-from dpsample.norms import dual
-from dpsample.privacy.additive import (
+from dpsample.numerics.norms import dual
+from dpsample.numerics.regularity import regularity
+from dpsample.privacy.accounting.events import GaussianEvent
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.calibration.exponent_choice import best_exponent
+from dpsample.privacy.curves.additive import (
     NoiseCalibration,
     gaussian_stddev,
     generalized_gaussian_gdp,
     generalized_gaussian_sigma,
     up,
 )
-from dpsample.privacy.budget import Budget
-from dpsample.privacy.events import GaussianEvent
-from dpsample.privacy.exponent_choice import best_exponent
-from dpsample.regularity import regularity
 
 GAUSSIAN_THEOREM = "gdp = l2 sensitivity / stddev (Dong, Roth and Su 2022, Theorem 2.7)"
 SMOOTH_THEOREM = (

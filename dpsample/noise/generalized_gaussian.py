@@ -1,4 +1,6 @@
-"""Generalized Gaussian noise: density proportional to exp(-||z||_r^2 / (2 sigma^2)).
+"""Compiled noise: kernels that fill a vector inside the loop of an algorithm.
+
+Generalized Gaussian noise: density proportional to exp(-||z||_r^2 / (2 sigma^2)).
 
 The norm of a draw is sigma times a chi variable with d degrees of freedom and its
 direction follows the cone measure of the unit ball, independently.
@@ -12,12 +14,75 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpsample import _check as check
-from dpsample.noise._base import Noise
+from dpsample.core import check
+from dpsample.core.jit import kernel
+from dpsample.noise.cone import chi, cone_vector, scale_to
 from dpsample.noise.cone_table import cone_table
-from dpsample.noise.fills import fill_rows
-from dpsample.noise.sizes import Vector, checked_rng, checked_size, parts
-from dpsample.norms import norm
+from dpsample.noise.law import Noise, Vector, checked_rng, checked_size, parts
+from dpsample.numerics.norms import norm
+
+
+@kernel
+def fill_gaussian(rng, stddev, out):
+    """Fill ``out`` with independent N(0, stddev^2).
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of randomness.
+    stddev : float
+        Standard deviation, absolute.
+    out : ndarray, shape (d,)
+        Written; nothing is allocated.
+    """
+    for i in range(len(out)):
+        out[i] = stddev * rng.standard_normal()
+
+
+@kernel
+def fill_laplace(rng, scale, out):
+    """Fill ``out`` with independent Laplace variables of mean absolute value scale.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of randomness.
+    scale : float
+        Mean absolute value.
+    out : ndarray, shape (d,)
+        Written; nothing is allocated.
+    """
+    for i in range(len(out)):
+        out[i] = rng.laplace(0.0, scale)
+
+
+@kernel
+def fill_generalized_gaussian(rng, table, sigma, out):
+    """Fill ``out`` with one generalized Gaussian vector.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of randomness.
+    table : ConeTable
+        Result of `cone_table` for the exponent r.
+    sigma : float
+        Scale: the norm of the vector is sigma times a chi variable.
+    out : ndarray, shape (d,)
+        Written; nothing is allocated.
+    """
+    if table.r == 2.0 or len(out) == 1:
+        fill_gaussian(rng, sigma, out)
+        return
+    norm = cone_vector(rng, table, out)
+    scale_to(norm, sigma * chi(rng, len(out)), out)
+
+
+@kernel
+def fill_rows(rng, table, sigma, out):
+    """Fill every row of ``out`` with one generalized Gaussian vector."""
+    for i in range(out.shape[0]):
+        fill_generalized_gaussian(rng, table, sigma, out[i])
 
 
 def log_ball_volume(dim: int, r: float) -> float:

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import _check as check
-from dpsample._streams import streams
-from dpsample.noise._base import Noise
+from dpsample.core import check
+from dpsample.core.streams import streams
 from dpsample.noise.elementary import Gaussian, Laplace
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
 from dpsample.noise.k_norm import KNorm
+from dpsample.noise.law import Noise
 from dpsample.noise.schatten import SchattenGaussian
-from dpsample.norms import norm, schatten
-from dpsample.privacy.additive import NoiseCalibration
+from dpsample.numerics.norms import norm, schatten
+from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.event_certificate import EventCertificate
-from dpsample.privacy.events import GaussianEvent, PureEvent
+from dpsample.privacy.certificates.event_certificate import EventCertificate
+from dpsample.privacy.curves.additive import NoiseCalibration
 
 Vector = NDArray[np.float64]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dpsample import _check as check
+from dpsample.core import check
 from dpsample.domains import Domain
 from dpsample.noise.elementary import Laplace
 from dpsample.noise.k_norm import KNorm, k_norm_table
 from dpsample.noise.mechanism import AdditiveMechanism, certified
-from dpsample.privacy.additive import pure_scale, up
+from dpsample.privacy.accounting.events import PureEvent
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.events import PureEvent
+from dpsample.privacy.curves.additive import pure_scale, up
 
 LAPLACE_THEOREM = (
     "epsilon = l1 sensitivity / scale (Dwork, McSherry, Nissim and Smith 2006)"

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsample._jit import kernel
+from dpsample.core.jit import kernel
 from dpsample.noise.cone import chi
-from dpsample.norms import thin_svd, write_product
+from dpsample.numerics.norms import thin_svd, write_product
 
 WISHART, OPERATOR, ORDERED = 0, 1, 2
 

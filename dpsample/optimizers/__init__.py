@@ -1,32 +1,37 @@
 """Private optimizers: recipes over one compiled gradient loop."""
 
-from dpsample._public import dir_of
-from dpsample.optimizers.accelerated_clipped_sgd import AcceleratedClippedSGD
-from dpsample.optimizers.clipped_gd import ClippedGD
-from dpsample.optimizers.dp_sgd import DPSGD
-from dpsample.optimizers.heavy_tailed_frank_wolfe import HeavyTailedFrankWolfe
-from dpsample.optimizers.heavy_tailed_lasso import HeavyTailedLasso
-from dpsample.optimizers.iterated_accelerated_clipped_sgd import (
+from dpsample.core.public import dir_of
+from dpsample.optimizers.algorithms.accelerated_clipped_sgd import (
+    AcceleratedClippedSGD,
     IteratedAcceleratedClippedSGD,
 )
-from dpsample.optimizers.iterated_localized_clipped_gd import IteratedLocalizedClippedGD
-from dpsample.optimizers.localized_clipped_gd import LocalizedClippedGD
-from dpsample.optimizers.noisy_gd import NoisyGD
-from dpsample.optimizers.noisy_mirror_descent import NoisyMirrorDescent
-from dpsample.optimizers.noisy_sgd import NoisySGD
-from dpsample.optimizers.objective_perturbation import (
+from dpsample.optimizers.algorithms.clipped_gd import ClippedGD
+from dpsample.optimizers.algorithms.dp_sgd import DPSGD
+from dpsample.optimizers.algorithms.heavy_tailed_frank_wolfe import (
+    HeavyTailedFrankWolfe,
+    HeavyTailedLasso,
+)
+from dpsample.optimizers.algorithms.localized_clipped_gd import (
+    IteratedLocalizedClippedGD,
+    LocalizedClippedGD,
+)
+from dpsample.optimizers.algorithms.noisy_gd import NoisyGD, NoisySGD
+from dpsample.optimizers.algorithms.noisy_mirror_descent import NoisyMirrorDescent
+from dpsample.optimizers.algorithms.objective_perturbation import (
     ApproximateObjectivePerturbation,
     ObjectivePerturbation,
 )
-from dpsample.optimizers.phased_sgd import PhasedSGD
-from dpsample.optimizers.private_proximal_sgd import PrivateProximalSGD
-from dpsample.optimizers.private_stochastic_approximation import (
+from dpsample.optimizers.algorithms.phased_sgd import PhasedSGD
+from dpsample.optimizers.algorithms.private_proximal_sgd import PrivateProximalSGD
+from dpsample.optimizers.algorithms.private_stochastic_approximation import (
     PrivateStochasticApproximation,
 )
-from dpsample.optimizers.prox_gd import ProxGD
-from dpsample.optimizers.proximal_sgd import ProximalSGD
-from dpsample.optimizers.svrg import SVRG
-from dpsample.optimizers.truncated_mirror_descent import TruncatedMirrorDescent
+from dpsample.optimizers.algorithms.prox_gd import ProxGD
+from dpsample.optimizers.algorithms.proximal_sgd import ProximalSGD
+from dpsample.optimizers.algorithms.svrg import SVRG
+from dpsample.optimizers.algorithms.truncated_mirror_descent import (
+    TruncatedMirrorDescent,
+)
 
 __all__ = [
     "DPSGD",

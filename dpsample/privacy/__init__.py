@@ -1,31 +1,17 @@
 """Budgets, the Gaussian privacy curve, calibration and certificates."""
 
-from dpsample._public import dir_of
-from dpsample.privacy.accounting import delta_of, epsilon_of
-from dpsample.privacy.additive import (
-    gaussian_stddev,
-    generalized_gaussian_gdp,
-    generalized_gaussian_sigma,
-    pure_scale,
-)
-from dpsample.privacy.budget import Budget
-from dpsample.privacy.calibration import calibrate
-from dpsample.privacy.certificate import Certificate
-from dpsample.privacy.closed_form import fact2_gdp, paper_gdp
-from dpsample.privacy.concentrated import (
+from dpsample.core.public import dir_of
+from dpsample.privacy.accounting.accounting import delta_of, epsilon_of
+from dpsample.privacy.accounting.concentrated import (
+    compose_gdp,
     rho_from_bounded_range,
+    rho_from_budget,
     rho_from_gdp,
     rho_from_pure,
-)
-from dpsample.privacy.conversions import (
-    compose_gdp,
-    rho_from_budget,
     zcdp_delta,
     zcdp_epsilon,
 )
-from dpsample.privacy.entries import Entry
-from dpsample.privacy.event_certificate import EventCertificate
-from dpsample.privacy.events import (
+from dpsample.privacy.accounting.events import (
     ApproximateEvent,
     ComposedEvent,
     ConcentratedEvent,
@@ -36,34 +22,57 @@ from dpsample.privacy.events import (
     PoissonGaussianEvent,
     PureEvent,
 )
-from dpsample.privacy.exponent_choice import ExponentChoice, best_exponent, noise_cost
-from dpsample.privacy.gaussian import gaussian_delta, gaussian_epsilon, gdp_from_budget
-from dpsample.privacy.groups import group_delta, group_epsilon, group_event
-from dpsample.privacy.ledger import Ledger
-from dpsample.privacy.mechanism import ExponentialMechanism
-from dpsample.privacy.objective_calibration import (
+from dpsample.privacy.accounting.groups import group_delta, group_epsilon, group_event
+from dpsample.privacy.accounting.poisson import (
+    fixed_size_epsilon,
+    poisson_noise_multiplier,
+)
+from dpsample.privacy.accounting.renyi import rdp_delta, rdp_epsilon
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.calibration.calibration import ExponentialMechanism, calibrate
+from dpsample.privacy.calibration.exponent_choice import (
+    ExponentChoice,
+    best_exponent,
+    noise_cost,
+)
+from dpsample.privacy.calibration.objective_calibration import (
     ApproximateNoise,
     approximate_noise,
     objective_event,
     objective_stddev,
 )
-from dpsample.privacy.objective_perturbation import PerturbedObjective
-from dpsample.privacy.output_perturbation import minimizer_error, minimizer_sensitivity
-from dpsample.privacy.poisson import fixed_size_epsilon, poisson_noise_multiplier
-from dpsample.privacy.remaining import Remaining
-from dpsample.privacy.renyi import rdp_delta, rdp_epsilon
-from dpsample.privacy.shuffled_noise import (
+from dpsample.privacy.certificates.certificate import Certificate
+from dpsample.privacy.certificates.event_certificate import EventCertificate
+from dpsample.privacy.certificates.ledger import Entry, Ledger, Remaining
+from dpsample.privacy.curves.additive import (
+    gaussian_stddev,
+    generalized_gaussian_gdp,
+    generalized_gaussian_sigma,
+    pure_scale,
+)
+from dpsample.privacy.curves.gaussian import (
+    fact2_gdp,
+    gaussian_delta,
+    gaussian_epsilon,
+    gdp_from_budget,
+    paper_gdp,
+)
+from dpsample.privacy.curves.objective_perturbation import PerturbedObjective
+from dpsample.privacy.curves.output_perturbation import (
+    minimizer_error,
+    minimizer_sensitivity,
+)
+from dpsample.privacy.curves.shuffled_noise import (
     LocalNoise,
     shuffle_local_noise,
     shuffle_total_delta,
 )
-from dpsample.privacy.shuffling import (
+from dpsample.privacy.curves.shuffling import (
     shuffle_closed_form,
     shuffle_delta,
     shuffle_epsilon,
 )
-from dpsample.privacy.verification import CertificateError, verify
-from dpsample.privacy.verification_report import VerificationReport
+from dpsample.privacy.verification import CertificateError, VerificationReport, verify
 
 __all__ = [
     "ApproximateEvent",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dpsample import _check as check
-from dpsample.facts import RELATIONS
+from dpsample.core import check
+from dpsample.problem.facts import RELATIONS
 
 Relation = Literal["replace_one", "zero_out"]
 RELATION_WORDS = {

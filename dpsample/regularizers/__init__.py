@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpsample import _spec
-from dpsample._public import dir_of
-from dpsample.regularizers._entropy import Entropy
-from dpsample.regularizers._pieces import (
+from dpsample.core import spec
+from dpsample.core.public import dir_of
+from dpsample.regularizers.entropy import Entropy
+from dpsample.regularizers.regularizer import (
     REG_GRADIENT,
     REG_VALUE,
     REGULARIZER,
+    Regularizer,
     RegularizerParams,
 )
-from dpsample.regularizers._regularizer import Regularizer
-from dpsample.regularizers._schatten_squared import SchattenSquared
-from dpsample.regularizers._squared_norm import SquaredNorm, optimal_exponent
+from dpsample.regularizers.schatten_squared import SchattenSquared
+from dpsample.regularizers.squared_norm import SquaredNorm, optimal_exponent
 
 __all__ = [
     "REGULARIZER",
@@ -57,4 +57,4 @@ def from_dict(data: dict[str, Any]) -> Regularizer:
     >>> from_dict({"name": "squared_norm", "p": 1.5})
     SquaredNorm(p=1.5, center=None, variant='optimized')
     """
-    return _spec.from_dict(KINDS, data)
+    return spec.from_dict(KINDS, data)

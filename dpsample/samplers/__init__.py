@@ -1,25 +1,25 @@
 """Samplers of Gibbs targets, one file each."""
 
-from dpsample._public import dir_of
+from dpsample.core.public import dir_of
 from dpsample.samplers import couplings
-from dpsample.samplers.ball_walk import BallWalk
-from dpsample.samplers.coordinate_hit_and_run import CoordinateHitAndRun
+from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
+from dpsample.samplers.coordinate.hit_and_run import HitAndRun
 from dpsample.samplers.errors import NoCertificate, SamplingError
-from dpsample.samplers.exact import Exact
-from dpsample.samplers.factorized_metropolis import FactorizedMetropolis
-from dpsample.samplers.hit_and_run import HitAndRun
-from dpsample.samplers.laplace_independence import LaplaceIndependence
-from dpsample.samplers.mala import MALA
-from dpsample.samplers.mirror_langevin import MirrorLangevin
-from dpsample.samplers.preconditioned_crank_nicolson import (
+from dpsample.samplers.exact.exact import Exact
+from dpsample.samplers.metropolis.ball_walk import BallWalk
+from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
+from dpsample.samplers.metropolis.mala import MALA
+from dpsample.samplers.metropolis.mirror_langevin import MirrorLangevin
+from dpsample.samplers.metropolis.preconditioned_crank_nicolson import (
     PreconditionedCrankNicolson,
 )
-from dpsample.samplers.proximal import Proximal
-from dpsample.samplers.random_walk import RandomWalk
-from dpsample.samplers.randomized_series import RandomizedSeries
+from dpsample.samplers.metropolis.random_walk import RandomWalk
+from dpsample.samplers.metropolis.tilted_gibbs import TiltedGibbs
+from dpsample.samplers.proximal.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
-from dpsample.samplers.tilted_gibbs import TiltedGibbs
-from dpsample.samplers.tuna_mh import TunaMH
+from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropolis
+from dpsample.samplers.subsampled.randomized_series import RandomizedSeries
+from dpsample.samplers.subsampled.tuna_mh import TunaMH
 
 __all__ = [
     "MALA",

@@ -11,9 +11,9 @@ import numpy as np
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from dpsample import _pauses
-from dpsample._jit import kernel
-from dpsample._pauses import BEFORE, PAUSED, STAGE, STEPS, forget, is_due
+from dpsample.core import pauses
+from dpsample.core.jit import kernel
+from dpsample.core.pauses import BEFORE, PAUSED, STAGE, STEPS, forget, is_due
 from dpsample.samplers.errors import OK, raise_unless_ok
 
 Array = NDArray[np.float64]
@@ -28,7 +28,7 @@ STAT_NAMES = ("energy", "acceptance_rate", "num_values", "num_gradients", "num_r
 NUM_STATS = len(STAT_NAMES)
 
 
-class State(NamedTuple):
+class ChainState(NamedTuple):
     """Position, scratch memory and counts of one chain.
 
     Samplers with other needs have a state of their own; the first four fields are in
@@ -45,10 +45,10 @@ class State(NamedTuple):
 
 def new_state(
     target: Any, position: Array, *, memory: Any = (), rows: int = 8
-) -> State:
+) -> ChainState:
     """State at a position of the domain, its energy evaluated."""
     point = np.array(position, dtype=np.float64)
-    return State(
+    return ChainState(
         position=point,
         energy=np.array([target.energy(point)]),
         counts=np.zeros(NUM_COUNTS, dtype=np.int64),
@@ -58,7 +58,7 @@ def new_state(
     )
 
 
-def init(target: Any, plan: Any, position: Array) -> State:
+def init(target: Any, plan: Any, position: Array) -> ChainState:
     """Fresh state of a sampler that needs no more than the energy."""
     del plan  # samplers with caches have an `init` of their own
     return new_state(target, position)
@@ -133,7 +133,7 @@ def compile_run(step: Callable[..., Any]) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Prepared:
+class PreparedChain:
     """A chain ready to run: plan and start are fixed, and may depend on the records.
 
     Attributes
@@ -203,7 +203,7 @@ class Prepared:
                     stats[first:],
                 )
 
-            raise_unless_ok(_pauses.fill(state.work.control, rows))
+            raise_unless_ok(pauses.fill(state.work.control, rows))
 
         return advance
 

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from dpsample.samplers import metric, taylor
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS
-from dpsample.samplers.coordinate_hit_and_run import CoordinateHitAndRun
-from dpsample.samplers.coordinate_moves import QUADRATIC
-from dpsample.samplers.coordinate_plan import conditional_of
+from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
+from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_of
+from dpsample.samplers.coordinate.hit_and_run import HitAndRun
 from dpsample.samplers.errors import SamplingError
-from dpsample.samplers.exact import MAX_DIM, Exact
-from dpsample.samplers.factorized_metropolis import FactorizedMetropolis
+from dpsample.samplers.exact.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
-from dpsample.samplers.hit_and_run import HitAndRun
-from dpsample.samplers.laplace_independence import LaplaceIndependence
-from dpsample.samplers.proximal import Proximal
+from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
+from dpsample.samplers.metropolis.tilted_gibbs import TiltedGibbs
+from dpsample.samplers.proximal import metric
+from dpsample.samplers.proximal.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
-from dpsample.samplers.tilted_gibbs import TiltedGibbs
+from dpsample.samplers.subsampled import taylor
+from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropolis
 
 FLAT_DOMAINS = ("box", "polytope", "simplex")
 # Share of a Gaussian fit inside the domain from which it describes the target.

@@ -7,15 +7,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample import targets
-from dpsample._jit import kernel
+from dpsample.core.jit import kernel
 from dpsample.samplers.chain import ACCEPTED, GRADIENTS, PROPOSALS, RECORDS, VALUES
 from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.targets import gibbs
 
 Array = NDArray[np.float64]
 
 
-class Plan(NamedTuple):
+class MetropolisPlan(NamedTuple):
     """Numbers of a sampler whose proposals are shaped by a Gaussian.
 
     ``factor`` (dim, m) and ``whiten`` (m, dim) are those of `GaussianFit`.
@@ -31,11 +31,11 @@ class Plan(NamedTuple):
 def weigh(target, pieces, state, proposal):
     """Energy of a proposal: infinite outside the domain, NaN if a piece failed."""
     state.counts[PROPOSALS] += 1
-    status = targets.inside(target, pieces, proposal, state.work)
+    status = gibbs.inside(target, pieces, proposal, state.work)
     if status == 1.0:
         state.counts[VALUES] += 1
         state.counts[RECORDS] += target.data.num_records
-        return targets.energy(target, pieces, proposal, state.work)
+        return gibbs.energy(target, pieces, proposal, state.work)
     return np.inf if status == 0.0 else np.nan
 
 
@@ -44,7 +44,7 @@ def slope(target, pieces, state, theta, gradient):
     """Energy and its gradient, counted."""
     state.counts[GRADIENTS] += 1
     state.counts[RECORDS] += target.data.num_records
-    return targets.energy_gradient(target, pieces, theta, state.work, gradient)
+    return gibbs.energy_gradient(target, pieces, theta, state.work, gradient)
 
 
 @kernel

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from dpsample import _check as check
-from dpsample.targets import Gibbs
+from dpsample.core import check
+from dpsample.targets.gibbs import Gibbs
 
 Exactness = Literal["iid", "invariant", "biased"]
 

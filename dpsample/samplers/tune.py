@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, Prepared
+from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, PreparedChain
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
-from dpsample.samplers.moves import Plan
+from dpsample.samplers.moves import MetropolisPlan
 
 Array = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ TRUSTED_SHARE = 0.9
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Recipe:
+class TuningRecipe:
     """How a sampler becomes a chain: its kernel, and what the pilot aims at.
 
     ``plan_fn`` makes the kernel's plan from a Gaussian fit and a step.
@@ -41,9 +41,9 @@ class Recipe:
     num_steps: int = 1
     num_warmup: int = 1000
 
-    def build(self, target: Any, found: GaussianFit, step: float) -> Prepared:
+    def build(self, target: Any, found: GaussianFit, step: float) -> PreparedChain:
         """Chain with this fit and step."""
-        return Prepared(
+        return PreparedChain(
             target=target,
             plan=self.plan_fn(found, step),
             run=self.run,
@@ -56,9 +56,9 @@ class Recipe:
         )
 
 
-def gaussian_plan(found: GaussianFit, step: float) -> Plan:
+def gaussian_plan(found: GaussianFit, step: float) -> MetropolisPlan:
     """Plan of the samplers that need a fit and a step, and nothing else."""
-    return Plan(
+    return MetropolisPlan(
         step=float(step),
         center=found.center,
         factor=found.factor,
@@ -67,8 +67,12 @@ def gaussian_plan(found: GaussianFit, step: float) -> Plan:
 
 
 def prepare(
-    target: Any, rng: np.random.Generator, recipe: Recipe, *, step: float | None = None
-) -> Prepared:
+    target: Any,
+    rng: np.random.Generator,
+    recipe: TuningRecipe,
+    *,
+    step: float | None = None,
+) -> PreparedChain:
     """Fit a Gaussian, improve it where the domain cuts it, and search the step size.
 
     Parameters
@@ -102,7 +106,7 @@ def prepare(
 
 def search_step(
     target: Any,
-    recipe: Recipe,
+    recipe: TuningRecipe,
     found: GaussianFit,
     rng: np.random.Generator,
     step: float,
@@ -121,7 +125,7 @@ def search_step(
     return float(np.exp(np.mean(trail[NUM_BLOCKS // 2 :])))
 
 
-def _acceptance(prepared: Prepared, state: Any, rng: np.random.Generator) -> float:
+def _acceptance(prepared: PreparedChain, state: Any, rng: np.random.Generator) -> float:
     before = state.counts.copy()
     dim = state.position.size
     count = -(-BLOCK // prepared.num_steps)
@@ -131,7 +135,7 @@ def _acceptance(prepared: Prepared, state: Any, rng: np.random.Generator) -> flo
 
 
 def _learn(
-    found: GaussianFit, pilot: Prepared, rng: np.random.Generator, length: int
+    found: GaussianFit, pilot: PreparedChain, rng: np.random.Generator, length: int
 ) -> GaussianFit:
     """Mean and shrunken covariance of a pilot run, in whitened coordinates."""
     dim = found.whiten.shape[0]

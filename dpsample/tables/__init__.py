@@ -1,6 +1,6 @@
 """Files to features and response, encoded by public facts only."""
 
-from dpsample._public import dir_of
+from dpsample.core.public import dir_of
 from dpsample.tables.dataset import Dataset
 from dpsample.tables.read import read_table
 from dpsample.tables.schema import Schema

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dpsample import _check as check
-from dpsample import _columns
-from dpsample.tables import encode, files, libsvm, response, rules
+from dpsample.core import check
+from dpsample.core import columns as columns_module
+from dpsample.tables import encode, formats
+from dpsample.tables import schema as rules_module
 from dpsample.tables.dataset import Dataset
 from dpsample.tables.schema import Schema
 
@@ -114,15 +115,15 @@ def read_table(
         check.members(str, columns=columns)
     check.instance((Schema, str, Path, type(None)), bounds=bounds)
     file = check.path("path", path, exists=True)
-    content = files.content(file)
-    kind = files.format_of(file) if format is None else format
+    content = formats.content(file)
+    kind = formats.format_of(file) if format is None else format
     check.one_of(FORMATS, format=kind)
     if kind == "libsvm":
         data = from_libsvm(
             content, num_features, positive_label=positive_label, source=file.name
         )
         if columns is not None:
-            _columns.order("the table", data.columns, columns)
+            columns_module.order("the table", data.columns, columns)
         if bounds is not None:
             check.fail("bounds", "absent for LIBSVM", str(bounds), "Use row_bound.")
     else:
@@ -144,7 +145,7 @@ def read_table(
         row_bound=implied if row_bound is None else float(row_bound),
         row_norm=float(row_norm),
         source=file.name,
-        rules=(*data.rules, *rules.of_scale(scale)),
+        rules=(*data.rules, *rules_module.of_scale(scale)),
     )
 
 
@@ -162,14 +163,14 @@ def from_libsvm(
             "the records may never use the last ones."
         )
         check.fail("num_features", "given for a LIBSVM file", "None", remedy)
-    rows, y = libsvm.parse(
+    rows, y = formats.parse(
         content.decode("ascii", "replace").splitlines(), num_features, source=source
     )
     bound = None
     if positive_label is not None:
         import pandas as pd
 
-        y, bound = response.labels("label", pd.Series(y), positive_label), 1.0
+        y, bound = encode.labels("label", pd.Series(y), positive_label), 1.0
     names = tuple(str(j + 1) for j in range(num_features))
     return Dataset(
         features=rows,
@@ -179,7 +180,7 @@ def from_libsvm(
         feature_names=names,
         source="LIBSVM text",
         columns=names,
-        rules=rules.of_libsvm(positive_label),
+        rules=rules_module.of_libsvm(positive_label),
     )
 
 
@@ -212,7 +213,9 @@ def to_frame(
             warnings.simplefilter("error", pd.errors.ParserWarning)
             if columns is None:  # pandas would rename the second of two columns
                 head = read(io.BytesIO(content), header=None, nrows=1, dtype=str)
-                _columns.distinct("the table", [str(name) for name in head.iloc[0]])
+                columns_module.distinct(
+                    "the table", [str(name) for name in head.iloc[0]]
+                )
             return read(
                 io.BytesIO(content),
                 header=0 if columns is None else None,
@@ -243,10 +246,10 @@ def from_frame(
     """Encode a DataFrame; see `read_table`."""
     names = [str(column) for column in frame.columns]
     frame = frame.set_axis(names, axis=1)
-    _columns.distinct("the table", names)
+    columns_module.distinct("the table", names)
     if target not in names:
         remedy = "Pass the response column (target=..., --target ...)."
-        condition = f"one of the columns {_columns.listed(names)}"
+        condition = f"one of the columns {columns_module.listed(names)}"
         check.fail("target", condition, target, remedy)
     if len(frame) == 0:
         check.fail("path", "a table with records", "none")
@@ -259,7 +262,7 @@ def from_frame(
         rows, labels = encode.features(
             frame[used], schema, clip=clip, symmetric=symmetric, row_norm=row_norm
         )
-    y, bound = response.encoded(
+    y, bound = encode.encoded(
         str(target),
         frame[target],
         schema or Schema(),
@@ -275,7 +278,7 @@ def from_frame(
         feature_names=labels,
         source="table",
         columns=tuple(used),
-        rules=rules.of_table(
+        rules=rules_module.of_table(
             used,
             schema,
             target=str(target),
@@ -296,4 +299,4 @@ def _used(
         check.fail("the table", "one with a column to use", "none", "Ignore fewer.")
     if columns is None:
         return used
-    return [used[place] for place in _columns.order("the table", used, columns)]
+    return [used[place] for place in columns_module.order("the table", used, columns)]

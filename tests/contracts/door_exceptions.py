@@ -6,7 +6,7 @@ import os
 import numpy as np
 
 import dpsample as dps
-from dpsample import studying
+from dpsample import experiments
 from dpsample.privacy import Event
 from tests.contracts.door_values import (
     BOUND,
@@ -141,11 +141,11 @@ BY_DOOR = {
     "diagnostics.gamma_check.draws": DRAWS,
     "diagnostics.stein_check.draws": DRAWS,
     "domains.Box.lower": side(lambda x: x < 1.0),
-    "studying.Figure.bound": FLAG,
-    "studying.Slope.expected": either(number(math.isfinite), CALLABLE),
-    "studying.Study.quick": optional(GRID),
-    "studying.Study.replicates_of.cell": instance(studying.cells.Cell),
-    "studying.Inapplicable.metrics": words(),
+    "experiments.Figure.bound": FLAG,
+    "experiments.Slope.expected": either(number(math.isfinite), CALLABLE),
+    "experiments.Study.quick": optional(GRID),
+    "experiments.Study.replicates_of.cell": instance(experiments.cells.Cell),
+    "experiments.Inapplicable.metrics": words(),
     "optimizers.ApproximateObjectivePerturbation.printed": choice("bassily", "su"),
     "losses.custom.value": CALLABLE,
     "losses.record_gradient.value": optional(CALLABLE),
@@ -172,11 +172,11 @@ BY_DOOR = {
     "domains.Ball.project.theta": POINT,
     "domains.SchattenBall.max_schatten.shape": optional(SHAPE),
     "optimizers.HeavyTailedFrankWolfe.scale": optional(POSITIVE),
-    "studying.Slope.y": TEXT,
+    "experiments.Slope.y": TEXT,
     "diagnostics.check.target": optional(instance(dps.Gibbs)),
     "diagnostics.plot_draws.target": optional(instance(dps.Gibbs, dps.domains.Domain)),
-    "studying.Study.batch": optional(CALLABLE),
-    "studying.Study.quick_replicates": optional(ANY_COUNT),
+    "experiments.Study.batch": optional(CALLABLE),
+    "experiments.Study.quick_replicates": optional(ANY_COUNT),
     "losses.Absolute.value.margins": REALS,
     "losses.Absolute.value.response": REALS,
     "losses.Absolute.slope.margins": REALS,
@@ -187,7 +187,7 @@ BY_DOOR = {
     "tables.read_table.target": optional(TEXT),
     "tables.read_table.positive_label": optional(TEXT),
     "tables.read_table.format": optional(TEXT),
-    "studying.Study.replicates": ANY_COUNT,
+    "experiments.Study.replicates": ANY_COUNT,
     "sample.target_ess": optional(
         Kind(POSITIVE.forbids, lambda v: v is not None and v > 5)
     ),

@@ -1,7 +1,7 @@
 """Objects whose methods are doors, and one valid call of every method."""
 
 import dpsample as dps
-from dpsample import studying
+from dpsample import experiments
 from tests.contracts import door_objects as O
 from tests.contracts.door_examples import ARGUMENTS
 
@@ -34,10 +34,10 @@ INSTANCES = {
     "privacy.Ledger": O.ledger,
     "regularizers.Entropy": dps.regularizers.Entropy,
     "samplers.couplings.MeetingTimes": O.meetings,
-    "studying.Inapplicable": lambda: studying.Inapplicable(
+    "experiments.Inapplicable": lambda: experiments.Inapplicable(
         when=lambda params: True, reason="None", metrics=("square",)
     ),
-    "studying.Study": O.study,
+    "experiments.Study": O.study,
     "tables.Schema": O.schema,
 }
 

@@ -6,8 +6,8 @@ from functools import cache
 import numpy as np
 
 import dpsample as dps
+from dpsample import experiments, tables
 from dpsample import privacy as P
-from dpsample import studying, tables
 
 ROWS = [[0.6, 0.8], [1.0, 0.0], [0.0, -1.0]]
 LABELS = [1.0, -1.0, 1.0]
@@ -185,7 +185,7 @@ STUDY = {
     "title": "A toy",
     "question": "Is it one?",
     "grid": {"n": (1, 2)},
-    "metrics": (studying.Metric("square"),),
+    "metrics": (experiments.Metric("square"),),
     "replicates": 1,
     "cell": cell,
 }
@@ -193,7 +193,7 @@ STUDY = {
 
 @cache
 def study():
-    return studying.Study(**STUDY)
+    return experiments.Study(**STUDY)
 
 
 @cache

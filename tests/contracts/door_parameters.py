@@ -8,7 +8,7 @@ import math
 import os
 
 import dpsample as dps
-from dpsample import studying
+from dpsample import experiments
 from dpsample.privacy import Event, EventCertificate, PerturbedObjective
 from dpsample.tables import Schema
 from tests.contracts.door_exceptions import (
@@ -128,7 +128,7 @@ BY_NAME = {
     "false_alarm": FRACTION,
     "feature_names": optional(COLUMN_NAMES),
     "features": Kind(lambda v: v is None or isinstance(v, str | bytes | int | float)),
-    "figures": members(studying.Figure),
+    "figures": members(experiments.Figure),
     "flip": number(lambda x: 0.0 <= x < 0.5),
     "folder": optional(PATH),
     "format": optional(TEXT),
@@ -141,7 +141,7 @@ BY_NAME = {
     "grid": GRID,
     "groups": GROUPS,
     "ignore": words(),
-    "inapplicable": members(studying.Inapplicable),
+    "inapplicable": members(experiments.Inapplicable),
     "init": optional(NUMBERS),
     "intercept": FLAG,
     "is_exact": FLAG,
@@ -173,7 +173,7 @@ BY_NAME = {
     "mechanism": CALLABLE,
     "method": TEXT,
     "metric": TEXT,
-    "metrics": members(studying.Metric),
+    "metrics": members(experiments.Metric),
     "moment": optional(POSITIVE),
     "moment_bound": POSITIVE,
     "moment_order": OUTER_EXPONENT,
@@ -249,7 +249,7 @@ BY_NAME = {
     "size": SIZE,
     "slope": CALLABLE,
     "slope_bound": POSITIVE,
-    "slopes": members(studying.Slope),
+    "slopes": members(experiments.Slope),
     "smoothing": optional(POSITIVE),
     "smoothness": optional(BOUND),
     "solver": TEXT,

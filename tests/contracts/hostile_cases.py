@@ -30,8 +30,8 @@ from dpsample.domains import (
     WholeSpace,
 )
 from dpsample.losses import Loss
-from dpsample.minimizing import planned
-from dpsample.optimizers.optimizer import Optimizer, Recipe
+from dpsample.optimizers.loop.optimizer import Optimizer, Recipe
+from dpsample.verbs.minimize import planned
 
 REQUIRED: dict[str, dict[str, Any]] = {
     "DPSGD": {"sampling_rate": 0.5, "num_steps": 2},

@@ -17,20 +17,20 @@ import numpy as np
 from scipy import sparse
 
 import dpsample as dps
-from dpsample import descent
 from dpsample.domains import WholeSpace
-from dpsample.norms import norm
-from dpsample.optimizers.estimators import (
+from dpsample.numerics.norms import norm
+from dpsample.optimizers.loop.estimators import (
     BucketedMedian,
     CatoniMean,
     Estimator,
     Mean,
     TruncatedMean,
 )
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.perturbations import GaussianNoise
-from dpsample.optimizers.phase import Loop
-from dpsample.optimizers.steps import FrankWolfeStep, GradientStep
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.perturbations import GaussianNoise
+from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
+from dpsample.running import descent
 from tests.contracts.hostile_cases import World
 
 Array = np.ndarray

@@ -9,7 +9,7 @@ import numpy as np
 import dpsample as dps
 from dpsample import optimizers as opt
 from dpsample.domains import Ball, WholeSpace
-from dpsample.optimizers.optimizer import Optimizer
+from dpsample.optimizers.loop.optimizer import Optimizer
 
 BUDGET = dps.Budget(epsilon=2.0, delta=1e-3)
 NEAR = {"distance": 1.0}

@@ -7,7 +7,7 @@ import pkgutil
 import numpy as np
 
 import dpsample as dps
-from dpsample import audits, datasets, diagnostics, noise, privacy, studying
+from dpsample import audits, datasets, diagnostics, experiments, noise, privacy
 from dpsample.privacy import printed
 from dpsample.samplers import couplings
 from dpsample.tables import Schema
@@ -54,7 +54,7 @@ def cell(params, seed):
 
 
 def study():
-    return studying.Study(
+    return experiments.Study(
         name="toy",
         title="Toy",
         question="Does it travel?",
@@ -63,7 +63,7 @@ def study():
         replicates=2,
         quick_replicates=1,
         cell=cell,
-        metrics=(studying.Metric("value"),),
+        metrics=(experiments.Metric("value"),),
     )
 
 
@@ -173,10 +173,10 @@ EXAMPLES = {
     "NoCertificate": lambda: dps.NoCertificate("no proof"),
     "SamplingError": lambda: dps.SamplingError("no draw"),
     "Study": study,
-    "Metric": lambda: studying.Metric("value"),
-    "Figure": lambda: studying.Figure(x="n", y="value"),
-    "Slope": lambda: studying.Slope(x="n", y="value", expected=-1.0, theorem="t"),
-    "Inapplicable": lambda: studying.Inapplicable(when=cell, reason="none"),
+    "Metric": lambda: experiments.Metric("value"),
+    "Figure": lambda: experiments.Figure(x="n", y="value"),
+    "Slope": lambda: experiments.Slope(x="n", y="value", expected=-1.0, theorem="t"),
+    "Inapplicable": lambda: experiments.Inapplicable(when=cell, reason="none"),
 }
 # Results that only long computations give, by their fields.
 EXAMPLES |= {

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from dpsample._check import shown
+from dpsample.core.check import shown
 from tests.contracts import door_objects as O
 from tests.contracts.door_calls import OUTCOMES, REFUSING, attempt, valid
 from tests.contracts.door_parameters import kind

@@ -14,19 +14,19 @@ import pytest
 from scipy.stats import binom
 
 import dpsample as dps
-from dpsample import descent
 from dpsample.domains import Ball
-from dpsample.norms import norm
+from dpsample.numerics.norms import norm
 from dpsample.optimizers import HeavyTailedFrankWolfe, HeavyTailedLasso
-from dpsample.optimizers.estimators import PSI_BOUND
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.perturbations import (
+from dpsample.optimizers.loop.estimators import PSI_BOUND
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.perturbations import (
     GeneralizedGaussianNoise,
     NoNoise,
     Perturbation,
 )
-from dpsample.optimizers.phase import Loop, Minimization
-from dpsample.optimizers.steps import FrankWolfeStep, GradientStep
+from dpsample.optimizers.loop.phase import Loop, Minimization
+from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
+from dpsample.running import descent
 from tests.contracts.hostile_cases import SETTINGS, World, all_losses, planned
 from tests.contracts.hostile_records import MAX
 from tests.contracts.optimizer_cases import LIMITED

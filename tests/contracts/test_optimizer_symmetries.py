@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import descent
 from dpsample import optimizers as opt
 from dpsample.domains import Ball, WholeSpace
-from dpsample.optimizers.optimizer import Optimizer
-from dpsample.optimizers.steps import FrankWolfeStep
+from dpsample.optimizers.loop.optimizer import Optimizer
+from dpsample.optimizers.loop.steps import FrankWolfeStep
+from dpsample.running import descent
 from tests.contracts.optimizer_cases import AFFINE, DEFAULTS, LIMITED, Case, problem
 from tests.contracts.test_optimizers import LOCALIZED, ONE_PASS_CASES, STEPWISE
 from tests.plain_descent import without_noise

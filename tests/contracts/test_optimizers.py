@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import descent
-from dpsample.norms import norm
-from dpsample.optimizers.batches import Full, Poisson
-from dpsample.optimizers.optimizer import Recipe
-from dpsample.optimizers.perturbations import GeneralizedGaussianNoise, NoNoise
-from dpsample.optimizers.phase import Loop, Minimization
-from dpsample.optimizers.steps import GradientStep
+from dpsample.numerics.norms import norm
+from dpsample.optimizers.loop.batches import Full, Poisson
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.perturbations import GeneralizedGaussianNoise, NoNoise
+from dpsample.optimizers.loop.phase import Loop, Minimization
+from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy import epsilon_of
-from dpsample.privacy.events import (
+from dpsample.privacy.accounting.events import (
     GaussianEvent,
     ParallelEvent,
     PoissonGaussianEvent,
 )
+from dpsample.running import descent
 from tests.clipped_cases import batch
 from tests.contracts.optimizer_cases import (
     AFFINE,

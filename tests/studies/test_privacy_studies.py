@@ -11,8 +11,8 @@ from scipy.special import ndtri
 import dpsample as dps
 from dpsample import domains, losses
 from dpsample.audits import exact_curve, neighbors
+from dpsample.experiments.loading import bundle, load
 from dpsample.privacy import gdp_from_budget, printed
-from dpsample.studying.loading import bundle, load
 from studies.privacy_curve import log_gammainc
 
 STUDIES = Path(__file__).parents[2] / "studies"

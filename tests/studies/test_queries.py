@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from dpsample._streams import streams
+from dpsample.core.streams import streams
 from dpsample.samplers import Proximal, RandomizedSeries
 from dpsample.samplers.chain import RECORDS
-from dpsample.samplers.pilot import Pilot
+from dpsample.samplers.proximal.proximal import Pilot
 from studies import _queries as queries
 from studies.query_complexity import SERIES, proposition
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from dpsample import _check as check
-from dpsample._public import dir_of
+from dpsample.core import check
+from dpsample.core.public import dir_of
 from dpsample.privacy.printed import bassily, gopi, su, xie, xu
 from dpsample.privacy.printed.claim import Case, Claim
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsample.privacy.closed_form import paper_gdp
+from dpsample.privacy.curves.gaussian import paper_gdp
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case
 

@@ -16,7 +16,7 @@ import numpy as np
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case, EpsilonAt
-from dpsample.privacy.printed.mixtures import Vector
+from dpsample.privacy.printed.curves import Vector
 
 # Centers of the Huber loss, in standard deviations of the minimizer.
 CENTERS = np.linspace(0.5, 6.0, 56)

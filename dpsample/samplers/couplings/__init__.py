@@ -1,9 +1,12 @@
 """Couplings with a lag: total variation seen from meeting times, unbiased moments."""
 
-from dpsample._public import dir_of
-from dpsample.samplers.couplings.curve import TotalVariationCurve
-from dpsample.samplers.couplings.meeting import MeetingTimes, meeting_times
-from dpsample.samplers.couplings.moments import UnbiasedMoments, unbiased_moments
+from dpsample.core.public import dir_of
+from dpsample.samplers.couplings.meeting import (
+    MeetingTimes,
+    TotalVariationCurve,
+    meeting_times,
+)
+from dpsample.samplers.couplings.unbiased import UnbiasedMoments, unbiased_moments
 
 __all__ = [
     "MeetingTimes",

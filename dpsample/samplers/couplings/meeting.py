@@ -1,4 +1,8 @@
-r"""Meeting times of coupled chains, and what they say of total variation.
+"""Bounds of total variation over time, shown with what they do not prove.
+
+Upper confidence limit of a mean of bounded variables, and a geometric tail.
+
+Meeting times of coupled chains, and what they say of total variation.
 
 Chains X and Y of one kernel and one initial law, X ahead by L steps, are moved jointly.
 With tau = inf {t : X_t = Y_{t-L}},
@@ -17,10 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpsample import _check as check
-from dpsample._streams import Seed
-from dpsample.samplers.couplings.curve import TotalVariationCurve
-from dpsample.samplers.couplings.limits import geometric_tail, upper_limit
+from dpsample.core import check
+from dpsample.core.streams import Seed
 from dpsample.samplers.couplings.replicates import (
     build,
     run_all,
@@ -28,6 +30,95 @@ from dpsample.samplers.couplings.replicates import (
 )
 
 Array = NDArray[np.float64]
+
+LABEL = "statistical, for this dataset, not a DP proof"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TotalVariationCurve:
+    """Estimated bounds of total variation after given numbers of steps.
+
+    Attributes
+    ----------
+    steps : array of int
+        Numbers of steps t.
+    estimate : array
+        Mean bound; where ``is_extrapolated``, from a fitted geometric tail.
+    upper : array
+        Upper confidence limit, at most 1.
+    horizon : array of int
+        Number of steps after which the law stands for the target in the limit.
+    is_extrapolated : array of bool
+        Whether the bound is too small to be seen in so many replicates.
+    confidence : float
+        Level of the limit at each t.
+    replicates : int
+        Number of independent pairs of chains.
+    """
+
+    steps: NDArray[np.int64]
+    estimate: Array
+    upper: Array
+    horizon: NDArray[np.int64]
+    is_extrapolated: NDArray[np.bool_]
+    confidence: float
+    replicates: int
+
+    def __repr__(self) -> str:
+        """One line per step: never an estimate without its limit."""
+        lines = [
+            f"total variation to the target ({LABEL}; {self.replicates} replicates)",
+            f"{'steps':>8}  {'estimate':>10}  upper limit ({self.confidence:g})",
+        ]
+        rows = zip(
+            self.steps, self.estimate, self.upper, self.is_extrapolated, strict=True
+        )
+        for step, estimate, upper, is_extrapolated in rows:
+            note = "  extrapolated" if is_extrapolated else ""
+            lines.append(f"{step:>8}  {estimate:>10.3g}  {upper:.3g}{note}")
+        return "\n".join(lines)
+
+
+NUM_BISECTIONS = 60
+
+
+def divergence(q: Array, p: Array) -> Array:
+    """Kullback-Leibler divergence of coins with probabilities q and p, 0 < p < 1."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        heads = np.where(q > 0.0, q * np.log(q / p), 0.0)
+        tails = np.where(q < 1.0, (1.0 - q) * np.log((1.0 - q) / (1.0 - p)), 0.0)
+    return np.asarray(heads + tails)
+
+
+def upper_limit(means: Array, count: int, error: Array) -> Array:
+    """Upper limit of the expectation of independent variables in [0, 1].
+
+    The largest p with count KL(mean || p) <= log 1 / error: by Chernoff and Hoeffding's
+    inequality it fails with probability at most ``error``, whatever the law.
+    """
+    budget = -np.log(error) / count
+    low, high = np.array(means, dtype=np.float64), np.ones_like(means)
+    for _ in range(NUM_BISECTIONS):
+        middle = 0.5 * (low + high)
+        fits = divergence(means, np.minimum(middle, 1.0 - 1e-16)) <= budget
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return high
+
+
+def geometric_tail(times: NDArray[np.int64], lag: int, steps: Array) -> Array:
+    """Bound E max(0, ceil((tau - lag - t) / lag)) if tau has a geometric tail.
+
+    The tail is fitted to the excesses over the median: it is an extrapolation.
+    """
+    median = np.median(times)
+    excesses = times[times > median] - median
+    mean = float(excesses.mean()) if excesses.size else 1.0
+    # Ratio and share that a sample of this size cannot tell from zero stay positive.
+    ratio = max(1.0 - 1.0 / max(mean, 1.0), 1.0 / times.size)
+    share = max(excesses.size, 1) / times.size
+    ahead = np.maximum(steps + lag - median, 0.0)
+    return np.asarray(share * ratio**ahead / (1.0 - ratio**lag))
+
 
 # Bounds below this many replicates' share are not seen in any sample.
 RESOLUTION = 3.0

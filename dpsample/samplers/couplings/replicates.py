@@ -1,4 +1,7 @@
-"""Replicates of two coupled chains with a lag, each on a stream of its own."""
+"""Which coupled kernel belongs to which prepared chain.
+
+Replicates of two coupled chains with a lag, each on a stream of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,65 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpsample import _check as check
-from dpsample._chunks import ChunkSize
-from dpsample._streams import Seed, streams
-from dpsample.samplers.chain import NUM_STATS
-from dpsample.samplers.couplings.registry import find
-from dpsample.targets import Gibbs
+from dpsample.core import check
+from dpsample.core.pauses import ChunkSize
+from dpsample.core.streams import Seed, streams
+from dpsample.samplers.chain import NUM_STATS, PreparedChain
+from dpsample.samplers.couplings import metropolis as metropolis_pairs
+from dpsample.samplers.couplings import proximal as proximal_pairs
+from dpsample.samplers.metropolis import (
+    laplace_independence,
+    mala,
+    preconditioned_crank_nicolson,
+    random_walk,
+    tilted_gibbs,
+)
+from dpsample.samplers.proximal import proximal, proximal_kernel
+from dpsample.samplers.sampler import Sampler
+from dpsample.targets.gibbs import Gibbs
+
+# Kernel of the single chain: name of the sampler, coupled kernel of a prepared chain.
+_COUPLINGS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
+    proximal_kernel.run: ("Proximal", proximal_pairs.pair_proximal),
+    random_walk.run: ("RandomWalk", metropolis_pairs.pair_random_walks),
+    mala.run: ("MALA", metropolis_pairs.pair_langevin),
+    preconditioned_crank_nicolson.run: (
+        "PreconditionedCrankNicolson",
+        metropolis_pairs.pair_crank_nicolson,
+    ),
+    laplace_independence.run: (
+        "LaplaceIndependence",
+        metropolis_pairs.pair_independence,
+    ),
+    tilted_gibbs.run: ("TiltedGibbs", proximal_pairs.pair_tilted_gibbs),
+}
+_REMEDY = (
+    "Use RandomWalk(p=2), MALA, PreconditionedCrankNicolson, LaplaceIndependence, "
+    "TiltedGibbs or Proximal."
+)
+
+
+def find(sampler: Any, target: Any, rng: np.random.Generator) -> tuple[Any, Any, str]:
+    """Return prepared chain, its coupled kernel, and words for the sampler."""
+    prepared = sampler
+    if isinstance(sampler, Sampler):
+        prepared = sampler.prepare(target, rng)
+    key: Any
+    if isinstance(prepared, proximal.PreparedProximal):
+        key = proximal_kernel.run
+    elif isinstance(prepared, PreparedChain):
+        key = prepared.run
+    else:
+        wanted = "a sampler or what its prepare returned"
+        check.fail("sampler", wanted, check.shown(sampler), _REMEDY)
+    if prepared.target is not target:
+        check.fail("sampler", "prepared for the target", "another target")
+    if key not in _COUPLINGS:
+        check.fail("sampler", "one that has a coupling", repr(sampler), _REMEDY)
+    name, pair_fn = _COUPLINGS[key]
+    words = repr(sampler) if prepared is not sampler else name
+    return prepared, pair_fn(prepared), words
+
 
 Array = NDArray[np.float64]
 Result = TypeVar("Result")

@@ -1,0 +1,1 @@
+"""Foundations: compilation and its cache, checks of arguments, random streams."""

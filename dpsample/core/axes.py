@@ -1,0 +1,28 @@
+"""Axes to draw on: the caller's, or those of a new figure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpsample.core import check
+
+
+def axes(given: Any, *, figsize: tuple[float, float]) -> Any:
+    """Return ``given``, or new axes of that size; matplotlib is imported only then.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is needed and not installed, with the line that installs it.
+    """
+    if given is not None:
+        if not hasattr(given, "get_xlim"):
+            check.fail("ax", "axes of matplotlib, or None", given)
+        return given
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "plot needs matplotlib: pip install 'dpsample[plots]'"
+        ) from error
+    return plt.subplots(figsize=figsize)[1]

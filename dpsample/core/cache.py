@@ -1,0 +1,291 @@
+"""The compilation cache: its private directory, and files that mend themselves.
+
+Numba invalidates a cached function only when the file that defines it changes, so an
+edit in a callee would be served stale. Every kernel is therefore cached in a directory
+named after a hash of all sources of the package and of the Numba and NumPy versions.
+
+The files are pickles and machine code: whoever can write them runs code as us. Only
+that makes it safe to unpickle them, damaged ones too: the directory is ours, nobody
+else may enter it, and nobody else can put another one in its place.
+"""
+
+from __future__ import annotations
+
+import atexit
+import glob
+import hashlib
+import os
+import pickle
+import shutil
+import stat
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+import numpy as np
+from numba.core import caching, ccallback, dispatcher
+
+PACKAGE = Path(__file__).parents[1]
+# Plain Python above every kernel: to edit them leaves compiled code as it is.
+WITHOUT_KERNELS = ("audits", "cli", "diagnostics", "experiments")
+STALE_AFTER_DAYS = 14.0
+# Modules of Numba that make a cache for a jitted function, and for a C function.
+USERS: tuple[Any, ...] = (dispatcher, ccallback)
+
+# Pieces compile at first use, in whichever thread that is; the setting is global.
+_setting = threading.RLock()
+_warned: set[str] = set()
+
+
+def fingerprint(package: Path = PACKAGE) -> str:
+    """Hash of the sources that can hold kernels and of the compiler's versions."""
+    digest = hashlib.sha256()
+    for source in sorted(package.rglob("*.py")):
+        place = source.relative_to(package)
+        if place.parts[0] not in WITHOUT_KERNELS:
+            digest.update(str(place).encode())
+            digest.update(source.read_bytes())
+    for version in (numba.__version__, llvmlite.__version__, np.__version__):
+        digest.update(version.encode())
+    return digest.hexdigest()[:16]
+
+
+def _cache_root() -> Path:
+    """Return the user's NUMBA_CACHE_DIR if there is one, else the platform's cache."""
+    if numba.config.CACHE_DIR:
+        return Path(numba.config.CACHE_DIR)
+    home = Path.home()
+    if sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    elif os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local"))
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "dpsample"
+
+
+def _remove_stale(root: Path, current: Path) -> None:
+    """Delete caches of other versions that nobody has used for two weeks.
+
+    Younger siblings may belong to another environment that is in use.
+    """
+    limit = time.time() - STALE_AFTER_DAYS * 86400.0
+    for sibling in root.glob("dpsample-*"):
+        with suppress(OSError):  # another process may be removing it
+            is_old = sibling.stat().st_mtime < limit
+            if sibling != current and sibling.is_dir() and is_old:
+                shutil.rmtree(sibling, ignore_errors=True)
+
+
+def _make(path: Path) -> None:
+    """Make a directory and its parents, each for us alone whatever the umask."""
+    if not path.exists():
+        _make(path.parent)
+        with suppress(FileExistsError):  # another process was faster
+            path.mkdir(mode=0o700)
+
+
+def _is_private_group(gid: int) -> bool:
+    """Whether a group is the one that many systems give to each user alone."""
+    import grp
+    import pwd
+
+    try:
+        group, user = grp.getgrgid(gid), pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+
+
+def _refuse_swappable(path: Path) -> None:
+    """Fail if another user can rename a directory on the way to the path.
+
+    One who owns the root of the file system, or our sources, runs code as us anyway.
+    A sticky directory such as /tmp lets nobody rename what is not theirs.
+    """
+    trusted = {0, os.geteuid(), os.stat("/").st_uid, PACKAGE.stat().st_uid}
+    for folder in reversed((path, *path.parents)):
+        state = folder.stat()
+        others = state.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
+        if others == stat.S_IWGRP and _is_private_group(state.st_gid):
+            others = 0
+        if state.st_uid not in trusted:
+            raise PermissionError(f"{folder} belongs to another user")
+        if others and not state.st_mode & stat.S_ISVTX:
+            raise PermissionError(f"others can write to {folder}")
+
+
+def private_directory(root: Path, name: str) -> Path:
+    """Return root/name, which nobody else can enter or swap, made if need be.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made, or another user might have a hand in it.
+    """
+    _make(root)
+    root = root.resolve()  # no link on the way is followed again
+    if os.name == "posix":
+        _refuse_swappable(root)
+    path = root / name
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    state = path.lstat()
+    if not stat.S_ISDIR(state.st_mode):  # a link, too
+        raise NotADirectoryError(f"{path} is no directory")
+    if os.name == "posix":
+        # Whoever cannot enter it reaches nothing below, whatever modes Numba gives.
+        if state.st_uid != os.geteuid():
+            raise PermissionError(f"{path} belongs to another user")
+        if stat.S_IMODE(state.st_mode) & 0o077:
+            raise PermissionError(f"{path} is open to other users; delete it")
+    with tempfile.TemporaryFile(dir=path):
+        pass
+    os.utime(path)
+    return path
+
+
+def _open_cache() -> str:
+    """Directory of the cache; empty if there is nowhere to write."""
+    try:
+        path = private_directory(_cache_root(), f"dpsample-{fingerprint()}")
+        _remove_stale(path.parent, path)
+        return str(path)
+    except (OSError, RuntimeError) as error:
+        folder = ""
+        with suppress(OSError):
+            folder = tempfile.mkdtemp(prefix="dpsample-")
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        warnings.warn(
+            f"The compilation cache cannot be used ({error}); every process will "
+            "compile anew. Set NUMBA_CACHE_DIR to a folder that only you can write to.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return folder
+
+
+CACHE_DIRECTORY = _open_cache()
+
+
+class _Sealed:
+    """Bytes that are compared with their hash as soon as they are unpickled.
+
+    One flipped bit in machine code would else give wrong numbers, or a crash.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unseal, (_digest(self.content), self.content)
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _unseal(digest: bytes, content: bytes) -> Any:
+    if _digest(content) != digest:
+        raise ValueError("its hash does not match")
+    return pickle.loads(content)
+
+
+class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
+    """Index and data files of one function, sealed, each entry with its key."""
+
+    def _dump(self, obj: Any) -> bytes:
+        return pickle.dumps(_Sealed(super()._dump(obj)))
+
+    def save(self, key: Any, data: Any, *rest: Any) -> None:
+        super().save(key, (key, data), *rest)
+
+    def load(self, key: Any) -> Any:
+        found = super().load(key)
+        if found is None:
+            return None
+        its_key, data = found
+        # Two processes that fill an empty cache may give one name to two signatures.
+        return data if its_key == key else None
+
+    def discard(self) -> None:
+        """Delete whatever is in the place of these files."""
+        pattern = glob.escape(os.path.splitext(self._index_path)[0])
+        for path in (self._index_path, *glob.glob(pattern + ".*.nbc")):
+            with suppress(OSError):
+                if os.path.isdir(path) and not os.path.islink(path):
+                    shutil.rmtree(path)
+                else:
+                    os.unlink(path)
+
+
+class KernelCache(caching.FunctionCache):  # type: ignore[misc]
+    """Numba's cache of one function; what is damaged is deleted and compiled again."""
+
+    def __init__(self, py_func: Any) -> None:
+        super().__init__(py_func)
+        self._cache_file = _Files(
+            cache_path=self._cache_path,
+            filename_base=self._impl.filename_base,
+            source_stamp=self._impl.locator.get_source_stamp(),
+        )
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Load an entry, None if there is none that is whole."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # unpickling damaged bytes can raise anything
+            self._cache_file.discard()
+            _warn_once(
+                "A damaged file of the compilation cache was deleted and its kernel "
+                f"is compiled again ({type(error).__name__}: {error}). {self._where()}"
+            )
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep an entry; go on without if it cannot be written, as on a full disk."""
+        try:
+            super().save_overload(sig, data)
+        except Exception:
+            self._cache_file.discard()
+            try:
+                super().save_overload(sig, data)
+            except OSError as error:
+                _warn_once(
+                    f"The compilation cache cannot be written ({error}); what is "
+                    f"missing in it is compiled again every time. {self._where()}"
+                )
+
+    def _where(self) -> str:
+        return f"It is in {self._cache_path}."
+
+
+def _warn_once(message: str) -> None:
+    kind = message[:30]
+    if kind not in _warned:
+        _warned.add(kind)
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+@contextmanager
+def package_cache() -> Iterator[None]:
+    """Point Numba at our cache for one decoration only: users keep their own."""
+    with _setting:
+        before = numba.config.CACHE_DIR, [user.FunctionCache for user in USERS]
+        numba.config.CACHE_DIR = CACHE_DIRECTORY
+        for user in USERS:
+            user.FunctionCache = KernelCache
+        try:
+            yield
+        finally:
+            numba.config.CACHE_DIR = before[0]
+            for user, old in zip(USERS, before[1], strict=True):
+                user.FunctionCache = old

@@ -1,0 +1,93 @@
+"""Columns: what comes with names is matched by name, the rest by position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check
+
+MAX_SHOWN = 5
+
+
+def listed(names: Iterable[str]) -> str:
+    """First names in quotes, and how many more there are."""
+    every = list(names)
+    shown = ", ".join(check.shown(name) for name in every[:MAX_SHOWN])
+    hidden = len(every) - MAX_SHOWN
+    return f"{shown} and {hidden} more" if hidden > 0 else shown
+
+
+def are_positions(names: Sequence[str]) -> bool:
+    """Whether names only count columns, as those of an array do: it has no names."""
+    return all(name == str(j) for j, name in enumerate(names))
+
+
+def names_of(table: Any) -> tuple[str, ...] | None:
+    """Names of a DataFrame's columns; None for what has none."""
+    columns = getattr(table, "columns", None)
+    names = () if columns is None else tuple(str(column) for column in columns)
+    return None if are_positions(names) else names
+
+
+def distinct(name: str, names: Sequence[str]) -> None:
+    """Refuse names of which one occurs twice."""
+    seen: set[str] = set()
+    for column in names:
+        if column in seen:
+            got, remedy = f"two named {column!r}", "Rename one of the two."
+            check.fail(f"columns of {name}", "distinct", got, remedy)
+        seen.add(column)
+
+
+def order(name: str, given: Sequence[str], wanted: Sequence[str]) -> NDArray[np.intp]:
+    """Places of the wanted columns among those given, which are no others.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, is not wanted, or occurs twice; the message names it.
+    """
+    distinct(name, given)
+    places = {column: j for j, column in enumerate(given)}
+    missing = [column for column in wanted if column not in places]
+    if missing:
+        remedy = "Columns are matched by name; those of an array, by position."
+        got = f"none named {listed(missing)}"
+        check.fail(f"columns of {name}", "complete", got, remedy)
+    known = set(wanted)
+    others = [column for column in given if column not in known]
+    if others:
+        got, remedy = f"also {listed(others)}", "Drop what is not used."
+        check.fail(f"columns of {name}", "known", got, remedy)
+    return np.array([places[column] for column in wanted], dtype=np.intp)
+
+
+def in_order(name: str, table: Any, wanted: Sequence[str]) -> Any:
+    """Numbers of a table with columns as wanted; what has no names stays as it is."""
+    given = names_of(table)
+    if given is None:
+        return table
+    places = order(name, given, wanted)
+    numbers = check.array(name, table, shape=(None, len(wanted)))
+    return np.take(numbers, places, axis=1)
+
+
+def same(name: str, given: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse a problem of other columns than the one that it is compared with.
+
+    A problem of arrays has no names: its columns are matched by position.
+    """
+    if len(given) != len(wanted):
+        condition = f"a problem of {len(wanted)} parameters"
+        check.fail(name, condition, f"{len(given)} parameters")
+    features = given[:-1] if given[-1] == "intercept" else given
+    by_position = are_positions(features)
+    for mine, theirs in zip(given, wanted, strict=True):
+        if mine != theirs and not (by_position and "intercept" not in (mine, theirs)):
+            remedy = "Give both the same columns in the same order."
+            got = f"{mine!r} in the place of {theirs!r}"
+            check.fail(name, "a problem of the same columns", got, remedy)

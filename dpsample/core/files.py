@@ -1,0 +1,87 @@
+"""Files that are written: tested before the work, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dpsample.core import check
+
+
+def check_output(name: str, path: Path) -> None:
+    """Refuse, before any work, a file that could not be written after it.
+
+    Nothing is changed: an existing file is opened and closed, and a file beside it is
+    made and deleted.
+
+    Raises
+    ------
+    ValueError
+        If the folder does not exist or takes no files, or the file may not be written.
+    """
+    try:
+        if not path.resolve().parent.is_dir():
+            check.fail(name, "a file in an existing folder", str(path))
+        if path.is_dir():
+            check.fail(name, "a file", f"the folder {path}")
+        if _is_special(path):
+            if not os.access(path, os.W_OK):
+                raise PermissionError("not writable")
+            return
+        if path.exists():
+            with path.open("ab"):
+                pass
+        _draft(path.resolve()).unlink()
+    except (OSError, RuntimeError) as error:  # links that go round in a circle
+        reason = getattr(error, "strerror", None) or str(error)
+        got, remedy = f"{path} ({reason})", "Choose another file."
+        check.fail(name, "a file that can be written", got, remedy)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a file to write, which takes the place of ``path`` at the end of the block.
+
+    An error leaves what was at ``path``, and no other file. Readers see the old content
+    or the new one, never a part. Devices and pipes are written directly.
+    """
+    given = Path(path)
+    if _is_special(given):
+        yield given
+        return
+    place = given.resolve()  # a link stays a link
+    draft = _draft(place)
+    try:
+        yield draft
+        with draft.open("rb+") as file:  # on the disk before the old file goes
+            os.fsync(file.fileno())
+        draft.replace(place)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def write(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a whole file; an error leaves what was there."""
+    with replacing(path) as draft:
+        draft.write_bytes(content)
+
+
+def _is_special(path: Path) -> bool:
+    """Whether there is something that is no plain file, such as /dev/stdout."""
+    return path.exists() and not path.is_file()
+
+
+def _draft(place: Path) -> Path:
+    """Make an empty file beside ``place``, as readable as that one."""
+    draft = place.with_name(f".{secrets.token_hex(8)}{place.suffix}")
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+    os.close(os.open(draft, flags, 0o666))
+    if place.exists():
+        draft.chmod(stat.S_IMODE(place.stat().st_mode))
+    return draft

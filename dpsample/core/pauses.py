@@ -1,0 +1,175 @@
+"""Pauses: kernels that run for long return to Python, and go on where they were.
+
+A kernel counts units of work, such as steps or tries, and asks `is_due` after each. If
+so it leaves what it needs in its state and returns `PAUSED`; the next call goes on with
+the same random numbers in the same order. When a pause comes is up to a timer, or to a
+test: it cannot change a draw.
+
+Tasks of a few hundredths of a second: Ctrl-C and progress wait for no more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core.jit import kernel
+
+Array = NDArray[np.float64]
+
+PAUSED = 100  # beside the codes of `samplers.errors`
+TICK_SECONDS = 0.015  # a call lasts one to two ticks, and the unit that it is in
+
+# Entries of a control: set by the timer; units until a pause that a test wants; the
+# part of a step that was left, 0 between steps; steps of the draw so far. Then numbers
+# that the part of a step keeps, and the counts before the draw.
+STOP, LEFT, STAGE, STEPS, KEPT = range(5)
+BEFORE = 16
+NUM_COUNTED = 8
+
+
+def new_control() -> Array:
+    """Control of one chain, between two steps."""
+    control = np.zeros(BEFORE + NUM_COUNTED)
+    control[LEFT] = np.inf
+    return control
+
+
+@kernel
+def is_due(control: Array) -> bool:
+    """Count a unit of work; whether it is time to return to Python."""
+    control[LEFT] -= 1.0
+    return bool(control[STOP] != 0.0 or control[LEFT] <= 0.0)
+
+
+@kernel
+def forget(control: Array) -> None:
+    """Give up the step that was left: it failed."""
+    for j in range(STAGE, BEFORE):
+        control[j] = 0.0
+
+
+class _Timer:
+    """Thread that sets the stop of every call that has lasted for a tick."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, Array] = {}
+        self.numbers = itertools.count()
+        self.has_calls, self.starting = threading.Event(), threading.Lock()
+        self.thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        with self.starting:
+            if self.thread is None:
+                self.thread = threading.Thread(
+                    target=self.tick, name="dpsample pauses", daemon=True
+                )
+                self.thread.start()
+
+    def tick(self) -> None:
+        old: dict[int, Array] = {}
+        while True:
+            if not self.calls:
+                self.has_calls.clear()
+                if not self.calls:  # a call may have come in between
+                    self.has_calls.wait()
+            time.sleep(TICK_SECONDS)
+            now = self.calls.copy()
+            for number in now.keys() & old.keys():
+                now[number][STOP] = 1.0
+            old = now
+
+
+_timer = _Timer()
+_local = threading.local()
+
+
+def _renew() -> None:
+    global _timer  # noqa: PLW0603 - a fork has no threads but its own
+    _timer = _Timer()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+@contextmanager
+def listening(on_pause: Callable[[], Any]) -> Iterator[None]:
+    """Call ``on_pause`` at every pause of this thread; what it raises ends the call."""
+    before = getattr(_local, "on_pause", None)
+    _local.on_pause = on_pause
+    try:
+        yield
+    finally:
+        _local.on_pause = before
+
+
+def heard() -> None:
+    """Give whoever listens in this thread the word: for loops in Python."""
+    on_pause = getattr(_local, "on_pause", None)
+    if on_pause is not None:
+        on_pause()
+
+
+def call(control: Array, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a kernel that asks this control, once, under the timer."""
+    timer = _timer
+    if timer.thread is None:
+        timer.start()
+    number = next(timer.numbers)
+    control[STOP] = 0.0
+    timer.calls[number] = control
+    timer.has_calls.set()
+    try:
+        return function(*arguments)
+    finally:
+        del timer.calls[number]
+
+
+def fill(control: Array, rows: Callable[[int], tuple[int, int]]) -> int:
+    """Call ``rows(first)``, which returns a code and a number of rows, to the end.
+
+    Returns the code, which is not `PAUSED`.
+    """
+    done = 0
+    while True:
+        code, made = call(control, rows, done)
+        if code != PAUSED:
+            return int(code)
+        done += made
+        heard()
+
+
+def finish(control: Array, part: Callable[[], int]) -> int:
+    """Call ``part()``, which returns a code, until that is not `PAUSED`."""
+    while True:
+        code = call(control, part)
+        if code != PAUSED:
+            return int(code)
+        heard()
+
+
+CHUNK_SECONDS = 0.03
+LARGEST = 1_000_000  # runs shorter than one task would let the size grow forever
+
+
+class ChunkSize:
+    """Number of steps per task that takes about `CHUNK_SECONDS`, or a fixed one."""
+
+    def __init__(self, fixed: int | None = None) -> None:
+        self.fixed, self.size = fixed, fixed or 1
+
+    def update(self, seconds: float) -> None:
+        """Adapt to the time that the last task took."""
+        if self.fixed is None:
+            growth = CHUNK_SECONDS / max(seconds, 1e-6)
+            size = max(1, int(self.size * min(growth, 8.0)))
+            self.size = min(size, LARGEST)

@@ -1,0 +1,67 @@
+"""Frozen specs that compare by content and travel through JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check
+
+Kind = TypeVar("Kind", bound="Spec")
+
+
+def frozen(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Forbid writing to an array that a frozen spec keeps."""
+    array.setflags(write=False)
+    return array
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple):
+        return list(value)
+    # Standard JSON has no infinity.
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+class Spec:
+    """Base of dataclasses whose fields are numbers, words, tuples and arrays."""
+
+    name: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields and the name, ready for ``json.dumps``."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return {"name": self.name} | {
+            f.name: _plain(getattr(self, f.name)) for f in fields if f.init
+        }
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content: arrays have no single truth value."""
+        if type(self) is not type(other) or not isinstance(other, Spec):
+            return NotImplemented
+        return self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        """Hash the content."""
+        return hash(json.dumps(self.to_dict()))
+
+
+def from_dict(kinds: Iterable[type[Kind]], data: dict[str, Any]) -> Kind:
+    """Rebuild the spec of one of ``kinds`` that `Spec.to_dict` described."""
+    check.instance(dict, data=data)
+    by_name = {kind.name: kind for kind in kinds}
+    check.one_of(tuple(by_name), name=data.get("name"))
+    fields = {key: value for key, value in data.items() if key != "name"}
+    values = {k: math.inf if v == "inf" else v for k, v in fields.items()}
+    spec: Kind = check.built("data", by_name[data["name"]], values)
+    return spec

@@ -1,0 +1,281 @@
+"""Whether chains agree with one another and with their own past.
+
+Halves of chains are compared by Fisher's F test on means of batches, after a
+normal-score transform: for coefficients, which shows different places; for their
+distances from the median, which shows different spreads; and for the energy. R-hat,
+whose law depends on the target, is quoted as evidence but decides nothing.
+
+Whether chains move far enough and often enough: facts about draws, not tests.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.diagnostics.batches import batch_means, correlation_times, differ
+from dpsample.diagnostics.check_report import Finding
+from dpsample.diagnostics.summaries import ChainDraws, r_hat
+from dpsample.running.rounds import effective_size
+
+Array = NDArray[np.float64]
+
+# Gap between groups of chains, in sds within chains, from which they look like modes:
+# two normal laws as far apart overlap by less than a tenth.
+MODE_GAP = 4.0
+
+
+def normal_scores(values: Array) -> Array:
+    """Return normal quantiles of ranks, ties sharing one, over axes 0 and 1."""
+    from scipy.special import ndtri
+    from scipy.stats import rankdata
+
+    flat = values.reshape(-1, values.shape[2])
+    ranks = rankdata(flat, axis=0)
+    scores = ndtri((ranks - 0.375) / (len(flat) + 0.25))
+    return np.asarray(scores).reshape(values.shape)
+
+
+def functions(chains: ChainDraws) -> tuple[Array, list[str]]:
+    """Functions that are compared, (chain, draw, m), and their names."""
+    theta = chains.theta
+    folded = np.abs(theta - np.median(theta, axis=(0, 1)))
+    columns = [theta, folded]
+    names = [*chains.names, *(f"the spread of {name}" for name in chains.names)]
+    energies = chains.stats.get("energy")
+    if energies is not None and np.isfinite(energies).all():
+        columns.append(energies[:, :, None])
+        names.append("the energy")
+    return normal_scores(np.concatenate(columns, axis=2)), names
+
+
+def look_at_agreement(chains: ChainDraws, alpha: float) -> tuple[list[Finding], str]:
+    """Compare halves of chains; the second value says why if that was not possible."""
+    scores, names = functions(chains)
+    times = correlation_times(scores)
+    levels = np.ones(len(names))
+    is_tested = False
+    for column, time in enumerate(times):
+        means = batch_means(scores[:, :, column], time)
+        if means is not None:
+            is_tested, levels[column] = True, differ(means)
+    if not is_tested:
+        return [], "agreement of chains (no batches of independent draws)"
+    worst = int(np.argmin(levels))
+    if levels[worst] * len(names) >= alpha:
+        return [], ""
+    return [_finding(chains, scores[:, :, worst], worst, names[worst])], ""
+
+
+def _finding(chains: ChainDraws, scores: Array, column: int, name: str) -> Finding:
+    """Say what the worst function shows: modes, a drift, or chains that differ."""
+    dim = len(chains.names)
+    if column < dim:
+        modes = _modes(chains.theta[:, :, column], name)
+        if modes is not None:
+            return modes
+    half = scores.shape[1] // 2
+    halves = np.stack([scores[:, :half].mean(1), scores[:, -half:].mean(1)], axis=1)
+    evidence = (
+        f"In {name}, {_contrast(halves)} (R-hat {r_hat(scores[:, :, None])[0]:.3f})."
+    )
+    drift = np.ptp(halves.mean(axis=0))
+    if len(scores) == 1 or drift > np.ptp(halves.mean(axis=1)):
+        return Finding(
+            name="drifting chains",
+            evidence=evidence,
+            remedy="A longer warm-up (num_warmup=...), or a start nearer to the mode "
+            "(init=None).",
+            is_problem=True,
+        )
+    return Finding(
+        name="disagreeing chains",
+        evidence=evidence,
+        remedy="Look at plot_rank and plot_trace. More draws if chains are slow, "
+        "another start if one is stuck in a corner, another sampler if it "
+        "stays there.",
+        is_problem=True,
+    )
+
+
+def _contrast(halves: Array) -> str:
+    """Name the chain, or half, that is farthest from the others."""
+    means = halves.mean(axis=1)
+    drift = np.ptp(halves.mean(axis=0))
+    if len(means) == 1 or drift > np.ptp(means):
+        first, last = halves.mean(axis=0)
+        return f"the mean normal score is {first:.2f} in first and {last:.2f} in " + (
+            "last halves of chains"
+        )
+    worst = int(np.argmax(np.abs(means - np.median(means))))
+    others = np.delete(means, worst).mean()
+    return (
+        f"chain {worst} has mean normal score {means[worst]:.2f}, the others "
+        f"{others:.2f}"
+    )
+
+
+def _modes(values: Array, name: str) -> Finding | None:
+    """Whether chains form groups that do not overlap."""
+    means = values.mean(axis=1)
+    order = np.argsort(means)
+    gaps = np.diff(means[order])
+    if gaps.size == 0 or gaps.max() <= MODE_GAP * values.std(axis=1).max():
+        return None
+    split = int(np.argmax(gaps)) + 1
+    groups = [sorted(order[:split].tolist()), sorted(order[split:].tolist())]
+    places = [means[group].mean() for group in groups]
+    shown = " and ".join(
+        f"chains {', '.join(map(str, g))} stay near {place:.3g}"
+        for g, place in zip(groups, places, strict=True)
+    )
+    return Finding(
+        name="separate modes",
+        evidence=f"In {name}, {shown}, with sd {values.std(axis=1).max():.2g} within "
+        "a chain.",
+        remedy="If the loss is not convex, no sampler here is proved for it: use a "
+        "convex loss or a smaller domain. If it is convex, a chain never "
+        "left its start: change init or the sampler.",
+        is_problem=True,
+    )
+
+
+# With fewer, a mean is known to a tenth of an sd at best, and the tests on batches, as
+# well as effective sizes themselves, are unreliable.
+MIN_ESS = 100.0
+# Tuned walks accept 0.2 to 0.7. Below the first, most work is lost and a chain can stay
+# anywhere for long; above the second with correlations of the third length, steps are
+# far shorter than they could be.
+LOW_ACCEPTANCE, HIGH_ACCEPTANCE, LONG_TIME = 0.05, 0.95, 50.0
+# A walk that accepts a fifth of its proposals stays this long with probability 1e-10.
+MIN_STAY, STAY_SHARE = 100, 0.1
+# Bias in total variation that is small beside the Monte Carlo error of 10 000 draws.
+SMALL_BIAS = 0.01
+
+
+def look_at_movement(chains: ChainDraws) -> list[Finding]:
+    """Look at effective size, moves, step size and what the sampler says of itself."""
+    ess = effective_size(chains.theta)
+    stuck = stuck_walk(chains.theta)
+    found = [stuck, step_size(chains, ess), too_few(chains, ess), bias(chains)]
+    return [finding for finding in (*found, interrupted(chains)) if finding]
+
+
+def too_few(chains: ChainDraws, ess: float) -> Finding | None:
+    """Whether the effective size is below `MIN_ESS`, or below what was asked for."""
+    wanted = MIN_ESS
+    if not chains.attributes.get("is_target_ess_reached", True):
+        wanted = max(wanted, float(chains.attributes.get("target_ess", 0.0)))
+    if ess >= wanted:
+        return None
+    total = chains.theta.shape[0] * chains.theta.shape[1]
+    growth = math.ceil(wanted / max(ess, 1.0))
+    return Finding(
+        name="too few draws",
+        evidence=f"{total} draws are worth {ess:.3g} independent ones for the worst "
+        f"coefficient or its square; {wanted:g} are wanted.",
+        remedy=f"About {growth} times as many draws (target_ess=... finds the number), "
+        "or a sampler that moves farther: num_steps=..., or another one.",
+        is_problem=True,
+    )
+
+
+def stays(theta: Array) -> Array:
+    """Longest stretch of equal draws in each chain.
+
+    Parameters
+    ----------
+    theta : array of shape (chain, draw, dim)
+        Draws.
+
+    Returns
+    -------
+    array of int of shape (chain,)
+        Lengths, at least 1.
+    """
+    moved = (theta[:, 1:] != theta[:, :-1]).any(axis=2)
+    ends = np.ones((len(theta), 1), dtype=bool)
+    marks = np.concatenate([ends, moved, ends], axis=1)
+    return np.array([np.diff(np.flatnonzero(row)).max() for row in marks])
+
+
+def stuck_walk(theta: Array) -> Finding | None:
+    """Whether a chain stayed at one point for long."""
+    num_draws = theta.shape[1]
+    longest = stays(theta)
+    limit = max(MIN_STAY, STAY_SHARE * num_draws)
+    if not (longest >= min(limit, num_draws)).any():
+        return None
+    worst = int(np.argmax(longest))
+    return Finding(
+        name="stuck walk",
+        evidence=f"Chain {worst} stayed at one point for {longest[worst]} of "
+        f"{num_draws} draws.",
+        remedy="A smaller step_size, another start (init=...), or a sampler without "
+        "rejections: HitAndRun(), Proximal().",
+        is_problem=True,
+    )
+
+
+def step_size(chains: ChainDraws, ess: float) -> Finding | None:
+    """Whether a frozen step is far too large or far too small."""
+    step: Any = chains.attributes.get("step_size")
+    rates = chains.stats.get("acceptance_rate")
+    if step is None or rates is None or np.isnan(rates).all():
+        return None
+    rate = float(np.nanmean(rates))
+    moved = float((chains.theta[:, 1:] != chains.theta[:, :-1]).any(axis=2).mean())
+    time = chains.theta.shape[0] * chains.theta.shape[1] / max(ess, 1.0)
+    seen = f"step_size={step:.3g}, acceptance {rate:.2g}, {time:.3g} draws per "
+    # A sampler that waits for an acceptance moves in every draw, whatever its rate.
+    if rate < LOW_ACCEPTANCE and moved < 1.0 - LOW_ACCEPTANCE:
+        return Finding(
+            name="step size too large",
+            evidence=f"{seen}effective one.",
+            remedy=f"step_size={step / 4.0:.2g}, or step_size=None: a pilot run finds "
+            "one.",
+            is_problem=True,
+        )
+    if rate > HIGH_ACCEPTANCE and time > LONG_TIME:
+        return Finding(
+            name="step size too small",
+            evidence=f"{seen}effective one.",
+            remedy=f"step_size={4.0 * step:.2g}, or step_size=None: a pilot run finds "
+            "one.",
+            is_problem=ess < MIN_ESS,
+        )
+    return None
+
+
+def bias(chains: ChainDraws) -> Finding | None:
+    """Whether the sampler says that its law is not the target."""
+    attributes = chains.attributes
+    if attributes.get("exactness") != "biased":
+        return None
+    bound = float(attributes.get("bias_bound", math.inf))
+    known = "no bound of it is stated"
+    if math.isfinite(bound):
+        known = f"its total variation distance is at most {bound:.2g}"
+    return Finding(
+        name="biased sampler",
+        evidence=f"{attributes.get('sampler', 'The sampler')} has another law than "
+        f"the target: {known}.",
+        remedy='A smaller error=..., or a sampler whose exactness is "invariant" or '
+        '"iid".',
+        is_problem=not bound <= SMALL_BIAS,
+    )
+
+
+def interrupted(chains: ChainDraws) -> Finding | None:
+    """Whether the run was stopped by hand."""
+    if not chains.attributes.get("is_interrupted", False):
+        return None
+    return Finding(
+        name="interrupted run",
+        evidence=f"The run was stopped after {chains.theta.shape[1]} draws per chain.",
+        remedy="A checkpoint=... resumes it bit for bit.",
+        is_problem=False,
+    )

@@ -1,0 +1,162 @@
+"""Product of intervals ``lower <= theta <= upper``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpsample.core import check
+from dpsample.core.jit import kernel
+from dpsample.core.spec import frozen
+from dpsample.domains.domain import (
+    Body,
+    Domain,
+    Vector,
+    as_rows,
+    body_around,
+    box_support,
+)
+from dpsample.numerics.norms import norm
+
+# Four roundings (difference, ratio, this factor, product) cannot undo it, and rounding
+# x + t d is monotone: both ends of a chord stay inside.
+SAFE = 1.0 - 8.0 * 2.0**-53
+
+
+@kernel
+def box_contains(body: Body, theta: Vector, out: Vector) -> None:
+    """Write 1 if every coordinate is between its bounds."""
+    inside = 1.0
+    for i in range(len(theta)):
+        if not body.lower[i] <= theta[i] <= body.upper[i]:
+            inside = 0.0
+    out[0] = inside
+
+
+@kernel
+def box_project(body: Body, theta: Vector, out: Vector) -> None:
+    """Clip every coordinate."""
+    for i in range(len(theta)):
+        out[i] = min(max(theta[i], body.lower[i]), body.upper[i])
+        if theta[i] != theta[i]:
+            out[i] = np.nan
+
+
+@kernel
+def box_chord(body: Body, theta: Vector, direction: Vector, out: Vector) -> None:
+    """Intersect the intervals of the coordinates."""
+    first = -np.inf
+    last = np.inf
+    for i in range(len(theta)):
+        if theta[i] != theta[i] or direction[i] != direction[i]:
+            return
+        if direction[i] != 0.0:
+            low = SAFE * ((body.lower[i] - theta[i]) / direction[i])
+            high = SAFE * ((body.upper[i] - theta[i]) / direction[i])
+            first = max(first, min(low, high))
+            last = min(last, max(low, high))
+    out[0] = min(first, 0.0)
+    out[1] = max(last, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Box(Domain):
+    """Box ``lower <= theta <= upper``, coordinate by coordinate.
+
+    Parameters
+    ----------
+    lower, upper : float or array_like
+        Finite bounds, ``lower < upper``; a number stands for every coordinate.
+
+    Raises
+    ------
+    ValueError
+        If a bound is not finite, the lengths differ, or a side is empty.
+
+    Examples
+    --------
+    >>> box = Box(-1.0, 1.0)
+    >>> box.project([0.5, 3.0]).tolist(), float(box.support([2.0, -3.0]))
+    ([0.5, 1.0], 5.0)
+    """
+
+    name: ClassVar[str] = "box"
+    contains_piece: ClassVar[Any] = staticmethod(box_contains)
+    project_piece: ClassVar[Any] = staticmethod(box_project)
+    chord_piece: ClassVar[Any] = staticmethod(box_chord)
+
+    lower: Any
+    upper: Any
+
+    def __post_init__(self) -> None:
+        """Check the sides once."""
+        for name in ("lower", "upper"):
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float | np.number)
+            if isinstance(value, float) and not math.isfinite(value):
+                check.fail(name, "finite", value)
+            shape = () if is_number else (None,)
+            side = frozen(check.array(name, value, shape=shape))
+            object.__setattr__(self, name, side)
+        if self.lower.ndim and self.upper.ndim:
+            check.array("upper", self.upper, shape=self.lower.shape)
+        gap = np.atleast_1d(self.upper - self.lower)
+        if not (gap > 0.0).all():
+            where = int(np.argmin(gap > 0.0))
+            low, high = (
+                float(np.broadcast_to(s, gap.shape)[where]) for s in self._sides
+            )
+            check.fail("upper", f"> lower = {low:.12g} at index {where}", high)
+
+    @property
+    def _sides(self) -> tuple[Vector, Vector]:
+        return self.lower, self.upper
+
+    def check(self, dim: int) -> None:
+        """Raise unless the bounds fit ``dim`` coordinates."""
+        super().check(dim)
+        for name, side in zip(("lower", "upper"), self._sides, strict=True):
+            if side.ndim and len(side) != dim:
+                check.fail(name, f"of shape ({dim},)", f"shape {side.shape}")
+
+    def _bounds(self, dim: int) -> tuple[Vector, Vector]:
+        self.check(dim)
+        lower, upper = (np.array(np.broadcast_to(side, dim)) for side in self._sides)
+        return lower, upper
+
+    def default_center(self, dim: int) -> Vector:
+        """Midpoint."""
+        lower, upper = self._bounds(dim)
+        return np.asarray(0.5 * lower + 0.5 * upper)
+
+    def body(self, dim: int) -> Body:
+        """Return the parameters of the pieces, in fresh arrays."""
+        lower, upper = self._bounds(dim)
+        return body_around(self.default_center(dim), lower=lower, upper=upper)
+
+    def support(self, directions: Any) -> Any:
+        """Exact: every coordinate takes its better bound."""
+        rows = as_rows(directions)
+        return box_support(rows, *self._bounds(rows.shape[-1]))
+
+    def max_norm(self, p: float, center: Any, dim: int) -> float:
+        """Exact: attained at a corner."""
+        middle = self._middle(p, center, dim)
+        lower, upper = self._bounds(dim)
+        return float(norm(np.maximum(upper - middle, middle - lower), p))
+
+    def _gauge_rows(self, rows: Vector) -> Vector:
+        """Exact: the largest share of a side that a coordinate uses."""
+        lower, upper = self._bounds(rows.shape[1])
+        sides = np.where(rows > 0.0, upper, lower)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where(rows == 0.0, 0.0, np.abs(rows / sides))
+        return np.asarray(shares.max(axis=1))
+
+    def _exact_width(self, dim: int) -> float:
+        """Return the sum of the sides over sqrt(2 pi)."""
+        lower, upper = self._bounds(dim)
+        return float((upper - lower).sum()) / math.sqrt(2.0 * math.pi)

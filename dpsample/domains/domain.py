@@ -1,0 +1,371 @@
+"""Rows of directions, dense or sparse, and their maxima over a box.
+
+Gaussian widths: the mean of the largest <g, theta> over a set, g standard normal.
+
+What every domain offers: compiled pieces, one parameter tuple, bounds.
+
+A piece writes into its last argument and returns nothing; an entry left NaN is failure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from dpsample.core import check
+from dpsample.core.jit import f8, i8, matrix, vector
+from dpsample.core.sparse import as_csr, is_sparse
+from dpsample.core.spec import Spec
+from dpsample.core.streams import seed_sequence, streams
+from dpsample.numerics.moments import LARGEST, mean_norm_power
+from dpsample.numerics.norms import conversion
+
+Vector = NDArray[np.float64]
+
+
+def as_rows(directions: Any, dim: int | None = None) -> Any:
+    """Directions as a CSR matrix or a float array with ``dim`` columns."""
+    if is_sparse(directions):
+        rows = as_csr("directions", directions)
+    else:
+        rows = check.vectors("directions", directions)
+    if dim is not None and rows.shape[-1] != dim:
+        check.fail("directions", f"of shape (..., {dim})", f"shape {rows.shape}")
+    return rows
+
+
+def box_support(rows: Any, lower: Vector, upper: Vector) -> Any:
+    """Largest ``<v, x>`` over a box with possibly infinite sides, for every row v."""
+    if is_sparse(rows):
+        return _box_support_sparse(rows, lower, upper)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.where(rows == 0.0, 0.0, np.maximum(rows * lower, rows * upper)).sum(
+            -1
+        )
+
+
+def _box_support_sparse(rows: Any, lower: Vector, upper: Vector) -> Vector:
+    best = rows.copy()
+    low, high = lower[rows.indices], upper[rows.indices]
+    with np.errstate(invalid="ignore"):
+        reached = np.maximum(best.data * low, best.data * high)
+    best.data = np.where(best.data == 0.0, 0.0, reached)
+    return np.asarray(best.sum(axis=1)).reshape(-1)
+
+
+# Not above the number of linear programs that `Polytope.support` solves at once.
+BLOCK = 200
+
+
+class Width(NamedTuple):
+    """Gaussian width and the standard error of its simulation, 0 if computed exactly.
+
+    Examples
+    --------
+    >>> from dpsample.domains import Box
+    >>> width, error = Box(-1.0, 1.0).gaussian_width(3)
+    >>> round(width, 6), error
+    (2.393654, 0.0)
+    """
+
+    value: float
+    standard_error: float
+
+
+def mean_length(dim: int) -> float:
+    """E ||g||_2 = sqrt(2) Gamma((d+1)/2) / Gamma(d/2)."""
+    return math.sqrt(2.0) * mean_norm_power(1.0, q=2.0, r=2.0, dim=dim)
+
+
+def mean_norm(dim: int, q: float) -> float | None:
+    """E ||g||_q, or None for huge finite q, where quadrature is not worth it."""
+    if LARGEST < q < math.inf:
+        return None
+    return math.sqrt(2.0) * mean_norm_power(1.0, q=q, r=2.0, dim=dim)
+
+
+def mean_largest(dim: int) -> float:
+    """E max g_i: the trapezoidal sum of t times its density, analytic on the line."""
+    from scipy.special import log_ndtr
+
+    step = 0.02
+    t = step * np.arange(-2000, 2001)
+    log_density = math.log(dim) - 0.5 * t**2 + (dim - 1) * log_ndtr(t)
+    with np.errstate(under="ignore"):
+        density = np.exp(log_density - 0.5 * math.log(2.0 * math.pi))
+    return float(step * (t * density).sum())
+
+
+def simulated_width(
+    support: Callable[[Any], Any], dim: int, *, seed: int, num_draws: int
+) -> Width:
+    """Return the mean of the support function over random directions.
+
+    The length of g is independent of its direction u and h is homogeneous: E h(g) =
+    E ||g|| E h(u), so only the direction is simulated.
+    """
+    check.integer(2, num_draws=num_draws)
+    rng = streams(seed, 1)[0]
+    values = []
+    for begin in range(0, num_draws, BLOCK):
+        g = rng.standard_normal((min(BLOCK, num_draws - begin), dim))
+        g /= np.linalg.norm(g, axis=1, keepdims=True)
+        values.append(np.asarray(support(g)))
+    heights = np.concatenate(values)
+    if not np.isfinite(heights).all():
+        return Width(math.inf, 0.0)
+    length = mean_length(dim)
+    error = float(heights.std(ddof=1)) / math.sqrt(num_draws)
+    return Width(length * float(heights.mean()), length * error)
+
+
+class Body(NamedTuple):
+    """Parameters of every domain, one compiled type for all of them.
+
+    Examples
+    --------
+    >>> from dpsample.domains import Ball
+    >>> body = Ball(2.0).body(dim=3)
+    >>> body.radius, body.center.shape, body.matrix.shape
+    (2.0, (3,), (0, 3))
+    """
+
+    center: Vector  # (d,), in the domain
+    lower: Vector  # (d,), with `upper` an outer box, exact for `Box`
+    upper: Vector  # (d,)
+    matrix: Vector  # (m, d)
+    bounds: Vector  # (m,)
+    radius: float
+    p: float
+    num_rows: int
+    num_columns: int
+    tolerance: float
+
+
+BODY = types.NamedTuple(
+    (vector, vector, vector, matrix, vector, f8, f8, i8, i8, f8), Body
+)
+CONTAINS = types.void(BODY, vector, vector)  # out[0]: 1 inside, 0 outside
+PROJECT = types.void(BODY, vector, vector)  # out: Euclidean projection
+CHORD = types.void(BODY, vector, vector, vector)  # point, direction, out of length 2
+
+
+def body_around(center: Vector, **fields: Any) -> Body:
+    """Body with the given fields and harmless values elsewhere."""
+    dim = len(center)
+    return Body(
+        center=center,
+        lower=np.full(dim, -np.inf),
+        upper=np.full(dim, np.inf),
+        matrix=np.zeros((0, dim)),
+        bounds=np.zeros(0),
+        radius=math.inf,
+        p=2.0,
+        num_rows=dim,
+        num_columns=1,
+        tolerance=0.0,
+    )._replace(**fields)
+
+
+class Domain(Spec):
+    """Closed convex set of parameters.
+
+    Attributes
+    ----------
+    name : str
+        Word used in `to_dict`.
+    contains_piece, project_piece, chord_piece : compiled functions
+        Pieces with the signatures ``CONTAINS``, ``PROJECT`` and ``CHORD``.
+
+    Examples
+    --------
+    >>> from dpsample.domains import Ball
+    >>> Ball(1.0).project([3.0, 4.0]).round(12).tolist()
+    [0.6, 0.8]
+    >>> Ball(1.0).chord([0.6, 0.0], [0.0, 2.0])
+    (-0.4, 0.4)
+    """
+
+    contains_piece: ClassVar[Any]
+    project_piece: ClassVar[Any]
+    chord_piece: ClassVar[Any]
+    gauge_needs_origin: ClassVar[bool] = True
+    width_draws: ClassVar[int] = 10_000
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the domain has a finite diameter."""
+        return True
+
+    def check(self, dim: int) -> None:
+        """Raise unless the domain is a set of vectors of length ``dim``."""
+        check.integer(1, dim=dim)
+
+    def default_center(self, dim: int) -> Vector:
+        """Point of the domain from which distances are measured."""
+        self.check(dim)
+        return np.zeros(dim)
+
+    def interior_point(self, dim: int) -> Vector:
+        """Point strictly inside (relative to the affine hull)."""
+        return self.default_center(dim)
+
+    def affine_dim(self, dim: int) -> int:
+        """Dimension of the affine hull."""
+        self.check(dim)
+        return dim
+
+    def body(self, dim: int) -> Body:
+        """Return the parameters of the pieces, in fresh arrays."""
+        return body_around(self.default_center(dim))
+
+    def _flat(self, name: str, value: Any) -> Vector:
+        """Return ``value`` as a vector that fits the domain."""
+        flat = check.array(name, value, shape=(None,))
+        self.check(len(flat))
+        return flat
+
+    def contains(self, theta: Any) -> bool:
+        """Whether ``theta`` is in the domain; no tolerance except for `Simplex`."""
+        point = self._flat("theta", theta)
+        out = np.full(1, np.nan)
+        self.contains_piece(self.body(len(point)), point, out)
+        return bool(out[0] == 1.0)
+
+    def project(self, theta: Any) -> Vector:
+        """Nearest point of the domain in l2; it passes `contains`."""
+        point = self._flat("theta", theta)
+        out = np.full(len(point), np.nan)
+        self.project_piece(self.body(len(point)), point, out)
+        return out.reshape(np.shape(theta))
+
+    def chord(self, theta: Any, direction: Any) -> tuple[float, float]:
+        """Interval of t with ``theta + t direction`` in the domain; it contains 0.
+
+        Both ends are inside in floating point, unless ``theta`` is not.
+        """
+        point = self._flat("theta", theta)
+        along = self._flat("direction", direction)
+        out = np.full(2, np.nan)
+        self.chord_piece(self.body(len(point)), point, along, out)
+        return float(out[0]), float(out[1])
+
+    def support(self, directions: Any) -> Any:
+        """Largest ``<v, theta>`` over the domain, for every row v of ``directions``.
+
+        Parameters
+        ----------
+        directions : array_like or scipy.sparse matrix, shape (..., d)
+            One direction in every row.
+
+        Returns
+        -------
+        float or ndarray, shape (...)
+            The maxima, infinite where there is none.
+        """
+        raise NotImplementedError
+
+    def max_norm(self, p: float, center: Any, dim: int) -> float:
+        """Upper bound of ``||theta - center||_p`` over the domain."""
+        raise NotImplementedError
+
+    def _middle(self, p: float, center: Any, dim: int) -> Vector:
+        """Return the center, after a look at all that distances are asked with."""
+        self.check(dim)
+        check.at_least(1.0, p=p)
+        return check.array("center", center, shape=(dim,))
+
+    def max_schatten(
+        self, p: float, center: Any, dim: int, *, shape: tuple[int, int]
+    ) -> float:
+        """Upper bound of the Schatten norm of ``theta - center`` over the domain.
+
+        For p < 2 through the Frobenius norm, whose ratio is at most
+        ``min(shape)**(1/p - 1/2)``; for p >= 2 the Frobenius norm itself.
+        """
+        sides = check.shape("shape", shape, length=2)
+        check.at_least(1.0, p=p)
+        ratio = conversion(min(sides), 2.0, min(p, 2.0))
+        return ratio * self.max_norm(2.0, center, dim)
+
+    def gauge(self, theta: Any) -> Any:
+        """Minkowski functional about the origin: inf{t > 0: theta in t K}.
+
+        Parameters
+        ----------
+        theta : array_like, shape (..., d)
+            Points along the last axis.
+
+        Returns
+        -------
+        float or ndarray, shape (...)
+            At most 1 exactly on the domain, homogeneous, subadditive; infinite where
+            no multiple of the domain reaches.
+
+        Raises
+        ------
+        ValueError
+            If ``theta`` is not finite or the origin is not in the domain. (The
+            `Simplex` needs no origin: see there.)
+        """
+        points = check.vectors("theta", theta)
+        dim = points.shape[-1]
+        rows = points.reshape(-1, dim)
+        self.check(dim)
+        if self.gauge_needs_origin and not self.contains(np.zeros(dim)):
+            remedy = "Move the domain, or measure from one of its points."
+            check.fail("domain", "a set that contains the origin", self, remedy)
+        return self._gauge_rows(rows).reshape(points.shape[:-1])[()]
+
+    def _gauge_rows(self, rows: Vector) -> Vector:
+        """Gauge of every row, from the chords that start at the origin."""
+        zero = np.zeros(rows.shape[1])
+        ends = np.array([self.chord(zero, row)[1] for row in rows])
+        with np.errstate(divide="ignore"):
+            return np.asarray(1.0 / ends)
+
+    def gaussian_width(
+        self, dim: int, *, seed: int = 0, num_draws: int | None = None
+    ) -> Width:
+        """Gaussian width: the mean of max <g, theta> for a standard normal g.
+
+        Parameters
+        ----------
+        dim : int
+            Length of the vectors.
+        seed : int, default 0
+            Seed of the simulation, where there is no closed form or quadrature.
+        num_draws : int, optional
+            Number of simulated directions, >= 2.
+
+        Returns
+        -------
+        Width
+            Value and standard error; the error is 0 where nothing is simulated, and
+            both are (inf, 0) on unbounded domains.
+
+        Raises
+        ------
+        ValueError
+            If ``dim`` does not fit the domain or ``num_draws`` is below 2.
+        """
+        self.check(dim)
+        seed_sequence(seed)
+        count = self.width_draws if num_draws is None else num_draws
+        check.integer(2, num_draws=count)
+        if not self.is_bounded:
+            return Width(math.inf, 0.0)
+        value = self._exact_width(dim)
+        if value is not None:
+            return Width(value, 0.0)
+        return simulated_width(self.support, dim, seed=seed, num_draws=count)
+
+    def _exact_width(self, dim: int) -> float | None:
+        """Width in closed form or by quadrature, or None."""
+        del dim
+        return None

@@ -1,0 +1,356 @@
+"""Compiled pieces of the polytope ``A theta <= b``.
+
+Polytopes given by inequalities.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpsample.core import check
+from dpsample.core.jit import kernel
+from dpsample.core.spec import frozen
+from dpsample.domains import polytope_bounds as bounds
+from dpsample.domains.domain import (
+    Body,
+    Domain,
+    Vector,
+    as_rows,
+    body_around,
+    box_support,
+)
+from dpsample.numerics.norms import norm
+
+EPSILON = 2.0**-52
+# Relative sizes below which a violation, and the part of a row outside the span of the
+# active rows, are taken for rounding.
+NEGLIGIBLE = 1e-13
+INDEPENDENT = 1e-10
+
+
+@kernel
+def largest_excess(body: Body, theta: Vector, direction: Vector, t: float) -> float:
+    """Return ``max_i <a_i, theta + t direction> - b_i``."""
+    worst = -np.inf
+    for i in range(len(body.bounds)):
+        total = 0.0
+        for j in range(len(theta)):
+            total += body.matrix[i, j] * (theta[j] + t * direction[j])
+        excess = total - body.bounds[i]
+        if excess != excess:
+            return np.nan
+        worst = max(worst, excess)
+    return worst
+
+
+@kernel
+def polytope_contains(body: Body, theta: Vector, out: Vector) -> None:
+    """Write 1 if every inequality holds."""
+    inside = largest_excess(body, theta, theta, 0.0) <= 0.0
+    out[0] = 1.0 if inside else 0.0
+
+
+@kernel
+def polytope_chord(body: Body, theta: Vector, direction: Vector, out: Vector) -> None:
+    """Intersect the intervals of the inequalities."""
+    first = -np.inf
+    last = np.inf
+    for i in range(len(body.bounds)):
+        slack = body.bounds[i]
+        rate = 0.0
+        for j in range(len(theta)):
+            slack -= body.matrix[i, j] * theta[j]
+            rate += body.matrix[i, j] * direction[j]
+        if slack != slack or rate != rate:
+            return
+        if rate > 0.0:
+            last = min(last, slack / rate)
+        elif rate < 0.0:
+            first = max(first, slack / rate)
+    out[0] = settle_in_polytope(body, theta, direction, min(first, 0.0))
+    out[1] = settle_in_polytope(body, theta, direction, max(last, 0.0))
+
+
+@kernel
+def settle_in_polytope(body: Body, theta: Vector, direction: Vector, t: float) -> float:
+    """Move t towards 0 until its point passes `polytope_contains`."""
+    inside = t
+    pull = EPSILON
+    while np.isfinite(inside) and largest_excess(body, theta, direction, inside) > 0.0:
+        if pull >= 1.0:
+            return 0.0
+        inside = t * (1.0 - pull)
+        pull *= 2.0
+    return inside
+
+
+@kernel
+def inner(x: Vector, y: Vector) -> float:
+    """Return the inner product."""
+    total = 0.0
+    for j in range(len(x)):
+        total += x[j] * y[j]
+    return total
+
+
+@kernel
+def subtract(out: Vector, factor: float, x: Vector) -> None:
+    """Replace ``out`` by ``out - factor x``."""
+    for j in range(len(x)):
+        out[j] -= factor * x[j]
+
+
+@kernel
+def most_violated(body: Body, point: Vector, sizes: Vector) -> int:
+    """Return the row whose face is farthest behind the point, or -1."""
+    row = -1
+    worst = 0.0
+    for i in range(len(sizes)):
+        excess = -body.bounds[i]
+        scale = abs(body.bounds[i])
+        for j in range(len(point)):
+            term = body.matrix[i, j] * point[j]
+            excess += term
+            scale += abs(term)
+        if excess > worst * sizes[i] and excess > NEGLIGIBLE * scale:
+            row = i
+            worst = excess / sizes[i]
+    return row
+
+
+@kernel
+def split_row(
+    body: Body, active: Any, count: int, row: int, basis: Any, weights: Vector
+) -> Vector:
+    """Split ``a_row = weights * active rows + rest``; return the orthogonal rest.
+
+    Gram-Schmidt, twice per row for orthogonality to working precision; the triangular
+    factor has the active rows as columns.
+    """
+    dim = body.matrix.shape[1]
+    factor = np.zeros((count + 1, count + 1))
+    rest = np.zeros(dim)
+    for k in range(count + 1):
+        source = active[k] if k < count else row
+        for j in range(dim):
+            rest[j] = body.matrix[source, j]
+        for _ in range(2):
+            for m in range(k):
+                part = inner(basis[m], rest)
+                factor[m, k] += part
+                subtract(rest, part, basis[m])
+        if k < count:
+            factor[k, k] = math.sqrt(inner(rest, rest))
+            for j in range(dim):
+                basis[k, j] = rest[j] / factor[k, k]
+    for k in range(count - 1, -1, -1):
+        weights[k] = factor[k, count]
+        for m in range(k + 1, count):
+            weights[k] -= factor[k, m] * weights[m]
+        weights[k] /= factor[k, k]
+    return rest
+
+
+@kernel
+def drop_blocking(
+    active: Any, multipliers: Vector, count: int, weights: Vector, step: float
+) -> tuple[float, int]:
+    """Return the step at which the first multiplier vanishes, and its index or -1."""
+    blocking = -1
+    for k in range(count):
+        if weights[k] > 0.0 and multipliers[k] < step * weights[k]:
+            step = multipliers[k] / weights[k]
+            blocking = k
+    if step < np.inf:
+        for k in range(count):
+            multipliers[k] -= step * weights[k]
+        if blocking >= 0:
+            for k in range(blocking, count - 1):
+                active[k] = active[k + 1]
+                multipliers[k] = multipliers[k + 1]
+    return step, blocking
+
+
+@kernel
+def active_set(body: Body, theta: Vector, out: Vector) -> bool:
+    """Project by the dual active-set method; False if it did not finish.
+
+    Goldfarb and Idnani (1983) with the identity as Hessian: faces are added one by one,
+    the farthest violated one first, and dropped when their multiplier reaches zero.
+    """
+    num_rows, dim = body.matrix.shape
+    sizes = np.empty(num_rows)
+    for i in range(num_rows):
+        sizes[i] = math.sqrt(inner(body.matrix[i], body.matrix[i]))
+    room = min(num_rows, dim) + 1
+    active = np.zeros(room, dtype=np.int64)
+    multipliers = np.zeros(room)
+    weights = np.zeros(room)
+    basis = np.zeros((room, dim))
+    count = 0
+    out[:] = theta
+    for _ in range(100 * (num_rows + 1)):
+        row = most_violated(body, out, sizes)
+        if row < 0:
+            return True
+        own = 0.0
+        blocking = 0
+        while blocking >= 0:
+            rest = split_row(body, active, count, row, basis, weights)
+            square = inner(rest, rest)
+            step = np.inf
+            if square > (INDEPENDENT * sizes[row]) ** 2:
+                step = (inner(body.matrix[row], out) - body.bounds[row]) / square
+            else:
+                rest[:] = 0.0
+            step, blocking = drop_blocking(active, multipliers, count, weights, step)
+            if not step < np.inf:
+                return False
+            subtract(out, step, rest)
+            own += step
+            if blocking >= 0:
+                count -= 1
+        active[count] = row
+        multipliers[count] = own
+        count += 1
+    return False
+
+
+@kernel
+def polytope_project(body: Body, theta: Vector, out: Vector) -> None:
+    """Write the nearest point, pulled towards the center over rounding errors."""
+    if not math.isfinite(inner(theta, theta)):
+        return
+    if not active_set(body, theta, out):
+        out[:] = np.nan
+        return
+    pull = EPSILON
+    while largest_excess(body, out, out, 0.0) > 0.0:
+        for j in range(len(out)):
+            out[j] = body.center[j] + (1.0 - pull) * (out[j] - body.center[j])
+        pull = min(2.0 * pull, 1.0)
+
+
+# One linear program per direction is affordable up to here.
+MAX_PROGRAMS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Polytope(Domain):
+    """Polytope ``A theta <= b`` with interior points.
+
+    Parameters
+    ----------
+    A : array_like, shape (m, d)
+        One nonzero row per inequality.
+    b : array_like, shape (m,)
+        Right-hand sides.
+
+    Raises
+    ------
+    ValueError
+        If shapes disagree, a row is zero, or no point satisfies all inequalities
+        strictly (a linear program decides).
+
+    Examples
+    --------
+    >>> triangle = Polytope([[-1.0, 0.0], [0.0, -1.0], [1.0, 1.0]], [0.0, 0.0, 1.0])
+    >>> triangle.is_bounded, triangle.contains([0.2, 0.2])
+    (True, True)
+    >>> triangle.project([1.0, 1.0]).round(12).tolist()
+    [0.5, 0.5]
+    """
+
+    name: ClassVar[str] = "polytope"
+    contains_piece: ClassVar[Any] = staticmethod(polytope_contains)
+    project_piece: ClassVar[Any] = staticmethod(polytope_project)
+    chord_piece: ClassVar[Any] = staticmethod(polytope_chord)
+    width_draws: ClassVar[int] = 1000
+
+    A: Any
+    b: Any
+
+    def __post_init__(self) -> None:
+        """Check the inequalities and find an interior point."""
+        rows = check.array("A", self.A, shape=(None, None))
+        limits = check.array("b", self.b, shape=(len(rows),))
+        if rows.size == 0:
+            check.fail("A", "of shape (>= 1, >= 1)", f"shape {rows.shape}")
+        zero = np.flatnonzero(~rows.any(axis=1))
+        if len(zero):
+            check.fail("every row of A", "nonzero", f"zeros in row {zero[0]}")
+        object.__setattr__(self, "A", frozen(rows))
+        object.__setattr__(self, "b", frozen(limits))
+        if self._chebyshev is None:
+            remedy = "Write an equality by eliminating a coordinate."
+            got = "inequalities that no point satisfies strictly"
+            check.fail("A theta <= b", "a set with interior points", got, remedy)
+
+    @cached_property
+    def _chebyshev(self) -> Vector | None:
+        return bounds.chebyshev_center(self.A, self.b)
+
+    @cached_property
+    def _is_bounded(self) -> bool:
+        return bounds.is_bounded(self.A)
+
+    @cached_property
+    def _box(self) -> tuple[Vector, Vector]:
+        return bounds.outer_box(self.A, self.b, self.default_center(self.A.shape[1]))
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the rows positively span the space (a linear program decides)."""
+        return self._is_bounded
+
+    def check(self, dim: int) -> None:
+        """Raise unless the rows have ``dim`` coordinates."""
+        super().check(dim)
+        if self.A.shape[1] != dim:
+            check.fail("A", f"of shape (any, {dim})", f"shape {self.A.shape}")
+
+    def default_center(self, dim: int) -> Vector:
+        """Center of a largest inscribed ball (of one of them, if there are many)."""
+        self.check(dim)
+        return np.array(self._chebyshev)
+
+    def body(self, dim: int) -> Body:
+        """Return the parameters of the pieces, in fresh arrays."""
+        center = self.default_center(dim)
+        return body_around(center, matrix=np.array(self.A), bounds=np.array(self.b))
+
+    def support(self, directions: Any) -> Any:
+        """Maxima by linear programs, rounded up through their dual solutions.
+
+        For more than 200 directions, upper bounds from the bounding box, itself found
+        by 2 d linear programs.
+        """
+        rows = as_rows(directions, self.A.shape[1])
+        count = int(np.prod(rows.shape[:-1], dtype=np.int64))
+        if count > MAX_PROGRAMS:
+            return box_support(rows, *self._box)
+        dense = rows.toarray() if hasattr(rows, "tocsr") else rows
+        center = self.default_center(self.A.shape[1])
+        values = [
+            bounds.support_value(self.A, self.b, center, self._box, v)
+            for v in dense.reshape(count, -1)
+        ]
+        return np.array(values).reshape(dense.shape[:-1])[()]
+
+    def max_norm(self, p: float, center: Any, dim: int) -> float:
+        """Upper bound: the farthest corner of the bounding box."""
+        middle = self._middle(p, center, dim)
+        lower, upper = self._box
+        return float(norm(np.maximum(upper - middle, middle - lower), p))
+
+    def _gauge_rows(self, rows: Vector) -> Vector:
+        """Exact: the largest <a, theta>/b over the inequalities that are violated."""
+        heights = rows @ self.A.T
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where(heights > 0.0, heights / self.b, 0.0)
+        return np.asarray(shares.max(axis=1))

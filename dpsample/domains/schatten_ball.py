@@ -1,0 +1,266 @@
+"""Compiled pieces of the ball of a Schatten norm around the zero matrix.
+
+The ball of a Schatten norm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpsample.core import check
+from dpsample.core.jit import kernel
+from dpsample.domains.ball import EPSILON, MAX_STEPS, ball_chord, shrink_to_norm
+from dpsample.domains.domain import (
+    Body,
+    Domain,
+    Vector,
+    as_rows,
+    body_around,
+    mean_length,
+)
+from dpsample.numerics.norms import (
+    conversion,
+    distance,
+    dual,
+    norm,
+    schatten,
+    thin_svd,
+    write_product,
+)
+
+
+@kernel
+def schatten_along(body: Body, theta: Vector, direction: Vector, t: float) -> float:
+    """Return the Schatten norm of ``theta + t direction``."""
+    if body.p == 2.0:
+        return float(distance(theta + t * direction, body.center, 2.0))
+    moved = theta + t * direction
+    if not np.isfinite(moved).all():
+        return np.nan
+    values = thin_svd(moved, body.num_rows, body.num_columns)[1]
+    return float(distance(values, np.zeros(len(values)), body.p))
+
+
+@kernel
+def schatten_contains(body: Body, theta: Vector, out: Vector) -> None:
+    """Write 1 if the Schatten norm is at most the radius."""
+    inside = schatten_along(body, theta, body.center, 0.0) <= body.radius
+    out[0] = 1.0 if inside else 0.0
+
+
+@kernel
+def schatten_project(body: Body, theta: Vector, out: Vector) -> None:
+    """Project the singular values, pull in over rounding errors until inside."""
+    if not np.isfinite(theta).all():
+        return
+    if schatten_along(body, theta, body.center, 0.0) <= body.radius:
+        out[:] = theta
+        return
+    left, values, right = thin_svd(theta, body.num_rows, body.num_columns)
+    shrunk = np.empty(len(values))
+    shrink_to_norm(values, body.radius, body.p, shrunk)
+    write_product(left, shrunk, right, out)
+    pull = EPSILON
+    while schatten_along(body, out, body.center, 0.0) > body.radius:
+        out *= 1.0 - pull
+        pull = min(2.0 * pull, 1.0)
+
+
+@kernel
+def excess_and_slope(
+    body: Body, theta: Vector, direction: Vector, t: float
+) -> tuple[float, float]:
+    """Norm minus radius at ``theta + t direction`` and a subgradient in t."""
+    columns = body.num_columns
+    moved = theta + t * direction
+    left, values, right = thin_svd(moved, body.num_rows, columns)
+    length = distance(values, np.zeros(len(values)), body.p)
+    slope = 0.0
+    for k in range(len(values)):
+        if np.isinf(body.p):
+            weight = 1.0 if k == 0 else 0.0
+        else:
+            weight = (values[k] / length) ** (body.p - 1.0) if values[k] > 0.0 else 0.0
+        if weight > 0.0:
+            for i in range(len(theta)):
+                vectors = left[i // columns, k] * right[k, i % columns]
+                slope += weight * vectors * direction[i]
+    return length - body.radius, slope
+
+
+@kernel
+def schatten_end(body: Body, theta: Vector, direction: Vector, sign: float) -> float:
+    """Return the end of the chord on one side, inside in floating point.
+
+    The norm is convex in t, so Newton's method from outside never enters; bisection
+    takes over the last rounding errors.
+    """
+    reach = schatten_along(body, theta, direction, 0.0)
+    outside = (body.radius + reach) / schatten_along(body, direction, direction, 0.0)
+    for _ in range(MAX_STEPS):
+        excess, slope = excess_and_slope(body, theta, direction, sign * outside)
+        if not (excess > 0.0 and sign * slope > 0.0):
+            break
+        step = min(excess / (sign * slope), outside)
+        outside -= step
+        if step <= EPSILON * outside:
+            break
+    inside = outside
+    pull = EPSILON
+    while not schatten_along(body, theta, direction, sign * inside) <= body.radius:
+        if pull >= 1.0:
+            return 0.0
+        inside = outside * (1.0 - pull)
+        pull *= 2.0
+    for _ in range(60):
+        if outside - inside <= 1e-13 * outside:
+            break
+        middle = 0.5 * (inside + outside)
+        if schatten_along(body, theta, direction, sign * middle) <= body.radius:
+            inside = middle
+        else:
+            outside = middle
+    return float(sign * inside)
+
+
+@kernel
+def schatten_chord(body: Body, theta: Vector, direction: Vector, out: Vector) -> None:
+    """Write the ends of the chord."""
+    if body.p == 2.0:
+        ball_chord(body, theta, direction, out)
+    elif not (np.isfinite(theta).all() and np.isfinite(direction).all()):
+        return
+    elif not (direction != 0.0).any():
+        out[0] = -np.inf
+        out[1] = np.inf
+    else:
+        out[0] = schatten_end(body, theta, direction, -1.0)
+        out[1] = schatten_end(body, theta, direction, 1.0)
+
+
+ROWS_AT_ONCE = 4096
+
+
+def checked_shape(shape: Any) -> tuple[int, int]:
+    """Return the sides of a matrix as two integers >= 1."""
+    rows, columns = check.shape("shape", shape, length=2)
+    return rows, columns
+
+
+@dataclass(frozen=True, eq=False)
+class SchattenBall(Domain):
+    """Matrices whose singular values have l_p norm at most ``radius``.
+
+    Points are matrices flattened row by row. p = 1 is the nuclear-norm ball, p = 2 the
+    Frobenius ball, p = inf the ball of the operator norm.
+
+    Parameters
+    ----------
+    radius : float
+        Radius > 0.
+    p : float
+        Exponent in [1, inf].
+    shape : tuple of two int
+        Rows and columns of a matrix.
+
+    Raises
+    ------
+    ValueError
+        If the radius is not positive, p < 1, or the shape is not a pair.
+
+    Examples
+    --------
+    >>> ball = SchattenBall(1.0, p=1.0, shape=(2, 2))
+    >>> ball.contains([0.5, 0.0, 0.0, 0.5]), ball.contains([1.0, 0.0, 0.0, 0.5])
+    (True, False)
+    >>> float(ball.support([2.0, 0.0, 0.0, 1.0]))
+    2.0
+    """
+
+    name: ClassVar[str] = "schatten_ball"
+    contains_piece: ClassVar[Any] = staticmethod(schatten_contains)
+    project_piece: ClassVar[Any] = staticmethod(schatten_project)
+    chord_piece: ClassVar[Any] = staticmethod(schatten_chord)
+
+    radius: float
+    _: KW_ONLY
+    p: float
+    shape: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        """Check the numbers once."""
+        check.positive(radius=self.radius)
+        check.at_least(1.0, p=self.p)
+        object.__setattr__(self, "radius", float(self.radius))
+        object.__setattr__(self, "p", float(self.p))
+        object.__setattr__(self, "shape", checked_shape(self.shape))
+
+    def check(self, dim: int) -> None:
+        """Raise unless the matrices have ``dim`` entries."""
+        super().check(dim)
+        if self.shape[0] * self.shape[1] != dim:
+            check.fail("shape", f"of a matrix with {dim} entries", self.shape)
+
+    def _flat(self, name: str, value: Any) -> Vector:
+        if np.ndim(value) == 2:
+            value = check.array(name, value, shape=self.shape).reshape(-1)
+        return super()._flat(name, value)
+
+    def body(self, dim: int) -> Body:
+        """Return the parameters of the pieces, in fresh arrays."""
+        return body_around(
+            self.default_center(dim),
+            lower=np.full(dim, -self.radius),
+            upper=np.full(dim, self.radius),
+            radius=self.radius,
+            p=self.p,
+            num_rows=self.shape[0],
+            num_columns=self.shape[1],
+        )
+
+    def support(self, directions: Any) -> Any:
+        """Exact: ``radius`` times the dual Schatten norm."""
+        rows = as_rows(directions, self.shape[0] * self.shape[1])
+        if not hasattr(rows, "tocsr"):
+            return self.radius * schatten(rows, dual(self.p), self.shape)
+        parts = [
+            schatten(rows[k : k + ROWS_AT_ONCE].toarray(), dual(self.p), self.shape)
+            for k in range(0, rows.shape[0], ROWS_AT_ONCE)
+        ]
+        return self.radius * np.concatenate(parts or [np.zeros(0)])
+
+    def max_norm(self, p: float, center: Any, dim: int) -> float:
+        """Upper bound in the norm of the entries, by the triangle inequality.
+
+        Around 0 it is exact for p >= 2, where the norm of the entries is at most the
+        Schatten norm; for p < 2 it goes through the Frobenius norm.
+        """
+        middle = self._middle(p, center, dim)
+        through = max(2.0, float(p))
+        ratio = conversion(min(self.shape), self.p, through) * conversion(
+            dim, through, p
+        )
+        return float(norm(middle, p)) + self.radius * ratio
+
+    def max_schatten(
+        self, p: float, center: Any, dim: int, *, shape: tuple[int, int] | None = None
+    ) -> float:
+        """Upper bound in the Schatten norm, exact around 0."""
+        middle = self._middle(p, center, dim)
+        if shape is not None and check.shape("shape", shape, length=2) != self.shape:
+            return super().max_schatten(p, center, dim, shape=shape)
+        offset = float(schatten(middle, p, self.shape))
+        return offset + self.radius * conversion(min(self.shape), self.p, p)
+
+    def _gauge_rows(self, rows: Vector) -> Vector:
+        """Exact: a ratio of norms."""
+        return np.asarray(schatten(rows, self.p, self.shape) / self.radius)
+
+    def _exact_width(self, dim: int) -> float | None:
+        """Return the radius times E ||g||_2 for p = 2 and for vectors."""
+        if self.p == 2.0 or min(self.shape) == 1:
+            return self.radius * mean_length(dim)
+        return None

@@ -1,0 +1,145 @@
+"""The probability simplex."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpsample.core.jit import kernel
+from dpsample.domains.ball import soft_threshold
+from dpsample.domains.box import SAFE
+from dpsample.domains.domain import (
+    Body,
+    Domain,
+    Vector,
+    as_rows,
+    body_around,
+    mean_largest,
+)
+from dpsample.numerics.norms import norm
+
+TOLERANCE = 1e-9
+# A direction whose coordinates sum to more than this share of its l1 norm leaves the
+# simplex at once; rounding of a zero-sum direction stays far below.
+ZERO_SUM = 1e-12
+
+
+@kernel
+def simplex_contains(body: Body, theta: Vector, out: Vector) -> None:
+    """Write 1 if no coordinate is negative and the sum is 1 up to the tolerance."""
+    inside = 1.0
+    total = 0.0
+    for value in theta:
+        total += value
+        if not value >= 0.0:
+            inside = 0.0
+    if not abs(total - 1.0) <= body.tolerance:
+        inside = 0.0
+    out[0] = inside
+
+
+@kernel
+def simplex_project(body: Body, theta: Vector, out: Vector) -> None:
+    """Subtract one number from all coordinates and drop the negative ones."""
+    for value in theta:
+        if not abs(value) < np.inf:
+            return
+    largest, shift = soft_threshold(theta, 1.0)
+    for i in range(len(theta)):
+        out[i] = max((theta[i] - largest) - shift, 0.0)
+
+
+@kernel
+def simplex_chord(body: Body, theta: Vector, direction: Vector, out: Vector) -> None:
+    """Intersect the intervals of the coordinates, for a zero-sum direction."""
+    first = -np.inf
+    last = np.inf
+    excess = -1.0
+    drift = 0.0
+    size = 0.0
+    for i in range(len(theta)):
+        excess += theta[i]
+        drift += direction[i]
+        size += abs(direction[i])
+        if direction[i] != 0.0:
+            end = -SAFE * (theta[i] / direction[i])
+            if direction[i] > 0.0:
+                first = max(first, end)
+            else:
+                last = min(last, end)
+    if not abs(excess) + size < np.inf:
+        return
+    if abs(drift) > ZERO_SUM * size:
+        first = 0.0
+        last = 0.0
+    elif drift != 0.0:
+        low = (-0.5 * body.tolerance - excess) / drift
+        high = (0.5 * body.tolerance - excess) / drift
+        first = max(first, min(low, high))
+        last = min(last, max(low, high))
+    out[0] = min(first, 0.0)
+    out[1] = max(last, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Simplex(Domain):
+    """Probability vectors: ``theta >= 0``, ``sum(theta) = 1`` up to 1e-9.
+
+    The origin is not in the simplex. Its gauge is still defined: inf{t > 0: theta in
+    t K} is the sum of the coordinates if none is negative and infinite otherwise, the
+    gauge of all ``theta >= 0`` with ``sum(theta) <= 1`` (0 at the origin).
+
+    Examples
+    --------
+    >>> Simplex().project([0.9, 0.5, -1.0]).round(12).tolist()
+    [0.7, 0.3, 0.0]
+    >>> Simplex().affine_dim(3)
+    2
+    """
+
+    name: ClassVar[str] = "simplex"
+    contains_piece: ClassVar[Any] = staticmethod(simplex_contains)
+    project_piece: ClassVar[Any] = staticmethod(simplex_project)
+    chord_piece: ClassVar[Any] = staticmethod(simplex_chord)
+    gauge_needs_origin: ClassVar[bool] = False
+
+    def default_center(self, dim: int) -> Vector:
+        """Uniform distribution."""
+        self.check(dim)
+        return np.full(dim, 1.0 / dim)
+
+    def affine_dim(self, dim: int) -> int:
+        """One less than ``dim``."""
+        self.check(dim)
+        return dim - 1
+
+    def body(self, dim: int) -> Body:
+        """Return the parameters of the pieces, in fresh arrays."""
+        center = self.default_center(dim)
+        sides = {"lower": np.zeros(dim), "upper": np.ones(dim)}
+        return body_around(center, **sides, tolerance=TOLERANCE)
+
+    def support(self, directions: Any) -> Any:
+        """Exact: the largest coordinate."""
+        rows = as_rows(directions)
+        if hasattr(rows, "tocsr"):
+            return np.asarray(rows.max(axis=1).todense(), dtype=np.float64).reshape(-1)
+        return rows.max(axis=-1)
+
+    def max_norm(self, p: float, center: Any, dim: int) -> float:
+        """Exact: attained at a vertex."""
+        middle = self._middle(p, center, dim)
+        # |1 - c|^p - |c|^p falls with c: the farthest vertex has the smallest c.
+        vertex = np.zeros(dim)
+        vertex[np.argmin(middle)] = 1.0
+        return float(norm(vertex - middle, p))
+
+    def _gauge_rows(self, rows: Vector) -> Vector:
+        """Return the sum, or infinity where a coordinate is negative."""
+        return np.where((rows >= 0.0).all(axis=1), rows.sum(axis=1), np.inf)
+
+    def _exact_width(self, dim: int) -> float:
+        """Return the mean of the largest of ``dim`` normal variables."""
+        return mean_largest(dim)

@@ -1,0 +1,74 @@
+"""All of R^d: for losses that carry a ridge."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpsample.core.jit import kernel
+from dpsample.domains.domain import Body, Domain, Vector, as_rows
+from dpsample.numerics.norms import norm
+
+
+@kernel
+def whole_space_contains(body: Body, theta: Vector, out: Vector) -> None:
+    """Write 1 if every coordinate is finite."""
+    inside = 1.0
+    for value in theta:
+        if not abs(value) < np.inf:
+            inside = 0.0
+    out[0] = inside
+
+
+@kernel
+def whole_space_project(body: Body, theta: Vector, out: Vector) -> None:
+    """Copy the point."""
+    for i in range(len(theta)):
+        out[i] = theta[i]
+
+
+@kernel
+def whole_space_chord(
+    body: Body, theta: Vector, direction: Vector, out: Vector
+) -> None:
+    """Write the whole line."""
+    out[0] = -np.inf
+    out[1] = np.inf
+
+
+@dataclass(frozen=True, eq=False)
+class WholeSpace(Domain):
+    """All vectors.
+
+    Examples
+    --------
+    >>> WholeSpace().is_bounded
+    False
+    """
+
+    name: ClassVar[str] = "whole_space"
+    contains_piece: ClassVar[Any] = staticmethod(whole_space_contains)
+    project_piece: ClassVar[Any] = staticmethod(whole_space_project)
+    chord_piece: ClassVar[Any] = staticmethod(whole_space_chord)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Never."""
+        return False
+
+    def support(self, directions: Any) -> Any:
+        """Infinite, except in the direction zero."""
+        size = norm(as_rows(directions), math.inf)
+        return np.where(size == 0.0, 0.0, np.inf)[()]
+
+    def max_norm(self, p: float, center: Any, dim: int) -> float:
+        """Infinite."""
+        self._middle(p, center, dim)
+        return math.inf
+
+    def _gauge_rows(self, rows: Vector) -> Vector:
+        """Zero: every multiple of the space is the space."""
+        return np.zeros(len(rows))

@@ -1,0 +1,390 @@
+"""Fitted exponents beside those of the theorems.
+
+The slope is that of the least-squares line through the points (log x, log mean). It is
+a linear function of the log means, so its error is that of the means, by the delta
+method: the interval is about this slope of the true means, whether or not they follow a
+power law. The largest distance from the line says how far they do not. A verdict needs
+the interval that holds for all fits of the study together.
+
+What is known of a study: rows, means beside theory, fitted exponents.
+
+A report as lines of text and rows of tables.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpsample.experiments.configuration import code_digest
+from dpsample.experiments.loading import Bundle, load
+from dpsample.experiments.metrics import Slope
+from dpsample.experiments.run import declared, store_path
+from dpsample.experiments.store import StoredRun, opened
+from dpsample.experiments.study import Study
+from dpsample.experiments.summaries import (
+    Estimate,
+    MeanInterval,
+    TheoryComparison,
+    comparisons,
+    estimates,
+    joint_confidence,
+)
+from dpsample.experiments.tasks import Row
+
+# Two points fit any power law.
+FEWEST = 2
+ROUNDING = 1e-6
+
+
+class FittedSlope(NamedTuple):
+    """One fitted exponent; ``params`` are those that are fixed."""
+
+    slope: Slope
+    params: Mapping[str, Any]
+    num_points: int
+    value: float
+    interval: MeanInterval
+    wide: MeanInterval
+    misfit: float
+    expected: float
+
+    @property
+    def verdict(self) -> str:
+        """The fit beside the theorem, in words."""
+        slack, low, high = self.slope.tolerance, *self.wide
+        if math.isinf(low):
+            return "unknown: one replicate"
+        if low - ROUNDING <= self.expected <= high + ROUNDING:
+            return "agrees"
+        if low - slack <= self.expected <= high + slack:
+            return f"agrees within {slack:g}"
+        if self.value < self.expected and not self.slope.is_exact:
+            return "smaller than the bound's"
+        return "differs" if self.slope.is_exact else "larger than the bound's"
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the report has to explain it."""
+        return self.verdict in ("differs", "larger than the bound's")
+
+
+def fits(study: Study, found: Sequence[Estimate]) -> list[FittedSlope]:
+    """All fits that have enough cells with positive means."""
+    chosen = [
+        (slope, params, points)
+        for slope in study.slopes
+        for params, group in _groups(slope, found)
+        if len(points := [point for point in group if 0.0 < point.mean < math.inf])
+        >= FEWEST
+    ]
+    levels = (study.confidence, joint_confidence(len(chosen)))
+    return [_fit(slope, params, points, levels) for slope, params, points in chosen]
+
+
+def _groups(
+    slope: Slope, found: Sequence[Estimate]
+) -> list[tuple[dict[str, Any], list[Estimate]]]:
+    """Estimates that differ in the slope's parameter only."""
+    groups: dict[str, tuple[dict[str, Any], list[Estimate]]] = defaultdict(
+        lambda: ({}, [])
+    )
+    for estimate in found:
+        params = dict(estimate.params)
+        is_meant = all(params.get(n) == v for n, v in slope.where.items())
+        x = params.pop(slope.x, None)
+        has_log = isinstance(x, int | float) and 0.0 < x < math.inf
+        if estimate.metric.name == slope.y and has_log and is_meant:
+            fixed, points = groups[repr(sorted(params.items()))]
+            fixed.update(params)
+            points.append(estimate)
+    return list(groups.values())
+
+
+def _fit(
+    slope: Slope,
+    params: dict[str, Any],
+    points: list[Estimate],
+    levels: tuple[float, float],
+) -> FittedSlope:
+    x = np.log([float(point.params[slope.x]) for point in points])
+    means = np.array([point.mean for point in points])
+    weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
+    value = float(weights @ np.log(means))
+    line = np.log(means).mean() + value * (x - x.mean())
+    expected = slope.expected
+    return FittedSlope(
+        slope=slope,
+        params=params,
+        num_points=len(points),
+        value=value,
+        interval=_interval(points, weights, value, levels[0]),
+        wide=_interval(points, weights, value, levels[1]),
+        misfit=float(np.abs(np.log(means) - line).max()),
+        expected=float(expected(params) if callable(expected) else expected),
+    )
+
+
+def _interval(
+    points: Sequence[Estimate], weights: Any, value: float, confidence: float
+) -> MeanInterval:
+    """Student's interval with the degrees of freedom of Welch and Satterthwaite."""
+    from scipy.special import stdtrit
+
+    errors = np.array([point.standard_error / point.mean for point in points])
+    parts = (weights * errors) ** 2
+    total = float(parts.sum())
+    if total == 0.0:
+        return MeanInterval(value, value)
+    if math.isnan(total):
+        return MeanInterval(-math.inf, math.inf)
+    degrees = np.array([max(len(point.values) - 1, 1) for point in points])
+    freedom = total**2 / float(np.sum(parts**2 / degrees))
+    half = -float(stdtrit(freedom, 0.5 * (1.0 - confidence))) * math.sqrt(total)
+    return MeanInterval(value - half, value + half)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """Everything that is known of a study."""
+
+    study: Study
+    quick: bool
+    rows: Sequence[Row]
+    runs: Sequence[StoredRun]
+    lines: Sequence[TheoryComparison]
+    fits: Sequence[FittedSlope]
+    has_changed: bool
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How often there is each verdict."""
+        return Counter(line.verdict for line in self.lines if line.verdict)
+
+    @property
+    def num_rows(self) -> int:
+        """Declared replicates that there are."""
+        return sum(row.replicate < self._wanted.get(row.key, 0) for row in self.rows)
+
+    @property
+    def num_others(self) -> int:
+        """Replicates of cells that are not declared here, with what is installed."""
+        return sum(row.key not in self._wanted for row in self.rows)
+
+    @property
+    def num_wanted(self) -> int:
+        """Replicates that a complete run has."""
+        return sum(self._wanted.values())
+
+    @cached_property
+    def _wanted(self) -> dict[str, int]:
+        cells = self.study.cells(quick=self.quick)
+        number = partial(self.study.replicates_of, quick=self.quick)
+        return {cell.key: number(cell) for cell in cells}
+
+    @property
+    def refuted(self) -> list[TheoryComparison]:
+        """Measurements that contradict the theory."""
+        return [line for line in self.lines if line.is_refuted]
+
+
+def results(given: Bundle, output: Path, *, quick: bool = False) -> Results:
+    """Read the rows of a study and compare them with its theory."""
+    study = load(given)
+    with opened(store_path(study.name, output, quick=quick)) as store:
+        rows, runs = store.rows(), store.runs()
+    found, digest = estimates(study, rows, quick=quick), code_digest(given)
+    return Results(
+        study=study,
+        quick=quick,
+        rows=rows,
+        runs=runs,
+        lines=comparisons(found, _reasons(study, runs, quick=quick)),
+        fits=fits(study, found),
+        has_changed=any(run.configuration["code"] != digest for run in runs),
+    )
+
+
+def _reasons(
+    study: Study, runs: Sequence[StoredRun], *, quick: bool
+) -> dict[str, dict[str, str]]:
+    """Reasons by cell and metric; what no run declared beforehand is marked."""
+    found = declared(study, quick=quick)
+    for key, reasons in found.items():
+        for metric, reason in reasons.items():
+            if any(_reason(run.declared, key, metric) != reason for run in runs):
+                reasons[metric] = f"{reason} (DECLARED AFTER THE RUN)"
+    return found
+
+
+def _reason(
+    reasons: Mapping[str, Mapping[str, str]], key: str, metric: str
+) -> str | None:
+    return reasons.get(key, {}).get(metric)
+
+
+HEAD = (
+    "metric",
+    "replicates",
+    "mean",
+    "low",
+    "high",
+    "reference",
+    "value",
+    "verdict",
+    "reason",
+)
+SLOPE_HEAD = (
+    "metric",
+    "against",
+    "where",
+    "points",
+    "slope",
+    "low",
+    "high",
+    "expected",
+    "verdict",
+    "misfit",
+    "theorem",
+    "note",
+)
+
+
+def table(lines: Sequence[TheoryComparison]) -> list[list[Any]]:
+    """Head and rows of the table of all comparisons, numbers in full."""
+    names = parameters(lines)
+    rows: list[list[Any]] = [[*names, *HEAD]]
+    for line in lines:
+        own, given = line.estimate, line.reference
+        rows.append(
+            [
+                *(own.params.get(name, "") for name in names),
+                own.metric.name,
+                len(own.values),
+                own.mean,
+                *own.interval,
+                given,
+                line.value if given else "",
+                line.verdict,
+                line.reason,
+            ]
+        )
+    return rows
+
+
+def parameters(lines: Sequence[TheoryComparison]) -> list[str]:
+    """Names of the parameters, in the order of the declaration."""
+    return list(dict.fromkeys(name for line in lines for name in line.estimate.params))
+
+
+def slope_table(found: Sequence[FittedSlope]) -> list[list[Any]]:
+    """Head and rows of the table of fitted exponents."""
+    rows: list[list[Any]] = [list(SLOPE_HEAD)]
+    for fit in found:
+        slope = fit.slope
+        rows.append(
+            [
+                slope.y,
+                slope.x,
+                words(fit.params),
+                fit.num_points,
+                fit.value,
+                *fit.interval,
+                fit.expected,
+                fit.verdict,
+                fit.misfit,
+                slope.theorem,
+                slope.note,
+            ]
+        )
+    return rows
+
+
+def words(params: Mapping[str, Any]) -> str:
+    """Parameters as words."""
+    return ", ".join(f"{name} = {shown(value)}" for name, value in params.items())
+
+
+def shown(value: Any) -> str:
+    """Show four digits of a number, and other values as they are."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def summary(found: Results) -> list[str]:
+    """Return the outcome in words."""
+    done = f"{found.num_rows} of {found.num_wanted} replicates"
+    lines = [f"{found.study.title}: {done}"]
+    if found.has_changed:
+        lines.append("WARNING: the cell function has changed since these were computed")
+    if found.num_others:
+        lines.append(f"left out: {found.num_others} replicates of cells not declared")
+    counts = ", ".join(f"{number} {word}" for word, number in found.counts.items())
+    lines.append(f"means beside theory: {counts or 'no reference'}")
+    for line in found.refuted:
+        own = line.estimate
+        lines.append(
+            f"CONTRADICTION at {words(own.params)}: {own.metric.name} ="
+            f" {shown(own.mean)}, {line.verdict}: {line.reference} {shown(line.value)}"
+        )
+    return lines
+
+
+def exponents(found: Results) -> list[str]:
+    """Return the fitted slopes in words."""
+    lines = []
+    for fit in found.fits:
+        low, high = fit.interval
+        where = f" at {words(fit.params)}" if fit.params else ""
+        lines.append(
+            f"slope of {fit.slope.y} in {fit.slope.x}{where}: {fit.value:.4g}"
+            f" ({low:.4g} to {high:.4g}), theory {fit.expected:.4g}: {fit.verdict}"
+        )
+    return lines
+
+
+def markdown(found: Results, pictures: Sequence[str]) -> Iterator[str]:
+    """Lines of the page."""
+    study = found.study
+    yield f"# {study.title}"
+    yield f"\n{study.question}"
+    if study.answer and not found.quick:
+        yield f"\n**What a full run shows.** {study.answer}"
+    yield ""
+    yield from (f"- {line}" for line in summary(found))
+    command = f"dpsample study run {study.name} --report" + " --quick" * found.quick
+    yield f"\nRegenerated by `{command}`."
+    yield from provenance(found)
+    for picture in pictures:
+        yield f"\n![{study.title}]({picture})"
+    if found.fits:
+        yield "\n## Exponents\n"
+        yield from grid(slope_table(found.fits))
+    yield "\n## Means\n"
+    percent = 100.0 * study.confidence
+    yield f"Intervals hold with {percent:g} % each. Inapplicable: see the reason.\n"
+    yield from grid(table(found.lines))
+
+
+def provenance(found: Results) -> Iterator[str]:
+    """Versions of the rows."""
+    if found.runs:
+        own = json.dumps(found.runs[0].configuration)
+        seconds = sum(row.seconds for row in found.rows)
+        yield f"\nCells took {seconds:.4g} s of work. Configuration: `{own}`."
+
+
+def grid(rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """Table of Markdown; columns without any entry are left out."""
+    head, *body = [[shown(cell) for cell in row] for row in rows]
+    used = [j for j in range(len(head)) if any(row[j] for row in body)]
+    for row in (head, ["---"] * len(head), *body):
+        cells = (row[j].replace("|", "\\|") for j in used)
+        yield f"| {' | '.join(cells)} |"

@@ -1,0 +1,362 @@
+"""Figures of a study: means with bands, theory in other strokes, as PNG and SVG.
+
+Lines differ in marker and in lightness, so they can be told apart in black and white.
+
+Tables, figures and slopes of a study, from the rows of its store.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check
+from dpsample.core import files as files_module
+from dpsample.experiments import findings
+from dpsample.experiments.data import required
+from dpsample.experiments.findings import results, shown, words
+from dpsample.experiments.loading import Bundle
+from dpsample.experiments.metrics import Figure, names
+from dpsample.experiments.run import folder_of
+from dpsample.experiments.study import Study
+from dpsample.experiments.summaries import TheoryComparison
+
+Array = NDArray[np.float64]
+_Theory = tuple[dict[str, Any], Array, Array]  # look, places and values
+MARKERS = "os^Dv*PX<>"
+STROKES: dict[str, Any] = {
+    "upper bound": "--",
+    "lower bound": ":",
+    "expected": "-.",
+    "printed bound": (0, (1, 3)),
+}
+WIDTH, HEIGHT, DPI = 3.6, 3.6, 120
+MOST_COLUMNS, LIGHTEST = 4, 0.8
+TITLE_WIDTH = 40  # characters above a panel
+# Inches of a letter, of a legend's marker with the gaps, and between the outer ticks.
+LETTER, HANDLE, SPAN = 0.072, 0.6, 3.1
+# Of the lowest line, where a band on a logarithmic axis ends that reaches 0.
+FLOOR = 0.3
+
+
+def draw(study: Study, lines: Sequence[TheoryComparison], folder: Path) -> list[Path]:
+    """Draw every figure that has cells; returns the files."""
+    files = []
+    for number, figure in enumerate(study.figures, start=1):
+        meant = [line for line in lines if _is_meant(figure, line)]
+        if meant:
+            canvas = _canvas(_Picture.of(study, figure, meant))
+            files += _save(canvas, study.name, folder / f"{study.name}-{number}")
+    return files
+
+
+def _is_meant(figure: Figure, line: TheoryComparison) -> bool:
+    params = line.estimate.params
+    return (
+        line.estimate.metric.name in figure.metrics
+        and figure.x in params
+        and all(params.get(name) == value for name, value in figure.where.items())
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Picture:
+    """A figure with its data: the same look and scale in every panel."""
+
+    study: Study
+    figure: Figure
+    panels: Mapping[str, Sequence[TheoryComparison]]
+    looks: Mapping[str, dict[str, Any]]
+    places: Mapping[Any, float]
+    floor: float
+
+    @classmethod
+    def of(
+        cls, study: Study, figure: Figure, lines: Sequence[TheoryComparison]
+    ) -> _Picture:
+        groups = dict.fromkeys(_group(figure, line) for line in lines)
+        shades = required("matplotlib", "studies").colormaps["viridis"]
+        looks = {
+            group: {
+                "color": shades(LIGHTEST * k / max(len(groups) - 1, 1)),
+                "marker": MARKERS[k % len(MARKERS)],
+                "markersize": 4,
+            }
+            for k, group in enumerate(groups)
+        }
+        panels: dict[str, list[TheoryComparison]] = defaultdict(list)
+        for line in lines:
+            panels[_chosen(names(figure.panels), line)].append(line)
+        levels = [line.estimate.mean for line in lines]
+        if figure.bound:
+            levels += [line.value for line in lines if _has_theory(line)]
+        lowest = min((level for level in levels if level > 0.0), default=1.0)
+        return cls(
+            study=study,
+            figure=figure,
+            panels=panels,
+            looks=looks,
+            places=_places([line.estimate.params[figure.x] for line in lines]),
+            floor=FLOOR * lowest,
+        )
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the horizontal axis is one of numbers, not of names."""
+        return all(value == place for value, place in self.places.items())
+
+
+def _chosen(by: Sequence[str], line: TheoryComparison) -> str:
+    params = line.estimate.params
+    return words({name: params[name] for name in by if name in params})
+
+
+def _group(figure: Figure, line: TheoryComparison) -> str:
+    """Name of the line in the legend: a value in words needs no name."""
+    by = names(figure.lines)
+    text = _chosen(by, line)
+    if len(by) == 1 and isinstance(line.estimate.params.get(by[0]), str):
+        text = str(line.estimate.params[by[0]])
+    if len(figure.metrics) == 1:
+        return text or "measured"
+    title = line.estimate.metric.title
+    return f"{title}, {text}" if text else title
+
+
+def _has_theory(line: TheoryComparison) -> bool:
+    is_meant = line.reference and line.verdict != "inapplicable"
+    return bool(is_meant) and math.isfinite(line.value)
+
+
+def _places(values: Sequence[Any]) -> dict[Any, float]:
+    """Where values are on the axis: names and infinity have one place each."""
+    distinct = list(dict.fromkeys(values))
+    is_plain = all(
+        isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
+        for v in distinct
+    )
+    return {v: float(v if is_plain else k) for k, v in enumerate(distinct)}
+
+
+def _canvas(picture: _Picture) -> Any:
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as Canvas
+
+    figure, number = picture.figure, len(picture.panels)
+    rows = -(-number // MOST_COLUMNS)
+    columns = -(-number // rows)
+    with rc_context({"font.size": 9.0}):
+        canvas = Canvas((WIDTH * columns + 0.6, HEIGHT * rows), layout="constrained")
+        grid = canvas.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        for axis in grid.flat[number:]:
+            axis.set_visible(False)
+        for axis, (title, lines) in zip(
+            grid.flat, picture.panels.items(), strict=False
+        ):
+            _panel(axis, picture, lines)
+            axis.set_title(fill(title, TITLE_WIDTH))
+        if figure.log_log:  # at the end: a limit stops the scaling to further data
+            grid.flat[0].set_ylim(bottom=picture.floor)
+        default = ", ".join(picture.study.metric(n).title for n in figure.metrics)
+        for row in grid:
+            row[0].set_ylabel(figure.y_label or default)
+        canvas.suptitle(figure.title or picture.study.title)
+        _legend(canvas, picture)
+    return canvas
+
+
+def _panel(axis: Any, picture: _Picture, lines: Sequence[TheoryComparison]) -> None:
+    figure = picture.figure
+    groups: dict[tuple[str, str], list[TheoryComparison]] = defaultdict(list)
+    for line in lines:
+        groups[_group(figure, line), line.reference].append(line)
+    drawn = set()
+    theories: dict[str, list[_Theory]] = defaultdict(list)
+    for (group, reference), own in groups.items():
+        look = picture.looks[group]
+        x, means, low, high, theory = _columns(picture, own)
+        if group not in drawn:
+            drawn.add(group)
+            axis.plot(x, means, **look)
+            _band(axis, x, low, high, look["color"])
+        if figure.bound and reference:
+            theories[reference].append((look, x, theory))
+    for reference, curves in theories.items():
+        _theory(axis, STROKES[reference], curves)
+    _scales(axis, picture)
+    axis.set_xlabel(figure.x_label or figure.x)
+    axis.tick_params(labelbottom=True)  # there may be no panel below
+    axis.grid(True, which="major", alpha=0.3)
+
+
+def _band(axis: Any, x: Array, low: Array, high: Array, color: Any) -> None:
+    """Intervals: a band along a line, a bar at a single point."""
+    if len(x) == 1:
+        axis.vlines(x, low, high, color=color)
+    else:
+        axis.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
+
+
+def _theory(axis: Any, stroke: Any, curves: Sequence[_Theory]) -> None:
+    """Draw theory in the looks of its lines; what they all share, once and in gray."""
+    (_, x, theory), *others = curves
+    if others and all(
+        np.array_equal(x, own) and np.allclose(theory, found, 1e-9, 0.0, equal_nan=True)
+        for _, own, found in others
+    ):
+        axis.plot(x, theory, linestyle=stroke, color="0.3")
+        return
+    for look, own, found in curves:
+        axis.plot(own, found, **look | {"linestyle": stroke, "markerfacecolor": "none"})
+
+
+def _scales(axis: Any, picture: _Picture) -> None:
+    if not picture.has_numbers:
+        labels = [shown(value) for value in picture.places]
+        axis.set_xticks(list(picture.places.values()), labels)
+    elif picture.figure.log_log:
+        axis.set_xscale("log")
+        _label_all(axis, sorted(picture.places.values()))
+    if picture.figure.log_log:
+        axis.set_yscale("log")
+
+
+def _label_all(axis: Any, values: Sequence[float]) -> None:
+    """Ticks at the values instead of powers of 10, where there is room for them."""
+    if values[0] <= 0.0 or len(values) == 1:
+        return
+    letters = max(len(_short(value)) for value in values) + 1
+    share = LETTER * letters / SPAN * math.log(values[-1] / values[0])
+    kept = [values[0]]
+    for value in values[1:]:
+        if math.log(value / kept[-1]) >= share:
+            kept.append(value)
+    if 2 * len(kept) > len(values):
+        axis.set_xticks(kept, [_short(value) for value in kept])
+        axis.set_xticks([], minor=True)
+
+
+def _short(value: float) -> str:
+    """Three digits of a fraction."""
+    return f"{value:.3g}" if value < 1.0 else f"{value:g}"
+
+
+def _columns(picture: _Picture, lines: Sequence[TheoryComparison]) -> list[Array]:
+    """Places, means, both ends of the band and theory, from left to right."""
+    rows = []
+    for line in lines:
+        own = line.estimate
+        low, high = own.interval
+        is_known = math.isfinite(low)  # not with one replicate
+        rows.append(
+            (
+                picture.places[own.params[picture.figure.x]],
+                own.mean,
+                low if is_known else own.mean,
+                high if is_known else own.mean,
+                line.value if _has_theory(line) else math.nan,
+            )
+        )
+    table = np.array(sorted(rows), dtype=float)
+    if picture.figure.log_log:
+        table[:, 2] = np.maximum(table[:, 2], picture.floor)
+        table[table[:, 4] <= 0.0, 4] = math.nan  # a vacuous lower bound
+    return list(table.T)
+
+
+def _legend(canvas: Any, picture: _Picture) -> None:
+    """One for all panels: the lines, then the strokes of theory."""
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], label=g, **look) for g, look in picture.looks.items()]
+    if picture.figure.bound:
+        lines = (line for own in picture.panels.values() for line in own)
+        used = {line.reference for line in lines if _has_theory(line)}
+        handles += [
+            Line2D([], [], color="0.3", linestyle=stroke, label=word)
+            for word, stroke in STROKES.items()
+            if word in used
+        ]
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    fitting = int(canvas.get_figwidth() / (HANDLE + LETTER * longest))
+    columns = min(max(fitting, 1), MOST_COLUMNS)
+    canvas.legend(handles=handles, loc="outside lower center", ncols=columns)
+
+
+def _save(canvas: Any, name: str, stem: Path) -> list[Path]:
+    """Without dates and random names, the same rows give the same files."""
+    from matplotlib import rc_context
+
+    files = [stem.with_suffix(f".{kind}") for kind in ("png", "svg")]
+    with files_module.replacing(files[0]) as draft:
+        canvas.savefig(draft, dpi=DPI, metadata={"Software": None})
+    with rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        with files_module.replacing(files[1]) as draft:
+            canvas.savefig(draft, metadata={"Date": None})
+    return files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What was written."""
+
+    files: Sequence[Path]
+    summary: Sequence[str]
+    is_refuted: bool
+
+
+def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
+    """Write NAME.md, NAME.csv, NAME-slopes.csv and the figures as PNG and SVG.
+
+    Parameters
+    ----------
+    given : Bundle
+        The study, from `loading.bundle`.
+    output : Path
+        Folder of the store; a quick run's is below it.
+    quick : bool
+        Report the quick run.
+
+    Returns
+    -------
+    Report
+        Files, a summary in words, and whether a measurement contradicts the theory.
+
+    Raises
+    ------
+    ValueError
+        If no row belongs to a declared cell: an empty report would replace a good one.
+    """
+    found = results(given, output, quick=quick)
+    if found.rows and not found.num_rows:
+        remedy = "Set what the run had: data, environment variables, packages."
+        check.fail("rows", "of declared cells", "those of others only", remedy)
+    name, folder = found.study.name, folder_of(output, quick=quick)
+    files = draw(found.study, found.lines, folder)
+    tables = {f"{name}.csv": findings.table(found.lines)}
+    if found.fits:
+        tables[f"{name}-slopes.csv"] = findings.slope_table(found.fits)
+    for file, table in tables.items():
+        content = io.StringIO()
+        csv.writer(content, lineterminator="\n").writerows(table)
+        files_module.write(folder / file, content.getvalue().encode())
+        files.append(folder / file)
+    page = folder / f"{name}.md"
+    pictures = [path.name for path in files if path.suffix == ".png"]
+    text = "\n".join(findings.markdown(found, pictures))
+    files_module.write(page, f"{text}\n".encode())
+    return Report(
+        files=[page, *files],
+        summary=[*findings.summary(found), *findings.exponents(found)],
+        is_refuted=bool(found.refuted),
+    )

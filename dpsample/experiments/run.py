@@ -1,0 +1,194 @@
+"""Time left of a run, from what replicates of each cell cost so far.
+
+Run a study: what is missing in its store is computed and appended.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from dpsample.core import check
+from dpsample.experiments.backends import Backend
+from dpsample.experiments.cells import Cell, key_of
+from dpsample.experiments.configuration import configuration, environment
+from dpsample.experiments.loading import Bundle, load
+from dpsample.experiments.store import opened
+from dpsample.experiments.study import Study
+from dpsample.experiments.tasks import Row, Setting, Task, one_blas_thread
+
+
+class Clock:
+    """Counts rows; cells differ a thousandfold in cost, so each has its own mean."""
+
+    def __init__(self, todo: Iterable[Task]) -> None:
+        self._waiting: Counter[str] = Counter()
+        for task in todo:
+            self._waiting[key_of(task.params)] += len(task.replicates)
+        self._unknown = sum(self._waiting.values())  # replicates of cells without rows
+        self._costs: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        self._known = 0.0  # seconds of work that wait in cells with rows
+        self._begin = time.monotonic()
+        self.done, self._spent = 0, 0.0
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Count rows that are done."""
+        for row in rows:
+            cost = self._costs[row.key]
+            if cost[1] == 0.0:
+                self._unknown -= self._waiting[row.key]
+            else:
+                self._known -= self._waiting[row.key] * cost[0] / cost[1]
+            cost[0] += row.seconds
+            cost[1] += 1.0
+            self._waiting[row.key] -= 1
+            self._known += self._waiting[row.key] * cost[0] / cost[1]
+            self._spent += row.seconds
+            self.done += 1
+
+    def left(self, now: float) -> float:
+        """Seconds left at the pace so far; NaN before the first row."""
+        if self._spent <= 0.0:
+            return math.nan
+        work = self._known + self._unknown * self._spent / self.done
+        return max(work, 0.0) * (now - self._begin) / self._spent
+
+
+Done = dict[str, set[int]]
+
+
+def store_path(study: str, output: Path, *, quick: bool) -> Path:
+    """File of the rows of a full or a quick run."""
+    return folder_of(output, quick=quick) / f"{study}.sqlite"
+
+
+def folder_of(output: Path, *, quick: bool) -> Path:
+    """Folder of everything that a full or a quick run leaves."""
+    return output / "quick" if quick else output
+
+
+def run(
+    given: Bundle,
+    output: Path,
+    *,
+    quick: bool = False,
+    backend: Backend | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> int:
+    """Compute the missing rows of a study.
+
+    Parameters
+    ----------
+    given : Bundle
+        The study, from `loading.bundle`.
+    output : Path
+        Folder of the store.
+    quick : bool
+        Run the quick cells, in a store of their own.
+    backend : Backend, optional
+        Where tasks run; by default here, one after the other.
+    resume : bool
+        Go on with the rows of an earlier run.
+    progress : bool
+        Show what is done and the time left, in a terminal or notebook.
+
+    Returns
+    -------
+    int
+        Number of rows that were computed.
+
+    Raises
+    ------
+    ValueError
+        If there are rows and ``resume`` is false, or they are of another configuration.
+    KeyboardInterrupt
+        After Ctrl-C; rows of finished tasks are stored.
+    """
+    backend = backend or Backend()
+    study = load(given)
+    found = configuration(given, study)
+    digests = {name: found[f"data {name}"] for name in study.data}
+    setting = Setting(given, environment(), digests)
+    path = store_path(study.name, output, quick=quick)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with opened(path, writing=True) as store:
+        done = store.done()
+        if done and not resume:
+            remedy = "Pass --resume to go on, or delete that file to start afresh."
+            check.fail("store", "empty", f"{path} with rows", remedy)
+        store.begin(found, declared(study, quick=quick), str(backend))
+        todo = list(missing(study, done, quick=quick))
+        total = sum(len(task.replicates) for task in todo)
+        with one_blas_thread(), _display(progress, study.name, todo) as on_rows:
+
+            def keep(rows: list[Row]) -> None:
+                store.add(rows)
+                on_rows(rows)
+
+            backend.run(setting, todo, keep)
+    return total
+
+
+def declared(study: Study, *, quick: bool) -> dict[str, dict[str, str]]:
+    """Reasons why references do not apply, for each cell and metric that has one."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for cell in study.cells(quick=quick):
+        for metric in study.metrics:
+            for entry in study.inapplicable:
+                if entry.concerns(metric.name, cell.params):
+                    found[cell.key].setdefault(metric.name, entry.reason)
+    return dict(found)
+
+
+def missing(study: Study, done: Done, *, quick: bool) -> Iterator[Task]:
+    """Tasks in rounds, one task of every cell in each: all cells grow together."""
+    cells = study.cells(quick=quick)
+    waiting = [list(_blocks(study, cell, done, quick=quick)) for cell in cells]
+    for turn in range(max(len(blocks) for blocks in waiting)):
+        for cell, blocks in zip(cells, waiting, strict=True):
+            if turn < len(blocks):
+                yield Task(cell.params, blocks[turn])
+
+
+def _blocks(
+    study: Study, cell: Cell, done: Done, *, quick: bool
+) -> Iterator[tuple[int, ...]]:
+    number = study.replicates_of(cell, quick=quick)
+    left = [i for i in range(number) if i not in done.get(cell.key, ())]
+    size = study.block or (1 if study.cell is not None else number)
+    for first in range(0, len(left), size):
+        yield tuple(left[first : first + size])
+
+
+def _counter(
+    is_wanted: bool, name: str, total: int
+) -> AbstractContextManager[Callable[..., None]]:
+    # To ask `progress` costs the import of every sampler.
+    if is_wanted and ("IPython" in sys.modules or sys.stderr.isatty()):
+        from dpsample.running import progress as screen
+
+        if screen.is_shown():
+            return screen.counter(f"study {name}", "replicates", total)
+    return nullcontext(lambda done, left: None)
+
+
+@contextmanager
+def _display(
+    is_wanted: bool, name: str, todo: list[Task]
+) -> Iterator[Callable[[list[Row]], Any]]:
+    total = sum(len(task.replicates) for task in todo)
+    with _counter(is_wanted, name, total) as show:
+        clock = Clock(todo)
+
+        def on_rows(rows: list[Row]) -> None:
+            clock.add(rows)
+            show(clock.done, clock.left(time.monotonic()))
+
+        yield on_rows

@@ -1,0 +1,170 @@
+"""What a study is: frozen data and pure functions, written in ``studies/NAME.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpsample.core import check
+from dpsample.experiments.cells import Cell, Grid, expand, key_of
+from dpsample.experiments.metrics import (
+    Figure,
+    Inapplicable,
+    Metric,
+    Params,
+    Slope,
+    names,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A question, the cells in which it is asked, and what one replicate measures.
+
+    Attributes
+    ----------
+    name : str
+        That of its file.
+    title, question : str
+        Heading of the report, and what it asks.
+    answer : str
+        What a full run showed, in words, written after it.
+    grid : mapping or sequence of mappings
+        Parameters and their values: all combinations; a sequence is a union. A value
+        that is no list or tuple stands for itself.
+    quick : mapping or sequence of mappings, optional
+        Cells of a quick run; by default the grid.
+    replicates, quick_replicates : int or callable
+        How many in each cell, or a function of its parameters.
+    cell : callable, optional
+        ``cell(params, seed)``: one replicate, a mapping from metrics to numbers. Pure:
+        all randomness is from the `numpy.random.SeedSequence`. A metric that has no
+        meaning in a cell is left out.
+    batch : callable, optional
+        ``batch(params, seeds)`` in place of ``cell``: many replicates at once, a
+        mapping from metrics to arrays; entry i may depend on ``seeds[i]`` only.
+    block : int, optional
+        Replicates of one task: 1 for ``cell``, all for ``batch``. It cannot change a
+        number; what is lost in a kill are the tasks that run.
+    data : mapping, optional
+        Functions without arguments, by name, each called once per process. Then the
+        cell is ``cell(params, seed, data)``, with ``data[name]`` what they returned:
+        arrays, which may be memory-mapped and are made read-only, or tuples of them.
+    metrics : tuple of Metric
+        All that a cell may return.
+    figures, slopes, inapplicable : tuple
+        What the report shows, and where bounds are not compared.
+    paired : tuple of str
+        Parameters that the seeds ignore: cells that differ in these only see the same
+        records and noise, so their differences scatter less.
+    seed : int
+        Root of all seeds.
+    confidence : float
+        Of intervals and bands.
+    """
+
+    name: str
+    title: str
+    question: str
+    grid: Grid
+    metrics: tuple[Metric, ...]
+    replicates: int | Callable[[Params], int]
+    cell: Callable[..., Mapping[str, float]] | None = None
+    batch: Callable[..., Mapping[str, Any]] | None = None
+    block: int | None = None
+    quick: Grid | None = None
+    quick_replicates: int | Callable[[Params], int] | None = None
+    data: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    figures: tuple[Figure, ...] = ()
+    slopes: tuple[Slope, ...] = ()
+    inapplicable: tuple[Inapplicable, ...] = ()
+    paired: tuple[str, ...] = ()
+    seed: int = 0
+    confidence: float = 0.95
+    answer: str = ""
+
+    def __post_init__(self) -> None:
+        """Check that all names refer to something."""
+        for words in (self.name, self.title, self.question, self.answer):
+            check.instance(str, name=words)
+        if (self.cell is None) == (self.batch is None):
+            check.fail("cell", "given, or batch, and not both", repr(self.cell))
+        if self.block is not None:
+            check.integer(1, block=self.block)
+        check.integer(0, most=check.SEED, seed=self.seed)
+        check.members(Metric, metrics=self.metrics)
+        check.members(Figure, figures=self.figures)
+        check.members(Slope, slopes=self.slopes)
+        check.members(Inapplicable, inapplicable=self.inapplicable)
+        check.members(str, paired=self.paired)
+        check.instance(Mapping, data=self.data)
+        for name in ("cell", "batch"):
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                check.fail(name, "a function, or None", check.shown(function))
+        check.open_interval(0.0, 1.0, confidence=self.confidence)
+        known = [metric.name for metric in self.metrics]
+        if not known or len(set(known)) < len(known):
+            check.fail("metrics", "a tuple of Metric with distinct names", repr(known))
+        for metric in self.metrics:
+            named = (r for r in metric.references.values() if isinstance(r, str))
+            _are_known("metric", named, known)
+        for entry in self.inapplicable:
+            _are_known("metric", entry.metrics, known)
+        for quick in (False, True):
+            for cell in self.cells(quick=quick):
+                check.integer(1, replicates=self.replicates_of(cell, quick=quick))
+        self._check_views(known)
+
+    def _check_views(self, known: list[str]) -> None:
+        parameters = {name for cell in self.cells() for name in cell.params}
+        _are_known("parameter", self.paired, parameters)
+        for figure in self.figures:
+            used = (figure.x, *names(figure.lines), *names(figure.panels))
+            _are_known("parameter", (*used, *figure.where), parameters)
+            _are_known("metric", figure.metrics, known)
+            for quick in (False, True):
+                self._check_points(figure, {*used, *figure.where}, quick=quick)
+        for slope in self.slopes:
+            _are_known("parameter", (slope.x, *slope.where), parameters)
+            _are_known("metric", (slope.y,), known)
+
+    def _check_points(self, figure: Figure, used: set[str], *, quick: bool) -> None:
+        """No two cells of a figure are drawn at one point."""
+        seen: dict[str, Params] = {}
+        for cell in self.cells(quick=quick):
+            own = cell.params
+            if all(own.get(name) == value for name, value in figure.where.items()):
+                point = key_of({name: own[name] for name in own if name in used})
+                first = seen.setdefault(point, own)
+                free = [n for n in own if first.get(n, own[n]) != own[n]]
+                if free:
+                    remedy = "Name them in lines, panels or where."
+                    what = f"figure of {', '.join(figure.metrics)}"
+                    got = f"several {', '.join(free)}"
+                    check.fail(what, "of one cell at each point", got, remedy)
+
+    def cells(self, *, quick: bool = False) -> tuple[Cell, ...]:
+        """Return the cells of a full or a quick run, in the order of the grid."""
+        check.instance(bool, quick=quick)
+        has_own = quick and self.quick is not None
+        return expand(self.quick if has_own else self.grid)  # type: ignore[arg-type]
+
+    def replicates_of(self, cell: Cell, *, quick: bool = False) -> int:
+        """Return the number of replicates of a cell."""
+        check.instance(Cell, cell=cell)
+        check.instance(bool, quick=quick)
+        has_own = quick and self.quick_replicates is not None
+        number = self.quick_replicates if has_own else self.replicates
+        return number(cell.params) if callable(number) else number  # type: ignore
+
+    def metric(self, name: str) -> Metric:
+        """Return the metric of this name."""
+        check.one_of([metric.name for metric in self.metrics], name=name)
+        return next(metric for metric in self.metrics if metric.name == name)
+
+
+def _are_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    for name in given:
+        check.one_of(tuple(known), **{what: name})

@@ -1,0 +1,255 @@
+"""Means of a study with their intervals, and each beside what theory says of it.
+
+A mean is below its bound if its whole interval is. It contradicts the bound if an
+interval does that holds for all comparisons of the study together, with 99 %
+probability: among hundreds of true theorems none then looks false. Else it touches it:
+the bound is attained, or the replicates are too few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check
+from dpsample.experiments.metrics import Metric
+from dpsample.experiments.study import Study
+from dpsample.experiments.tasks import Row
+
+Array = NDArray[np.float64]
+Verdict = Literal[
+    "below",
+    "above",
+    "agrees",
+    "differs",
+    "touches",
+    "as printed",
+    "beyond print",
+    "inapplicable",
+]
+# Probability that any true statement of a study is called false.
+FALSE_ALARM = 0.01
+# Verdicts that contradict theory.
+REFUTED = {"upper bound": "above", "lower bound": "below", "expected": "differs"}
+HOLDS: dict[str, Verdict] = {
+    "upper bound": "below",
+    "lower bound": "above",
+    "expected": "agrees",
+    "printed bound": "as printed",
+}
+# The other verdict of every bound.
+BROKEN: dict[str, Verdict] = {
+    "upper bound": "above",
+    "lower bound": "below",
+    "printed bound": "beyond print",
+}
+
+
+class MeanInterval(NamedTuple):
+    """Two numbers around a mean."""
+
+    low: float
+    high: float
+
+
+class Estimate(NamedTuple):
+    """What the replicates of one cell say of one metric."""
+
+    params: Mapping[str, Any]
+    key: str
+    metric: Metric
+    values: Array
+    interval: MeanInterval
+
+    @property
+    def mean(self) -> float:
+        """Mean of the replicates."""
+        return float(self.values.mean())
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean; 0 for an exact number, NaN for one replicate."""
+        if self.metric.kind == "exact" or not math.isfinite(self.mean):
+            return 0.0
+        if len(self.values) == 1:
+            return math.nan
+        return float(self.values.std(ddof=1)) / math.sqrt(len(self.values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TheoryComparison:
+    """A mean beside a reference; without one, only the mean."""
+
+    estimate: Estimate
+    reference: str = ""
+    value: float = math.nan
+    verdict: Verdict | Literal[""] = ""
+    reason: str = ""
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the measurement contradicts the theory."""
+        return REFUTED.get(self.reference) == self.verdict
+
+
+def interval(metric: Metric, values: Array, confidence: float) -> MeanInterval:
+    """Interval of the mean: Student, exact binomial, or the number itself."""
+    mean, number = float(values.mean()), len(values)
+    if not math.isfinite(mean):
+        return MeanInterval(mean, mean)
+    if metric.kind == "exact":
+        spread = float(np.ptp(values))
+        if spread > metric.tolerance * float(np.abs(values).max()):
+            check.fail(metric.name, "the same in all replicates", f"spread {spread:g}")
+        return MeanInterval(mean, mean)
+    tail = 0.5 * (1.0 - confidence)
+    if metric.kind == "rate":
+        return _binomial(metric, values, tail)
+    if number == 1:
+        return MeanInterval(-math.inf, math.inf)
+    from scipy.special import stdtrit
+
+    error = float(values.std(ddof=1)) / math.sqrt(number)
+    half = -float(stdtrit(number - 1, tail)) * error
+    return MeanInterval(mean - half, mean + half)
+
+
+def _binomial(metric: Metric, values: Array, tail: float) -> MeanInterval:
+    """Clopper and Pearson (1934)."""
+    from scipy.special import betaincinv
+
+    if not np.isin(values, (0.0, 1.0)).all():
+        check.fail(metric.name, "0 or 1, as a rate", "another number")
+    hits, number = int(values.sum()), len(values)
+    low = betaincinv(hits, number - hits + 1, tail) if hits else 0.0
+    high = betaincinv(hits + 1, number - hits, 1.0 - tail) if hits < number else 1.0
+    return MeanInterval(float(low), float(high))
+
+
+def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimate]:
+    """One for each declared cell and metric that has rows, in the declared order."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    wanted = {
+        cell.key: study.replicates_of(cell, quick=quick)
+        for cell in study.cells(quick=quick)
+    }
+    for row in rows:
+        if row.replicate < wanted.get(row.key, 0):
+            for name, value in row.values.items():
+                found[row.key, name].append(value)
+    return [
+        Estimate(
+            cell.params,
+            cell.key,
+            metric,
+            values := np.array(found[cell.key, metric.name]),
+            interval(metric, values, study.confidence),
+        )
+        for cell in study.cells(quick=quick)
+        for metric in study.metrics
+        if (cell.key, metric.name) in found
+    ]
+
+
+def references(
+    found: Sequence[Estimate], inapplicable: Mapping[str, Mapping[str, str]]
+) -> dict[tuple[str, str, str], float]:
+    """Values of all references; only those that are inapplicable may be NaN."""
+    means = {(e.key, e.metric.name): e.mean for e in found}
+    values = {}
+    for estimate in found:
+        for word, given in estimate.metric.references.items():
+            if isinstance(given, str):
+                value = means.get((estimate.key, given), math.nan)
+            else:
+                value = float(given(estimate.params) if callable(given) else given)
+            reasons = inapplicable.get(estimate.key, {})
+            if math.isnan(value) and estimate.metric.name not in reasons:
+                where = f"{word} of {estimate.metric.name} in cell {estimate.key}"
+                remedy = "Declare where it is inapplicable."
+                check.fail(where, "a number", "nan", remedy)
+            values[estimate.key, estimate.metric.name, word] = value
+    return values
+
+
+def joint_confidence(number: int) -> float:
+    """Confidence of one of so many intervals that hold together."""
+    return 1.0 - FALSE_ALARM / max(number, 1)
+
+
+def comparisons(
+    found: Sequence[Estimate],
+    inapplicable: Mapping[str, Mapping[str, str]],
+) -> list[TheoryComparison]:
+    """Every estimate beside each of its references, in the same order.
+
+    ``inapplicable`` holds reasons by cell and metric.
+    """
+    values = references(found, inapplicable)
+    number = sum(
+        (e.metric.name not in inapplicable.get(e.key, {})) * len(e.metric.references)
+        for e in found
+    )
+    confidence = joint_confidence(number)
+    lines = []
+    for estimate in found:
+        beside = {
+            word: value
+            for word in estimate.metric.references
+            if not _is_absent(
+                word, value := values[estimate.key, estimate.metric.name, word]
+            )
+        }
+        if not beside:
+            lines.append(TheoryComparison(estimate=estimate))
+        for word, value in beside.items():
+            reason = inapplicable.get(estimate.key, {}).get(estimate.metric.name, "")
+            verdict: Verdict = "inapplicable"
+            if not reason:
+                wide = interval(estimate.metric, estimate.values, confidence)
+                verdict = _verdict(estimate, wide, word, value)
+            lines.append(
+                TheoryComparison(
+                    estimate=estimate,
+                    reference=word,
+                    value=value,
+                    verdict=verdict,
+                    reason=reason,
+                )
+            )
+    return lines
+
+
+def _is_absent(word: str, value: float) -> bool:
+    """Nothing is printed there."""
+    return word == "printed bound" and value == math.inf
+
+
+def _verdict(
+    estimate: Estimate, wide: MeanInterval, word: str, value: float
+) -> Verdict:
+    """Compare with the interval of the report, refute with the wide one."""
+    slack = estimate.metric.tolerance * abs(value) if math.isfinite(value) else 0.0
+    own = estimate.interval
+    if word == "expected":
+        is_inside = wide.low - slack <= value <= wide.high + slack
+        return (
+            "agrees"
+            if is_inside and math.isfinite(own.low)
+            else ("touches" if is_inside else "differs")
+        )
+    if word == "lower bound":  # the same, mirrored
+        own, wide, value = (
+            MeanInterval(-own.high, -own.low),
+            MeanInterval(-wide.high, -wide.low),
+            -value,
+        )
+    if own.high <= value + slack:
+        return HOLDS[word]
+    return BROKEN[word] if wide.low > value + slack else "touches"

@@ -1,0 +1,224 @@
+"""What every loss of a linear margin declares and compiles.
+
+A loss is phi(u, y), convex in the margin u = <a, theta> + offset, y the response. It is
+written once, as a scalar function that returns value and slope; its pieces work on a
+block of margins, so one kernel serves dense and sparse features and every loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import types
+from numba.extending import register_jitable
+from numpy.typing import ArrayLike, NDArray
+
+from dpsample.core import check
+from dpsample.core.jit import f8, kernel, pointer, vector
+
+Array = NDArray[np.float64]
+
+# (params, margins, response, out): margins become phi, out[0] their sum
+LOSS_VALUE = types.void(vector, vector, vector, vector)
+# (params, margins, response, slopes, out): also slopes = d phi / du
+LOSS_SLOPE = types.void(vector, vector, vector, vector, vector)
+# (params, margin, response, out): out = value, slope of one record
+LOSS_RECORD = types.void(vector, f8, f8, vector)
+
+registry: dict[str, type[Loss]] = {}
+
+
+@kernel(fastmath={"reassoc"})
+def total(values: Array) -> float:
+    """Sum in any order, which lets the compiler use vector registers."""
+    result = 0.0
+    for i in range(values.shape[0]):
+        result += values[i]
+    return result
+
+
+def compile_pieces(scalar: Callable[..., Any], decorator: Any = kernel) -> Any:
+    """Value, slope and record pieces of a scalar loss (params, u, y) -> (phi, phi').
+
+    A closure over a `register_jitable` function is found again on disk (measured: no
+    new file in a second process); one over a compiled function is not. The value piece
+    drops the slope's work as dead code. Filling an array and summing it afterwards
+    keeps the first loop free of a reduction, so that it vectorizes.
+    """
+
+    def value(params: Array, margins: Array, response: Array, out: Array) -> None:
+        for i in range(margins.shape[0]):
+            margins[i] = scalar(params, margins[i], response[i])[0]
+        out[0] = total(margins)
+
+    def slope(
+        params: Array, margins: Array, response: Array, slopes: Array, out: Array
+    ) -> None:
+        for i in range(margins.shape[0]):
+            margins[i], slopes[i] = scalar(params, margins[i], response[i])
+        out[0] = total(margins)
+
+    def record(params: Array, margin: float, response: float, out: Array) -> None:
+        out[0], out[1] = scalar(params, margin, response)
+
+    return decorator(value), decorator(slope), decorator(record)
+
+
+LARGEST = 1e150  # of what a proximal map takes: no product overflows
+
+
+def together(*, finite: bool = True, **values: Any) -> list[Array]:
+    """Arrays of numbers, broadcast against each other."""
+    arrays = [check.entries(n, value, finite=finite) for n, value in values.items()]
+    try:
+        return list(np.broadcast_arrays(*arrays))
+    except ValueError:
+        shapes = ", ".join(str(each.shape) for each in arrays)
+        check.fail(" and ".join(values), "of shapes that fit", f"shapes {shapes}")
+
+
+def prox_arguments(
+    margins: ArrayLike, response: ArrayLike, step: ArrayLike
+) -> list[Array]:
+    """Margins, responses and steps of a proximal map, after a look at them."""
+    arrays = together(margins=margins, response=response, step=step)
+    if (arrays[2] < 0.0).any():
+        check.fail("step", ">= 0", float(arrays[2].min()))
+    largest = max(float(np.abs(each).max(initial=0.0)) for each in arrays)
+    if largest > LARGEST:
+        what = "margins, response and step"
+        check.fail(what, f"at most {LARGEST:g} in absolute value", largest)
+    return arrays
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """Base of all losses: facts that hold for every record, and compiled pieces."""
+
+    name: ClassVar[str] = ""
+    _scalar: ClassVar[Callable[..., Any] | None] = None
+    pieces: ClassVar[Any] = None
+    is_cached: ClassVar[bool] = True
+    is_classification: ClassVar[bool] = False
+    needs_response_bound: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Register the loss under its name and declare its pieces (compiled lazily)."""
+        if cls.name:
+            registry[cls.name] = cls
+        if "_scalar" in cls.__dict__:
+            cls.pieces = compile_pieces(
+                register_jitable(cls.__dict__["_scalar"].__func__)
+            )
+
+    @property
+    def params(self) -> Array:
+        """Numbers that the pieces read: the fields, in order."""
+        return np.array([getattr(self, f.name) for f in fields(self)], dtype=np.float64)
+
+    @property
+    def pointers(self) -> tuple[Any, Any, Any]:
+        """C functions of the value, slope and record pieces."""
+        value, slope, record = self.pieces
+        return (
+            pointer(value, LOSS_VALUE, cached=self.is_cached),
+            pointer(slope, LOSS_SLOPE, cached=self.is_cached),
+            pointer(record, LOSS_RECORD, cached=self.is_cached),
+        )
+
+    def value(self, margins: ArrayLike, response: ArrayLike) -> Array:
+        """Loss of each record at its margin."""
+        return self._evaluate(margins, response)[0]
+
+    def slope(self, margins: ArrayLike, response: ArrayLike) -> Array:
+        """Slope in the margin of each record; a subgradient at a kink."""
+        return self._evaluate(margins, response)[1]
+
+    def _evaluate(self, margins: ArrayLike, response: ArrayLike) -> tuple[Array, Array]:
+        u, y = together(finite=False, margins=margins, response=response)
+        values, slopes, out = u.flatten(), np.empty(u.size), np.full(1, np.nan)
+        self.pieces[1](self.params, values, y.flatten(), slopes, out)
+        return values.reshape(u.shape), slopes.reshape(u.shape)
+
+    def check_response(self, response: Array, response_bound: float | None) -> None:
+        """Refuse labels that are not -1 or 1, or a response above its bound."""
+        if self.is_classification:
+            bad = np.flatnonzero(np.abs(response) != 1.0)
+            if bad.size:
+                got = f"{response[bad[0]]:g} at record {bad[0]}"
+                check.fail(
+                    "response",
+                    "-1 or 1",
+                    got,
+                    "Map the labels, for example 2 * y - 1 for labels 0 and 1.",
+                )
+        elif response_bound is not None:
+            bad = np.flatnonzero(np.abs(response) > response_bound)
+            if bad.size:
+                got = f"{response[bad[0]]:g} at record {bad[0]}"
+                check.fail(
+                    "response",
+                    f"within response_bound = {response_bound:g} in absolute value",
+                    got,
+                    "Declare the public bound that holds, or pass clip_rows=True.",
+                )
+
+    def near_response(self, response: Array, margin_bound: float) -> Array:
+        """Return responses of which each loss differs by a constant on the margins.
+
+        Where the loss is linear between all margins and a response far away, one that
+        is nearer keeps the digits of differences, and sums from overflowing.
+        """
+        del margin_bound
+        return response
+
+    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
+        """Largest |phi'| over |u| <= margin_bound and |y| <= response_bound."""
+        raise NotImplementedError
+
+    def curvature(
+        self, lower: Array, upper: Array, response: Array
+    ) -> tuple[Array, Array]:
+        """Bounds of phi'' for each record on its margin interval [lower, upper]."""
+        del upper, response  # no curvature is promised by default
+        return np.zeros_like(lower), np.full_like(lower, np.inf)
+
+    def third_derivative_bound(
+        self, margin_bound: float, response_bound: float
+    ) -> float:
+        """Bound of |phi'''|; infinite where phi'' jumps."""
+        del margin_bound, response_bound
+        return np.inf
+
+    def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
+        """Return argmin over v of phi(v, y) + (v - u)^2 / (2 step), elementwise.
+
+        Bisection on the strictly increasing v - u + step phi'(v); losses with a closed
+        form override it.
+        """
+        u, y, c = prox_arguments(margins, response, step)
+        reach = c * np.maximum(np.abs(self.slope(u, y)), 1e-300)
+        low, high = u - reach, u + reach  # |v - u| = step |phi'(v)| <= step |phi'(u)|
+        for _ in range(200):
+            middle = 0.5 * (low + high)
+            above = middle - u + c * self.slope(middle, y) > 0
+            low, high = np.where(above, low, middle), np.where(above, middle, high)
+        return np.asarray(0.5 * (low + high))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and fields, as in a certificate."""
+        return {"name": self.name} | {
+            f.name: getattr(self, f.name) for f in fields(self)
+        }
+
+
+def from_dict(spec: dict[str, Any]) -> Loss:
+    """Loss that `Loss.to_dict` described."""
+    check.instance(dict, spec=spec)
+    check.one_of(tuple(registry), loss=spec.get("name"))
+    rest = {key: value for key, value in spec.items() if key != "name"}
+    loss: Loss = check.built("spec", registry[spec["name"]], rest)
+    return loss

@@ -1,0 +1,1 @@
+"""Numerics: special functions in log space, norms and their regularity."""

@@ -1,0 +1,219 @@
+"""Vector and Schatten norms, their duals, and the constants between them.
+
+``||v||_p = (sum |v_i|^p)^(1/p)`` for p in [1, inf]; a Schatten norm is the same norm of
+the singular values. Largest magnitudes are factored out, so no power overflows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check
+from dpsample.core.jit import kernel
+from dpsample.core.sparse import as_csr, is_sparse
+
+Vector = NDArray[np.float64]
+TINY_SQUARE = 1e-290
+HUGE_SQUARE = 1e290
+
+
+def dual(p: float) -> float:
+    """Exponent of the dual norm: ``1/p + 1/dual(p) = 1``.
+
+    Parameters
+    ----------
+    p : float
+        Exponent in [1, inf].
+
+    Returns
+    -------
+    float
+        The conjugate exponent, also in [1, inf].
+
+    Raises
+    ------
+    ValueError
+        If p is not a number >= 1.
+
+    Examples
+    --------
+    >>> dual(1.0), dual(2.0), dual(3.0)
+    (inf, 2.0, 1.5)
+    """
+    check.at_least(1.0, p=p)
+    if p == 1.0:
+        return math.inf
+    return 1.0 if math.isinf(p) else float(p / (p - 1.0))
+
+
+def conversion(dim: int, from_p: float, to_p: float) -> float:
+    """Largest ratio ``||a||_to / ||a||_from`` over nonzero vectors of length ``dim``.
+
+    Equal to 1 if ``to_p >= from_p`` and to ``dim**(1/to_p - 1/from_p)`` otherwise.
+
+    Parameters
+    ----------
+    dim : int
+        Length of the vectors (for Schatten norms: the smaller side of the matrix).
+    from_p, to_p : float
+        Exponents in [1, inf].
+
+    Returns
+    -------
+    float
+        The smallest c with ``||a||_to <= c ||a||_from`` for every a.
+
+    Raises
+    ------
+    ValueError
+        If an exponent is not a number >= 1 or ``dim`` is not an integer >= 1.
+
+    Examples
+    --------
+    >>> conversion(4, 2.0, 1.0), conversion(4, 1.0, 2.0)
+    (2.0, 1.0)
+    """
+    check.integer(1, dim=dim)
+    check.at_least(1.0, from_p=from_p, to_p=to_p)
+    return 1.0 if to_p >= from_p else float(dim ** (1.0 / to_p - 1.0 / from_p))
+
+
+def norm(v: Any, p: float, axis: int = -1) -> Any:
+    """Norm with exponent ``p`` along one axis.
+
+    Parameters
+    ----------
+    v : array_like or scipy.sparse matrix
+        Vectors; of a sparse matrix, the norms of the rows are returned.
+    p : float
+        Exponent in [1, inf].
+    axis : int, default -1
+        Axis that holds the coordinates (ignored for sparse matrices).
+
+    Returns
+    -------
+    float or ndarray
+        The norms, with ``axis`` removed.
+
+    Raises
+    ------
+    ValueError
+        If p is not a number >= 1.
+
+    Examples
+    --------
+    >>> norm([[3.0, 4.0], [1.0, -1.0]], 2.0).round(3).tolist()
+    [5.0, 1.414]
+    """
+    check.at_least(1.0, p=p)
+    if is_sparse(v):
+        return _sparse_row_norms(as_csr("v", v), p)
+    size = np.abs(np.asarray(v, dtype=np.float64))
+    if p == 1.0:
+        return size.sum(axis=axis)
+    largest = size.max(axis=axis, keepdims=True, initial=0.0)
+    if not math.isinf(p):
+        unit = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
+        power = ((size / unit) ** p).sum(axis=axis, keepdims=True)
+        largest = unit * power ** (1.0 / p)
+    return largest.squeeze(axis=axis)[()]
+
+
+def _sparse_row_norms(rows: Any, p: float) -> Vector:
+    size = abs(rows)
+    if p == 1.0:
+        return np.asarray(size.sum(axis=1), dtype=np.float64).reshape(-1)
+    largest = np.asarray(size.max(axis=1).todense(), dtype=np.float64).reshape(-1)
+    if math.isinf(p):
+        return largest
+    unit = np.where(largest > 0.0, largest, 1.0)
+    size.data = (size.data / np.repeat(unit, np.diff(size.indptr))) ** p
+    power = np.asarray(size.sum(axis=1), dtype=np.float64).reshape(-1)
+    return np.asarray(unit * power ** (1.0 / p))
+
+
+def schatten(v: Any, p: float, shape: tuple[int, int]) -> Any:
+    """Norm with exponent ``p`` of the singular values of flattened matrices.
+
+    Parameters
+    ----------
+    v : array_like
+        Matrices flattened row by row along the last axis.
+    p : float
+        Exponent in [1, inf]: 1 is the nuclear, 2 the Frobenius, inf the operator norm.
+    shape : tuple of two int
+        Rows and columns of each matrix.
+
+    Returns
+    -------
+    float or ndarray
+        The norms, without the last axis.
+
+    Raises
+    ------
+    ValueError
+        If p is not a number >= 1.
+
+    Examples
+    --------
+    >>> float(schatten([3.0, 0.0, 0.0, 4.0], 1.0, (2, 2)))
+    7.0
+    """
+    flat = np.asarray(v, dtype=np.float64)
+    matrices = flat.reshape(*flat.shape[:-1], *shape)
+    return norm(np.linalg.svd(matrices, compute_uv=False), p)
+
+
+@kernel
+def norm_along(
+    x: Vector, direction: Vector, t: float, center: Vector, p: float
+) -> float:
+    """Return ``||x + t direction - center||_p`` without allocating."""
+    dim = len(x)
+    total = 0.0
+    largest = 0.0
+    for i in range(dim):
+        # Python floats overflow in silence when the kernel is interpreted.
+        size = abs((float(x[i]) + t * float(direction[i])) - float(center[i]))
+        if size != size:
+            return np.nan
+        largest = max(largest, size)
+        total += size if p == 1.0 else size * size
+    if p == 1.0:
+        return total
+    if np.isinf(p) or largest == 0.0 or np.isinf(largest):
+        return largest
+    if p == 2.0 and TINY_SQUARE < total < HUGE_SQUARE:
+        return math.sqrt(total)
+    total = 0.0
+    for i in range(dim):
+        total += (abs((x[i] + t * direction[i]) - center[i]) / largest) ** p
+    return float(largest * total ** (1.0 / p))
+
+
+@kernel
+def distance(x: Vector, center: Vector, p: float) -> float:
+    """Return ``||x - center||_p`` without allocating; NaN unless x is finite."""
+    return float(norm_along(x, x, 0.0, center, p))
+
+
+@kernel
+def thin_svd(flat: Vector, num_rows: int, num_columns: int) -> Any:
+    """Singular value decomposition of a finite row-major matrix."""
+    return np.linalg.svd(flat.reshape((num_rows, num_columns)), False)
+
+
+@kernel
+def write_product(left: Any, values: Vector, right: Any, out: Vector) -> None:
+    """Write ``left diag(values) right`` row by row."""
+    columns = right.shape[1]
+    out[:] = 0.0
+    for i in range(left.shape[0]):
+        for k in range(len(values)):
+            factor = left[i, k] * values[k]
+            for j in range(columns):
+                out[i * columns + j] += factor * right[k, j]

@@ -1,0 +1,1 @@
+"""Published algorithms, one a file: spec, scales, plan, recipe, risk bound."""

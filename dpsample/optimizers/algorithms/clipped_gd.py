@@ -1,0 +1,187 @@
+r"""Clipped, regularized gradient descent over all records.
+
+:math:`w_{t+1} = P(w_t - \eta (\frac1n \sum \mathrm{clip}_C(\nabla f_i(w_t)) + \lambda
+(w_t - w_0)))`, the last iterate: Algorithm 2 of Xu et al. (arXiv 2026), which has no
+noise of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from dpsample.core import check
+from dpsample.optimizers.loop.batch_noise import SHIFTS, full_batch
+from dpsample.optimizers.loop.clipping import (
+    CLIPPED_GRADIENT,
+    clipped_smoothness,
+    descent_sensitivity,
+    lipschitz_or_inf,
+)
+from dpsample.optimizers.loop.estimators import ClippedMean
+from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
+from dpsample.optimizers.loop.perturbations import GaussianNoise, NoNoise, Perturbation
+from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.steps import GradientStep
+from dpsample.privacy import gdp_from_budget
+from dpsample.privacy.accounting.events import Event, GaussianEvent
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.curves.additive import up
+from dpsample.problem.facts import PublicFacts
+
+Placement = Literal["output", "steps"]
+CONTRACTION = (
+    "gradient steps on a convex loss with a ridge are Lipschitz maps, so one record "
+    "moves the last iterate by a geometric sum"
+)
+STEPWISE = "adaptive Gaussian steps on all records compose by the root of the squares"
+
+
+def refuse_paper(calibration: Calibration, name: str) -> None:
+    """Fail for an algorithm that was published without a noise formula."""
+    if calibration == "paper":
+        remedy = f"No noise is printed for {name}."
+        check.fail("calibration", "'exact'", calibration, remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedGD(Optimizer):
+    r"""Clipped gradient descent on all records, with a ridge about the start.
+
+    One record moves the last iterate by at most :math:`\frac{2 \eta C}n \sum_{t<T}
+    \rho^t`, :math:`\rho = \max(|1 - \eta\lambda|, |1 - \eta(\lambda + \alpha)|)`,
+    :math:`\alpha` the smoothness of one record's clipped loss: Gaussian noise on the
+    output is calibrated to it. This needs losses of a linear margin, for which clipped
+    gradients are gradients of a convex loss; for others clipping destroys the
+    contraction (gradient-E15). Noise in every step needs neither.
+
+    Parameters
+    ----------
+    num_steps : int
+        T.
+    clip : float
+        C; lowered to the Lipschitz constant if that is smaller.
+    step_size : float, optional
+        eta; None: 1/(lambda + alpha).
+    ridge : float
+        lambda >= 0.
+    noise : {"output", "steps"}
+        Noise on the last iterate, or in every gradient.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range; in `recipe`, if the loss is not smooth (except
+        with ``step_size`` and ``noise="steps"``) or steps are too long to contract.
+
+    Guarantee
+    ---------
+    With calibration "exact" the output is (epsilon, delta)-DP under either relation, if
+    the declared bounds hold for every possible record. ``noise="output"`` is proved for
+    losses of a linear margin only.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> data = dps.datasets.logistic(500, 3, seed=1)
+    >>> problem = dps.Problem(data.features, data.response, loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(2.0), row_bound=1.0)
+    >>> method = ClippedGD(num_steps=20, clip=0.5)
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> method.recipe(problem.facts, budget).event == method.recipe(
+    ...     problem.facts, dps.Budget(epsilon=1.0, delta=1e-6, relation="zero_out")
+    ... ).event
+    True
+    """
+
+    num_steps: int
+    clip: float
+    step_size: float | None = None
+    ridge: float = 0.0
+    noise: Placement = "output"
+    name: ClassVar[str] = "clipped_gd"
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check.integer(1, num_steps=self.num_steps)
+        check.above(0.0, clip=self.clip)
+        check.non_negative(ridge=self.ridge)
+        if self.step_size is not None:
+            check.positive(step_size=self.step_size)
+        check.one_of(("output", "steps"), noise=self.noise)
+
+    def recipe(
+        self,
+        facts: PublicFacts,
+        budget: Budget | None,
+        calibration: Calibration = "exact",
+    ) -> Recipe:
+        """One loop over all records and its noise; see `Optimizer.recipe`."""
+        refuse_paper(calibration, "clipped gradient descent")
+        clip = min(self.clip, lipschitz_or_inf(facts))
+        size = self._step_size(facts, clip)
+        noise: Perturbation = NoNoise()
+        output, event = 0.0, None
+        if budget is not None and self.noise == "steps":
+            check.positive(clip=clip, remedy="Clip, or bound the domain.")
+            found = full_batch(
+                budget,
+                record_bound=clip,
+                num_records=facts.num_records,
+                num_steps=self.num_steps,
+            )
+            noise, event = GaussianNoise(found.stddev), found.event
+        elif budget is not None:
+            output, event = self._output(facts, budget, clip, size)
+        inputs: dict[str, float | int | str] = {"clip": clip, "step_size": size}
+        if event is not None:
+            inputs["noise_stddev"] = output or found.stddev
+        return Recipe(
+            phases=(
+                Loop(
+                    num_steps=self.num_steps,
+                    step=GradientStep(size, ridge=self.ridge),
+                    estimator=ClippedMean(threshold=clip),
+                    noise=noise,
+                    output_stddev=output,
+                ),
+            ),
+            event=event,
+            inputs=inputs,
+            theorems=(
+                (STEPWISE,)
+                if self.noise == "steps"
+                else (CLIPPED_GRADIENT, CONTRACTION)
+            ),
+        )
+
+    def _step_size(self, facts: PublicFacts, clip: float) -> float:
+        if self.step_size is not None:
+            return self.step_size
+        curvature = self.ridge + clipped_smoothness(facts, clip)
+        if curvature == 0.0:
+            remedy = "A linear loss without a ridge has no step of its own."
+            check.fail("step_size", "given", "None", remedy)
+        return 1.0 / curvature
+
+    def _output(
+        self, facts: PublicFacts, budget: Budget, clip: float, size: float
+    ) -> tuple[float, Event]:
+        """Noise of the last iterate and its event."""
+        check.positive(clip=clip, remedy="Clip, or bound the domain.")
+        moved = SHIFTS[budget.relation] * descent_sensitivity(
+            record_bound=clip,
+            num_records=facts.num_records,
+            step_size=size,
+            smoothness=clipped_smoothness(facts, clip),
+            ridge=self.ridge,
+            num_steps=self.num_steps,
+        )
+        if not math.isfinite(moved):
+            remedy = "Steps above 2 / (smoothness + 2 ridge) do not contract."
+            check.fail(
+                "step_size", "small enough for a finite sensitivity", size, remedy
+            )
+        gdp = gdp_from_budget(budget.epsilon, budget.delta)
+        return up(moved / gdp), GaussianEvent(gdp)

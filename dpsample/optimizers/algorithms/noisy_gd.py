@@ -1,0 +1,228 @@
+r"""Noisy gradient descent: Bassily, Feldman, Talwar and Thakurta (2019), Algorithm 1.
+
+:math:`w_{t+1} = P(w_t - \eta (g_t + N(0, \sigma^2 I)))`, the average of w_1..w_T, with
+the gradients of all records; `noisy_sgd` draws batches.
+
+Noisy stochastic gradient descent: the steps of `noisy_gd` on random batches.
+
+Bassily, Feldman, Talwar and Thakurta (2019), Algorithm 1, whose batches are drawn with
+replacement; what is proved here is about Poisson samples.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dpsample.core import check
+from dpsample.optimizers.loop.clipping import lipschitz_or_inf
+from dpsample.optimizers.loop.descent_scales import (
+    DescentScales,
+    best_step,
+    printed_rate,
+    scales_of,
+    smoothness_or_inf,
+)
+from dpsample.optimizers.loop.estimators import ClippedMean, Estimator, Mean
+from dpsample.optimizers.loop.noisy_descent import (
+    BatchedDescent,
+    DescentPlan,
+    NoisyDescent,
+    Scheme,
+    recipe_of,
+)
+from dpsample.optimizers.loop.optimizer import Calibration, Recipe
+from dpsample.privacy.budget import Budget
+from dpsample.problem.facts import PublicFacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectedDescent(NoisyDescent):
+    """Base of noisy gradient descent with a clip, whichever records a step reads."""
+
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        super().__post_init__()
+        if self.clip is not None:
+            check.positive(clip=self.clip)
+
+    def recipe(
+        self,
+        facts: PublicFacts,
+        budget: Budget | None,
+        calibration: Calibration = "exact",
+    ) -> Recipe:
+        """One loop of noisy gradient steps; see `Optimizer.recipe`."""
+        clip, lipschitz = self.clip or math.inf, lipschitz_or_inf(facts)
+        is_clipped = clip < lipschitz
+        if is_clipped:
+            lipschitz = clip
+        elif budget is not None or self.step_size is None:
+            lipschitz = facts.lipschitz(2.0)  # or say why there is none
+        scales = scales_of(
+            facts,
+            lipschitz=lipschitz,
+            smoothness=smoothness_or_inf(facts),
+            risk=self.risk,
+        )
+        plan = self.plan(scales, budget, calibration)
+        size = self._step_size(scales, plan, calibration)
+        estimator: Estimator = Mean(lipschitz=scales.lipschitz)
+        if is_clipped:
+            estimator = ClippedMean(threshold=scales.lipschitz)
+        loop = self.loop(plan, facts.num_records, size, estimator)
+        bound = math.inf if is_clipped else plan.bound(scales, size)
+        inputs: dict[str, float | int | str] = {
+            "lipschitz": scales.lipschitz,
+            "step_size": size,
+        }
+        is_stated = math.isfinite(scales.radius) and not is_clipped
+        if calibration == "paper" and budget is not None and is_stated:
+            unit = scales.radius * scales.lipschitz
+            inputs["printed_risk_bound"] = 10.0 * unit * printed_rate(scales, budget)
+        return recipe_of(plan, loop, inputs, bound)
+
+    def _step_size(
+        self, scales: DescentScales, plan: DescentPlan, calibration: Calibration
+    ) -> float:
+        """Return eta: given, printed, or the minimizer of the bound."""
+        if self.step_size is not None:
+            return float(self.step_size)
+        if calibration == "paper" and plan.noise is not None:
+            return best_step(scales, plan.num_steps, scales.lipschitz**2)
+        size = best_step(scales, plan.num_steps, plan.slope(scales))
+        if scales.is_population and 0.0 < scales.smoothness < math.inf:
+            size = min(size, 2.0 / scales.smoothness)
+        smooth = plan.smooth_step(scales)
+        if not 0.0 < smooth < math.inf:
+            return size
+        return min(size, smooth, key=lambda eta: plan.bound(scales, eta))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyGD(ProjectedDescent):
+    r"""Noisy projected gradient descent on all records, the average of its iterates.
+
+    Bassily et al. (arXiv:1908.09970), Algorithm 1, with full batches: T steps with
+    noise :math:`\sigma = 2 L \sqrt T / (n t)`, t the budget's gdp, any epsilon, delta
+    and T. With M the domain's radius about the start,
+
+    .. math:: F(\bar w) - F^* \le M L \sqrt{(1 + \tfrac1T)
+       \bigl(\tfrac1T + \tfrac2n + \tfrac{4d}{n^2 t^2}\bigr)}
+
+    in the mean if the step :math:`\eta = M / \sqrt{(T + 1) (L^2 + d \sigma^2 + 2 L^2
+    T / n)}` is at most 2/beta, and for beta-smooth losses
+
+    .. math:: F(\bar w) - F^* \le \frac{\beta M^2}{2 T} + M L \sqrt{
+       (1 + \tfrac1T) \tfrac2n + \tfrac{4d}{n^2 t^2}}
+
+    if :math:`\eta^{-1} = \beta + \sqrt{T (d \sigma^2 + 2 L^2 (T + 1)/n)} / M`. The
+    empirical risk needs no term with 2/n, and the first bound no smoothness.
+
+    Parameters
+    ----------
+    num_steps : int, optional
+        T; None: min(n/2, n^2 t^2/(4 d)) rounded up, at least 10; less for smooth losses
+        if :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` is, which grows like the
+        root of n. More steps hardly lower the bound and never raise it.
+    step_size : float, optional
+        eta; None: that of the smaller bound.
+    risk : {"population", "empirical"}
+        Which bound the step minimizes.
+    clip : float, optional
+        Gradients are scaled down to this length, which then takes the place of L. For
+        losses without a Lipschitz constant; nothing is claimed of their risk.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range; in `recipe`, if the loss has no Lipschitz
+        constant or the domain is unbounded (without ``step_size``).
+
+    Guarantee
+    ---------
+    With calibration "exact" the output is (epsilon, delta)-DP under either relation, if
+    the declared bounds hold for every possible record. "paper" states the epsilon that
+    is true of the printed noise.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> data = dps.datasets.logistic(2000, 3, seed=1)
+    >>> problem = dps.Problem(data.features, data.response, loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(1.0), row_bound=1.0)
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> recipe = NoisyGD().recipe(problem.facts, budget)
+    >>> recipe.phases[0].num_steps, f"{recipe.inputs['risk_bound']:.3f}"
+    (78, '0.033')
+    """
+
+    name: ClassVar[str] = "noisy_gd"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySGD(BatchedDescent, ProjectedDescent):
+    r"""Noisy projected gradient descent on random batches, the average of its iterates.
+
+    `NoisyGD`, each step of which reads a Poisson sample of the records: m of them in
+    the mean, and m is always what sums are divided by. T steps read m T records instead
+    of n T; the noise, from privacy loss distributions, is larger. For the bound of the
+    empirical risk the variance of a batch mean, at most :math:`L^2 (1 - m/n)/m`, joins
+    that of the noise; for the population risk no bound is proved.
+
+    Parameters
+    ----------
+    num_steps : int, optional
+        T; None: min(n/2, n^2 t^2/(4 d)) rounded up, at least 10, t the budget's gdp.
+    step_size : float, optional
+        eta; None: that of the smaller bound.
+    batches : {"poisson", "with_replacement"}, optional
+        None: "poisson", or "with_replacement" as printed, for which nothing is proved.
+    batch_size : int, optional
+        m; None: the printed :math:`n \sqrt{\epsilon / 4T}`, at most half of the
+        records. It has to be given without a budget.
+    risk : {"population", "empirical"}
+        Which bound the step minimizes.
+    clip : float, optional
+        As for `NoisyGD`.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range; in `recipe`, as for `NoisyGD`, or if batches
+        with replacement are asked for with a proof.
+
+    Guarantee
+    ---------
+    As for `NoisyGD`; for batches drawn with replacement nothing is proved (the printed
+    claim fails for few steps: BFTT-4).
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> data = dps.datasets.logistic(2000, 3, seed=1)
+    >>> problem = dps.Problem(data.features, data.response, loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(1.0), row_bound=1.0)
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> recipe = NoisySGD(num_steps=100).recipe(problem.facts, budget)
+    >>> recipe.inputs["batches"], recipe.inputs["batch_size"]
+    ('poisson', 100)
+    """
+
+    name: ClassVar[str] = "noisy_sgd"
+    schemes: ClassVar[tuple[Scheme, ...]] = ("poisson", "with_replacement")
+
+    def size_of_batch(
+        self,
+        scales: DescentScales,
+        budget: Budget | None,
+        scheme: Scheme,
+        num_steps: int,
+    ) -> int:
+        """Return the size that was asked for, or the printed one up to n/2."""
+        size = super().size_of_batch(scales, budget, scheme, num_steps)
+        half = max(1, scales.num_records // 2)
+        return size if self.batch_size is not None else min(size, half)

@@ -1,0 +1,202 @@
+r"""Phased stochastic gradient descent: one pass, noise after every phase.
+
+Feldman, Koren and Talwar (2020), by which arXiv:2303.18047 (Theorem 8) treats l_p, p >=
+2, without constraints: there :math:`\|\theta\|_2 \le d^{1/2-1/p} \|\theta\|_p`, and
+Lipschitz constants and smoothness of l_p hold in l_2.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from dpsample.core import check
+from dpsample.numerics.norms import conversion
+from dpsample.optimizers.loop.batch_noise import SHIFTS
+from dpsample.optimizers.loop.batches import Slices
+from dpsample.optimizers.loop.estimators import Mean
+from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
+from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.steps import GradientStep
+from dpsample.privacy import gdp_from_budget
+from dpsample.privacy.accounting.events import Event, GaussianEvent
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.curves.additive import up
+from dpsample.problem.facts import PublicFacts, smoothness
+
+NON_EXPANSION = (
+    "gradient steps of length <= 2/beta on a convex beta-smooth loss move no two "
+    "points apart, so one record moves its phase's mean iterate by one step at most"
+)
+DISJOINT = "disjoint phases: every record is read in one phase"
+
+
+class PhasedPlan(NamedTuple):
+    """Public numbers of all phases."""
+
+    sizes: tuple[int, ...]  # records of each phase
+    steps: tuple[float, ...]
+    stddevs: tuple[float, ...]  # of the noise on each mean iterate
+    risk: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhasedSGD(Optimizer):
+    r"""One pass of gradient steps in phases of half the records and a quarter the step.
+
+    Phase i reads :math:`n_i = \lfloor n/2^i \rfloor` fresh records, one for each step
+    of length :math:`\eta_i = \eta/4^i`, and returns the mean of its iterates plus
+    :math:`N(0, \sigma_i^2 I)`, :math:`\sigma_i = 2 L \eta_i/t`, t the gdp of the
+    budget. eta minimizes the bound of `risk_bound`, about :math:`1.64 \frac{L
+    D}{\sqrt n} + 16 \frac{L D \sqrt d}{t n}`, subject to :math:`\eta_1 \le 2/\beta`.
+
+    Parameters
+    ----------
+    distance : float, optional
+        Public bound or guess of the l_p distance from the start to a minimizer; None:
+        the domain's radius. It sets the step only: privacy does not depend on it.
+    p : float
+        Exponent >= 2 of the norm of ``distance``.
+    step_size : float, optional
+        eta_1, at most 2/beta; None: the bound's minimizer.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range; in `recipe`, if the loss is not smooth and
+        Lipschitz, if steps are longer than 2/beta, with fewer than 2 records, or with
+        calibration "paper": no schedule is printed.
+
+    Guarantee
+    ---------
+    The output is (epsilon, delta)-DP under either relation, if the loss is convex and
+    the declared bounds hold for every possible record. Projections on a bounded domain
+    change neither this nor the bound.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> data = dps.datasets.logistic(2000, 5, seed=1)
+    >>> problem = dps.Problem(data.features, data.response, loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.WholeSpace(), row_bound=1.0)
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> recipe = PhasedSGD(distance=1.0).recipe(problem.facts, budget)
+    >>> [phase.num_steps for phase in recipe.phases]
+    [1000, 500, 250, 125, 62, 31, 15, 7, 3, 1]
+    """
+
+    distance: float | None = None
+    p: float = 2.0
+    step_size: float | None = None
+    name: ClassVar[str] = "phased_sgd"
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if self.distance is not None:
+            check.positive(distance=self.distance)
+        check.at_least(2.0, p=self.p, remedy="For p < 2 use NoisyMirrorDescent.")
+        if self.step_size is not None:
+            check.positive(step_size=self.step_size)
+
+    def recipe(
+        self,
+        facts: PublicFacts,
+        budget: Budget | None,
+        calibration: Calibration = "exact",
+    ) -> Recipe:
+        """One loop for every phase; see `Optimizer.recipe`."""
+        if calibration == "paper":
+            remedy = "No schedule is printed for phased SGD."
+            check.fail("calibration", "'exact'", calibration, remedy)
+        plan = self._plan(facts, budget)
+        phases, first = [], 0
+        for size, step, stddev in zip(
+            plan.sizes, plan.steps, plan.stddevs, strict=True
+        ):
+            phases.append(
+                Loop(
+                    num_steps=size,
+                    step=GradientStep(step),
+                    batches=Slices(size=1, first=first, last=first + size),
+                    estimator=Mean(lipschitz=facts.lipschitz(2.0)),
+                    weights=EQUAL_WEIGHTS,
+                    output_stddev=stddev,
+                )
+            )
+            first += size
+        event: Event | None = None
+        if budget is not None:
+            event = GaussianEvent(gdp_from_budget(budget.epsilon, budget.delta))
+        return Recipe(
+            phases=tuple(phases),
+            event=event,
+            inputs={
+                "num_phases": len(phases),
+                "first_step_size": plan.steps[0],
+                "first_noise_stddev": plan.stddevs[0],
+                "last_noise_stddev": plan.stddevs[-1],
+                "risk_bound": plan.risk,
+            },
+            theorems=(NON_EXPANSION, DISJOINT),
+        )
+
+    def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
+        r"""Bound of the mean excess population risk if a minimizer is within distance.
+
+        Phase i starts at :math:`w_{i-1}`, of mean square distance :math:`S_{i-1}` (D^2
+        or the noise :math:`d \sigma_{i-1}^2`) to the point u that it is compared with.
+        Summing :math:`F(v_t) - F(u) \le \langle \nabla f(v_t, x_t), v_t - u\rangle`
+        over :math:`v_0, \dots, v_{n_i}`, of which the mean leaves out the first:
+
+            S/(2 eta_i n_i) + (1 + 1/n_i) eta_i L^2/2 + L sqrt(S)/n_i,
+
+        and the last noise costs :math:`L \sqrt{d} \sigma_k`.
+        """
+        return self._plan(facts, budget).risk
+
+    def _plan(self, facts: PublicFacts, budget: Budget | None) -> PhasedPlan:
+        n, beta, lipschitz = facts.num_records, smoothness(facts), facts.lipschitz(2.0)
+        if n < 2:
+            check.fail("num_records", "at least 2 for phases of half of them", n)
+        shift = 0.0
+        if budget is not None:
+            gdp = gdp_from_budget(budget.epsilon, budget.delta)
+            shift = up(SHIFTS[budget.relation] * lipschitz / gdp)
+        sizes = tuple(n >> i for i in range(1, n.bit_length()))
+        distance = self._distance(facts)
+
+        def risk(first_step: float) -> float:
+            total, far = 0.0, distance
+            for i, size in enumerate(sizes):
+                step = first_step * 0.25**i
+                total += 0.5 * far**2 / (step * size) + lipschitz * far / size
+                total += 0.5 * (1.0 + 1.0 / size) * step * lipschitz**2
+                far = math.sqrt(facts.dim) * shift * step
+            return total + lipschitz * far
+
+        first = self.step_size
+        if first is None:
+            # risk(s) = a/s + b s + c
+            a = 0.5 * distance**2 / sizes[0]
+            c = lipschitz * distance / sizes[0]
+            b = risk(1.0) - a - c
+            first = math.sqrt(a / b)
+            first = min(first, 2.0 / beta) if beta > 0.0 else first
+        elif first * beta > 2.0:
+            remedy = "Longer steps may move two points apart."
+            check.fail("step_size", f"<= 2/beta = {2.0 / beta:g}", first, remedy)
+        steps = tuple(first * 0.25**i for i in range(len(sizes)))
+        stddevs = tuple(up(shift * step) if shift else 0.0 for step in steps)
+        return PhasedPlan(sizes, steps, stddevs, risk(first))
+
+    def _distance(self, facts: PublicFacts) -> float:
+        """l_2 distance from the start within which a minimizer is taken to be."""
+        center = facts.domain.default_center(facts.dim)
+        radius = float(facts.domain.max_norm(2.0, center, facts.dim))
+        if self.distance is not None:
+            return min(self.distance * conversion(facts.dim, self.p, 2.0), radius)
+        if math.isinf(radius):
+            remedy = "Pass distance=..., a public bound of |start - minimizer|."
+            check.fail("domain", "bounded without a distance", facts.domain, remedy)
+        return radius

@@ -1,0 +1,208 @@
+r"""Proximal stochastic gradient descent for a penalized risk.
+
+Minimizes F + g, g(b) = l1 |b|_1 + l2/2 |b|_2^2 or a group lasso, by :math:`b_{t+1} =
+\text{prox}_{\gamma_t g}(b_t - \gamma_t \hat g_t)`, :math:`\gamma_t = c/(K_1 \sqrt{t +
+1})`, t = 0, 1, ...; the output is the mean of :math:`b_1, \dots, b_T`. Xie et al.
+(2022), section 3.1. (Their :math:`\gamma_t = K_1/\sqrt t` is infinite at t = 0 and has
+the wrong unit: gradient-E29.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check
+from dpsample.domains import Ball, Box, Domain, WholeSpace
+from dpsample.optimizers.loop.batches import Batches, Full, WithReplacement
+from dpsample.optimizers.loop.estimators import Mean
+from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
+from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.steps import ProximalStep, listed
+from dpsample.privacy.budget import Budget
+from dpsample.problem.facts import PublicFacts, smoothness
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProximalSGD(Optimizer):
+    r"""Proximal stochastic gradient descent, without privacy.
+
+    The penalty is :math:`g(b) = \lambda_1 \|b\|_1 + \frac{\lambda_2}{2} \|b\|_2^2`, or
+    with ``groups`` the group lasso :math:`\lambda_1 \sum_g \sqrt{|g|}\, \|b_g\|_2` in
+    place of the first term. It applies to an intercept as well.
+
+    Parameters
+    ----------
+    l1, l2 : float
+        Weights of the penalty, >= 0.
+    groups : tuple of int, optional
+        Number of the group of each coefficient, 0, ..., dim - 1.
+    batch_size : int, optional
+        Records of a batch, drawn uniformly with replacement; ``num_records`` stands for
+        all of them, in every step. Default: a sixth of the records.
+    num_steps : int, optional
+        Default: :math:`5 n^2/m^2`, as in the simulations of the paper.
+    smoothness : float, optional
+        :math:`K_1`, smoothness of the risk: the largest eigenvalue of :math:`E
+        \varphi'' a a^\top`, from public knowledge. Default: the bound that holds for
+        every record, `dpsample.problem.facts.smoothness`, which is often much
+        larger.
+    step_scale : float
+        c in :math:`\gamma_t`, > 0; Theorem 1 of the paper needs at most 1.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+
+    Guarantee
+    ---------
+    None: without noise nothing is private, and a budget is refused.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> problem = dps.Problem([[1.0], [1.0]], [0.5, 0.1], loss=dps.losses.Squared(),
+    ...                       domain=dps.domains.Ball(1.0), row_bound=1.0,
+    ...                       response_bound=1.0)
+    >>> lasso = dps.optimizers.ProximalSGD(l1=0.1, batch_size=2, num_steps=1)
+    >>> round(float(dps.minimize(problem, lasso, seed=0).theta[0]), 12)
+    0.2
+    """
+
+    l1: float = 0.0
+    l2: float = 0.0
+    groups: tuple[int, ...] = ()
+    batch_size: int | None = None
+    num_steps: int | None = None
+    smoothness: float | None = None
+    step_scale: float = 1.0
+    name: ClassVar[str] = "proximal_sgd"
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check.non_negative(l1=self.l1, l2=self.l2)
+        check.instance((tuple, list), groups=self.groups)
+        for group in self.groups:
+            check.integer(0, groups=group)
+        object.__setattr__(self, "groups", tuple(int(g) for g in self.groups))
+        for name in ("batch_size", "num_steps"):
+            if getattr(self, name) is not None:
+                check.integer(1, **{name: getattr(self, name)})
+        if self.smoothness is not None:
+            check.positive(smoothness=self.smoothness)
+        check.positive(step_scale=self.step_scale)
+
+    def recipe(
+        self,
+        facts: PublicFacts,
+        budget: Budget | None,
+        calibration: Calibration = "exact",
+    ) -> Recipe:
+        """Phases for a problem with these facts; a budget is refused."""
+        del calibration  # there is no noise
+        if budget is not None:
+            remedy = "Use PrivateProximalSGD, which adds noise."
+            check.fail("budget", "None for ProximalSGD", budget, remedy)
+        size = self.checked_batch_size(facts, facts.num_records // 6)
+        batches: Batches = WithReplacement(size=size)
+        if size == facts.num_records:
+            batches = Full()
+        num_steps = self.steps_of(facts, size)
+        loop = Loop(
+            num_steps=num_steps,
+            step=self.proximal_step(facts, num_steps),
+            batches=batches,
+            estimator=Mean(),
+            weights=EQUAL_WEIGHTS,
+        )
+        return Recipe(phases=(loop,), event=None, inputs={})
+
+    def checked_batch_size(self, facts: PublicFacts, default: float) -> int:
+        """Batch size, at most the number of records."""
+        if self.batch_size is None:
+            return int(min(max(round(default), 1), facts.num_records))
+        if self.batch_size > facts.num_records:
+            condition = f"<= num_records = {facts.num_records}"
+            check.fail("batch_size", condition, self.batch_size)
+        return int(self.batch_size)
+
+    def steps_of(self, facts: PublicFacts, batch_size: int) -> int:
+        """Return the number of steps: 5 n^2/m^2 by default."""
+        if self.num_steps is not None:
+            return int(self.num_steps)
+        return math.ceil(5.0 * (facts.num_records / batch_size) ** 2)
+
+    def curvature(self, facts: PublicFacts) -> float:
+        """K_1, declared or from the bounds of a record."""
+        return smoothness(facts) if self.smoothness is None else self.smoothness
+
+    def sizes(self, facts: PublicFacts, num_steps: int) -> Array:
+        """Step sizes gamma_0, ..., gamma_{T-1}."""
+        first = self.step_scale / self.curvature(facts)
+        return np.asarray(first / np.sqrt(listed(num_steps)))
+
+    def proximal_step(self, facts: PublicFacts, num_steps: int) -> ProximalStep:
+        """Return the steps, for a domain on which their formula is right."""
+        check_domain(facts.domain, facts.dim, l1=self.l1, groups=self.groups)
+        return ProximalStep(
+            self.sizes(facts, num_steps), l1=self.l1, l2=self.l2, groups=self.groups
+        )
+
+
+def check_domain(
+    domain: Domain, dim: int, *, l1: float, groups: tuple[int, ...]
+) -> None:
+    """Refuse domains where projecting after shrinking is not the proximal point.
+
+    l2/2 |b|^2 alone only scales the point that is projected, on any convex set. Soft
+    thresholds commute with projections on a ball about 0 (radial) and on a box that
+    contains 0 (by coordinate).
+    """
+    if l1 == 0.0 or isinstance(domain, WholeSpace):
+        return
+    if isinstance(domain, Ball) and not domain.default_center(dim).any():
+        if domain.p == 2.0 or (math.isinf(domain.p) and not groups):
+            return
+    elif isinstance(domain, Box) and not groups and domain.contains(np.zeros(dim)):
+        return
+    check.fail(
+        "domain",
+        "the whole space, an l2 ball about 0 or, without groups, a box that contains 0",
+        domain,
+        "The proximal point has a closed form there.",
+    )
+
+
+def excess_bound(
+    sizes: Array, *, smoothness: float, diameter: float, variance: float, bias: float
+) -> float:
+    r"""Bound the mean excess of F + g at the mean of b_1, ..., b_T, for convex F.
+
+    The estimates of the gradient have mean-square error ``variance`` about their
+    conditional means, whose error is at most ``bias``. With :math:`\gamma_t` decreasing
+    and at most :math:`1/K_1`,
+
+    .. math:: \frac{\Delta^2}{2 T \gamma_{T-1}} + \frac1T \sum_t \min\Big(\frac{V}{2
+        (1/\gamma_t - K_1)},\ \Delta \sqrt V\Big) + \Delta b.
+
+    Proof: with e the error, the proximal step and smoothness give :math:`(F + g)(b_{t +
+    1}) - \min \le \frac1{2\gamma_t}(|b_t - b^*|^2 - |b_{t+1} - b^*|^2) - \frac12
+    (\frac1{\gamma_t} - K_1) |b_{t+1} - b_t|^2 - \langle e, b_{t+1} - b^*\rangle`; split
+    the unbiased part's product at :math:`b_t`, where its mean is 0. (Theorem 1 of Xie
+    et al. has the linear form in place of the minimum.)
+    """
+    if math.isinf(diameter) or sizes[0] * smoothness > 1.0 + 1e-12:
+        return math.inf
+    slack = np.maximum(1.0 / sizes - smoothness, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quadratic = np.where(slack > 0.0, 0.5 * variance / slack, math.inf)
+    noise = np.minimum(quadratic, diameter * math.sqrt(variance)).mean()
+    descent = 0.5 * diameter**2 / (len(sizes) * sizes[-1])
+    return float(descent + noise + diameter * bias)

@@ -1,0 +1,1 @@
+"""The compiled loop, its pieces, and public numbers that algorithms share."""

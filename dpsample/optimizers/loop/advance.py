@@ -1,0 +1,356 @@
+"""Bregman projection on an l_p ball for the potential kappa/2 |w|_s^2, s > p.
+
+argmin kappa/2 |w|_s^2 - <theta, w> over |w|_p <= R, where the constraint is active:
+with multipliers A = kappa |w|_s^(2-s) and nu > 0, A |w_j|^(s-1) + nu |w_j|^(p-1) =
+|theta_j|. Scaling w = T u turns both into one scalar g = A T^(s-1) = nu T^(p-1):
+
+    u_j^(s-1) + u_j^(p-1) = |theta_j|/g,  w = R u/|u|_p,
+    g = kappa R |u|_s^(2-s)/|u|_p,
+
+whose last equation has one root, because the minimizer is unique. All is done with
+logarithms: near p = 1 powers of u leave the range of floating point.
+
+The compiled steps.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpsample.core.jit import kernel
+from dpsample.numerics.norms import distance
+from dpsample.optimizers.loop.contributions import LARGEST, saturate, within
+from dpsample.optimizers.loop.steps import ACCELERATED, GRADIENT, MIRROR, PROX
+
+MAX_DOUBLINGS = 60
+MAX_ROUNDS = 200
+ROUNDING = 4e-16
+
+
+@kernel(counts_references=False)
+def log_root(a, b, c):
+    """Log of the u with u^a + u^b = e^c, 0 <= b < a; -inf if there is none.
+
+    Newton's method for the convex log(e^(a x) + e^(b x)) = c, from above.
+    """
+    if b == 0.0:
+        return math.log(math.expm1(c)) / a if c > 0.0 else -np.inf
+    if math.isinf(c):
+        return c
+    x = min(c / a, c / b)
+    for _ in range(MAX_ROUNDS):
+        share = 1.0 / (1.0 + math.exp((b - a) * x))  # of u^a
+        if x > 0.0:
+            value = a * x + math.log1p(math.exp((b - a) * x))
+        else:
+            value = b * x + math.log1p(math.exp((a - b) * x))
+        moved = (value - c) / (share * a + (1.0 - share) * b)
+        x -= moved
+        if moved <= ROUNDING * abs(x):
+            break
+    return x
+
+
+@kernel(counts_references=False)
+def log_norm(logs, exponent):
+    """Log of the norm of a vector of positive numbers, given by their logs."""
+    top = -np.inf
+    for j in range(len(logs)):
+        top = max(top, logs[j])
+    if math.isinf(top):
+        return top
+    total = 0.0
+    for j in range(len(logs)):
+        total += math.exp(exponent * (logs[j] - top))
+    return top + math.log(total) / exponent
+
+
+@kernel(counts_references=False)
+def miss(step, dual, x, logs):
+    """Log of the ratio of both sides of the scalar equation at g = e^x.
+
+    Fills ``logs`` with those of u; a dual of zero has u = 0.
+    """
+    for j in range(len(dual)):
+        size = abs(dual[j])
+        c = math.log(size) - x if size > 0.0 else -np.inf
+        logs[j] = log_root(step.exponent - 1.0, step.ball_exponent - 1.0, c)
+    near = log_norm(logs, step.exponent)
+    if math.isinf(near):  # g is above all duals
+        return np.inf
+    scale = math.log(step.kappa * step.radius)
+    return scale + (2.0 - step.exponent) * near - log_norm(logs, step.ball_exponent) - x
+
+
+@kernel(counts_references=False)
+def into_lp_ball(step, dual, w, logs):
+    """Fill ``w``, whose l_p norm is too large, with the projection.
+
+    False if the constraint's multiplier is below rounding errors: scale it radially.
+    """
+    top = 0.0
+    for j in range(len(dual)):
+        top = max(top, abs(dual[j]))
+    low = high = math.log(0.5 * top)
+    below = above = miss(step, dual, low, logs)
+    stride = 1.0
+    for _ in range(MAX_DOUBLINGS):
+        if below < 0.0 <= above:
+            break
+        if below >= 0.0:
+            high, above = low, below
+            low -= stride
+            below = miss(step, dual, low, logs)
+        else:
+            low, below = high, above
+            high += stride
+            above = miss(step, dual, high, logs)
+        stride *= 2.0
+    if not below < 0.0 <= above:
+        return False
+    side = 0  # of the last guess: an end that stays has its miss halved (Illinois)
+    for _ in range(MAX_ROUNDS):
+        x = 0.5 * (low + high)
+        if above < np.inf:
+            x = low + (high - low) * below / (below - above)
+        found = miss(step, dual, x, logs)
+        if found < 0.0:
+            low, below = x, found
+            above *= 0.5 if side < 0 else 1.0
+            side = -1
+        else:
+            high, above = x, found
+            below *= 0.5 if side > 0 else 1.0
+            side = 1
+        if abs(found) <= ROUNDING or high - low <= ROUNDING * abs(x):
+            break
+    size = log_norm(logs, step.ball_exponent)
+    for j in range(len(w)):
+        w[j] = math.copysign(step.radius * math.exp(logs[j] - size), dual[j])
+    return True
+
+
+MAX_CYCLES = 10_000
+
+
+@kernel(forceinline=True, counts_references=False)
+def size_of(step, t):
+    """Size of step ``t``: one for all, or one for each."""
+    return step.sizes[t] if len(step.sizes) > 1 else step.sizes[0]
+
+
+@kernel(forceinline=True, counts_references=False)
+def copy_into(source, out):
+    """Copy a vector; a slice assignment would guard against overlaps first."""
+    for j in range(len(out)):
+        out[j] = source[j]
+
+
+@kernel(forceinline=True, counts_references=False)
+def into_domain(body, pieces, step, memory, point):
+    """Project ``point`` on the domain in place.
+
+    In a private run the whole space is a box of side 2e300, and a projection that fails
+    leads to the domain's center.
+    """
+    saturate(point, step.reach)
+    memory.scratch[:] = np.nan
+    pieces.project(body, point, memory.scratch)
+    has_failed = memory.scratch[0] != memory.scratch[0]  # all of it is NaN then
+    if has_failed and step.reach < np.inf:
+        copy_into(body.center, point)
+    else:
+        copy_into(memory.scratch, point)
+
+
+@kernel(forceinline=True, counts_references=False)
+def into_local_ball(center, radius, point):
+    """Project ``point`` on an l2 ball in place; True if it moved."""
+    far = distance(point, center, 2.0)
+    if far <= radius:
+        return False
+    shrink = radius / far
+    for j in range(len(point)):
+        point[j] = center[j] + shrink * (point[j] - center[j])
+    return True
+
+
+@kernel(forceinline=True, counts_references=False)
+def into_both(body, pieces, step, memory, point):
+    """Project on the domain cut by the local ball: Dykstra's alternating projections.
+
+    The last projection is the domain's. If one projection lands in the other set it is
+    the answer; otherwise corrections make the cycle converge to the nearest point.
+    """
+    start, domain_shift, ball_shift = memory.query, memory.low_dim, memory.high_dim
+    copy_into(point, start)
+    into_domain(body, pieces, step, memory, point)
+    if math.isinf(step.local_radius):
+        return
+    if distance(point, memory.ball_center, 2.0) <= step.local_radius:
+        return
+    copy_into(start, point)
+    domain_shift[:] = 0.0
+    ball_shift[:] = 0.0
+    for _ in range(MAX_CYCLES):
+        moved = 0.0
+        for j in range(len(point)):
+            start[j] = point[j] + ball_shift[j]
+            point[j] = start[j]
+        into_local_ball(memory.ball_center, step.local_radius, point)
+        for j in range(len(point)):
+            ball_shift[j] = start[j] - point[j]
+            start[j] = point[j] + domain_shift[j]
+            moved = max(moved, abs(domain_shift[j]))
+        before = distance(point, memory.ball_center, 2.0)
+        for j in range(len(point)):
+            point[j] = start[j]
+        into_domain(body, pieces, step, memory, point)
+        for j in range(len(point)):
+            domain_shift[j] = start[j] - point[j]
+        after = distance(point, memory.ball_center, 2.0)
+        if after <= step.local_radius * (1.0 + 1e-12) and abs(before - after) <= (
+            1e-12 * step.local_radius
+        ):
+            return
+
+
+@kernel(forceinline=True, counts_references=False)
+def gradient_step(body, pieces, step, t, memory):
+    """Projected gradient step with a ridge about the anchor."""
+    w, g, size = memory.theta, memory.gradient, size_of(step, t)
+    for j in range(len(w)):
+        w[j] -= size * (g[j] + step.ridge * (w[j] - memory.anchor[j]))
+    into_both(body, pieces, step, memory, w)
+
+
+@kernel(forceinline=True, counts_references=False)
+def shrink(step, size, w, group_norms, group_sizes):
+    """Proximal point of size * (penalty) in place."""
+    if len(step.groups) == 0:
+        for j in range(len(w)):
+            reduced = abs(w[j]) - size * step.l1
+            w[j] = math.copysign(max(reduced, 0.0), w[j]) / (1.0 + size * step.l2)
+        return
+    group_norms[:] = 0.0
+    group_sizes[:] = 0.0
+    for j in range(len(w)):
+        group_norms[step.groups[j]] += w[j] * w[j]
+        group_sizes[step.groups[j]] += 1.0
+    for j in range(len(w)):
+        far = math.sqrt(group_norms[step.groups[j]])
+        lost = size * step.l1 * math.sqrt(group_sizes[step.groups[j]])
+        factor = max(1.0 - lost / far, 0.0) if far > 0.0 else 0.0
+        w[j] *= factor / (1.0 + size * step.l2)
+
+
+@kernel(forceinline=True, counts_references=False)
+def proximal_step(body, pieces, step, t, memory):
+    """Gradient step, shrinkage, projection."""
+    w, size = memory.theta, size_of(step, t)
+    for j in range(len(w)):
+        w[j] -= size * memory.gradient[j]
+    shrink(step, size, w, memory.query, memory.middle)
+    into_domain(body, pieces, step, memory, w)
+
+
+@kernel(forceinline=True, counts_references=False)
+def dual_point(w, exponent, kappa, out):
+    """Gradient of kappa/2 |w|_s^2; 0 at 0."""
+    largest = 0.0
+    for j in range(len(w)):
+        largest = max(largest, abs(w[j]))
+    if largest == 0.0:
+        out[:] = 0.0
+        return
+    total = 0.0
+    for j in range(len(w)):
+        total += (abs(w[j]) / largest) ** exponent
+    # |w|_s^(2 - s) |w_j|^(s - 1), with the largest magnitude factored out
+    factor = kappa * largest * total ** ((2.0 - exponent) / exponent)
+    for j in range(len(w)):
+        out[j] = math.copysign(factor * (abs(w[j]) / largest) ** (exponent - 1.0), w[j])
+
+
+@kernel(forceinline=True, counts_references=False)
+def mirror_step(step, t, memory):
+    """Mirror step on the whole space or on an l_p ball, radial on the l_s ball."""
+    w, g, dual = memory.theta, memory.gradient, memory.low_dim
+    gamma = 1.0 / size_of(step, t)
+    dual_point(w, step.exponent, step.kappa, dual)
+    for j in range(len(w)):
+        dual[j] = (gamma * dual[j] - g[j]) / (gamma + step.ridge)
+    saturate(dual, step.reach)
+    conjugate = step.exponent / (step.exponent - 1.0)
+    dual_point(dual, conjugate, 1.0 / step.kappa, w)
+    saturate(w, step.reach)
+    memory.scratch[:] = 0.0
+    far = distance(w, memory.scratch, step.ball_exponent)
+    if far <= step.radius:
+        return
+    if step.ball_exponent < step.exponent:
+        if into_lp_ball(step, dual, w, memory.high_dim):
+            saturate(w, step.reach)
+            return
+    for j in range(len(w)):
+        w[j] *= step.radius / far
+
+
+@kernel(forceinline=True, counts_references=False)
+def accelerated_step(body, pieces, step, t, memory):
+    """One step of AC-SA; the gradient was taken at `query_point`."""
+    w, aggregate = memory.theta, memory.aggregate
+    alpha = 2.0 / (t + 2.0)
+    size = 0.5 * (t + 1.0) * step.sizes[0]
+    for j in range(len(w)):
+        w[j] -= size * memory.gradient[j]
+    into_both(body, pieces, step, memory, w)
+    for j in range(len(w)):
+        aggregate[j] = alpha * w[j] + (1.0 - alpha) * aggregate[j]
+
+
+@kernel(forceinline=True, counts_references=False)
+def frank_wolfe_step(step, t, memory, rng):
+    """Move towards a vertex of the l1 ball, chosen by the exponential mechanism."""
+    w, g, size = memory.theta, memory.gradient, size_of(step, t)
+    best, vertex, sign = -np.inf, 0, 1.0
+    for j in range(len(w)):
+        for s in (-1.0, 1.0):
+            score = within(-s * step.radius * g[j], LARGEST)
+            if not math.isinf(step.selection):
+                gumbel = -math.log(rng.standard_exponential())
+                # Finite, so that every vertex can win: NaN would lose to all.
+                score = within(step.selection * score + gumbel, LARGEST)
+            if score > best:
+                best, vertex, sign = score, j, s
+    for j in range(len(w)):
+        w[j] *= 1.0 - size
+    w[vertex] += size * sign * step.radius
+
+
+@kernel(forceinline=True, counts_references=False)
+def query_point(step, t, theta, aggregate, middle):
+    """Where the gradient of step ``t`` is taken: theta itself, or middle."""
+    if step.kind != ACCELERATED:
+        return theta
+    alpha = 2.0 / (t + 2.0)
+    for j in range(len(theta)):
+        middle[j] = (1.0 - alpha) * aggregate[j] + alpha * theta[j]
+    return middle
+
+
+@kernel(forceinline=True, counts_references=False)
+def advance(body, pieces, step, t, memory, rng):
+    """Move memory.theta by step ``t`` along memory.gradient."""
+    if step.kind == GRADIENT:
+        gradient_step(body, pieces, step, t, memory)
+    elif step.kind == PROX:
+        proximal_step(body, pieces, step, t, memory)
+    elif step.kind == MIRROR:
+        mirror_step(step, t, memory)
+    elif step.kind == ACCELERATED:
+        accelerated_step(body, pieces, step, t, memory)
+    else:
+        frank_wolfe_step(step, t, memory, rng)

@@ -1,0 +1,170 @@
+"""Which records a step reads: all, a Poisson sample, slices, or repeated draws.
+
+A batch is enumerated in blocks: `next_block` writes record numbers until it returns
+none, so that no batch, however large, needs memory of its own size.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core.jit import kernel
+from dpsample.core.spec import Spec
+
+Indices = NDArray[np.int64]
+
+FULL, POISSON, SLICES, REPLACEMENT = range(4)
+
+
+class BatchNumbers(NamedTuple):
+    """A batch scheme as the kernel reads it."""
+
+    scheme: int
+    first: int  # records first, ..., last - 1 belong to the phase
+    last: int
+    size: int  # records of a slice or of a sample with replacement
+    rate: float
+    gap_scale: float  # -1/log(1 - rate), 0 at rate 1
+    order: Indices  # positions of the slices; empty: as they come
+
+
+def _gap_scale(rate: float) -> float:
+    return 0.0 if rate >= 1.0 else -1.0 / math.log1p(-rate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches(Spec):
+    """Base of all schemes; ``first`` and ``last`` bound the records of the phase."""
+
+    first: int = 0
+    last: int | None = None
+    scheme: ClassVar[int]
+
+    def numbers(self, num_records: int, rng: np.random.Generator) -> BatchNumbers:
+        """Return what the kernel reads; a shuffle draws its order here."""
+        last = num_records if self.last is None else self.last
+        return BatchNumbers(
+            scheme=self.scheme,
+            first=int(self.first),
+            last=int(last),
+            size=self._size(last - self.first),
+            rate=self._rate(),
+            gap_scale=_gap_scale(self._rate()),
+            order=self._order(last - self.first, rng),
+        )
+
+    def _size(self, available: int) -> int:
+        return available
+
+    def _rate(self) -> float:
+        return 1.0
+
+    def _order(self, available: int, rng: np.random.Generator) -> Indices:
+        del available, rng  # only a shuffle has an order
+        return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Full(Batches):
+    """All records of the phase in every step."""
+
+    name: ClassVar[str] = "full"
+    scheme: ClassVar[int] = FULL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson(Batches):
+    """Each record independently with probability ``rate`` in every step."""
+
+    rate: float
+    name: ClassVar[str] = "poisson"
+    scheme: ClassVar[int] = POISSON
+
+    def _rate(self) -> float:
+        return float(self.rate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slices(Batches):
+    """Step t reads the t-th slice of ``size`` records; no record is read twice."""
+
+    size: int
+    is_shuffled: bool = False
+    name: ClassVar[str] = "slices"
+    scheme: ClassVar[int] = SLICES
+
+    def _size(self, available: int) -> int:
+        return int(self.size)
+
+    def _order(self, available: int, rng: np.random.Generator) -> Indices:
+        if not self.is_shuffled:
+            return super()._order(available, rng)
+        return rng.permutation(available).astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithReplacement(Batches):
+    """``size`` records, each drawn uniformly from all, in every step."""
+
+    size: int
+    name: ClassVar[str] = "with_replacement"
+    scheme: ClassVar[int] = REPLACEMENT
+
+    def _size(self, available: int) -> int:
+        return int(self.size)
+
+
+@kernel(forceinline=True, counts_references=False)
+def below(rng, count):
+    """Uniform among 0, ..., count - 1, up to a part count/2^53 of each probability."""
+    return min(int(rng.random() * count), count - 1)
+
+
+@kernel(forceinline=True, counts_references=False)
+def first_cursor(batches, rng, t):
+    """Where the enumeration of step ``t`` starts."""
+    if batches.scheme == SLICES:
+        return t * batches.size
+    if batches.scheme == POISSON:
+        return batches.first + _gap(rng, batches.gap_scale)
+    return batches.first if batches.scheme == FULL else 0
+
+
+@kernel(forceinline=True, counts_references=False)
+def _gap(rng, scale):
+    """Failures before the first success of a coin; ``scale`` is -1/log(1 - rate)."""
+    return int(min(rng.standard_exponential() * scale, 2.0**62))
+
+
+@kernel(forceinline=True, counts_references=False)
+def next_block(batches, rng, t, cursor, rows):
+    """Write the next record numbers of step ``t``; return how many, and the cursor."""
+    count = 0
+    if batches.scheme == FULL:
+        while count < len(rows) and cursor < batches.last:
+            rows[count] = cursor
+            count += 1
+            cursor += 1
+    elif batches.scheme == POISSON:
+        while count < len(rows) and 0 <= cursor < batches.last:
+            rows[count] = cursor
+            count += 1
+            cursor += 1 + _gap(rng, batches.gap_scale)
+    elif batches.scheme == SLICES:
+        end = min((t + 1) * batches.size, batches.last - batches.first)
+        while count < len(rows) and cursor < end:
+            place = batches.order[cursor] if len(batches.order) else cursor
+            rows[count] = batches.first + place
+            count += 1
+            cursor += 1
+    else:
+        while count < len(rows) and cursor < batches.size:
+            rows[count] = batches.first + below(rng, batches.last - batches.first)
+            count += 1
+            cursor += 1
+    return count, cursor

@@ -1,0 +1,216 @@
+"""What is publicly known of a clipped loss: slopes, curvature, bias, noise.
+
+For a loss phi(<a, w>) of a linear margin, clipping gradients at C is not a heuristic:
+the clipped gradient is that of the convex loss whose slope is phi' clipped at C/|a|.
+
+Public numbers that clipped methods for heavy-tailed gradients share.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dpsample.core import check
+from dpsample.domains import SchattenBall
+from dpsample.losses import PowerFour
+from dpsample.numerics.norms import conversion
+from dpsample.optimizers.loop.batch_noise import SHIFTS
+from dpsample.optimizers.loop.optimizer import Optimizer
+from dpsample.privacy import gdp_from_budget
+from dpsample.privacy.budget import Budget
+from dpsample.problem.facts import PublicFacts, smoothness
+
+CLIPPED_GRADIENT = (
+    "for losses of a linear margin, clipped gradients are the gradients of a convex "
+    "loss whose Lipschitz constant is the clipping threshold"
+)
+
+
+def slope_bound_or_inf(facts: PublicFacts) -> float:
+    """Public bound of |phi'| on the domain; infinite where there is none."""
+    bound = 1.0 if facts.response_bound is None else facts.response_bound
+    slope = float(facts.loss.slope_bound(facts.margin_bound, bound))
+    return slope if math.isfinite(slope) else math.inf
+
+
+def lipschitz_or_inf(facts: PublicFacts) -> float:
+    """l2 Lipschitz constant of one record's loss; infinite where there is none."""
+    slope = slope_bound_or_inf(facts)
+    return facts.lipschitz(2.0) if math.isfinite(slope) else math.inf
+
+
+def row_bound(facts: PublicFacts) -> float:
+    """Bound of the l2 norm of a row."""
+    size = facts.dim
+    if isinstance(facts.domain, SchattenBall):
+        size = min(facts.domain.shape)
+    return float(facts.full_row_bound * conversion(size, facts.row_norm, 2.0))
+
+
+def clipped_smoothness(facts: PublicFacts, clip: float) -> float:
+    """Bound of the curvature of one record's loss, clipped at ``clip``.
+
+    A quartic loss keeps phi'' = 12 e^2 only where 4 |e|^3 |a| <= C: clipped, its
+    curvature is at most 12 (C/4)^(2/3) |a|^(4/3), on any domain.
+    """
+    if not isinstance(facts.loss, PowerFour) or math.isinf(clip):
+        return smoothness(facts)
+    clipped = float(12.0 * (0.25 * clip * row_bound(facts) ** 2) ** (2.0 / 3.0))
+    if math.isinf(lipschitz_or_inf(facts)):
+        return clipped
+    return min(clipped, smoothness(facts))
+
+
+def clipping_bias(moment: float, order: float, clip: float) -> float:
+    """Bound of |E clipped - E gradient|, E |gradient|^k <= moment^k: Markov's."""
+    if math.isinf(clip):
+        return 0.0
+    return float(moment * (moment / clip) ** (order - 1.0) / (order - 1.0))
+
+
+def clipped_root_mean_square(moment: float, order: float, clip: float) -> float:
+    """Bound of (E |clipped gradient|^2)^(1/2), E |gradient|^k <= moment^k."""
+    if order >= 2.0:
+        return min(moment, clip)
+    return min(math.sqrt(clip ** (2.0 - order) * moment**order), clip)
+
+
+def descent_sensitivity(
+    *,
+    record_bound: float,
+    num_records: int,
+    step_size: float,
+    smoothness: float,
+    ridge: float,
+    num_steps: int,
+) -> float:
+    """How far one record moves w_T of full-batch projected gradient descent.
+
+    A step on a convex loss with a ridge is rho-Lipschitz, rho = max(|1 - eta lambda|,
+    |1 - eta (lambda + smoothness)|), and a record of bound C shifts it by eta C/n:
+    eta C/n (1 + rho + ... + rho^(T-1)), at most C/(n lambda) for eta <= 2/(smoothness +
+    2 lambda). (Not so for other losses: gradient-E15.)
+    """
+    low, high = step_size * ridge, step_size * (ridge + smoothness)
+    rho = max(abs(1.0 - low), abs(1.0 - high))
+    if rho > 1.0 and num_steps * math.log(rho) > 700.0:
+        return math.inf
+    away = 1.0 - rho
+    total = float(num_steps)
+    if abs(away) * num_steps > 1e-12:
+        total = -math.expm1(num_steps * math.log(rho)) / away if rho > 0.0 else 1.0
+    return step_size * record_bound / num_records * total
+
+
+class HeavyTailedScales(NamedTuple):
+    """Public numbers of one problem and budget."""
+
+    dim: int
+    gdp: float  # infinite without a budget
+    shift: float  # of a batch sum between neighbors, in units of the record bound
+    lipschitz: float
+    moment: float
+    order: float
+    distance: float  # of the start to a minimizer
+    diameter: float  # of the domain, or twice the distance if that is infinite
+    clip: float | None  # chosen by the user, at most the Lipschitz constant
+
+    def threshold(self, num_records: int) -> float:
+        """Clipping threshold r (gdp n/(4 s sqrt(d)))^(1/k), the bound's minimizer."""
+        if self.clip is not None:
+            return self.clip
+        if math.isinf(self.gdp):
+            return self.lipschitz
+        ratio = self.gdp * num_records / (4.0 * self.shift * math.sqrt(self.dim))
+        return min(self.lipschitz, float(self.moment * ratio ** (1.0 / self.order)))
+
+    def bias(self, clip: float) -> float:
+        """Bound of the clipping bias of a mean gradient."""
+        if clip >= self.lipschitz:
+            return 0.0
+        return clipping_bias(self.moment, self.order, clip)
+
+    def root_mean_square(self, clip: float) -> float:
+        """Bound of the root mean square of a clipped gradient."""
+        return clipped_root_mean_square(self.moment, self.order, clip)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeavyTailed(Optimizer):
+    """Base of the methods that clip gradients with a bounded moment.
+
+    Parameters
+    ----------
+    moment : float, optional
+        Public bound of (E sup_w |gradient|^k)^(1/k); None: the Lipschitz constant,
+        which has to be finite.
+    order : float
+        k > 1 of the moment.
+    clip : float, optional
+        Threshold; None: the minimizer of the risk bound. Thresholds above the Lipschitz
+        constant are lowered to it.
+    distance : float, optional
+        Public bound of the l2 distance from the start to a minimizer; None: the
+        domain's radius.
+    """
+
+    moment: float | None = None
+    order: float = 2.0
+    clip: float | None = None
+    distance: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name in ("moment", "distance"):
+            value = getattr(self, name)
+            if value is not None:
+                check.positive(**{name: value})
+        if self.clip is not None:
+            check.above(0.0, clip=self.clip)
+        check.open_interval(1.0, 1e6, order=self.order)
+
+    def scales(self, facts: PublicFacts, budget: Budget | None) -> HeavyTailedScales:
+        """Public numbers of a problem and a budget."""
+        lipschitz = lipschitz_or_inf(facts)
+        moment = lipschitz if self.moment is None else min(self.moment, lipschitz)
+        if math.isinf(moment):
+            remedy = "Pass moment=..., a public bound of the gradients' k-th moment."
+            check.fail("moment", "given without a Lipschitz constant", "None", remedy)
+        return HeavyTailedScales(
+            dim=facts.dim,
+            gdp=_gdp(budget),
+            shift=2.0 if budget is None else SHIFTS[budget.relation],
+            lipschitz=lipschitz,
+            moment=moment,
+            order=self.order,
+            distance=start_distance(facts, self.distance),
+            diameter=diameter(facts, self.distance),
+            clip=None if self.clip is None else min(self.clip, lipschitz),
+        )
+
+
+def _gdp(budget: Budget | None) -> float:
+    return math.inf if budget is None else gdp_from_budget(budget.epsilon, budget.delta)
+
+
+def domain_radius(facts: PublicFacts) -> float:
+    """Largest l2 distance from the domain's center."""
+    center = facts.domain.default_center(facts.dim)
+    return float(facts.domain.max_norm(2.0, center, facts.dim))
+
+
+def start_distance(facts: PublicFacts, distance: float | None) -> float:
+    """Bound of the distance from the start to a minimizer."""
+    radius = domain_radius(facts)
+    if distance is None and math.isinf(radius):
+        remedy = "Pass distance=..., a public bound of |start - minimizer|."
+        check.fail("domain", "bounded without a distance", facts.domain, remedy)
+    return radius if distance is None else min(distance, radius)
+
+
+def diameter(facts: PublicFacts, distance: float | None) -> float:
+    """Diameter of the domain; twice the distance if that is infinite."""
+    radius = domain_radius(facts)
+    return 2.0 * (start_distance(facts, distance) if math.isinf(radius) else radius)

@@ -1,0 +1,281 @@
+"""Soft truncation of Catoni and Giulini, smoothed by a Gaussian factor.
+
+psi(t) = t - t^3/6 on |t| <= sqrt(2), constant outside; psi_bar(a, b) = E psi(a + b Z)
+for standard normal Z. The published closed form loses all digits for large |a|; this
+one sums moments of the truncated normal, or integrates when b is large.
+
+Estimators need psi_bar(a, |a|/sqrt(nu)) for one precision nu and many a: a cubic near 0
+and, beyond, polynomials in 1/|a| that are fitted once, ten times faster.
+
+One record's part in a sum: finite and within its bound, whatever the record holds.
+
+A legal record may hold any finite number, so that slopes overflow, norms underflow and
+a user's own loss fails. A sum that one record turns into NaN loses its noise, and an
+error that one record causes is an output that no budget pays for. So nothing reaches
+a sum but through this file: slopes are finite and within the loss's public slope bound,
+a slope that is NaN counts as 0, clipping keeps directions, and all bounds hold for the
+vectors that are added, after rounding.
+
+With u = 2^-53, N an upper bound of |a| and a slope |s| <= C/N (1 - 8 u), the rounded
+products s a_j have norm at most |s| |a| (1 + u) plus subnormal numbers: at most C for
+every C >= `LEAST_BOUND`. Norms are computed with a relative error of at most (d + 8) u
+and one subnormal unit, d the number of columns, which N includes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+from numpy.polynomial import chebyshev
+from numpy.typing import NDArray
+
+from dpsample.core.jit import kernel
+from dpsample.numerics.norms import HUGE_SQUARE, TINY_SQUARE
+
+ROOT_2 = math.sqrt(2.0)
+TOP = 2.0 * ROOT_2 / 3.0
+_INVERSE_ROOT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+NODES = tuple(float(ROOT_2 * x) for x in _NODES)
+WEIGHTS = tuple(float(ROOT_2 * w) for w in _WEIGHTS)
+# Within 7 standard deviations of the cubic part's ends the rest is below 1e-14.
+MARGIN = 7.0
+DEGREE = 7
+PIECES_PER_DEVIATION = 10.0
+
+
+@kernel
+def psi(t):
+    """Soft truncation itself."""
+    if t > ROOT_2:
+        return TOP
+    if t < -ROOT_2:
+        return -TOP
+    return t - t * t * t / 6.0
+
+
+@kernel
+def _density(x):
+    return _INVERSE_ROOT_2PI * math.exp(-0.5 * x * x)
+
+
+@kernel
+def _upper(x):
+    """Return 1 - Phi(x)."""
+    return 0.5 * math.erfc(x / ROOT_2)
+
+
+@kernel
+def smoothed_psi(a, b):
+    """E psi(a + b Z) for standard normal Z and b >= 0."""
+    if b == 0.0:
+        return psi(a)
+    low, high = (-ROOT_2 - a) / b, (ROOT_2 - a) / b
+    ends = TOP * (_upper(high) - _upper(-low))
+    if b >= 1.0:
+        total = 0.0
+        for i in range(24):
+            u = NODES[i]
+            total += WEIGHTS[i] * (u - u * u * u / 6.0) * _density((u - a) / b)
+        return ends + total / b
+    if low > 40.0 or high < -40.0:
+        return ends
+    # Moments of the truncated normal; differences of tails keep their digits.
+    inside = _upper(low) - _upper(high) if low > 0.0 else _upper(-high) - _upper(-low)
+    at_low, at_high = _density(low), _density(high)
+    first = at_low - at_high
+    second = inside + low * at_low - high * at_high
+    third = (low * low + 2.0) * at_low - (high * high + 2.0) * at_high
+    cubic = a * a * a * inside + 3.0 * a * a * b * first
+    cubic += 3.0 * a * b * b * second + b * b * b * third
+    return ends + a * inside + b * first - cubic / 6.0
+
+
+@kernel
+def _fill(precision, sizes, out):
+    """Fill out with the smoothed truncation of the sizes."""
+    root = math.sqrt(precision)
+    for i in range(len(sizes)):
+        out[i] = smoothed_psi(sizes[i], sizes[i] / root)
+
+
+@kernel(forceinline=True)
+def cubic_part(precision):
+    """Return the size up to which the truncation is a - c a^3, and c."""
+    # The cubic is exact while the argument stays on |t| <= sqrt(2).
+    root = math.sqrt(precision)
+    return ROOT_2 * root / (root + MARGIN), 1.0 / 6.0 + 0.5 / precision
+
+
+@functools.lru_cache(maxsize=8)
+def truncation_table(precision: float) -> NDArray[np.float64]:
+    """Polynomials of the truncation in head/|a|, on pieces of [0, 1].
+
+    In that variable it changes like a normal distribution function of deviation 1 /
+    (sqrt(nu) + 7). Powers of a low degree on short pieces keep all digits.
+    """
+    head = cubic_part.py_func(precision)[0]
+    deviations = math.sqrt(precision) + MARGIN
+    num_pieces = math.ceil(PIECES_PER_DEVIATION * deviations)
+    nodes = chebyshev.chebpts1(DEGREE + 1)
+    places = (np.arange(num_pieces)[:, None] + 0.5 * (nodes + 1.0)) / num_pieces
+    values = np.empty(places.size)
+    _fill(float(precision), head / places.ravel(), values)
+    to_chebyshev = np.linalg.inv(chebyshev.chebvander(nodes, DEGREE))
+    to_powers = np.zeros((DEGREE + 1, DEGREE + 1))
+    for degree, unit in enumerate(np.eye(DEGREE + 1)):
+        powers = chebyshev.cheb2poly(unit[: degree + 1])
+        to_powers[: len(powers), degree] = powers
+    table = values.reshape(places.shape) @ (to_powers @ to_chebyshev).T
+    return np.ascontiguousarray(table)
+
+
+@kernel(forceinline=True)
+def soft_truncation(table, head, cubic, a):
+    """Return psi_bar(a, |a|/sqrt(nu)) for the table of nu, never above its bound."""
+    size = abs(a)
+    if not size > head:  # NaN, too
+        return a - cubic * (a * a * a)
+    place = head / size * len(table)
+    piece = min(int(place), len(table) - 1)
+    y = 2.0 * (place - piece) - 1.0
+    value = 0.0
+    for j in range(DEGREE, -1, -1):
+        value = value * y + table[piece, j]
+    return math.copysign(min(value, TOP), a)
+
+
+Array = NDArray[np.float64]
+
+MEAN, CLIP, TRUNCATE, BUCKETS, CATONI = range(5)
+LARGEST = 1.7976931348623157e308
+# Sums of bounded parts, and points, stay below this: nothing after them overflows.
+FAR = 1e300
+LEAST_BOUND = 1e-290
+UNIT = 2.0**-53
+SLACK = 16.0
+
+
+def slope_limits(norms: Array, threshold: float, width: int) -> Array:
+    """Largest slopes whose gradients, slope times row, have norm <= threshold.
+
+    Rounded down. A row of norm 0 limits nothing; one whose norm overflows gets 0.
+
+    Parameters
+    ----------
+    norms : ndarray of shape (num_records,)
+        Of the rows, as computed in floating point.
+    threshold : float
+        C >= 0; infinite: no limits but the largest double.
+    width : int
+        Columns of a row.
+
+    Returns
+    -------
+    ndarray of shape (num_records,)
+        Between 0 and the largest double.
+    """
+    if math.isinf(threshold):
+        return np.full(norms.shape, LARGEST)
+    above = np.nextafter(norms, np.inf)
+    with np.errstate(over="ignore", under="ignore"):
+        limits = threshold / above * (1.0 - (width + SLACK) * UNIT)
+    # Below the normal numbers a quotient and a product are off by half a unit each.
+    limits = np.maximum(np.minimum(limits, LARGEST) - 1e-323, 0.0)
+    return np.where(norms == 0.0, LARGEST, limits)
+
+
+@kernel(forceinline=True, counts_references=False)
+def within(x, bound):
+    """Return the number of [-bound, bound] nearest to x, and 0 for NaN."""
+    x = x if x == x else 0.0
+    x = bound if x > bound else x
+    return -bound if x < -bound else x
+
+
+@kernel(forceinline=True, counts_references=False)
+def saturate(point, bound):
+    """Move every coordinate into [-bound, bound]; an infinite bound moves none."""
+    if bound < np.inf:
+        for j in range(len(point)):
+            point[j] = within(point[j], bound)
+
+
+@kernel(forceinline=True, counts_references=False)
+def are_finite(values, count):
+    """Whether the first values are finite."""
+    for i in range(count):
+        if not abs(values[i]) < np.inf:
+            return False
+    return True
+
+
+@kernel(forceinline=True, counts_references=False)
+def limit_slopes(estimator, rows, count, slopes):
+    """Make slopes finite, then clip or truncate slope * a_i through its limit."""
+    bound = estimator.slope_bound
+    for i in range(count):
+        slopes[i] = within(slopes[i], bound)
+    if estimator.kind == CLIP:
+        for i in range(count):
+            slopes[i] = within(slopes[i], estimator.limits[rows[i]])
+    elif estimator.kind == TRUNCATE:
+        for i in range(count):
+            if abs(slopes[i]) > estimator.limits[rows[i]]:
+                slopes[i] = 0.0
+
+
+@kernel(forceinline=True, counts_references=False)
+def add_limited(estimator, g, bucket, out):
+    """Add what the estimator takes of one gradient, to ``bucket`` or to ``out``.
+
+    Products of a slope and a row may be infinite here, which is within every limit of a
+    coordinate; gradients that are clipped as a whole are finite.
+    """
+    if estimator.kind == BUCKETS:
+        for j in range(len(g)):
+            bucket[j] += within(g[j], estimator.threshold)
+    elif estimator.kind == CATONI:
+        head, cubic = cubic_part(estimator.precision)
+        for j in range(len(g)):
+            a = g[j] / estimator.scale  # infinite, but not NaN: the slope is finite
+            out[j] += estimator.scale * soft_truncation(estimator.table, head, cubic, a)
+    else:
+        add_clipped(estimator, g, out)
+
+
+@kernel(fastmath={"reassoc"}, counts_references=False)
+def square_of(a):
+    """Sum of squares, in any order."""
+    s = 0.0
+    for j in range(len(a)):
+        s += a[j] * a[j]
+    return s
+
+
+@kernel(counts_references=False)
+def add_clipped(estimator, g, out):
+    """Add a finite gradient, clipped or truncated as a whole in the l2 norm."""
+    slack, unit = (len(g) + SLACK) * UNIT, 1.0
+    square = square_of(g)
+    if not TINY_SQUARE < square < HUGE_SQUARE:
+        # Squares overflow or underflow: the largest entry is factored out.
+        unit = 0.0
+        for j in range(len(g)):
+            unit = max(unit, abs(g[j]))
+        if unit == 0.0:
+            return
+        square = 0.0
+        for j in range(len(g)):
+            square += (g[j] / unit) * (g[j] / unit)
+    # Length of g over ``unit`` that may stay, rounded down
+    limit = estimator.threshold / math.sqrt(square) * (1.0 - slack)
+    limit = max(limit - 1e-323, 0.0)  # subnormal numbers, as in `slope_limits`
+    if unit <= limit:
+        for j in range(len(g)):
+            out[j] += g[j]
+    elif estimator.kind == CLIP:
+        for j in range(len(g)):
+            out[j] += limit * (g[j] / unit)

@@ -1,0 +1,388 @@
+"""Slopes of Moreau envelopes of a loss of the margin.
+
+The gradient of min_v phi(<a, v>) + lambda/2 |w - v|^2 at w is g a, where g solves g =
+phi'(s - c g), s = <a, w>, c = |a|^2/lambda: s - c g is the proximal point of phi. The
+right side decreases in g, so g lies between 0 and phi'(s). Where the slope is the same
+at s and at s - c phi'(s) it is the envelope's; the other records of a block keep a
+bracket each, which they narrow together.
+
+The compiled gradient estimate of one step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpsample.core.jit import kernel
+from dpsample.optimizers.loop.batches import (
+    REPLACEMENT,
+    below,
+    first_cursor,
+    next_block,
+)
+from dpsample.optimizers.loop.contributions import (
+    BUCKETS,
+    CATONI,
+    add_limited,
+    are_finite,
+    limit_slopes,
+)
+from dpsample.problem.records import add_transposed, margins_of
+
+MAX_GUESSES = 12
+MAX_ROUNDS = 80
+ROUNDING = 1e-15
+LEAST_JUMP = 1e-4
+# Rows of the matrix that holds one bracket in every column. A miss phi' - g is halved
+# when its end has stayed (Illinois).
+RECORD, RESPONSE, LOW, HIGH, GUESS = range(5)
+VALUE_LOW, VALUE_HIGH, SLOPE_LOW, SLOPE_HIGH, MISS_LOW, MISS_HIGH = range(5, 11)
+VALUE, SLOPE = 11, 12  # margins going in, phi and phi' coming out
+NUM_ROWS = 13
+
+
+@kernel
+def smooth_slopes(data, pieces, estimator, count, memory):
+    """Replace margins by slopes of the envelope; False if the loss failed."""
+    margins, slopes, trial = memory.margins, memory.slopes, memory.trial
+    params, out = data.loss_params, memory.out
+    response = memory.response[:count]
+    trial[:count] = margins[:count]
+    out[0] = np.nan
+    pieces.loss_slope(params, trial[:count], response, slopes[:count], out)
+    if out[0] != out[0]:
+        return False
+    memory.low[:count] = trial[:count]
+    memory.high[:count] = slopes[:count]
+    for i in range(count):
+        c = estimator.norms[memory.rows[i]] ** 2 / estimator.smoothing
+        trial[i] = margins[i] - c * slopes[i]
+    out[0] = np.nan
+    pieces.loss_slope(params, trial[:count], response, slopes[:count], out)
+    if out[0] != out[0]:
+        return False
+    num_open = 0
+    for i in range(count):
+        num_open += slopes[i] != memory.high[i]
+    if num_open > 0:
+        b = open_brackets(count, num_open, memory)
+        for round_number in range(MAX_ROUNDS):
+            for k in range(num_open):
+                i = int(b[RECORD, k])
+                c = estimator.norms[memory.rows[i]] ** 2 / estimator.smoothing
+                b[GUESS, k] = next_guess(b, k, c, round_number)
+                b[VALUE, k] = margins[i] - c * b[GUESS, k]
+            out[0] = np.nan
+            pieces.loss_slope(
+                params,
+                b[VALUE][:num_open],
+                b[RESPONSE][:num_open],
+                b[SLOPE][:num_open],
+                out,
+            )
+            if out[0] != out[0]:
+                return False
+            num_open = narrow(b, estimator, num_open, round_number, memory)
+            if num_open == 0:
+                break
+    return True
+
+
+@kernel(forceinline=True)
+def open_brackets(count, num_open, memory):
+    """Brackets [0, phi'(s)] of the records whose slope changes on the way."""
+    b = np.zeros((NUM_ROWS, num_open))
+    k = 0
+    for i in range(count):
+        top, slope = memory.high[i], memory.slopes[i]
+        if slope != top:
+            b[RECORD, k], b[RESPONSE, k], b[HIGH, k] = i, memory.response[i], top
+            b[VALUE_LOW, k], b[VALUE_HIGH, k] = memory.low[i], memory.trial[i]
+            b[SLOPE_LOW, k], b[SLOPE_HIGH, k] = top, slope
+            b[MISS_LOW, k], b[MISS_HIGH, k] = top, slope - top
+            k += 1
+    return b
+
+
+@kernel(forceinline=True)
+def is_at_kink(b, k, round_number):
+    """Whether the guess is where two tangents meet: every other one, at a jump."""
+    jump = abs(b[SLOPE_LOW, k] - b[SLOPE_HIGH, k])
+    top = abs(b[SLOPE_LOW, k]) + abs(b[SLOPE_HIGH, k])
+    return (
+        round_number < MAX_GUESSES
+        and round_number % 2 == 0
+        and (jump > LEAST_JUMP * top)
+    )
+
+
+@kernel(forceinline=True)
+def next_guess(b, k, c, round_number):
+    """Where two tangents meet, the secant's zero, or the middle."""
+    width = b[HIGH, k] - b[LOW, k]
+    if is_at_kink(b, k, round_number):
+        fall = b[VALUE_LOW, k] - b[VALUE_HIGH, k] - b[SLOPE_HIGH, k] * c * width
+        return b[LOW, k] + fall / (c * (b[SLOPE_LOW, k] - b[SLOPE_HIGH, k]))
+    if round_number < MAX_GUESSES:
+        return b[LOW, k] + width * b[MISS_LOW, k] / (b[MISS_LOW, k] - b[MISS_HIGH, k])
+    return b[LOW, k] + 0.5 * width
+
+
+@kernel(forceinline=True)
+def narrow(b, estimator, num_open, round_number, memory):
+    """Move an end of every bracket to its guess; keep those that are still open."""
+    kept = 0
+    for k in range(num_open):
+        i = int(b[RECORD, k])
+        found = b[GUESS, k]
+        miss = b[SLOPE, k] - found
+        c = estimator.norms[memory.rows[i]] ** 2 / estimator.smoothing
+        # Rounding the margin moves phi' by its rounding error times phi''.
+        curved = abs(b[SLOPE_LOW, k] - b[SLOPE_HIGH, k]) / abs(b[HIGH, k] - b[LOW, k])
+        tolerance = ROUNDING * (abs(found) + curved / c * abs(memory.margins[i]))
+        is_done = abs(miss) <= tolerance
+        if is_at_kink(b, k, round_number):
+            fall = b[SLOPE_LOW, k] * c * (found - b[LOW, k])
+            scale = abs(b[VALUE_LOW, k]) + abs(b[SLOPE_LOW, k] * memory.margins[i])
+            if abs(b[VALUE_LOW, k] - fall - b[VALUE, k]) <= 4.0 * ROUNDING * scale:
+                # The loss has two pieces here: its slopes bound the envelope's.
+                least = min(b[SLOPE_LOW, k], b[SLOPE_HIGH, k])
+                found = min(max(found, least), max(b[SLOPE_LOW, k], b[SLOPE_HIGH, k]))
+                is_done = True
+        if not is_done:
+            if (miss > 0.0) == (b[HIGH, k] > b[LOW, k]):
+                b[LOW, k], b[VALUE_LOW, k] = found, b[VALUE, k]
+                b[SLOPE_LOW, k], b[MISS_LOW, k] = b[SLOPE, k], miss
+                b[MISS_HIGH, k] *= 0.5
+            else:
+                b[HIGH, k], b[VALUE_HIGH, k] = found, b[VALUE, k]
+                b[SLOPE_HIGH, k], b[MISS_HIGH, k] = b[SLOPE, k], miss
+                b[MISS_LOW, k] *= 0.5
+            is_done = abs(b[HIGH, k] - b[LOW, k]) <= ROUNDING * abs(found)
+        memory.slopes[i] = found
+        if not is_done:
+            for row in range(NUM_ROWS):
+                b[row, kept] = b[row, k]
+            kept += 1
+    return kept
+
+
+SMALLEST_RUN = 8
+
+
+@kernel(fastmath={"reassoc"}, counts_references=False)
+def dense_margins(dense, rows, count, theta, margins):
+    """Fill margins with <a_i, theta> of the block's dense rows."""
+    for i in range(count):
+        row = rows[i]
+        s = 0.0
+        for j in range(dense.shape[1]):
+            s += dense[row, j] * theta[j]
+        margins[i] = s
+
+
+@kernel(forceinline=True, counts_references=False)
+def add_dense(dense, rows, count, slopes, out):
+    """Add the sum of slopes[i] a_i over the block's dense rows."""
+    for i in range(count):
+        row, s = rows[i], slopes[i]
+        for j in range(dense.shape[1]):
+            out[j] += s * dense[row, j]
+
+
+@kernel(forceinline=True, counts_references=False)
+def scattered_margins(data, rows, count, theta, margins):
+    """Fill margins with <a_i, theta> + offset_i of any rows."""
+    if data.dense.shape[0] > 0:
+        dense_margins(data.dense, rows, count, theta, margins)
+    else:
+        for i in range(count):
+            s = 0.0
+            for j in range(data.starts[rows[i]], data.starts[rows[i] + 1]):
+                s += data.values[j] * theta[data.columns[j]]
+            margins[i] = s
+    if len(data.offset) > 0:
+        for i in range(count):
+            margins[i] += data.offset[rows[i]]
+
+
+@kernel(forceinline=True, counts_references=False)
+def add_scattered(data, rows, count, slopes, out):
+    """Add the sum of slopes[i] a_i of any rows."""
+    if data.dense.shape[0] > 0:
+        add_dense(data.dense, rows, count, slopes, out)
+        return
+    for i in range(count):
+        for j in range(data.starts[rows[i]], data.starts[rows[i] + 1]):
+            out[data.columns[j]] += slopes[i] * data.values[j]
+
+
+@kernel(forceinline=True, counts_references=False)
+def is_run(batches, rows, count):
+    """Whether a block holds consecutive records, enough for a matrix product."""
+    in_order = batches.scheme != REPLACEMENT and len(batches.order) == 0
+    return in_order and count >= SMALLEST_RUN and count == rows[count - 1] - rows[0] + 1
+
+
+@kernel(forceinline=True, counts_references=False)
+def block_slopes(data, pieces, batches, estimator, theta, count, memory):
+    """Fill memory.slopes with d loss / d margin of the block's records."""
+    rows, margins = memory.rows, memory.margins
+    if is_run(batches, rows, count):  # one BLAS call
+        margins_of(data, theta, rows[0], rows[0] + count, margins[:count])
+    else:
+        scattered_margins(data, rows, count, theta, margins)
+    for i in range(count):
+        memory.response[i] = data.response[rows[i]]
+    if not estimator.is_total:
+        succeeded = slopes_of(data, pieces, estimator, count, memory)
+        return succeeded and are_finite(memory.slopes, count)
+    keep_margins(count, memory)
+    if not slopes_of(data, pieces, estimator, count, memory):
+        single_slopes(data, pieces, estimator, count, memory)
+    return True
+
+
+@kernel(forceinline=True, counts_references=False)
+def keep_margins(count, memory):
+    """Copy the block's margins: the pieces write to them."""
+    for i in range(count):
+        memory.kept_margins[i] = memory.margins[i]
+
+
+@kernel(forceinline=True, counts_references=False)
+def slopes_of(data, pieces, estimator, count, memory):
+    """Turn memory.margins into memory.slopes; False if a loss failed."""
+    if estimator.smoothing > 0.0:
+        return smooth_slopes(data, pieces, estimator, count, memory)
+    memory.out[0] = np.nan
+    pieces.loss_slope(
+        data.loss_params,
+        memory.margins[:count],
+        memory.response[:count],
+        memory.slopes[:count],
+        memory.out,
+    )
+    return memory.out[0] == memory.out[0]
+
+
+@kernel
+def single_slopes(data, pieces, estimator, count, memory):
+    """Slopes of a block's records, one by one: a loss that fails gives NaN.
+
+    A loss that raises at one record leaves the rest of its block undone, and the values
+    of a block may cancel to NaN; neither must change another record's part. So margins
+    are those of the first pass: in the last bit of another sum a kink is crossed.
+    """
+    rows, margins = memory.rows[:count].copy(), memory.kept_margins
+    response, found = memory.response[:count].copy(), np.empty(count)
+    for i in range(count):
+        memory.rows[0], memory.margins[0] = rows[i], margins[i]
+        memory.response[0], memory.slopes[0] = response[i], np.nan
+        succeeded = slopes_of(data, pieces, estimator, 1, memory)
+        found[i] = memory.slopes[0]
+        if estimator.smoothing > 0.0 and not succeeded:
+            found[i] = np.nan
+    memory.rows[:count], memory.slopes[:count] = rows, found
+
+
+@kernel(forceinline=True, counts_references=False)
+def add_block(data, batches, estimator, count, memory, rng):
+    """Add the block's gradients, as the estimator sees them, to its sums."""
+    rows, slopes = memory.rows, memory.slopes
+    limit_slopes(estimator, rows, count, slopes)
+    if estimator.kind == BUCKETS or estimator.kind == CATONI:
+        for i in range(count):
+            memory.scratch[:] = 0.0
+            add_scattered(data, rows[i:], 1, slopes[i:], memory.scratch)
+            add_vector(estimator, memory, rng)
+        return
+    if is_run(batches, rows, count):
+        first = rows[0]
+        add_transposed(
+            data, slopes[:count], first, first + count, memory.scratch, memory.gradient
+        )
+    else:
+        add_scattered(data, rows, count, slopes, memory.gradient)
+
+
+@kernel(forceinline=True, counts_references=False)
+def add_vector(estimator, memory, rng):
+    """Add one record's gradient, in memory.scratch, to the estimator's sums."""
+    bucket = 0
+    if estimator.kind == BUCKETS:
+        bucket = below(rng, estimator.num_buckets)
+    add_limited(estimator, memory.scratch, memory.buckets[bucket], memory.gradient)
+
+
+@kernel(forceinline=True, counts_references=False)
+def add_records(data, pieces, estimator, theta, count, memory, rng):
+    """Add single gradients of the block; False if one of them is not finite.
+
+    Where estimates are total, such a gradient counts as 0.
+    """
+    for i in range(count):
+        row = memory.rows[i]
+        memory.scratch[:] = np.nan
+        pieces.record_gradient(
+            data.dense[row], data.response[row], theta, memory.scratch
+        )
+        if not are_finite(memory.scratch, len(memory.scratch)):
+            if not estimator.is_total:
+                return False
+            memory.scratch[:] = 0.0
+        add_vector(estimator, memory, rng)
+    return True
+
+
+@kernel(forceinline=True, counts_references=False)
+def central_means(estimator, memory):
+    """Turn bucket sums into means of their central order statistics."""
+    num_buckets, central = estimator.num_buckets, estimator.num_central
+    skipped = (num_buckets - central) // 2
+    for j in range(len(memory.gradient)):
+        for b in range(num_buckets):  # insertion sort: a dozen values
+            value = memory.buckets[b, j]
+            place = b
+            while place > 0 and memory.sorted[place - 1] > value:
+                memory.sorted[place] = memory.sorted[place - 1]
+                place -= 1
+            memory.sorted[place] = value
+        total = 0.0
+        for b in range(skipped, skipped + central):
+            total += memory.sorted[b]
+        # The divisor is that of the whole batch; a bucket holds 1/Q of it.
+        memory.gradient[j] = total / central * num_buckets
+
+
+@kernel(forceinline=True, counts_references=False)
+def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
+    """Fill memory.gradient with the estimate of step ``t``; False if a loss failed.
+
+    No loss fails where the estimator is total.
+    """
+    memory.gradient[:] = 0.0
+    if estimator.kind == BUCKETS:
+        memory.buckets[:] = 0.0
+    cursor = first_cursor(batches, rng, t)
+    succeeded = True
+    while True:
+        count, cursor = next_block(batches, rng, t, cursor, memory.rows)
+        if count == 0:
+            break
+        memory.counts[0] += count
+        if pieces.takes_records:
+            succeeded = add_records(data, pieces, estimator, theta, count, memory, rng)
+        else:
+            succeeded = block_slopes(
+                data, pieces, batches, estimator, theta, count, memory
+            )
+            if succeeded:
+                add_block(data, batches, estimator, count, memory, rng)
+        if not succeeded:
+            break
+    if estimator.kind == BUCKETS:
+        central_means(estimator, memory)
+    for j in range(len(memory.gradient)):
+        memory.gradient[j] /= estimator.divisor
+    return succeeded

@@ -1,0 +1,183 @@
+"""The loop that every gradient-based algorithm shares, compiled once.
+
+step t: query point -> gradient estimate -> noise -> move -> average.
+
+What the kernels read of a problem and a recipe: the same for every run.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core.jit import kernel, pointer
+from dpsample.core.pauses import is_due, new_control
+from dpsample.domains import PROJECT
+from dpsample.losses.record_gradient import loop_pointers
+from dpsample.optimizers.loop.advance import advance, query_point
+from dpsample.optimizers.loop.clipping import slope_bound_or_inf
+from dpsample.optimizers.loop.contributions import slope_limits
+from dpsample.optimizers.loop.estimate import estimate
+from dpsample.optimizers.loop.estimators import BucketedMedian, Estimator, RecordLimits
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.perturbations import perturb
+from dpsample.optimizers.loop.phase import Loop, PhaseNumbers, row_norms
+from dpsample.problem.problem import Problem
+from dpsample.problem.records import Data
+
+Array = NDArray[np.float64]
+BLOCK = 1024
+
+
+class LoopPieces(NamedTuple):
+    """C functions of a problem, one Numba type for all problems."""
+
+    loss_slope: Any
+    project: Any
+    record_gradient: Any  # of a loss that is no function of the margin
+    takes_records: int  # whether it is one
+
+
+class Memory(NamedTuple):
+    """State and scratch memory of one run."""
+
+    theta: Array  # (dim,) the iterate
+    aggregate: Array  # (dim,) of accelerated steps
+    anchor: Array  # (dim,) start of the phase
+    ball_center: Array  # (dim,) of the local ball
+    average: Array  # (dim,) weighted sum of the iterates
+    counts: NDArray[np.int64]  # gradients of single records
+    gradient: Array  # from here on scratch, (dim,)
+    query: Array
+    middle: Array
+    scratch: Array
+    low_dim: Array
+    high_dim: Array
+    rows: NDArray[np.int64]  # (block,)
+    margins: Array
+    kept_margins: Array
+    slopes: Array
+    response: Array
+    low: Array
+    high: Array
+    trial: Array
+    buckets: Array  # (num_buckets, dim)
+    sorted: Array  # (num_buckets,)
+    out: Array  # (1,)
+    control: Array  # when to return to Python, see `_pauses`
+
+
+def new_memory(dim: int, num_buckets: int = 1) -> Memory:
+    """Memory of one run, zeros; ``dim`` is that of the parameters."""
+    sizes: dict[str, Any] = dict.fromkeys(
+        ("rows", "margins", "kept_margins", "slopes", "response"), BLOCK
+    )
+    sizes |= dict.fromkeys(("low", "high", "trial"), BLOCK)
+    sizes |= {"counts": 1, "buckets": (num_buckets, dim), "sorted": num_buckets}
+    sizes |= {"out": 1}
+    kinds = {"counts": np.int64, "rows": np.int64}
+    arrays = {
+        name: np.zeros(sizes.get(name, dim), dtype=kinds.get(name, np.float64))
+        for name in Memory._fields
+    }
+    return Memory(**arrays | {"control": new_control()})
+
+
+@kernel
+def descend(data, body, pieces, phase, memory, rng, start, stop):
+    """Take steps ``start``, ..., ``stop - 1`` of a phase, or fewer if a pause is due.
+
+    Returns the step that comes next, or -1 if a loss failed. The references that came
+    with the arguments are given back here, not in each step.
+    """
+    return take_steps(data, body, pieces, phase, memory, rng, start, stop)
+
+
+@kernel(counts_references=False)
+def take_steps(data, body, pieces, phase, memory, rng, start, stop):
+    """Take steps as `descend`; return the step that comes next, or -1."""
+    for t in range(start, stop):
+        point = query_point(
+            phase.step, t, memory.theta, memory.aggregate, memory.middle
+        )
+        succeeded = estimate(
+            data, pieces, phase.batches, phase.estimator, t, point, memory, rng
+        )
+        if not succeeded:
+            return -1
+        perturb(phase.noise, rng, memory.scratch, memory.gradient)
+        advance(body, pieces, phase.step, t, memory, rng)
+        if len(phase.weights) > 0:
+            weight = phase.weights[t if len(phase.weights) > 1 else 0]
+            for j in range(len(memory.theta)):
+                memory.average[j] += weight * memory.theta[j]
+        if is_due(memory.control):
+            return t + 1
+    return stop
+
+
+class Arguments:
+    """Records, domain and C functions; threads share them, nobody writes to them.
+
+    Parameters
+    ----------
+    problem : Problem
+        The records.
+    recipe : Recipe
+        The phases; checked against the problem's public facts.
+    """
+
+    def __init__(self, problem: Problem, recipe: Recipe) -> None:
+        recipe.check(problem.facts)
+        self.dim = problem.dim
+        self.data = _clipped(problem.data, recipe.entry_bound)
+        self.body = problem.domain.body(problem.dim)
+        slope, gradient, takes_records = loop_pointers(problem.loss)
+        self.pieces = LoopPieces(
+            loss_slope=slope,
+            project=pointer(problem.domain.project_piece, PROJECT),
+            record_gradient=gradient,
+            takes_records=takes_records,
+        )
+        estimators = [phase.estimator for phase in recipe.phases]
+        exponents = {e.q for e in estimators if e.needs_norms}
+        self._norms = {q: row_norms(self.data, q) for q in exponents}
+        self._limits: dict[tuple[float, float], Array] = {}
+        self._slope_bound = slope_bound_or_inf(problem.facts)
+        self.is_total = recipe.is_noisy
+        buckets = [e.num_buckets for e in estimators if isinstance(e, BucketedMedian)]
+        self.num_buckets = max(buckets, default=1)
+
+    def numbers(self, loop: Loop, rng: np.random.Generator) -> PhaseNumbers:
+        """One loop as the kernel reads it."""
+        records = RecordLimits(
+            norms=self._norms.get(loop.estimator.q, np.empty(0)),
+            limits=self._limits_of(loop.estimator),
+            slope_bound=self._slope_bound,
+            is_total=self.is_total,
+        )
+        return loop.numbers(self.data, records, rng, dim=self.dim)
+
+    def _limits_of(self, estimator: Estimator) -> Array:
+        """Largest slope of every record, once for all phases of one threshold."""
+        if not estimator.needs_limits:
+            return np.empty(0)
+        key = (estimator.q, estimator.slope_threshold)
+        if key not in self._limits:
+            norms = self._norms[estimator.q]
+            self._limits[key] = slope_limits(norms, key[1], self.data.dim)
+        return self._limits[key]
+
+
+def _clipped(data: Data, entry_bound: float) -> Data:
+    """Clip every entry to [-entry_bound, entry_bound]."""
+    if math.isinf(entry_bound):
+        return data
+    names = ("dense", "values", "response")
+    entries = {
+        name: np.clip(getattr(data, name), -entry_bound, entry_bound) for name in names
+    }
+    return data._replace(**entries)

@@ -1,0 +1,360 @@
+r"""Batches, steps and noise of noisy gradient descent, and what they prove.
+
+Noisy projected gradient descent: its numbers, its recipe, its risk bound.
+
+:math:`w_{t+1} = P(w_t - \eta (g_t + N(0, \sigma^2 I)))`, the average of w_1..w_T. With
+M the domain's radius about w_0, over all records,
+
+.. math:: F(\bar w) - F^* \le \frac{M^2}{2 \eta T}
+   + \frac\eta2 \Bigl(1 + \frac1T\Bigr) \Bigl(L^2 + d\sigma^2 + \frac{2 L^2 T}n\Bigr)
+
+in the mean: regret of T - 1 steps from w_1 plus, for the population (last term), the
+stability :math:`|w_t - w_t'| \le 2 L \eta t / n` of steps :math:`\eta \le 2 / \beta`.
+
+Where the losses are beta-smooth and :math:`\gamma = 1/\eta - \beta > 0`, also
+
+.. math:: F(\bar w) - F^* \le \frac{M^2}{2 \eta T} + \frac{d\sigma^2}{2\gamma}
+   + \frac{L^2 \eta (T + 1)}n.
+
+Proof: the projected step and smoothness give, with the noise :math:`\xi`,
+:math:`F(w_{t+1}) - F^* \le \frac1{2\eta}(|w_t - w^*|^2 - |w_{t+1} - w^*|^2) -
+\frac\gamma2 |w_{t+1} - w_t|^2 - \langle\xi, w_{t+1} - w^*\rangle`; the product is
+split at :math:`w_t`, where its mean is 0. With :math:`\sigma = 2 L \sqrt T/(n t)` each
+term depends on :math:`\eta T` alone but for :math:`\gamma`: many short steps of noisier
+gradients gain nothing over few long ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+from dpsample.core import check
+from dpsample.optimizers.loop.batch_noise import (
+    SHIFTS,
+    CalibratedNoise,
+    full_batch,
+    poisson,
+)
+from dpsample.optimizers.loop.batches import Batches, Full, Poisson, WithReplacement
+from dpsample.optimizers.loop.descent_scales import (
+    RISKS,
+    DescentScales,
+    Risk,
+    enough_steps,
+    printed_batch,
+    printed_stddev,
+    printed_steps,
+)
+from dpsample.optimizers.loop.estimators import Estimator
+from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
+from dpsample.optimizers.loop.perturbations import GaussianNoise, NoNoise
+from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.steps import GradientStep
+from dpsample.privacy.accounting.events import (
+    Event,
+    GaussianEvent,
+    PoissonGaussianEvent,
+)
+from dpsample.privacy.budget import Budget
+from dpsample.problem.facts import PublicFacts
+
+Scheme = Literal["full", "poisson", "with_replacement"]
+THEOREMS: dict[str, str] = {
+    "full": "adaptive Gaussian steps on all records compose by the root of the squares",
+    "poisson": "a pair that dominates every step dominates the composition",
+}
+BOUNDED_GRADIENTS = "the declared Lipschitz constant holds for every possible record"
+REPEATED_RECORDS = (
+    "nothing is proved for batches drawn with replacement: a record may fill several "
+    "places of a batch (BFTT-4)"
+)
+
+
+class DescentPlan(NamedTuple):
+    """All public numbers of one run."""
+
+    scheme: Scheme
+    batch_size: int
+    num_steps: int
+    noise: CalibratedNoise | None  # None: no budget
+    is_proved: bool
+
+    @property
+    def stddev(self) -> float:
+        """Noise of every step."""
+        return 0.0 if self.noise is None else self.noise.stddev
+
+    @property
+    def event(self) -> Event | None:
+        """What the noise proves."""
+        return self.noise.event if self.noise and self.is_proved else None
+
+    def batches(self, num_records: int) -> Batches:
+        """Return the batch scheme."""
+        if self.scheme == "poisson":
+            return Poisson(rate=self.batch_size / num_records)
+        if self.scheme == "with_replacement":
+            return WithReplacement(size=self.batch_size)
+        return Full()
+
+    def bound(self, scales: DescentScales, step_size: float) -> float:
+        """Return the smaller bound; infinite where no conditions hold."""
+        if not has_bound(self, scales, step_size):
+            return math.inf
+        regret = 0.5 * scales.radius**2 / (step_size * self.num_steps)
+        found = regret + 0.5 * step_size * self.slope(scales)
+        slack = 1.0 / step_size - scales.smoothness
+        if slack > 0.0:
+            stable = step_size * self._stability(scales)
+            found = min(found, regret + 0.5 * self._noise(scales) / slack + stable)
+        return found
+
+    def slope(self, scales: DescentScales) -> float:
+        """V in the bound M^2/(2 eta T) + eta V/2, for any Lipschitz loss."""
+        total = scales.lipschitz**2 + self._noise(scales)
+        if scales.is_population:
+            total += 2.0 * scales.lipschitz**2 * self.num_steps / scales.num_records
+        return (1.0 + 1.0 / self.num_steps) * total
+
+    def smooth_step(self, scales: DescentScales) -> float:
+        """Step size for smooth losses, 0 if they are not, infinite without an error."""
+        error = self._noise(scales) + 2.0 * self._stability(scales)
+        slack = math.sqrt(error * self.num_steps) / scales.radius
+        inverse = scales.smoothness + slack
+        return 1.0 / inverse if inverse > 0.0 else math.inf
+
+    def _noise(self, scales: DescentScales) -> float:
+        """Mean square of the error of a step's gradient."""
+        total = scales.dim * self.stddev**2
+        if self.scheme != "full":  # the variance of a batch mean
+            total += scales.lipschitz**2 * _spread(self, scales.num_records)
+        return total
+
+    def _stability(self, scales: DescentScales) -> float:
+        """Generalization gap of the mean iterate per unit of the step size."""
+        if not scales.is_population:
+            return 0.0
+        return scales.lipschitz**2 * (self.num_steps + 1) / scales.num_records
+
+
+def _spread(plan: DescentPlan, num_records: int) -> float:
+    """Variance of a batch mean over L^2."""
+    missing = plan.batch_size / num_records if plan.scheme == "poisson" else 0.0
+    return (1.0 - missing) / plan.batch_size
+
+
+def has_bound(plan: DescentPlan, scales: DescentScales, step_size: float) -> bool:
+    """Whether the conditions of the risk bound hold.
+
+    Random batches are proved for the empirical risk only: a batch may be rougher than
+    the mean of all records.
+    """
+    if not scales.is_population:
+        return True
+    is_stable = step_size * scales.smoothness <= 2.0 * (1.0 + 1e-12)
+    return is_stable and plan.scheme == "full"
+
+
+def recipe_of(
+    plan: DescentPlan, loop: Loop, inputs: dict[str, float | int | str], bound: float
+) -> Recipe:
+    """Recipe of one loop with what is proved of it."""
+    if plan.noise is not None:
+        inputs["noise_stddev"] = plan.stddev
+    if math.isfinite(bound):
+        inputs["risk_bound"] = bound
+    unproved = (REPEATED_RECORDS,) if plan.noise and not plan.is_proved else ()
+    return Recipe(
+        phases=(loop,),
+        event=plan.event,
+        inputs={
+            "batches": plan.scheme,
+            "batch_size": plan.batch_size,
+            "num_steps": plan.num_steps,
+            **inputs,
+        },
+        theorems=(THEOREMS[plan.scheme],) if plan.event is not None else (),
+        assumptions=(BOUNDED_GRADIENTS, *unproved),
+    )
+
+
+def proved_noise(
+    scales: DescentScales, budget: Budget, scheme: Scheme, num_steps: int, size: int
+) -> CalibratedNoise:
+    """Return the smallest noise that is proved, and its event."""
+    if scheme == "with_replacement":
+        remedy = "Or use NoisyGD, or calibration='paper' for reproduction."
+        condition = "'poisson' where privacy is proved"
+        check.fail("batches", condition, repr(scheme), remedy)
+    if scheme == "full":
+        return full_batch(
+            budget,
+            record_bound=scales.lipschitz,
+            num_records=scales.num_records,
+            num_steps=num_steps,
+        )
+    return poisson(
+        budget,
+        record_bound=scales.lipschitz,
+        num_records=scales.num_records,
+        sampling_rate=size / scales.num_records,
+        num_steps=num_steps,
+    )
+
+
+def printed_noise(
+    scales: DescentScales, budget: Budget, scheme: Scheme, num_steps: int, size: int
+) -> CalibratedNoise:
+    """Return the printed noise with the event that is true of it for these batches."""
+    stddev = printed_stddev(scales, budget, num_steps)
+    multiplier = stddev * size / scales.lipschitz
+    if scheme == "poisson":
+        rate = size / scales.num_records
+        return CalibratedNoise(
+            stddev,
+            PoissonGaussianEvent(
+                sampling_rate=rate, noise_multiplier=multiplier, num_steps=num_steps
+            ),
+        )
+    gdp = SHIFTS[budget.relation] * math.sqrt(num_steps) / multiplier
+    return CalibratedNoise(stddev, GaussianEvent(gdp * (1.0 + 1e-12)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyDescent(Optimizer):
+    """Base of noisy gradient descent on a loss and on its Moreau envelope."""
+
+    num_steps: int | None = None
+    step_size: float | None = None
+    risk: Risk = "population"
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if self.num_steps is not None:
+            check.integer(1, num_steps=self.num_steps)
+        if self.step_size is not None:
+            check.positive(step_size=self.step_size)
+        check.one_of(RISKS, risk=self.risk)
+
+    def plan(
+        self, scales: DescentScales, budget: Budget | None, calibration: Calibration
+    ) -> DescentPlan:
+        """Batches, number of steps and noise."""
+        is_paper = calibration == "paper" and budget is not None
+        scheme = self.batch_scheme(is_paper=is_paper)
+        num_steps = self.num_steps
+        if num_steps is None and budget is not None and is_paper:
+            num_steps = printed_steps(scales, budget)
+        is_full = scheme == "full"
+        num_steps = num_steps or enough_steps(scales, budget, is_full=is_full)
+        size = self.size_of_batch(scales, budget, scheme, num_steps)
+        if budget is None:
+            return DescentPlan(scheme, size, num_steps, None, False)
+        if is_paper:
+            noise = printed_noise(scales, budget, scheme, num_steps, size)
+        else:
+            noise = proved_noise(scales, budget, scheme, num_steps, size)
+        return DescentPlan(scheme, size, num_steps, noise, scheme != "with_replacement")
+
+    def batch_scheme(self, *, is_paper: bool) -> Scheme:
+        """Return which records a step reads: all."""
+        del is_paper  # printed or not
+        return "full"
+
+    def size_of_batch(
+        self,
+        scales: DescentScales,
+        budget: Budget | None,
+        scheme: Scheme,
+        num_steps: int,
+    ) -> int:
+        """Return what sums over a batch are divided by."""
+        del budget, scheme, num_steps
+        return scales.num_records
+
+    def loop(
+        self,
+        plan: DescentPlan,
+        num_records: int,
+        step_size: float,
+        estimator: Estimator,
+    ) -> Loop:
+        """Return the loop that averages w_1, ..., w_T."""
+        return Loop(
+            num_steps=plan.num_steps,
+            step=GradientStep(step_size),
+            batches=plan.batches(num_records),
+            estimator=estimator,
+            noise=GaussianNoise(plan.stddev) if plan.stddev else NoNoise(),
+            weights=EQUAL_WEIGHTS,
+        )
+
+    def risk_bound(
+        self,
+        facts: PublicFacts,
+        budget: Budget | None,
+        calibration: Calibration = "exact",
+    ) -> float:
+        """Bound of the mean excess risk; infinity where none is proved.
+
+        Parameters
+        ----------
+        facts : PublicFacts
+            Of the problem.
+        budget : Budget or None
+            None: no noise.
+        calibration : {"exact", "paper"}
+            Whose noise and steps.
+
+        Returns
+        -------
+        float
+        """
+        found = self.recipe(facts, budget, calibration).inputs.get("risk_bound")
+        return math.inf if found is None else float(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchedDescent(NoisyDescent):
+    """Base of noisy gradient descent on all records or on random batches."""
+
+    batches: Scheme | None = None
+    batch_size: int | None = None
+    schemes: ClassVar[tuple[Scheme, ...]] = ("full", "poisson", "with_replacement")
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        super().__post_init__()
+        if self.batch_size is not None:
+            check.integer(1, batch_size=self.batch_size)
+        check.one_of((None, *self.schemes), batches=self.batches)
+
+    def batch_scheme(self, *, is_paper: bool) -> Scheme:
+        """Return the scheme that was asked for, or the first; the printed one."""
+        return self.batches or ("with_replacement" if is_paper else self.schemes[0])
+
+    def size_of_batch(
+        self,
+        scales: DescentScales,
+        budget: Budget | None,
+        scheme: Scheme,
+        num_steps: int,
+    ) -> int:
+        """Return the size that was asked for, or the printed one."""
+        n = scales.num_records
+        if scheme == "full":
+            if self.batch_size not in (None, n):
+                remedy = "Choose batches='poisson' for less."
+                check.fail(
+                    "batch_size", "None for full batches", self.batch_size, remedy
+                )
+            return n
+        if self.batch_size is not None:
+            if self.batch_size > n:
+                check.fail("batch_size", f"<= num_records = {n}", self.batch_size)
+            return int(self.batch_size)
+        if budget is None:
+            check.fail("batch_size", "given without a budget", "None")
+        return printed_batch(n, num_steps, budget.epsilon)

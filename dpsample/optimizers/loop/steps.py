@@ -1,0 +1,249 @@
+"""How an iterate moves: projected, proximal, mirror, accelerated, Frank-Wolfe."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsample.core import check
+from dpsample.core.spec import Spec, frozen
+
+Array = NDArray[np.float64]
+
+GRADIENT, PROX, MIRROR, ACCELERATED, FRANK_WOLFE = range(5)
+
+
+# Steps whose sizes or weights differ from step to step: they are listed, at 8 bytes.
+MAX_LISTED = 2**26
+
+
+def listed(num_steps: int) -> Array:
+    """1, ..., num_steps, for sizes or weights that differ from step to step."""
+    if num_steps > MAX_LISTED:
+        remedy = "Their sizes or weights are listed. Take larger batches."
+        check.fail("num_steps", f"<= {MAX_LISTED}", num_steps, remedy)
+    return np.arange(1.0, num_steps + 1.0)
+
+
+class StepNumbers(NamedTuple):
+    """A step as the kernel reads it."""
+
+    kind: int
+    sizes: Array  # (num_steps,)
+    ridge: float  # strength of lambda/2 |w - anchor|^2, or alpha of a mirror step
+    local_radius: float  # l2 ball about the phase's start; infinite: none
+    radius: float  # of the ball of a mirror or Frank-Wolfe step
+    exponent: float  # s of a mirror map kappa/2 |w|_s^2
+    ball_exponent: float  # p <= s of the ball of a mirror step
+    kappa: float
+    selection: float  # inverse temperature of a private vertex choice; inf: none
+    l1: float
+    l2: float
+    groups: NDArray[np.int64]  # (dim,) group numbers, or empty
+    reach: float  # coordinates beyond it are moved to it; infinite: none
+
+
+def _numbers(kind: int, sizes: Array, **fields: Any) -> StepNumbers:
+    default: dict[str, Any] = {
+        "ridge": 0.0,
+        "local_radius": math.inf,
+        "radius": math.inf,
+        "exponent": 2.0,
+        "ball_exponent": 2.0,
+        "kappa": 1.0,
+        "selection": math.inf,
+        "l1": 0.0,
+        "l2": 0.0,
+        "groups": np.empty(0, dtype=np.int64),
+        "reach": math.inf,
+    }
+    # A copy is writable, as all arrays of the loop's one compiled type.
+    return StepNumbers(kind=kind, sizes=np.array(sizes), **(default | fields))
+
+
+class Step(Spec):
+    """Base of all steps; ``numbers(dim)`` is what the kernel reads."""
+
+    def numbers(self, dim: int) -> StepNumbers:
+        """Return what the kernel reads."""
+        raise NotImplementedError
+
+
+def _sizes(sizes: ArrayLike) -> Array:
+    values = check.array("sizes", np.atleast_1d(sizes), shape=(None,))
+    if not (values > 0.0).all():
+        check.fail("sizes", "> 0", float(values.min()))
+    return frozen(values)
+
+
+@dataclass(frozen=True, eq=False)
+class GradientStep(Step):
+    """w <- P(w - size_t (g + ridge (w - anchor))); anchor: the start of the phase.
+
+    P projects on the domain, cut by an l2 ball of radius ``local_radius`` about the
+    anchor.
+    """
+
+    sizes: ArrayLike  # one for all steps, or one for each
+    ridge: float = 0.0
+    local_radius: float = math.inf
+    name: ClassVar[str] = "gradient"
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        object.__setattr__(self, "sizes", _sizes(self.sizes))
+        check.non_negative(ridge=self.ridge)
+        check.at_least(0.0, local_radius=self.local_radius)
+
+    def numbers(self, dim: int) -> StepNumbers:
+        """Return what the kernel reads."""
+        del dim
+        return _numbers(
+            GRADIENT,
+            _sizes(self.sizes),
+            ridge=float(self.ridge),
+            local_radius=float(self.local_radius),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ProximalStep(Step):
+    """w <- prox of size_t (penalty + indicator of the domain) at w - size_t g.
+
+    The penalty is l1 |w|_1 + l2/2 |w|_2^2, or, with ``groups``, l1 times the sum over
+    groups of sqrt(size) |w_group|_2. The domain must be the whole space, an l2 ball
+    about 0 or (without groups) a box that contains 0: there the projection of the
+    shrunk vector is the proximal point.
+    """
+
+    sizes: ArrayLike
+    l1: float = 0.0
+    l2: float = 0.0
+    groups: tuple[int, ...] = ()
+    name: ClassVar[str] = "proximal"
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        object.__setattr__(self, "sizes", _sizes(self.sizes))
+        check.non_negative(l1=self.l1, l2=self.l2)
+
+    def numbers(self, dim: int) -> StepNumbers:
+        """Return what the kernel reads."""
+        groups = np.array(self.groups, dtype=np.int64)
+        if groups.size not in (0, dim):
+            check.fail("groups", f"of length {dim}", f"length {groups.size}")
+        if groups.size and not (0 <= groups.min() and groups.max() < dim):
+            # Kernels index memory of length dim with them.
+            check.fail("groups", f"numbers from 0 to {dim - 1}", self.groups)
+        return _numbers(
+            PROX,
+            _sizes(self.sizes),
+            l1=float(self.l1),
+            l2=float(self.l2),
+            groups=groups,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class MirrorStep(Step):
+    """Mirror step of Phi = kappa/2 |w|_s^2 with penalty alpha Phi.
+
+    argmin <g, w> + gamma_t D_Phi(w, w_t) + alpha Phi(w), gamma_t = 1/size_t, over the
+    ball of the given radius about 0 in the l_p norm, p = ``ball_exponent`` <= s (None:
+    s).
+    """
+
+    sizes: ArrayLike
+    exponent: float
+    kappa: float = 1.0
+    alpha: float = 0.0
+    radius: float = math.inf
+    ball_exponent: float | None = None
+    name: ClassVar[str] = "mirror"
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        object.__setattr__(self, "sizes", _sizes(self.sizes))
+        check.positive(kappa=self.kappa)
+        check.non_negative(alpha=self.alpha)
+        check.at_least(0.0, radius=self.radius)
+        if not 1.0 < self.exponent <= 2.0:
+            check.fail("exponent", "> 1 and <= 2", self.exponent)
+        if self.ball_exponent is not None:
+            check.at_least(1.0, ball_exponent=self.ball_exponent)
+            if self.ball_exponent > self.exponent:
+                check.fail("ball_exponent", "<= exponent", self.ball_exponent)
+
+    def numbers(self, dim: int) -> StepNumbers:
+        """Return what the kernel reads."""
+        del dim
+        return _numbers(
+            MIRROR,
+            _sizes(self.sizes),
+            ridge=float(self.alpha),
+            radius=float(self.radius),
+            exponent=float(self.exponent),
+            ball_exponent=float(self.ball_exponent or self.exponent),
+            kappa=float(self.kappa),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class AcceleratedStep(Step):
+    """Accelerated stochastic approximation (AC-SA) with alpha_t = 2/(t + 1).
+
+    The gradient is taken at (1 - alpha) w_ag + alpha w; w <- P(w - t/(2 eta) g); w_ag
+    <- alpha w + (1 - alpha) w_ag, the phase's output.
+    """
+
+    eta: float
+    local_radius: float = math.inf
+    name: ClassVar[str] = "accelerated"
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check.positive(eta=self.eta)
+        check.at_least(0.0, local_radius=self.local_radius)
+
+    def numbers(self, dim: int) -> StepNumbers:
+        """Return what the kernel reads."""
+        del dim
+        return _numbers(
+            ACCELERATED,
+            np.array([1.0 / self.eta]),
+            local_radius=float(self.local_radius),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FrankWolfeStep(Step):
+    """w <- (1 - size_t) w + size_t v, v a vertex of the l1 ball about 0.
+
+    v maximizes -<v, g> * selection + Gumbel noise: the exponential mechanism with
+    epsilon_0 = 2 selection * (sensitivity of the scores). Infinite: no noise.
+    """
+
+    sizes: ArrayLike
+    radius: float
+    selection: float = math.inf
+    name: ClassVar[str] = "frank_wolfe"
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        object.__setattr__(self, "sizes", _sizes(self.sizes))
+        check.positive(radius=self.radius)
+        check.at_least(0.0, selection=self.selection)
+
+    def numbers(self, dim: int) -> StepNumbers:
+        """Return what the kernel reads."""
+        del dim
+        return _numbers(
+            FRANK_WOLFE,
+            _sizes(self.sizes),
+            radius=float(self.radius),
+            selection=float(self.selection),
+        )

@@ -1,0 +1,320 @@
+r"""Risk of a randomly tilted minimizer, and the ridge that makes it small.
+
+:math:`J(w) = F(w) + \langle G, w\rangle / n + \frac m2 |w - c|^2`, m = 2 lambda +
+Delta, G of standard deviation sigma, Delta/2 |w - c|^2 being part of the risk. Strong
+convexity at both minimizers gives :math:`|G|^2 / (2 m n^2)` as the cost of the tilt,
+and its largest values over the domain give :math:`\sigma W / n`, W the Gaussian width.
+Stability costs :math:`2 L^2 / (m n)`: neighbors share the tilt.
+
+Noise, solver accuracy and event of objective perturbation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from dpsample.core import check
+from dpsample.domains import Domain
+from dpsample.optimizers.loop.descent_scales import Risk
+from dpsample.optimizers.loop.estimators import Mean
+from dpsample.optimizers.loop.phase import Minimization
+from dpsample.privacy.accounting.events import ApproximateEvent, Event
+from dpsample.privacy.budget import Budget, Relation
+from dpsample.privacy.calibration.objective_calibration import (
+    approximate_noise,
+    objective_stddev,
+)
+from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
+from dpsample.privacy.curves.objective_perturbation import (
+    ASSUMPTIONS,
+    THEOREM,
+    PerturbedObjective,
+)
+from dpsample.privacy.curves.output_perturbation import CERTIFIED_GAP, minimizer_error
+from dpsample.problem.facts import PublicFacts, smoothness
+
+# A simulated width is rounded up by this many standard errors.
+WIDTH_ERRORS = 6.0
+GRID = 20
+# The smallest determinant factor leaves this part of epsilon for the noise.
+LEAST_LEFT = 0.05
+
+
+class TiltScales(NamedTuple):
+    """Public numbers of a tilted objective, the ridge and the noise aside."""
+
+    radius: float  # M, about the center
+    lipschitz: float  # L
+    smoothness: float  # beta of one record's loss
+    dim: int
+    num_records: int
+    width: float
+    is_population: bool
+    strong_convexity: float  # Delta
+
+    def convexity(self, ridge: float) -> float:
+        """Return m of the objective with ``ridge`` lambda."""
+        return 2.0 * ridge + self.strong_convexity
+
+    def risk(self, ridge: float, stddev: float) -> float:
+        """Bound of the exact minimizer's mean excess risk."""
+        bias = ridge * self.radius**2 if ridge else 0.0
+        return bias + self.spread(ridge, stddev)
+
+    def spread(self, ridge: float, stddev: float) -> float:
+        """Return the noise's part of the bound, and the sample's."""
+        m, n = self.convexity(ridge), self.num_records
+        noise = min(
+            self.dim * stddev**2 / (2.0 * m * n**2),
+            stddev * self.width / n if stddev else 0.0,
+        )
+        stability = 2.0 * self.lipschitz**2 / (m * n) if self.is_population else 0.0
+        return noise + stability
+
+    def release_cost(self, error: float, output_stddev: float) -> float:
+        """Risk of a point ``error`` off the minimizer, noised and projected.
+
+        |P(w + H) - w|^2 <= <H, P(w + H) - w>, whose mean is at most the noise times W.
+        """
+        moved = math.sqrt(self.dim) * output_stddev
+        if math.isfinite(self.width):
+            moved = min(moved, math.sqrt(output_stddev * self.width))
+        return self.lipschitz * (error + moved)
+
+
+def tilt_scales(
+    facts: PublicFacts, *, risk: Risk, strong_convexity: float = 0.0
+) -> TiltScales:
+    """Numbers of a problem with a smooth loss of a linear margin."""
+    center = facts.domain.default_center(facts.dim)
+    return TiltScales(
+        radius=float(facts.domain.max_norm(2.0, center, facts.dim)),
+        lipschitz=facts.lipschitz(2.0),
+        smoothness=smoothness(facts),
+        dim=facts.dim,
+        num_records=facts.num_records,
+        width=_width(facts.domain, facts.dim),
+        is_population=risk == "population",
+        strong_convexity=strong_convexity,
+    )
+
+
+@cache  # a polytope's takes thousands of linear programs
+def _width(domain: Domain, dim: int) -> float:
+    width = domain.gaussian_width(dim)
+    return float(width.value + WIDTH_ERRORS * width.standard_error)
+
+
+def best_ridge(
+    scales: TiltScales, stddev_of: Callable[[float], float], *, epsilon: float
+) -> float:
+    """Return the lambda that minimizes the bound, the noise depending on it.
+
+    Noise falls with lambda because the Jacobian's factor log(1 + beta / (n m)) leaves
+    more of epsilon for it; epsilon is infinite without a budget.
+    """
+    least = 0.0
+    if math.isfinite(epsilon):
+        factor = math.expm1(epsilon * (1.0 - LEAST_LEFT))
+        m = scales.smoothness / (scales.num_records * factor)
+        least = max(0.5 * (m - scales.strong_convexity), 0.0)
+    if math.isinf(scales.radius):
+        if least > 0.0 or scales.strong_convexity == 0.0:
+            remedy = "Or pass the ridge."
+            check.fail("domain", "bounded", "an unbounded one", remedy)
+        return 0.0
+    if not scales.is_population and math.isinf(epsilon):
+        remedy = "Without noise the empirical risk wants none."
+        check.fail("ridge", "given without a budget", "None", remedy)
+
+    def cost(ridge: float) -> float:
+        return scales.risk(ridge, stddev_of(ridge))
+
+    candidates = _candidates(scales, stddev_of, least)
+    costs = [cost(ridge) for ridge in candidates]
+    at = int(np.argmin(costs))
+    if candidates[at] == 0.0:
+        return 0.0
+    low = candidates[max(at - 1, 0)] or candidates[at]
+    return _golden(cost, low, candidates[min(at + 1, GRID - 1)])
+
+
+def _candidates(
+    scales: TiltScales, stddev_of: Callable[[float], float], least: float
+) -> list[float]:
+    """Grid around what would be best if the noise did not depend on lambda."""
+    n = scales.num_records
+    plain = scales.lipschitz / (scales.radius * math.sqrt(n))
+    spread = 0.5 * math.sqrt(scales.dim) / (n * scales.radius)
+    private = spread * stddev_of(max(least, plain)) or plain
+    low, high = 0.1 * min(plain, private), 4.0 * (plain + private)
+    grid = np.geomspace(max(low, least), max(high, 4.0 * least), GRID)
+    found = [float(x) for x in grid]
+    if least == 0.0 and scales.strong_convexity > 0.0:
+        found[0] = 0.0
+    return found
+
+
+def _golden(cost: Callable[[float], float], low: float, high: float) -> float:
+    """Golden-section search for a minimum on a logarithmic scale, to a percent."""
+    share = 0.5 * (math.sqrt(5.0) - 1.0)
+    a, b = math.log(low), math.log(high)
+    left, right = b - share * (b - a), a + share * (b - a)
+    at_left, at_right = cost(math.exp(left)), cost(math.exp(right))
+    while b - a > 0.01:
+        if at_left <= at_right:
+            b, right, at_right = right, left, at_left
+            left = b - share * (b - a)
+            at_left = cost(math.exp(left))
+        else:
+            a, left, at_left = left, right, at_right
+            right = a + share * (b - a)
+            at_right = cost(math.exp(right))
+    return math.exp(left if at_left <= at_right else right)
+
+
+# Part of the risk bound that the solver may cost by default.
+SOLVER_PART = 0.01
+# Relative distances below this are rounding errors of a projected gradient step.
+RESOLUTION = 1e-13
+TWO_PARTS = "the tilt's and the output's (epsilon, delta) add up"
+THEOREMS = (THEOREM, TWO_PARTS)
+GUARANTEED = (*ASSUMPTIONS[:2], CERTIFIED_GAP)
+INEXACT = (
+    "the theorem is about the exact minimizer, which no computer returns: nothing is "
+    "proved of the computed one without output noise"
+)
+
+
+class Tilt(NamedTuple):
+    """Public numbers of one run."""
+
+    ridge: float  # lambda, beyond the strong convexity of the risk
+    stddev: float
+    gap: float
+    output_stddev: float
+
+    def inputs(self, scales: TiltScales) -> dict[str, float | int | str]:
+        """For the certificate."""
+        found: dict[str, float | int | str] = {
+            "lipschitz": scales.lipschitz,
+            "smoothness": scales.smoothness,
+            "strong_convexity": scales.strong_convexity,
+            "ridge": self.ridge,
+            "gap": self.gap,
+            "tilt_stddev": self.stddev,
+            "output_stddev": self.output_stddev,
+        }
+        bound = self.risk_bound(scales)
+        return found | ({"risk_bound": bound} if math.isfinite(bound) else {})
+
+    def risk_bound(self, scales: TiltScales) -> float:
+        """Bound of the mean excess risk; infinite on an unbounded domain."""
+        error = minimizer_error(
+            strong_convexity=scales.convexity(self.ridge), gap=self.gap
+        )
+        return scales.risk(self.ridge, self.stddev) + scales.release_cost(
+            error, self.output_stddev
+        )
+
+    def phase(self, scales: TiltScales, solver: str) -> Minimization:
+        """Return the minimization, the ridge about the domain's center."""
+        return Minimization(
+            ridge=scales.convexity(self.ridge),
+            smoothness=scales.smoothness,
+            gap=self.gap,
+            estimator=Mean(lipschitz=scales.lipschitz),
+            tilt_stddev=self.stddev,
+            is_anchored=True,
+            output_stddev=self.output_stddev,
+            solver=solver,
+        )
+
+
+def perturbed_objective(
+    scales: TiltScales, ridge: float, relation: Relation
+) -> PerturbedObjective:
+    """Return the objective as privacy sees it: 2 lambda is its strong convexity."""
+    return PerturbedObjective(
+        lipschitz=scales.lipschitz,
+        smoothness=scales.smoothness,
+        num_records=scales.num_records,
+        ridge=0.5 * scales.convexity(ridge),
+        relation=relation,
+    )
+
+
+def proved_tilt(
+    scales: TiltScales,
+    budget: Budget | None,
+    *,
+    ridge: float | None,
+    gap: float | None,
+    share: float,
+) -> Tilt:
+    """Ridge, noise and accuracy that minimize the bound within the budget."""
+    if budget is None:
+        if ridge is None:
+            ridge = best_ridge(scales, lambda ridge: 0.0, epsilon=math.inf)
+        found = gap or default_gap(scales, ridge, 0.0)
+        return Tilt(ridge, 0.0, found, 0.0)
+    first = Budget(
+        epsilon=share * budget.epsilon,
+        delta=share * budget.delta,
+        relation=budget.relation,
+    )
+
+    def stddev_of(ridge: float) -> float:
+        objective = perturbed_objective(scales, ridge, budget.relation)
+        return objective_stddev(objective, first)
+
+    if ridge is None:
+        ridge = best_ridge(scales, stddev_of, epsilon=first.epsilon)
+    if gap is None:
+        rest = 1.0 - share
+        gdp = gdp_from_budget(rest * budget.epsilon, rest * budget.delta)
+        gap = default_gap(scales, ridge, stddev_of(ridge), gdp=gdp)
+    noise = approximate_noise(
+        perturbed_objective(scales, ridge, budget.relation),
+        budget,
+        gap=gap,
+        share=share,
+    )
+    return Tilt(ridge, noise.stddev, gap, noise.output_stddev)
+
+
+def default_gap(
+    scales: TiltScales, ridge: float, stddev: float, *, gdp: float = math.inf
+) -> float:
+    """Accuracy whose error and noise cost `SOLVER_PART` of the bound, if resolved.
+
+    The noise is 2 error / gdp in each coordinate, the error sqrt(2 gap / m). At the
+    best ridge half of the bound is bias; with a larger one the other half counts.
+    """
+    m = scales.convexity(ridge)
+    top = m + scales.smoothness
+    size = scales.radius if math.isfinite(scales.radius) else scales.lipschitz / m
+    cost = scales.risk(ridge, stddev)
+    spread = 2.0 * scales.spread(ridge, stddev)
+    if 0.0 < spread < cost or not math.isfinite(cost):
+        cost = spread or scales.lipschitz * size
+    per_error = scales.lipschitz * (1.0 + 2.0 * math.sqrt(scales.dim) / gdp)
+    wanted = 0.5 * m * (SOLVER_PART * cost / per_error) ** 2
+    step = RESOLUTION * (size + scales.lipschitz / top)
+    resolved = 0.5 * top**2 / m * step**2
+    return max(wanted, resolved)
+
+
+def tilt_event(scales: TiltScales, tilt: Tilt, budget: Budget) -> Event:
+    """Return what is proved of any noise, half of delta going to either part."""
+    half = 0.5 * budget.delta
+    objective = perturbed_objective(scales, tilt.ridge, budget.relation)
+    spent = objective.epsilon(half, stddev=tilt.stddev)
+    error = minimizer_error(strong_convexity=scales.convexity(tilt.ridge), gap=tilt.gap)
+    spent += gaussian_epsilon(half, 2.0 * error / tilt.output_stddev)
+    return ApproximateEvent(epsilon=spent * (1.0 + 1e-12), delta=budget.delta)

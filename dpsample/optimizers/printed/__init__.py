@@ -1,0 +1,1 @@
+"""Algorithms as papers print them, for reproduction."""

@@ -1,0 +1,1 @@
+"""Accounting: events and the best of several upper bounds of their privacy."""

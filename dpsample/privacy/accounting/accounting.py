@@ -1,0 +1,293 @@
+"""Epsilon and delta of events: the best of several upper bounds.
+
+Gaussian parts compose exactly. Concentrated, Gaussian and pure parts have a Renyi bound
+(`zcdp_delta`), steps on Poisson samples another (`sampled_delta`). Whatever else
+composes goes through privacy loss distributions, whose discretization rounds delta up.
+They are the tightest until delta is near their rounding allowance of 2e-14 + 2e-16 per
+step (2e-11 for 1e5 steps); below it only Renyi bounds remain. Only loss distributions
+import dp-accounting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from dpsample.core import check
+from dpsample.privacy.accounting import loss_distributions
+from dpsample.privacy.accounting.concentrated import (
+    rho_from_gdp,
+    rho_from_pure,
+    zcdp_delta,
+)
+from dpsample.privacy.accounting.events import (
+    ApproximateEvent,
+    ComposedEvent,
+    ConcentratedEvent,
+    Event,
+    GaussianEvent,
+    ParallelEvent,
+    PoissonGaussianEvent,
+    PureEvent,
+)
+from dpsample.privacy.accounting.normal_form import ideal
+from dpsample.privacy.accounting.renyi import LEAST_DELTA, Steps, sampled_delta
+from dpsample.privacy.curves.gaussian import LOG_MARGIN, gaussian_delta
+from dpsample.problem.facts import RELATIONS
+
+# Losses beyond this are of no use to anybody and close to overflow.
+LARGEST_EPSILON = 600.0
+SEARCH_STEPS = 200
+GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+# What a sum of a few products may lose.
+ROUND_UP = 1.0 + 1e-14
+SAMPLED_THEOREM = (
+    "Renyi divergences of Gaussian steps on Poisson samples (arXiv:1908.10530, "
+    "equation (2) and Theorem 5; where a record is replaced, of the dominating pair), "
+    "and Proposition 7 of arXiv:2004.00010"
+)
+
+
+@check.plain
+def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
+    """Delta at ``epsilon`` of everything that an event describes.
+
+    Parameters
+    ----------
+    event : Event
+        From `dpsample.privacy.accounting.events`.
+    epsilon : float
+        Privacy loss, >= 0 and at most 600.
+    relation : {"replace_one", "zero_out"}
+        Neighboring relation under which the event's numbers hold. It matters for
+        `PoissonGaussianEvent`, whose noise multiplier refers to one record.
+
+    Returns
+    -------
+    float
+        delta in [0, 1], an upper bound: exact for Gaussian parts and for one pure or
+        approximate event.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Guarantee
+    ---------
+    A mechanism that the event describes is (epsilon, delta)-DP under ``relation``.
+
+    Examples
+    --------
+    >>> from dpsample.privacy.accounting.events import ComposedEvent, GaussianEvent
+    >>> both = ComposedEvent((GaussianEvent(0.3), GaussianEvent(0.4)))
+    >>> print(f"{delta_of(both, epsilon=1.0, relation='replace_one'):.6f}")
+    0.006830
+    """
+    check.instance(Event, event=event)
+    check.non_negative(epsilon=epsilon)
+    if epsilon > LARGEST_EPSILON:
+        check.fail("epsilon", f"<= {LARGEST_EPSILON:g}", epsilon)
+    check.one_of(RELATIONS, relation=relation)
+    return _curve(event, relation)(float(epsilon))
+
+
+@check.plain
+def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
+    """Epsilon at ``delta`` of everything that an event describes.
+
+    Parameters
+    ----------
+    event : Event
+        From `dpsample.privacy.accounting.events`.
+    delta : float
+        Probability, > 0 and < 1.
+    relation : {"replace_one", "zero_out"}
+        Neighboring relation under which the event's numbers hold.
+
+    Returns
+    -------
+    float
+        epsilon >= 0, an upper bound; infinity if no epsilon up to 600 is proved, as
+        when a total variation uses up delta, or when delta is below what privacy loss
+        distributions resolve (2e-14, and 2e-16 more per step) and there is no Renyi
+        bound: approximate events have none.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Guarantee
+    ---------
+    ``delta_of`` at the returned epsilon is <= delta.
+
+    Examples
+    --------
+    >>> from dpsample.privacy.accounting.events import GaussianEvent
+    >>> event = GaussianEvent(0.2367)
+    >>> print(f"{epsilon_of(event, delta=1e-6, relation='zero_out'):.4f}")
+    1.0000
+    """
+    check.instance(Event, event=event)
+    check.open_interval(0.0, 1.0, delta=delta)
+    check.one_of(RELATIONS, relation=relation)
+    distance = ideal(event, relation).total_variation
+    return smallest_epsilon(_curve(event, relation), delta, distance=distance)
+
+
+def theorems_used(
+    event: Event | None, *, epsilon: float, relation: str
+) -> tuple[str, ...]:
+    """Name the bounds behind ``delta_of`` that a reader might not expect.
+
+    Parameters
+    ----------
+    event : Event or None
+        From `dpsample.privacy.accounting.events`; None if nothing is proved.
+    epsilon : float
+        Privacy loss, >= 0; at infinity nothing is proved.
+    relation : {"replace_one", "zero_out"}
+        Neighboring relation.
+
+    Returns
+    -------
+    tuple of str
+        Theorems, none if exact formulas or loss distributions gave the number.
+    """
+    used: set[str] = set()
+    if event is not None and math.isfinite(epsilon):
+        _ideal_delta(ideal(event, relation).parts, epsilon, relation, used)
+    return tuple(sorted(used))
+
+
+def smallest_epsilon(
+    curve: Callable[[float], float], delta: float, *, distance: float = 0.0
+) -> float:
+    """Return a smallest epsilon with curve(epsilon) <= delta, on its safe side.
+
+    ``distance`` tells that (1 + e^epsilon) distance is part of the curve.
+    """
+    if curve(0.0) <= delta:
+        return 0.0
+    safe, unsafe = _feasible(curve, delta, distance), 0.0
+    while math.isfinite(safe) and (safe - unsafe) > 1e-13 * safe:
+        middle = 0.5 * (safe + unsafe)
+        safe, unsafe = (middle, unsafe) if curve(middle) <= delta else (safe, middle)
+    return safe
+
+
+def _curve(event: Event, relation: str) -> Callable[[float], float]:
+    """Delta as a function of epsilon: the ideal law's and what the distance adds."""
+    parts, distance = ideal(event, relation)
+
+    def delta(epsilon: float) -> float:
+        value = _ideal_delta(parts, epsilon, relation)
+        if distance > 0.0:
+            value = (value + (1.0 + math.exp(epsilon)) * distance) * ROUND_UP
+        return min(value, 1.0)
+
+    return delta
+
+
+def _feasible(curve: Callable[[float], float], delta: float, distance: float) -> float:
+    """Find one epsilon at which the curve is below ``delta``; infinity if none is.
+
+    Without a distance the curve falls; with one it falls, then rises: its minimum is
+    narrowed by golden sections until a point is low enough.
+    """
+    if distance == 0.0:
+        safe = 1.0
+        while curve(safe) > delta:
+            if safe == LARGEST_EPSILON:
+                return math.inf
+            safe = min(2.0 * safe, LARGEST_EPSILON)
+        return safe
+    low, high = 0.0, min(math.log(1.0 / distance), LARGEST_EPSILON)
+    for _ in range(SEARCH_STEPS):
+        left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+        at_left, at_right = curve(left), curve(right)
+        if min(at_left, at_right) <= delta:
+            return left if at_left <= delta else right
+        low, high = (low, right) if at_left <= at_right else (left, high)
+    return math.inf
+
+
+def _ideal_delta(
+    parts: tuple[Event, ...],
+    epsilon: float,
+    relation: str,
+    used: set[str] | None = None,
+) -> float:
+    """Smallest of the bounds that apply to parts of a normal form.
+
+    The theorem of `sampled_delta` joins ``used`` where no other bound is as small.
+    """
+    if not parts:
+        return 0.0
+    if len(parts) == 1 and not isinstance(parts[0], ConcentratedEvent):
+        exact = _single_delta(parts[0], epsilon, relation, used)
+        if exact is not None:
+            return exact
+    best = min(_basic_delta(parts, epsilon), 1.0)
+    if not all(isinstance(p, GaussianEvent | ConcentratedEvent) for p in parts):
+        composed = loss_distributions.composed_delta(parts, epsilon, relation)
+        best = min(best, composed)
+    renyi = _renyi_delta(parts, epsilon, relation)
+    is_sampled = any(isinstance(part, PoissonGaussianEvent) for part in parts)
+    if used is not None and is_sampled and renyi < best:
+        used.add(SAMPLED_THEOREM)
+    return min(best, renyi)
+
+
+def _single_delta(
+    part: Event, epsilon: float, relation: str, used: set[str] | None
+) -> float | None:
+    """Delta of one part alone, where a formula is exact."""
+    if isinstance(part, GaussianEvent):
+        exact = gaussian_delta(epsilon, part.gdp) * (1.0 + 0.5 * LOG_MARGIN)
+        return max(exact, LEAST_DELTA)
+    if isinstance(part, PureEvent | ApproximateEvent):
+        # Randomized response that fails with probability delta: Kairouz et al. (2015).
+        fails = part.delta if isinstance(part, ApproximateEvent) else 0.0
+        if epsilon >= part.epsilon:
+            return fails
+        excess = -math.expm1(epsilon - part.epsilon)
+        response = excess / (1.0 + math.exp(-part.epsilon))
+        return (fails + (1.0 - fails) * response) * ROUND_UP
+    if isinstance(part, ParallelEvent):
+        blocks = [b.events for b in part.events if isinstance(b, ComposedEvent)]
+        return max(_ideal_delta(block, epsilon, relation, used) for block in blocks)
+    return None
+
+
+def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> float:
+    """Bound by Renyi divergences, if all parts have them."""
+    rho, steps = 0.0, []
+    for part in parts:
+        if isinstance(part, GaussianEvent):
+            rho += rho_from_gdp(part.gdp)
+        elif isinstance(part, PureEvent):
+            rho += rho_from_pure(part.epsilon)
+        elif isinstance(part, ConcentratedEvent):
+            rho += part.rho
+        elif isinstance(part, PoissonGaussianEvent):
+            rate, noise = part.sampling_rate, part.noise_multiplier
+            steps.append(Steps(rate, noise, part.num_steps))
+        else:
+            return 1.0
+    if not steps:
+        return zcdp_delta(epsilon, rho * ROUND_UP)
+    rho *= ROUND_UP
+    return sampled_delta(epsilon, tuple(steps), rho=rho, relation=relation)
+
+
+def _basic_delta(parts: tuple[Event, ...], epsilon: float) -> float:
+    """Bound by adding epsilons and deltas, if all parts are pure or approximate."""
+    total, delta = 0.0, 0.0
+    for part in parts:
+        if not isinstance(part, PureEvent | ApproximateEvent):
+            return 1.0
+        total += part.epsilon
+        delta += part.delta if isinstance(part, ApproximateEvent) else 0.0
+    return delta * ROUND_UP if total * ROUND_UP <= epsilon else 1.0

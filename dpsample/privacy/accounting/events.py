@@ -1,0 +1,406 @@
+"""Events of one mechanism: a few numbers that bound what it does to privacy.
+
+Events made of events: in sequence, side by side, and approximately.
+
+What mechanisms do to privacy, in so few numbers that an accountant needs no code.
+
+An event is frozen data and names no neighboring relation: its numbers hold under the
+relation of the certificate or ledger that carries it. `accounting.epsilon_of` and
+`accounting.delta_of` turn events into (epsilon, delta).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dpsample.core import check, spec
+from dpsample.core.spec import Spec
+
+__all__ = [
+    "ApproximateEvent",
+    "ComposedEvent",
+    "ConcentratedEvent",
+    "Event",
+    "GaussianEvent",
+    "NearEvent",
+    "ParallelEvent",
+    "PoissonGaussianEvent",
+    "PureEvent",
+    "from_dict",
+]
+
+
+class Event(Spec):
+    """Base of all events; they compare by content and travel through JSON."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, inner events included, ready for ``json.dumps``."""
+        return {key: _plain(value) for key, value in super().to_dict().items()}
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content."""
+        return Spec.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        """Hash the content."""
+        return Spec.__hash__(self)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Event):
+        return value.to_dict()
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _store(event: Event, **values: float) -> None:
+    """Keep numbers as floats, so that equal events have equal JSON."""
+    for name, value in values.items():
+        if value != 0.0:
+            check.normal(remedy="", **{name: value})
+        object.__setattr__(event, name, float(value))
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianEvent(Event):
+    """Privacy curve at most that of two unit Gaussians at distance ``gdp``.
+
+    Dong, Roth and Su (2022), Definition 2.6.
+
+    Parameters
+    ----------
+    gdp : float
+        Distance, finite and >= 0: sensitivity over the noise's standard deviation,
+        the sensitivity being that of the relation in force.
+
+    Raises
+    ------
+    ValueError
+        If ``gdp`` is negative, infinite or not a number.
+
+    Examples
+    --------
+    >>> GaussianEvent(0.5)
+    GaussianEvent(gdp=0.5)
+    """
+
+    name: ClassVar[str] = "gaussian"
+    gdp: float
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        check.non_negative(gdp=self.gdp)
+        _store(self, gdp=self.gdp)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PoissonGaussianEvent(Event):
+    """Steps that add Gaussian noise to the sum over a Poisson sample of the records.
+
+    Each step takes every record with probability ``sampling_rate``, independently of
+    the others, and releases the sum of vectors of l_2 norm at most C with noise of
+    standard deviation ``noise_multiplier`` * C. (A mean divides both by the same
+    constant, never by the size of the sample.)
+
+    Parameters
+    ----------
+    sampling_rate : float
+        Probability, > 0 and <= 1.
+    noise_multiplier : float
+        Standard deviation over the bound C of *one record's* vector, > 0. The number
+        means the same under both relations; that replacing a record moves a sum by
+        2 C is the accountant's business.
+    num_steps : int
+        Number of steps, >= 1.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> PoissonGaussianEvent(sampling_rate=0.1, noise_multiplier=6.07, num_steps=500)
+    PoissonGaussianEvent(sampling_rate=0.1, noise_multiplier=6.07, num_steps=500)
+    """
+
+    name: ClassVar[str] = "poisson_gaussian"
+    sampling_rate: float
+    noise_multiplier: float
+    num_steps: int
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check.positive(sampling_rate=self.sampling_rate)
+        if self.sampling_rate > 1.0:
+            check.fail("sampling_rate", "<= 1", self.sampling_rate)
+        check.positive(noise_multiplier=self.noise_multiplier)
+        check.integer(1, num_steps=self.num_steps)
+        _store(
+            self,
+            sampling_rate=self.sampling_rate,
+            noise_multiplier=self.noise_multiplier,
+        )
+        object.__setattr__(self, "num_steps", int(self.num_steps))
+
+
+@dataclass(frozen=True, eq=False)
+class PureEvent(Event):
+    """Pure differential privacy: probabilities change by a factor <= e^epsilon.
+
+    Parameters
+    ----------
+    epsilon : float
+        Finite and >= 0.
+
+    Raises
+    ------
+    ValueError
+        If ``epsilon`` is negative, infinite or not a number.
+
+    Examples
+    --------
+    >>> PureEvent(1)
+    PureEvent(epsilon=1.0)
+    """
+
+    name: ClassVar[str] = "pure"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        check.non_negative(epsilon=self.epsilon)
+        _store(self, epsilon=self.epsilon)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ApproximateEvent(Event):
+    """(epsilon, delta)-differential privacy, of which nothing more is known.
+
+    Parameters
+    ----------
+    epsilon : float
+        Finite and >= 0.
+    delta : float
+        Probability, >= 0 and < 1.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+
+    Examples
+    --------
+    >>> ApproximateEvent(epsilon=1.0, delta=1e-6)
+    ApproximateEvent(epsilon=1.0, delta=1e-06)
+    """
+
+    name: ClassVar[str] = "approximate"
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check.non_negative(epsilon=self.epsilon, delta=self.delta)
+        if self.delta >= 1.0:
+            check.fail("delta", "< 1", self.delta)
+        _store(self, epsilon=self.epsilon, delta=self.delta)
+
+
+@dataclass(frozen=True, eq=False)
+class ConcentratedEvent(Event):
+    """Zero-concentrated privacy: every Renyi divergence of order a is <= rho a.
+
+    Bun and Steinke (2016), Definition 1.1.
+
+    Parameters
+    ----------
+    rho : float
+        Finite and >= 0.
+
+    Raises
+    ------
+    ValueError
+        If ``rho`` is negative, infinite or not a number.
+
+    Examples
+    --------
+    >>> ConcentratedEvent(0.125)
+    ConcentratedEvent(rho=0.125)
+    """
+
+    name: ClassVar[str] = "concentrated"
+    rho: float
+
+    def __post_init__(self) -> None:
+        """Check the number."""
+        check.non_negative(rho=self.rho)
+        _store(self, rho=self.rho)
+
+
+def _store_events(event: Event, events: object) -> None:
+    """Keep a nonempty list of events as a tuple."""
+    if not isinstance(events, tuple | list) or not events:
+        check.fail("events", "a nonempty tuple of events", check.shown(events))
+    for index, item in enumerate(events):
+        check.instance(Event, **{f"events[{index}]": item})
+    object.__setattr__(event, "events", tuple(events))
+
+
+@dataclass(frozen=True, eq=False)
+class ComposedEvent(Event):
+    """Several events on the same records, all of them released.
+
+    Each may be chosen in view of earlier answers as long as its event is one that was
+    fixed beforehand. Budgets that are themselves chosen in view of the answers (fully
+    adaptive composition, privacy filters) are not covered.
+
+    Parameters
+    ----------
+    events : tuple of Event
+        At least one.
+
+    Raises
+    ------
+    ValueError
+        If ``events`` is empty or holds something else.
+
+    Examples
+    --------
+    >>> from dpsample.privacy.accounting.events import GaussianEvent
+    >>> len(ComposedEvent((GaussianEvent(0.3), GaussianEvent(0.4))).events)
+    2
+    """
+
+    name: ClassVar[str] = "composed"
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        """Check the parts."""
+        _store_events(self, self.events)
+
+
+@dataclass(frozen=True, eq=False)
+class ParallelEvent(Event):
+    """Events on disjoint blocks of records: only the worst one counts.
+
+    Delta is the largest of the blocks' deltas at the same epsilon.
+
+    Which record sits in which block must be fixed by public indices, because neighbors
+    then differ in one block. A partition that depends on the records' content (by
+    label, by cluster) may put the new record into another block than the old one: under
+    "replace_one" two blocks change, and the two events have to be composed.
+
+    Parameters
+    ----------
+    events : tuple of Event
+        One for each block, at least one.
+
+    Raises
+    ------
+    ValueError
+        If ``events`` is empty or holds something else.
+
+    Examples
+    --------
+    >>> from dpsample.privacy.accounting.events import GaussianEvent
+    >>> len(ParallelEvent((GaussianEvent(0.3), GaussianEvent(0.4))).events)
+    2
+    """
+
+    name: ClassVar[str] = "parallel"
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        """Check the parts."""
+        _store_events(self, self.events)
+
+
+@dataclass(frozen=True, eq=False)
+class NearEvent(Event):
+    """A law that is, on every data set, close to one that satisfies ``event``.
+
+    It costs (1 + e^epsilon) times the total variation, not the total variation:
+    P'(S) <= P(S) + t <= e^epsilon Q(S) + delta + t <= e^epsilon Q'(S) + delta +
+    (1 + e^epsilon) t.
+
+    Parameters
+    ----------
+    event : Event
+        Event of the ideal law.
+    total_variation : float
+        Largest total variation distance to it over all data sets, >= 0 and < 1.
+
+    Raises
+    ------
+    ValueError
+        If ``event`` is not an event or the distance is out of its range.
+
+    Examples
+    --------
+    >>> from dpsample.privacy.accounting.events import GaussianEvent
+    >>> NearEvent(GaussianEvent(0.2), 1e-8)
+    NearEvent(event=GaussianEvent(gdp=0.2), total_variation=1e-08)
+    """
+
+    name: ClassVar[str] = "near"
+    event: Event
+    total_variation: float
+
+    def __post_init__(self) -> None:
+        """Check the parts."""
+        check.instance(Event, event=self.event)
+        check.non_negative(total_variation=self.total_variation)
+        if self.total_variation >= 1.0:
+            check.fail("total_variation", "< 1", self.total_variation)
+        if self.total_variation != 0.0:
+            check.normal(total_variation=self.total_variation)
+        object.__setattr__(self, "total_variation", float(self.total_variation))
+
+
+KINDS: tuple[type[Event], ...] = (
+    GaussianEvent,
+    PoissonGaussianEvent,
+    PureEvent,
+    ApproximateEvent,
+    ConcentratedEvent,
+    ComposedEvent,
+    ParallelEvent,
+    NearEvent,
+)
+
+
+def from_dict(data: dict[str, Any]) -> Event:
+    """Rebuild an event from its ``to_dict``.
+
+    Parameters
+    ----------
+    data : dict
+        Name and fields of the event.
+
+    Returns
+    -------
+    Event
+        An event equal to the one described.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, a field is missing or unknown, or a value is not valid.
+
+    Examples
+    --------
+    >>> event = NearEvent(ComposedEvent((GaussianEvent(0.3), PureEvent(0.1))), 1e-9)
+    >>> from_dict(event.to_dict()) == event
+    True
+    """
+    check.instance(dict, data=data)
+    inner: dict[str, Any] = {}
+    if isinstance(data.get("events"), list):
+        inner["events"] = tuple(from_dict(item) for item in data["events"])
+    if "event" in data:
+        inner["event"] = from_dict(data["event"])
+    try:
+        return spec.from_dict(KINDS, data | inner)
+    except TypeError as error:
+        check.fail("data", "the complete fields of an event", data, f"({error})")

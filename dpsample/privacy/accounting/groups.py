@@ -1,0 +1,220 @@
+"""Privacy of a group of records that change together."""
+
+from __future__ import annotations
+
+import math
+
+from dpsample.core import check
+from dpsample.privacy.accounting.accounting import (
+    LARGEST_EPSILON,
+    ROUND_UP,
+    delta_of,
+    smallest_epsilon,
+)
+from dpsample.privacy.accounting.events import (
+    ApproximateEvent,
+    ComposedEvent,
+    ConcentratedEvent,
+    Event,
+    GaussianEvent,
+    NearEvent,
+    ParallelEvent,
+    PureEvent,
+)
+from dpsample.privacy.accounting.normal_form import ideal
+from dpsample.problem.facts import RELATIONS
+
+SUMMED = 1000  # terms of a geometric series; longer ones in closed form
+
+
+@check.plain
+def group_event(event: Event, size: int) -> Event:
+    """Event under which ``size`` records may change at once.
+
+    k gdp (Dong, Roth and Su 2022, Theorem 2.14); k epsilon and delta (e^(k epsilon) -
+    1)/(e^epsilon - 1); k^2 rho (Bun and Steinke 2016, Proposition 1.9). Of a
+    `NearEvent` the ideal event changes, the distance does not.
+
+    Parameters
+    ----------
+    event : Event
+        Made of Gaussian, pure, approximate and concentrated events.
+    size : int
+        Number of records, >= 1.
+
+    Returns
+    -------
+    Event
+        Of the same kind.
+
+    Raises
+    ------
+    ValueError
+        If an inner event has no such formula: Poisson samples, and parallel events of
+        different kinds. `group_delta` and `group_epsilon` cover those too.
+
+    Guarantee
+    ---------
+    If the event holds for one record under a relation, the result holds for data sets
+    that are ``size`` steps of that relation apart.
+
+    Examples
+    --------
+    >>> group_event(GaussianEvent(0.25), 4)
+    GaussianEvent(gdp=1.0)
+    """
+    check.instance(Event, event=event)
+    check.integer(1, size=size)
+    found = _scaled(event, size)
+    if found is None:
+        remedy = "Use group_epsilon or group_delta."
+        check.fail("event", "one with a formula for groups", event, remedy)
+    return found
+
+
+@check.plain
+def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> float:
+    """Delta at ``epsilon`` of a group of ``size`` records.
+
+    The better of `group_event` and of the chain of ``size`` neighbors, each
+    epsilon/size apart: delta = delta_1 (e^epsilon - 1)/(e^(epsilon/size) - 1).
+
+    Parameters
+    ----------
+    event : Event
+        Any event.
+    epsilon : float
+        Privacy loss of the whole group, >= 0 and at most 600.
+    size : int
+        Number of records, >= 1.
+    relation : {"replace_one", "zero_out"}
+        Relation under which the event's numbers hold for one record.
+
+    Returns
+    -------
+    float
+        delta in [0, 1], an upper bound.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Guarantee
+    ---------
+    Data sets that are ``size`` steps apart are (epsilon, delta)-indistinguishable.
+
+    Examples
+    --------
+    >>> event = ApproximateEvent(epsilon=0.5, delta=1e-8)
+    >>> both = group_delta(event, epsilon=1.0, size=2, relation="zero_out")
+    >>> print(f"{both:.3e}")
+    2.649e-08
+    """
+    check.instance(Event, event=event)
+    check.non_negative(epsilon=epsilon)
+    check.integer(1, size=size)
+    part = epsilon / size
+    single = delta_of(event, epsilon=part, relation=relation)
+    if size <= SUMMED or part == 0.0:
+        terms = math.fsum(
+            math.exp(part * i - epsilon) for i in range(min(size, SUMMED))
+        )
+        terms *= max(size / SUMMED, 1.0)  # of equal terms, where epsilon / size is 0
+    else:
+        terms = -math.expm1(-epsilon) / math.expm1(part)
+    log_chain = -math.inf
+    if single > 0.0:  # their product may be too small for a float
+        log_chain = math.log(single) + math.log(terms) + epsilon
+    chain = math.exp(min(log_chain, 0.0)) * ROUND_UP
+    scaled = _scaled(event, size)
+    if scaled is not None:
+        chain = min(chain, delta_of(scaled, epsilon=epsilon, relation=relation))
+    return min(chain, 1.0)
+
+
+@check.plain
+def group_epsilon(event: Event, *, delta: float, size: int, relation: str) -> float:
+    """Epsilon at ``delta`` of a group of ``size`` records.
+
+    Parameters
+    ----------
+    event : Event
+        Any event.
+    delta : float
+        Probability, > 0 and < 1.
+    size : int
+        Number of records, >= 1.
+    relation : {"replace_one", "zero_out"}
+        Relation under which the event's numbers hold for one record.
+
+    Returns
+    -------
+    float
+        epsilon >= 0, an upper bound; infinity if none up to 600 is found.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Guarantee
+    ---------
+    ``group_delta`` at the returned epsilon is <= delta.
+
+    Examples
+    --------
+    >>> event = GaussianEvent(0.1)
+    >>> print(f"{group_epsilon(event, delta=1e-6, size=3, relation='zero_out'):.3f}")
+    1.292
+    """
+    check.instance(Event, event=event)
+    check.open_interval(0.0, 1.0, delta=delta)
+    check.integer(1, size=size)
+    check.one_of(RELATIONS, relation=relation)
+
+    def curve(epsilon: float) -> float:
+        return group_delta(event, epsilon=epsilon, size=size, relation=relation)
+
+    distance = ideal(event, relation).total_variation
+    return smallest_epsilon(curve, delta, distance=distance)
+
+
+def _scaled(event: Event, size: int) -> Event | None:
+    """Scale the numbers of an event, or return None where no formula does it."""
+    if isinstance(event, GaussianEvent):
+        return GaussianEvent(size * event.gdp)
+    if isinstance(event, ConcentratedEvent):
+        return ConcentratedEvent(size * size * event.rho)
+    if isinstance(event, PureEvent):
+        return PureEvent(size * event.epsilon)
+    if isinstance(event, ApproximateEvent):
+        return _scaled_approximate(event, size)
+    if isinstance(event, NearEvent):
+        inner = _scaled(event.event, size)
+        return None if inner is None else NearEvent(inner, event.total_variation)
+    if isinstance(event, ComposedEvent):
+        return _all_scaled(event, size)
+    if isinstance(event, ParallelEvent):
+        # The group may spread over blocks: k_1 + k_2 + ... = k changes of single
+        # blocks cost at most k changes of the worst one, if all are of one kind.
+        kinds = {type(item) for item in event.events}
+        if len(kinds) == 1 and kinds <= {GaussianEvent, ConcentratedEvent, PureEvent}:
+            parts = [_scaled(item, size) for item in event.events]
+            return ParallelEvent(tuple(part for part in parts if part is not None))
+    return None
+
+
+def _all_scaled(event: ComposedEvent, size: int) -> Event | None:
+    parts = [_scaled(item, size) for item in event.events]
+    known = tuple(part for part in parts if part is not None)
+    return ComposedEvent(known) if len(known) == len(parts) else None
+
+
+def _scaled_approximate(event: ApproximateEvent, size: int) -> Event | None:
+    top = size * event.epsilon
+    if top > LARGEST_EPSILON:
+        return None
+    terms = math.fsum(math.exp(event.epsilon * i) for i in range(size))
+    delta = event.delta * terms * ROUND_UP
+    return ApproximateEvent(epsilon=top, delta=delta) if delta < 1.0 else None

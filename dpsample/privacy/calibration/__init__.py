@@ -1,0 +1,1 @@
+"""Calibration: the parameters of a mechanism that meet a budget."""

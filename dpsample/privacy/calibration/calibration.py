@@ -1,0 +1,347 @@
+"""A calibrated exponential mechanism: public numbers and the density they define.
+
+Choose (k, mu) of the exponential mechanism exp(-k (F + mu r)) for a budget.
+
+Privacy. V = k (F + mu r) is k mu-strongly convex and, between neighboring data sets,
+changes by a k G_Delta/n-Lipschitz function. Theorem 2 of arXiv:2207.08347 compares the
+two draws with two unit Gaussians at distance
+
+    gdp = (k G_Delta/n) / sqrt(k mu) = (G_Delta/n) sqrt(k/mu),
+
+so the budget fixes a = mu/k = (G_Delta/(n gdp))^2. Replacing one record changes n F by
+f(.; s) - f(.; s'), whose Lipschitz constant is at most 2G, not G (erratum GLLST-E1);
+setting one record's loss to zero changes it by f(.; s): G.
+
+Utility. The excess risk is at most mu Theta + C/k, with C as in `risk`. Theorems 3 and
+4 minimize it along mu = a k: k = sqrt(C/(a Theta)), so k mu = C/Theta. Theorems 5 and 6
+have mu = lambda fixed and no Theta: the largest private k = lambda/a is best.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dpsample.core import check
+from dpsample.domains import SchattenBall, Simplex
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.certificates.certificate import Certificate
+from dpsample.privacy.certificates.terms import (
+    BEYOND_FLOATS,
+    Calibration,
+    CalibrationInputs,
+    MechanismTerms,
+    Risk,
+    RiskModel,
+)
+from dpsample.privacy.curves.gaussian import (
+    fact2_gdp,
+    gaussian_epsilon,
+    gdp_from_budget,
+    paper_gdp,
+)
+from dpsample.problem.facts import PublicFacts
+from dpsample.problem.problem import Problem
+from dpsample.regularizers import Entropy, Regularizer, SchattenSquared, SquaredNorm
+
+if TYPE_CHECKING:
+    from dpsample.targets.gibbs import Gibbs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExponentialMechanism(MechanismTerms):
+    """A calibrated mechanism: one draw from exp(-k (F + mu r)) on the domain.
+
+    Made by `calibrate`. The fields are listed in `MechanismTerms`; the ones most used
+    are ``k``, ``mu``, ``gdp``, ``regularizer``, ``risk_bound``, ``delta_exact`` and
+    ``gamma``.
+
+    Guarantee
+    ---------
+    If the declared bounds hold for every possible record, an exact draw is gdp-GDP and
+    (epsilon_proved, delta_exact)-DP under the budget's relation; a draw within total
+    variation gamma of it on every data set is (epsilon_proved, delta)-DP.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> problem = dps.Problem([[0.6, 0.8], [1.0, 0.0]], [1.0, -1.0], row_bound=1.0,
+    ...                       loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=1.0))
+    >>> mech = dps.calibrate(problem, dps.Budget(epsilon=1.0, delta=1e-6))
+    >>> mech.target(problem).k == mech.k
+    True
+    """
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """Certificate of an exact draw; a release names its sampler in a copy."""
+        return Certificate.of(self)
+
+    def target(self, problem: Problem) -> Gibbs:
+        """Return the density to draw from.
+
+        Parameters
+        ----------
+        problem : Problem
+            Records with the public facts for which the mechanism was calibrated.
+
+        Returns
+        -------
+        Gibbs
+            exp(-k (F + mu r)) on the domain.
+
+        Raises
+        ------
+        ValueError
+            If the problem's public facts differ from the calibrated ones.
+        """
+        from dpsample.targets.gibbs import Gibbs
+
+        check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
+        if problem.facts != self.facts:
+            check.fail(
+                "problem",
+                "the one that was calibrated, with the same public facts",
+                problem,
+                "Call dps.calibrate(problem, budget) again.",
+            )
+        return Gibbs(problem, k=self.k, mu=self.mu, regularizer=self.regularizer)
+
+    def __repr__(self) -> str:
+        """Numbers a reader wants first."""
+        return (
+            f"ExponentialMechanism(k={self.k:.6g}, mu={self.mu:.6g}, "
+            f"gdp={self.gdp:.6g}, delta_exact={self.delta_exact:.6g}, "
+            f"gamma={self.gamma:.6g}, risk_bound={self.risk_bound:.6g}, "
+            f"regularizer={self.regularizer!r})"
+        )
+
+
+INVERSIONS = {"exact": gdp_from_budget, "fact2": fact2_gdp, "paper": paper_gdp}
+INVERSION_NAMES = {
+    "exact": "exact inversion of the Gaussian privacy curve",
+    "fact2": "Fact 2 of arXiv:2207.08347 (closed-form inversion)",
+    "paper": "printed constants of arXiv:2207.08347, not implied by its Fact 2",
+}
+COMPARISON = "Theorem 2 of arXiv:2207.08347 (Gaussian comparison)"
+SPEND_OTHERWISE = "Spend a larger delta or a smaller sampler_share."
+APPROXIMATE = "delta_0 + (1 + e^epsilon) gamma <= delta (total-variation error gamma)"
+
+
+@check.plain
+def calibrate(
+    problem: Problem | PublicFacts,
+    budget: Budget,
+    *,
+    p: float = 2.0,
+    risk: Risk = "population",
+    calibration: Calibration = "exact",
+    sampler_share: float = 0.0,
+    strong_convexity: float = 0.0,
+    confidence: float | None = None,
+) -> ExponentialMechanism:
+    r"""Choose the mechanism with the smallest risk bound that the budget allows.
+
+    :math:`k/\mu = (n\,t/G_\Delta)^2` where t is the gdp of the budget; k minimizes
+    the bound :math:`\mu\Theta + C/k` of the excess risk (arXiv:2207.08347, Theorems 3
+    and 4; 5 and 6 with ``strong_convexity``).
+
+    Parameters
+    ----------
+    problem : Problem or PublicFacts
+        Only its public facts are read, never its records.
+    budget : Budget
+        Epsilon, delta and the neighboring relation.
+    p : float
+        Norm in [1, inf] in which sensitivity is measured and the regularizer is
+        strongly convex: l_p, or Schatten-p on a `SchattenBall`. Any p is valid; the
+        one with the smallest ``risk_bound`` is best.
+    risk : {"population", "empirical"}
+        Excess risk that the bound is for.
+    calibration : {"exact", "fact2", "paper"}
+        How gdp follows from the budget: by exact inversion of the Gaussian curve, by a
+        closed form that is smaller, or as printed. "paper" reproduces the printed k
+        and mu; its certificate states the epsilon that is true of them and is never
+        releasable.
+    sampler_share : float
+        Part of delta, in [0, 1), that pays for an approximate sampler: delta_exact =
+        (1 - share) delta and gamma = share delta/(1 + e^epsilon).
+    strong_convexity : float
+        Strength lambda of a public ridge lambda r that belongs to the objective: mu =
+        lambda, and the risk is that of F + lambda r. It allows an unbounded domain.
+        Under "zero_out" the record's loss without the ridge is set to zero; curvature
+        k lambda (1 - 1/n) is charged, as if the ridge's share went with it.
+    confidence : float, optional
+        Minimize a bound that holds with this probability over the draw instead of in
+        expectation. With population risk it bounds that quantile of the excess risk,
+        averaged over the records: nothing is said about unlucky records.
+
+    Returns
+    -------
+    ExponentialMechanism
+        The mechanism and its public numbers.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or the domain is unbounded and there is no
+        ``strong_convexity``.
+
+    Guarantee
+    ---------
+    If the declared bounds hold for every possible record, an exact draw is
+    (epsilon, delta_exact)-DP under the budget's relation; a draw within total
+    variation gamma on every data set is (epsilon, delta)-DP. ("paper": with
+    ``epsilon_proved`` in place of epsilon.) The bound of the risk is that of an exact
+    draw; total variation gamma adds at most gamma times the range of the risk.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> from dpsample.problem.facts import PublicFacts
+    >>> facts = PublicFacts(num_records=2000, dim=20, row_bound=1.0, row_norm=2.0,
+    ...                     loss=dps.losses.Linear(), domain=dps.domains.Ball(1.0))
+    >>> mech = dps.calibrate(facts, dps.Budget(epsilon=1.0, delta=1e-6),
+    ...                      risk="empirical")
+    >>> print(f"{mech.k:.1f} {mech.mu:.5f} {mech.risk_bound:.4f}")
+    1497.0 0.02672 0.0267
+    """
+    inputs = CalibrationInputs(
+        facts=problem.facts if isinstance(problem, Problem) else problem,
+        budget=budget,
+        p=p,
+        risk=risk,
+        calibration=calibration,
+        sampler_share=sampler_share,
+        strong_convexity=strong_convexity,
+        confidence=confidence,
+    )
+    regularizer = _regularizer(inputs)
+    range_bound = _range(inputs, regularizer)
+    numbers = _numbers(inputs, range_bound)
+    return ExponentialMechanism(
+        **vars(inputs), **numbers, regularizer=regularizer, range_bound=range_bound
+    )
+
+
+def _regularizer(inputs: CalibrationInputs) -> Regularizer:
+    """Return the r of the norm table (Corollaries 2 to 5), or the entropy."""
+    domain, is_printed = inputs.facts.domain, inputs.calibration == "paper"
+    variant = "printed" if is_printed and inputs.p == 1.0 else "optimized"
+    if isinstance(domain, SchattenBall):
+        return SchattenSquared(inputs.p, shape=domain.shape, variant=variant)
+    if isinstance(domain, Simplex) and inputs.p == 1.0 and not is_printed:
+        return Entropy()
+    return SquaredNorm(inputs.p, variant=variant)
+
+
+def _range(inputs: CalibrationInputs, regularizer: Regularizer) -> float:
+    """Return Theta, which only a mechanism without a ridge needs finite."""
+    try:
+        value = float(regularizer.range_on(inputs.facts.domain, inputs.facts.dim))
+    except OverflowError:  # Python's powers raise where NumPy's are infinite
+        value = math.inf
+    if not inputs.has_ridge and not 0.0 < value < math.inf:
+        check.fail(
+            "domain",
+            "such that the regularizer has a finite range > 0",
+            f"a range of {value:g} on {inputs.facts.domain!r}",
+            "Use a bounded domain with more than one point.",
+        )
+    return value
+
+
+def _risk_model(
+    inputs: CalibrationInputs, *, swap_lipschitz: float, ratio: float
+) -> RiskModel:
+    facts = inputs.facts
+    return RiskModel(
+        risk=inputs.risk,
+        confidence=inputs.confidence,
+        dim=facts.domain.affine_dim(facts.dim),
+        num_records=facts.num_records,
+        lipschitz=facts.lipschitz(inputs.p),
+        swap_lipschitz=swap_lipschitz,
+        ratio=ratio,
+        has_ridge=inputs.has_ridge,
+    )
+
+
+def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
+    """Derive every number of the mechanism; the module's formulas."""
+    facts, budget = inputs.facts, inputs.budget
+    lipschitz = facts.lipschitz(inputs.p)
+    diff = facts.diff_lipschitz(inputs.p, budget.relation)
+    swap = facts.diff_lipschitz(inputs.p, "replace_one")
+    kept, delta_exact = inputs.curvature_kept, budget.delta - _reserved(inputs)
+    check.normal(delta_exact=delta_exact, remedy=SPEND_OTHERWISE)
+    check.normal(lipschitz=lipschitz, remedy=BEYOND_FLOATS)
+    target = INVERSIONS[inputs.calibration](budget.epsilon, delta_exact)
+    is_printed = inputs.calibration == "paper"
+    # GLLST-E1 and -E4: the paper has G in place of every sensitivity.
+    distance = (lipschitz if is_printed else diff) / (facts.num_records * target)
+    check.open_interval(1e-150, 1e150, **{"sqrt(mu/k)": distance}, remedy=BEYOND_FLOATS)
+    ratio = distance**2 / (1.0 if is_printed else kept)
+    chosen = _risk_model(
+        inputs, swap_lipschitz=lipschitz if is_printed else swap, ratio=ratio
+    )
+    k, mu = _temperature(inputs, chosen.constant()[0], ratio, range_bound)
+    check.normal(k=k, mu=mu, remedy=BEYOND_FLOATS)
+    gdp, epsilon = target, budget.epsilon
+    if is_printed:
+        gdp = diff / facts.num_records * math.sqrt(k / (mu * kept))
+        epsilon = gaussian_epsilon(delta_exact, gdp)
+    valid = _risk_model(inputs, swap_lipschitz=swap, ratio=ratio)
+    constant, proofs = valid.constant()
+    theorems = (
+        COMPARISON,
+        INVERSION_NAMES[inputs.calibration],
+        _choice(inputs),
+        *proofs,
+    )
+    return {
+        "lipschitz": lipschitz,
+        "diff_lipschitz": diff,
+        "k": k,
+        "mu": mu,
+        "gdp": gdp,
+        "delta_exact": delta_exact,
+        "gamma": _gamma(budget.delta, delta_exact, epsilon),
+        "epsilon_proved": epsilon,
+        "risk_bound": constant / k + (0.0 if inputs.has_ridge else mu * range_bound),
+        "theorems": theorems + ((APPROXIMATE,) if inputs.sampler_share else ()),
+    }
+
+
+def _choice(inputs: CalibrationInputs) -> str:
+    """Name the theorem whose k and mu are used."""
+    number = 3 + (inputs.risk == "population") + 2 * inputs.has_ridge
+    is_printed = inputs.calibration == "paper"
+    how = "as printed" if is_printed else "with the sensitivity G_Delta/n (GLLST-E1)"
+    return f"Theorem {number} of arXiv:2207.08347, {how}: the choice of k and mu"
+
+
+def _reserved(inputs: CalibrationInputs) -> float:
+    """Part of delta that the sampler may spend."""
+    return inputs.sampler_share * inputs.budget.delta
+
+
+def _temperature(
+    inputs: CalibrationInputs, constant: float, ratio: float, range_bound: float
+) -> tuple[float, float]:
+    """Return (k, mu) with mu/k = ratio that minimize mu Theta + constant/k."""
+    if inputs.has_ridge:
+        return inputs.strong_convexity / ratio, inputs.strong_convexity
+    check.normal(**{"range_bound*mu/k": ratio * range_bound}, remedy=BEYOND_FLOATS)
+    k = math.sqrt(constant / (ratio * range_bound))
+    return k, ratio * k
+
+
+def _gamma(delta: float, delta_exact: float, epsilon: float) -> float:
+    """Largest gamma with delta_exact + (1 + e^epsilon) gamma <= delta, rounded down."""
+    # The factor keeps the computed sum below delta in spite of rounding.
+    share = max(delta - delta_exact, 0.0) * (1.0 - 1e-12)
+    return share * math.exp(-epsilon) / (1.0 + math.exp(-epsilon))

@@ -1,0 +1,1 @@
+"""Certificates of private answers, and the ledger that adds them up."""

@@ -1,0 +1,418 @@
+"""One line of a ledger: a certificate or an event, and what has to be said about it.
+
+What one more Gaussian release may spend beside what was released before.
+
+A ledger as a table of plain text.
+
+A ledger of releases about the same records.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NamedTuple
+
+from dpsample.core import check
+from dpsample.privacy.accounting import events
+from dpsample.privacy.accounting.accounting import delta_of, epsilon_of
+from dpsample.privacy.accounting.events import ComposedEvent, Event, GaussianEvent
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.certificates.certificate import Certificate
+from dpsample.privacy.certificates.event_certificate import EventCertificate
+from dpsample.privacy.certificates.sealed import load_json, parse, round_up
+from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
+from dpsample.problem.facts import RELATIONS
+
+Item = Certificate | EventCertificate | Event
+
+
+class Entry(NamedTuple):
+    """Label and item, a certificate or an event."""
+
+    label: str
+    item: Item
+
+    @property
+    def event(self) -> Event | None:
+        """What the entry does to privacy; None if nothing is proved."""
+        return self.item if isinstance(self.item, Event) else self.item.event
+
+    @property
+    def relation(self) -> str | None:
+        """Relation of a certificate; an event has none."""
+        return None if isinstance(self.item, Event) else self.item.budget.relation
+
+    @property
+    def what(self) -> str:
+        """Few words for a table."""
+        if isinstance(self.item, EventCertificate):
+            return self.item.mechanism
+        if isinstance(self.item, Certificate):
+            return f"exponential mechanism, {self.item.sampler or 'no sampler yet'}"
+        return self.item.name + " event"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What keeps the entry from being a guarantee, in words."""
+        item = self.item
+        if isinstance(item, Event):
+            return ()
+        reasons = {
+            "seeded: whoever knows the seed knows the noise": item.seeded,
+            "not releasable: no sampler is named": (
+                isinstance(item, Certificate) and item.sampler is None
+            ),
+            "not releasable: printed constants, counted at the epsilon they prove": (
+                item.event is not None and not item.is_proved
+            ),
+            "unproved: epsilon is infinite": item.event is None,
+        }
+        return tuple(words for words, holds in reasons.items() if holds)
+
+
+def entry_dict(entry: Entry) -> dict[str, Any]:
+    """Return the entry as JSON values."""
+    kind = "event" if isinstance(entry.item, Event) else "certificate"
+    return {"label": entry.label, kind: entry.item.to_dict()}
+
+
+def entry_from_dict(given: Any) -> Entry:
+    """Rebuild what `entry_dict` returned."""
+    check.instance(dict, entry=given)
+    kinds = set(given) - {"label"}
+    if "label" not in given or kinds not in ({"event"}, {"certificate"}):
+        condition = "a label with an event or a certificate"
+        check.fail("entry", condition, check.shown(given))
+    if kinds == {"event"}:
+        return Entry(given["label"], events.from_dict(given["event"]))
+    content = given["certificate"]
+    check.instance(dict, certificate=content)
+    known = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
+    check.one_of(tuple(known), format=content.get("format"))
+    return Entry(given["label"], known[content["format"]].from_dict(content))
+
+
+# The search stops at the first, calibration may lose the second.
+TOLERANCE, ROUND_DOWN = 1e-6, 1.0 - 1e-9
+
+
+class Remaining(NamedTuple):
+    """What one more release may spend; zeros if the budget is used up.
+
+    Attributes
+    ----------
+    gdp : float
+        Largest further gdp that keeps the whole ledger inside the budget.
+    epsilon : float
+        Epsilon of that release alone, at the budget's delta.
+    """
+
+    gdp: float
+    epsilon: float
+
+
+def largest_release(event: Event, budget: Budget) -> Remaining:
+    """Bisect the gdp of the further release; both numbers are rounded down."""
+
+    def is_safe(gdp: float) -> bool:
+        both = ComposedEvent((event, GaussianEvent(gdp)))
+        found = delta_of(both, epsilon=budget.epsilon, relation=budget.relation)
+        return found <= budget.delta
+
+    safe, unsafe = 0.0, gdp_from_budget(budget.epsilon, budget.delta)
+    if is_safe(unsafe):
+        return Remaining(unsafe, budget.epsilon)
+    if not is_safe(safe):
+        return Remaining(0.0, 0.0)
+    while unsafe - safe > TOLERANCE * unsafe:
+        middle = 0.5 * (safe + unsafe)
+        safe, unsafe = (middle, unsafe) if is_safe(middle) else (safe, middle)
+    # One gdp has one epsilon at delta: a release calibrated to it has this gdp.
+    return Remaining(safe, gaussian_epsilon(budget.delta, safe) * ROUND_DOWN)
+
+
+HEADER = ("", "release", "epsilon alone", "state")
+
+
+def ledger_table(ledger: Ledger) -> str:
+    """Return the entries, the total, what remains and the warnings."""
+    rows = [HEADER] + [
+        (str(number), entry.label or entry.what, _alone(entry, ledger), _state(entry))
+        for number, entry in enumerate(ledger.entries, 1)
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    ]
+    head = f"Ledger under {ledger.relation}, {len(ledger.entries)} releases"
+    words = [f"Warning: {warning}" for warning in ledger.warnings]
+    return "\n".join(
+        [head, *(line.rstrip() for line in lines), *_total(ledger), *words]
+    )
+
+
+def _total(ledger: Ledger) -> list[str]:
+    budget = ledger.budget
+    if budget is None:
+        return ["No budget: ledger.epsilon(delta) is the total."]
+    gdp, epsilon = ledger.remaining()
+    spent = f"epsilon = {_shown(ledger.epsilon())} of {budget.epsilon:g}"
+    return [
+        f"Total: {spent} at delta = {budget.delta:g}",
+        f"Remaining: one release of gdp = {gdp:.4g} (epsilon = {epsilon:.4g})",
+    ]
+
+
+def _alone(entry: Entry, ledger: Ledger) -> str:
+    if entry.event is None:
+        return _shown(math.inf)
+    if ledger.budget is None:
+        return "-"
+    delta = ledger.budget.delta
+    return _shown(epsilon_of(entry.event, delta=delta, relation=ledger.relation))
+
+
+def _state(entry: Entry) -> str:
+    if entry.relation is None:
+        return "as declared"
+    return "NOT a guarantee" if entry.warnings else "proved"
+
+
+def _shown(epsilon: float) -> str:
+    if not math.isfinite(epsilon):
+        return "infinite"
+    return round_up(epsilon) if epsilon > 0.0 else "0"
+
+
+FORMAT = "dpsample ledger 1"
+
+
+class Ledger:
+    """Everything that was released about the same records, and what it costs together.
+
+    Entries compose in sequence. Later analyses may depend on earlier answers, as long
+    as their budgets were fixed beforehand. To choose budgets, or when to stop, in view
+    of the answers (fully adaptive composition, filters, odometers) is not covered.
+
+    Parameters
+    ----------
+    relation : {"replace_one", "zero_out"}
+        Neighboring relation of every entry.
+    budget : Budget, optional
+        What the whole ledger may spend, under the same relation.
+
+    Raises
+    ------
+    ValueError
+        If the relation is unknown or the budget is for another one.
+
+    Guarantee
+    ---------
+    If each entry's mechanism has the event that it states, all answers together are
+    (``epsilon(delta)``, delta)-DP under the relation.
+
+    Examples
+    --------
+    >>> ledger = Ledger(budget=Budget(epsilon=1.0, delta=1e-6))
+    >>> ledger.add(GaussianEvent(0.1), label="mean")
+    >>> ledger.add(GaussianEvent(0.1), label="slopes")
+    >>> print(f"{ledger.epsilon():.3f} {ledger.remaining().gdp:.3f}")
+    0.575 0.190
+    """
+
+    def __init__(
+        self, relation: str = "replace_one", budget: Budget | None = None
+    ) -> None:
+        check.one_of(RELATIONS, relation=relation)
+        check.instance((Budget, type(None)), budget=budget)
+        if budget is not None and budget.relation != relation:
+            remedy = "Make the budget under the ledger's relation."
+            check.fail(
+                "budget.relation", f"{relation!r}", f"{budget.relation!r}", remedy
+            )
+        self.relation = relation
+        self.budget = budget
+        self._entries: list[Entry] = []
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Labels and what was added, in order."""
+        return tuple(self._entries)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What keeps the total from being a guarantee, in words."""
+        return tuple(
+            f"{number}. {entry.label or entry.what}: {words}"
+            for number, entry in enumerate(self._entries, 1)
+            for words in entry.warnings
+        )
+
+    @property
+    def event(self) -> Event | None:
+        """All entries in sequence; None if one of them is unproved."""
+        events = [entry.event for entry in self._entries]
+        known = tuple(event for event in events if event is not None)
+        if len(known) < len(events):
+            return None
+        return ComposedEvent(known) if known else GaussianEvent(0.0)
+
+    def add(self, item: Item, label: str = "") -> None:
+        """Record one release, also one that should not have been made.
+
+        What is not releasable or not proved is recorded, `warnings` says so, and an
+        unproved entry makes epsilon infinite.
+
+        Parameters
+        ----------
+        item : Certificate, EventCertificate or Event
+            An event has no relation: its numbers must hold under the ledger's.
+        label : str
+            Name in the table.
+
+        Raises
+        ------
+        ValueError
+            If ``item`` is something else, or a certificate under another relation.
+        """
+        check.instance((Certificate, EventCertificate, Event), item=item)
+        check.instance(str, label=label)
+        entry = Entry(label, item)
+        if entry.relation not in (None, self.relation):
+            remedy = "Keep one ledger for each relation." + (
+                " A replacement is two zeroings: group_event(certificate.event, 2) "
+                "may be added, unless it holds Poisson samples."
+            ) * (self.relation == "replace_one")
+            condition = f"under {self.relation!r} like the ledger"
+            check.fail("item", condition, f"{entry.relation!r}", remedy)
+        self._entries.append(entry)
+
+    def epsilon(self, delta: float | None = None) -> float:
+        """Epsilon of all entries together.
+
+        Parameters
+        ----------
+        delta : float, optional
+            Probability, > 0 and < 1; that of the ledger's budget if left out.
+
+        Returns
+        -------
+        float
+            An upper bound; infinity if an entry is unproved.
+
+        Raises
+        ------
+        ValueError
+            If ``delta`` is not inside (0, 1), or there is no budget to take it from.
+        """
+        if delta is None:
+            delta = self._given(None).delta
+        check.open_interval(0.0, 1.0, delta=delta)
+        if self.event is None:
+            return math.inf
+        return epsilon_of(self.event, delta=delta, relation=self.relation)
+
+    def delta(self, epsilon: float | None = None) -> float:
+        """Delta of all entries together.
+
+        Parameters
+        ----------
+        epsilon : float, optional
+            Privacy loss, >= 0 and at most 600; that of the ledger's budget if left out.
+
+        Returns
+        -------
+        float
+            An upper bound; 1 if an entry is unproved.
+
+        Raises
+        ------
+        ValueError
+            If ``epsilon`` is out of its range, or missing without a budget.
+        """
+        if epsilon is None:
+            epsilon = self._given(None).epsilon
+        check.non_negative(epsilon=epsilon)
+        if self.event is None:
+            return 1.0
+        return delta_of(self.event, epsilon=epsilon, relation=self.relation)
+
+    def remaining(self, budget: Budget | None = None) -> Remaining:
+        """Largest further Gaussian release that keeps the total inside the budget.
+
+        Parameters
+        ----------
+        budget : Budget, optional
+            Instead of the ledger's own, under the same relation.
+
+        Returns
+        -------
+        Remaining
+            Its gdp, and its own epsilon at the budget's delta, both rounded down:
+            ``Budget(epsilon=remaining.epsilon, delta=budget.delta)`` calibrates it.
+
+        Raises
+        ------
+        ValueError
+            If there is no budget or its relation is another one.
+        """
+        total = self._given(budget)
+        if self.event is None:
+            return Remaining(0.0, 0.0)
+        return largest_release(self.event, total)
+
+    def to_json(self) -> str:
+        """Return the ledger as JSON, certificates included."""
+        content: dict[str, Any] = {"format": FORMAT, "relation": self.relation}
+        content |= {"budget": None if self.budget is None else vars(self.budget)}
+        content |= {"entries": [entry_dict(entry) for entry in self._entries]}
+        return json.dumps(content, indent=1, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Ledger:
+        """Read what `to_json` wrote; `dpsample.verify` recomputes the certificates.
+
+        Parameters
+        ----------
+        text : str
+            JSON of one ledger.
+
+        Returns
+        -------
+        Ledger
+            With the same entries.
+
+        Raises
+        ------
+        ValueError
+            If the text is not a ledger or an entry is not valid.
+        """
+        given = load_json(text, FORMAT)
+        if set(given) != {"format", "relation", "budget", "entries"}:
+            check.fail("text", "a ledger with exactly the known fields", [*given])
+        budget = parse("budget", given["budget"]) if given["budget"] else None
+        ledger = cls(given["relation"], budget)
+        check.instance(list, entries=given["entries"])
+        for entry in map(entry_from_dict, given["entries"]):
+            ledger.add(entry.item, entry.label)
+        return ledger
+
+    def __repr__(self) -> str:
+        """Return a table: every entry, the total, what remains and the warnings."""
+        return ledger_table(self)
+
+    def _given(self, budget: Budget | None) -> Budget:
+        """Return the budget in question, which must exist and fit."""
+        chosen = self.budget if budget is None else budget
+        if not isinstance(chosen, Budget):
+            check.fail("budget", "a Budget, of the ledger or of the call", chosen)
+        _check_relation(chosen, self.relation)
+        return chosen
+
+
+def _check_relation(budget: Budget, relation: str) -> None:
+    if budget.relation != relation:
+        condition = f"{relation!r} like the ledger's"
+        check.fail("budget.relation", condition, f"{budget.relation!r}")

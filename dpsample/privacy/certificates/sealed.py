@@ -1,0 +1,189 @@
+"""Values as JSON and as short decimals, and back.
+
+What all certificates share: a digest of their content and an exact JSON form.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import numbers
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+from dpsample import regularizers
+from dpsample.core import check
+from dpsample.privacy.budget import Budget
+from dpsample.problem.facts import PublicFacts
+
+
+def round_up(value: float) -> str:
+    """Short decimal >= value: the value itself if it is short, else 4 digits."""
+    short = f"{value:.12g}"
+    if float(short) == value:
+        return short
+    step = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.ceil(value / step) * step:.4g}"
+
+
+def plain(value: Any) -> Any:
+    """Return the value in standard JSON, which has no infinity."""
+    if isinstance(value, Budget):
+        return dataclasses.asdict(value)
+    if hasattr(value, "to_dict"):
+        return plain(value.to_dict())
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if math.isfinite(value) else "inf"
+
+
+def _with_infinity(content: Any) -> Any:
+    """Undo what `plain` did to infinities; labels of losses stay words."""
+    if not isinstance(content, dict):
+        return math.inf if content == "inf" else content
+    return {k: v if k == "label" else _with_infinity(v) for k, v in content.items()}
+
+
+def parse(name: str, value: Any) -> Any:
+    """Turn one JSON value into the field's type."""
+    if name in ("facts", "budget", "regularizer"):
+        check.instance(dict, **{name: value})
+        try:
+            return _spec(name, value)
+        except (KeyError, TypeError) as error:
+            check.fail(name, "a complete description", value, f"({error!r})")
+    if name in ("theorems", "assumptions"):
+        check.instance(list, **{name: value})
+        return tuple(value)
+    if name in ("risk", "calibration", "sampler", "digest"):
+        check.instance((str, type(None)), **{name: value})
+        return value
+    if name == "seeded":
+        check.instance(bool, seeded=value)
+        return value
+    number = _with_infinity(value)
+    if not (name == "confidence" and number is None):
+        check.at_least(0.0, **{name: number})
+    return number
+
+
+def _spec(name: str, content: dict[str, Any]) -> Any:
+    if name == "facts":
+        return PublicFacts.from_dict(_with_infinity(content))
+    return Budget(**content) if name == "budget" else regularizers.from_dict(content)
+
+
+COMMON_ASSUMPTIONS = (
+    "real arithmetic: rounding errors of floating point are not counted",
+    "ideal random bits",
+    "the number of records and all other inputs listed here are public",
+    "running time and failure messages are side channels: keep them private",
+)
+
+
+class Sealed(ABC):
+    """Base of frozen dataclasses with a ``digest`` field that seals all others."""
+
+    FORMAT: ClassVar[str]
+    DERIVED: ClassVar[tuple[str, ...]] = ("format", "statement", "releasable")
+    digest: str
+
+    @property
+    @abstractmethod
+    def statement(self) -> str:
+        """The guarantee, in words."""
+
+    @property
+    @abstractmethod
+    def releasable(self) -> bool:
+        """Whether the guarantee may be given to others."""
+
+    @staticmethod
+    @abstractmethod
+    def parse_field(name: str, value: Any) -> Any:
+        """Turn the JSON value of one field into the field's type."""
+
+    def seal(self) -> None:
+        """Compute the digest, unless one was given."""
+        if not self.digest:
+            object.__setattr__(self, "digest", self.computed_digest())
+
+    def to_json(self) -> str:
+        """Return the certificate as JSON; every float survives exactly."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values, with the statement in words."""
+        content = {name: plain(getattr(self, name)) for name in _names(type(self))}
+        head = {"format": self.FORMAT, "statement": self.statement}
+        return head | {"releasable": self.releasable} | content
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+            JSON of one certificate.
+
+        Returns
+        -------
+        Certificate or EventCertificate
+            Equal to the one that was written. `dpsample.verify` recomputes it.
+
+        Raises
+        ------
+        ValueError
+            If the text is not a certificate, a field is missing, unknown or invalid,
+            or the statement does not follow from the fields.
+        """
+        return cls.from_dict(load_json(text, cls.FORMAT))
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> Self:
+        """Read what `to_dict` returned; `from_json` says more."""
+        check.instance(dict, given=given)
+        odd = set(given) ^ {*_names(cls), *cls.DERIVED}
+        if odd:
+            condition = "a certificate with exactly the known fields"
+            check.fail(
+                "text", condition, f"a difference in {', '.join(sorted(map(str, odd)))}"
+            )
+        fields = {name: cls.parse_field(name, given[name]) for name in _names(cls)}
+        certificate = cls(**fields)
+        expected = certificate.to_dict()
+        for name in cls.DERIVED:
+            if given[name] != expected[name]:
+                condition = f"{expected[name]!r}, as the fields imply"
+                check.fail(name, condition, given[name])
+        return certificate
+
+    def computed_digest(self) -> str:
+        """SHA-256 of every field but the digest."""
+        content = self.to_dict() | {"digest": ""}
+        text = json.dumps(content, sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_json(text: str, kind: str) -> dict[str, Any]:
+    """Return the content of JSON whose ``format`` is ``kind``."""
+    try:
+        given = json.loads(text)
+    except (TypeError, ValueError):
+        given = None
+    if not isinstance(given, dict) or given.get("format") != kind:
+        check.fail("text", f'the JSON of a "{kind}"', check.shown(text))
+    return given
+
+
+def _names(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]

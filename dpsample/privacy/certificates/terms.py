@@ -1,0 +1,278 @@
+"""Risk bounds of the exponential mechanism, all of the form mu Theta + C/k.
+
+The density is proportional to e^{-V}, V = k (F + mu r), in ``dim`` dimensions. F is the
+mean of n convex losses, each G-Lipschitz in the norm in which r is 1-strongly convex
+with range Theta on the domain. Put a = mu/k, which privacy fixes.
+
+* **Mean** (arXiv:2207.08347, Proposition 4): E V <= min V + dim, so the empirical
+  excess risk is at most mu Theta + dim/k in expectation: C = dim.
+* **Generalization** (its Corollary 1 and Proposition 6): two data sets that differ in
+  one replaced record have potentials that are k mu-strongly convex and differ by a
+  k S/n-Lipschitz function, S <= 2G the constant of f(.; s) - f(.; s'). The expected
+  population risk exceeds the empirical one by at most G S/(n mu): add G S/(n a) to C.
+  S belongs to *replacing* a record under every privacy relation.
+* **One draw** of the empirical risk: with min V = 0, s^dim times the integral of
+  e^{-sV} does not decrease in s (substitute x -> y/s about the minimizer), so
+  E e^{uV} <= (1 - u)^{-dim}: V has the Chernoff bound of a Gamma(dim) variable. With
+  probability 1 - beta, V <= min V + q, where q > dim solves
+  q - dim - dim log(q/dim) = log(1/beta): C = q.
+* **One draw, Lipschitz** (its Lemma 5): a G-Lipschitz function of the draw exceeds its
+  mean by G sqrt(2 log(1/beta)/(k mu)) with probability at most beta: add
+  B(G) = G sqrt(2 log(1/beta)/a) to C.
+
+The public numbers of a calibrated mechanism, shared by mechanism and certificate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from dpsample.core import check
+from dpsample.privacy.budget import Budget
+from dpsample.problem.facts import PublicFacts
+from dpsample.regularizers import Regularizer
+
+Risk = Literal["population", "empirical"]
+
+MEAN = "Proposition 4 of arXiv:2207.08347 (mean of the energy)"
+STABILITY = "Corollary 1 and Proposition 6 of arXiv:2207.08347 (generalization)"
+ENERGY_TAIL = "Chernoff bound of the energy: E exp(u (V - min V)) <= (1 - u)^(-d)"
+LEMMA_5 = "Lemma 5 of arXiv:2207.08347 (concentration of Lipschitz functions)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskModel:
+    """What the constant C depends on; see the module's formulas.
+
+    ``lipschitz`` is G, ``swap_lipschitz`` is S, ``ratio`` is a = mu/k, ``has_ridge``
+    says that mu r belongs to the objective, so that the bounded risk is F + mu r.
+    """
+
+    risk: Risk
+    confidence: float | None
+    dim: int
+    num_records: int
+    lipschitz: float
+    swap_lipschitz: float
+    ratio: float
+    has_ridge: bool
+
+    def constant(self) -> tuple[float, tuple[str, ...]]:
+        """Return C and the names of the theorems that prove the bound."""
+        population = self.risk == "population"
+        gap = self.lipschitz * self.swap_lipschitz / (self.num_records * self.ratio)
+        if self.confidence is None:
+            if population:
+                return self.dim + gap, (MEAN, STABILITY)
+            return float(self.dim), (MEAN,)
+        beta = 1.0 - self.confidence
+        if not population:
+            return self._empirical_quantile(beta)
+        if not self.has_ridge:
+            # Lemma 5 for the population risk itself, which is G-Lipschitz.
+            spread = self._spread(self.lipschitz, beta)
+            return self.dim + gap + spread, (MEAN, STABILITY, LEMMA_5)
+        # F_pop + mu r is not Lipschitz: bound the energy, then F_pop - F by Lemma 5.
+        energy = energy_quantile(self.dim, beta / 2.0)
+        spread = self._spread(self.swap_lipschitz, beta / 2.0)
+        return energy + gap + spread, (ENERGY_TAIL, STABILITY, LEMMA_5)
+
+    def _empirical_quantile(self, beta: float) -> tuple[float, tuple[str, ...]]:
+        energy = energy_quantile(self.dim, beta)
+        lipschitz = self.dim + self._spread(self.lipschitz, beta)
+        if self.has_ridge or energy <= lipschitz:
+            return energy, (ENERGY_TAIL,)
+        return lipschitz, (MEAN, LEMMA_5)
+
+    def _spread(self, lipschitz: float, beta: float) -> float:
+        return lipschitz * math.sqrt(-2.0 * math.log(beta) / self.ratio)
+
+
+def energy_quantile(dim: int, beta: float) -> float:
+    """Bound of V - min V that one draw exceeds with probability at most beta.
+
+    The root q > dim of q - dim - dim log(q/dim) = log(1/beta), rounded up.
+    """
+    needed = -math.log(beta) / dim
+    excess = math.sqrt(2.0 * needed) + needed
+
+    # x - log(1 + x) at x = q/dim - 1; the start is above the root.
+    while True:
+        value = excess - math.log1p(excess)
+        smaller = excess - (value - needed) * (1.0 + excess) / excess
+        if not smaller < excess * (1.0 - 1e-15):
+            return dim * (1.0 + excess) * (1.0 + 1e-14)
+        excess = smaller
+
+
+def describe(
+    risk: Risk, confidence: float | None, *, has_ridge: bool, bound: float
+) -> str:
+    """Say in words what the risk bound covers."""
+    name = "F_pop" if risk == "population" else "F"
+    excess = f"{name}(theta) - min {name}"
+    if has_ridge:
+        excess = f"({name} + mu r)(theta) - min ({name} + mu r)"
+    if confidence is None:
+        over = "the draw and the records" if risk == "population" else "the draw"
+        return f"{excess} <= {bound:.4g} in expectation over {over}"
+    if risk == "empirical":
+        return f"{excess} <= {bound:.4g} with probability {confidence:g} over the draw"
+    return (
+        f"the {confidence:g}-quantile over the draw of {excess}, averaged over the "
+        f"records, is <= {bound:.4g}"
+    )
+
+
+Calibration = Literal["exact", "fact2", "paper"]
+BEYOND_FLOATS = "The budget or a declared bound is beyond floating point."
+SPEND_MORE = "Spend a larger delta, a larger sampler_share or a smaller epsilon."
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationInputs:
+    """The public inputs of `calibrate`, checked; its docstring explains each."""
+
+    facts: PublicFacts
+    budget: Budget
+    p: float
+    risk: Risk
+    calibration: Calibration
+    sampler_share: float
+    strong_convexity: float
+    confidence: float | None
+
+    def __post_init__(self) -> None:
+        """Check each input, then what they must satisfy together."""
+        remedy = "Pass a dps.Problem or its facts."
+        check.instance(PublicFacts, problem=self.facts, remedy=remedy)
+        remedy = "Use dps.Budget(epsilon=..., delta=...)."
+        check.instance(Budget, budget=self.budget, remedy=remedy)
+        check.at_least(1.0, p=self.p)
+        check.one_of(("population", "empirical"), risk=self.risk)
+        check.one_of(("exact", "fact2", "paper"), calibration=self.calibration)
+        check.non_negative(sampler_share=self.sampler_share)
+        if self.sampler_share >= 1.0:
+            remedy = "It is the part of delta that pays for the sampler."
+            check.fail("sampler_share", "< 1", self.sampler_share, remedy)
+        check.non_negative(strong_convexity=self.strong_convexity)
+        if self.strong_convexity > 0.0:
+            check.scale(strong_convexity=self.strong_convexity)
+        if self.confidence is not None:
+            check.open_interval(0.0, 1.0, confidence=self.confidence)
+        for name in ("p", "sampler_share", "strong_convexity", "confidence"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else float(value))
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if not (self.has_ridge or self.facts.domain.is_bounded):
+            check.fail(
+                "domain",
+                "bounded unless the objective carries a ridge",
+                self.facts.domain,
+                "Use a Ball or a Box, or pass strong_convexity > 0.",
+            )
+        if self.facts.domain.affine_dim(self.facts.dim) < 1:
+            remedy = "There is nothing to choose in a single point."
+            check.fail("domain", "of dimension >= 1", self.facts.domain, remedy)
+        if self.calibration == "paper" and self.confidence is not None:
+            remedy = "The printed constants have no such variant: use 'exact'."
+            condition = "None with calibration='paper'"
+            check.fail("confidence", condition, self.confidence, remedy)
+        if self.loses_curvature and self.facts.num_records < 2:
+            remedy = "Zeroing the only record leaves no curvature."
+            condition = ">= 2 with strong_convexity under zero_out"
+            check.fail("num_records", condition, self.facts.num_records, remedy)
+
+    @property
+    def has_ridge(self) -> bool:
+        """Whether mu r belongs to the objective (Theorems 5 and 6)."""
+        return self.strong_convexity > 0.0
+
+    @property
+    def loses_curvature(self) -> bool:
+        """Whether a neighbor is charged with one record's share of the curvature."""
+        return self.has_ridge and self.budget.relation == "zero_out"
+
+    @property
+    def curvature_kept(self) -> float:
+        """Part of the strong convexity k mu that both neighbors have."""
+        return 1.0 - 1.0 / self.facts.num_records if self.loses_curvature else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MechanismTerms(CalibrationInputs):
+    """Public inputs of `calibrate` and what it derives from them alone.
+
+    Attributes
+    ----------
+    facts, budget, p, risk, calibration, sampler_share, strong_convexity, confidence
+        Inputs of `calibrate`.
+    regularizer : Regularizer
+        r, 1-strongly convex in the l_p (Schatten-p) norm.
+    lipschitz : float
+        G, the Lipschitz constant of one record's loss.
+    diff_lipschitz : float
+        G_Delta, the Lipschitz constant of n times the change of F between neighbors.
+    range_bound : float
+        Theta >= max r - min r on the domain; infinite on an unbounded one.
+    k, mu : float
+        The density is proportional to exp(-k (F + mu r)).
+    gdp : float
+        The exact draw is gdp-Gaussian differentially private.
+    delta_exact : float
+        delta_0, the part of delta that the exact draw spends.
+    gamma : float
+        Total-variation error that the sampler may have; 0 means none.
+    epsilon_proved : float
+        Epsilon that is proved at the budget's delta: the budget's own, or the true one
+        of the printed constants.
+    risk_bound : float
+        Bound of the excess risk of the exact draw; `risk_statement` says in words
+        what it covers.
+    theorems : tuple of str
+        What the numbers rest on.
+    """
+
+    regularizer: Regularizer
+    lipschitz: float
+    diff_lipschitz: float
+    range_bound: float
+    k: float
+    mu: float
+    gdp: float
+    delta_exact: float
+    gamma: float
+    epsilon_proved: float
+    risk_bound: float
+    theorems: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Check the inputs, then that no number of the proof lost its digits."""
+        super().__post_init__()
+        check.normal(
+            lipschitz=self.lipschitz,
+            diff_lipschitz=self.diff_lipschitz,
+            delta_exact=self.delta_exact,
+            gdp=self.gdp,
+            k=self.k,
+            mu=self.mu,
+            risk_bound=self.risk_bound,
+            remedy=BEYOND_FLOATS,
+        )
+        if not (self.has_ridge and self.range_bound == math.inf):
+            check.normal(range_bound=self.range_bound, remedy=BEYOND_FLOATS)
+        if self.sampler_share > 0.0:
+            check.normal(gamma=self.gamma, remedy=SPEND_MORE)
+        else:
+            check.one_of((0.0,), gamma=self.gamma)
+
+    @property
+    def risk_statement(self) -> str:
+        """What the risk bound covers, in words."""
+        return describe(
+            self.risk, self.confidence, has_ridge=self.has_ridge, bound=self.risk_bound
+        )

@@ -1,0 +1,1 @@
+"""Privacy curves of single mechanisms."""

@@ -1,0 +1,264 @@
+r"""Privacy of the minimizer of a randomly tilted objective, for linear models.
+
+theta = argmin over a convex W of F(theta) + <G, theta> / n + lambda |theta|^2 with
+G ~ N(0, stddev^2 I) and losses phi(<a, theta>, y), phi convex and C^{1,1},
+gradients of norm <= L and curvature phi'' |a|^2 <= beta for every possible record.
+
+The map G -> theta inverts to G(theta) = -n F'(theta) - 2 n lambda theta. Replacing a
+record changes the determinant of its Jacobian, which is at least 2 n lambda in every
+direction, by a factor in [(1 + x)^-1, 1 + x], x = beta / (2 n lambda), and moves
+G(theta) by s a - s' a', of length <= 2 L and with fixed directions a, a'. So, with
+t = 2 L / stddev and standard normal xi_1, xi_2, however correlated,
+
+    privacy loss <= log(1 + x) + t^2 / 2 + t (|xi_1| + |xi_2|) / 2.
+
+(|xi_1| + |xi_2|) / 2 is the larger of |xi_1 + xi_2| / 2 and |xi_1 - xi_2| / 2: two
+independent normals whose variances a, 1 - a add up to 1. With T(u) = Phi(-u), its tail
+beyond u is at most 2 g(a), g(a) = T(u a^{-1/2}) + T(u (1-a)^{-1/2}). The sign of g' on
+(0, 1/2] changes at most once, from - to +: the log ratio of its two terms has a
+derivative of the sign of u^2/2 - a (1-a) (u^2 + 3/2). So g is largest at a = 0, where
+it is T(u), or at a = 1/2, where it is 2 T(2^{1/2} u), which is smaller from u = 1 on.
+Hence for u >= 1 the tail is at most that of one |xi|, and integrating e^{...} over it
+gives `PerturbedObjective.delta`.
+Setting a record's loss to zero moves G(theta) by s a, of length <= L, and there is only
+one |xi|: then t = L / stddev and no u is too small. A constraint is the limit of smooth
+convex penalties that all data sets share, with phi continued linearly beyond the
+margins of W.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dpsample.core import check
+from dpsample.privacy.budget import Relation
+from dpsample.privacy.curves.gaussian import gaussian_delta, gaussian_epsilon
+from dpsample.problem.facts import RELATIONS, PublicFacts, smoothness
+
+THEOREM = (
+    "objective perturbation of a linear model: delta(epsilon) <= 2 (Phi(-z) - e^e "
+    "Phi(-z - t)), e = epsilon - log(1 + beta/(2 n lambda)), z = e/t - t/2"
+)
+ASSUMPTIONS = (
+    "the loss is a convex C^{1,1} function of the margin <a, theta>",
+    "its gradient and curvature bounds hold for every possible record",
+    "the minimizer is exact; a solver's error needs the approximate version",
+)
+# z must be at least this for the tail comparison to hold.
+LEAST_Z = {"replace_one": 1.0, "zero_out": 0.0}
+ROUNDING = 1e-14
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerturbedObjective:
+    """Public constants of a tilted objective, and its privacy for any noise.
+
+    Kifer, Smith and Thakurta (2012) as corrected for linear models (erratum BFTT-7,
+    gradient-E5): Bassily et al. (2019), Algorithm 2, and Su, Zhao and Wang (2023),
+    Algorithm 1. It is not Gaussian differential privacy: the determinant adds a
+    constant to the privacy loss.
+
+    Parameters
+    ----------
+    lipschitz : float
+        L, l_2 bound of a record's gradient, > 0.
+    smoothness : float
+        beta, bound of phi'' |a|^2, >= 0.
+    num_records : int
+        n, public.
+    ridge : float
+        lambda of the term lambda |theta|^2, > 0: the objective is 2 lambda-strongly
+        convex.
+    relation : {"replace_one", "zero_out"}
+        Which data sets are neighbors.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range or the relation is unknown.
+
+    Examples
+    --------
+    >>> objective = PerturbedObjective(
+    ...     lipschitz=1.0, smoothness=0.25, num_records=1000, ridge=0.001
+    ... )
+    >>> print(f"{objective.epsilon(1e-6, stddev=9.812):.4f}")
+    1.0000
+    """
+
+    lipschitz: float
+    smoothness: float
+    num_records: int
+    ridge: float
+    relation: Relation = "replace_one"
+
+    def __post_init__(self) -> None:
+        """Check the numbers once."""
+        check.positive(lipschitz=self.lipschitz, ridge=self.ridge)
+        remedy = "Objective perturbation needs a loss with a bounded curvature."
+        check.non_negative(smoothness=self.smoothness, remedy=remedy)
+        check.integer(1, most=check.EXACT, num_records=self.num_records)
+        check.one_of(RELATIONS, relation=self.relation)
+
+    @classmethod
+    def of(
+        cls, facts: PublicFacts, *, ridge: float, relation: Relation = "replace_one"
+    ) -> PerturbedObjective:
+        """Constants that the public facts of a problem imply.
+
+        Parameters
+        ----------
+        facts : PublicFacts
+            Of a problem whose loss is smooth: logistic, smoothed hinge, Huber, linear,
+            squared and power four (on a bounded domain), or a custom one with a
+            declared curvature.
+        ridge : float
+            lambda, > 0.
+        relation : {"replace_one", "zero_out"}
+            Which data sets are neighbors.
+
+        Returns
+        -------
+        PerturbedObjective
+
+        Raises
+        ------
+        ValueError
+            If the loss has a kink or an unbounded slope or curvature on the domain.
+        """
+        check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
+        return cls(
+            lipschitz=facts.lipschitz(2.0),
+            smoothness=smoothness(facts),
+            num_records=facts.num_records,
+            ridge=ridge,
+            relation=relation,
+        )
+
+    @property
+    def log_determinant(self) -> float:
+        """log(1 + beta / (2 n lambda)), what the Jacobian adds to the privacy loss."""
+        ratio = self.smoothness / (2.0 * self.num_records * self.ridge)
+        return math.log1p(ratio) * (1.0 + ROUNDING)
+
+    @property
+    def shift(self) -> float:
+        """Length by which the tilt must move to undo a record: 2 L, or L."""
+        return self.lipschitz * (2.0 if self.relation == "replace_one" else 1.0)
+
+    def distance(self, stddev: float) -> float:
+        """t, the shift in standard deviations, rounded up."""
+        check.positive(stddev=stddev)
+        return self.shift / stddev * (1.0 + ROUNDING)
+
+    def delta(self, epsilon: float, *, stddev: float) -> float:
+        """Delta that is proved at ``epsilon``.
+
+        2 (Phi(-z) - e^e Phi(-z - t)), twice the Gaussian curve at e = epsilon - log(1 +
+        beta / (2 n lambda)), where z = e/t - t/2 >= 1 (>= 0 under zero_out). Below the
+        smallest such epsilon_0: 1 - e^{epsilon - epsilon_0} (1 - delta(epsilon_0)),
+        which holds for every privacy curve.
+
+        Parameters
+        ----------
+        epsilon : float
+            Privacy loss, >= 0.
+        stddev : float
+            Standard deviation of each coordinate of G, > 0.
+
+        Returns
+        -------
+        float
+            delta in [0, 1], decreasing in ``epsilon`` and in ``stddev``.
+
+        Guarantee
+        ---------
+        The exact minimizer is (epsilon, delta)-DP under the relation.
+
+        Examples
+        --------
+        >>> objective = PerturbedObjective(
+        ...     lipschitz=1.0, smoothness=0.0, num_records=1000, ridge=0.01
+        ... )
+        >>> print(f"{objective.delta(1.0, stddev=10.0):.3e}")
+        3.509e-08
+        """
+        check.non_negative(epsilon=epsilon)
+        least = self.least_epsilon(self.distance(stddev))
+        at = max(float(epsilon), least)
+        bound = 2.0 * gaussian_delta(
+            max(at - self.log_determinant, 0.0), self.distance(stddev)
+        )
+        kept = math.exp(min(epsilon - least, 0.0))
+        return min(1.0, (1.0 - kept + kept * min(bound, 1.0)) * (1.0 + ROUNDING))
+
+    def epsilon(self, delta: float, *, stddev: float) -> float:
+        """Epsilon that is proved at ``delta``: the inverse of `delta` where z >= 1.
+
+        Parameters
+        ----------
+        delta : float
+            Probability, > 0 and < 1.
+        stddev : float
+            Standard deviation of each coordinate of G, > 0.
+
+        Returns
+        -------
+        float
+            epsilon > 0, rounded up.
+
+        Guarantee
+        ---------
+        ``self.delta(self.epsilon(delta, stddev=stddev), stddev=stddev) <= delta``, and
+        the exact minimizer is (epsilon, delta)-DP.
+
+        """
+        check.open_interval(0.0, 1.0, delta=delta)
+        t = self.distance(stddev)
+        tail = gaussian_epsilon(0.5 * delta, t) + self.log_determinant
+        return max(tail, self.least_epsilon(t)) * (1.0 + ROUNDING)
+
+    def rdp(self, order: float, *, stddev: float) -> float:
+        """Renyi divergence of ``order`` between the outputs on neighbors, at most.
+
+        log(1 + beta / (2 n lambda)) + t^2/2 + log(2 e^{c^2/2} Phi(c)) / (order - 1),
+        c = (order - 1) t, by Cauchy-Schwarz on the two |xi|.
+
+        Parameters
+        ----------
+        order : float
+            Order of the divergence, > 1.
+        stddev : float
+            Standard deviation of each coordinate of G, > 0.
+
+        Returns
+        -------
+        float
+            The bound, rounded up.
+
+        Guarantee
+        ---------
+        The exact minimizer satisfies (order, bound)-Renyi differential privacy.
+
+        Examples
+        --------
+        >>> objective = PerturbedObjective(
+        ...     lipschitz=1.0, smoothness=0.0, num_records=1000, ridge=0.01
+        ... )
+        >>> print(f"{objective.rdp(8.0, stddev=10.0):.4f}")
+        0.2470
+        """
+        from scipy.special import log_ndtr
+
+        check.open_interval(1.0, math.inf, order=order)
+        t = self.distance(stddev)
+        c = (order - 1.0) * t
+        moment = math.log(2.0) + 0.5 * c * c + float(log_ndtr(c))
+        bound = self.log_determinant + 0.5 * t * t + moment / (order - 1.0)
+        return bound * (1.0 + ROUNDING)
+
+    def least_epsilon(self, t: float) -> float:
+        """Smallest epsilon of the theorem: there z has its least value."""
+        check.non_negative(t=t)
+        return self.log_determinant + LEAST_Z[self.relation] * t + 0.5 * t * t

@@ -1,0 +1,285 @@
+"""Binomial probabilities that keep their digits at any size.
+
+Privacy of locally randomized records in random order.
+
+Every record passes a local randomizer (epsilon_0-DP in the record, adaptive in earlier
+outputs) after a uniform random permutation. Feldman, McMillan and Talwar (2021),
+Theorem 3.2: the outputs on neighbors are post-processed from (A + D, C - A + 1 - D) and
+(A + 1 - D, C - A + D), where C ~ Bin(n - 1, e^-epsilon_0) others hide the record, A ~
+Bin(C, 1/2) and D ~ Bernoulli(a), a = e^epsilon_0/(1 + e^epsilon_0).
+
+Given C = c the likelihood ratio increases in A + D, so that with k the smallest integer
+above R (c+1)/(1+R), R = (e^epsilon a - (1-a))/(a - e^epsilon (1-a)),
+
+delta_c = (a - e^epsilon (1-a)) P(A = k-1) - (e^epsilon - 1) P(A >= k),
+
+in both directions by symmetry. One more coin flip is post-processing: delta_c decreases
+in c, and a block of values of C may be evaluated at its smallest.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check
+
+Vector = NDArray[np.float64]
+
+
+def upper_tail(least: Vector, flips: Vector | float, rate: float) -> Vector:
+    """P(Bin(flips, rate) >= least), least >= 0."""
+    from scipy.special import betainc
+
+    inner, a, b = _beta_parameters(least, flips)
+    tail: Vector = np.where(inner, betainc(a, b, rate), least <= 0.0)
+    return tail
+
+
+def lower_tail(least: Vector, flips: Vector | float, rate: float) -> Vector:
+    """P(Bin(flips, rate) < least), least >= 0."""
+    from scipy.special import betaincc
+
+    inner, a, b = _beta_parameters(least, flips)
+    tail: Vector = np.where(inner, betaincc(a, b, rate), least > 0.0)
+    return tail
+
+
+def _beta_parameters(
+    least: Vector, flips: Vector | float
+) -> tuple[NDArray[np.bool_], Vector, Vector]:
+    """Where the tail is neither empty nor everything, and its parameters there."""
+    rest = flips - least + 1.0
+    inner = (least > 0.0) & (rest > 0.0)
+    return inner, np.where(inner, least, 1.0), np.where(inner, rest, 1.0)
+
+
+def fair_mass(heads: Vector, flips: Vector) -> Vector:
+    """P(Bin(flips, 1/2) = heads) by Stirling's formula with its error (Loader 2000).
+
+    Logarithms of factorials would lose as many digits as ``flips`` has.
+    """
+    tails = flips - heads
+    is_edge = (heads == 0.0) | (tails == 0.0)
+    h, t, n = (np.where(is_edge, 1.0, x) for x in (heads, tails, flips))
+    lean = np.where(is_edge, 0.0, (h - t) / n)
+    deviance = 0.5 * n * (np.log1p(-lean * lean) + 2.0 * lean * np.arctanh(lean))
+    error = _stirling_error(n) - _stirling_error(h) - _stirling_error(t)
+    inner = np.sqrt(n / (2.0 * math.pi * h * t)) * np.exp(error - deviance)
+    return np.where(is_edge, np.exp2(-flips), inner)
+
+
+def _stirling_error(x: Vector) -> Vector:
+    """Logarithm of x! over sqrt(2 pi x) (x/e)^x, x >= 1."""
+    from scipy.special import gammaln
+
+    small = np.minimum(x, 15.0)
+    exact = gammaln(small + 1.0) - (small + 0.5) * np.log(small) + small
+    large = np.maximum(x, 15.0)
+    square = large * large
+    series = 1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square
+    series = (1 / 12 - (1 / 360 - series / square) / square) / large
+    return np.where(x < 15.0, exact - 0.5 * math.log(2.0 * math.pi), series)
+
+
+# Binomial tails are accurate to about 1e-12 and cancel little; these are added.
+ROUND_UP, TAIL_ROUNDING = 1.0 + 1e-9, 1e-12
+# Values of C beyond this many standard deviations share one block on each side.
+NUM_DEVIATIONS = 9.5
+MAX_BLOCKS = 2048
+LARGEST_EPSILON = 600.0
+
+
+@check.plain
+def shuffle_closed_form(
+    *, local_epsilon: float, delta: float, num_records: int
+) -> float:
+    """Epsilon after shuffling, by the closed form of the theorem.
+
+    Feldman, McMillan and Talwar (2021), Theorem 3.1: epsilon = log(1 + (e^e0 - 1)/
+    (e^e0 + 1) (8 sqrt(e^e0 log(4/delta)/n) + 8 e^e0/n)). `shuffle_epsilon` is smaller.
+
+    Parameters
+    ----------
+    local_epsilon : float
+        e0 of each randomizer, >= 0 and at most log(n / (16 log(2/delta))).
+    delta : float
+        Probability, > 0 and < 1.
+    num_records : int
+        n, >= 1.
+
+    Returns
+    -------
+    float
+        epsilon >= 0.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range or the theorem's condition fails.
+
+    Guarantee
+    ---------
+    The shuffled outputs are (epsilon, delta)-DP under both relations.
+
+    Examples
+    --------
+    >>> found = shuffle_closed_form(local_epsilon=4.0, delta=1e-6, num_records=100_000)
+    >>> print(f"{found:.4f}")
+    0.5346
+    """
+    check.non_negative(local_epsilon=local_epsilon)
+    check.open_interval(0.0, 1.0, delta=delta)
+    check.integer(1, most=check.EXACT, num_records=num_records)
+    limit = closed_form_limit(delta, num_records)
+    if local_epsilon > limit:
+        check.fail(
+            "local_epsilon",
+            f"<= log(n / (16 log(2/delta))) = {limit:.4g}",
+            local_epsilon,
+            "Use shuffle_epsilon, which has no such condition.",
+        )
+    growth = math.exp(local_epsilon)
+    root = math.sqrt(growth * (math.log(4.0) - math.log(delta)) / num_records)
+    spread = 8.0 * root + 8.0 * growth / num_records
+    return math.log1p(math.tanh(0.5 * local_epsilon) * spread)
+
+
+def closed_form_limit(delta: float, num_records: int) -> float:
+    """Largest e0 that `shuffle_closed_form` covers; it may be negative."""
+    return math.log(num_records / (16.0 * (math.log(2.0) - math.log(delta))))
+
+
+@check.plain
+def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> float:
+    """Delta after shuffling, by summing over the number of records that hide one.
+
+    Feldman, McMillan and Talwar (2021), Theorem 3.2; the sum of this module.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy loss after shuffling, >= 0.
+    local_epsilon : float
+        epsilon_0 of each randomizer, >= 0 and at most 600.
+    num_records : int
+        n, >= 1.
+
+    Returns
+    -------
+    float
+        delta in [0, 1], rounded up: blocks of the sum are evaluated at their largest
+        term, none is left out, and a margin covers rounding.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Guarantee
+    ---------
+    The shuffled outputs are (epsilon, delta)-DP under both relations, if every
+    randomizer is epsilon_0-DP for any replacement of its record.
+
+    Examples
+    --------
+    >>> found = shuffle_delta(epsilon=0.17, local_epsilon=4.0, num_records=100_000)
+    >>> print(f"{found:.2e}")
+    9.8e-07
+    """
+    check.non_negative(epsilon=epsilon, local_epsilon=local_epsilon)
+    if local_epsilon > LARGEST_EPSILON:
+        check.fail("local_epsilon", f"<= {LARGEST_EPSILON:g}", local_epsilon)
+    check.integer(1, num_records=num_records)
+    if epsilon >= local_epsilon:
+        return 0.0
+    rate, others = math.exp(-local_epsilon), num_records - 1
+    starts = _blocks(others, rate)
+    ends = np.append(starts[1:] - 1.0, float(others))
+    # The smaller tail on either side of the mean keeps the difference accurate.
+    above = upper_tail(ends + 1.0, others, rate)
+    right = upper_tail(starts, others, rate)
+    below, left = lower_tail(starts, others, rate), lower_tail(ends + 1.0, others, rate)
+    masses = np.where(left < 0.5, left - below, right - above)
+    masses = np.maximum(masses, 0.0) + TAIL_ROUNDING * np.minimum(left, right)
+    deltas = _deltas(starts, float(epsilon), float(local_epsilon))
+    return min(float(masses @ deltas) * ROUND_UP, 1.0)
+
+
+@check.plain
+def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> float:
+    """Epsilon after shuffling, by the numerical bound.
+
+    Parameters
+    ----------
+    delta : float
+        Probability, > 0 and < 1.
+    local_epsilon : float
+        epsilon_0 of each randomizer, >= 0 and at most 600.
+    num_records : int
+        n, >= 1.
+
+    Returns
+    -------
+    float
+        epsilon in [0, epsilon_0], rounded up.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Guarantee
+    ---------
+    ``shuffle_delta`` at the returned epsilon is <= delta.
+
+    Examples
+    --------
+    >>> found = shuffle_epsilon(delta=1e-6, local_epsilon=4.0, num_records=100_000)
+    >>> print(f"{found:.4f}")
+    0.1698
+    """
+    check.open_interval(0.0, 1.0, delta=delta)
+
+    def is_safe(epsilon: float) -> bool:
+        found = shuffle_delta(
+            epsilon=epsilon, local_epsilon=local_epsilon, num_records=num_records
+        )
+        return found <= delta
+
+    if is_safe(0.0):
+        return 0.0
+    safe, unsafe = float(local_epsilon), 0.0
+    while safe - unsafe > 1e-11 * safe:
+        middle = 0.5 * (safe + unsafe)
+        safe, unsafe = (middle, unsafe) if is_safe(middle) else (safe, middle)
+    return safe
+
+
+def _blocks(others: int, rate: float) -> Vector:
+    """Smallest values of the blocks: single values, or equal blocks, around the mean.
+
+    The first block begins at 0 and the last one ends at ``others``.
+    """
+    spread = NUM_DEVIATIONS * (math.sqrt(others * rate * (1.0 - rate)) + 3.0)
+    low = max(math.floor(others * rate - spread), 0)
+    high = min(math.ceil(others * rate + spread), others)
+    width = max(math.ceil((high - low + 1) / MAX_BLOCKS), 1)
+    inner = np.arange(low, high + 1, width, dtype=np.float64)
+    return np.unique(np.append(inner, 0.0))
+
+
+def _deltas(counts: Vector, epsilon: float, local_epsilon: float) -> Vector:
+    """delta_c of every count, with the module's formula."""
+    # a - e^epsilon (1-a) and e^epsilon a - (1-a), times 1 + e^-epsilon_0.
+    near = -math.expm1(epsilon - local_epsilon)
+    far = math.exp(epsilon) - math.exp(-local_epsilon)
+    scale = 1.0 + math.exp(-local_epsilon)
+    before = np.floor(far * (counts + 1.0) / (near + far))
+    is_possible = before <= counts
+    point = np.where(is_possible, fair_mass(np.minimum(before, counts), counts), 0.0)
+    tail = upper_tail(before + 1.0, counts, 0.5)
+    result: Vector = near / scale * point - math.expm1(epsilon) * tail
+    return np.maximum(result, 0.0)

@@ -1,0 +1,251 @@
+"""Public facts of a problem: all that privacy may depend on.
+
+Smoothness of one record's loss in a linear model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample import domains, losses
+from dpsample.core import check
+from dpsample.domains import Domain, SchattenBall
+from dpsample.losses import Custom, Loss, RecordGradient
+from dpsample.losses.record_gradient import ONLY_MINIMIZE
+from dpsample.numerics import norms
+
+Array = NDArray[np.float64]
+RELATIONS = ("replace_one", "zero_out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicFacts:
+    """All that privacy may depend on: sizes, loss, domain and declared bounds.
+
+    On matrix problems (a `SchattenBall` domain) norms are Schatten norms of the
+    features reshaped to the domain's shape; otherwise vector norms.
+    """
+
+    num_records: int
+    dim: int
+    loss: Loss
+    domain: Domain
+    row_bound: float
+    row_norm: float
+    response_bound: float | None = None
+    offset_bound: float = 0.0
+    intercept: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every fact on its own and against the others."""
+        check.instance(Loss, loss=self.loss, remedy="Use one of dps.losses.")
+        check.instance(Domain, domain=self.domain, remedy="Use one of dps.domains.")
+        check.integer(1, most=check.EXACT, num_records=self.num_records)
+        check.integer(1, dim=self.dim)
+        check.instance(bool, intercept=self.intercept)
+        check.plain_fields(self)
+        remedy = "Declare the public bound of a row's norm."
+        check.scale(row_bound=self.row_bound, remedy=remedy)
+        check.at_least(1.0, row_norm=self.row_norm)
+        check.non_negative(offset_bound=self.offset_bound)
+        if self.offset_bound > 0.0:
+            check.scale(offset_bound=self.offset_bound)
+        if self.response_bound is not None:
+            check.above(0.0, response_bound=self.response_bound)
+            if self.response_bound != np.inf:
+                check.scale(response_bound=self.response_bound)
+        elif self.loss.needs_response_bound:
+            remedy = "Pass the public bound of |response|, infinity if there is none."
+            if isinstance(self.loss, Custom):
+                remedy += " If it is a label -1 or 1, say labels=True in losses.custom."
+            condition = f"declared for the {self.loss.name} loss"
+            check.fail("response_bound", condition, "None", remedy)
+        if self.intercept and self.is_matrix:
+            check.fail(
+                "intercept",
+                "False on a SchattenBall",
+                True,
+                "Make the constant one entry of the matrices and of row_bound.",
+            )
+        if isinstance(self.loss, RecordGradient):
+            self._check_record_gradient(self.loss)
+        self.domain.check(self.dim)
+        if isinstance(self.loss, Custom):
+            self.loss.check_declarations(self.margin_bound, self.response_bound)
+
+    def _check_record_gradient(self, loss: RecordGradient) -> None:
+        if self.intercept:
+            check.fail("intercept", "False for a record gradient", True)
+        if loss.dim is not None:
+            check.one_of((loss.dim,), dim=self.dim)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether norms are Schatten norms."""
+        return isinstance(self.domain, SchattenBall)
+
+    @property
+    def full_row_bound(self) -> float:
+        """Bound of a row with the intercept's 1 appended."""
+        if not self.intercept:
+            return self.row_bound
+        return float(norms.norm(np.array([self.row_bound, 1.0]), self.row_norm))
+
+    @property
+    def margin_bound(self) -> float:
+        """Bound of abs(<a, theta> + offset) over the domain and all possible rows."""
+        return float(self.full_row_bound * self._radius + self.offset_bound)
+
+    @property
+    def _radius(self) -> float:
+        """Largest norm on the domain, in the norm dual to that of the rows."""
+        dual, zero = norms.dual(self.row_norm), np.zeros(self.dim)
+        if isinstance(self.domain, SchattenBall):
+            return float(self.domain.max_schatten(dual, zero, self.dim))
+        return float(self.domain.max_norm(dual, zero, self.dim))
+
+    def margin_bounds(self, sizes: Array, offset: Array | None) -> Array:
+        """Bounds of abs(<a, theta> + offset) on the domain for rows of given norms."""
+        if self.intercept:
+            pairs = np.stack([sizes, np.ones_like(sizes)], axis=1)
+            sizes = np.asarray(norms.norm(pairs, self.row_norm))
+        shift = 0.0 if offset is None else np.abs(offset)
+        with np.errstate(invalid="ignore"):  # 0 times an infinite radius is 0
+            return np.nan_to_num(sizes * self._radius, nan=0.0, posinf=np.inf) + shift
+
+    def lipschitz(self, p: float) -> float:
+        r"""Lipschitz constant G of one record's loss in the l_p (Schatten-p) norm.
+
+        The slope bound times the row bound times
+        :math:`\max \|a\|_{p^*} / \|a\|_q`, q the row norm.
+        """
+        check.at_least(1.0, p=p)
+        bound = 1.0 if self.response_bound is None else self.response_bound
+        slope = self.loss.slope_bound(self.margin_bound, bound)
+        if not np.isfinite(slope):
+            self._fail_unbounded()
+        size = self.dim
+        if isinstance(self.domain, SchattenBall):
+            size = min(self.domain.shape)
+        ratio = norms.conversion(size, self.row_norm, norms.dual(p))
+        return float(slope * self.full_row_bound * ratio)
+
+    def _fail_unbounded(self) -> NoReturn:
+        if isinstance(self.loss, RecordGradient):
+            check.fail(
+                "loss", "a function of the margin <a, theta>", self.loss, ONLY_MINIMIZE
+            )
+        if isinstance(self.loss, Custom) and self.loss.declared_slope == np.inf:
+            remedy = "Declare the loss's slope_bound, or clip gradients."
+            check.fail("slope_bound", "finite for this method", np.inf, remedy)
+        if self.response_bound == np.inf:
+            remedy = "Clip the response, or use a method that clips gradients."
+            check.fail("response_bound", "finite for this method", np.inf, remedy)
+        check.fail(
+            "domain",
+            f"bounded for the {self.loss.name} loss, whose slope grows without end",
+            self.domain,
+            "Use a Ball or a Box.",
+        )
+
+    def diff_lipschitz(self, p: float, relation: str = "replace_one") -> float:
+        """Lipschitz constant of the change of one record's loss between neighbors.
+
+        Replacing a record changes f(.; s) to f(.; s'): 2 G. Setting its loss to zero
+        changes it to 0: G. (The papers use G for both: GLLST-E1.)
+        """
+        check.one_of(RELATIONS, relation=relation)
+        return self.lipschitz(p) * (2.0 if relation == "replace_one" else 1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Facts as JSON-able values."""
+        return {
+            "num_records": self.num_records,
+            "dim": self.dim,
+            "loss": self.loss.to_dict(),
+            "domain": self.domain.to_dict(),
+            "row_bound": self.row_bound,
+            "row_norm": self.row_norm,
+            "response_bound": self.response_bound,
+            "offset_bound": self.offset_bound,
+            "intercept": self.intercept,
+        }
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> PublicFacts:
+        """Facts that `to_dict` described."""
+        check.instance(dict, facts=facts)
+        fields = facts | {
+            "loss": losses.from_dict(facts.get("loss", {})),
+            "domain": domains.from_dict(facts.get("domain", {})),
+        }
+        made: PublicFacts = check.built("facts", cls, fields)
+        return made
+
+
+def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
+    """Bound of phi'' |a|_q^2, q = p/(p - 1), over the domain and all possible records.
+
+    Parameters
+    ----------
+    facts : PublicFacts
+        Public facts of a problem.
+    p : float
+        Exponent >= 1 of the norm of parameters.
+
+    Returns
+    -------
+    float
+        beta, the l_p smoothness of one record's loss.
+
+    Raises
+    ------
+    ValueError
+        If the loss has a kink, or its curvature is unbounded on the domain.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> facts = PublicFacts(num_records=10, dim=3, row_bound=2.0, row_norm=2.0,
+    ...                     loss=dps.losses.SmoothedHinge(0.5),
+    ...                     domain=dps.domains.Ball(1.0))
+    >>> smoothness(facts)
+    8.0
+    """
+    check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
+    check.at_least(1.0, p=p)
+    if isinstance(facts.loss, RecordGradient) and p == 2.0:
+        return _declared(facts.loss)
+    reach = facts.margin_bound
+    bound = 1.0 if facts.response_bound is None else facts.response_bound
+    # Every built-in curvature is largest at one of these responses.
+    response = np.array([-bound, bound])
+    if not facts.loss.is_classification:
+        response = np.array([-bound, 0.0, bound])
+    reaches = np.full(response.shape, reach)
+    curvature = float(facts.loss.curvature(-reaches, reaches, response)[1].max())
+    if not math.isfinite(curvature):
+        check.fail(
+            "loss",
+            "of bounded curvature on the domain",
+            facts.loss,
+            "Use a smooth loss, and a bounded domain if its curvature grows.",
+        )
+    dim = facts.dim
+    if isinstance(facts.domain, SchattenBall):
+        dim = min(facts.domain.shape)
+    ratio = norms.conversion(dim, facts.row_norm, norms.dual(p))
+    return curvature * float(facts.full_row_bound * ratio) ** 2
+
+
+def _declared(loss: RecordGradient) -> float:
+    """Smoothness that the user declared in the l_2 norm."""
+    if not math.isfinite(loss.smoothness):
+        remedy = "Pass smoothness=... to dps.losses.record_gradient, or a step size."
+        check.fail("loss", "of declared smoothness", loss, remedy)
+    return loss.smoothness

@@ -1,0 +1,324 @@
+"""A private convex optimization problem: records, loss, domain, declared bounds.
+
+Bounds are public facts that the user declares. They are checked once, here, against
+the records and never computed from them, which would leak.
+
+Feature rows as they come: dense or sparse, normalized once, measured, scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsample.core import check
+from dpsample.core import columns as columns_module
+from dpsample.core.sparse import as_csr, is_sparse
+from dpsample.domains import Domain, SchattenBall
+from dpsample.losses import Custom, Loss, RecordGradient
+from dpsample.losses.record_gradient import num_parameters
+from dpsample.numerics import norms
+from dpsample.problem import records
+from dpsample.problem.facts import PublicFacts
+
+Array = NDArray[np.float64]
+ROUNDING = 1e-12  # relative slack for norms computed in floating point
+HUGE = 1e100  # entries above every declared bound, whose norms might overflow
+CLIPPED = "rows and responses above their bounds were scaled down to them"
+
+
+class Problem:
+    r"""Records, a convex loss and a convex domain, with declared public bounds.
+
+    The empirical risk is :math:`F(\theta) = \frac1n \sum_i \varphi(\langle a_i,
+    \theta\rangle + b_i, y_i)`.
+
+    Parameters
+    ----------
+    features : array, scipy.sparse matrix or DataFrame of shape (num_records, dim)
+        Rows a_i. Copied once; dense rows are stored in C order, sparse ones as CSR.
+    response : array of shape (num_records,)
+        Labels -1, 1 or real responses y_i.
+    loss : Loss
+        One of `dpsample.losses`.
+    domain : Domain
+        One of `dpsample.domains`; with ``intercept`` it includes the intercept.
+    row_bound : float
+        Public bound of every possible row's norm, from 1e-60 to 1e60, as all declared
+        bounds. A row above it is an error.
+    row_norm : float
+        Exponent of that norm, in [1, inf]; a Schatten exponent on a `SchattenBall`.
+    response_bound : float, optional
+        Public bound of abs(response); needed by losses whose slope grows. Infinity, if
+        there is none, serves methods that bound gradients themselves.
+    intercept : bool
+        Append a column of ones (the row bound grows accordingly).
+    clip_rows : bool
+        Scale rows (and clip responses) that exceed their bound instead of refusing
+        them. Privacy then rests on no assumption about the records' sizes; what is
+        refused even so (numbers that are not finite, labels other than -1 and 1) is
+        listed in the certificate.
+    feature_names : sequence of str, optional
+        Names of the columns; a DataFrame brings its own.
+    offset : array of shape (num_records,), optional
+        Known additive part b_i of the margin.
+    offset_bound : float
+        Public bound of abs(offset).
+
+    Raises
+    ------
+    ValueError
+        If an argument is malformed, or a record exceeds a declared bound; the message
+        names the record.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> problem = dps.Problem([[0.6, 0.8], [1.0, 0.0]], [1.0, -1.0],
+    ...                       loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=1.0), row_bound=1.0)
+    >>> problem
+    Problem(2 records, 2 coefficients, logistic loss, domain ball)
+    >>> problem.lipschitz(2.0)
+    1.0
+    >>> round(problem.risk([0.0, 0.0]), 4)
+    0.6931
+    """
+
+    def __init__(
+        self,
+        features: Any,
+        response: ArrayLike,
+        *,
+        loss: Loss,
+        domain: Domain,
+        row_bound: float,
+        row_norm: float = 2.0,
+        response_bound: float | None = None,
+        intercept: bool = False,
+        clip_rows: bool = False,
+        feature_names: Sequence[str] | None = None,
+        offset: ArrayLike | None = None,
+        offset_bound: float = 0.0,
+    ) -> None:
+        check.instance(bool, intercept=intercept, clip_rows=clip_rows)
+        rows, names = as_features(features)
+        num_records, width = rows.shape
+        if num_records == 0 or width == 0:
+            check.fail("features", "non-empty", f"shape {rows.shape}")
+        self.facts = PublicFacts(
+            num_records=num_records,
+            dim=num_parameters(loss, width) + int(intercept),
+            loss=loss,
+            domain=domain,
+            row_bound=row_bound,
+            row_norm=row_norm,
+            response_bound=response_bound,
+            offset_bound=offset_bound,
+            intercept=intercept,
+        )
+        y = check.array("response", response, shape=(num_records,))
+        self.clip_rows = clip_rows
+        rows, y = self._enforce_bounds(rows, y)
+        loss.check_response(y, self._response_bound())
+        shift = self._checked_offset(offset, num_records)
+        if isinstance(loss, Custom):
+            loss.check_at_records(
+                self.facts.margin_bounds(row_norms(rows, self.facts), shift),
+                y,
+                margin_bound=self.facts.margin_bound,
+                response_bound=self.facts.response_bound,
+            )
+        if isinstance(loss, RecordGradient):
+            loss.check_records(rows, shift)
+            names = None if self.dim != width else names
+        self.feature_names = self._names(
+            names if feature_names is None else feature_names, self.dim - intercept
+        )
+        features = append_ones(rows) if intercept else rows
+        self.data = records.make_data(features, y, shift, loss.params)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What every guarantee takes for granted of how records were let in.
+
+        A refusal to build the problem tells that some record is not legal. It is an
+        output that no certificate counts.
+        """
+        refused = ["a number that is not finite"]
+        if self.loss.is_classification:
+            refused.append("a label other than -1 and 1")
+        if self.data.offset.size:
+            refused.append("an offset above offset_bound")
+        if not self.clip_rows:
+            refused.append("a row above row_bound")
+            if not self.loss.is_classification and self._response_bound() is not None:
+                refused.append("a response above its bound")
+        if isinstance(self.loss, Custom):
+            refused.append("a slope or curvature that the loss does not declare")
+        counted = (
+            f"no possible record has what Problem refuses ({', '.join(refused)}): its "
+            "refusal is not counted"
+        )
+        return (counted, CLIPPED) if self.clip_rows else (counted,)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the records over; joblib hands large ones to workers read-only."""
+        self.__dict__.update(state)
+        self.data = records.writable(self.data)
+
+    def _response_bound(self) -> float | None:
+        linear = self.facts.loss.name == "linear"
+        return 1.0 if linear and self.response_bound is None else self.response_bound
+
+    def _enforce_bounds(self, rows: Any, y: Array) -> tuple[Any, Array]:
+        largest = np.asarray(norms.norm(rows, np.inf))
+        is_huge = bool((largest > HUGE).any())
+        if is_huge and self.clip_rows:
+            scale_rows(rows, np.minimum(1.0, HUGE / np.maximum(largest, 1.0)))
+        is_refused = is_huge and not self.clip_rows
+        sizes = largest if is_refused else row_norms(rows, self.facts)
+        bound = self.facts.row_bound
+        above = np.flatnonzero(sizes > bound * (1.0 + ROUNDING))
+        if above.size and not self.clip_rows:
+            i = int(above[0])
+            check.fail(
+                "features",
+                f"rows of {self.facts.row_norm:g}-norm at most row_bound = {bound:g}",
+                f"{sizes[i]:.10g} in record {i} ({above.size} records are above)",
+                "Declare the public bound that holds, or pass clip_rows=True.",
+            )
+        if above.size:
+            scale_rows(rows, np.minimum(1.0, bound / np.maximum(sizes, 1e-300)))
+        limit = self._response_bound()
+        if self.clip_rows and limit is not None and not self.loss.is_classification:
+            y = np.clip(y, -limit, limit)
+        return rows, y
+
+    def _checked_offset(self, offset: ArrayLike | None, size: int) -> Array | None:
+        if offset is None:
+            return None
+        shift = check.array("offset", offset, shape=(size,))
+        above = np.flatnonzero(np.abs(shift) > self.facts.offset_bound)
+        if above.size:
+            check.fail(
+                "offset",
+                f"within offset_bound = {self.facts.offset_bound:g} in absolute value",
+                f"{shift[above[0]]:g} in record {above[0]}",
+                "Declare the public bound of the offsets.",
+            )
+        return shift
+
+    def _names(self, names: Sequence[str] | None, width: int) -> tuple[str, ...]:
+        if names is None:
+            names = [str(j) for j in range(width)]
+        given = unique(names)
+        if len(given) != width:
+            check.fail("feature_names", f"of length {width}", f"length {len(given)}")
+        extra = ("intercept",) if self.facts.intercept else ()
+        return tuple(unique((*given, *extra)))
+
+    @property
+    def loss(self) -> Loss:
+        """Loss of one record."""
+        return self.facts.loss
+
+    @property
+    def domain(self) -> Domain:
+        """Convex set of parameters."""
+        return self.facts.domain
+
+    @property
+    def response_bound(self) -> float | None:
+        """Declared bound of the response."""
+        return self.facts.response_bound
+
+    @property
+    def num_records(self) -> int:
+        """Number of records; public."""
+        return self.facts.num_records
+
+    @property
+    def dim(self) -> int:
+        """Number of coefficients, the intercept included."""
+        return self.facts.dim
+
+    def lipschitz(self, p: float) -> float:
+        """Lipschitz constant of one record's loss; see `PublicFacts.lipschitz`."""
+        return self.facts.lipschitz(p)
+
+    def diff_lipschitz(self, p: float, relation: str = "replace_one") -> float:
+        """Constant of the change between neighbors; `PublicFacts.diff_lipschitz`."""
+        return self.facts.diff_lipschitz(p, relation)
+
+    def risk(self, theta: ArrayLike) -> float:
+        """Empirical risk F at theta of shape (dim,). Not private."""
+        point = check.array("theta", theta, shape=(self.dim,))
+        if isinstance(self.loss, RecordGradient):
+            return self.loss.risk(self.data.dense, self.data.response, point)
+        work = records.make_work(self.data)
+        return float(records.mean_loss(self.data, self.loss.pointers[0], point, work))
+
+    def margins(self, theta: ArrayLike) -> Array:
+        """Margins <a_i, theta> + b_i of all records, shape (num_records,)."""
+        point = check.array("theta", theta, shape=(self.dim,))
+        out = np.empty(self.num_records)
+        records.margins_of(self.data, point, 0, self.num_records, out)
+        return out
+
+    def __repr__(self) -> str:
+        """Sizes, loss and domain on one line."""
+        return (
+            f"Problem({self.num_records} records, {self.dim} coefficients, "
+            f"{self.loss.name} loss, domain {self.domain.name})"
+        )
+
+
+def as_features(features: Any) -> tuple[Any, Sequence[str] | None]:
+    """Fresh float64 features, dense (C order) or CSR, and column names if any."""
+    if is_sparse(features):
+        return as_csr("features", features), None
+    columns = getattr(features, "columns", None)
+    remedy = "Encode categories and drop or fill missing values first."
+    names = None if columns is None else unique([str(c) for c in columns])
+    dense = check.array("features", features, shape=(None, None), remedy=remedy)
+    return dense, names
+
+
+def unique(names: Any) -> list[str]:
+    """Names of columns as text, each of which stands for one column only."""
+    is_list = isinstance(names, Sequence) or getattr(names, "ndim", 0) == 1
+    if isinstance(names, str | bytes) or not is_list:
+        check.fail("feature_names", "a sequence of names", check.shown(names))
+    text = [str(name) for name in names]
+    columns_module.distinct("feature_names", text)
+    return text
+
+
+def row_norms(features: Any, facts: PublicFacts) -> Array:
+    """Norm of each row, in the declared norm."""
+    if isinstance(facts.domain, SchattenBall) and facts.row_norm != 2.0:
+        dense = features.toarray() if hasattr(features, "indptr") else features
+        return np.asarray(norms.schatten(dense, facts.row_norm, facts.domain.shape))
+    return np.asarray(norms.norm(features, facts.row_norm))
+
+
+def scale_rows(features: Any, factors: Array) -> None:
+    """Multiply each row by its factor, in place."""
+    if hasattr(features, "indptr"):
+        features.data *= np.repeat(factors, np.diff(features.indptr))
+    else:
+        features *= factors[:, None]
+
+
+def append_ones(features: Any) -> Any:
+    """Append the intercept's column."""
+    if hasattr(features, "indptr"):
+        from scipy import sparse
+
+        ones = sparse.csr_matrix(np.ones((features.shape[0], 1)))
+        return sparse.hstack([features, ones], format="csr")
+    return np.ascontiguousarray(np.column_stack([features, np.ones(len(features))]))

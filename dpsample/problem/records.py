@@ -1,0 +1,201 @@
+"""Records in memory, dense or sparse, and the compiled passes over them.
+
+A pass walks over blocks of records that stay in the second-level cache: margins, loss,
+and, for a gradient, the transposed product while the block is still there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from dpsample.core.jit import i8, kernel, matrix, vector
+from dpsample.core.pauses import new_control
+
+Array = NDArray[np.float64]
+
+BLOCK_NUMBERS = 65536  # 512 kB of features: half of a common second-level cache
+SPARSE_BLOCK = 2048
+GRAM_NUMBERS = 10**7  # multiply-adds of one call that makes a curvature matrix
+
+
+class Data(NamedTuple):
+    """Records as kernels see them; ``dense`` or ``values`` is empty."""
+
+    dense: Array  # (num_records, dim) or (0, dim)
+    values: Array  # (num_nonzero,)
+    columns: NDArray[np.uint32]  # (num_nonzero,)
+    starts: NDArray[np.int64]  # (num_records + 1,)
+    response: Array  # (num_records,)
+    offset: Array  # (num_records,) or empty
+    loss_params: Array
+    num_records: int
+    dim: int
+    block: int
+
+
+DATA = types.NamedTuple(
+    (
+        matrix,
+        vector,
+        types.Array(types.uint32, 1, "C"),
+        types.Array(types.int64, 1, "C"),
+        vector,
+        vector,
+        vector,
+        i8,
+        i8,
+        i8,
+    ),
+    Data,
+)
+
+
+class Work(NamedTuple):
+    """Scratch memory of one chain."""
+
+    margins: Array  # (block,)
+    slopes: Array  # (block,)
+    vector: Array  # (dim,)
+    out: Array  # (2,)
+    control: Array  # when to return to Python, see `_pauses`
+
+
+def make_data(
+    features: Any, response: Array, offset: Array | None, loss_params: Array
+) -> Data:
+    """Lay out a dense array or a CSR matrix for the kernels."""
+    num_records, dim = features.shape
+    sparse = hasattr(features, "indptr")
+    block = SPARSE_BLOCK if sparse else int(np.clip(BLOCK_NUMBERS // dim, 128, 8192))
+    return Data(
+        dense=np.empty((0, dim)) if sparse else features,
+        values=np.array(features.data if sparse else [], dtype=np.float64),
+        columns=np.array(features.indices if sparse else [], dtype=np.uint32),
+        starts=np.array(features.indptr if sparse else [0], dtype=np.int64),
+        response=response,
+        offset=np.empty(0) if offset is None else offset,
+        loss_params=loss_params,
+        num_records=int(num_records),
+        dim=int(dim),
+        block=min(block, int(num_records)),
+    )
+
+
+def writable(data: Data) -> Data:
+    """Copy arrays that are read-only or mapped: to Numba they are of another type."""
+    return Data._make(np.array(p) if _is_foreign(p) else p for p in data)
+
+
+def _is_foreign(part: Any) -> bool:
+    is_array = isinstance(part, np.ndarray)
+    return is_array and (type(part) is not np.ndarray or not part.flags.writeable)
+
+
+def make_work(data: Data) -> Work:
+    """Scratch memory for one chain on these records."""
+    return Work(
+        np.empty(data.block),
+        np.empty(data.block),
+        np.empty(data.dim),
+        np.empty(2),
+        new_control(),
+    )
+
+
+@kernel
+def margins_of(data, theta, start, stop, margins):
+    """Fill margins[: stop - start] with <a_i, theta> + offset_i."""
+    if data.dense.shape[0] > 0:
+        np.dot(data.dense[start:stop], theta, margins)
+    else:
+        # No fastmath here: vectorized gathers of short rows are 3 times slower.
+        for i in range(start, stop):
+            s = 0.0
+            for j in range(data.starts[i], data.starts[i + 1]):
+                s += data.values[j] * theta[data.columns[j]]
+            margins[i - start] = s
+    if data.offset.shape[0] > 0:
+        for i in range(start, stop):
+            margins[i - start] += data.offset[i]
+
+
+@kernel
+def add_transposed(data, slopes, start, stop, scratch, out):
+    """Add the sum of slopes[i - start] a_i over the block to out."""
+    if data.dense.shape[0] > 0:
+        np.dot(slopes, data.dense[start:stop], scratch)
+        for j in range(out.shape[0]):
+            out[j] += scratch[j]
+    else:
+        for i in range(start, stop):
+            s = slopes[i - start]
+            if s != 0.0:
+                for j in range(data.starts[i], data.starts[i + 1]):
+                    out[data.columns[j]] += s * data.values[j]
+
+
+@kernel
+def mean_loss(data, loss_value, theta, work):
+    """Empirical risk at theta; NaN if a piece failed."""
+    result = 0.0
+    for start in range(0, data.num_records, data.block):
+        stop = min(start + data.block, data.num_records)
+        margins = work.margins[: stop - start]
+        margins_of(data, theta, start, stop, margins)
+        work.out[0] = np.nan
+        loss_value(data.loss_params, margins, data.response[start:stop], work.out)
+        result += work.out[0]
+    return result / data.num_records
+
+
+@kernel
+def mean_loss_gradient(data, loss_slope, theta, work, gradient):
+    """Empirical risk at theta and its (sub)gradient; all NaN if a piece failed."""
+    result = 0.0
+    gradient[:] = 0.0
+    for start in range(0, data.num_records, data.block):
+        stop = min(start + data.block, data.num_records)
+        margins, slopes = work.margins[: stop - start], work.slopes[: stop - start]
+        margins_of(data, theta, start, stop, margins)
+        work.out[0] = np.nan
+        loss_slope(
+            data.loss_params, margins, data.response[start:stop], slopes, work.out
+        )
+        result += work.out[0]
+        add_transposed(data, slopes, start, stop, work.vector, gradient)
+    for j in range(gradient.shape[0]):
+        # A piece that stops halfway leaves slopes of an earlier block behind.
+        gradient[j] = np.nan if np.isnan(result) else gradient[j] / data.num_records
+    return result / data.num_records
+
+
+@kernel
+def add_weighted_gram(data, weights, begin, stop, out):
+    """Add the sum of weights_i a_i a_i^T over some records to out (dim, dim)."""
+    for i in range(begin, stop):
+        for j in range(data.starts[i], data.starts[i + 1]):
+            scaled = weights[i] * data.values[j]
+            row = out[data.columns[j]]
+            for m in range(data.starts[i], data.starts[i + 1]):
+                row[data.columns[m]] += scaled * data.values[m]
+
+
+def curvature_matrix(data: Data, weights: Array) -> Array:
+    """Mean of weights_i a_i a_i^T, shape (dim, dim)."""
+    out = np.zeros((data.dim, data.dim))
+    if data.dense.shape[0] == 0:
+        largest = int(np.diff(data.starts).max(initial=1))
+        count = max(1, GRAM_NUMBERS // largest**2)  # records of one call
+        for start in range(0, data.num_records, count):
+            stop = min(start + count, data.num_records)
+            add_weighted_gram(data, weights, start, stop, out)
+        return out / data.num_records
+    for start in range(0, data.num_records, data.block):  # no copy of all records
+        part = slice(start, start + data.block)
+        scaled = data.dense[part] * np.sqrt(weights[part])[:, None]
+        out += scaled.T @ scaled
+    return out / data.num_records

@@ -1,0 +1,1 @@
+"""Running: the chain loop and the descent driver, with progress and checkpoints."""

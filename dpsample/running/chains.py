@@ -1,0 +1,293 @@
+"""The chain loop: threads, chunks by time, rounds, interrupt, checkpoint, resume.
+
+Chains own their state and stream, so neither the number of threads nor the size of a
+chunk can change a draw.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check, pauses
+from dpsample.core.files import check_output
+from dpsample.core.pauses import ChunkSize
+from dpsample.running.checkpoint import CheckpointRun, load, save, snapshot
+from dpsample.samplers.chain import NUM_STATS
+
+Array = NDArray[np.float64]
+Runner = Callable[[Any, np.random.Generator, Array, Array], None]
+Progress = Callable[[int, int, CheckpointRun], None]
+
+CHECKPOINT_SECONDS = 30.0
+# After Ctrl-C a chunk may go on for so long; then it is given up, at a pause.
+GRACE_SECONDS = 0.05
+# How often the screen hears of a chunk that lasts.
+WAIT_SECONDS = 0.2
+# Numbers in the draws of a chunk that are not kept.
+CHUNK_NUMBERS = 2**20
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """One BLAS thread: more are slower here, and change the last bits of a draw."""
+    import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, "blas"):
+        yield
+
+
+@contextmanager
+def _interrupt_flag() -> Iterator[list[float]]:
+    """List that Ctrl-C fills with its time, in place of raising in mid-chunk.
+
+    A second Ctrl-C raises at once. Outside the main thread nothing is changed.
+    """
+    seen: list[float] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+
+    def handler(number: int, frame: Any) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(time.monotonic())
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chains:
+    """Draws of several chains, as far as they came."""
+
+    draws: Array  # (chain, draw, dim)
+    stats: Array  # (chain, draw, NUM_STATS), see `samplers.chain`
+    states: Sequence[Any]
+    is_interrupted: bool
+
+
+def advance(
+    runner: Runner, state: Any, rng: np.random.Generator, num_steps: int
+) -> None:
+    """Make steps and keep only the state; Ctrl-C is heard at every pause."""
+    chunk = ChunkSize()
+    done, most = 0, max(1, CHUNK_NUMBERS // state.position.size)
+    while done < num_steps:
+        size = min(chunk.size, most, num_steps - done)
+        draws, stats = (
+            np.empty((size, state.position.size)),
+            np.empty((size, NUM_STATS)),
+        )
+        begin = time.perf_counter()
+        runner(state, rng, draws, stats)
+        chunk.update(time.perf_counter() - begin)
+        done += size
+        pauses.heard()
+
+
+def run(
+    prepared: Any,
+    starts: Sequence[Array | None],
+    streams: list[np.random.Generator],
+    *,
+    num_draws: int,
+    num_warmup: int = 0,
+    threads: int | None = None,
+    chunk: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    identity: str = "",
+    extend: Callable[[Array], int] | None = None,
+    on_progress: Progress | None = None,
+) -> Chains:
+    """Run chains to ``num_draws`` draws each.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        ``init(position)`` makes a chain's state; ``runner()`` fills draws and
+        statistics, moving the state, and releases the GIL.
+    starts : sequence of array of shape (dim,), or None
+        Where each chain starts.
+    streams : list of Generator
+        One per chain; replaced by those of a checkpoint.
+    num_draws, num_warmup : int
+        Draws kept, and draws discarded before them.
+    threads : int, optional
+        Number of threads; by default the number of processors.
+    chunk : int, optional
+        Draws per task; by default about 30 ms of work.
+    checkpoint : path, optional
+        File that is written every 30 seconds, on interrupt and at the end. If it exists
+        the run continues from it, bit for bit.
+    identity : str
+        Hash of what is sampled; a checkpoint of something else is refused.
+    extend : callable, optional
+        Maps the draws kept so far to the number wanted; asked when there are
+        ``num_draws``, and again when there are as many as it said.
+    on_progress : callable, optional
+        Called with (draws done by every chain, total, run), warm-up included.
+
+    Returns
+    -------
+    Chains
+        All draws; after Ctrl-C the part that every chain has finished. What came
+        after it is given up, so states are ahead of the draws unless there is a file.
+    """
+    check.integer(1, most=check.EXACT, num_draws=num_draws)
+    check.integer(0, most=check.EXACT, num_warmup=num_warmup)
+    if threads is not None:
+        check.integer(1, threads=threads)
+    if chunk is not None:
+        check.integer(1, chunk=chunk)
+    if checkpoint is not None:
+        check.instance((str, os.PathLike), checkpoint=checkpoint)
+    states = [prepared.init(start) for start in starts]
+    run = CheckpointRun(states, list(streams), num_warmup)
+    goal = num_warmup + num_draws
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None:
+        check_output("checkpoint", path)
+    if path is not None and path.exists():
+        load(path, identity, run, prepared.init)
+        if extend is None and run.done > goal:
+            check.fail(
+                "num_draws",
+                f">= the {run.done} draws (with warm-up) of the checkpoint",
+                goal,
+                "Ask for as many draws, or choose another file.",
+            )
+    loop = _Loop(prepared.runner(), run, chunk, path, identity, on_progress)
+    with (
+        single_threaded_blas(),
+        ThreadPoolExecutor(threads or os.cpu_count()) as pool,
+        _interrupt_flag() as interrupted,
+    ):
+        loop.reach(goal, pool, interrupted)
+        while extend is not None and not interrupted:
+            wanted = num_warmup + extend(run.draws[:, : goal - num_warmup])
+            if wanted <= goal:
+                break
+            goal = wanted
+            loop.reach(goal, pool, interrupted)
+    if path is not None:
+        save(path, identity, run)
+    kept = slice(0, min(goal - num_warmup, run.num_kept))
+    return Chains(
+        draws=run.draws[:, kept],
+        stats=run.stats[:, kept],
+        states=run.states,
+        is_interrupted=bool(interrupted),
+    )
+
+
+class _Loop:
+    """Chunks of all chains, one after the other."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        run: CheckpointRun,
+        chunk: int | None,
+        path: Path | None,
+        identity: str,
+        on_progress: Progress | None,
+    ) -> None:
+        self.runner, self.run, self.size = runner, run, ChunkSize(chunk)
+        self.path, self.identity = path, identity
+        self.on_progress, self.saved = on_progress, time.monotonic()
+
+    def reach(
+        self, goal: int, pool: ThreadPoolExecutor, interrupted: list[float]
+    ) -> None:
+        """Go on until every chain has ``goal`` draws, or Ctrl-C."""
+        run = self.run
+        run.reserve(goal - run.num_warmup)
+
+        def show() -> None:
+            if self.on_progress is not None:
+                self.on_progress(run.done, goal, run)
+
+        while run.done < goal and not interrupted:
+            stop = min(run.done + self.size.size, goal)
+            if run.done < run.num_warmup:
+                most = max(1, CHUNK_NUMBERS // run.draws.shape[2])
+                stop = min(stop, run.done + most, run.num_warmup)
+            undo = None if self.path is None else snapshot(run)
+            begin = time.perf_counter()
+            _one_chunk(pool, self.runner, run, stop, interrupted, show)
+            if run.done < stop:
+                if undo is not None:
+                    undo()
+                break
+            self.size.update(time.perf_counter() - begin)
+            show()
+            if self.path is not None and self.is_due():
+                save(self.path, self.identity, run)
+                self.saved = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether the last checkpoint is old."""
+        return time.monotonic() - self.saved > CHECKPOINT_SECONDS
+
+
+class _GivenUp(Exception):  # noqa: N818 - no error
+    """A chunk that Ctrl-C or the failure of another chain has ended."""
+
+
+def _one_chunk(
+    pool: ThreadPoolExecutor,
+    runner: Runner,
+    run: CheckpointRun,
+    stop: int,
+    interrupted: list[float],
+    show: Callable[[], None],
+) -> None:
+    """Advance all chains to ``stop``, or none if Ctrl-C comes and the chunk is long."""
+    has_failed = threading.Event()
+
+    def on_pause() -> None:
+        is_late = interrupted and time.monotonic() > interrupted[0] + GRACE_SECONDS
+        if is_late or has_failed.is_set():
+            raise _GivenUp
+
+    def advance(*chain: Any) -> None:
+        try:
+            with pauses.listening(on_pause):
+                runner(*chain)
+        except BaseException:
+            has_failed.set()
+            raise
+
+    chains = zip(run.states, run.streams, *run.room(stop), strict=True)
+    tasks = [pool.submit(advance, *chain) for chain in chains]
+    errors = [_outcome(task, show) for task in tasks]
+    for error in errors:
+        if error is not None and not isinstance(error, _GivenUp):
+            raise error
+    if not any(errors):
+        run.done = stop
+
+
+def _outcome(task: Future[None], show: Callable[[], None]) -> BaseException | None:
+    """Wait for a task, and let the screen know that it lasts; return its error."""
+    while True:
+        try:
+            return task.exception(WAIT_SECONDS)
+        except TimeoutError:
+            show()

@@ -1,0 +1,320 @@
+"""The driver of gradient-based algorithms: phases, chunks by time, trace.
+
+A `Program` is a recipe on the records of one problem. It is built once; each run has
+its own memory and stream, so threads can run it side by side.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import pauses
+from dpsample.core.pauses import ChunkSize
+from dpsample.optimizers.loop.batches import Full
+from dpsample.optimizers.loop.contributions import FAR
+from dpsample.optimizers.loop.loop import Arguments, Memory, descend, new_memory
+from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.phase import Loop, Minimization, Phase, PhaseNumbers
+from dpsample.optimizers.loop.solve import (
+    CERTIFIED,
+    FAILED,
+    RUNNING,
+    Objective,
+    enough_steps,
+    minimize,
+)
+from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
+from dpsample.optimizers.loop.variance_reduced import minimize_by_svrg
+from dpsample.problem.problem import Problem
+
+Array = NDArray[np.float64]
+Pulse = Callable[[int], None]
+MAX_SOLVER_STEPS = 1_000_000
+MAX_EPOCHS = 10_000  # of SVRG, each of at least a hundred steps
+# An epoch's error shrinks by 0.834 in the mean: twice the steps that this needs.
+EPOCHS_PER_LOG = 11.0
+LOSS_FAILED = (
+    "The loss raised, or it or its gradient was NaN or infinite, at a point of the run."
+)
+DIVERGED = "The iterates overflowed. Take shorter steps, or bound the domain."
+NOT_CERTIFIED = (
+    "The solver could not certify its accuracy: the gap is below what floating point "
+    "resolves, or the declared smoothness does not hold. Ask for a larger gap or ridge."
+)
+
+
+class DescentError(RuntimeError):
+    """A loss failed, or a solver could not certify its target."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DescentRun:
+    """Where a run ended, and what it cost."""
+
+    theta: Array
+    num_gradients: int
+    trace: tuple[tuple[int, Array], ...]  # (gradients so far, point)
+
+
+@dataclass(kw_only=True, eq=False)
+class _State:
+    """What one run changes."""
+
+    memory: Memory
+    rng: np.random.Generator
+    on_chunk: Pulse
+    num_points: int
+    done: int = 0
+    trace: list[tuple[int, Array]] = field(default_factory=list)
+
+    def advance(self, num_steps: int) -> None:
+        """Count steps and tell whoever watches, who may raise."""
+        self.done += num_steps
+        self.on_chunk(self.done)
+
+
+def run(
+    problem: Problem,
+    recipe: Recipe,
+    rng: np.random.Generator,
+    *,
+    num_points: int = 0,
+) -> DescentRun:
+    """Run all phases of a recipe once; see `Program.run`."""
+    return Program(problem, recipe).run(rng, num_points=num_points)
+
+
+class Program:
+    """A recipe on the records of a problem, ready for any number of runs.
+
+    Parameters
+    ----------
+    problem : Problem
+        The records.
+    recipe : Recipe
+        The phases; checked against the problem's public facts.
+    """
+
+    def __init__(self, problem: Problem, recipe: Recipe) -> None:
+        self.problem, self.recipe = problem, recipe
+        self.arguments = Arguments(problem, recipe)
+        # Learned in one run, of use to the next: no draw depends on them.
+        self.chunks = [ChunkSize() for _ in recipe.phases]
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of all loops; a minimization counts as one."""
+        return sum(
+            phase.num_steps if isinstance(phase, Loop) else 1
+            for phase in self.recipe.phases
+        )
+
+    def run(
+        self,
+        rng: np.random.Generator,
+        *,
+        num_points: int = 0,
+        on_chunk: Pulse = lambda done: None,
+    ) -> DescentRun:
+        """Run all phases.
+
+        Parameters
+        ----------
+        rng : Generator
+            Source of batches and noise.
+        num_points : int
+            Points of each loop that the trace keeps.
+        on_chunk : callable
+            Called with the number of steps done, every 20 to 50 ms. What it raises
+            ends the run.
+
+        Returns
+        -------
+        Run
+            The private output; its trace is not private.
+
+        Raises
+        ------
+        DescentError
+            If the output has overflowed; without noise also if the loss fails or a
+            solver gives up. With noise nothing that a record holds ends a run.
+        """
+        problem, recipe = self.problem, self.recipe
+        memory = new_memory(problem.dim, self.arguments.num_buckets)
+        state = _State(memory=memory, rng=rng, on_chunk=on_chunk, num_points=num_points)
+        theta = problem.domain.default_center(problem.dim)
+        if recipe.start is not None:
+            theta = recipe.start.copy()
+        for phase, chunk in zip(recipe.phases, self.chunks, strict=True):
+            memory.theta[:] = theta
+            if not phase.keeps_ball:
+                memory.ball_center[:] = theta
+            if isinstance(phase, Loop):
+                theta = self._loop(phase, state, chunk)
+            else:
+                theta = self._minimization(phase, state, chunk)
+            theta = self._with_output_noise(phase, theta, rng)
+            if num_points and not (isinstance(phase, Loop) and not phase.output_stddev):
+                state.trace.append((int(memory.counts[0]), theta.copy()))
+        if not (np.abs(theta) < FAR).all():  # of the output, which is private
+            raise DescentError(DIVERGED)
+        return DescentRun(
+            theta=theta,
+            num_gradients=int(memory.counts[0]),
+            trace=tuple(state.trace),
+        )
+
+    def _with_output_noise(
+        self, phase: Phase, theta: Array, rng: np.random.Generator
+    ) -> Array:
+        if not (self.arguments.is_total or np.isfinite(theta).all()):
+            raise DescentError(DIVERGED)
+        if phase.output_stddev == 0.0:
+            return theta
+        noise = phase.output_stddev * rng.standard_normal(theta.size)
+        point = self.problem.domain.project(theta + noise)
+        is_found = np.isfinite(point).all()
+        return point if is_found else self.problem.domain.default_center(theta.size)
+
+    def _loop(self, phase: Loop, state: _State, chunk: ChunkSize) -> Array:
+        """Run a gradient loop from memory.theta."""
+        memory = state.memory
+        memory.anchor[:] = memory.aggregate[:] = memory.theta
+        memory.average[:] = 0.0
+        numbers = self.arguments.numbers(phase, state.rng)
+        stops = np.linspace(0, phase.num_steps, state.num_points + 2).astype(int)[1:]
+        fixed = (self.arguments.data, self.arguments.body, self.arguments.pieces)
+        start = 0
+        for stop in np.unique(stops[stops > 0]):  # few steps have fewer points
+            while start < stop:
+                end = int(min(start + chunk.size, stop))
+                begin = time.perf_counter()
+                reached = pauses.call(
+                    memory.control,
+                    descend,
+                    *fixed,
+                    numbers,
+                    memory,
+                    state.rng,
+                    start,
+                    end,
+                )
+                if reached < 0:
+                    raise DescentError(LOSS_FAILED)
+                if reached - start == chunk.size:
+                    chunk.update(time.perf_counter() - begin)
+                state.advance(reached - start)
+                start = reached
+            if state.num_points:
+                point = _output(phase, memory, start)
+                state.trace.append((int(memory.counts[0]), point))
+        return _output(phase, memory, phase.num_steps)
+
+    def _minimization(
+        self, phase: Minimization, state: _State, chunk: ChunkSize
+    ) -> Array:
+        """Minimize a strongly convex objective to a certified accuracy."""
+        memory, dim = state.memory, self.problem.dim
+        memory.anchor[:] = memory.theta
+        loop = self.arguments.numbers(
+            Loop(
+                num_steps=1,
+                step=GradientStep(1.0, local_radius=phase.local_radius),
+                batches=Full(first=phase.first, last=phase.last),
+                estimator=phase.estimator,
+            ),
+            state.rng,
+        )
+        count = loop.batches.last - loop.batches.first
+        objective = Objective(
+            tilt=phase.tilt_stddev * state.rng.standard_normal(dim) / count,
+            center=memory.theta.copy() if phase.is_anchored else np.zeros(dim),
+            ridge=float(phase.ridge),
+            smoothness=float(phase.smoothness + phase.ridge),
+            gap=float(phase.gap),
+        )
+        is_total = self.arguments.is_total
+        if phase.solver == "svrg":
+            limit = MAX_EPOCHS
+            if is_total:
+                root = math.sqrt(objective.ridge / objective.smoothness)
+                epochs = EPOCHS_PER_LOG * root
+                epochs *= self._enough_steps(phase, objective, memory)
+                limit = min(limit, math.ceil(epochs))
+            if self._solved(minimize_by_svrg, limit, loop, objective, state, chunk):
+                return memory.theta.copy()
+        if phase.solver != "svrg" or is_total:
+            limit = MAX_SOLVER_STEPS
+            if is_total:
+                limit = self._enough_steps(phase, objective, memory)
+            if self._solved(minimize, limit, loop, objective, state, chunk):
+                return memory.theta.copy()
+        if not is_total:
+            raise DescentError(NOT_CERTIFIED)
+        state.advance(1)  # the number of steps is the proof
+        return memory.theta.copy()
+
+    def _solved(
+        self,
+        solve: Any,
+        limit: int,
+        loop: PhaseNumbers,
+        objective: Objective,
+        state: _State,
+        chunk: ChunkSize,
+    ) -> bool:
+        """Take up to ``limit`` steps of a solver; whether it certified the gap."""
+        fixed = (self.arguments.data, self.arguments.body, self.arguments.pieces)
+        step = 0
+        while step < limit:
+            end = min(step + chunk.size, limit)
+            begin = time.perf_counter()
+            outcome = pauses.call(
+                state.memory.control,
+                solve,
+                *fixed,
+                loop,
+                objective,
+                state.memory,
+                state.rng,
+                step,
+                end,
+            )
+            state.advance(0)
+            if outcome == pauses.PAUSED:
+                continue
+            if outcome == RUNNING:
+                chunk.update(time.perf_counter() - begin)
+            step = end
+            if outcome == FAILED:
+                raise DescentError(LOSS_FAILED)
+            if outcome == CERTIFIED:
+                state.advance(1)
+                return True
+        return False
+
+    def _enough_steps(
+        self, phase: Minimization, objective: Objective, memory: Memory
+    ) -> int:
+        """Return how many steps prove the gap; some, if no bound is stated."""
+        bound = phase.estimator.record_bound(self.problem.dim)
+        if math.isinf(bound):
+            return MAX_SOLVER_STEPS
+        # A start outside the local ball is projected, no farther than to its center.
+        away = memory.ball_center if math.isfinite(phase.local_radius) else None
+        return enough_steps(objective, bound, memory.theta, away)
+
+
+def _output(phase: Loop, memory: Memory, num_steps: int) -> Array:
+    if phase.weights is not None:
+        return np.asarray(memory.average / phase.weight_of(num_steps))
+    if isinstance(phase.step, AcceleratedStep):
+        return memory.aggregate.copy()
+    return memory.theta.copy()

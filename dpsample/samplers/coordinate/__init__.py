@@ -1,0 +1,1 @@
+"""Samplers along coordinates and lines, by exact one-dimensional draws."""

@@ -1,0 +1,390 @@
+"""What follows the moves of coordinates: slacks, margins and a gradient.
+
+Sweeps of coordinate moves for a quadratic energy: no record is touched.
+
+The loop unpacks all tuples first: handing one to a function costs two atomic operations
+per array, more than a whole move.
+
+Coordinate hit-and-run: exact draws of one coordinate after the other.
+
+    theta_j given the others has density proportional to exp(-V) on a chord:
+
+truncated normal, exponential or uniform where V is quadratic along every line (no
+record is touched), by kinks or adaptive rejection otherwise. Margins, slacks and
+gradients follow each move, so it costs the nonzeros of one column. On the simplex a
+move changes two coordinates, chosen at random, and keeps their sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core.jit import kernel
+from dpsample.core.pauses import PAUSED, STAGE, STEPS, forget, is_due
+from dpsample.samplers.chain import (
+    ACCEPTANCE,
+    ACCEPTED,
+    ENERGY,
+    NUM_COUNTS,
+    PROPOSALS,
+    RECORDS,
+    VALUES,
+    PreparedChain,
+    compile_run,
+)
+from dpsample.samplers.coordinate import coordinate_moves, slacks
+from dpsample.samplers.coordinate.coordinate_moves import (
+    MAX_KINKED_RECORDS,
+    QUADRATIC,
+    CoordinatePlan,
+    CoordinateState,
+    make_plan,
+)
+from dpsample.samplers.coordinate.slacks import (
+    BALL,
+    CHORD,
+    FACETS,
+    PAIRS,
+    SPARSE_FACETS,
+    TINY,
+    ball_change,
+    ball_reach,
+    facet_span,
+    slide,
+    unlimited,
+)
+from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.gaussian_fit import fit
+from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.samplers.univariate import line
+from dpsample.samplers.univariate.adaptive_rejection import (
+    HULL_SHAPE,
+    NUM_KEPT,
+    ON_LINE,
+    TURN,
+)
+from dpsample.samplers.univariate.piecewise_quadratic import draw_quadratic
+
+# Sweeps after which all that follows the moves is computed anew from the position.
+RESYNCHRONIZE = 1000.0
+
+
+@kernel
+def caches(plan, state):
+    """Return views of the memory: slacks, margins, gradient."""
+    first = 1 + plan.num_slacks
+    last = first + plan.num_margins
+    return state.memory[1:first], state.memory[first:last], state.memory[last:]
+
+
+@kernel
+def synchronize(target, plan, state):
+    """Compute the caches anew from the position."""
+    state.memory[0] = 0.0
+    room_left, margins, slopes = caches(plan, state)
+    theta, offset = state.position, state.scratch[0]
+    slacks.refresh(plan.room, theta, room_left)
+    if plan.num_margins > 0:
+        line.margins_at(target.data, theta, margins)
+    if plan.num_slopes > 0:
+        for j in range(theta.shape[0]):
+            offset[j] = theta[j] - plan.center[j]
+        np.dot(plan.hessian, offset, slopes)
+        for j in range(theta.shape[0]):
+            slopes[j] += plan.slope[j]
+
+
+@kernel
+def two_coordinates(dim, rng):
+    """Two different coordinates, each pair with the same probability."""
+    i = int(rng.random() * dim)
+    j = int(rng.random() * (dim - 1))
+    return i, (j + 1 if j >= i else j)
+
+
+@kernel
+def follow(slopes, hessian, i, t):
+    """Add t times row i of the Hessian to the gradient."""
+    for m in range(slopes.shape[0]):
+        slopes[m] += t * hessian[i, m]
+
+
+@kernel
+def pairs(theta, slopes, center, slope, ridge, hessian, rng):
+    """Move along random pairs of coordinates of the simplex; False on failure."""
+    dim = theta.shape[0]
+    for _ in range(dim - 1):
+        i, j = two_coordinates(dim, rng)
+        if slopes.shape[0] > 0:
+            rate = slopes[i] - slopes[j]
+            curvature = hessian[i, i] + hessian[j, j] - 2.0 * hessian[i, j]
+        else:
+            rate = slope[i] + ridge * (theta[i] - center[i])
+            rate -= slope[j] + ridge * (theta[j] - center[j])
+            curvature = 2.0 * ridge
+        t = draw_quadratic(rng, rate, curvature, -theta[i], theta[j])
+        if t != t:
+            return False
+        theta[i], theta[j] = theta[i] + t, theta[j] - t
+        follow(slopes, hessian, i, t)
+        follow(slopes, hessian, j, -t)
+    return True
+
+
+@kernel
+def energy_of(theta, base, center, slope, ridge, slopes):
+    """Quadratic energy from its gradient at the center and at theta."""
+    value = 0.0
+    for j in range(theta.shape[0]):
+        offset = theta[j] - center[j]
+        after = slopes[j] if slopes.shape[0] > 0 else slope[j] + ridge * offset
+        value += 0.5 * offset * (slope[j] + after)
+    return base + value
+
+
+@kernel
+def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
+    """Fill draws where chords need no piece; called as what `compile_run` returns."""
+    center, slope, ridge, hessian = plan.center, plan.slope, plan.ridge, plan.hessian
+    room, theta, memory = plan.room, state.position, state.memory
+    kind, radius, p, middle = room.kind, room.radius, room.p, room.center
+    lower, upper = room.lower, room.upper
+    columns, up, down = room.columns, room.up, room.down
+    starts, rows, values = room.starts, room.rows, room.values
+    slacks, _, slopes = caches(plan, state)
+    dim, is_full = theta.shape[0], slopes.shape[0] > 0
+    num_moves = num_steps * (dim - 1 if kind == PAIRS else dim)
+    control = state.work.control
+    for row in range(draws.shape[0]):
+        is_over = False
+        while control[STEPS] < num_steps:
+            if is_over:
+                return PAUSED, row
+            control[STEPS] += 1.0
+            is_over = is_due(control)
+            if not 0.0 <= memory[0] < RESYNCHRONIZE:
+                synchronize(target, plan, state)
+            memory[0] += 1.0
+            if kind == PAIRS:
+                if not pairs(theta, slopes, center, slope, ridge, hessian, rng):
+                    forget(control)
+                    return PIECE_FAILED, row
+                continue
+            last, t = 0, 0.0
+            for j in range(dim):
+                offset = theta[j] - middle[j]
+                if kind == FACETS:
+                    low, high = slide(slacks, columns[last], t, up[j], down[j])
+                    low, high, last = unlimited(low), unlimited(high), j
+                elif kind == SPARSE_FACETS:
+                    low, high = facet_span(
+                        slacks, rows, values, starts[j], starts[j + 1]
+                    )
+                elif kind == BALL:
+                    reach = ball_reach(slacks[0], offset, radius, p)
+                    low, high = min(-reach - offset, 0.0), max(reach - offset, 0.0)
+                else:
+                    low, high = lower[j] - theta[j], upper[j] - theta[j]
+                rate, curvature = slope[j] + ridge * (theta[j] - center[j]), ridge
+                if is_full:
+                    rate, curvature = slopes[j], hessian[j, j]
+                t = draw_quadratic(rng, rate, curvature, low, high)
+                if t != t:
+                    forget(control)
+                    return PIECE_FAILED, row
+                theta[j] = min(max(theta[j] + t, lower[j]), upper[j])
+                if is_full:
+                    follow(slopes, hessian, j, t)
+                if kind == SPARSE_FACETS:
+                    for m in range(starts[j], starts[j + 1]):
+                        slacks[rows[m]] = max(slacks[rows[m]] - t * values[m], TINY)
+                elif kind == BALL:
+                    slacks[0] += ball_change(offset, theta[j] - middle[j], radius, p)
+            if kind == FACETS:
+                slide(slacks, columns[last], t, up[last], down[last])
+        control[STEPS] = 0.0
+        draws[row] = theta
+        state.energy[0] = energy_of(theta, plan.base, center, slope, ridge, slopes)
+        state.counts[PROPOSALS] += num_moves
+        state.counts[ACCEPTED] += num_moves
+        stats[row] = 0.0
+        stats[row, ENERGY], stats[row, ACCEPTANCE] = state.energy[0], 1.0
+        if is_over and row + 1 < draws.shape[0]:
+            return PAUSED, row + 1
+    return OK, draws.shape[0]
+
+
+Array = NDArray[np.float64]
+
+
+# What a paused sweep keeps, beside a paused draw on a line: the turn, the last facets'
+# coordinate and the move there, and the coordinates and the chord of the line.
+SWEEP = TURN + NUM_KEPT
+BETWEEN = ON_LINE + 1.0  # stage of a sweep that is paused between two moves
+
+
+@kernel
+def keep(control, turn, last, t, i, j, low, high):
+    """Keep where a sweep is paused."""
+    control[SWEEP], control[SWEEP + 1], control[SWEEP + 2] = turn, last, t
+    control[SWEEP + 3], control[SWEEP + 4] = i, j
+    control[SWEEP + 5], control[SWEEP + 6] = low, high
+
+
+def step(target, pieces, plan, state, rng):
+    """One sweep over the coordinates, or as many random pairs but one."""
+    control = state.work.control
+    stage = control[STAGE]
+    if stage == 0.0 and not 0.0 <= state.memory[0] < RESYNCHRONIZE:
+        synchronize(target, plan, state)
+    room, theta = plan.room, state.position
+    room_left, margins, slopes = caches(plan, state)
+    dim = theta.shape[0]
+    num_moves = dim - 1 if room.kind == PAIRS else dim
+    i, j, last, t, begin, low, high = 0, -1, 0, 0.0, 0, 0.0, 0.0
+    if stage == 0.0:
+        state.memory[0] += 1.0
+        state.counts[PROPOSALS] += num_moves
+        state.counts[ACCEPTED] += num_moves
+    else:
+        begin, last = int(control[SWEEP]), int(control[SWEEP + 1])
+        t = control[SWEEP + 2]
+    for turn in range(begin, num_moves):
+        if turn > begin and is_due(control):
+            keep(control, turn, last, t, i, j, low, high)
+            control[STAGE] = BETWEEN
+            return PAUSED
+        is_left = stage == ON_LINE and turn == begin
+        i = turn
+        if is_left:
+            i, j = int(control[SWEEP + 3]), int(control[SWEEP + 4])
+            low, high = control[SWEEP + 5], control[SWEEP + 6]
+        elif room.kind == PAIRS:
+            i, j = two_coordinates(dim, rng)
+            low, high = -theta[i], theta[j]
+        elif room.kind == FACETS:
+            low, high = slacks.slide(
+                room_left, room.columns[last], t, room.up[i], room.down[i]
+            )
+            low, high = slacks.unlimited(low), slacks.unlimited(high)
+            last = i
+        elif room.kind == CHORD:
+            low, high = coordinate_moves.chord_along(target, pieces, state, i)
+        else:
+            low, high = slacks.span(room, theta, room_left, i)
+        t = 0.0
+        if not low < high:
+            if low == high:
+                continue
+            return PIECE_FAILED
+        if plan.conditional == QUADRATIC:
+            t = coordinate_moves.quadratic_move(
+                plan, theta, slopes, i, j, low, high, rng
+            )
+            if t != t:
+                return PIECE_FAILED
+        else:
+            control[STAGE] = ON_LINE if is_left else 0.0
+            code, t, rates = coordinate_moves.general_move(
+                target,
+                pieces,
+                plan,
+                state,
+                target.data.response,
+                margins,
+                i,
+                j,
+                low,
+                high,
+                rng,
+            )
+            if code == PAUSED:
+                keep(control, turn, last, 0.0, i, j, low, high)
+            if code != OK:
+                return code
+            coordinate_moves.shift(plan.columns, margins, rates, t, state.moved)
+        if room.kind == PAIRS:
+            theta[i], theta[j] = theta[i] + t, theta[j] - t
+        elif room.kind == CHORD:
+            coordinate_moves.move_inside(target, pieces, state, i, t)
+        else:
+            slacks.settle(room, theta, room_left, i, t)
+    control[STAGE] = 0.0
+    if room.kind == FACETS:
+        slacks.move(room, room_left, last, t)
+    if plan.conditional == QUADRATIC:
+        state.energy[0] = energy_of(
+            theta, plan.base, plan.center, plan.slope, plan.ridge, slopes
+        )
+    else:
+        state.counts[VALUES] += 1
+        state.counts[RECORDS] += target.data.num_records
+        state.energy[0] = line.energy_at(target, pieces, margins, theta, state.work)
+    return OK if state.energy[0] == state.energy[0] else PIECE_FAILED
+
+
+run = compile_run(step)
+
+
+def init(target: Any, plan: CoordinatePlan, position: Array) -> CoordinateState:
+    """Fresh state at a position of the domain."""
+    point = np.array(position, dtype=np.float64)
+    size = 1 + plan.num_slacks + plan.num_margins + plan.num_slopes
+    return CoordinateState(
+        position=point,
+        energy=np.array([target.energy(point)]),
+        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
+        memory=np.full(size, -1.0),  # an age below 0: the first sweep fills the caches
+        scratch=np.empty((3, point.size)),
+        work=target.new_work(),
+        moved=coordinate_moves.make_moved(plan.columns),
+        hull=np.empty(HULL_SHAPE),
+        ends=np.empty(2),
+        kinks=np.empty((3, MAX_KINKED_RECORDS + 1)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoordinateHitAndRun(Sampler):
+    """Exact draws of one coordinate after the other; a draw is one sweep.
+
+    On the simplex a draw is ``dim - 1`` moves along random pairs of coordinates.
+
+    Notes
+    -----
+    **Guarantee.** Each move is an exact draw given the other coordinates, so the target
+    is exactly invariant; a sweep in a fixed order is not reversible. Polytopes and
+    balls are shrunk by 1e-12 of their size, so that rounding cannot leave them. An
+    energy that is not convex is refused when it shows, never clipped.
+
+    Examples
+    --------
+    >>> from dpsample.samplers import CoordinateHitAndRun
+    >>> CoordinateHitAndRun().is_reversible
+    False
+    """
+
+    exactness: ClassVar[Exactness] = "invariant"
+    is_reversible: ClassVar[bool] = False
+
+    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+        """Fit a Gaussian, and copy the features by columns if they are needed."""
+        del rng  # nothing is tuned
+        self.require(target)
+        found = fit(target)
+        plan = make_plan(target, found)
+        kinds = ("quadratic", "piecewise quadratic", "convex")
+        is_flat = plan.conditional == QUADRATIC and plan.room.kind != CHORD
+        return PreparedChain(
+            target=target,
+            plan=plan,
+            run=run_quadratic if is_flat else run,
+            init_fn=init,
+            start=found.center,
+            settings={"conditionals": kinds[plan.conditional]},
+            scatter=found.factor,
+        )

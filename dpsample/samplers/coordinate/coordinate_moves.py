@@ -1,0 +1,404 @@
+"""Columns of the features: the records that one coordinate moves, and their rates.
+
+Exact draws along one coordinate, or along e_i - e_j on the simplex (else j = -1).
+
+What coordinate hit-and-run must know of a target, fixed before the first draw.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core.jit import kernel
+from dpsample.losses import Absolute, Hinge, Linear, Quantile, Squared
+from dpsample.problem.records import Data, curvature_matrix
+from dpsample.regularizers import SchattenSquared, SquaredNorm
+from dpsample.samplers.chain import GRADIENTS, RECORDS
+from dpsample.samplers.coordinate.slacks import BALL, Room, make_room
+from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.gaussian_fit import GaussianFit
+from dpsample.samplers.univariate import line
+from dpsample.samplers.univariate.piecewise_quadratic import (
+    draw_piecewise,
+    draw_quadratic,
+    sort_pairs,
+)
+from dpsample.targets import gibbs
+from dpsample.targets.gibbs import as_rows
+
+Array = NDArray[np.float64]
+
+
+class Columns(NamedTuple):
+    """Features by columns; ``dense`` or ``values`` is empty."""
+
+    dense: Array  # (dim, num_records) or (0, 0)
+    starts: NDArray[np.int64]  # (dim + 1,)
+    rows: NDArray[np.int64]
+    values: Array
+
+
+class Moved(NamedTuple):
+    """Scratch memory for the records that a move changes."""
+
+    rows: NDArray[np.int64]
+    rates: Array
+    margins: Array
+    response: Array
+
+
+def make_columns(data: Data) -> Columns:
+    """Copy of the features by columns."""
+    none = np.empty(0, dtype=np.int64)
+    if data.dense.shape[0] > 0:
+        dense = np.ascontiguousarray(data.dense.T)
+        return Columns(dense, none, none, np.empty(0))
+    by_columns = as_rows(data).tocsc()
+    by_columns.sort_indices()
+    return Columns(
+        dense=np.empty((0, 0)),
+        starts=by_columns.indptr.astype(np.int64),
+        rows=by_columns.indices.astype(np.int64),
+        values=np.array(by_columns.data),
+    )
+
+
+def no_columns() -> Columns:
+    """Columns of a target whose conditionals need no record."""
+    none = np.empty(0, dtype=np.int64)
+    return Columns(np.empty((0, 0)), none, none, np.empty(0))
+
+
+def make_moved(columns: Columns) -> Moved:
+    """Scratch memory for one chain: room for all records of two columns."""
+    size = columns.dense.shape[1]
+    if columns.values.size:
+        size = 2 * int(np.diff(columns.starts).max())
+    rows = np.empty(size, dtype=np.int64)
+    return Moved(rows, np.empty(size), np.empty(size), np.empty(size))
+
+
+@kernel
+def gather(columns, i, j, moved):
+    """Rows and rates of a_i (j < 0) or a_i - a_j; return their number."""
+    first, last = columns.starts[i], columns.starts[i + 1]
+    other, stop = 0, 0
+    if j >= 0:
+        other, stop = columns.starts[j], columns.starts[j + 1]
+    size = 0
+    while first < last or other < stop:
+        if other >= stop or (
+            first < last and columns.rows[first] < columns.rows[other]
+        ):
+            moved.rows[size], moved.rates[size] = (
+                columns.rows[first],
+                columns.values[first],
+            )
+            first += 1
+        elif first >= last or columns.rows[other] < columns.rows[first]:
+            moved.rows[size], moved.rates[size] = (
+                columns.rows[other],
+                -columns.values[other],
+            )
+            other += 1
+        else:
+            moved.rows[size] = columns.rows[first]
+            moved.rates[size] = columns.values[first] - columns.values[other]
+            first, other = first + 1, other + 1
+        size += 1
+    return size
+
+
+@kernel
+def select(columns, response, margins, i, j, moved):
+    """Margins, rates and responses of the records that the move e_i (- e_j) changes."""
+    if columns.dense.shape[0] > 0:
+        if j < 0:
+            return margins, columns.dense[i], response
+        for m in range(margins.shape[0]):
+            moved.rates[m] = columns.dense[i, m] - columns.dense[j, m]
+        return margins, moved.rates[: margins.shape[0]], response
+    size = gather(columns, i, j, moved)
+    for m in range(size):
+        moved.margins[m] = margins[moved.rows[m]]
+        moved.response[m] = response[moved.rows[m]]
+    return moved.margins[:size], moved.rates[:size], moved.response[:size]
+
+
+@kernel
+def shift(columns, margins, rates, t, moved):
+    """Add t times the rates to the margins, after `select`."""
+    if columns.dense.shape[0] > 0:
+        for m in range(rates.shape[0]):
+            margins[m] += t * rates[m]
+    else:
+        for m in range(rates.shape[0]):
+            margins[moved.rows[m]] += t * rates[m]
+
+
+QUADRATIC, KINKED, SMOOTH = range(3)
+# Sorting kinks beats adaptive rejection below about this many records on the line, and
+# kinks inside the chord.
+MAX_KINKED_RECORDS, MAX_KINKS = 128, 20
+WIDTH = 1.3  # of the first tangents from the guessed mode, in standard deviations
+
+
+class CoordinatePlan(NamedTuple):
+    """Domain and energy along coordinates, and a Gaussian fit for first guesses."""
+
+    room: Room
+    columns: Columns
+    conditional: int
+    is_quadratic: int  # the regularizer is half a squared Euclidean distance
+    num_slacks: int
+    num_margins: int
+    num_slopes: int
+    center: Array  # (dim,)
+    precision: Array  # (dim, dim)
+    # A quadratic energy: its value, gradient and Hessian at the center; a multiple of
+    # the identity has no matrix.
+    base: float
+    slope: Array
+    ridge: float
+    hessian: Array
+    # Slope of a kinked loss below its kink at u = y, for y > 0 and not, and its jump.
+    left_positive: float
+    left_negative: float
+    jump: float
+
+
+class CoordinateState(NamedTuple):
+    """As in `chain`; ``memory`` is an age, slacks, margins and a gradient."""
+
+    position: Array
+    energy: Array
+    counts: NDArray[np.int64]
+    memory: Array
+    scratch: Array  # (rows, dim)
+    work: Any
+    moved: Moved
+    hull: Array
+    ends: Array  # (2,)
+    kinks: Array  # (3, MAX_KINKED_RECORDS + 1)
+
+
+@kernel
+def along(values, i, j):
+    """Component of a vector along the move."""
+    return values[i] if j < 0 else values[i] - values[j]
+
+
+@kernel
+def curvature_along(ridge, hessian, i, j):
+    """Curvature of a quadratic energy along the move."""
+    if hessian.shape[0] == 0:
+        return ridge if j < 0 else 2.0 * ridge
+    if j < 0:
+        return hessian[i, i]
+    return hessian[i, i] + hessian[j, j] - 2.0 * hessian[i, j]
+
+
+@kernel
+def quadratic_move(plan, theta, slopes, i, j, low, high, rng):
+    """Draw along the move for a quadratic energy, and update the gradient."""
+    curvature = curvature_along(plan.ridge, plan.hessian, i, j)
+    if plan.num_slopes == 0:
+        slope = along(plan.slope, i, j)
+        slope += plan.ridge * (along(theta, i, j) - along(plan.center, i, j))
+        return draw_quadratic(rng, slope, curvature, low, high)
+    t = draw_quadratic(rng, along(slopes, i, j), curvature, low, high)
+    for m in range(slopes.shape[0]):
+        slopes[m] += t * plan.hessian[i, m]
+        if j >= 0:
+            slopes[m] -= t * plan.hessian[j, m]
+    return t
+
+
+@kernel
+def regularizer_line(target, theta, i, j):
+    """Slope and curvature along the move of scale/2 ||theta - center||_2^2."""
+    params = target.regularizer
+    offset = along(theta, i, j) - along(params.center, i, j)
+    return params.scale * offset, params.scale * (1.0 if j < 0 else 2.0)
+
+
+@kernel
+def collect_kinks(plan, weight, margins, rates, response, low, high, out):
+    """Kinks inside the chord into ``out``; return their number and the first slope.
+
+    ``weight`` is k / n; the number is -1 if there are more than `MAX_KINKS`.
+    """
+    count, slope = 0, 0.0
+    for m in range(margins.shape[0]):
+        rate = rates[m]
+        if rate != 0.0:
+            left = plan.left_positive if response[m] > 0.0 else plan.left_negative
+            rise = weight * plan.jump * abs(rate)
+            # Along a falling margin the losses are met from above.
+            slope += weight * rate * (left if rate > 0.0 else left + plan.jump)
+            kink = (response[m] - margins[m]) / rate
+            if kink <= low:
+                slope += rise
+            elif kink < high:
+                if count == MAX_KINKS:
+                    return -1, slope
+                out[0, count], out[1, count] = kink, rise
+                count += 1
+    return count, slope
+
+
+@kernel
+def guess_of(plan, theta, i, j):
+    """Mode and standard deviation along the move of the fitted Gaussian."""
+    slope = 0.0
+    for m in range(theta.shape[0]):
+        offset = theta[m] - plan.center[m]
+        slope += plan.precision[i, m] * offset
+        if j >= 0:
+            slope -= plan.precision[j, m] * offset
+    curvature = curvature_along(1.0, plan.precision, i, j)
+    return -slope / curvature, 1.0 / np.sqrt(curvature)
+
+
+@kernel
+def general_move(target, pieces, plan, state, response, margins, i, j, low, high, rng):
+    """Draw along the move from the margins; return a code, t and the rates."""
+    theta, direction = state.position, state.scratch[1]
+    here, rates, responses = select(plan.columns, response, margins, i, j, state.moved)
+    slope = curvature = 0.0
+    if plan.is_quadratic == 1:
+        slope, curvature = regularizer_line(target, theta, i, j)
+    else:
+        direction[:] = 0.0
+        direction[i] = 1.0
+        if j >= 0:
+            direction[j] = -1.0
+    if plan.conditional == KINKED and here.shape[0] <= MAX_KINKED_RECORDS:
+        out = state.kinks
+        weight = target.k / target.data.num_records
+        count, first = collect_kinks(
+            plan, weight, here, rates, responses, low, high, out
+        )
+        if count >= 0:
+            sort_pairs(out[0], out[1], count)
+            weight = target.k * target.mu
+            first += weight * slope
+            code, t = draw_piecewise(
+                rng, first, weight * curvature, low, high, out[0], out[1], count, out[2]
+            )
+            return code, t, rates
+    path = line.Line(
+        state.work,
+        target.data.loss_params,
+        target.data.block,
+        target.k / target.data.num_records,
+        here,
+        rates,
+        responses,
+        target.regularizer,
+        target.k * target.mu,
+        theta,
+        direction,
+        state.scratch[2],
+        plan.is_quadratic,
+        0.0,
+        slope,
+        curvature,
+    )
+    guess, width = guess_of(plan, theta, i, j)
+    code, t, _, evaluations = line.draw_on_line(
+        (pieces, path),
+        rng,
+        state.hull,
+        low,
+        high,
+        guess,
+        WIDTH * width,
+        state.work.control,
+    )
+    state.counts[GRADIENTS] += evaluations
+    state.counts[RECORDS] += evaluations * here.shape[0]
+    return code, t, rates
+
+
+@kernel
+def chord_along(target, pieces, state, i):
+    """Chord of any domain along coordinate i, by its piece."""
+    direction = state.scratch[1]
+    direction[:] = 0.0
+    direction[i] = 1.0
+    gibbs.chord(target, pieces, state.position, direction, state.ends)
+    return state.ends[0], state.ends[1]
+
+
+@kernel
+def move_inside(target, pieces, state, i, t):
+    """Move coordinate i by t, or less where rounding leads out of the domain."""
+    theta = state.position
+    before, pull = theta[i], 2.0**-52
+    while True:
+        theta[i] = before + t
+        if t == 0.0 or gibbs.inside(target, pieces, theta, state.work) == 1.0:
+            return OK if theta[i] == theta[i] else PIECE_FAILED
+        t = t * (1.0 - pull) if pull < 1.0 else 0.0
+        pull *= 2.0
+
+
+def has_quadratic_regularizer(target: Any) -> bool:
+    """Whether the regularizer is half a squared Euclidean distance, up to a factor."""
+    is_norm = isinstance(target.regularizer, SquaredNorm | SchattenSquared)
+    return bool(is_norm and target.numbers.regularizer.exponent == 2.0)
+
+
+def conditional_of(target: Any) -> int:
+    """Kind of the conditional densities."""
+    loss = target.problem.loss
+    if not (has_quadratic_regularizer(target) or target.mu == 0.0):
+        return SMOOTH
+    if isinstance(loss, Linear | Squared):
+        return QUADRATIC
+    return KINKED if isinstance(loss, Hinge | Absolute | Quantile) else SMOOTH
+
+
+def make_plan(target: Any, found: GaussianFit) -> CoordinatePlan:
+    """Plan of a target with a Gaussian fit."""
+    data, loss = target.data, target.problem.loss
+    dim, center = target.dim, found.center
+    conditional = conditional_of(target)
+    is_quadratic = conditional == QUADRATIC
+    stddevs = np.sqrt((found.factor**2).sum(axis=1))
+    room = make_room(target, center, stddevs)
+    ridge, hessian = 0.0, np.empty((0, 0))
+    if is_quadratic and target.mu > 0.0:
+        ridge = target.k * target.mu * target.numbers.regularizer.scale
+    if isinstance(loss, Squared) and is_quadratic:
+        hessian = target.k * curvature_matrix(data, np.ones(data.num_records))
+        hessian = np.ascontiguousarray(hessian + ridge * np.eye(dim))
+    left = np.zeros(2)
+    jump = 0.0
+    if conditional == KINKED:
+        # One slope on each side of the kink at u = y, the same for labels of one sign.
+        labels = np.array([1.0, -1.0])
+        left = loss.slope(labels - 1.0, labels)
+        jump = float((loss.slope(labels + 1.0, labels) - left)[0])
+    return CoordinatePlan(
+        room=room,
+        columns=no_columns() if is_quadratic else make_columns(data),
+        conditional=conditional,
+        is_quadratic=int(has_quadratic_regularizer(target) or target.mu == 0.0),
+        num_slacks=1 if room.kind == BALL else len(room.limits),
+        num_margins=0 if is_quadratic else data.num_records,
+        num_slopes=len(hessian),
+        center=center,
+        precision=np.ascontiguousarray(found.whiten.T @ found.whiten),
+        base=target.energy(center),
+        slope=target.gradient(center) if is_quadratic else np.zeros(dim),
+        ridge=float(ridge),
+        hessian=hessian,
+        left_positive=float(left[0]),
+        left_negative=float(left[1]),
+        jump=jump,
+    )

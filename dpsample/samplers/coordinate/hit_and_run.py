@@ -1,0 +1,262 @@
+r"""Hit-and-run: a random direction, then an exact draw on the whole chord.
+
+    e = L xi,    xi ~ N(0, I),    t with density proportional to exp(-V(theta + t e))
+
+on the chord of the domain through theta; L L^T is a covariance fitted to the target.
+The margins are cached, so that every evaluation on the chord is one pass over n-vectors
+and a step costs one product of the features with e.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check
+from dpsample.core.jit import kernel
+from dpsample.core.pauses import STAGE
+from dpsample.samplers import tune
+from dpsample.samplers.chain import (
+    ACCEPTED,
+    GRADIENTS,
+    NUM_COUNTS,
+    PROPOSALS,
+    RECORDS,
+    PreparedChain,
+    compile_run,
+)
+from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regularizer
+from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.gaussian_fit import GaussianFit
+from dpsample.samplers.moves import normal_noise
+from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.samplers.univariate import line
+from dpsample.samplers.univariate.adaptive_rejection import HULL_SHAPE
+from dpsample.targets import gibbs
+
+Array = NDArray[np.float64]
+
+# Steps after which the margins are computed anew: their rounding errors add up.
+RESYNCHRONIZE = 1000.0
+WIDTH = 1.3  # of the first tangents from the guessed mode, in standard deviations
+
+
+class HitAndRunPlan(NamedTuple):
+    """Gaussian fit, and what is special about the target."""
+
+    center: Array
+    factor: Array
+    whiten: Array
+    is_zero_sum: int  # directions must stay on the simplex
+    is_quadratic: int  # the regularizer is half a squared Euclidean distance
+
+
+class HitAndRunState(NamedTuple):
+    """As in `chain`; ``memory`` is the age of the margins, and the margins."""
+
+    position: Array
+    energy: Array
+    counts: NDArray[np.int64]
+    memory: Array  # (1 + num_records,)
+    scratch: Array  # (rows, dim)
+    work: Any
+    rates: Array  # (num_records,)
+    hull: Array
+    ends: Array  # (2,)
+    nothing: Array  # (0,)
+
+
+@kernel
+def choose_direction(plan, state, rng):
+    """Fill scratch[1] with L xi."""
+    noise, direction = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
+    normal_noise(rng, noise)
+    np.dot(plan.factor, noise, direction)
+    if plan.is_zero_sum == 1:
+        direction -= np.sum(direction) / direction.shape[0]
+
+
+@kernel
+def line_through(target, plan, state):
+    """Line through the position along scratch[1]."""
+    theta, direction = state.position, state.scratch[1]
+    value, slope, curvature = 0.0, 0.0, 0.0
+    if plan.is_quadratic == 1:
+        value, slope, curvature = line.quadratic_along(
+            target.regularizer, theta, direction
+        )
+    return line.Line(
+        state.work,
+        target.data.loss_params,
+        target.data.block,
+        target.k / target.data.num_records,
+        state.memory[1:],
+        state.rates,
+        target.data.response,
+        target.regularizer,
+        target.k * target.mu,
+        theta,
+        direction,
+        state.scratch[2],
+        plan.is_quadratic,
+        value,
+        slope,
+        curvature,
+    )
+
+
+@kernel
+def move_inside(target, pieces, state, t):
+    """Move by t along scratch[1], or less where rounding leads out; return the move."""
+    theta, direction, moved = state.position, state.scratch[1], state.scratch[2]
+    pull = 2.0**-52
+    while True:
+        for j in range(theta.shape[0]):
+            moved[j] = theta[j] + t * direction[j]
+        if t == 0.0 or gibbs.inside(target, pieces, moved, state.work) == 1.0:
+            break
+        t = t * (1.0 - pull) if pull < 1.0 else 0.0
+        pull *= 2.0
+    theta[:] = moved
+    return t
+
+
+@kernel
+def synchronize(target, state):
+    """Compute the margins anew when they are old."""
+    if not 0.0 <= state.memory[0] < RESYNCHRONIZE:
+        line.margins_at(target.data, state.position, state.memory[1:])
+        state.memory[0] = 0.0
+    state.memory[0] += 1.0
+
+
+def step(target, pieces, plan, state, rng):
+    """Draw a direction and the point on its chord; a pause comes on the chord."""
+    control = state.work.control
+    is_new = control[STAGE] == 0.0
+    if is_new:
+        synchronize(target, state)
+        choose_direction(plan, state, rng)
+        direction = state.scratch[1]
+        line.rates_of(target.data, state.nothing, direction, state.rates)
+    along = line_through(target, plan, state)
+    gibbs.chord(target, pieces, state.position, along.direction, state.ends)
+    low, high = state.ends
+    if not low <= high:
+        return PIECE_FAILED
+    if is_new:
+        state.counts[PROPOSALS] += 1
+        state.counts[ACCEPTED] += 1
+    if low == high:
+        return OK
+    guess, width = line.guess_along(
+        plan.whiten,
+        plan.center,
+        state.position,
+        along.direction,
+        state.scratch[3][: plan.whiten.shape[0]],
+        state.scratch[4],
+    )
+    code, t, value, evaluations = line.draw_on_line(
+        (pieces, along),
+        rng,
+        state.hull,
+        low,
+        high,
+        guess,
+        WIDTH * width,
+        control,
+    )
+    state.counts[GRADIENTS] += evaluations
+    state.counts[RECORDS] += evaluations * target.data.num_records
+    if code != OK:
+        return code
+    t = move_inside(target, pieces, state, t)
+    margins = along.margins
+    for i in range(margins.shape[0]):
+        margins[i] += t * along.rates[i]
+    state.energy[0] = value
+    return OK
+
+
+run = compile_run(step)
+
+
+def init(target: Any, plan: HitAndRunPlan, position: Array) -> HitAndRunState:
+    """Fresh state at a position of the domain."""
+    point = np.array(position, dtype=np.float64)
+    num_records = target.problem.num_records
+    state = HitAndRunState(
+        position=point,
+        energy=np.array([target.energy(point)]),
+        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
+        memory=np.full(1 + num_records, -1.0),
+        scratch=np.empty((5, point.size)),
+        work=target.new_work(),
+        rates=np.empty(num_records),
+        hull=np.empty(HULL_SHAPE),
+        ends=np.empty(2),
+        nothing=np.empty(0),
+    )
+    del plan  # the margins are filled by the first step
+    return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class HitAndRun(Sampler):
+    """Random directions and exact draws on their chords.
+
+    Parameters
+    ----------
+    num_steps : int
+        Steps per draw.
+
+    Notes
+    -----
+    **Guarantee.** Given the direction, the draw is exact for the density on the chord,
+    so the target is exactly invariant and the kernel reversible, for every covariance.
+    An energy that is not convex is refused when it shows, never clipped.
+
+    Examples
+    --------
+    >>> from dpsample.samplers import HitAndRun
+    >>> HitAndRun(num_steps=10).is_reversible
+    True
+    """
+
+    num_steps: int = 1
+    exactness: ClassVar[Exactness] = "invariant"
+    is_reversible: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check.integer(1, num_steps=self.num_steps)
+
+    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+        """Fit the covariance, by a pilot run where the domain cuts the target."""
+        self.require(target)
+        domain = target.problem.domain
+        is_zero_sum = domain.affine_dim(target.dim) < target.dim
+
+        def plan(found: GaussianFit, step: float) -> HitAndRunPlan:
+            del step  # there is none
+            return HitAndRunPlan(
+                center=found.center,
+                factor=found.factor,
+                whiten=found.whiten,
+                is_zero_sum=int(is_zero_sum),
+                is_quadratic=int(has_quadratic_regularizer(target)),
+            )
+
+        recipe = tune.TuningRecipe(
+            run=run,
+            init_fn=init,
+            plan_fn=plan,
+            rate=1.0,
+            first_step=1.0,
+            num_steps=self.num_steps,
+        )
+        return replace(tune.prepare(target, rng, recipe, step=1.0), settings={})

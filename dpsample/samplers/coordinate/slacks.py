@@ -1,0 +1,234 @@
+"""Chords of a domain along coordinates, from slacks that are kept up to date.
+
+A coordinate changes the slacks b - A theta of a polytope by a multiple of a column, and
+the norm of a ball by one term: a chord costs the nonzeros of one column, or nothing.
+Polytopes and balls are shrunk by `MARGIN`, which covers the rounding errors of what is
+kept: draws never leave the domain itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core.jit import kernel
+from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
+
+Array = NDArray[np.float64]
+
+FREE, BOX, BALL, FACETS, SPARSE_FACETS, PAIRS, CHORD = range(7)
+MARGIN = 1e-12
+# A slack is kept above this, so that its product with HUGE is no obstacle.
+TINY, HUGE = 1e-200, 1e300
+INFINITY_BITS = 0x7FF0000000000000
+# Share of nonzero entries up to which columns of facets are stored as lists.
+SPARSE_SHARE = 0.3
+FAR = 100.0  # standard deviations, on an unbounded domain
+
+
+class Room(NamedTuple):
+    """Domain along coordinates; arrays that its kind does not need are empty."""
+
+    kind: int
+    lower: Array  # (dim,), infinite unless the domain is a box
+    upper: Array
+    center: Array  # (dim,), of a ball
+    radius: float
+    p: float
+    columns: Array  # (dim, m), of the polytope's matrix
+    up: Array  # (dim, m): 1 / entry if it is positive, else HUGE
+    down: Array  # (dim, m): -1 / entry if it is negative, else HUGE
+    starts: NDArray[np.int64]  # (dim + 1,), of its nonzeros by columns
+    rows: NDArray[np.int64]
+    values: Array
+    limits: Array  # (m,)
+
+
+@kernel
+def norm_term(offset, p):
+    """|offset|^p."""
+    if p == 2.0:
+        return offset * offset
+    return abs(offset) if p == 1.0 else abs(offset) ** p
+
+
+@kernel
+def refresh(room, theta, slacks):
+    """Compute from theta what `span` reads: slacks, or the p-th power of the norm."""
+    if room.kind == BALL:
+        slacks[0] = 0.0
+        for j in range(theta.shape[0]):
+            slacks[0] += norm_term((theta[j] - room.center[j]) / room.radius, room.p)
+    elif room.kind == FACETS or room.kind == SPARSE_FACETS:
+        slacks[:] = room.limits
+        for j in range(theta.shape[0]):
+            move(room, slacks, j, theta[j])
+        for i in range(slacks.shape[0]):
+            slacks[i] = max(slacks[i], TINY)
+
+
+@kernel
+def move(room, slacks, j, t):
+    """Subtract t times column j from the slacks, unclipped."""
+    if room.kind == FACETS:
+        for i in range(slacks.shape[0]):
+            slacks[i] -= t * room.columns[j, i]
+    elif room.kind == SPARSE_FACETS:
+        for m in range(room.starts[j], room.starts[j + 1]):
+            slacks[room.rows[m]] -= t * room.values[m]
+
+
+@kernel(fastmath={"contract", "nsz"})
+def slide(slacks, column, t, up, down):
+    """Subtract t times a column; return the chord along the next coordinate.
+
+    Positive numbers are ordered like their bits, and a minimum of integers compiles to
+    vector instructions.
+    """
+    high, low = np.int64(INFINITY_BITS), np.int64(INFINITY_BITS)
+    for i in range(slacks.shape[0]):
+        slack = slacks[i] - t * column[i]
+        slack = TINY if slack < TINY else slack
+        slacks[i] = slack
+        high = min(high, np.float64(slack * up[i]).view(np.int64))
+        low = min(low, np.float64(slack * down[i]).view(np.int64))
+    return -np.int64(low).view(np.float64), np.int64(high).view(np.float64)
+
+
+@kernel
+def unlimited(t):
+    """Infinity in place of the bound that facets parallel to the move leave."""
+    if abs(t) > 1e50:
+        return np.inf if t > 0.0 else -np.inf
+    return t
+
+
+@kernel
+def ball_reach(total, offset, radius, p):
+    """Largest distance of one coordinate from the ball's center, given the others.
+
+    ``total`` is the p-th power of the norm in radii, ``offset`` the distance now.
+    """
+    rest = 1.0 - total + norm_term(offset / radius, p)
+    if not rest > 0.0:
+        return 0.0
+    return radius * (np.sqrt(rest) if p == 2.0 else rest ** (1.0 / p))
+
+
+@kernel
+def facet_span(slacks, rows, values, first, last):
+    """Chord that the facets ``rows[first:last]`` leave."""
+    low, high = -np.inf, np.inf
+    for m in range(first, last):
+        end = slacks[rows[m]] / values[m]
+        if values[m] > 0.0:
+            high = min(high, end)
+        else:
+            low = max(low, end)
+    return low, high
+
+
+@kernel
+def span(room, theta, slacks, j):
+    """Chord along coordinate j, for all kinds but FACETS, PAIRS and CHORD."""
+    low, high = room.lower[j] - theta[j], room.upper[j] - theta[j]
+    if room.kind == BALL:
+        offset = theta[j] - room.center[j]
+        reach = ball_reach(slacks[0], offset, room.radius, room.p)
+        low, high = -reach - offset, reach - offset
+    elif room.kind == SPARSE_FACETS:
+        low, high = facet_span(
+            slacks, room.rows, room.values, room.starts[j], room.starts[j + 1]
+        )
+    return min(low, 0.0), max(high, 0.0)
+
+
+@kernel
+def ball_change(before, after, radius, p):
+    """Change of the p-th power of the norm, in radii, with one coordinate."""
+    return norm_term(after / radius, p) - norm_term(before / radius, p)
+
+
+@kernel
+def shift_facets(slacks, rows, values, first, last, t):
+    """Subtract t times a column, given as a list, from the slacks."""
+    for m in range(first, last):
+        i = rows[m]
+        slacks[i] = max(slacks[i] - t * values[m], TINY)
+
+
+@kernel
+def settle(room, theta, slacks, j, t):
+    """Move coordinate j by t; slacks follow, except those of FACETS."""
+    before = theta[j] - room.center[j]
+    theta[j] = min(max(theta[j] + t, room.lower[j]), room.upper[j])
+    if room.kind == BALL:
+        after = theta[j] - room.center[j]
+        slacks[0] += ball_change(before, after, room.radius, room.p)
+    elif room.kind == SPARSE_FACETS:
+        first, last = room.starts[j], room.starts[j + 1]
+        shift_facets(slacks, room.rows, room.values, first, last, t)
+
+
+def make_room(target: Any, center: Array, stddevs: Array) -> Room:
+    """Room of a target's domain; center and standard deviations set a scale only."""
+    domain, dim = target.problem.domain, target.dim
+    nothing, none = np.empty((0, 0)), np.empty(0, dtype=np.int64)
+    room = Room(
+        kind=CHORD,
+        lower=np.full(dim, -np.inf),
+        upper=np.full(dim, np.inf),
+        center=np.zeros(dim),
+        radius=1.0,
+        p=2.0,
+        columns=nothing,
+        up=nothing,
+        down=nothing,
+        starts=none,
+        rows=none,
+        values=np.empty(0),
+        limits=np.empty(0),
+    )
+    if isinstance(domain, WholeSpace):
+        return room._replace(kind=FREE)
+    if isinstance(domain, Simplex):
+        return room._replace(kind=PAIRS)
+    if isinstance(domain, Box):
+        body = domain.body(dim)
+        return room._replace(kind=BOX, lower=body.lower, upper=body.upper)
+    if isinstance(domain, Polytope):
+        return _with_facets(room, target, center, stddevs)
+    is_frobenius = isinstance(domain, SchattenBall) and domain.p == 2.0
+    if isinstance(domain, Ball) or is_frobenius:
+        middle = domain.default_center(dim)
+        radius = domain.radius * (1.0 - MARGIN)
+        if np.isinf(domain.p):
+            return room._replace(kind=BOX, lower=middle - radius, upper=middle + radius)
+        return room._replace(kind=BALL, center=middle, radius=radius, p=domain.p)
+    return room
+
+
+def _with_facets(room: Room, target: Any, center: Array, stddevs: Array) -> Room:
+    domain = target.problem.domain
+    rows, limits = np.array(domain.A), np.array(domain.b)
+    reach = np.abs(center) + FAR * stddevs
+    if domain.is_bounded:
+        eye = np.eye(target.dim)
+        reach = np.maximum(np.abs(domain.support(eye)), np.abs(domain.support(-eye)))
+    limits = limits - MARGIN * (np.abs(limits) + np.abs(rows) @ reach)
+    columns = np.ascontiguousarray(rows.T)
+    if np.mean(rows != 0.0) <= SPARSE_SHARE:
+        where, facet = np.nonzero(columns)
+        return room._replace(
+            kind=SPARSE_FACETS,
+            starts=np.searchsorted(where, np.arange(target.dim + 1)).astype(np.int64),
+            rows=facet.astype(np.int64),
+            values=columns[where, facet],
+            limits=limits,
+        )
+    with np.errstate(divide="ignore"):
+        up = np.where(columns > 0.0, 1.0 / columns, HUGE)
+        down = np.where(columns < 0.0, -1.0 / columns, HUGE)
+    return room._replace(kind=FACETS, columns=columns, up=up, down=down, limits=limits)

@@ -1,0 +1,1 @@
+"""Exact sampler: independent draws of quadratics and of low-dimensional bodies."""

@@ -1,0 +1,84 @@
+r"""Independent exact draws: quadratic energies, and bodies of dimension up to 3.
+
+Where V is quadratic the target is a Gaussian restricted to the domain, drawn as such
+(`samplers.exact_gaussian`). In dimension up to 3 draws are rejected from a piecewise
+tangent envelope of e^{-V} (`samplers.exact_cells`), for every convex loss and domain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpsample.samplers.chain import PreparedChain, init
+from dpsample.samplers.exact import gaussian, grid
+from dpsample.samplers.gaussian_fit import fit
+from dpsample.samplers.sampler import Exactness, Sampler
+
+MAX_DIM = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exact(Sampler):
+    r"""Independent exact draws, where they can be had.
+
+    Supported are all targets on a domain whose affine hull has dimension 1, 2 or 3; in
+    any dimension linear losses with a regularizer
+    :math:`\frac{c}{2} \lVert x - x_0 \rVert_2^2` on the whole space, a box or a
+    Euclidean ball; and the squared loss with such a regularizer on the whole space.
+
+    Notes
+    -----
+    **Guarantee.** Draws are independent and follow the target exactly, up to rounding
+    errors, if the energy is convex: a tangent above the energy is an error, not a bias.
+
+    Examples
+    --------
+    >>> from dpsample.samplers import Exact
+    >>> Exact().exactness
+    'iid'
+    """
+
+    exactness: ClassVar[Exactness] = "iid"
+    is_reversible: ClassVar[bool] = True
+
+    def _supports(self, target: Any) -> tuple[bool, str]:
+        """Whether the target is of one of the kinds above."""
+        rank = target.problem.domain.affine_dim(target.dim)
+        if 1 <= rank <= MAX_DIM or gaussian.quadratic(target) is not None:
+            return True, ""
+        if rank == 0:
+            return False, "The domain is a single point: there is nothing to draw."
+        return False, (
+            f"Exact draws need dimension <= {MAX_DIM}, or a quadratic energy on the "
+            "whole space, a box or a Euclidean ball: use dps.samplers.Proximal."
+        )
+
+    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+        """Build the envelope."""
+        del rng  # nothing is tuned by chance
+        self.require(target)
+        plan = gaussian.quadratic(target)
+        if plan is not None:
+            return PreparedChain(
+                target=target,
+                plan=plan,
+                run=gaussian.run,
+                init_fn=init,
+                start=target.problem.domain.interior_point(target.dim),
+                num_warmup=0,
+            )
+        found = fit(target)
+        cells = grid.build(target, found)
+        return PreparedChain(
+            target=target,
+            plan=cells,
+            run=grid.run,
+            init_fn=init,
+            start=found.center,
+            num_warmup=0,
+            settings={"num_cells": len(cells.base)},
+            scatter=found.factor,
+        )

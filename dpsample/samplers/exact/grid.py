@@ -1,0 +1,382 @@
+"""Coordinates z in which cells are boxes, and the first cells.
+
+Rejection from a piecewise tangent envelope, for bodies of dimension up to 3.
+
+With theta = c + L z, the energy is convex in z: on each cell of a partition into boxes
+it is at least its tangent at one point, so that
+
+    sum over cells of e^{-V(t) - <g, z - t>} on the cell
+
+is above the density. A cell is drawn by its mass, z in it as independent truncated
+exponentials, and kept with probability e^{tangent - V}.
+
+Partition of a body into boxes on which tangents are close to the energy.
+
+Boxes are split one by one, between the tangent's point and the mean of the exponential
+density, always the one that is expected to cause most rejections. What is expected
+moves the running time only: any partition and any tangents give an envelope.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import pauses
+from dpsample.core.jit import kernel
+from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.samplers import gaussian_fit
+from dpsample.samplers.chain import ACCEPTED, compile_run
+from dpsample.samplers.errors import (
+    BOUND_VIOLATED,
+    EXHAUSTED,
+    OK,
+    PIECE_FAILED,
+    UNCOVERED,
+    raise_unless_ok,
+)
+from dpsample.samplers.exact import tangents as exponential
+from dpsample.samplers.exact.tangents import Frame, Pile, place, touch_cell
+from dpsample.samplers.gaussian_fit import GaussianFit
+from dpsample.samplers.moves import displace, weigh
+from dpsample.targets import gibbs
+
+Array = NDArray[np.float64]
+
+# Relative widening of the outer box: it covers rounding errors.
+SLACK = 1e-9
+
+
+def turned(target: Any, found: GaussianFit) -> GaussianFit:
+    """Fit with its first axis along the gradient at the mode.
+
+    At a mode on the boundary this is the normal, along which the density is steep: the
+    faces of the cells are then parallel to the boundary.
+    """
+    slope = target.gradient(gaussian_fit.minimize(target)[0])
+    if not np.isfinite(slope).all():
+        slope = target.gradient(found.center)
+    slope = found.factor.T @ slope
+    rank = len(slope)
+    turn = np.linalg.qr(np.column_stack([slope, np.eye(rank)]))[0]
+    return replace(
+        found,
+        factor=np.ascontiguousarray(found.factor @ turn),
+        whiten=np.ascontiguousarray(turn.T @ found.whiten),
+    )
+
+
+def separate(target: Any, found: GaussianFit) -> GaussianFit:
+    """Fit whose axes are those of the parameters, where these are free.
+
+    Faces are then parallel to those of a box, and to the kinks of l_p norms.
+    """
+    if found.factor.shape[0] > found.factor.shape[1]:
+        return turned(target, found)
+    deviations = np.sqrt(np.einsum("ij,ij->i", found.factor, found.factor))
+    return replace(found, factor=np.diag(deviations), whiten=np.diag(1.0 / deviations))
+
+
+def first_cells(target: Any, found: GaussianFit) -> tuple[Array, Array]:
+    """Outer box of the domain, possibly infinite, cut at the center on every axis."""
+    domain = target.problem.domain
+    shift = found.whiten @ found.center
+    upper = domain.support(found.whiten) - shift
+    lower = -domain.support(-found.whiten) - shift
+    slack = SLACK * (1.0 + np.abs(shift))
+    lower, upper = lower * (1.0 + SLACK) - slack, upper * (1.0 + SLACK) + slack
+    sides = [((a, 0.0), (0.0, b)) for a, b in zip(lower, upper, strict=True)]
+    boxes = np.array(list(itertools.product(*sides)))
+    return boxes[:, :, 0], boxes[:, :, 1]
+
+
+MAX_TRIES = 100_000
+# Relative size of rounding errors in an energy and its tangent.
+ROUNDING = 1e-10
+
+
+class Cells(NamedTuple):
+    """Boxes in z, the tangent on each, and their cumulative share of the mass."""
+
+    center: Array  # (dim,)
+    factor: Array  # (dim, m)
+    lower: Array  # (cells, m)
+    upper: Array  # (cells, m)
+    touch: Array  # (cells, m): the tangent's point in z, not always in the cell
+    slopes: Array  # (cells, m)
+    base: Array  # (cells,): the energy at the tangent's point
+    cumulative: Array  # (cells,): the last one is 1
+
+
+@kernel
+def tangent(plan, j, z):
+    """Tangent of cell j at z, and the size of its terms."""
+    value, size = plan.base[j], abs(plan.base[j])
+    for i in range(z.shape[0]):
+        term = plan.slopes[j, i] * (z[i] - plan.touch[j, i])
+        value += term
+        size += abs(term)
+    return value, size
+
+
+@kernel
+def propose(plan, rng, z):
+    """Fill z with one draw of the envelope; return its cell."""
+    j = np.searchsorted(plan.cumulative, rng.random(), side="right")
+    for i in range(z.shape[0]):
+        low, high = plan.lower[j, i], plan.upper[j, i]
+        z[i] = exponential.draw(rng, plan.slopes[j, i], low, high)
+    return j
+
+
+def step(target, pieces, plan, state, rng):
+    """One independent draw; a pause comes between two tries."""
+    z, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
+    control = state.work.control
+    if control[STAGE] == 0.0:
+        control[KEPT] = 0.0
+    control[STAGE] = 0.0
+    while control[KEPT] < MAX_TRIES:
+        control[KEPT] += 1.0
+        cell = propose(plan, rng, z)
+        displace(plan, plan.center, z, 1.0, proposal)
+        energy = weigh(target, pieces, state, proposal)
+        bound, size = tangent(plan, cell, z)
+        if np.isnan(energy):
+            return PIECE_FAILED
+        if energy < bound - ROUNDING * (1.0 + size + abs(energy)):
+            return BOUND_VIOLATED
+        if rng.standard_exponential() >= energy - bound:
+            state.position[:] = proposal
+            state.energy[0] = energy
+            state.counts[ACCEPTED] += 1
+            return OK
+        if is_due(control):
+            control[STAGE] = 1.0
+            return PAUSED
+    return EXHAUSTED
+
+
+run = compile_run(step)
+
+
+MAX_CELLS = {1: 200, 2: 1500, 3: 4000}
+TOLERANCE = {1: 0.01, 2: 0.04, 3: 0.1}  # share of rejections at which splitting ends
+CHECK_EVERY = 50
+SPLITTING = 1.0  # stage of a paused build, whose first cells are done
+# Other axes are tried if more than so many tolerances are expected to be rejected.
+ENOUGH = 1.5
+MIN_CURVATURE, MAX_CURVATURE = 0.3, 1e4
+# Relative widening of everything that keeps a cell: it covers rounding errors.
+
+
+@kernel
+def share_outside(target, pieces, frame, pile, j, z):
+    """Share of the cell's proposals outside the domain, from 2^m points."""
+    rank, count = z.shape[0], 0
+    for corner in range(2**rank):
+        for i in range(rank):
+            low, high = pile.lower[j, i], pile.upper[j, i]
+            mean, variance = exponential.moments(pile.slopes[j, i], low, high)
+            sign = 1.0 if (corner >> i) % 2 == 1 else -1.0
+            z[i] = min(max(mean + sign * math.sqrt(variance), low), high)
+        place(frame, z, frame.theta)
+        if gibbs.inside(target, pieces, frame.theta, frame.work) != 1.0:
+            count += 1
+    return count / 2.0**rank
+
+
+@kernel
+def is_apart(target, pieces, frame, low, high, z):
+    """Whether a halfspace that holds the domain is seen to miss the cell.
+
+    It is that of the projection of a point of the cell, its middle where it has one.
+    """
+    for i in range(z.shape[0]):
+        z[i] = 0.5 * low[i] + 0.5 * high[i]
+        if not abs(z[i]) < np.inf:
+            z[i] = low[i] + 1.0 if low[i] > -np.inf else high[i] - 1.0
+    place(frame, z, frame.theta)
+    gibbs.project(target, pieces, frame.theta, frame.other)
+    room = 0.0
+    for k in range(frame.theta.shape[0]):
+        frame.other[k] = frame.theta[k] - frame.other[k]
+        room += frame.other[k] * frame.other[k]
+    reach = SLACK * math.sqrt(room)
+    for i in range(z.shape[0]):
+        along = 0.0
+        for k in range(frame.theta.shape[0]):
+            along += frame.other[k] * frame.factor[k, i]
+        if along != 0.0:
+            nearest = z[i] - low[i] if along > 0.0 else high[i] - z[i]
+            reach += abs(along) * nearest
+    return room > reach * (1.0 + SLACK)
+
+
+@kernel
+def rate_cell(target, pieces, frame, pile, j, z):
+    """Write the expected loss of cell j; drop it if it does not meet the domain."""
+    spread = 0.0
+    for i in range(z.shape[0]):
+        low, high = pile.lower[j, i], pile.upper[j, i]
+        mean, variance = exponential.moments(pile.slopes[j, i], low, high)
+        spread += 0.5 * (variance + (mean - pile.touch[j, i]) ** 2)
+    kept = math.exp(-pile.curvature[j] * spread)
+    outside = share_outside(target, pieces, frame, pile, j, z)
+    if outside > 0.0 and is_apart(
+        target, pieces, frame, pile.lower[j], pile.upper[j], z
+    ):
+        pile.log_mass[j] = -np.inf
+    loss = max(1.0 - kept * (1.0 - outside), 1e-300)
+    pile.log_score[j] = pile.log_mass[j] + math.log(loss)
+
+
+@kernel
+def split(target, pieces, frame, pile, j, new, z, tilt):
+    """Split cell j in two, of which ``new`` is the upper one."""
+    axis, widest, cut = -1, 0.0, np.nan
+    for i in range(z.shape[0]):
+        low, high = pile.lower[j, i], pile.upper[j, i]
+        z[i], tilt[i] = pile.touch[j, i], pile.slopes[j, i]
+        mean, variance = exponential.moments(tilt[i], low, high)
+        spread = variance + (mean - z[i]) ** 2
+        # Mass far from the tangent's point is an artifact: cut between the two.
+        middle = 0.5 * mean + 0.5 * min(max(z[i], low), high)
+        if spread > widest and low < middle < high:
+            axis, widest, cut = i, spread, middle
+    if axis < 0:
+        pile.log_score[j] = -np.inf  # as narrow as numbers allow
+        return OK
+    base = pile.base[j]
+    pile.lower[new], pile.upper[new] = pile.lower[j], pile.upper[j]
+    pile.lower[new, axis], pile.upper[j, axis] = cut, cut
+    for cell in (j, new):
+        code = touch_cell(target, pieces, frame, pile, cell, tilt)
+        if code != OK:
+            return code
+        gap, square = pile.base[cell] - base, 1e-300
+        for i in range(z.shape[0]):
+            move = pile.touch[cell, i] - z[i]
+            gap -= tilt[i] * move
+            square += move * move
+        seen = 2.0 * gap / square
+        pile.curvature[cell] = min(max(seen, MIN_CURVATURE), MAX_CURVATURE)
+    return OK
+
+
+@kernel
+def grow(target, pieces, frame, pile, count, tolerance):
+    """Split until the expected loss is small; return a code, the cells and the loss.
+
+    Paused, it goes on when it is called again with the cells that there are.
+    """
+    rank = frame.factor.shape[1]
+    z, tilt = np.empty(rank), np.empty(rank)
+    control = frame.work.control
+    first = count if control[STAGE] == SPLITTING else int(control[KEPT])
+    for j in range(first, count):
+        if j > first and is_due(control):
+            control[KEPT] = j
+            return PAUSED, count, np.inf
+        for i in range(rank):
+            is_low, is_high = pile.lower[j, i] == -np.inf, pile.upper[j, i] == np.inf
+            tilt[i] = -1.0 if is_low else (1.0 if is_high else 0.0)
+        pile.curvature[j] = 1.0
+        code = touch_cell(target, pieces, frame, pile, j, tilt)
+        if code != OK:
+            return code, count, np.inf
+        rate_cell(target, pieces, frame, pile, j, z)
+    loss, is_over, control[STAGE] = np.inf, False, SPLITTING
+    while True:
+        if is_over:
+            return PAUSED, count, np.inf
+        j = int(np.argmax(pile.log_score[:count]))
+        is_full = count == pile.base.shape[0] or pile.log_score[j] == -np.inf
+        if count % CHECK_EVERY == 0 or is_full:
+            top = pile.log_mass[:count].max()
+            loss = np.exp(pile.log_score[:count] - top).sum()
+            loss /= np.exp(pile.log_mass[:count] - top).sum()
+            if is_full or loss <= tolerance:
+                return OK, count, loss
+        is_over = is_due(control)
+        code = split(target, pieces, frame, pile, j, count, z, tilt)
+        if code != OK:
+            return code, count, np.inf
+        if pile.log_score[j] == -np.inf:
+            continue
+        for cell in (j, count):
+            rate_cell(target, pieces, frame, pile, cell, z)
+        count += 1
+
+
+def build(target: Any, found: GaussianFit) -> Cells:
+    """Cells for a target.
+
+    Parameters
+    ----------
+    target : Gibbs
+        The target; the domain's affine hull has dimension 1, 2 or 3.
+    found : GaussianFit
+        Coordinates.
+
+    Returns
+    -------
+    Cells
+        The envelope.
+    """
+    cells, loss = envelope(target, turned(target, found))
+    if loss > ENOUGH * TOLERANCE[found.factor.shape[1]]:
+        other, other_loss = envelope(target, separate(target, found))
+        if other_loss < loss:
+            cells = other
+    raise_unless_ok(UNCOVERED if cells is None else OK)
+    return cast(Cells, cells)
+
+
+def envelope(target: Any, found: GaussianFit) -> tuple[Cells | None, float]:
+    """Cells in these coordinates and the expected share of rejections."""
+    rank = found.factor.shape[1]
+    lower, upper = first_cells(target, found)
+    room = MAX_CELLS[rank]
+    pile = Pile(*(np.zeros((room, rank)) for _ in range(4)), *np.zeros((4, room)))
+    pile.lower[: len(lower)], pile.upper[: len(upper)] = lower, upper
+    frame = Frame(
+        center=found.center,
+        factor=found.factor,
+        whiten=found.whiten,
+        is_bounded=bool(target.problem.domain.is_bounded),
+        work=target.new_work(),
+        theta=np.empty(target.dim),
+        gradient=np.empty(target.dim),
+        other=np.empty(target.dim),
+    )
+    numbers, pieces, control = target.numbers, target.pieces, frame.work.control
+    code, count, loss = PAUSED, len(lower), math.inf
+    while code == PAUSED:
+        code, count, loss = pauses.call(
+            control, grow, numbers, pieces, frame, pile, count, TOLERANCE[rank]
+        )
+        pauses.heard()
+    if code == UNCOVERED:
+        return None, math.inf
+    raise_unless_ok(code)
+    kept = np.flatnonzero(pile.log_mass[:count] > -np.inf)
+    mass = np.exp(pile.log_mass[kept] - pile.log_mass[kept].max())
+    cumulative = np.cumsum(mass) / mass.sum()
+    cumulative[-1] = 1.0
+    cells = Cells(
+        center=found.center,
+        factor=found.factor,
+        lower=pile.lower[kept],
+        upper=pile.upper[kept],
+        touch=pile.touch[kept],
+        slopes=pile.slopes[kept],
+        base=pile.base[kept],
+        cumulative=cumulative,
+    )
+    return cells, loss

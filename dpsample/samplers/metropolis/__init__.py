@@ -1,0 +1,1 @@
+"""Metropolis samplers, one algorithm a file."""

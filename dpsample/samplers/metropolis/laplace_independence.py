@@ -1,0 +1,434 @@
+"""Energies of many points in one pass over the records.
+
+The pass costs memory traffic once for all points. Dense features meet the points in one
+matrix product per block of records; a sparse record adds its few rows of the transposed
+points, so that the innermost loop runs over points and not over columns.
+
+Independence Metropolis with the Gaussian fit, energies of whole batches at once.
+
+    x' ~ q = N(c, C) or t_nu(c, C),    accepted with min(1, w(x') / w(x)),  w = pi / q.
+
+Proposals do not depend on the state, so a batch of them is drawn ahead and weighed in
+one pass over the records. Proposals outside the domain have weight 0: they are steps
+that stay, and only counted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check
+from dpsample.core.jit import kernel
+from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.samplers import gaussian_fit, tune
+from dpsample.samplers.chain import (
+    ACCEPTED,
+    NUM_COUNTS,
+    NUM_STATS,
+    PROPOSALS,
+    RECORDS,
+    VALUES,
+    PreparedChain,
+    compile_run,
+)
+from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.metropolis.preconditioned_crank_nicolson import (
+    PreconditionedCrankNicolson,
+)
+from dpsample.samplers.moves import displace, normal_noise
+from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.targets import gibbs
+
+Array = NDArray[np.float64]
+
+BLOCK_NUMBERS = 32768  # 256 kB of margins: they stay in a second-level cache
+
+
+class BatchWork(NamedTuple):
+    """Scratch memory of a pass for up to ``same.size`` points."""
+
+    margins: Array  # (BLOCK_NUMBERS or one record for all points,)
+    transposed: Array  # (dim, num_points), or empty for dense features
+    same: Array  # (num_points,): one response for all points
+    work: Any  # of the records' own passes
+    control: Array  # that of ``work``
+
+
+def make_batch_work(target: Any, num_points: int) -> BatchWork:
+    """Scratch memory for passes with up to ``num_points`` points."""
+    data = target.data
+    is_sparse = data.dense.shape[0] == 0
+    work = target.new_work()
+    return BatchWork(
+        margins=np.empty(max(BLOCK_NUMBERS, num_points)),
+        transposed=np.empty((data.dim if is_sparse else 0, num_points)),
+        same=np.full(num_points, np.nan),
+        work=work,
+        control=work.control,
+    )
+
+
+@kernel
+def add_dense(data, loss_value, points, work, totals, begin):
+    """Add the losses of records from ``begin`` to totals; return the next one.
+
+    That is behind the last one, or where a pause comes.
+    """
+    count = points.shape[0]
+    width = max(1, work.margins.shape[0] // count)
+    for start in range(begin, data.num_records, width):
+        if start > begin and is_due(work.control):
+            return start
+        stop = min(start + width, data.num_records)
+        margins = work.margins[: count * (stop - start)].reshape(count, stop - start)
+        np.dot(points, data.dense[start:stop].T, margins)
+        for b in range(count):
+            row = margins[b]
+            if data.offset.shape[0] > 0:
+                for i in range(stop - start):
+                    row[i] += data.offset[start + i]
+            work.work.out[0] = np.nan
+            loss_value(data.loss_params, row, data.response[start:stop], work.work.out)
+            totals[b] += work.work.out[0]
+    return data.num_records
+
+
+@kernel
+def add_row(value, row, out):
+    """Add value times row to out."""
+    for b in range(out.shape[0]):
+        out[b] += value * row[b]
+
+
+@kernel
+def add_four_rows(values, rows, columns, first, out):
+    """Add four scaled rows to out in one walk: it is bound by loads and stores."""
+    v0, v1, v2, v3 = (
+        values[first],
+        values[first + 1],
+        values[first + 2],
+        values[first + 3],
+    )
+    r0, r1 = rows[columns[first]], rows[columns[first + 1]]
+    r2, r3 = rows[columns[first + 2]], rows[columns[first + 3]]
+    for b in range(out.shape[0]):
+        out[b] += (v0 * r0[b] + v1 * r1[b]) + (v2 * r2[b] + v3 * r3[b])
+
+
+@kernel
+def add_sparse(data, loss_value, points, work, totals, begin):
+    """Add the losses of records from ``begin`` to totals; return the next one."""
+    count = points.shape[0]
+    margins, same = work.margins[:count], work.same[:count]
+    rows = work.transposed.reshape(-1)[: data.dim * count].reshape(data.dim, count)
+    for j in range(data.dim):
+        for b in range(count):
+            rows[j, b] = points[b, j]
+    for i in range(begin, data.num_records):
+        if i > begin and is_due(work.control):
+            return i
+        margins[:] = data.offset[i] if data.offset.shape[0] > 0 else 0.0
+        j, end = data.starts[i], data.starts[i + 1]
+        while j + 4 <= end:
+            add_four_rows(data.values, rows, data.columns, j, margins)
+            j += 4
+        while j < end:
+            add_row(data.values[j], rows[data.columns[j]], margins)
+            j += 1
+        if i == 0 or data.response[i] != data.response[i - 1]:
+            same[:] = data.response[i]
+        work.work.out[0] = np.nan
+        loss_value(data.loss_params, margins, same, work.work.out)
+        # A piece that stops halfway leaves its sum NaN, and with it the energy.
+        for b in range(count):
+            totals[b] += margins[b] + 0.0 * work.work.out[0]
+    return data.num_records
+
+
+@kernel
+def energies(target, pieces, points, work, out, begin):
+    """Fill out with V = k (F + mu r) at each row of points; NaN if a piece failed.
+
+    Returns the record before which a pause comes, and which ``begin`` is then in the
+    next call; the number of records if ``out`` is complete.
+    """
+    data = target.data
+    if begin == 0:
+        out[:] = 0.0
+    if data.dense.shape[0] > 0:
+        begin = add_dense(data, pieces.loss_value, points, work, out, begin)
+    else:
+        begin = add_sparse(data, pieces.loss_value, points, work, out, begin)
+    if begin < data.num_records:
+        return begin
+    for b in range(points.shape[0]):
+        penalty = gibbs.regularizer(target, pieces, points[b], work.work)
+        out[b] = target.k * (out[b] / data.num_records + target.mu * penalty)
+    return begin
+
+
+# Entries of the header: log weight of the position, proposals used and held, and
+# proposals outside the domain after the last one held.
+LOG_WEIGHT, CURSOR, HELD, TRAILING = range(4)
+MAX_TRIES = 20  # per proposal that a batch is worth
+# What a paused refill keeps: proposals made, held and outside after the last one held,
+# or, while they are weighed, the next record. Its stages.
+NUM_MADE, NUM_HELD, NUM_OUTSIDE, NEXT_RECORD = range(KEPT, KEPT + 4)
+PROPOSING, WEIGHING = 1.0, 2.0
+MIN_SHARE = 0.01
+REFUSAL = (
+    "Hardly any proposal of the Gaussian fit lies in the domain. "
+    "Use HitAndRun, RandomWalk or Proximal."
+)
+NUM_PILOT = 8  # batches that compare two fits
+
+
+class IndependencePlan(NamedTuple):
+    """Gaussian fit, degrees of freedom, and size of a batch."""
+
+    center: Array
+    factor: Array
+    whiten: Array
+    tail: float
+    batch: int
+
+
+class BatchState(NamedTuple):
+    """Chain with the proposals drawn ahead; the named parts are views of memory."""
+
+    position: Array
+    energy: Array
+    counts: NDArray[np.int64]
+    memory: Array
+    header: Array  # (4,)
+    waits: Array  # (batch,): proposals outside the domain before each one held
+    energies: Array  # (batch,)
+    log_weights: Array  # (batch,)
+    proposals: Array  # (batch, dim)
+    noise: Array
+    work: Any
+
+
+@kernel
+def log_proposal(plan, square):
+    """Log density of a proposal at a whitened squared distance, up to a constant."""
+    if plan.tail == np.inf:
+        return -0.5 * square
+    rank = plan.factor.shape[1]
+    return -0.5 * (plan.tail + rank) * math.log1p(square / plan.tail)
+
+
+@kernel
+def propose(plan, rng, noise, out):
+    """Fill out with a proposal and return its whitened squared distance."""
+    normal_noise(rng, noise)
+    scale = 1.0
+    if plan.tail != np.inf:
+        scale = math.sqrt(0.5 * plan.tail / rng.standard_gamma(0.5 * plan.tail))
+    displace(plan, plan.center, noise, scale, out)
+    return scale * scale * np.dot(noise, noise)
+
+
+@kernel
+def refill(target, pieces, plan, state, rng):
+    """Draw proposals until a batch lies in the domain, and weigh them.
+
+    Paused, it goes on with the next proposal or records when it is called again.
+    """
+    control, header = state.work.control, state.header
+    if control[STAGE] == 0.0:
+        control[NUM_MADE] = control[NUM_HELD] = control[NUM_OUTSIDE] = 0.0
+        control[NEXT_RECORD] = 0.0
+    if control[STAGE] != WEIGHING:
+        code = fill_batch(target, pieces, plan, state, rng)
+        if code != OK:
+            return code
+        held = int(control[NUM_HELD])
+        header[CURSOR], header[HELD] = 0.0, held
+        header[TRAILING] = control[NUM_OUTSIDE]
+        if held == 0:
+            return OK
+    held = int(header[HELD])
+    control[STAGE] = 0.0
+    start = energies(
+        target,
+        pieces,
+        state.proposals[:held],
+        state.work,
+        state.energies[:held],
+        int(control[NEXT_RECORD]),
+    )
+    if start < target.data.num_records:
+        control[STAGE], control[NEXT_RECORD] = WEIGHING, start
+        return PAUSED
+    state.counts[VALUES] += held
+    state.counts[RECORDS] += held * target.data.num_records
+    for i in range(held):
+        state.log_weights[i] -= state.energies[i]
+        if np.isnan(state.log_weights[i]):
+            return PIECE_FAILED
+    return OK
+
+
+@kernel
+def fill_batch(target, pieces, plan, state, rng):
+    """Draw proposals until a batch lies in the domain; a code."""
+    control = state.work.control
+    held, wait = int(control[NUM_HELD]), int(control[NUM_OUTSIDE])
+    control[STAGE], is_over = 0.0, False
+    for made in range(int(control[NUM_MADE]), MAX_TRIES * plan.batch):
+        if is_over:
+            control[NUM_MADE], control[NUM_HELD] = made, held
+            control[NUM_OUTSIDE], control[STAGE] = wait, PROPOSING
+            return PAUSED
+        is_over = is_due(control)
+        proposal = state.proposals[held]
+        square = propose(plan, rng, state.noise, proposal)
+        status = gibbs.inside(target, pieces, proposal, state.work.work)
+        if np.isnan(status):
+            return PIECE_FAILED
+        if status == 0.0:
+            wait += 1
+            continue
+        state.waits[held] = wait
+        state.log_weights[held] = -log_proposal(plan, square)
+        held, wait = held + 1, 0
+        if held == plan.batch:
+            break
+    control[NUM_HELD], control[NUM_OUTSIDE] = held, wait
+    return OK
+
+
+def step(target, pieces, plan, state, rng):
+    """Next proposal and its coin."""
+    header, stage = state.header, state.work.control[STAGE]
+    is_empty = header[CURSOR] == header[HELD] and header[TRAILING] == 0.0
+    if is_empty or stage != 0.0:
+        code = refill(target, pieces, plan, state, rng)
+        if code != OK:
+            return code
+    state.counts[PROPOSALS] += 1
+    i = int(header[CURSOR])
+    if i == int(header[HELD]):
+        header[TRAILING] -= 1.0
+        return OK
+    if state.waits[i] > 0.0:
+        state.waits[i] -= 1.0
+        return OK
+    header[CURSOR] += 1.0
+    if -rng.standard_exponential() <= state.log_weights[i] - header[LOG_WEIGHT]:
+        state.position[:] = state.proposals[i]
+        state.energy[0] = state.energies[i]
+        header[LOG_WEIGHT] = state.log_weights[i]
+        state.counts[ACCEPTED] += 1
+    return OK
+
+
+run = compile_run(step)
+
+
+def init(target: Any, plan: IndependencePlan, position: Array) -> BatchState:
+    """Fresh state at a position of the domain, with an empty batch."""
+    point = np.array(position, dtype=np.float64)
+    size, dim = plan.batch, point.size
+    memory = np.zeros(4 + size * (3 + dim))
+    rows = memory[4 : 4 + 3 * size].reshape(3, size)
+    energy = target.energy(point)
+    white = plan.whiten @ (point - plan.center)
+    memory[LOG_WEIGHT] = -energy - log_proposal(plan, float(white @ white))
+    return BatchState(
+        position=point,
+        energy=np.array([energy]),
+        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
+        memory=memory,
+        header=memory[:4],
+        waits=rows[0],
+        energies=rows[1],
+        log_weights=rows[2],
+        proposals=memory[4 + 3 * size :].reshape(size, dim),
+        noise=np.empty(plan.factor.shape[1]),
+        work=make_batch_work(target, size),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplaceIndependence(Sampler):
+    """Independence Metropolis with the Gaussian fit, in batches.
+
+    Parameters
+    ----------
+    batch : int
+        Proposals weighed in one pass over the records.
+    tail : float
+        Degrees of freedom of the proposals' t law, at least 1; infinity, the default,
+        is the Gaussian. Few keep a chain from sticking in a heavy tail of the target.
+
+    Notes
+    -----
+    **Guarantee.** The target is exactly invariant and the kernel reversible for any
+    fit: a bad one costs acceptance only.
+
+    Examples
+    --------
+    >>> from dpsample.samplers import LaplaceIndependence
+    >>> LaplaceIndependence(batch=64).exactness
+    'invariant'
+    """
+
+    batch: int = 128
+    tail: float = math.inf
+    exactness: ClassVar[Exactness] = "invariant"
+    is_reversible: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check.integer(1, batch=self.batch)
+        check.at_least(1.0, tail=self.tail)
+
+    def _supports(self, target: Any) -> tuple[bool, str]:
+        """Whether enough of the Gaussian fit lies in the domain."""
+        is_supported = gaussian_fit.fit(target).share_inside >= MIN_SHARE
+        return is_supported, "" if is_supported else REFUSAL
+
+    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+        """Fit the Gaussian; where the domain cuts it, learn another in a pilot run."""
+        found = gaussian_fit.fit(target)
+        if found.share_inside < MIN_SHARE:
+            check.fail("sampler", "one that supports the target", repr(self), REFUSAL)
+        prepared = self._build(target, found.center, found.factor, found.whiten)
+        if found.share_inside >= tune.TRUSTED_SHARE:
+            return prepared
+        learned = PreconditionedCrankNicolson().prepare(target, rng).plan
+        other = self._build(target, learned.center, learned.factor, learned.whiten)
+        rates = [_acceptance(chain, rng) for chain in (prepared, other)]
+        return other if rates[1] > rates[0] else prepared
+
+    def _build(
+        self, target: Any, center: Array, factor: Array, whiten: Array
+    ) -> PreparedChain:
+        plan = IndependencePlan(
+            center, factor, whiten, float(self.tail), int(self.batch)
+        )
+        return PreparedChain(
+            target=target,
+            plan=plan,
+            run=run,
+            init_fn=init,
+            start=center,
+            num_warmup=100,
+            settings={"batch": plan.batch, "tail": plan.tail},
+            scatter=factor,
+        )
+
+
+def _acceptance(prepared: PreparedChain, rng: np.random.Generator) -> float:
+    """Share of accepted proposals in a short run, those outside the domain included."""
+    state, count = prepared.init(), NUM_PILOT * 128
+    draws = np.empty((count, state.position.size))
+    prepared.runner()(state, rng, draws, np.empty((count, NUM_STATS)))
+    return float(state.counts[ACCEPTED] / state.counts[PROPOSALS])

@@ -1,0 +1,1 @@
+"""Proximal sampler: kernel, metrics, exact conditional draws, proved error."""

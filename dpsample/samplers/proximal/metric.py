@@ -1,0 +1,349 @@
+r"""Exact draws of the proximal sampler's envelope, as pieces.
+
+Every draw has density proportional to the Gaussian N(mean, spread^2 P^{-1}), times
+e^{-psi} where the regularizer is kept, on the domain or a set that contains it.
+``normal`` holds a supporting halfspace: dim entries of a unit normal, its offset, and a
+flag that is 1 when the halfspace is in use.
+
+Metrics in which the energy is 1-strongly convex, and the exact draw each allows.
+
+With P such that :math:`V - \frac12 x^\top P x` is convex on the domain, the strong
+convexity in the norm of P is 1. A full P needs fewest steps; P proportional to I on a
+ball, or diagonal on a box, allows a draw that never leaves the domain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from dpsample.core.jit import generator, kernel, matrix, pointer, vector
+from dpsample.domains import BODY, Ball, Box, WholeSpace
+from dpsample.problem.records import curvature_matrix
+from dpsample.regularizers import REGULARIZER, SquaredNorm
+from dpsample.samplers.errors import NoCertificate
+from dpsample.samplers.proximal.proximal_kernel import (
+    DIRECTION,
+    NOISE,
+    PLAN,
+    ProximalPlan,
+)
+from dpsample.samplers.proximal.restricted import (
+    draw_lp,
+    gaussian_in_ball,
+    gaussian_in_box,
+)
+from dpsample.samplers.univariate.log_concave import truncated_normal
+
+# (body, regularizer, plan, mean, normal, scratch, rng, out)
+DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, matrix, generator, vector)
+NO_CAP = 2**62
+# Coordinates that one call of a draw by rejection may propose: about 20 ms.
+MAX_COORDINATES = 200_000
+
+
+@kernel
+def gaussian(body, regularizer, plan, mean, normal, scratch, rng, out):
+    """Gaussian, restricted to the supporting halfspace if there is one.
+
+    The coordinate of the noise along factor^T n is a truncated normal, the rest free.
+    """
+    dim = mean.shape[0]
+    noise, direction = scratch[NOISE], scratch[DIRECTION]
+    for j in range(dim):
+        noise[j] = rng.standard_normal()
+    if normal[dim + 1] == 1.0:
+        np.dot(normal[:dim], plan.factor, direction)
+        size = np.sqrt(np.dot(direction, direction))
+        room = normal[dim] - np.dot(normal[:dim], mean)
+        along = np.dot(direction, noise) / size
+        drawn = truncated_normal(rng, -np.inf, room / (plan.spread * size))
+        for j in range(dim):
+            noise[j] += (drawn - along) * direction[j] / size
+    np.dot(plan.factor, noise, out)
+    for j in range(dim):
+        out[j] = mean[j] + plan.spread * out[j]
+
+
+@kernel
+def gaussian_ball(body, regularizer, plan, mean, normal, scratch, rng, out):
+    """Gaussian with P proportional to I, restricted to a Euclidean ball."""
+    deviation = plan.spread * plan.factor[0, 0]
+    gaussian_in_ball(rng, mean, deviation, body.center, body.radius, out)
+
+
+@kernel
+def gaussian_box(body, regularizer, plan, mean, normal, scratch, rng, out):
+    """Gaussian with diagonal P, restricted to a box."""
+    deviations = scratch[NOISE]
+    for j in range(mean.shape[0]):
+        deviations[j] = plan.spread * plan.factor[j, j]
+    gaussian_in_box(rng, mean, deviations, body.lower, body.upper, out)
+
+
+@kernel
+def separable(body, regularizer, plan, mean, normal, scratch, rng, out):
+    """Gaussian with P proportional to I times e^{-psi}, psi a squared l_q norm.
+
+    A ball about the regularizer's center and a box are kept exactly; any other domain
+    is left to the caller's test. Infinity says that the allowed tries did not suffice:
+    they are independent, so the next call goes on with them.
+    """
+    dim = mean.shape[0]
+    radius = body.radius if np.isfinite(body.p) else np.inf
+    for j in range(dim):
+        if body.center[j] != regularizer.center[j]:
+            radius = np.inf
+    tries = draw_lp(
+        rng,
+        mean,
+        plan.spread * plan.spread * plan.inverse[0, 0],
+        plan.kappa,
+        regularizer.exponent,
+        regularizer.center,
+        body.lower,
+        body.upper,
+        radius,
+        body.p if np.isfinite(body.p) else 2.0,
+        max(1, MAX_COORDINATES // dim),
+        out,
+    )
+    if tries == -1:
+        out[:] = np.inf
+
+
+Array = NDArray[np.float64]
+
+# Lower bounds are lowered by this much, relative to the largest eigenvalue: it covers
+# the rounding of the Gram matrix and of its eigenvectors.
+EIGENVALUE_SLACK = 1e-11
+MAX_STEP = 1e4
+MAX_OVERSHOOT = 0.25  # see `Metric.steps`
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProximalMetric:
+    """One valid choice of P with its exact draw."""
+
+    name: str
+    precision: Array
+    upper: Array | None  # bound of the Hessian of the linearized part U
+    draw: Any
+    halfspace: int = 0
+    reach: float = 0.0
+    tangent: float = 1.0
+    keeps_regularizer: bool = False
+    kappa: float = 0.0
+    kept: float = 0.0
+    draw_cost: float = 0.0
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the domain."""
+        return len(self.precision)
+
+    def numbers(self, target: Any) -> Any:
+        """Numbers of the linearized part U of the energy."""
+        if self.keeps_regularizer:
+            return target.numbers._replace(mu=0.0)
+        return target.numbers
+
+    def plan(self, step: float, *, squeeze: bool = True) -> ProximalPlan:
+        """Numbers for the kernel at a given step."""
+        eigenvalues, basis = np.linalg.eigh(self.precision)
+        factor = np.ascontiguousarray(basis / np.sqrt(eigenvalues))
+        if self.is_diagonal:
+            eigenvalues, basis = np.diag(self.precision).copy(), np.eye(self.dim)
+            factor = np.diag(1.0 / np.sqrt(eigenvalues))
+        excess = np.zeros_like(self.precision)
+        if self.upper is not None:
+            excess = self.upper - self.tangent * self.precision
+        return ProximalPlan(
+            step=float(step),
+            tangent=float(self.tangent),
+            spread=float(np.sqrt(step / (1.0 + self.tangent * step))),
+            kappa=float(self.kappa),
+            kept=float(self.kept),
+            reach=float(self.reach),
+            halfspace=int(self.halfspace),
+            squeeze=int(squeeze and self.upper is not None),
+            precision=self.precision,
+            inverse=np.ascontiguousarray((basis / eigenvalues) @ basis.T),
+            factor=factor,
+            basis=np.ascontiguousarray(basis),
+            eigenvalues=eigenvalues,
+            excess=np.ascontiguousarray(excess),
+        )
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether P is diagonal."""
+        return not np.any(self.precision - np.diag(np.diag(self.precision)))
+
+    def steps(self) -> tuple[float, float]:
+        """Where the pilot starts, and the longest step it may try.
+
+        It starts where the mean gap is about a half. Far out, at y, the envelope's mean
+        overshoots by up to (h / (1 + t h)) Lambda ||y - x*||_P, Lambda the largest
+        curvature of U; while (h / (1 + t h))^2 (Lambda - t) Lambda (1 + h Lambda) is
+        well below 1 the expected number of tries, the mean of e^gap, is finite.
+        """
+        if self.upper is None:
+            return 1.0 / self.dim, MAX_STEP
+        excess = self.upper - self.tangent * self.precision
+        gaps = np.linalg.eigvals(np.linalg.solve(self.precision, excess)).real
+        gap, tangent = max(float(gaps.max()), 1e-12), self.tangent
+
+        def overshoot(step: float) -> float:
+            moved, curvature = step / (1.0 + tangent * step), gap + tangent
+            return moved**2 * gap * curvature * (1.0 + step * curvature)
+
+        longest = MAX_STEP
+        while overshoot(longest) > MAX_OVERSHOOT:
+            longest *= 0.9
+        return min(1.0 / max(float(gaps.sum()), 1e-3), longest), longest
+
+
+def _lowered(precision: Array) -> Array:
+    """P minus its rounding errors; symmetric, positive definite or refused."""
+    symmetric = 0.5 * (precision + precision.T)
+    eigenvalues = np.linalg.eigvalsh(symmetric)
+    slack = EIGENVALUE_SLACK * eigenvalues[-1]
+    if not eigenvalues[0] > 2.0 * slack:
+        raise NoCertificate(
+            "The energy has no strong convexity on the domain, so no number of steps "
+            "is proved to suffice: give the regularizer a weight mu > 0."
+        )
+    return np.asarray(symmetric - slack * np.eye(len(symmetric)))
+
+
+def _hessian_bounds(target: Any, use_data: bool) -> tuple[Array, Array | None]:
+    """Bounds of k times the Hessian of F on the domain (upper None if infinite)."""
+    problem, dim = target.problem, target.dim
+    lower_margin, upper_margin = target.margin_intervals()
+    low, high = problem.loss.curvature(lower_margin, upper_margin, target.data.response)
+    lower = np.zeros((dim, dim))
+    if use_data and np.any(low > 0.0):
+        lower = target.k * curvature_matrix(target.data, low)
+    upper = None
+    if np.isfinite(high).all():
+        upper = target.k * curvature_matrix(target.data, high)
+        upper += EIGENVALUE_SLACK * np.trace(upper) * np.eye(dim)
+    return lower, upper
+
+
+def candidates(target: Any, *, oracle: str) -> list[ProximalMetric]:
+    """All metrics that are valid for the target, in no particular order.
+
+    ``oracle="tangent"`` ignores the curvature of the data.
+
+    Raises
+    ------
+    NoCertificate
+        If the energy is not strongly convex, or the domain has no interior.
+    """
+    domain, dim = target.problem.domain, target.dim
+    if domain.affine_dim(dim) < dim:
+        raise NoCertificate(
+            f"The {domain.name} has no interior: certified draws need a "
+            "full-dimensional domain. Use a WholeSpace, Ball or Box domain."
+        )
+    if not (domain.is_bounded or isinstance(domain, WholeSpace)):
+        raise NoCertificate(
+            f"The {domain.name} is unbounded: exact draws need a bounded domain or the "
+            "whole space. Add inequalities that hold anyway."
+        )
+    risk_low, risk_high = _hessian_bounds(target, oracle == "metric")
+    reg_low, reg_high = target.regularizer.curvature_l2(dim)
+    weight = target.k * target.mu
+    low = _lowered(risk_low + weight * reg_low * np.eye(dim))
+    reg_high = weight * reg_high if weight > 0.0 else 0.0
+    if np.isfinite(reg_high):
+        high = None if risk_high is None else risk_high + reg_high * np.eye(dim)
+        return _gaussian_metrics(domain, low, high)
+    if _is_separable(target):
+        # Tangents to a regularizer of unbounded curvature would be refused for long.
+        return [_separable_metric(target, risk_low, risk_high, weight * reg_low)]
+    return _gaussian_metrics(domain, low, None)
+
+
+def _is_separable(target: Any) -> bool:
+    """Whether the draw can keep regularizer and domain, without plain rejection.
+
+    Rejection from the whole space needs an infinite expected number of tries: the mean
+    over y of 1 / P(inside | y) is an integral of 1 over all y.
+    """
+    domain, dim = target.problem.domain, target.dim
+    centered = np.array_equal(
+        domain.default_center(dim), target.numbers.regularizer.center
+    )
+    return isinstance(target.regularizer, SquaredNorm) and (
+        isinstance(domain, WholeSpace | Box) or (isinstance(domain, Ball) and centered)
+    )
+
+
+def _gaussian_metrics(
+    domain: Any, low: Array, high: Array | None
+) -> list[ProximalMetric]:
+    dim = len(low)
+    is_ball = isinstance(domain, Ball) and domain.p == 2.0
+    halfspace = 0 if isinstance(domain, WholeSpace) else (2 if is_ball else 1)
+    reach = 0.0
+    if halfspace == 1:
+        reach = domain.max_norm(2.0, domain.default_center(dim), dim)
+    full = ProximalMetric(
+        name="full",
+        precision=low,
+        upper=high,
+        draw=pointer(gaussian, DRAW),
+        halfspace=halfspace,
+        reach=reach,
+        draw_cost=2.0 * dim * dim + 20.0 * dim,
+    )
+    if is_ball:
+        smallest = float(np.linalg.eigvalsh(low)[0]) * (1.0 - EIGENVALUE_SLACK)
+        inner = ProximalMetric(
+            name="isotropic",
+            precision=smallest * np.eye(dim),
+            upper=high,
+            draw=pointer(gaussian_ball, DRAW),
+            draw_cost=20.0 * dim + 500.0,
+        )
+        return [full, inner]
+    if isinstance(domain, Box) or (isinstance(domain, Ball) and np.isinf(domain.p)):
+        root = np.sqrt(np.diag(low))
+        share = float(np.linalg.eigvalsh(low / np.outer(root, root))[0])
+        inner = ProximalMetric(
+            name="diagonal",
+            precision=np.diag((1.0 - 1e-9) * share * root**2),
+            upper=high,
+            draw=pointer(gaussian_box, DRAW),
+            draw_cost=60.0 * dim,
+        )
+        return [full, inner]
+    return [full]
+
+
+def _separable_metric(
+    target: Any, risk_low: Array, risk_high: Array | None, from_regularizer: float
+) -> ProximalMetric:
+    """P proportional to I; the regularizer stays exactly in the draw."""
+    dim = len(risk_low)
+    smallest = float(np.linalg.eigvalsh(risk_low)[0])
+    from_risk = max(0.0, smallest - EIGENVALUE_SLACK * float(np.trace(risk_low)))
+    total = from_regularizer + from_risk
+    return ProximalMetric(
+        name="separable",
+        precision=total * np.eye(dim),
+        upper=risk_high,
+        draw=pointer(separable, DRAW),
+        tangent=from_risk / total,
+        keeps_regularizer=True,
+        kappa=target.k * target.mu * target.numbers.regularizer.scale,
+        kept=target.k * target.mu,
+        draw_cost=1000.0 * dim,
+    )

@@ -1,0 +1,361 @@
+"""Pilot run: the step with the least expected work, on a random stream of its own.
+
+The proximal sampler's conditional draw is exact for every step, so the choice moves the
+running time only. It depends on the records and is fixed before the certified run.
+
+Proximal sampler: exact conditional draws in a metric, with a proved error.
+
+The alternating chain of `dpsample.samplers.proximal.proximal_kernel` with the tangent
+oracle: in the metric of P the energy V is 1-strongly convex on the domain, each
+conditional draw is exact, and T(gamma) steps give total variation at most gamma.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check, pauses
+from dpsample.samplers import gaussian_fit
+from dpsample.samplers.chain import GRADIENTS, NUM_STATS, PROPOSALS, VALUES, identity
+from dpsample.samplers.errors import (
+    EXHAUSTED,
+    NoCertificate,
+    SamplingError,
+    raise_unless_ok,
+)
+from dpsample.samplers.proximal import certify, metric, thinned
+from dpsample.samplers.proximal import proximal_kernel as kernel
+from dpsample.samplers.proximal.metric import NO_CAP, ProximalMetric
+from dpsample.samplers.sampler import Sampler
+
+Array = NDArray[np.float64]
+
+MAX_TRIES = 200  # per step, in the pilot only: a step that needs more is hopeless
+FIRST_STEPS, LAST_STEPS = 12, 40
+MIN_STEP = 1e-12
+REFINE = math.sqrt(2.0)
+# The tries of a step have a heavy tail, of which a short trial sees too little: step
+# sizes that accept fewer of the proposals inside the domain are left alone.
+MIN_ACCEPTANCE = 0.4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What a step is expected to cost in all, and what was seen of it."""
+
+    step: float
+    work: float
+    acceptance: float  # of the proposals inside the domain
+    step_work: float = 0.0  # of one step, in multiply-adds
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether few proposals are rejected, so that no step may take forever."""
+        return self.acceptance >= MIN_ACCEPTANCE
+
+
+class Pilot:
+    """Chain in one metric that tries steps; its state carries over between trials."""
+
+    def __init__(
+        self,
+        target: Any,
+        metric: ProximalMetric,
+        start: Array,
+        rng: np.random.Generator,
+    ) -> None:
+        self.target, self.metric, self.rng = target, metric, rng
+        self.state = kernel.init(target, start)
+        self.numbers = metric.numbers(target)
+        self.first, self.longest = metric.steps()
+        data = target.data
+        size = data.dense.size or data.values.size
+        # In units of one multiply-add: two passes for a gradient, one for a value.
+        self.costs = np.zeros(kernel.NUM_COUNTS)
+        self.costs[GRADIENTS] = 2.0 * size + 8.0 * data.num_records
+        self.costs[VALUES] = size + 4.0 * data.num_records
+        self.costs[PROPOSALS] = metric.draw_cost
+
+    def trial(
+        self, step: float, num_steps: int, steps_for: Callable[..., int]
+    ) -> Trial:
+        """Run ``num_steps`` steps; infinite work if one needs too many tries."""
+        counts = self.state.counts
+        counts[:] = 0
+        draws = np.empty((num_steps, self.target.dim))
+        stats = np.empty((num_steps, NUM_STATS))
+        fixed = self.numbers, self.target.pieces, self.metric.plan(step)
+        chain = self.metric.draw, self.state, self.rng, MAX_TRIES
+
+        def rows(first: int) -> tuple[int, int]:
+            return kernel.run(*fixed, *chain, draws[first:], stats[first:])  # type: ignore[no-any-return]
+
+        code = pauses.fill(self.state.work.control, rows)
+        if code == EXHAUSTED:
+            return Trial(step=step, work=math.inf, acceptance=0.0)
+        raise_unless_ok(code)
+        step_work = float(counts @ self.costs) / num_steps
+        return Trial(
+            step=step,
+            work=step_work * steps_for(step=step),
+            acceptance=num_steps / int(counts[kernel.INSIDE]),
+            step_work=step_work,
+        )
+
+    def search(self, steps_for: Callable[..., int]) -> Trial:
+        """Walk down to a workable step, climb by doubling, refine with more steps."""
+        best = self._walk_down(self.first, 4.0, FIRST_STEPS, steps_for)
+        for factor in (2.0, 0.5):
+            best = self._climb(best, factor, FIRST_STEPS, steps_for)
+        best = self._walk_down(best.step, REFINE, LAST_STEPS, steps_for)
+        for factor in (REFINE, 1.0 / REFINE):
+            best = self._climb(best, factor, LAST_STEPS, steps_for)
+        return best
+
+    def _walk_down(
+        self, step: float, factor: float, num_steps: int, steps_for: Callable[..., int]
+    ) -> Trial:
+        trial = self.trial(step, num_steps, steps_for)
+        while not trial.is_steady and step > MIN_STEP:
+            step /= factor
+            trial = self.trial(step, num_steps, steps_for)
+        return trial
+
+    def _climb(
+        self, best: Trial, factor: float, num_steps: int, steps_for: Callable[..., int]
+    ) -> Trial:
+        while MIN_STEP < best.step * factor <= self.longest:
+            other = self.trial(best.step * factor, num_steps, steps_for)
+            if not (other.is_steady and other.work < best.work):
+                break
+            best = other
+        return best
+
+
+ORACLES = ("metric", "tangent", "thinned")
+# Error for which the pilot minimizes the work when no certificate is asked for.
+PILOT_GAMMA = 1e-3
+# Error after the warm-up of draws for study, at which nothing is released.
+WARMUP_GAMMA = 0.01
+# Steps that numbers count, and multiply-adds of a year on one processor.
+MAX_STEPS, WORK_PER_YEAR = 2**53, 3e16
+MAX_WORK = WORK_PER_YEAR
+
+
+@dataclass(frozen=True)
+class Proximal(Sampler):
+    """Proximal sampler with an exact tangent oracle.
+
+    Parameters
+    ----------
+    oracle : {"metric", "tangent", "thinned"}
+        "metric" puts the curvature that the records prove on the domain into the
+        metric; "tangent" uses the regularizer's strong convexity alone; "thinned" is
+        "tangent" with the same acceptance from a few random records.
+    step_size : float, optional
+        Step h in the metric; by default a pilot run chooses it. The conditional draw is
+        exact for every step.
+
+    Notes
+    -----
+    **Guarantee.** The target is exactly invariant under every step, the kernel
+    reversible, and after ``certified_steps(gamma)`` steps from the start the total
+    variation is at most gamma: `release` rests on it.
+
+    Examples
+    --------
+    >>> from dpsample.samplers import Proximal
+    >>> Proximal().exactness, Proximal().is_reversible
+    ('invariant', True)
+    """
+
+    oracle: str = "metric"
+    step_size: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check.one_of(ORACLES, oracle=self.oracle)
+        if self.step_size is not None:
+            check.positive(step_size=self.step_size)
+
+    def _supports(self, target: Any) -> tuple[bool, str]:
+        """Whether a metric exists for the target, and the reason if not."""
+        try:
+            metric.candidates(target, oracle=self.oracle)
+            self._bounds(target)
+        except NoCertificate as error:
+            return False, str(error)
+        return True, ""
+
+    def prepare(
+        self, target: Any, rng: np.random.Generator, *, gamma: float = PILOT_GAMMA
+    ) -> PreparedProximal:
+        """Choose metric, start and step for the target.
+
+        Parameters
+        ----------
+        target : Gibbs
+            The target.
+        rng : numpy.random.Generator
+            Stream of the pilot run; it must not serve the chain as well.
+        gamma : float
+            Total-variation error for which the expected work is minimized.
+
+        Returns
+        -------
+        Prepared
+            A chain ready to run, with its proved number of steps.
+
+        Raises
+        ------
+        NoCertificate
+            If no metric is valid, or every exact draw is impractical.
+        SamplingError
+            If a loss raises or returns NaN, or a declared bound is found not to hold.
+        """
+        options = metric.candidates(target, oracle=self.oracle)
+        start, energy = gaussian_fit.minimize(target)
+        if not (np.isfinite(energy) and np.isfinite(target.gradient(start)).all()):
+            raise SamplingError("The energy or its slope is not finite on the domain.")
+        found = [self._try(target, option, start, rng, gamma) for option in options]
+        best = min(found, key=lambda prepared: prepared.trial.work)
+        if not np.isfinite(best.trial.work):
+            raise NoCertificate(
+                f"Exact draws on the {target.problem.domain.name} are impractical: "
+                "hardly any proposal falls inside. Use a WholeSpace, Ball or Box."
+            )
+        return best
+
+    def _try(
+        self,
+        target: Any,
+        option: metric.ProximalMetric,
+        start: Array,
+        rng: np.random.Generator,
+        gamma: float,
+    ) -> PreparedProximal:
+        pilot = Pilot(target, option, start, rng)
+        bound = start_bound(target, option, start)
+
+        def steps_for(*, step: float) -> int:
+            return certify.num_steps(gamma, step=step, start_bound=bound)
+
+        if self.step_size is None:
+            trial = pilot.search(steps_for)
+        else:
+            trial = pilot.trial(self.step_size, 12, steps_for)
+        return PreparedProximal(
+            target=target,
+            metric=option,
+            trial=trial,
+            start=start,
+            start_bound=bound,
+            bounds=self._bounds(target),
+        )
+
+    def _bounds(self, target: Any) -> thinned.Bounds | None:
+        return thinned.bounds(target) if self.oracle == "thinned" else None
+
+
+def start_bound(target: Any, option: metric.ProximalMetric, start: Array) -> float:
+    """W_0: distance to the minimizer plus sqrt(dim), in the metric of P."""
+    gradient = target.gradient(start)
+    plan = option.plan(1.0)
+    distance = certify.distance_to_minimizer(
+        target.problem.domain, start, gradient, plan.inverse, plan.precision
+    )
+    return float(distance + np.sqrt(option.dim))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PreparedProximal:
+    """A chain ready to run, as `chain.Prepared`: all may depend on the records."""
+
+    target: Any
+    metric: metric.ProximalMetric
+    trial: Trial
+    start: Array
+    start_bound: float
+    bounds: thinned.Bounds | None = None  # of the thinned oracle's tests
+
+    @property
+    def num_warmup(self) -> int:
+        """Steps that prove a total variation of at most 0.01."""
+        return self.certified_steps(WARMUP_GAMMA)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Step and metric, for attributes."""
+        return {"step_size": self.trial.step, "metric": self.metric.name}
+
+    def certified_steps(self, gamma: float) -> int:
+        """Return the steps that prove a total variation of at most gamma.
+
+        Raises
+        ------
+        NoCertificate
+            If they would take years.
+        """
+        num_steps = certify.num_steps(
+            gamma, step=self.trial.step, start_bound=self.start_bound
+        )
+        work = num_steps * self.trial.step_work
+        if num_steps > MAX_STEPS or work > MAX_WORK:
+            raise NoCertificate(
+                f"A proof for this target takes {num_steps:.3g} steps, about "
+                f"{work / WORK_PER_YEAR:.2g} years. Use a smaller domain, a larger "
+                "weight of the regularizer or columns of similar scale; for draws that "
+                "are not released, choose num_warmup or another sampler."
+            )
+        return num_steps
+
+    def counts(self, state: Any) -> dict[str, int]:
+        """Return a chain's evaluations so far, by name."""
+        return dict(zip(kernel.COUNT_NAMES, state.counts.tolist(), strict=True))
+
+    def numbers(self) -> list[Any]:
+        """All arrays and numbers that define the chain, for a checkpoint's identity."""
+        plan = self.metric.plan(self.trial.step)
+        tests = self.bounds or ()
+        return [*plan, *tests, self.metric.name, *identity(self.target, self.start)]
+
+    def init(self, position: Array | None = None) -> Any:
+        """Fresh chain at a position of the domain; the starting point by default."""
+        where = self.start if position is None else position
+        init = kernel.init if self.bounds is None else thinned.init
+        return init(self.target, where)
+
+    def dispersed(self, rng: np.random.Generator) -> Array:
+        """Return the start: the proved number of steps counts from there."""
+        del rng
+        return self.start.copy()
+
+    def runner(self, *, max_tries: int = NO_CAP, squeeze: bool = False) -> Any:
+        """Return a function (state, rng, draws, stats) that fills its arrays.
+
+        With the squeeze some draws need no pass over the records: their energies are
+        NaN.
+        """
+        numbers, pieces = self.metric.numbers(self.target), self.target.pieces
+        plan = self.metric.plan(self.trial.step, squeeze=squeeze)
+        fixed = [numbers, pieces, plan, self.metric.draw]
+        run = kernel.run
+        if self.bounds is not None:
+            run, fixed = thinned.run, [numbers, pieces, plan, self.bounds, fixed[3]]
+
+        def advance(
+            state: Any, rng: np.random.Generator, draws: Array, stats: Array
+        ) -> None:
+            def rows(first: int) -> tuple[int, int]:
+                free = draws[first:], stats[first:]
+                return run(*fixed, state, rng, max_tries, *free)  # type: ignore[no-any-return]
+
+            raise_unless_ok(pauses.fill(state.work.control, rows))
+
+        return advance

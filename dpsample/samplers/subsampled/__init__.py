@@ -1,0 +1,1 @@
+"""Samplers that read a few records a step."""

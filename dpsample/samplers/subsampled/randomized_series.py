@@ -1,0 +1,316 @@
+"""Unbiased estimate of a likelihood ratio from values of single records.
+
+    rho = 1 + sum_{i <= a} prod_{m <= i} (l_j(z) - l_j(x)),    l_j = k f(.; s_j),
+
+with a fresh uniform record j for each factor and a random length a, P(a >= i) = 1 / i!,
+has the mean sum_i (k F(z) - k F(x))^i / i! = exp(k F(z) - k F(x)).
+
+Randomized series: the proximal sampler with values of single records only.
+
+    y ~ N(x, h I),    x' ~ exp(-V(x') - ||x' - y||^2 / (2h)) on the domain,
+
+the second draw by rejection. With x, z from g, the part without the losses, records j
+drawn anew for every factor and a random length a, P(a >= i) = 1 / i!,
+
+    rho = 1 + sum_{i <= a} prod_{m <= i} (l_j(z) - l_j(x)),    l_j = k f(.; s_j),
+
+has mean exp(k F(z) - k F(x)): x is accepted with probability rho / 2, cut off to [0, 1]
+(Gopi, Lee, Liu, arXiv:2207.08347). `series_bias` bounds what the cut does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check
+from dpsample.core.jit import kernel
+from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.samplers import chain, gaussian_fit, record_terms
+from dpsample.samplers.chain import (
+    ACCEPTED,
+    PROPOSALS,
+    RECORDS,
+    PreparedChain,
+    compile_run,
+)
+from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
+from dpsample.samplers.proximal import metric
+from dpsample.samplers.record_terms import loss, margin
+from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.samplers.subsampled import inner_draws, series_bias
+from dpsample.samplers.subsampled.inner_draws import (
+    NOISE,
+    NUM_ROWS,
+    aim_inner,
+    draw_inner,
+)
+from dpsample.targets.gibbs import as_rows
+
+# Rounding of a difference of two values, relative to their size.
+ROUNDING = 1e-12
+
+
+@kernel
+def series_length(uniform):
+    """Length a with P(a >= i) = 1 / i!, from a uniform number."""
+    length, factorial = 0, 1.0
+    while uniform * factorial < 1.0:
+        length += 1
+        factorial *= length + 1.0
+    return length
+
+
+@kernel
+def overshoot_of(rho):
+    """Return the amount that the cut of rho to [0, 2] takes away."""
+    return max(rho - 2.0, 0.0) + max(-rho, 0.0)
+
+
+@kernel
+def change(target, pieces, plan, work, x, z, i):
+    """l_i(z) - l_i(x), less the anchor's tangent, and the size of its rounding."""
+    u_x, u_z = margin(target.data, x, i), margin(target.data, z, i)
+    at_x, at_z = loss(target, pieces, u_x, i, work), loss(target, pieces, u_z, i, work)
+    difference, size = at_z - at_x, abs(at_z) + abs(at_x)
+    if plan.slopes.shape[0] > 0:
+        difference -= plan.slopes[i] * (u_z - u_x)
+        size += abs(plan.slopes[i]) * (abs(u_z) + abs(u_x))
+    return target.k * difference, ROUNDING * (1.0 + target.k * size)
+
+
+@kernel
+def estimate(target, pieces, plan, state, x, z, rng):
+    """Return a code and rho, whose mean is exp(k F(z) - k F(x))."""
+    square = 0.0
+    for j in range(x.shape[0]):
+        square += (z[j] - x[j]) ** 2
+    limit = plan.lipschitz * math.sqrt(square)
+    rho = 1.0
+    for num_factors in range(1, series_length(rng.random()) + 1):
+        product = 1.0
+        for _ in range(num_factors):
+            i = rng.integers(0, target.data.num_records)
+            factor, slack = change(target, pieces, plan, state.work, x, z, i)
+            state.counts[RECORDS] += 2
+            if np.isnan(factor):
+                return PIECE_FAILED, np.nan
+            if abs(factor) > limit + slack:
+                return BOUND_VIOLATED, np.nan
+            product *= factor
+        rho += product
+    return OK, rho
+
+
+Array = NDArray[np.float64]
+
+MAX_TRIES = 1_000_000
+X, Z = 5, 6  # rows of the scratch memory
+TRIES = KEPT + 1  # of the step; where a paused step is: about to draw x, or z
+DRAW_X, DRAW_Z = 1.0, 2.0
+NUM_TRIALS, TOTAL, SQUARES = range(3)  # entries of the memory: the overshoot meter
+
+
+class SeriesPlan(NamedTuple):
+    """How g is drawn, and the losses' part.
+
+    ``lipschitz`` bounds the change of one record's l_j per unit of distance, less its
+    tangent at the anchor if ``slopes`` (num_records,) is not empty.
+    """
+
+    inner: Any
+    lipschitz: float
+    slopes: Array
+
+
+class SeriesState(NamedTuple):
+    """Position, overshoot meter and scratch memory of one chain."""
+
+    position: Array  # (dim,)
+    energy: Array  # (1,): NaN, no pass over the records is made
+    counts: NDArray[np.int64]  # the common ones and the draws of g
+    memory: Array  # (3,): trials, sum of overshoots, sum of their squares
+    scratch: Array  # (NUM_ROWS, dim)
+    normal: Array  # (dim + 2,): supporting halfspace, see `draws`
+    work: Any
+
+
+def step(target, pieces, plan, state, rng):
+    """Draw y, then x given y; paused, it goes on with its next try."""
+    y, x, z = state.scratch[NOISE], state.scratch[X], state.scratch[Z]
+    control, code = state.work.control, OK
+    if control[STAGE] == 0.0:
+        for j in range(y.shape[0]):
+            move = math.sqrt(plan.inner.step) * rng.standard_normal()
+            y[j] = state.position[j] + move
+        code = aim_inner(target, pieces, plan.inner, state, y)
+        control[TRIES] = 0.0
+    stage = max(control[STAGE], DRAW_X)
+    control[STAGE] = 0.0
+    while control[TRIES] < MAX_TRIES:
+        if code == OK and stage == DRAW_X:
+            code = draw_inner(target, pieces, plan.inner, state, x, rng)
+            stage = DRAW_Z if code == OK else DRAW_X
+        if code == OK:
+            code = draw_inner(target, pieces, plan.inner, state, z, rng)
+        if code == PAUSED:
+            control[STAGE] = stage
+        if code != OK:
+            return code
+        stage = DRAW_X
+        control[TRIES] += 1.0
+        code, rho = estimate(target, pieces, plan, state, x, z, rng)
+        if code != OK:
+            return code
+        state.counts[PROPOSALS] += 1
+        over = overshoot_of(rho)
+        state.memory[NUM_TRIALS] += 1.0
+        state.memory[TOTAL] += over
+        state.memory[SQUARES] += over * over
+        if 2.0 * rng.random() <= rho:
+            state.counts[ACCEPTED] += 1
+            state.position[:] = x
+            state.energy[0] = np.nan
+            return OK
+        if is_due(control):
+            control[STAGE] = DRAW_X
+            return PAUSED
+    return EXHAUSTED
+
+
+run = compile_run(step)
+
+
+def init(target: Any, plan: Any, position: Array) -> SeriesState:
+    """Fresh state at a position of the domain."""
+    del plan  # only the target's sizes matter
+    point = np.array(position, dtype=np.float64)
+    return SeriesState(
+        position=point,
+        energy=np.full(1, np.nan),
+        counts=np.zeros(chain.NUM_COUNTS + 1, dtype=np.int64),
+        memory=np.zeros(3),
+        scratch=np.empty((NUM_ROWS, point.size)),
+        normal=np.zeros(point.size + 2),
+        work=target.new_work(),
+    )
+
+
+class Overshoot(NamedTuple):
+    """Mean overshoot of the trials and its standard error; heavy-tailed."""
+
+    mean: float
+    standard_error: float
+    num_trials: int
+
+
+def overshoot(state: SeriesState) -> Overshoot:
+    """Read a chain's overshoot meter: indicative only, a mean is no proof."""
+    count, total, squares = state.memory
+    if count == 0.0:
+        return Overshoot(np.nan, np.nan, 0)
+    mean = total / count
+    variance = max(squares / count - mean * mean, 0.0)
+    return Overshoot(float(mean), float(np.sqrt(variance / count)), int(count))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomizedSeries(Sampler):
+    r"""Proximal sampler that queries values of single records only.
+
+    Parameters
+    ----------
+    step_size : float, optional
+        Step h of the proximal sampler; by default the longest with a proved bias.
+    error : float
+        Total variation, in (0, 1), that the default step and warm-up achieve.
+    anchored : bool
+        Subtract from every loss its tangent at the mode, found once with all records.
+        Losses then change by their curvature only, so steps are longer if the domain is
+        small. Needs a bounded domain.
+    num_steps : int
+        Steps per draw.
+
+    Notes
+    -----
+    **Guarantee.** After T steps from the start total variation is at most
+    ``settings["bias_bound"]``: the exact chain's error plus T times
+    ``settings["overshoot_bound"]``, the error of one conditional draw. With the default
+    step this is at most ``error``, and T is the default warm-up. A step chosen by the
+    user may have a bound above 1; `overshoot` reads what was measured.
+
+    The price is high: about 261 (L^2 / m) log(1/b) log(1/error) queries, with L the
+    Lipschitz constant of k f and m the strong convexity of the energy.
+
+    Examples
+    --------
+    >>> from dpsample.samplers import RandomizedSeries
+    >>> RandomizedSeries(error=1e-4).exactness
+    'biased'
+    """
+
+    step_size: float | None = None
+    error: float = 1e-3
+    anchored: bool = False
+    num_steps: int = 1
+    exactness: ClassVar[Exactness] = "biased"
+    is_reversible: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check.open_interval(0.0, 1.0, error=self.error)
+        check.instance(bool, anchored=self.anchored)
+        check.integer(1, num_steps=self.num_steps)
+        if self.step_size is not None:
+            check.positive(step_size=self.step_size)
+
+    def _supports(self, target: Any) -> tuple[bool, str]:
+        """Whether inner draws are exact and the bias has a bound; the reason if not."""
+        if self.anchored and not target.problem.domain.is_bounded:
+            return False, "Anchored losses need a bounded domain. Use anchored=False."
+        try:
+            inner_draws.inner_metric(target)
+            metric.candidates(target, oracle="metric")
+            record_terms.lipschitz(target)
+        except ValueError as error:
+            return False, str(error)
+        return True, ""
+
+    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+        """Find the mode, the constants and the step."""
+        del rng  # nothing is tuned by a pilot run
+        self.require(target)
+        problem, start = target.problem, gaussian_fit.minimize(target)[0]
+        slopes, tilt = np.empty(0), np.zeros(target.dim)
+        if self.anchored:
+            slopes = problem.loss.slope(problem.margins(start), target.data.response)
+            rows = as_rows(target.data)
+            tilt = np.asarray(rows.T @ slopes) * (target.k / problem.num_records)
+        bounds = series_bias.numbers(target, start, slopes if self.anchored else None)
+        if self.step_size is None:
+            plan = bounds.schedule(self.error)
+        else:
+            plan = bounds.given(self.step_size, self.error)
+        return PreparedChain(
+            target=target,
+            plan=SeriesPlan(
+                inner=inner_draws.inner_plan(target, plan.step, tilt),
+                lipschitz=bounds.lipschitz,
+                slopes=slopes,
+            ),
+            run=run,
+            init_fn=init,
+            start=start,
+            num_steps=self.num_steps,
+            num_warmup=-(-plan.num_steps // self.num_steps),
+            settings={
+                "step_size": plan.step,
+                "overshoot_bound": plan.overshoot,
+                "bias_bound": plan.bias,
+                "num_certified_steps": plan.num_steps,
+            },
+        )

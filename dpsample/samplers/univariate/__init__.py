@@ -1,0 +1,1 @@
+"""Exact draws from one-dimensional densities."""

@@ -1,0 +1,1 @@
+"""Targets: the Gibbs densities that samplers see."""

@@ -1,0 +1,372 @@
+"""The Gibbs target exp(-k (F + mu r)) on a convex domain: all that a sampler sees.
+
+Energies, slopes and chords of a target at many points, in one compiled call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsample.core import check
+from dpsample.core.jit import kernel, pointer
+from dpsample.domains import CHORD, CONTAINS, PROJECT, Body
+from dpsample.problem import records
+from dpsample.problem.problem import Problem
+from dpsample.problem.records import Data, Work
+from dpsample.regularizers import (
+    REG_GRADIENT,
+    REG_VALUE,
+    Regularizer,
+    RegularizerParams,
+    SquaredNorm,
+)
+
+Array = NDArray[np.float64]
+
+# Relative widening of margin intervals: it covers their rounding errors.
+MARGIN_SLACK = 1e-9
+
+
+class Target(NamedTuple):
+    """Numbers of a target, one Numba type for all targets."""
+
+    data: Data
+    body: Body
+    regularizer: RegularizerParams
+    k: float
+    mu: float
+
+
+class Pieces(NamedTuple):
+    """C functions of a target, one Numba type for all targets."""
+
+    loss_value: Any
+    loss_slope: Any
+    loss_record: Any
+    regularizer_value: Any
+    regularizer_gradient: Any
+    contains: Any
+    project: Any
+    chord: Any
+
+
+@kernel
+def regularizer(target, pieces, theta, work):
+    """Return r(theta)."""
+    work.out[0] = np.nan
+    pieces.regularizer_value(target.regularizer, theta, work.out)
+    return work.out[0]
+
+
+@kernel
+def energy(target, pieces, theta, work):
+    """Return V = k (F + mu r); NaN if a piece failed."""
+    risk = records.mean_loss(target.data, pieces.loss_value, theta, work)
+    return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
+
+
+@kernel
+def energy_gradient(target, pieces, theta, work, gradient):
+    """Return V and fill its (sub)gradient."""
+    risk = records.mean_loss_gradient(
+        target.data, pieces.loss_slope, theta, work, gradient
+    )
+    work.vector[:] = np.nan
+    pieces.regularizer_gradient(target.regularizer, theta, work.vector)
+    for j in range(gradient.shape[0]):
+        gradient[j] = target.k * (gradient[j] + target.mu * work.vector[j])
+    return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
+
+
+@kernel
+def inside(target, pieces, theta, work):
+    """Return 1 inside the domain, 0 outside, NaN if the piece failed."""
+    work.out[0] = np.nan
+    pieces.contains(target.body, theta, work.out)
+    return work.out[0]
+
+
+@kernel
+def project(target, pieces, theta, out):
+    """Fill out with a point of the domain that depends on theta only."""
+    out[:] = np.nan
+    pieces.project(target.body, theta, out)
+
+
+@kernel
+def chord(target, pieces, theta, direction, out):
+    """Fill out[:2] with the t for which theta + t direction is in the domain."""
+    out[:] = np.nan
+    pieces.chord(target.body, theta, direction, out)
+
+
+class Gibbs:
+    r"""Density proportional to :math:`e^{-k(F(\theta) + \mu r(\theta))}` on the domain.
+
+    Parameters
+    ----------
+    problem : Problem
+        Records, loss and domain.
+    k : float
+        Inverse temperature, > 0.
+    mu : float
+        Weight of the regularizer, >= 0.
+    regularizer : Regularizer, optional
+        Default: half the squared Euclidean norm about the domain's center.
+
+    Raises
+    ------
+    ValueError
+        If k or mu is out of range, or the density cannot be normalized because the
+        domain is unbounded and mu is 0.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> problem = dps.Problem([[1.0], [0.5]], [1.0, -1.0], loss=dps.losses.Logistic(),
+    ...                       domain=dps.domains.Ball(radius=2.0), row_bound=1.0)
+    >>> target = dps.Gibbs(problem, k=10.0, mu=0.1)
+    >>> round(target.energy([0.0]), 4)
+    6.9315
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        k: float,
+        mu: float,
+        regularizer: Regularizer | None = None,
+    ) -> None:
+        check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
+        check.positive(k=k)
+        check.non_negative(mu=mu)
+        if not problem.domain.is_bounded and mu == 0.0:
+            check.fail(
+                "mu",
+                "> 0 on an unbounded domain",
+                mu,
+                "Without a regularizer the density may have no finite integral.",
+            )
+        self.problem = problem
+        self.k, self.mu = float(k), float(mu)
+        self.regularizer = SquaredNorm(2.0) if regularizer is None else regularizer
+        check.instance(Regularizer, regularizer=self.regularizer)
+        # Refuses a center or shape of another size, and the entropy off the simplex.
+        self.regularizer.range_on(problem.domain, problem.dim)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the C functions: another process compiles or loads its own."""
+        cached = ("data", "numbers", "pieces")
+        return {k: v for k, v in self.__dict__.items() if k not in cached}
+
+    @property
+    def dim(self) -> int:
+        """Number of coefficients."""
+        return self.problem.dim
+
+    @cached_property
+    def data(self) -> Data:
+        """Records as the density needs them: far responses near, see `Loss`.
+
+        Energies change by a constant then, the density does not.
+        """
+        data, loss = self.problem.data, self.problem.loss
+        near = loss.near_response(data.response, self.problem.facts.margin_bound)
+        if np.array_equal(near, data.response):
+            return data
+        return data._replace(response=near)
+
+    @cached_property
+    def numbers(self) -> Target:
+        """Numbers that kernels read."""
+        problem = self.problem
+        center = problem.domain.default_center(problem.dim)
+        return Target(
+            data=self.data,
+            body=problem.domain.body(problem.dim),
+            regularizer=self.regularizer.params(problem.dim, center),
+            k=self.k,
+            mu=self.mu,
+        )
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """C functions that kernels call, compiled or loaded at first use."""
+        value, slope, record = self.problem.loss.pointers
+        domain = self.problem.domain
+        return Pieces(
+            value,
+            slope,
+            record,
+            pointer(self.regularizer.value_piece, REG_VALUE),
+            pointer(self.regularizer.gradient_piece, REG_GRADIENT),
+            pointer(domain.contains_piece, CONTAINS),
+            pointer(domain.project_piece, PROJECT),
+            pointer(domain.chord_piece, CHORD),
+        )
+
+    def new_work(self) -> Work:
+        """Scratch memory for one chain."""
+        return records.make_work(self.data)
+
+    def energy(self, theta: ArrayLike) -> float:
+        """V = k (F + mu r) at theta of shape (dim,). Not private."""
+        point = check.array("theta", theta, shape=(self.dim,))
+        return float(energy(self.numbers, self.pieces, point, self.new_work()))
+
+    def log_density(self, theta: ArrayLike) -> float:
+        """Log of the unnormalized density, -infinity outside the domain."""
+        point = check.array("theta", theta, shape=(self.dim,))
+        if not self.problem.domain.contains(point):
+            return -np.inf
+        return -self.energy(point)
+
+    def gradient(self, theta: ArrayLike) -> Array:
+        """(Sub)gradient of V at theta, shape (dim,). Not private."""
+        point = check.array("theta", theta, shape=(self.dim,))
+        out = np.empty(self.dim)
+        energy_gradient(self.numbers, self.pieces, point, self.new_work(), out)
+        return out
+
+    def margin_intervals(self) -> tuple[Array, Array]:
+        """Lower and upper margin of each record over the domain, rounded outwards."""
+        problem, data = self.problem, self.data
+        if not problem.domain.is_bounded:
+            return np.full(data.num_records, -np.inf), np.full(data.num_records, np.inf)
+        rows = as_rows(data)
+        upper = problem.domain.support(rows)
+        lower = -problem.domain.support(-rows)
+        shift = data.offset if data.offset.size else 0.0
+        slack = MARGIN_SLACK * (1.0 + np.maximum(np.abs(lower), np.abs(upper)))
+        return lower + shift - slack, upper + shift + slack
+
+    def __repr__(self) -> str:
+        """Problem and parameters."""
+        return f"Gibbs({self.problem!r}, k={self.k:.6g}, mu={self.mu:.6g})"
+
+
+def as_rows(data: Data) -> Any:
+    """Feature rows as an array or a scipy CSR matrix that shares their memory."""
+    if data.dense.shape[0] > 0:
+        return data.dense
+    from scipy import sparse
+
+    shape = (data.num_records, data.dim)
+    indices = data.columns.astype(np.int64)
+    return sparse.csr_matrix((data.values, indices, data.starts), shape=shape)
+
+
+CALL_NUMBERS = 10**7  # numbers that one call reads, or as many as one point needs
+
+
+@kernel
+def fill_energies(target, pieces, points, work, out):
+    """Fill out with V at each row of points, infinity outside the domain."""
+    for i in range(points.shape[0]):
+        status = inside(target, pieces, points[i], work)
+        out[i] = np.inf
+        if status == 1.0:
+            out[i] = energy(target, pieces, points[i], work)
+        elif np.isnan(status):
+            out[i] = np.nan
+
+
+@kernel
+def fill_slopes(target, pieces, points, work, out):
+    """Fill the rows of out with (sub)gradients of V at the rows of points."""
+    for i in range(points.shape[0]):
+        energy_gradient(target, pieces, points[i], work, out[i])
+
+
+@kernel
+def fill_chords(target, pieces, points, directions, out):
+    """Fill the rows of out with both ends of the chords through the points."""
+    for i in range(points.shape[0]):
+        chord(target, pieces, points[i], directions[i], out[i])
+
+
+def _rows(points: Any) -> Array:
+    """Array as kernels want it: read-only ones are another type for Numba."""
+    return np.require(points, np.float64, ["C", "W"])
+
+
+def _parts(target: Any, num_points: int) -> Iterator[slice]:
+    """Points of calls of a few hundredths of a second: Ctrl-C is heard in between."""
+    data = target.data
+    size = data.dense.size + data.values.size + data.num_records
+    count = max(1, CALL_NUMBERS // max(size, 1000))
+    for start in range(0, num_points, count):
+        yield slice(start, start + count)
+
+
+def energies(target: Any, points: Array) -> Array:
+    """V at each row of points, shape (num_points,): infinity outside the domain.
+
+    Parameters
+    ----------
+    target : Gibbs
+        The target.
+    points : array of shape (num_points, dim)
+        Where.
+
+    Returns
+    -------
+    array of shape (num_points,)
+        The energies. Not private.
+    """
+    rows, out, work = _rows(points), np.empty(len(points)), target.new_work()
+    for part in _parts(target, len(rows)):
+        fill_energies(target.numbers, target.pieces, rows[part], work, out[part])
+    return out
+
+
+def slopes(target: Any, points: Array) -> Array:
+    """(Sub)gradient of V at each row of points, shape (num_points, dim). Not private.
+
+    Parameters
+    ----------
+    target : Gibbs
+        The target.
+    points : array of shape (num_points, dim)
+        Where, inside the domain.
+
+    Returns
+    -------
+    array of shape (num_points, dim)
+        The gradients.
+    """
+    rows, work = _rows(points), target.new_work()
+    out = np.empty_like(rows)
+    for part in _parts(target, len(rows)):
+        fill_slopes(target.numbers, target.pieces, rows[part], work, out[part])
+    return out
+
+
+def chords(target: Any, points: Array, directions: Array) -> Array:
+    """Return the ends of the chords theta + t direction of the domain.
+
+    Parameters
+    ----------
+    target : Gibbs
+        The target.
+    points : array of shape (num_points, dim)
+        Points of the domain.
+    directions : array of shape (num_points, dim) or (dim,)
+        One direction for each point, or for all.
+
+    Returns
+    -------
+    array of shape (num_points, 2)
+        Lower end t, at most 0, and upper end.
+    """
+    rows = _rows(points)
+    along = _rows(np.broadcast_to(directions, rows.shape))
+    out = np.empty((len(rows), 2))
+    fill_chords(target.numbers, target.pieces, rows, along, out)
+    return out

@@ -1,0 +1,1 @@
+"""Verbs: release, sample, minimize and replicate, and what they return."""

@@ -1,0 +1,397 @@
+"""What the verbs return: a release, or draws as an ArviZ DataTree.
+
+What `minimize` returns: a parameter vector, its certificate, and its cost.
+
+What `replicate` returns: parameters of independent runs, and their values.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check, columns, files
+from dpsample.core.axes import axes
+from dpsample.core.sparse import as_csr, is_sparse
+from dpsample.core.version import __version__
+from dpsample.privacy import Certificate, EventCertificate
+from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
+from dpsample.targets.gibbs import energy
+
+Array = NDArray[np.float64]
+FORMAT = "dpsample-release-1"
+BLOCK = 8192  # draws whose statistics are converted at once
+# Record evaluations for energies afterwards, relative to those of the draws.
+FILL_SHARE = 0.1
+# Rows of a plot that have a name: of more coefficients, some are named.
+MAX_ROWS = 80
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Release:
+    """One differentially private parameter vector and its certificate.
+
+    Attributes
+    ----------
+    theta : array of shape (dim,)
+        The private draw; the intercept, if any, comes last.
+    certificate : Certificate
+        The proof's public inputs and numbers.
+    mechanism : ExponentialMechanism or None
+        The calibrated mechanism; None after `load`.
+    feature_names : tuple of str
+        Names of the coefficients.
+    nonprivate_diagnostics : dict or None
+        Steps, step size, metric, acceptance and risks. They depend on the records and
+        are not private: they are in no repr, JSON, file, pickle or copy. None after
+        `load`, unpickling and ``copy``.
+    """
+
+    theta: Array
+    certificate: Certificate
+    feature_names: tuple[str, ...]
+    mechanism: Any = field(default=None, repr=False)
+    nonprivate_diagnostics: dict[str, Any] | None = field(default=None, repr=False)
+
+    def margin(self, features: Any) -> Array:
+        """Return <a, theta> for each row; the intercept is added if there is one.
+
+        Parameters
+        ----------
+        features : array, sparse matrix or DataFrame, number of features columns
+            Rows scaled as the training rows were. Columns of a DataFrame are matched by
+            name with ``feature_names``, whatever their order; a missing, unknown or
+            repeated one is refused. Arrays are matched by position.
+
+        Returns
+        -------
+        array of shape (num_rows,)
+            The margins.
+        """
+        has_intercept = int(self.certificate.facts.intercept)
+        names = self.feature_names[: self.theta.size - has_intercept]
+        features = columns.in_order("features", features, names)
+        facts = self.certificate.facts
+        width = self.theta.size - int(facts.intercept)
+        if is_sparse(features):
+            features = as_csr("features", features, width=width)
+        else:
+            features = check.array("features", features, shape=(None, width))
+        margins = np.asarray(features @ self.theta[:width])
+        return margins + (self.theta[-1] if facts.intercept else 0.0)
+
+    def predict(self, features: Any) -> Array:
+        """Labels -1 or 1 of a classification loss, else the margins.
+
+        Parameters
+        ----------
+        features : array, sparse matrix or DataFrame, number of features columns
+            Rows scaled as the training rows were. Columns of a DataFrame are matched by
+            name with ``feature_names``, whatever their order; a missing, unknown or
+            repeated one is refused. Arrays are matched by position.
+
+        Returns
+        -------
+        array of shape (num_rows,)
+            The predictions; post-processing, so private as the release is.
+        """
+        margins = self.margin(features)
+        if self.certificate.facts.loss.is_classification:
+            return np.where(margins >= 0.0, 1.0, -1.0)
+        return margins
+
+    def to_json(self) -> str:
+        """Return the private answer and the certificate as JSON, as `save` writes."""
+        content = {
+            "format": FORMAT,
+            "theta": self.theta.tolist(),
+            "feature_names": list(self.feature_names),
+            "certificate": json.loads(self.certificate.to_json()),
+        }
+        return json.dumps(content, indent=1)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the private answer and the certificate to a JSON file.
+
+        The file is replaced as a whole, by one that is written beside it: an error
+        leaves what was at ``path``.
+        """
+        files.write(check.path("path", path), self.to_json().encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Release:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the file is not a release.
+        """
+        check.path("path", path, exists=True)
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (ValueError, RecursionError):  # brackets without end
+            content = {}
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            check.fail("path", "a file written by Release.save", str(path))
+        certificate = Certificate.from_json(json.dumps(content.get("certificate")))
+        names = content.get("feature_names")
+        if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+            check.fail("feature_names", "a list of names", check.shown(names))
+        columns.distinct("the file", names)
+        dim = certificate.facts.dim
+        if len(names) != dim:
+            check.fail("feature_names", f"of length {dim}", f"length {len(names)}")
+        theta = check.array("theta", content.get("theta"), shape=(dim,))
+        return cls(theta=theta, certificate=certificate, feature_names=tuple(names))
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw coefficients with the spread that the mechanism can have.
+
+        Strong convexity k mu bounds the variance of each coefficient by 1 / (k mu), a
+        public number (Brascamp-Lieb).
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+        """
+        count = self.theta.size
+        ax = axes(ax, figsize=(7.0, 0.25 * min(count, MAX_ROWS) + 1.2))
+        place, every = np.arange(count), -(-count // MAX_ROWS)
+        spread = 1.0 / np.sqrt(self.certificate.k * self.certificate.mu)
+        ax.errorbar(self.theta, place, xerr=spread, fmt="o", capsize=2, ms=4)
+        ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
+        ax.set_yticks(place[::every], self.feature_names[::every])
+        ax.set_ylim(count - 0.5, -0.5)
+        ax.set_xlabel("coefficient, with the largest sd that the mechanism can have")
+        budget = self.certificate.budget
+        ax.set_title(f"({budget.epsilon:g}, {budget.delta:g})-DP release")
+        return ax
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickles and copies hold: nothing that is not private."""
+        return self.__dict__ | {"nonprivate_diagnostics": None}
+
+    def __repr__(self) -> str:
+        """Coefficients and the certificate's statement."""
+        shown = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
+        return f"Release(theta={shown},\n  certificate={self.certificate!r})"
+
+
+def fill_energies(target: Any, draws: Array, stats: Array) -> None:
+    """Fill in energies that a sampler did without, unless they cost much.
+
+    The rule counts evaluations, not seconds, and so does not depend on the machine.
+    """
+    missing = np.argwhere(np.isnan(stats[:, :, ENERGY]))
+    records = target.problem.num_records
+    if len(missing) * records > FILL_SHARE * stats[:, :, NUM_RECORDS].sum():
+        return
+    work = target.new_work()
+    for c, t in missing:
+        numbers, pieces = target.numbers, target.pieces
+        stats[c, t, ENERGY] = energy(numbers, pieces, draws[c, t], work)
+
+
+def named_stats(stats: Array, *, step_size: float | None) -> dict[str, Any]:
+    """Columns of the statistics by name, numbers of evaluations as integers.
+
+    The integers take the place of the floats in ``stats``: new memory would cost more
+    time than the conversion, and after Ctrl-C somebody waits.
+    """
+    counts = stats.view(np.int64)
+    is_count = [name.startswith("num_") for name in STAT_NAMES]
+    for chain, draws in enumerate(stats):
+        for start in range(0, len(draws), BLOCK):
+            part = slice(start, start + BLOCK)
+            counts[chain][part, is_count] = draws[part, is_count].astype(np.int64)
+    named: dict[str, Any] = {
+        name: (counts if is_count[column] else stats)[:, :, column]
+        for column, name in enumerate(STAT_NAMES)
+    }
+    if step_size is not None:
+        named["step_size"] = np.broadcast_to(step_size, stats.shape[:2])
+    return named
+
+
+def to_datatree(
+    draws: Array,
+    sample_stats: dict[str, Any],
+    *,
+    coefficients: Sequence[str],
+    constant_data: dict[str, Any],
+    attributes: dict[str, Any],
+) -> Any:
+    """Pack chains as an ArviZ DataTree that says it is not releasable.
+
+    Parameters
+    ----------
+    draws : array of shape (chain, draw, dim)
+        Draws.
+    sample_stats : dict of arrays of shape (chain, draw)
+        What is known of each draw, by name.
+    coefficients : sequence of str
+        Names of the coefficients.
+    constant_data : dict
+        Numbers of the target.
+    attributes : dict
+        Sampler, class, seed. Versions are added. Flags are stored as 0 and 1: a netCDF
+        file, in which a tree must fit, has no booleans.
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups posterior, sample_stats and constant_data.
+    """
+    from arviz_base import from_dict
+
+    tree = from_dict(
+        {
+            "posterior": {"theta": draws},
+            "sample_stats": sample_stats,
+            "constant_data": constant_data,
+        },
+        coords={"coefficient": list(coefficients)},
+        dims={"theta": ["coefficient"]},
+        check_conventions=False,  # fewer draws than chains are no mistake
+    )
+    flags = {k: int(v) if isinstance(v, bool) else v for k, v in attributes.items()}
+    versions = {
+        "dpsample_version": __version__,
+        "numba_version": numba.__version__,
+        "numpy_version": np.__version__,
+    }
+    tree.attrs.update(flags, **versions, releasable=0)
+    return tree
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fit:
+    """Parameters found by a gradient-based algorithm, and what is proved of them.
+
+    Attributes
+    ----------
+    theta : array of shape (dim,)
+        The output; the intercept, if any, comes last.
+    certificate : EventCertificate or None
+        The proof's public inputs and numbers; None without a budget.
+    feature_names : tuple of str
+        Names of the coefficients.
+    num_gradients : int or None
+        Gradients of single records that were evaluated: work, not an answer. Random
+        batches make it random, and a certified solver (`ObjectivePerturbation`, `SVRG`,
+        the localized methods) stops when the records let it, so it may depend on what
+        the records hold: do not publish it.
+    trace : dict of str to array
+        ``num_gradients``, and ``risk`` on the evaluation data, along the way; empty
+        without them. It is not private. Pickles and copies hold neither the trace nor
+        ``num_gradients``.
+    """
+
+    theta: Array
+    certificate: EventCertificate | None
+    feature_names: tuple[str, ...]
+    num_gradients: int | None
+    trace: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the risk on the evaluation data against gradient evaluations.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes.
+
+        Raises
+        ------
+        ValueError
+            If the fit has no trace.
+        """
+        if not self.trace:
+            remedy = "Pass evaluation=... to minimize."
+            check.fail("trace", "recorded", "an empty trace", remedy)
+        ax = axes(ax, figsize=(6.0, 4.0))
+        ax.plot(self.trace["num_gradients"], self.trace["risk"], marker="o", ms=3)
+        ax.set_xlabel("gradients of single records")
+        ax.set_ylabel("risk on the evaluation data (not private)")
+        return ax
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickles and copies hold: nothing that is not private."""
+        return self.__dict__ | {"num_gradients": None, "trace": {}}
+
+    def __repr__(self) -> str:
+        """Coefficients and the certificate's statement."""
+        shown = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
+        stated = "no budget, no privacy"
+        if self.certificate is not None:
+            stated = repr(self.certificate)
+        return f"Fit(theta={shown},\n  certificate={stated})"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Replicates:
+    """What independent runs found. None of it is releasable.
+
+    Attributes
+    ----------
+    thetas : array of shape (num_replicates, dim)
+        One row per run; of `sample`, shape (num_replicates, chain, draw, dim).
+    certificate : Certificate, EventCertificate or None
+        The one that all runs share; it says that they are seeded. None without a
+        budget, and for `sample`.
+    values : array of shape (num_replicates, ...) or None
+        What ``evaluate`` gave for each theta.
+    seed : int
+        Entropy of the root from which the runs' seeds were spawned.
+    """
+
+    thetas: Array
+    certificate: Certificate | EventCertificate | None
+    values: Array | None = None
+    seed: Any = field(default=None)
+
+    @property
+    def mean(self) -> Any:
+        """Mean of ``values`` over the runs."""
+        return self._values().mean(axis=0)
+
+    @property
+    def standard_error(self) -> Any:
+        """Standard error of `mean`: NaN for one run."""
+        values = self._values()
+        if len(values) == 1:
+            return np.full(values.shape[1:], math.nan)[()]
+        return values.std(axis=0, ddof=1) / math.sqrt(len(values))
+
+    def _values(self) -> Array:
+        if self.values is None:
+            check.fail("evaluate", "given", "None", "Pass it to dps.replicate.")
+        return self.values
+
+    def __repr__(self) -> str:
+        """Shape, and the mean of one value per run."""
+        text = f"Replicates(thetas of shape {self.thetas.shape}"
+        if self.values is not None and self.values.ndim == 1:
+            text += f", mean value {self.mean:.6g} +- {self.standard_error:.2g}"
+        return text + "; NOT releasable)"

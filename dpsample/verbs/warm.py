@@ -1,0 +1,208 @@
+"""Compile every kernel once, so that later processes only load them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dpsample import domains, losses, noise, optimizers, regularizers, samplers
+from dpsample.problem.problem import Problem
+from dpsample.samplers import Proximal, Sampler, gaussian_fit
+from dpsample.samplers.proximal import metric
+from dpsample.samplers.proximal.proximal import Pilot, start_bound
+from dpsample.targets.gibbs import Gibbs
+from dpsample.verbs.minimize import minimize
+from dpsample.verbs.sample import sample
+
+DIM = 4
+LOGISTIC = losses.Logistic()
+LOSSES = (
+    LOGISTIC,
+    losses.Linear(),
+    losses.Hinge(),
+    losses.SmoothedHinge(),
+    losses.Absolute(),
+    losses.Quantile(),
+    losses.Huber(),
+    losses.Squared(),
+    losses.PowerFour(),
+)
+BALL = domains.Ball(1.0)
+POLYTOPE = domains.Polytope(np.vstack([np.eye(DIM), -np.eye(DIM)]), np.ones(2 * DIM))
+DOMAINS = (
+    domains.WholeSpace(),
+    domains.Box(-1.0, 1.0),
+    domains.Ball(1.0, p=1.0),
+    domains.Ball(1.0, p=1.5),
+    POLYTOPE,
+    domains.SchattenBall(1.0, p=1.0, shape=(2, 2)),
+)
+REGULARIZERS = (
+    regularizers.SquaredNorm(1.5),
+    regularizers.SquaredNorm(1.0),
+    regularizers.SchattenSquared(1.5, shape=(2, 2)),
+)
+
+
+def make(
+    loss: losses.Loss,
+    domain: domains.Domain,
+    regularizer: regularizers.Regularizer | None = None,
+    *,
+    dim: int = DIM,
+    is_sparse: bool = False,
+) -> Gibbs:
+    """Target of three records."""
+    rows: Any = np.random.default_rng(0).standard_normal((3, dim))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    if is_sparse:
+        from scipy import sparse
+
+        rows = sparse.csr_array(rows)
+    problem = Problem(
+        rows,
+        [1.0, -1.0, 1.0],
+        loss=loss,
+        domain=domain,
+        row_bound=1.0,
+        response_bound=1.0,
+    )
+    return Gibbs(problem, k=3.0, mu=1.0, regularizer=regularizer)
+
+
+def piece_targets() -> Iterator[tuple[str, Gibbs]]:
+    """Small targets that use every built-in piece between them."""
+    for loss in LOSSES:
+        yield f"loss {loss.name}", make(loss, BALL)
+    for domain in DOMAINS:
+        yield f"domain {domain.name}", make(LOGISTIC, domain)
+    for regularizer in REGULARIZERS:
+        yield f"regularizer {regularizer.name}", make(LOGISTIC, BALL, regularizer)
+    entropy = regularizers.Entropy()
+    yield "regularizer entropy", make(LOGISTIC, domains.Simplex(), entropy)
+    yield "sparse records", make(LOGISTIC, BALL, is_sparse=True)
+
+
+def public_samplers() -> list[type[Sampler]]:
+    """Every sampler of the package; each works without an argument."""
+    found = [getattr(samplers, name) for name in samplers.__all__]
+    classes = [c for c in found if isinstance(c, type) and issubclass(c, Sampler)]
+    return [c for c in classes if c is not Sampler]
+
+
+def sampler_targets() -> list[Gibbs]:
+    """Small targets of which every sampler supports one, and what makes them differ."""
+    return [
+        make(LOGISTIC, BALL),
+        make(losses.Hinge(), domains.Box(-1.0, 1.0)),
+        make(losses.Absolute(), POLYTOPE),
+        make(losses.Linear(), BALL),
+        make(LOGISTIC, domains.WholeSpace(), is_sparse=True),
+        make(LOGISTIC, domains.Simplex(), regularizers.Entropy()),
+        make(LOGISTIC, BALL, dim=2),
+    ]
+
+
+def warm(
+    on_progress: Callable[[str], None] | None = None, *, processes: int = 1
+) -> int:
+    """Run each piece, each sampler and each noise for a moment.
+
+    Parameters
+    ----------
+    on_progress : callable, optional
+        Called with the name of each part before it is compiled.
+    processes : int
+        With 2 or more, a second process compiles noise and half of the samplers. This
+        one goes through them afterwards: what two writers of one index may lose is made
+        again.
+
+    Returns
+    -------
+    int
+        Number of parts.
+    """
+    first = [(name, partial(_pieces, target)) for name, target in piece_targets()]
+    first.append(("gradient loop and solvers", partial(_minimizations)))
+    kinds = public_samplers()
+    second = [(f"sampler {c.__name__}", partial(_draws, c())) for c in kinds]
+    last = [("noise", noises)]
+    _run(first, on_progress)
+    if processes > 1:
+        names = [kind.__name__ for kind in kinds[1::2]]
+        words = f"from dpsample import warm; warm.noises(); warm.samplers_only({names})"
+        helper = subprocess.Popen([sys.executable, "-c", words])
+        _run(second[::2], on_progress)
+        helper.wait()
+        _run(second[1::2] + last, on_progress)
+    else:
+        _run(second + last, on_progress)
+    return len(first) + len(second) + len(last)
+
+
+def noises() -> None:
+    """Draw each noise once."""
+    rng = np.random.default_rng(0)
+    noise.generalized_gaussian(rng, size=(1, DIM), r=3.0)
+    noise.schatten_gaussian(rng, size=(1, 2, 3), r=3.0)
+    noise.k_norm(rng, size=(1, DIM), domain=BALL)
+
+
+def samplers_only(names: list[str]) -> None:
+    """Run the samplers of these names for a moment."""
+    for name in names:
+        _draws(getattr(samplers, name)())
+
+
+def _run(
+    parts: Sequence[tuple[str, Callable[[], None]]],
+    on_progress: Callable[[str], None] | None,
+) -> None:
+    for name, part in parts:
+        if on_progress is not None:
+            on_progress(name)
+        part()
+
+
+def _pieces(target: Gibbs) -> None:
+    """Run the certified sampler in every metric, and each piece from Python."""
+    start, _ = gaussian_fit.minimize(target)
+    if Proximal().supports(target)[0]:
+        for option in metric.candidates(target, oracle=Proximal().oracle):
+            pilot = Pilot(target, option, start, np.random.default_rng(0))
+            pilot.trial(0.1, 2, lambda *, step: 1)
+            start_bound(target, option, start)
+    # Called from Python, a piece is compiled apart from its pointer.
+    target.log_density(start)
+    target.regularizer.value(start)
+    target.problem.loss.value(0.0, 1.0)
+
+
+def _minimizations() -> None:
+    """Run one step of the gradient loop, and each certified solver."""
+    problem = make(LOGISTIC, BALL).problem
+    for optimizer in (
+        optimizers.ClippedGD(num_steps=1, clip=1.0),
+        optimizers.ObjectivePerturbation(ridge=1.0),
+        optimizers.SVRG(ridge=1.0),
+    ):
+        minimize(problem, optimizer)
+
+
+def _draws(sampler: Sampler) -> None:
+    """Prepare the sampler and draw twice, wherever it can."""
+    for target in sampler_targets():
+        if sampler.supports(target)[0]:
+            sample(
+                target,
+                sampler=sampler,
+                num_draws=2,
+                num_warmup=0,
+                num_chains=1,
+                progress=False,
+            )
