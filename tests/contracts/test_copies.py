@@ -12,7 +12,7 @@ import pytest
 import dpsample as dps
 from tests.contracts import public_objects
 from tests.contracts.public_objects import BASES, example, public_classes
-from tests.processes import run_python
+from tests.support.processes import run_python
 
 WAYS = {
     "pickle": lambda value: pickle.loads(pickle.dumps(value)),

@@ -30,10 +30,10 @@ from dpsample.running import descent
 from tests.contracts.hostile_cases import SETTINGS, World, all_losses, planned
 from tests.contracts.hostile_records import MAX
 from tests.contracts.optimizer_cases import LIMITED
-from tests.mutants import vertices_without_nan_scores
-from tests.plain_descent import Affine
-from tests.statistics import ALPHA, assert_frequency, assert_scale, rejected
-from tests.tiers import slow
+from tests.support.mutants import vertices_without_nan_scores
+from tests.support.plain_descent import Affine
+from tests.support.statistics import ALPHA, assert_frequency, assert_scale, rejected
+from tests.support.tiers import slow
 
 BUDGET = dps.Budget(epsilon=0.5, delta=1e-3)
 NUM_RUNS = 100

@@ -37,7 +37,7 @@ from tests.contracts.hostile_records import (
     starts,
     within,
 )
-from tests.tiers import slow
+from tests.support.tiers import slow
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-5)
 PRIVATE = [s for s in SETTINGS if type(s).__name__ not in NOT_PRIVATE]

@@ -16,8 +16,8 @@ from dpsample import noise
 from dpsample.domains import Ball, Box
 from tests.contracts.hostile_cases import World, all_losses
 from tests.contracts.hostile_records import MAX, records
-from tests.statistics import assert_mean
-from tests.tiers import slow
+from tests.support.statistics import assert_mean
+from tests.support.tiers import slow
 
 BUDGET = dps.Budget(epsilon=5.0, delta=1e-6)
 FORM = settings(suppress_health_check=list(HealthCheck), phases=[Phase.generate])

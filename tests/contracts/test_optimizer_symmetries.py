@@ -16,7 +16,7 @@ from dpsample.optimizers.loop.steps import FrankWolfeStep
 from dpsample.running import descent
 from tests.contracts.optimizer_cases import AFFINE, DEFAULTS, LIMITED, Case, problem
 from tests.contracts.test_optimizers import LOCALIZED, ONE_PASS_CASES, STEPWISE
-from tests.plain_descent import without_noise
+from tests.support.plain_descent import without_noise
 
 VERTEX = ("HeavyTailedFrankWolfe", "HeavyTailedLasso")
 # How public numbers scale with the rows; those of the other names do not.

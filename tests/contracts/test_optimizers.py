@@ -28,7 +28,6 @@ from dpsample.privacy.accounting.events import (
     PoissonGaussianEvent,
 )
 from dpsample.running import descent
-from tests.clipped_cases import batch
 from tests.contracts.optimizer_cases import (
     AFFINE,
     BUDGET,
@@ -38,7 +37,13 @@ from tests.contracts.optimizer_cases import (
     Case,
     problem,
 )
-from tests.plain_descent import Affine, unconstrained, without_balls, without_noise
+from tests.support.clipped_cases import batch
+from tests.support.plain_descent import (
+    Affine,
+    unconstrained,
+    without_balls,
+    without_noise,
+)
 
 LINEAR, LOGISTIC = dps.losses.Linear(), dps.losses.Logistic()
 LOSSES = {"linear": LINEAR, "squared": dps.losses.Squared()}

@@ -10,8 +10,8 @@ from numba import typeof
 
 import dpsample as dps
 from dpsample.samplers import chain
-from tests.processes import run_python
-from tests.sampler_grid import (
+from tests.support.processes import run_python
+from tests.support.sampler_grid import (
     DOMAINS,
     ROWS,
     SAMPLERS,

@@ -1,0 +1,167 @@
+"""Files of the compilation cache: whole again after any damage."""
+
+import pickle
+import warnings
+
+import numba
+import numpy as np
+import pytest
+
+from dpsample.core import cache as cache_module
+from dpsample.core import jit
+from tests.support.processes import files_below
+from tests.support.toy_kernels import SHOW, make_toy, show
+
+compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is cached")
+
+
+def doubled(x):
+    return 2.0 * x
+
+
+SIGNATURE = numba.types.float64(numba.types.float64)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache, in which `doubled` is kept once as a kernel and a pointer."""
+    monkeypatch.setattr(cache_module, "CACHE_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(cache_module, "_warned", set())
+    monkeypatch.setattr(jit, "_pointers", {})
+    assert used() == (0, 0)
+    assert used() == (1, 1)
+    return tmp_path
+
+
+def used():
+    """Whether the kernel and the pointer came from the cache; both must be right."""
+    made = jit.kernel(doubled)
+    assert made(4.0) == 8.0
+    jit._pointers.clear()
+    piece = jit.pointer(doubled, SIGNATURE)
+    assert piece.ctypes(4.0) == 8.0
+    return sum(made.stats.cache_hits.values()), piece.cache_hits
+
+
+def cached_files(folder, suffix):
+    return sorted(folder.rglob(f"*{suffix}"))
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def half(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def garbage(path):
+    path.write_bytes(np.random.default_rng(1).bytes(1000))
+
+
+def wrong_pickle(path):
+    wrong = pickle.dumps(numba.__version__) if path.suffix == ".nbi" else b""
+    path.write_bytes(wrong + pickle.dumps([1, 2, 3]))
+
+
+def directory(path):
+    path.unlink()
+    path.mkdir()
+    (path / "file").touch()
+
+
+def lying_hash(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@compiled
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+@pytest.mark.parametrize(
+    "damage", [empty, half, garbage, wrong_pickle, directory, lying_hash]
+)
+def test_a_damaged_file_is_deleted_and_compiled_again(cache, damage, suffix):  # S3
+    for path in cached_files(cache, suffix):
+        damage(path)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        used()  # the pointer may find what the kernel has just mended
+    told = [str(w.message) for w in caught]
+    assert len(told) <= 1 and all("damaged file" in text for text in told)
+    # Numba itself takes an unreadable data file for a missing one.
+    assert told or (damage is directory and suffix == ".nbc")
+    assert used() == (1, 1)
+
+
+def contents():
+    """All that the cache would hand out, as bytes; None if it notices damage."""
+    files = jit.kernel(doubled)._cache._cache_file
+    try:
+        return [pickle.dumps(files.load(key)) for key in files._load_index()]
+    except Exception:
+        return None
+
+
+@compiled
+def test_any_flipped_bit_is_noticed(cache):  # S3
+    rng = np.random.default_rng(2)
+    files = {p: p.read_bytes() for p in cache.rglob("*.nb?")}
+    expected = contents()
+    assert len(files) >= 2 and expected
+    for path, content in files.items():
+        for place in rng.integers(len(content), size=150):
+            spoiled = bytearray(content)
+            spoiled[place] ^= 1 << int(rng.integers(8))
+            path.write_bytes(bytes(spoiled))
+            found = contents()
+            # Harmless: another version's index, or exactly what was written.
+            assert found in (None, [], expected), (path, place)
+        path.write_bytes(content)
+    assert used() == (1, 1)
+
+
+@compiled
+def test_one_warning_tells_of_all_damage(cache):  # S3
+    caught = []
+    for _ in range(2):
+        for path in cached_files(cache, ".nbi"):
+            empty(path)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            used()
+        caught += found
+    assert len(caught) == 1
+
+
+@compiled
+def test_two_signatures_never_share_an_entry(cache):
+    """Two processes on one empty cache may both call their data file number 1."""
+    files = jit.kernel(doubled)._cache._cache_file
+    for key, name in files._load_index().items():
+        files._save_data(name, ("another key", files.load(key)))
+        assert files.load(key) is None
+    assert used()[0] == 0 and used() == (1, 1)
+
+
+@compiled
+def test_a_process_survives_a_truncated_index(tmp_path):  # S3
+    toy, cache = make_toy(tmp_path), tmp_path / "cache"
+    show(toy, cache)
+    for index in cache.rglob("*.nbi"):
+        half(index)
+    output, errors = show(toy, cache)
+    assert output == "21.0\n" and errors.count("RuntimeWarning") == 1
+    before = files_below(cache)
+    assert show(toy, cache, SHOW) == ("21.0\n", "")
+    assert files_below(cache) == before
+
+
+@compiled
+def test_numbas_own_cache_class_is_back_after_each_decoration():
+    from numba.core import caching, ccallback, dispatcher
+
+    with cache_module.package_cache():
+        assert dispatcher.FunctionCache is cache_module.KernelCache
+    for module in (dispatcher, ccallback):
+        assert module.FunctionCache is caching.FunctionCache

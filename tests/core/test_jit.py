@@ -1,0 +1,250 @@
+"""The decorator and its cache: never stale, never another's, never a failure."""
+
+import ast
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import pytest
+
+from dpsample.core import cache as cache_module
+from dpsample.core import jit
+from tests.support.processes import ROOT, files_below
+from tests.support.toy_kernels import CALLEE, make_toy, show
+
+
+@pytest.fixture
+def toy(tmp_path):
+    return make_toy(tmp_path)
+
+
+def edit_callee(toy):
+    (toy / "callee.py").write_text(CALLEE.format(factor=3.0))
+
+
+def test_an_edit_in_a_callee_is_never_served_stale(toy, tmp_path):
+    cache = tmp_path / "cache"
+    assert show(toy, cache)[0] == "21.0\n"
+    before = files_below(cache)
+    assert show(toy, cache)[0] == "21.0\n"
+    assert files_below(cache) == before  # the second process compiled nothing
+    edit_callee(toy)
+    assert show(toy, cache)[0] == "31.0\n"
+
+
+def test_a_cache_with_a_fixed_name_serves_the_old_value(toy, tmp_path):
+    """Planted bug: Numba itself looks at the caller's file only."""
+    source = (toy / "_cache.py").read_text()
+    planted = source.replace('f"dpsample-{fingerprint()}"', '"dpsample-fixed"')
+    assert planted != source
+    (toy / "_cache.py").write_text(planted)
+    assert show(toy, tmp_path / "cache")[0] == "21.0\n"
+    edit_callee(toy)
+    assert show(toy, tmp_path / "cache")[0] == "21.0\n"
+
+
+def test_the_fingerprint_follows_sources_names_and_versions(toy, monkeypatch):
+    seen = [cache_module.fingerprint(toy)]
+    assert cache_module.fingerprint(toy) == seen[0]
+    edit_callee(toy)
+    seen.append(cache_module.fingerprint(toy))
+    (toy / "sub").mkdir()
+    (toy / "sub" / "new.py").touch()
+    seen.append(cache_module.fingerprint(toy))
+    (toy / "sub" / "new.py").rename(toy / "new.py")
+    seen.append(cache_module.fingerprint(toy))
+    for module in (numba, np, cache_module.llvmlite):
+        monkeypatch.setattr(module, "__version__", "0.0.0")
+        seen.append(cache_module.fingerprint(toy))
+    assert len(set(seen)) == len(seen) == 7
+
+
+def test_a_fingerprint_ignores_what_is_no_source(toy):
+    before = cache_module.fingerprint(toy)
+    (toy / "notes.txt").write_text("text")
+    (toy / "__pycache__").mkdir(exist_ok=True)
+    assert cache_module.fingerprint(toy) == before
+
+
+def test_an_edit_where_no_kernel_can_be_recompiles_nothing(toy):
+    before = cache_module.fingerprint(toy)
+    for folder in cache_module.WITHOUT_KERNELS:
+        (toy / folder).mkdir()
+        (toy / folder / "new.py").touch()
+        assert cache_module.fingerprint(toy) == before
+        sources = [f.read_text() for f in (cache_module.PACKAGE / folder).rglob("*.py")]
+        words = ("njit", "cfunc", "numba.", "import kernel", "pointer(")
+        assert sources and not [w for w in words for text in sources if w in text]
+
+
+def test_only_stale_caches_of_this_package_are_removed(tmp_path):
+    ages = {"dpsample-old": 15, "dpsample-young": 13, "dpsample-now": 15, "other": 99}
+    for name, days in ages.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "kernel.nbc").touch()
+        then = time.time() - days * 86400.0
+        os.utime(tmp_path / name, (then, then))
+    (tmp_path / "dpsample-file").touch()
+    os.utime(tmp_path / "dpsample-file", (0.0, 0.0))
+    cache_module._remove_stale(tmp_path, tmp_path / "dpsample-now")
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"dpsample-young", "dpsample-now", "other", "dpsample-file"}
+
+
+def test_use_keeps_a_cache_young(toy, tmp_path):
+    show(toy, tmp_path / "cache")
+    (folder,) = (tmp_path / "cache").iterdir()
+    os.utime(folder, (0.0, 0.0))
+    show(toy, tmp_path / "cache")
+    assert time.time() - folder.stat().st_mtime < 3600.0
+
+
+def test_an_unwritable_cache_warns_once_and_works(toy, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "temporary").mkdir()
+    cache, temporary = tmp_path / "file" / "below", tmp_path / "temporary"
+    output, errors = show(toy, cache, TMPDIR=temporary)
+    assert output == "21.0\n"
+    assert errors.count("RuntimeWarning: The compilation cache cannot be used") == 1
+    assert "Set NUMBA_CACHE_DIR to a folder that only you can write to." in errors
+    assert not list(temporary.iterdir())  # nothing is left behind
+
+
+OWN_CACHE = """
+import numba
+from numba import njit
+from toy.caller import answer
+before = numba.config.CACHE_DIR
+answer(1.0)
+import users
+users.mine(1.0)
+assert numba.config.CACHE_DIR == before
+"""
+USERS = """
+from numba import njit
+
+@njit(cache=True)
+def mine(x):
+    return x
+"""
+
+
+def test_users_keep_their_own_cache(toy, tmp_path):
+    (toy.parent / "users.py").write_text(USERS)
+    cache = tmp_path / "cache"
+    show(toy, cache, code=OWN_CACHE)
+    ours = {name for name in files_below(cache) if "dpsample-" in name}
+    theirs = files_below(cache).keys() - ours
+    assert ours and all("toy" in name for name in ours)
+    assert theirs and all("users.mine" in name for name in theirs)
+
+
+def test_the_platforms_cache_is_used_without_a_users_one(toy, tmp_path):
+    environment = {"NUMBA_CACHE_DIR": None, "XDG_CACHE_HOME": tmp_path / "xdg"}
+    environment |= {"HOME": tmp_path, "LOCALAPPDATA": tmp_path}
+    show(toy, None, **environment)
+    assert [name for name in files_below(tmp_path) if name.endswith(".nbc")]
+    assert not list(toy.rglob("*.nbc"))
+
+
+def test_the_setting_comes_back_when_a_decoration_fails():
+    before = numba.config.CACHE_DIR
+    if not numba.config.DISABLE_JIT:
+        with pytest.raises(TypeError):
+            jit.kernel(3.0)
+    with pytest.raises(RuntimeError), cache_module.package_cache():
+        raise RuntimeError
+    assert numba.config.CACHE_DIR == before
+
+
+def test_interpreted_code_gives_the_same(toy, tmp_path):
+    cache = tmp_path / "cache"
+    assert show(toy, cache, NUMBA_DISABLE_JIT=1)[0] == "21.0\n"
+    assert not [name for name in files_below(cache) if name.endswith(".nbc")]
+
+
+def test_a_pointer_is_made_once_and_keeps_its_function():
+    @jit.kernel(cached=False)
+    def piece(x, out):
+        out[0] = 2.0 * x[0]
+
+    signature = numba.types.void(jit.vector, jit.vector)
+    first = jit.pointer(piece, signature, cached=False)
+    assert jit.pointer(piece, signature, cached=False) is first
+    if numba.config.DISABLE_JIT:
+        assert first is piece
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_exception_in_a_piece_leaves_nan():
+    """Why pieces write into arrays: Numba swallows what a C function raises."""
+
+    @jit.kernel(cached=False)
+    def piece(x, out):
+        if x[0] > 0.0:
+            raise ValueError("lost")
+        out[0] = 1.0
+
+    @jit.kernel(cached=False)
+    def call(pointer, x, out):
+        out[0] = np.nan
+        pointer(x, out)
+        return out[0]
+
+    signature = numba.types.void(jit.vector, jit.vector)
+    made = jit.pointer(piece, signature, cached=False)
+    assert call(made, np.array([-1.0]), np.empty(1)) == 1.0
+    if not numba.config.DISABLE_JIT:
+        assert np.isnan(call(made, np.array([1.0]), np.empty(1)))
+
+
+FORBIDDEN = {"njit", "jit", "cfunc", "vectorize", "guvectorize", "jitclass", "stencil"}
+FORBIDDEN |= {"prange", "overload", "intrinsic", "generated_jit", "objmode"}
+
+
+def compilers_named(source):
+    """Names of Numba's compilers that a source imports or uses."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numba"):
+            found |= {alias.name for alias in node.names} & FORBIDDEN
+        elif isinstance(node, ast.Attribute) and node.attr in FORBIDDEN:
+            found.add(node.attr)
+    return found
+
+
+def test_nothing_but_the_one_decorator_compiles():
+    sources = sorted((ROOT / "dpsample").rglob("*.py"))
+    guilty = {str(s): compilers_named(s.read_text("utf-8")) for s in sources}
+    guilty = {name: found for name, found in guilty.items() if found}
+    assert guilty == {str(ROOT / "dpsample" / "_jit.py"): {"cfunc", "njit"}}
+    assert compilers_named("import numba\n@numba.njit\ndef f(): pass") == {"njit"}
+
+
+def test_no_blanket_fast_math():
+    """It licenses the compiler to drop NaN tests, and NaN is the failure code."""
+    for source in (ROOT / "dpsample").rglob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+            if isinstance(node, ast.Constant):
+                assert node.value not in ("nnan", "ninf", "fast"), source
+            if isinstance(node, ast.keyword) and node.arg == "fastmath":
+                assert isinstance(node.value, ast.Set | ast.Name), source
+
+
+def test_threads_that_decorate_at_once_use_our_cache_and_leave_the_users():
+    before = numba.config.CACHE_DIR
+
+    def inside(i):
+        found = []
+        for _ in range(20):
+            with cache_module.package_cache():
+                time.sleep(1e-4 * (i % 3))
+                found.append(numba.config.CACHE_DIR)
+        return found
+
+    with ThreadPoolExecutor(8) as pool:
+        seen = {name for names in pool.map(inside, range(8)) for name in names}
+    assert seen == {cache_module.CACHE_DIRECTORY}
+    assert numba.config.CACHE_DIR == before

@@ -1,0 +1,220 @@
+"""Pauses of compiled code: no draw depends on them, and every loop has them."""
+
+import dataclasses
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample.core import pauses as pauses_module
+from dpsample.core.pauses import LEFT, PAUSED
+from dpsample.running import chains
+from dpsample.samplers.chain import NUM_STATS
+from dpsample.verbs.warm import LOGISTIC, make, public_samplers, sampler_targets
+from tests.running.test_chains import run as run_chains
+from tests.running.test_chains import walk
+
+SAMPLERS = {kind.__name__: kind for kind in public_samplers()}
+SAMPLERS["thinned"] = lambda: dps.samplers.Proximal(oracle="thinned")
+SAMPLERS["tangent"] = lambda: dps.samplers.Proximal(oracle="tangent")
+SAMPLERS["t law"] = lambda: dps.samplers.LaplaceIndependence(batch=5, tail=3.0)
+
+
+class Allowance:
+    """Units of work that each call of a kernel may do, and how often one paused."""
+
+    def __init__(self, monkeypatch, units):
+        self.units, self.pauses, self.call = units, 0, pauses_module.call
+        monkeypatch.setattr(pauses_module, "call", self)
+
+    def __call__(self, control, function, *arguments):
+        control[LEFT] = self.units
+        found = self.call(control, function, *arguments)
+        code = found[0] if isinstance(found, tuple) else found
+        self.pauses += code == PAUSED
+        return found
+
+
+def chain_of(prepared, monkeypatch, units, count):
+    """Draws, statistics, state and stream of a chain whose calls are cut short."""
+    state, rng = prepared.init(), np.random.default_rng(2)
+    draws, stats = np.empty((count, state.position.size)), np.empty((count, NUM_STATS))
+    with monkeypatch.context() as patch:
+        allowance = Allowance(patch, units)
+        prepared.runner()(state, rng, draws, stats)
+    kept = [draws, stats, state.position, state.energy, state.memory, state.counts]
+    return [*kept, rng.random(3)], allowance.pauses
+
+
+def prepared_for(sampler, target):
+    return sampler.prepare(target, np.random.default_rng(1))
+
+
+def assert_same_bits(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_pauses_change_no_bit_of_any_sampler(name, monkeypatch):  # S11
+    sampler, num_targets = SAMPLERS[name](), 0
+    for target in sampler_targets():
+        if sampler.supports(target)[0]:
+            prepared = prepared_for(sampler, target)
+            whole, _ = chain_of(prepared, monkeypatch, np.inf, 12)
+            for units in (1, 7):
+                cut, pauses = chain_of(prepared, monkeypatch, units, 12)
+                assert_same_bits(cut, whole)
+                assert pauses > 0
+            num_targets += 1
+    assert num_targets > 0
+
+
+@pytest.mark.parametrize("name", ["Exact", "Proximal"])
+def test_pauses_change_no_bit_of_what_is_prepared(name, monkeypatch):
+    sampler, loss = SAMPLERS[name](), dps.losses.Hinge()
+    target = make(loss, dps.domains.Box(-1.0, 1.0), dim=2)
+    whole = prepared_for(sampler, target)
+    with monkeypatch.context() as patch:
+        allowance = Allowance(patch, 5)
+        cut = prepared_for(sampler, target)
+    assert allowance.pauses > 0
+    np.testing.assert_equal(cut.numbers(), whole.numbers())
+
+
+def test_several_steps_per_draw_may_be_cut_anywhere(monkeypatch):
+    target = make(LOGISTIC, dps.domains.Ball(1.0))
+    sampler = dps.samplers.RandomWalk(num_steps=5, step_size=0.3)
+    prepared = prepared_for(sampler, target)
+    whole, _ = chain_of(prepared, monkeypatch, np.inf, 10)
+    cut, pauses = chain_of(prepared, monkeypatch, 3, 10)
+    assert_same_bits(cut, whole)
+    assert pauses >= 10 * 5 // 3
+
+
+def test_a_forgotten_stage_would_be_seen(monkeypatch):
+    """Negative control: a chain whose pauses lose the stage draws something else."""
+    target = make(LOGISTIC, dps.domains.Ball(1.0))
+    prepared = prepared_for(dps.samplers.Proximal(), target)
+    whole, _ = chain_of(prepared, monkeypatch, np.inf, 12)
+    call = pauses_module.call
+
+    def forgetful(control, function, *arguments):
+        control[pauses_module.STAGE] = 0.0
+        return call(control, function, *arguments)
+
+    monkeypatch.setattr(pauses_module, "call", forgetful)
+    cut, _ = chain_of(prepared, monkeypatch, 3, 12)
+    assert not np.array_equal(cut[0], whole[0])
+
+
+def test_a_draw_that_needs_endless_tries_hears_an_interrupt():  # S11
+    """The step is far too long, so no proposal is ever accepted."""
+    target = make(dps.losses.Absolute(), dps.domains.WholeSpace())
+    prepared = dps.samplers.Proximal().prepare(target, np.random.default_rng(1))
+    trial = dataclasses.replace(prepared.trial, step=1e12)
+    endless = dataclasses.replace(prepared, trial=trial)
+    heard = []
+
+    def press():
+        heard.append(1)
+        if len(heard) == 3:
+            raise KeyboardInterrupt
+
+    state, rng = endless.init(), np.random.default_rng(2)
+    with pytest.raises(KeyboardInterrupt), pauses_module.listening(press):
+        chains.advance(endless.runner(), state, rng, 10**6)
+    assert len(heard) == 3
+
+
+def test_listeners_are_those_of_the_thread_and_of_the_block():
+    heard = []
+    with pauses_module.listening(lambda: heard.append("outer")):
+        with pauses_module.listening(lambda: heard.append("inner")):
+            pauses_module.heard()
+            other = threading.Thread(target=pauses_module.heard)
+            other.start()
+            other.join()
+        pauses_module.heard()
+    pauses_module.heard()
+    assert heard == ["inner", "outer"]
+
+
+def stuck(turn, press):
+    """Runner like `walk` that hangs, in pauses, in the chunk with this draw."""
+
+    def runner(state, rng, draws, stats):
+        walk(state, rng, draws, stats)
+        if state.counts[0] >= turn:
+            press()
+            while True:
+                pauses_module.heard()
+
+    return runner
+
+
+def test_ctrl_c_in_a_draw_that_hangs_keeps_those_before(tmp_path):  # S11
+    pressed = threading.Event()
+
+    def press():
+        if not pressed.is_set():
+            pressed.set()
+            os.kill(os.getpid(), signal.SIGINT)
+
+    path = tmp_path / "run.npz"
+    options = {"chunk": 10, "checkpoint": path, "num_warmup": 15}
+    stopped = run_chains(50, runner=stuck(33, press), **options)
+    assert stopped.is_interrupted and stopped.draws.shape[1] == 10
+    whole = run_chains(50, num_warmup=15)
+    np.testing.assert_array_equal(stopped.draws, whole.draws[:, :10])
+    resumed = run_chains(50, **options)
+    np.testing.assert_array_equal(resumed.draws, whole.draws)
+    np.testing.assert_array_equal(resumed.stats, whole.stats)
+
+
+def test_a_chain_that_fails_ends_the_others():
+    def runner(state, rng, draws, stats):
+        if rng.integers(0, 2**62) == first:
+            raise ArithmeticError("one of them")
+        while True:
+            pauses_module.heard()
+
+    first = dps._streams.streams(11, 3)[0].integers(0, 2**62)
+    with pytest.raises(ArithmeticError, match="one of them"):
+        run_chains(10, runner=runner, threads=3)
+
+
+def test_warmup_draws_are_not_stored(monkeypatch):  # S10
+    def runner(state, rng, draws, stats):
+        walk(state, rng, draws[:1], stats[:1])
+        if state.counts[0] == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    found = run_chains(1, runner=runner, num_chains=1, num_warmup=2**50)
+    assert found.is_interrupted and found.draws.shape == (1, 0, 2)
+
+
+def test_a_resumed_run_has_the_warmup_of_the_file(tmp_path):
+    path = tmp_path / "run.npz"
+    run_chains(20, num_warmup=5, checkpoint=path)
+    with pytest.raises(ValueError, match="^num_warmup must be 5, as in run.npz, got 4"):
+        run_chains(20, num_warmup=4, checkpoint=path)
+
+
+def test_more_draws_than_memory_holds_are_refused():  # S6
+    with pytest.raises(ValueError, match="^num_draws must be few enough for memory"):
+        run_chains(2**50)
+
+
+def test_a_proof_that_takes_years_is_refused():  # S10
+    target = make(LOGISTIC, dps.domains.Ball(1.0))
+    prepared = dps.samplers.Proximal().prepare(target, np.random.default_rng(1))
+    trial = dataclasses.replace(prepared.trial, step=1e-13, step_work=1e4)
+    slow = dataclasses.replace(prepared, trial=trial)
+    words = r"takes \S+ steps, about \S+ years.*choose num_warmup"
+    with pytest.raises(dps.samplers.errors.NoCertificate, match=words):
+        _ = slow.num_warmup
+    assert prepared.num_warmup < 10**6

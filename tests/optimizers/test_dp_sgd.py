@@ -1,0 +1,154 @@
+"""DP-SGD: textbook, law under Poisson sampling, accounting, bounds."""
+
+import math
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample.optimizers import DPSGD
+from dpsample.privacy import epsilon_of
+from dpsample.privacy.accounting.events import PoissonGaussianEvent
+from dpsample.problem.problem import Problem
+from dpsample.running import descent
+from dpsample.verbs.minimize import minimize
+from tests.support.clipped_cases import (
+    BUDGET,
+    ZERO_OUT,
+    clipped,
+    into_ball,
+    logistic,
+    logistic_gradients,
+    squared,
+)
+from tests.support.statistics import assert_mean, rejected
+
+
+def test_at_rate_one_without_budget_it_is_projected_descent():
+    problem = logistic(60, 3, domain=dps.domains.Ball(0.5))
+    rows, labels = problem.data.dense, problem.data.response
+    w, iterates = np.zeros(3), []
+    for _ in range(15):
+        g = clipped(logistic_gradients(rows, labels, w), 0.3).mean(axis=0)
+        w = into_ball(w - 0.8 * g, 0.5)
+        iterates.append(w)
+    fields = {"sampling_rate": 1.0, "num_steps": 15, "clip": 0.3, "step_size": 0.8}
+    for averages, expected in ((False, w), (True, np.mean(iterates, axis=0))):
+        fit = minimize(problem, DPSGD(averages=averages, **fields), None, seed=0)
+        np.testing.assert_allclose(fit.theta, expected, rtol=0.0, atol=1e-14)
+        assert fit.certificate is None and fit.num_gradients == 60 * 15
+
+
+def test_first_two_moments_on_linear_losses():
+    rng = np.random.default_rng(5)
+    n, q, steps, eta = 20, 0.3, 4, 0.7
+    rows, y = rng.uniform(-1.0, 1.0, (n, 1)), rng.uniform(-1.0, 1.0, n)
+    problem = Problem(
+        rows,
+        y,
+        loss=dps.losses.Linear(),
+        domain=dps.domains.WholeSpace(),
+        row_bound=1.0,
+        response_bound=1.0,
+    )
+    method = DPSGD(sampling_rate=q, num_steps=steps, step_size=eta, averages=False)
+    recipe = method.recipe(problem.facts, dps.Budget(epsilon=8.0, delta=1e-3))
+    parts = rows[:, 0] * y
+    mean = eta * steps * parts.mean()
+    sampling = (1.0 - q) / (q * n**2) * (parts @ parts)
+    stddev = recipe.phases[0].noise.stddev
+    variance = steps * eta**2 * (sampling + stddev**2)
+    program = descent.Program(problem, recipe)
+    ends = np.array(
+        [program.run(np.random.default_rng(seed)).theta[0] for seed in range(4000)]
+    )
+    assert_mean(ends, mean, variance, detects=0.25)
+    spread = (ends - mean) ** 2 / variance
+    assert_mean(spread, 1.0, 2.0, detects=0.25)  # nearly Gaussian
+    with rejected():  # the noise of a quarter of the batch size
+        wrong = steps * eta**2 * (sampling + 0.5 * stddev**2)
+        assert_mean((ends - mean) ** 2 / wrong, 1.0, 2.0, detects=0.25)
+
+
+@pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
+def test_the_recorded_noise_proves_the_budget(budget):
+    problem = logistic(400, 2)
+    method = DPSGD(sampling_rate=0.1, num_steps=30, clip=0.5)
+    fit = minimize(problem, method, budget)
+    multiplier = dict(fit.certificate.inputs)["noise_stddev"] * 0.1 * 400 / 0.5
+    event = PoissonGaussianEvent(
+        sampling_rate=0.1, noise_multiplier=multiplier, num_steps=30
+    )
+    spent = epsilon_of(event, delta=budget.delta, relation=budget.relation)
+    assert spent == pytest.approx(budget.epsilon, rel=1e-5)
+    assert spent <= budget.epsilon * (1.0 + 1e-9)
+    assert fit.certificate.releasable
+
+
+def test_noise_is_in_units_of_the_clipping_threshold():
+    facts = logistic(400, 2).facts
+    small, large = (
+        DPSGD(sampling_rate=0.1, num_steps=30, clip=clip).recipe(facts, BUDGET)
+        for clip in (0.25, 0.5)
+    )
+    assert large.inputs["noise_stddev"] == pytest.approx(
+        2.0 * small.inputs["noise_stddev"], rel=1e-12
+    )
+    top = DPSGD(sampling_rate=0.1, num_steps=30, clip=7.0).recipe(facts, BUDGET)
+    assert top.inputs["clip"] == 1.0  # the Lipschitz constant
+
+
+def test_mean_excess_empirical_risk_is_below_the_bound():
+    problem = logistic(1000, 3)
+    method = DPSGD(sampling_rate=0.1, num_steps=50)
+    rows, labels = problem.data.dense, problem.data.response
+    best = np.zeros(3)
+    for _ in range(500):
+        g = logistic_gradients(rows, labels, best).mean(axis=0)
+        best = into_ball(best - 3.0 * g, 2.0)
+    program = descent.Program(problem, method.recipe(problem.facts, BUDGET))
+    risks = [
+        problem.risk(program.run(np.random.default_rng(seed)).theta)
+        for seed in range(20)
+    ]
+    bound = method.risk_bound(problem.facts, BUDGET)
+    assert 0.0 < np.mean(risks) - problem.risk(best) <= bound
+
+
+def test_default_step_minimizes_the_bound():
+    facts = logistic(1000, 3).facts
+    method = DPSGD(sampling_rate=0.1, num_steps=50)
+    size = method.recipe(facts, BUDGET).inputs["step_size"]
+    bound = method.risk_bound(facts, BUDGET)
+    for factor in (0.9, 1.1):
+        other = DPSGD(sampling_rate=0.1, num_steps=50, step_size=factor * size)
+        assert other.risk_bound(facts, BUDGET) > bound
+    clipping = DPSGD(sampling_rate=0.1, num_steps=50, clip=0.5)
+    assert clipping.risk_bound(facts, BUDGET) == math.inf
+
+
+@pytest.mark.parametrize(
+    "fields, word",
+    [
+        ({"sampling_rate": 0.0}, "sampling_rate"),
+        ({"sampling_rate": 1.5}, "sampling_rate"),
+        ({"num_steps": 0}, "num_steps"),
+        ({"clip": 0.0}, "clip"),
+        ({"step_size": math.nan}, "step_size"),
+        ({"averages": 1}, "averages"),
+    ],
+)
+def test_bad_numbers_are_refused(fields, word):
+    with pytest.raises(ValueError, match=word):
+        DPSGD(**({"sampling_rate": 0.1, "num_steps": 3} | fields))
+
+
+def test_missing_public_bounds_are_named():
+    facts = squared(100, 2, domain=dps.domains.WholeSpace()).facts
+    method = DPSGD(sampling_rate=0.1, num_steps=3)
+    with pytest.raises(ValueError, match="clip"):
+        method.recipe(facts, BUDGET)
+    with pytest.raises(ValueError, match="distance"):
+        DPSGD(sampling_rate=0.1, num_steps=3, clip=1.0).recipe(facts, BUDGET)
+    with pytest.raises(ValueError, match="calibration"):
+        method.recipe(facts, BUDGET, "paper")

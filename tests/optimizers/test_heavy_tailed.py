@@ -1,0 +1,225 @@
+"""Private Frank-Wolfe methods: neutrality, selections, ledger."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import dpsample as dps
+from dpsample.optimizers import HeavyTailedFrankWolfe, HeavyTailedLasso
+from dpsample.optimizers.loop.batches import Slices
+from dpsample.privacy import (
+    Budget,
+    ConcentratedEvent,
+    PureEvent,
+    epsilon_of,
+    rho_from_bounded_range,
+)
+from dpsample.running.descent import Program, run
+from dpsample.verbs.minimize import minimize
+from tests.support.gradient_vectors import estimate
+from tests.support.statistics import assert_mean, rejected
+from tests.support.vertex_cases import BUDGET, frank_wolfe, problem
+
+ZERO_OUT = Budget(epsilon=1.0, delta=1e-5, relation="zero_out")
+
+
+def test_without_noise_and_limits_folds_run_frank_wolfe() -> None:
+    data = problem()
+    spec = HeavyTailedFrankWolfe(num_steps=7, scale=1e9)
+    rows, y = data.data.dense[:56], data.data.response[:56]
+    expected = frank_wolfe(np.split(rows, 7), np.split(y, 7), 2.0)
+    found = minimize(data, spec, seed=0)
+    assert found.theta == pytest.approx(expected, abs=1e-12)
+    assert found.num_gradients == 56 and found.certificate is None
+
+
+def test_without_noise_the_lasso_runs_frank_wolfe_on_clipped_records() -> None:
+    data = problem()
+    before = data.data.dense.copy()
+    rows, y = np.clip(before, -0.8, 0.8), np.clip(data.data.response, -0.8, 0.8)
+    expected = frank_wolfe([rows] * 9, [y] * 9, 2.0)
+    spec = HeavyTailedLasso(num_steps=9, entry_bound=0.8)
+    assert minimize(data, spec, seed=0).theta == pytest.approx(expected, abs=1e-12)
+    assert (data.data.dense == before).all()
+    csr = problem(transform=sparse.csr_matrix)
+    assert minimize(csr, spec, seed=0).theta == pytest.approx(expected, abs=1e-12)
+
+
+def test_iterates_have_one_more_vertex_in_each_step() -> None:
+    data = problem(400, 30)
+    for num_steps in (1, 2, 4):
+        for spec in (
+            HeavyTailedFrankWolfe(num_steps=num_steps),
+            HeavyTailedLasso(num_steps=num_steps),
+        ):
+            theta = minimize(data, spec, BUDGET, seed=3).theta
+            assert 1 <= np.count_nonzero(theta) <= num_steps
+            assert data.domain.contains(theta)
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Probabilities of the exponential mechanism."""
+    powers = np.exp(scores - scores.max())
+    return powers / powers.sum()
+
+
+def vertices(dim: int, radius: float) -> np.ndarray:
+    """Vertices of the l1 ball."""
+    return radius * np.concatenate((np.eye(dim), -np.eye(dim)))
+
+
+def test_vertices_are_drawn_with_the_softmax_probabilities() -> None:
+    data = problem(60, 2)
+    spec = HeavyTailedLasso(num_steps=1, entry_bound=1.0)
+    recipe = spec.recipe(data.facts, Budget(epsilon=3.0, delta=1e-5))
+    rows, y = np.clip(data.data.dense, -1.0, 1.0), np.clip(data.data.response, -1, 1)
+    corners = vertices(2, 2.0)
+    scores = corners @ rows.T @ y / 60.0 * recipe.phases[0].step.selection
+    program, rng = Program(data, recipe), np.random.default_rng(5)
+    thetas = np.array([program.run(rng).theta for _ in range(5000)])
+    first = np.argmax(scores)
+    hits = (thetas @ corners[first] > 0.9 * 2.0 / 3.0 * 4.0).astype(float)
+    chance = softmax(scores)[first]
+    assert 0.4 < chance < 0.95
+    assert_mean(hits, chance, chance * (1.0 - chance), detects=0.2)
+    wrong = softmax(2.0 * scores)[first]
+    with rejected():  # temperature of a sensitivity half as large
+        assert_mean(hits, wrong, wrong * (1.0 - wrong), detects=0.2)
+
+
+@pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
+def test_no_neighbor_changes_a_selection_by_more_than_epsilon(budget: Budget) -> None:
+    """Exact probabilities of one step on a fold, for extreme records."""
+    rng = np.random.default_rng(6)
+    data = problem(5, 2)
+    spec = HeavyTailedFrankWolfe(num_steps=1, scale=0.3)
+    recipe = spec.recipe(data.facts, budget)
+    loop = recipe.phases[0]
+    corners, worst = vertices(2, 2.0), 0.0
+    for _ in range(100):
+        vectors = rng.choice([-50.0, 0.0, 50.0], (5, 2))
+        laws = []
+        for value in (vectors[2], [50.0, -50.0]):
+            vectors[2] = value
+            if budget.relation == "zero_out" and laws:
+                vectors[2] = 0.0
+            gradient = estimate(vectors, loop.estimator)
+            laws.append(softmax(-loop.step.selection * corners @ gradient))
+        ratio = np.abs(np.log(laws[0] / laws[1])).max()
+        assert ratio <= budget.epsilon
+        worst = max(worst, ratio)
+    assert worst >= 0.4 * budget.epsilon
+    assert recipe.event == PureEvent(1.0)
+
+
+@pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
+def test_clipped_records_move_scores_by_at_most_the_sensitivity(
+    budget: Budget,
+) -> None:
+    rng = np.random.default_rng(7)
+    spec = HeavyTailedLasso(entry_bound=0.5)
+    recipe = spec.recipe(problem(6, 2).facts, budget)
+    largest = 0.0
+    for _ in range(300):
+        rows = rng.choice([-0.5, 0.5], (6, 2))
+        y = rng.choice([-0.5, 0.5], 6)
+        theta = rng.choice([-1.0, 1.0]) * rng.permutation([2.0, 0.0])
+        parts = rows * (rows @ theta - y)[:, None]
+        other = np.zeros(2)
+        if budget.relation == "replace_one":
+            a = rng.choice([-0.5, 0.5], 2)
+            other = a * (a @ theta - rng.choice([-0.5, 0.5]))
+        moved = 2.0 * np.abs(parts[0] - other).max() / 6.0
+        largest = max(largest, moved)
+    sensitivity = recipe.inputs["score_sensitivity"]
+    assert largest == pytest.approx(sensitivity, rel=1e-12)
+
+
+@pytest.mark.parametrize("calibration", ["exact", "paper"])
+def test_selections_of_the_lasso_compose(calibration: Any) -> None:
+    recipe = HeavyTailedLasso().recipe(problem(500).facts, BUDGET, calibration)
+    steps, choice = recipe.inputs["num_steps"], recipe.phases[0].step.selection
+    epsilon = 2.0 * choice * recipe.inputs["score_sensitivity"]
+    event = ConcentratedEvent(steps * rho_from_bounded_range(epsilon))
+    spent = epsilon_of(event, delta=1e-5, relation="replace_one")
+    assert spent <= 1.0 + 1e-9
+    if calibration == "exact":
+        assert spent == pytest.approx(1.0, rel=1e-3)
+    else:
+        printed = 1.0 / (2.0 * math.sqrt(2.0 * steps * math.log(1e5)))
+        assert epsilon == pytest.approx(printed) and spent < 0.25
+    assert steps == math.ceil(500**0.4)
+    bound = 500**0.25 / steps**0.125
+    assert recipe.inputs["entry_bound"] == pytest.approx(bound)
+
+
+def test_every_record_is_read_in_one_fold() -> None:
+    data = problem(100)
+    recipe = HeavyTailedFrankWolfe().recipe(data.facts, BUDGET)
+    steps, fold = recipe.inputs["num_steps"], recipe.inputs["fold_size"]
+    assert steps == int((100.0 / math.log(60.0)) ** (1.0 / 3.0))
+    assert recipe.phases[0].batches == Slices(size=fold)
+    found = run(data, recipe, np.random.default_rng(0))
+    assert found.num_gradients == steps * fold <= 100
+
+
+def test_default_scale_minimizes_deviation_and_selection_error() -> None:
+    facts = problem(4000).facts
+    for budget, shift in ((BUDGET, 2.0), (ZERO_OUT, 1.0)):
+        recipe = HeavyTailedFrankWolfe(moment_bound=5.0).recipe(facts, budget)
+        steps, fold = recipe.inputs["num_steps"], recipe.inputs["fold_size"]
+        log = math.log(2.0 * 3.0 * steps / 0.1)
+
+        def total(s: float, log: float = log, m: int = fold, c: float = shift) -> float:
+            deviation = 5.0 * 2.0 / (2.0 * s) + s / m * (0.5 + log)
+            return deviation + c * 2.0 * math.sqrt(2.0) / 3.0 * s / m * log
+
+        scale = recipe.inputs["scale"]
+        assert total(scale) <= min(total(0.99 * scale), total(1.01 * scale))
+    printed = HeavyTailedFrankWolfe().recipe(facts, BUDGET, "paper")
+    log = math.log(2.0 * 3.0 * steps / 0.1)
+    assert printed.inputs["scale"] == pytest.approx(math.sqrt(4000.0 / steps / log))
+
+
+def test_permuted_coordinates_give_permuted_answers() -> None:
+    order = [2, 0, 1]
+    for spec in (HeavyTailedFrankWolfe(num_steps=6), HeavyTailedLasso(num_steps=6)):
+        plain = minimize(problem(), spec, seed=0).theta
+        mixed = problem(transform=lambda rows: np.ascontiguousarray(rows[:, order]))
+        assert minimize(mixed, spec, seed=0).theta == pytest.approx(plain[order])
+
+
+def test_certificates_are_releasable() -> None:
+    data = problem(500)
+    for spec in (HeavyTailedFrankWolfe(), HeavyTailedLasso()):
+        for budget in (BUDGET, ZERO_OUT):
+            assert minimize(data, spec, budget).certificate.releasable
+        assert not minimize(data, spec, BUDGET, seed=0).certificate.releasable
+
+
+def test_unfit_problems_and_numbers_are_refused() -> None:
+    ball = problem(domain=dps.domains.Ball(1.0)).facts
+    moved = problem(domain=dps.domains.Ball(1.0, p=1.0, center=[0.5, 0.0, 0.0])).facts
+    for spec in (HeavyTailedFrankWolfe(), HeavyTailedLasso()):
+        for facts in (ball, moved):
+            with pytest.raises(ValueError, match="domain must be an l1 ball about 0"):
+                spec.recipe(facts, BUDGET)
+    with pytest.raises(ValueError, match="loss must be Squared"):
+        HeavyTailedLasso().recipe(problem(loss=dps.losses.Huber()).facts, BUDGET)
+    with pytest.raises(ValueError, match="num_steps must be <= num_records = 60"):
+        HeavyTailedFrankWolfe(num_steps=61).recipe(problem().facts, BUDGET)
+    for make, name in (
+        (lambda: HeavyTailedFrankWolfe(moment_bound=0.0), "moment_bound"),
+        (lambda: HeavyTailedFrankWolfe(failure_probability=0.0), "failure_probability"),
+        (lambda: HeavyTailedFrankWolfe(num_steps=0), "num_steps"),
+        (lambda: HeavyTailedFrankWolfe(scale=math.inf), "scale"),
+        (lambda: HeavyTailedLasso(num_steps=0), "num_steps"),
+        (lambda: HeavyTailedLasso(entry_bound=-1.0), "entry_bound"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            make()

@@ -1,0 +1,232 @@
+"""Ledgers: totals, what remains, warnings, refusals and exact JSON."""
+
+import json
+import math
+
+import pytest
+
+from dpsample.privacy import (
+    Budget,
+    ComposedEvent,
+    ConcentratedEvent,
+    EventCertificate,
+    GaussianEvent,
+    Ledger,
+    NearEvent,
+    PoissonGaussianEvent,
+    PureEvent,
+    calibrate,
+    epsilon_of,
+    gaussian_epsilon,
+    gdp_from_budget,
+    group_event,
+    verify,
+)
+from tests.support.public_facts import BUDGET, final, logistic_facts
+
+TOTAL = Budget(epsilon=2.0, delta=1e-6)
+ZERO_OUT = Budget(epsilon=1.0, delta=1e-6, relation="zero_out")
+
+
+def noisy_mean(**changes):
+    fields = {"mechanism": "noisy mean", "budget": BUDGET, "event": GaussianEvent(0.2)}
+    return EventCertificate.of(**fields | changes)
+
+
+def full():
+    ledger = Ledger(budget=TOTAL)
+    ledger.add(final(), "slopes")
+    ledger.add(noisy_mean(seeded=True))
+    ledger.add(GaussianEvent(0.1), label="count")
+    ledger.add(noisy_mean(event=GaussianEvent(0.5), calibration="paper"), "printed")
+    return ledger
+
+
+def test_gaussian_releases_compose_exactly():
+    ledger = Ledger(budget=TOTAL)
+    for gdp in (0.3, 0.4):
+        ledger.add(GaussianEvent(gdp))
+    exact = gaussian_epsilon(1e-6, 0.5)
+    assert ledger.epsilon() == pytest.approx(exact, rel=1e-10)
+    assert ledger.epsilon(1e-6) == ledger.epsilon()
+    assert ledger.delta(ledger.epsilon()) <= 1e-6
+    assert ledger.delta() == ledger.delta(2.0) < 1.0
+
+
+def test_certificates_and_their_events_count_alike():
+    one, other = Ledger(), Ledger()
+    for item in (final(sampler_share=0.1), noisy_mean()):
+        one.add(item)
+        other.add(item.event)
+    assert one.epsilon(1e-5) == other.epsilon(1e-5) > 0.0
+    assert one.event == other.event
+
+
+def test_two_draws_cost_less_than_the_sum_of_their_budgets():
+    ledger = Ledger(budget=TOTAL)
+    for _ in range(2):
+        ledger.add(final())
+    root_two = gaussian_epsilon(1e-6, math.sqrt(2.0) * gdp_from_budget(1.0, 1e-6))
+    assert ledger.epsilon() == pytest.approx(root_two, rel=1e-9)
+    assert ledger.epsilon() < 1.5
+
+
+def test_an_empty_ledger_costs_nothing():
+    ledger = Ledger(budget=TOTAL)
+    assert (ledger.epsilon(), ledger.delta(0.0), ledger.entries) == (0.0, 0.0, ())
+    assert ledger.remaining() == (gdp_from_budget(2.0, 1e-6), 2.0)
+    assert "0 releases" in repr(ledger)
+
+
+OTHERS = {
+    "gaussian": GaussianEvent(0.2),
+    "pure": PureEvent(0.5),
+    "concentrated": ConcentratedEvent(0.01),
+    "near": NearEvent(GaussianEvent(0.2), 1e-8),
+    "sampled": PoissonGaussianEvent(
+        sampling_rate=0.1, noise_multiplier=8.0, num_steps=30
+    ),
+}
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_remains_can_be_spent_and_no_more(kind, relation):
+    budget = Budget(epsilon=2.0, delta=1e-6, relation=relation)
+    ledger = Ledger(relation, budget)
+    ledger.add(OTHERS[kind])
+    gdp, epsilon = ledger.remaining()
+    assert 0.0 < gdp < gdp_from_budget(2.0, 1e-6) and 0.0 < epsilon < 2.0
+    whole = ComposedEvent((OTHERS[kind], GaussianEvent(gdp)))
+    assert epsilon_of(whole, delta=1e-6, relation=relation) <= 2.0
+    # Calibrating the next release to the remaining epsilon keeps the total inside.
+    next_gdp = gdp_from_budget(epsilon, 1e-6)
+    assert next_gdp == pytest.approx(gdp, rel=1e-6) and next_gdp <= gdp
+    for factor, fits in ((1.0, True), (1.0 + 1e-5, False)):
+        total = ComposedEvent((OTHERS[kind], GaussianEvent(next_gdp * factor)))
+        found = epsilon_of(total, delta=1e-6, relation=relation)
+        assert (found <= 2.0) == fits
+    ledger.add(GaussianEvent(next_gdp))
+    assert ledger.epsilon() <= 2.0
+    assert ledger.remaining().gdp <= 2e-3
+
+
+def test_nothing_remains_of_an_exceeded_budget():
+    ledger = Ledger(budget=BUDGET)
+    ledger.add(PureEvent(3.0))
+    assert ledger.remaining() == (0.0, 0.0)
+    assert ledger.remaining(Budget(epsilon=9.0, delta=1e-6)).gdp > 0.0
+
+
+def test_unproved_entries_make_epsilon_infinite():
+    ledger = full()
+    assert ledger.epsilon() < math.inf
+    ledger.add(noisy_mean(event=None, calibration="paper"), "clipped")
+    assert (ledger.epsilon(), ledger.delta(1.0)) == (math.inf, 1.0)
+    assert ledger.remaining() == (0.0, 0.0)
+    assert ledger.warnings[-1] == "5. clipped: unproved: epsilon is infinite"
+    assert "infinite" in repr(ledger)
+
+
+def test_warnings_name_the_entry_and_the_reason():
+    ledger = full()
+    ledger.add(calibrate(logistic_facts(), BUDGET).certificate)
+    warnings = ledger.warnings
+    assert len(warnings) == 3
+    assert warnings[0].startswith("2. noisy mean: seeded")
+    assert "4. printed: not releasable: printed constants" in warnings[1]
+    assert "5. exponential mechanism, no sampler yet: not releasable" in warnings[2]
+    clean = Ledger()
+    clean.add(final())
+    assert clean.warnings == ()
+
+
+def test_the_table_lists_entries_total_and_what_remains():
+    lines = repr(full()).splitlines()
+    assert lines[0] == "Ledger under replace_one, 4 releases"
+    assert lines[2].split()[:4] == ["1", "slopes", "1", "proved"]
+    assert "NOT a guarantee" in lines[3] and "as declared" in lines[4]
+    assert lines[6].startswith("Total: epsilon = ") and "of 2 at" in lines[6]
+    assert lines[7].startswith("Remaining: one release of gdp = 0")
+    assert lines[8].startswith("Warning: 2. noisy mean: seeded")
+    without = Ledger()
+    without.add(PureEvent(0.1))
+    assert "No budget" in repr(without)
+
+
+def test_json_round_trip_keeps_certificates_and_totals():
+    ledger = full()
+    again = Ledger.from_json(ledger.to_json())
+    assert again.to_json() == ledger.to_json()
+    assert again.entries == ledger.entries and repr(again) == repr(ledger)
+    assert (again.relation, again.budget) == (ledger.relation, ledger.budget)
+    for entry in again.entries:
+        if entry.relation is not None:
+            assert verify(entry.item)
+    plain = Ledger("zero_out")
+    plain.add(OTHERS["near"], "x")
+    assert Ledger.from_json(plain.to_json()).entries == plain.entries
+
+
+def test_other_relations_are_refused_with_a_remedy():
+    ledger = Ledger()
+    zeroed = noisy_mean(budget=ZERO_OUT)
+    with pytest.raises(ValueError, match="item must be under 'replace_one'.*group_ev"):
+        ledger.add(zeroed)
+    ledger.add(group_event(zeroed.event, 2))
+    assert ledger.entries[0].event == GaussianEvent(0.4)
+    with pytest.raises(ValueError, match="item must be under 'zero_out'.*one ledger"):
+        Ledger("zero_out").add(noisy_mean())
+    with pytest.raises(ValueError, match="budget.relation must be 'replace_one'"):
+        Ledger(budget=ZERO_OUT)
+    with pytest.raises(ValueError, match="budget.relation must be 'replace_one'"):
+        ledger.remaining(ZERO_OUT)
+
+
+def edited(**changes):
+    return json.dumps(json.loads(full().to_json()) | changes)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Ledger("add_remove"), "relation must be one of"),
+        (lambda: Ledger(budget=1.0), "budget must be a Budget or NoneType"),
+        (lambda: Ledger().add(0.5), "item must be a Certificate or EventCertificate"),
+        (lambda: Ledger().add(OTHERS["pure"], 3), "label must be a str, got 3"),
+        (
+            lambda: Ledger().epsilon(),
+            "budget must be a Budget, of the ledger or .*None",
+        ),
+        (lambda: Ledger().delta(), "budget must be a Budget, of the ledger or .*None"),
+        (
+            lambda: Ledger().remaining(),
+            "budget must be a Budget, of the ledger or .*None",
+        ),
+        (lambda: Ledger().epsilon(0.0), "delta must be > 0"),
+        (lambda: Ledger().epsilon(math.nan), "delta must be > 0"),
+        (lambda: Ledger().delta(-1.0), "epsilon must be a finite number >= 0"),
+        (lambda: Ledger.from_json(""), "text must be the JSON of a"),
+        (lambda: Ledger.from_json(None), "text must be the JSON of a"),
+        (lambda: Ledger.from_json(final().to_json()), "text must be the JSON of a"),
+        (lambda: Ledger.from_json(edited(x=1)), "text must be a ledger with exactly"),
+        (lambda: Ledger.from_json(edited(relation="x")), "relation must be one of"),
+        (lambda: Ledger.from_json(edited(budget={"x": 1})), "budget must be a complet"),
+        (lambda: Ledger.from_json(edited(entries=3)), "entries must be a list"),
+        (lambda: Ledger.from_json(edited(entries=[3])), "entry must be a dict"),
+        (
+            lambda: Ledger.from_json(edited(entries=[{"label": ""}])),
+            "entry must be a label with an event or a certificate",
+        ),
+        (
+            lambda: Ledger.from_json(
+                edited(entries=[{"label": "", "certificate": {"format": "x"}}])
+            ),
+            "format must be one of",
+        ),
+        (lambda: Ledger.from_json(edited(relation="zero_out")), "budget.relation must"),
+    ],
+)
+def test_bad_input_is_refused_in_words(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,135 @@
+"""Pauses of optimizers, noise and releases; nothing is as long as a run."""
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample.core.streams import restore, save_state
+from dpsample.noise import law
+from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.steps import MAX_LISTED, GradientStep, listed
+from dpsample.running import chains, descent
+from dpsample.samplers.proximal import restricted
+from dpsample.verbs.warm import LOGISTIC, make
+from tests.core.test_pauses import Allowance, assert_same_bits
+from tests.running.test_descent import problem as records
+from tests.running.test_descent import recipe
+
+OPTIMIZERS = {
+    "noisy": lambda: dps.optimizers.NoisySGD(),
+    "clipped": lambda: dps.optimizers.ClippedGD(num_steps=25, clip=1.0),
+    "phases": lambda: dps.optimizers.PhasedSGD(),
+    "svrg": lambda: dps.optimizers.SVRG(ridge=0.3),
+    "objective": lambda: dps.optimizers.ObjectivePerturbation(ridge=1.0),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_pauses_change_no_bit_of_an_optimizer(name, monkeypatch):  # S11
+    problem = make(LOGISTIC, dps.domains.Ball(1.0)).problem
+    budget = dps.Budget(epsilon=1.0, delta=1e-5)
+
+    def fitted(units):
+        with monkeypatch.context() as patch:
+            Allowance(patch, units)
+            return dps.minimize(problem, OPTIMIZERS[name](), budget, seed=3)
+
+    whole = fitted(np.inf)
+    for units in (1, 7):
+        cut = fitted(units)
+        np.testing.assert_array_equal(cut.theta, whole.theta)
+        assert cut.num_gradients == whole.num_gradients
+
+
+def test_no_array_is_sized_by_a_number_of_steps():  # S6
+    loop = Loop(num_steps=2**31 - 1, step=GradientStep(1e-3), weights=EQUAL_WEIGHTS)
+    seen = []
+
+    def stop(done):
+        seen.append(done)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        program = descent.Program(records(), recipe(loop))
+        program.run(np.random.default_rng(0), on_chunk=stop)
+    assert len(seen) == 3
+    method = dps.optimizers.DPSGD(sampling_rate=0.5, num_steps=2**31 - 1)
+    made = method.recipe(make(LOGISTIC, dps.domains.Ball(1.0)).problem.facts, None)
+    assert all(np.size(phase.weights) <= 1 for phase in made.phases)
+
+
+def test_equal_weights_are_a_list_of_ones():
+    """The sum of ones is exact, and so is its product with one."""
+    step = GradientStep(0.1)
+    listed_ones = Loop(num_steps=40, step=step, weights=np.ones(40))
+    equal = Loop(num_steps=40, step=step, weights=EQUAL_WEIGHTS)
+    ends = [
+        descent.Program(records(), recipe(loop)).run(np.random.default_rng(0)).theta
+        for loop in (listed_ones, equal)
+    ]
+    np.testing.assert_array_equal(*ends)
+
+
+def test_sizes_that_differ_are_listed_up_to_a_limit():  # S6
+    assert listed(3).tolist() == [1.0, 2.0, 3.0]
+    with pytest.raises(ValueError, match=r"^num_steps must be <= \d+, got"):
+        listed(MAX_LISTED + 1)
+
+
+def test_tries_of_a_separable_draw_may_be_cut_anywhere():  # S11
+    """What `draws.separable` does when its allowed tries do not suffice."""
+    dim = 6
+    arguments = (
+        np.full(dim, 2.0),
+        1.0,
+        0.5,
+        1.5,
+        np.zeros(dim),
+        np.full(dim, -np.inf),
+        np.full(dim, np.inf),
+        1.0,
+        1.2,
+    )
+    whole, cut = np.empty(dim), np.empty(dim)
+    first, second = np.random.default_rng(5), np.random.default_rng(5)
+    num_cut = 0
+    for _ in range(20):
+        restricted.draw_lp(first, *arguments, 10**6, whole)
+        while restricted.draw_lp(second, *arguments, 1, cut) == -1:
+            num_cut += 1
+        np.testing.assert_array_equal(cut, whole)
+    assert num_cut > 0
+
+
+@pytest.mark.parametrize("r", [1.0, 3.0])
+def test_rows_of_noise_do_not_depend_on_their_calls(r, monkeypatch):
+    def drawn():
+        rng = np.random.default_rng(4)
+        return [
+            dps.noise.generalized_gaussian(rng, size=(20, 3), r=r),
+            dps.noise.schatten_gaussian(rng, size=(20, 2, 3), r=r),
+            dps.noise.k_norm(rng, size=(20, 3), domain=dps.domains.Ball(1.0)),
+        ]
+
+    whole = drawn()
+    monkeypatch.setattr(law, "CALL_NUMBERS", 9)
+    assert_same_bits(drawn(), whole)
+
+
+def test_ctrl_c_in_a_release_says_that_nothing_is_released(monkeypatch):
+    problem = make(LOGISTIC, dps.domains.Ball(1.0)).problem
+
+    def press(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(chains, "advance", press)
+    with pytest.raises(KeyboardInterrupt, match="Nothing is released"):
+        dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-5), seed=1)
+
+
+def test_a_saved_stream_is_restored_after_a_chunk_that_was_given_up():
+    rng = np.random.Generator(np.random.PCG64DXSM(3))
+    saved = save_state(rng)
+    first = rng.random(4)
+    np.testing.assert_array_equal(restore(saved).random(4), first)

@@ -1,0 +1,158 @@
+"""Live lines: what they show, how often, and where they stay away."""
+
+import io
+import os
+import pty
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+from arviz_stats.base import array_stats
+from rich.console import Console
+
+import dpsample as dps
+from dpsample.running import progress
+from dpsample.running.checkpoint import CheckpointRun
+from dpsample.samplers.chain import ACCEPTANCE, ENERGY
+from dpsample.verbs.warm import LOGISTIC, make, public_samplers
+from tests.running.test_rounds import autoregression
+from tests.support.processes import ROOT
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self, monkeypatch):
+        self.now = 100.0
+        monkeypatch.setattr(progress.time, "monotonic", lambda: self.now)
+
+
+def a_run(draws):
+    run = CheckpointRun(
+        [types.SimpleNamespace(position=draws[0, 0]) for _ in draws], []
+    )
+    run.reserve(draws.shape[1])
+    run.draws[:] = draws
+    run.stats[:] = 0.0
+    run.stats[:, :, ACCEPTANCE] = 0.25
+    run.stats[:, :, ENERGY] = np.nan
+    run.done = draws.shape[1]
+    return run
+
+
+def words(table):
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table)
+    return console.file.getvalue()
+
+
+def test_lines_show_draws_acceptance_rate_and_time_left(monkeypatch):
+    clock, painted = Clock(monkeypatch), []
+    run = a_run(autoregression(0.5, length=1_000))
+    with progress.lines("MALA(): because", 100, paint=painted.append) as paint:
+        for done in range(10, 1_001, 10):
+            clock.now += 0.1
+            paint(done, 1_000, run)
+    texts = [words(table) for table in painted]
+    assert all("MALA(): because" in text for text in texts)
+    assert "10 of 100 warm-up" in texts[0]
+    assert "900 of 900" in texts[-1] and "0.25" in texts[-1] and "0 s" in texts[-1]
+    assert [line.split()[1] for line in texts[-1].splitlines()[-3:-1]] == ["0", "1"]
+    # 9.9 seconds, a picture each 0.2 or, by rounding, 0.3
+    assert 33 <= len(texts) <= 52
+    rates = [float(line.split("│")[4]) for line in texts[-1].splitlines()[-3:-1]]
+    # 100 draws a second, of which a third counts
+    assert all(20.0 < rate < 50.0 for rate in rates)
+    assert "-" in texts[0].splitlines()[-2]
+
+
+def test_an_estimate_is_followed_by_a_pause_fifty_times_as_long(monkeypatch):
+    clock, calls = Clock(monkeypatch), []
+
+    def slow(series):
+        calls.append(clock.now)
+        clock.now += 0.5  # of each of two chains
+        return 1.0
+
+    monkeypatch.setattr(progress, "effective_share", slow)
+    run = a_run(autoregression(0.5, length=1_000))
+    with progress.lines("", 0, paint=lambda table: None) as paint:
+        for done in range(10, 1_000, 10):
+            clock.now += 1.0
+            paint(done, 1_000, run)
+    assert len(calls) == 4 and calls[2] - calls[0] >= 50.0
+
+
+@pytest.mark.parametrize("phi", [-0.5, 0.0, 0.5, 0.9])
+def test_the_share_is_that_of_arviz(phi):
+    chain = autoregression(phi, num_chains=1, length=5_000)[0]
+    sizes = array_stats.ess(chain[None], chain_axis=0, draw_axis=1, method="mean")
+    assert progress.effective_share(chain) * 5_000 == pytest.approx(min(sizes), rel=0.1)
+
+
+def test_columns_without_a_spread_or_with_nan_are_left_out():
+    chain = autoregression(0.5, num_chains=1)[0]
+    spoiled = np.column_stack((chain, np.ones(len(chain)), np.full(len(chain), np.nan)))
+    assert progress.effective_share(spoiled) == progress.effective_share(chain)
+    assert np.isnan(progress.effective_share(spoiled[:, 3:]))
+
+
+def sample(**options):
+    target = make(LOGISTIC, dps.domains.Ball(1.0))
+    return dps.sample(target, num_draws=20, num_warmup=5, num_chains=2, **options)
+
+
+def test_nothing_is_shown_without_a_terminal(capsys):
+    sample()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_notebook_gets_one_output_that_is_updated(monkeypatch):
+    shown = []
+
+    class ZMQInteractiveShell:
+        pass
+
+    def display(first, *, display_id):
+        assert display_id is True
+        return types.SimpleNamespace(update=shown.append)
+
+    fake = types.SimpleNamespace(get_ipython=ZMQInteractiveShell)
+    monkeypatch.setitem(sys.modules, "IPython", fake)
+    module = types.SimpleNamespace(display=display)
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    sample()
+    assert "20 of 20" in words(shown[-1])
+    count = len(shown)
+    sample(progress=False)
+    assert len(shown) == count
+
+
+CODE = """
+import dpsample as dps
+from dpsample.verbs.warm import LOGISTIC, make
+options = dict(num_draws=20, num_warmup=5, num_chains=3, progress={progress})
+dps.sample(make(LOGISTIC, dps.domains.Ball(1.0)), **options)
+"""
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_a_terminal_gets_the_reason_and_a_line_per_chain(is_wanted):
+    here, there = pty.openpty()
+    code = CODE.format(progress=is_wanted)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, stderr=there, check=True
+    )
+    os.close(there)
+    try:
+        text = os.read(here, 100_000).decode()
+    except OSError:  # nothing was ever written
+        text = ""
+    os.close(here)
+    assert done.returncode == 0
+    assert ("acceptance" in text) is is_wanted
+    assert (text.count("20 of 20") >= 3) is is_wanted
+    assert any(f"{c.__name__}(" in text for c in public_samplers()) is is_wanted

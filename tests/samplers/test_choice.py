@@ -1,0 +1,104 @@
+"""``sampler="auto"``: one rule for each kind of target."""
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample import samplers as S
+from dpsample.samplers.choice import choose, independence_acceptance
+from dpsample.samplers.gaussian_fit import fit
+from tests.support.gibbs_targets import CASES
+
+D, L, R = dps.domains, dps.losses, dps.regularizers
+
+
+def make(loss, domain, *, dim=5, num_records=600, k=200.0, mu=0.5, p=2.0, reg=None):
+    data = dps.datasets.logistic(num_records, dim, seed=1)
+    problem = dps.Problem(
+        data.features,
+        data.response,
+        loss=loss,
+        domain=domain,
+        row_bound=1.0,
+        response_bound=1.0,
+    )
+    regularizer = R.SquaredNorm(p) if reg is None else reg
+    return dps.Gibbs(problem, k=k, mu=mu, regularizer=regularizer)
+
+
+HALVES = D.Polytope(np.vstack([np.eye(5), -np.eye(5)]), np.full(10, 0.4))
+TARGETS = {
+    "three dimensions": (make(L.Hinge(), D.Ball(1.0), dim=3), S.Exact),
+    "simplex of dimension three": (make(L.Hinge(), D.Simplex(), dim=4), S.Exact),
+    "linear on a ball": (make(L.Linear(), D.Ball(1.0)), S.Exact),
+    "squared on the whole space": (make(L.Squared(), D.WholeSpace()), S.Exact),
+    "squared on a polytope": (make(L.Squared(), HALVES), S.CoordinateHitAndRun),
+    "linear on a simplex": (make(L.Linear(), D.Simplex()), S.CoordinateHitAndRun),
+    "logistic, many records": (
+        make(L.Logistic(), D.Ball(3.0), num_records=20_000, k=3_000.0),
+        S.FactorizedMetropolis,
+    ),
+    "logistic, few records": (
+        make(L.Logistic(), D.Ball(3.0), num_records=80, k=80.0),
+        S.LaplaceIndependence,
+    ),
+    "mode near the sphere": (
+        make(L.Logistic(), D.Ball(0.2), k=3_000.0, mu=0.01),
+        S.Proximal,
+    ),
+    "p = 1.5": (make(L.Logistic(), D.WholeSpace(), p=1.5), S.FactorizedMetropolis),
+    "p = 1.1, mostly regularizer": (
+        make(L.Hinge(), D.WholeSpace(), p=1.1, dim=20, k=50.0, mu=5.0),
+        S.Proximal,
+    ),
+    "hinge": (make(L.Hinge(), D.Ball(3.0)), S.LaplaceIndependence),
+    "hinge on a simplex": (
+        make(L.Hinge(), D.Simplex(), dim=10, num_records=2_000, k=100.0, mu=0.1),
+        S.CoordinateHitAndRun,
+    ),
+    "entropy, mass near the corners": (
+        make(L.Logistic(), D.Simplex(), reg=R.Entropy(), dim=20, k=3.0),
+        S.CoordinateHitAndRun,
+    ),
+    "absolute in a corner of an l_1 ball": (
+        make(L.Absolute(), D.Ball(0.2, p=1.0), k=3_000.0, mu=0.01),
+        S.HitAndRun,
+    ),
+    "logistic, as many coefficients as records": (
+        make(L.Logistic(), D.WholeSpace(), dim=60, num_records=60, k=60.0, mu=1e-4),
+        S.TiltedGibbs,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_each_kind_of_target_has_its_sampler(name):
+    target, expected = TARGETS[name]
+    sampler, reason = choose(target)
+    assert type(sampler) is expected, reason
+    assert sampler.supports(target) == (True, "")
+    assert 10 < len(reason) < 80 and "\n" not in reason
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_chosen_sampler_draws(name):
+    target = CASES[name].target
+    tree = dps.sample(target, num_draws=5, num_chains=2, progress=False)
+    sampler, reason = choose(target)
+    assert tree.attrs["sampler"] == repr(sampler)
+    assert tree.attrs["sampler_reason"] == reason
+    assert CASES[name].inside(tree.posterior["theta"].values.reshape(10, -1)).all()
+
+
+def test_independent_proposals_from_the_target_itself_are_all_accepted():
+    target = make(L.Squared(), D.WholeSpace())
+    assert independence_acceptance(target, fit(target)) == pytest.approx(1.0)
+
+
+def test_proposals_outside_or_of_another_shape_are_not():
+    target = make(L.Squared(), D.WholeSpace())
+    found = fit(target)
+    wide = found.rescaled(found.center, 9.0 * np.eye(5))
+    assert independence_acceptance(target, wide) < 0.2
+    cut = make(L.Squared(), D.Ball(0.1))
+    assert independence_acceptance(cut, fit(cut)) <= fit(cut).share_inside

@@ -1,0 +1,88 @@
+"""Quadratic energies: exact draws have the closed-form law of their domain."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import dpsample as dps
+from dpsample.samplers.chain import ACCEPTED, PROPOSALS, VALUES
+from tests.support.exact_runs import prepare, run
+from tests.support.gibbs_cases import example
+from tests.support.statistics import assert_law, assert_same_law, rejected
+
+D, L = dps.domains, dps.losses
+INF = np.inf
+
+LINEAR = {
+    "space": D.WholeSpace(),
+    "ball": D.Ball(0.7, center=[0.5, 0.0, -0.5, 0.2, 0.0]),
+    "box": D.Box(-0.5, [0.1, 0.2, 0.3, 0.4, 0.5]),
+    "cube": D.Ball(0.4, p=INF),
+    "Frobenius ball": D.SchattenBall(0.8, p=2.0, shape=(5, 1)),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_losses_give_a_restricted_gaussian(name):
+    case = example(L.Linear(), LINEAR[name], dim=5, k=5.0, mu=0.5)
+    draws, stats, counts = run(prepare(case.target), 2, 20_000)
+    assert counts[VALUES] == 0
+    assert counts[ACCEPTED] == counts[PROPOSALS]
+    np.testing.assert_allclose(stats[:, 0], case.energy(draws), rtol=1e-10, atol=1e-10)
+    mean = case.center + (case.response @ case.rows) / len(case.rows) / case.mu
+    rng = np.random.default_rng(3)
+    plain = mean + rng.standard_normal((400_000, 5)) / np.sqrt(case.k * case.mu)
+    expected = plain[case.inside(plain)]
+    assert len(expected) >= 1000
+    for direction in np.vstack([np.eye(5), np.ones(5)]):
+        assert_same_law(draws @ direction, expected @ direction)
+    with rejected():
+        assert_same_law(draws[:, 0], case.center[0] + 0.5 * draws[:, 0])
+
+
+def test_the_squared_loss_gives_a_gaussian():
+    case = example(L.Squared(), D.WholeSpace(), dim=5, k=7.0, mu=0.2)
+    draws, stats, _ = run(prepare(case.target), 2, 20_000)
+    np.testing.assert_allclose(stats[:, 0], case.energy(draws), rtol=1e-10)
+    count = len(case.rows)
+    precision = case.k * (case.rows.T @ case.rows / count + case.mu * np.eye(5))
+    mean = np.linalg.solve(precision, case.k * case.rows.T @ case.response / count)
+    white = (draws - mean) @ np.linalg.cholesky(precision)
+    for direction in np.eye(5):
+        assert_law(white @ direction, norm.cdf)
+    assert_law((white[:, 0] + white[:, 4]) / np.sqrt(2.0), norm.cdf)
+    with rejected():
+        assert_law(1.2 * white[:, 0], norm.cdf)
+
+
+def test_without_weight_a_box_gives_exponentials():
+    case = example(L.Linear(), D.Box(-1.0, 2.0), dim=4, k=6.0, mu=0.0)
+    draws, stats, _ = run(prepare(case.target), 2, 10_000)
+    np.testing.assert_allclose(stats[:, 0], case.energy(draws), rtol=1e-9, atol=1e-9)
+    slopes = -case.k * (case.response @ case.rows) / len(case.rows)
+
+    def cdf(x, slope):
+        return np.expm1(-slope * (x + 1.0)) / np.expm1(-3.0 * slope)
+
+    for slope, drawn in zip(slopes, draws.T, strict=True):
+        assert_law(drawn, lambda x, slope=slope: cdf(x, slope))
+    steep = np.argmax(np.abs(slopes))
+    with rejected():
+        assert_law(draws[:, steep], lambda x: cdf(x, 0.5 * slopes[steep]))
+
+
+def test_without_weight_and_slope_a_ball_gives_the_uniform_law():
+    problem = dps.Problem(
+        np.array([[1.0] * 5, [-1.0] * 5]),
+        np.ones(2),
+        loss=L.Linear(),
+        domain=D.Ball(2.0, center=np.ones(5)),
+        row_bound=3.0,
+    )
+    target = dps.Gibbs(problem, k=3.0, mu=0.0)
+    draws, stats, _ = run(prepare(target), 2, 10_000)
+    assert stats[-1, 0] == pytest.approx(target.energy(draws[-1]))
+    radii = np.linalg.norm(draws - 1.0, axis=1) / 2.0
+    assert_law(radii, lambda r: r**5)
+    with rejected():
+        assert_law(radii, lambda r: r**4)

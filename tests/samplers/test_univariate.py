@@ -1,0 +1,225 @@
+"""Exact one-dimensional draws: laws by quadrature, envelopes by enumeration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dpsample.core.jit import kernel
+from dpsample.samplers.univariate import log_concave
+from dpsample.samplers.univariate.log_concave import energy, factor_envelope
+from tests.support.exact_draws import interpreted, truncated_normal_cdf
+from tests.support.mutants import factor_log_density
+from tests.support.statistics import assert_law, cdf_from_log_density, rejected
+
+INF = np.inf
+NUM_DRAWS = 20_000
+
+
+@kernel
+def _truncated_normals(rng, lower, upper, out):
+    for i in range(out.shape[0]):
+        out[i] = log_concave.truncated_normal(rng, lower, upper)
+
+
+@kernel
+def _factors(rng, b, q, c, s, v, h, lower, upper, out):
+    for i in range(out.shape[0]):
+        out[i] = log_concave.draw_factor(rng, b, q, c, s, v, h, lower, upper)
+
+
+def truncated_normals(lower: float, upper: float, seed: int) -> np.ndarray:
+    out = np.empty(NUM_DRAWS)
+    _truncated_normals(np.random.default_rng(seed), float(lower), float(upper), out)
+    return out
+
+
+def factors(case: tuple, seed: int) -> np.ndarray:
+    out = np.empty(NUM_DRAWS)
+    _factors(np.random.default_rng(seed), *map(float, case), out)
+    return out
+
+
+INTERVALS = [
+    (-INF, INF),
+    (0.0, INF),
+    (0.3, INF),
+    (0.59, 4.0),
+    (0.6, 2.0),
+    (3.0, INF),
+    (-INF, -7.0),
+    (30.0, INF),
+    (-40.0, -39.9),
+    (-1.0, 1.0),
+    (-0.1, 3.0),
+    (0.0, 2.5),
+    (-INF, 2.0),
+    (-2.0, -0.2),
+]
+
+
+@pytest.mark.parametrize("interval", INTERVALS)
+def test_truncated_normal_has_the_closed_form_law(interval):
+    draws = truncated_normals(*interval, seed=101)
+    assert draws.min() >= interval[0] and draws.max() <= interval[1]
+    cdf = truncated_normal_cdf(*interval)
+    assert_law(draws, cdf)
+    with rejected():
+        scale = np.sqrt(draws.var())
+        assert_law(draws + 0.1 * scale, cdf)
+
+
+def test_far_tail_is_exponential_to_first_order_and_second():
+    draws = 1e6 * (truncated_normals(1e6, INF, seed=102) - 1e6)
+    # Units lose 1e6 * 1e-10 = 1e-4 of resolution, far below the bound.
+    assert_law(draws, lambda x: -np.expm1(-x))
+    with rejected():
+        assert_law(draws, lambda x: -np.expm1(-1.1 * x))
+
+
+def test_tiny_interval_is_uniform():
+    draws = (truncated_normals(5.0, 5.0 + 1e-9, seed=103) - 5.0) / 1e-9
+    assert_law(draws, lambda x: np.clip(x, 0.0, 1.0))
+    with rejected():
+        assert_law(draws**1.1, lambda x: np.clip(x, 0.0, 1.0))
+
+
+def test_wrong_half_line_is_rejected():
+    with rejected():
+        assert_law(truncated_normals(0.3, INF, seed=104), norm.cdf)
+
+
+def test_truncated_normal_of_a_point_and_of_nothing():
+    rng = np.random.default_rng(0)
+    assert log_concave.truncated_normal(rng, 2.0, 2.0) == 2.0
+    empty = [(1.0, 0.0), (np.nan, 1.0), (0.0, np.nan), (INF, INF), (-INF, -INF)]
+    for lower, upper in empty:
+        assert np.isnan(log_concave.truncated_normal(rng, lower, upper))
+
+
+# (b, q, c, s, v, h, lower, upper) and the mistake that the law must expose.
+CASES = [
+    ((0.0, 1.5, 0.0, 1.0, 1.0, 1.0, -INF, INF), "sign of v"),
+    ((0.0, 1.5, 0.0, 1.0, 3.0, 0.5, -INF, 1.0), "h for 2h"),
+    ((2.0, 1.5, 0.0, 1.0, 1.0, 1.0, -INF, INF), "no factor b"),
+    ((2.0, 1.05, 0.0, 1.0, -1.0, 1.0, -INF, INF), "sign of v"),
+    ((2.0, 1.0, 0.0, 1.0, 1.5, 1.0, -INF, INF), "no factor b"),
+    ((2.0, 1.0, 0.0, 1.0, 4.0, 1.0, -INF, INF), "h for 2h"),
+    ((1.0, 1.3, 3.0, 1.0, 2.0, 1.0, -INF, INF), "no factor c"),
+    ((1.0, 2.0, 0.5, 3.0, 2.0, 1.0, -INF, INF), "no factor c"),
+    ((1e4, 1.2, 0.0, 1.0, 0.5, 1.0, -INF, INF), "q - 1"),
+    ((1.0, 1.2, 0.0, 1.0, 1.0, INF, -INF, INF), "q - 1"),
+    ((5.0, 1.5, 2.0, 1.0, 100.0, 1.0, -INF, INF), "h for 2h"),
+    ((2.0, 1.2, 0.0, 1.0, 1.0, 1.0, 0.5, INF), "sign of v"),
+    ((2.0, 1.2, 1.0, 4.0, 1.0, 1.0, -0.3, 0.2), "sign of v"),
+    ((2.0, 1.2, 1.0, 1.0, -3.0, 0.3, 2.0, INF), "sign of v"),
+    ((2.0, 1.2, 1.0, 1.0, -3.0, 1.0, -INF, -3.0), "sign of v"),
+    ((0.0, 1.2, 1.0, 1.0, -3.0, 1.0, 50.0, 60.0), "sign of v"),
+    ((1.0, 1.5, 0.0, 1.0, 1e-8, 1e4, -INF, INF), "no factor b"),
+]
+
+
+def grid_of(draws: np.ndarray, lower: float, upper: float) -> np.ndarray:
+    spread = np.ptp(draws)
+    low, high = draws.min() - 0.5 * spread, draws.max() + 0.5 * spread
+    return np.linspace(max(low, lower), min(high, upper), 100_001)
+
+
+@pytest.mark.parametrize(("case", "mistake"), CASES)
+def test_factor_has_the_law_of_the_quadrature(case, mistake):
+    draws = factors(case, seed=201)
+    lower, upper = case[6:]
+    assert draws.min() >= lower and draws.max() <= upper
+    grid = grid_of(draws, lower, upper)
+    factor = case[:6]
+    assert_law(
+        draws, cdf_from_log_density(lambda t: factor_log_density(t, *factor), grid)
+    )
+    with rejected():
+        wrong = cdf_from_log_density(
+            lambda t: factor_log_density(t, *factor, mistake=mistake), grid
+        )
+        assert_law(draws, wrong)
+
+
+def reflected(case: tuple) -> tuple:
+    b, q, c, s, v, h, lower, upper = case
+    return case if v >= 0.0 else (b, q, c, s, -v, h, -upper, -lower)
+
+
+@pytest.mark.parametrize("case", [case for case, _ in CASES])
+def test_envelope_is_above_the_density_everywhere(case):
+    b, q, c, s, v, h, lower, upper = map(float, reflected(case))
+    envelope = factor_envelope(b, q, c, s, v, h, lower, upper)
+    mode, base, left, left_rise, left_slope = envelope[:5]
+    right, right_rise, right_slope, gap = envelope[5:]
+    span = 6.0 * (left + right)
+    points = np.linspace(max(mode - span, lower), min(mode + span, upper), 2001)
+    for t in points:
+        bound = base - gap
+        if t > mode + right:
+            assert right_slope > 0.0
+            bound = base + right_rise + right_slope * (t - mode - right)
+        if t < mode - left:
+            assert left_slope > 0.0
+            bound = base + left_rise + left_slope * (mode - left - t)
+        value = energy(b, q, c, s, v, 1.0 / h, t)[0]
+        assert value - bound >= -1e-11 * (1.0 + abs(base))
+    # A drop of about 1 is what keeps the acceptance near one half.
+    for rise, slope in ((left_rise, left_slope), (right_rise, right_slope)):
+        assert rise <= 1.6
+        assert slope == 0.0 or rise >= 0.5
+
+
+@pytest.mark.parametrize("case", [case for case, _ in CASES])
+def test_mode_minimizes_the_energy(case):
+    b, q, c, s, v, h, lower, upper = map(float, case)
+    mode = log_concave.factor_mode(b, q, c, s, v, h, lower, upper)
+    assert lower <= mode <= upper
+    best = factor_log_density(mode, b, q, c, s, v, h)
+    steps = np.logspace(-8.0, 2.0, 41)
+    around = np.clip(np.concatenate((mode - steps, mode + steps)), lower, upper)
+    assert (
+        factor_log_density(around, b, q, c, s, v, h) <= best + 1e-11 * abs(best)
+    ).all()
+
+
+@pytest.mark.parametrize("case", [case for case, _ in CASES])
+def test_moments_are_good_to_two_percent(case):
+    b, q, c, s, v, h, lower, upper = map(float, case)
+    out = np.empty(5)
+    log_concave.factor_moments(b, q, c, s, v, h, lower, upper, out)
+    grid = grid_of(factors(case, seed=202), lower, upper)
+    logs = factor_log_density(grid, b, q, c, s, v, h)
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    first, second = np.abs(grid) ** q, np.abs(grid) ** s
+    products = (first, second, first * first, first * second, second * second)
+    exact = [(weights * product).sum() for product in products]
+    np.testing.assert_allclose(out, exact, rtol=0.02)
+
+
+def test_nan_and_empty_intervals_give_nan():
+    rng = np.random.default_rng(0)
+    good = (1.0, 1.5, 1.0, 1.0, 1.0, 1.0, -1.0, 2.0)
+    for k in (0, 1, 2, 3, 4, 5, 6, 7):
+        bad = good[:k] + (np.nan,) + good[k + 1 :]
+        assert np.isnan(log_concave.draw_factor(rng, *bad)), k
+    assert np.isnan(log_concave.draw_factor(rng, *good[:6], 1.0, 0.0))
+    flat = (0.0, 1.5, 0.0, 1.0, 0.0, INF, -INF, INF)
+    assert np.isnan(log_concave.draw_factor(rng, *flat))
+
+
+@pytest.mark.parametrize("case", [case for case, _ in CASES[:6]])
+def test_compiled_equals_interpreted(case):
+    arguments = tuple(map(float, case))
+    compiled = log_concave.draw_factor(np.random.default_rng(7), *arguments)
+    plain = interpreted(log_concave.draw_factor)(np.random.default_rng(7), *arguments)
+    np.testing.assert_allclose(compiled, plain, rtol=1e-12)
+    low, high = arguments[6:]
+    compiled = log_concave.truncated_normal(np.random.default_rng(8), low, high)
+    plain = interpreted(log_concave.truncated_normal)(
+        np.random.default_rng(8), low, high
+    )
+    np.testing.assert_allclose(compiled, plain, rtol=1e-12)

@@ -1,0 +1,35 @@
+"""Fresh Python processes for tests of caches and imports."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_python(code, *, path=ROOT, options=None, **environment):
+    """Run code in a new process; its output and errors. A variable None is unset.
+
+    ``options`` go to `subprocess.run`, such as a user or an umask.
+    """
+    variables = os.environ | {"PYTHONPATH": str(path), "NUMBA_DISABLE_JIT": None}
+    variables |= environment
+    kept = {name: str(v) for name, v in variables.items() if v is not None}
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=code,
+        env=kept,
+        capture_output=True,
+        text=True,
+        check=False,
+        **(options or {}),
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def files_below(folder):
+    """Every file with its size and time of change."""
+    found = (path for path in Path(folder).rglob("*") if path.is_file())
+    return {str(f): (f.stat().st_size, f.stat().st_mtime_ns) for f in found}

@@ -1,0 +1,99 @@
+"""Independent runs of the proximal kernel in one compiled loop, and their check."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpsample.core.jit import kernel
+from dpsample.samplers.chain import NUM_STATS
+from dpsample.samplers.errors import OK, raise_unless_ok
+from dpsample.samplers.proximal import proximal_kernel
+from tests.support.statistics import ALPHA
+
+
+@kernel
+def _replicate(target, pieces, plan, draw, state, rng, starts, num_steps, out):
+    draws = np.empty((num_steps, starts.shape[1]))
+    stats = np.empty((num_steps, NUM_STATS))
+    for i in range(starts.shape[0]):
+        state.position[:] = starts[i]
+        code, _ = proximal_kernel.run(
+            target, pieces, plan, draw, state, rng, 2**62, draws, stats
+        )
+        if code != OK:
+            return code
+        out[i] = draws[num_steps - 1]
+    return OK
+
+
+def replicate(
+    target, metric, starts, rng, *, step, num_steps=1, plan=None, numbers=None
+):
+    """Last position of one run from each start; raises if a run fails."""
+    out = np.full_like(starts, np.nan)
+    code = _replicate(
+        metric.numbers(target) if numbers is None else numbers,
+        target.pieces,
+        metric.plan(step) if plan is None else plan,
+        metric.draw,
+        proximal_kernel.init(target, starts[0]),
+        rng,
+        starts,
+        num_steps,
+        out,
+    )
+    raise_unless_ok(code)
+    return out
+
+
+def certified(prepared, gamma, count, rng):
+    """Draws as `release` makes them: T(gamma) steps from the start, each time anew."""
+    starts = np.tile(prepared.start, (count, 1))
+    return replicate(
+        prepared.target,
+        prepared.metric,
+        starts,
+        rng,
+        step=prepared.trial.step,
+        num_steps=prepared.certified_steps(gamma),
+    )
+
+
+def law_margin(case, sample):
+    """Largest deviation of the sample from the case's law, in units of its bound.
+
+    Kolmogorov distances of the coordinates, their sum and the energy by the DKW bound,
+    first and second moments by Bernstein's: above 1 with probability below the suite's
+    share for one check if the law is right.
+    """
+    points, weights = case.law
+    expected, found = _views(case, points), _views(case, sample)
+    size, number = len(sample), 3 * len(expected)
+    log_term = np.log(2.0 * number / ALPHA)
+    margins = []
+    for values, drawn in zip(expected, found, strict=True):
+        order = np.argsort(values)
+        cdf = np.cumsum(weights[order])
+        drawn = np.sort(drawn)
+        level = np.interp(drawn, values[order], cdf)
+        ranks = np.arange(size + 1) / size
+        distance = max(
+            np.abs(level - ranks[1:]).max(), np.abs(level - ranks[:-1]).max()
+        )
+        margins.append(distance / np.sqrt(log_term / (2.0 * size)))
+        for power in (1, 2):
+            moment = values - weights @ values
+            mean = weights @ moment**power
+            variance = weights @ (moment**power - mean) ** 2
+            reach = np.abs(moment).max() ** power + abs(mean)
+            bound = np.sqrt(2.0 * variance * log_term / size)
+            bound += reach * log_term / (3.0 * size)
+            drift = ((drawn - weights @ values) ** power).mean() - mean
+            margins.append(abs(drift) / bound)
+    return max(margins)
+
+
+def _views(case, points):
+    energy = case.energy(points)
+    mixed = points @ np.arange(1.0, case.dim + 1.0)
+    return [*points.T, mixed, energy] if case.dim > 1 else [*points.T, energy]

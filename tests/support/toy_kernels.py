@@ -1,0 +1,41 @@
+"""A package of two kernels, one calling the other, with a copy of our decorator."""
+
+from tests.support.processes import ROOT, run_python
+
+CALLEE = """
+from toy._jit import kernel
+
+FACTOR = {factor}
+
+@kernel
+def scaled(x):
+    return FACTOR * x
+"""
+CALLER = """
+from toy._jit import kernel
+from toy.callee import scaled
+
+@kernel
+def answer(x):
+    return scaled(x) + 1.0
+"""
+SHOW = "from toy.caller import answer; print(answer(10.0))"
+
+
+def make_toy(folder):
+    """Write the package below a folder."""
+    package = folder / "source" / "toy"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for name in ("_cache.py", "_jit.py"):
+        text = (ROOT / "dpsample" / name).read_text()
+        (package / name).write_text(text.replace("from dpsample.", "from toy."))
+    (package / "callee.py").write_text(CALLEE.format(factor=2.0))
+    (package / "caller.py").write_text(CALLER)
+    return package
+
+
+def show(toy, cache, code=SHOW, **environment):
+    """Run code beside the package; its output and errors."""
+    options = {"path": toy.parent, "NUMBA_CACHE_DIR": cache} | environment
+    return run_python(code, **options)

@@ -1,0 +1,86 @@
+"""What `minimize` returns, on screen and as a figure."""
+
+import copy
+import pickle
+
+import matplotlib
+import numpy as np
+import pytest
+
+import dpsample as dps
+from tests.running.test_descent import problem
+from tests.verbs.test_minimize import BUDGET, METHOD
+
+matplotlib.use("Agg")
+
+
+def fit(**options):
+    return dps.minimize(problem(), METHOD, BUDGET, seed=1, **options)
+
+
+def test_a_fit_shows_its_parameters_and_the_statement():
+    text = repr(fit())
+    assert text.startswith("Fit(theta=[")
+    assert "(1, 1e-06)-DP under replace_one" in text and "NOT releasable" in text
+
+
+def test_what_depends_on_the_records_is_not_shown():
+    # The size of a random batch is not covered by the certificate.
+    found = fit(evaluation=problem())
+    assert str(found.num_gradients) not in repr(found)
+    assert "risk" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "twin", [lambda f: pickle.loads(pickle.dumps(f)), copy.copy, copy.deepcopy]
+)
+def test_pickles_and_copies_hold_nothing_nonprivate(twin):  # P7
+    found = fit(evaluation=problem())
+    again = twin(found)
+    assert again.num_gradients is None and again.trace == {}
+    assert found.num_gradients > 0 and len(found.trace["risk"]) > 0
+    assert np.array_equal(again.theta, found.theta)
+    assert again.certificate == found.certificate
+
+
+def test_a_fit_is_exported_and_frozen():
+    found = fit()
+    assert isinstance(found, dps.Fit)
+    with pytest.raises(AttributeError):
+        found.theta = np.zeros(3)
+
+
+def test_the_plot_shows_the_trace():
+    found = fit(evaluation=problem())
+    ax = found.plot()
+    x, y = ax.lines[0].get_data()
+    assert np.array_equal(x, found.trace["num_gradients"])
+    assert np.array_equal(y, found.trace["risk"])
+    assert "not private" in ax.get_ylabel()
+    assert found.plot(ax=ax) is ax
+    matplotlib.pyplot.close(ax.figure)
+
+
+def test_a_fit_without_a_trace_has_no_plot():
+    with pytest.raises(ValueError, match="Pass evaluation=... to minimize"):
+        fit().plot()
+
+
+# P10
+def test_the_number_of_gradients_is_said_to_depend_on_what_records_hold():
+    counts = set()
+    for scale in (1.0, 0.05):
+        rows = scale * np.random.default_rng(0).uniform(-0.5, 0.5, (40, 2))
+        made = dps.Problem(
+            rows,
+            np.ones(40),
+            loss=dps.losses.Logistic(),
+            domain=dps.domains.Ball(1.0),
+            row_bound=1.0,
+        )
+        method = dps.optimizers.ObjectivePerturbation(ridge=0.05)
+        counts.add(dps.minimize(made, method, BUDGET, seed=1).num_gradients)
+    assert len(counts) == 2
+    told = " ".join(dps.Fit.__doc__.split())
+    assert "depend on what the records hold" in told
+    assert "records' number only" not in told

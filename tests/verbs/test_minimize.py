@@ -1,0 +1,168 @@
+"""The verb `minimize`: seeds, certificates, refusals, interrupts, traces."""
+
+import math
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import threadpoolctl
+
+import dpsample as dps
+from dpsample.optimizers.loop.optimizer import Optimizer, Recipe
+from dpsample.optimizers.loop.perturbations import GaussianNoise
+from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.steps import GradientStep
+from dpsample.privacy.accounting.events import GaussianEvent
+from dpsample.verbs.minimize import TRACE_POINTS
+from tests.running.test_descent import problem
+
+BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
+METHOD = dps.optimizers.DPSGD(sampling_rate=0.5, num_steps=30)
+# Of a Gaussian mechanism that meets the budget.
+GDP = dps.privacy.gdp_from_budget(1.0, 1e-6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe(Optimizer):
+    """One noisy loop with any event; counts how often it is asked for its recipe."""
+
+    gdp: float | None = GDP
+    num_steps: int = 3
+    name: ClassVar[str] = "probe"
+    calls: ClassVar[list[str]] = []
+
+    def recipe(self, facts, budget, calibration="exact"):
+        pools = threadpoolctl.threadpool_info()
+        blas = [p["num_threads"] for p in pools if p["user_api"] == "blas"]
+        self.calls.append(f"{calibration} {max(blas)}")
+        loop = Loop(
+            num_steps=self.num_steps,
+            step=GradientStep(0.1),
+            noise=GaussianNoise(0.01),
+        )
+        event = None if self.gdp is None else GaussianEvent(self.gdp)
+        assumptions = () if self.gdp else ("nobody has proved it.",)
+        return Recipe(phases=(loop,), event=event, inputs={}, assumptions=assumptions)
+
+
+def minimize(**changes):
+    arguments = {"problem": problem(), "optimizer": METHOD, "budget": BUDGET}
+    return dps.minimize(**(arguments | changes))
+
+
+def test_a_seed_reproduces_a_run_and_forbids_its_release():
+    first, second, other = (minimize(seed=seed) for seed in (4, 4, 5))
+    assert np.array_equal(first.theta, second.theta)
+    assert not np.array_equal(first.theta, other.theta)
+    assert first.certificate == second.certificate
+    assert first.certificate.seeded and not first.certificate.releasable
+
+
+def test_a_seed_sequence_can_be_used_again():
+    root = np.random.SeedSequence(9)
+    assert np.array_equal(minimize(seed=root).theta, minimize(seed=root).theta)
+
+
+def test_without_a_seed_the_answer_is_fresh_and_releasable():
+    first, second = minimize(), minimize()
+    assert not np.array_equal(first.theta, second.theta)
+    assert first.certificate.releasable and first.certificate == second.certificate
+
+
+def test_the_certificate_is_verified_and_names_the_public_facts():
+    fit = minimize(problem=problem(clip_rows=True))
+    assert dps.verify(fit.certificate).checks
+    inputs = dict(fit.certificate.inputs)
+    assert inputs["num_records"] == 60 and inputs["dim"] == 3
+    assert (inputs["loss"], inputs["domain"]) == ("logistic", "ball")
+    assert inputs["row_bound"] == inputs["response_bound"] == 1.0
+    assert any("scaled down" in words for words in fit.certificate.assumptions)
+    plain = minimize().certificate.assumptions
+    assert not any("scaled down" in words for words in plain)
+
+
+def test_without_a_budget_there_is_neither_noise_nor_a_certificate():
+    first = minimize(
+        budget=None, optimizer=dps.optimizers.ClippedGD(num_steps=5, clip=1.0), seed=1
+    )
+    second = minimize(
+        budget=None, optimizer=dps.optimizers.ClippedGD(num_steps=5, clip=1.0), seed=2
+    )
+    assert first.certificate is None
+    assert np.array_equal(first.theta, second.theta)
+    assert "no privacy" in repr(first)
+
+
+def test_what_is_not_proved_is_refused_before_the_run():
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match="privacy proof.*nobody has proved it"):
+        minimize(optimizer=Probe(gdp=None, num_steps=10**9))
+    with pytest.raises(ValueError, match="event must be"):
+        minimize(optimizer=Probe(gdp=1.01 * GDP, num_steps=10**9))
+    assert time.monotonic() - begin < 60.0
+
+
+def test_paper_calibration_states_what_is_true():
+    loud = minimize(optimizer=Probe(gdp=3.0), calibration="paper").certificate
+    assert loud.epsilon_proved > BUDGET.epsilon and not loud.releasable
+    silent = minimize(optimizer=Probe(gdp=None), calibration="paper").certificate
+    assert math.isinf(silent.epsilon_proved) and not silent.releasable
+    assert "No epsilon is proved" in silent.statement
+
+
+def test_the_class_of_an_optimizer_is_not_an_optimizer():
+    with pytest.raises(ValueError, match=r"Call it: dps.optimizers.DPSGD\(...\)"):
+        minimize(optimizer=dps.optimizers.DPSGD)
+
+
+def test_blas_runs_in_one_thread():
+    Probe.calls.clear()
+    minimize(optimizer=Probe())
+    assert Probe.calls == ["exact 1"]
+
+
+def test_the_trace_is_the_risk_on_the_evaluation_data():
+    p, public = problem(), problem(num_records=31)
+    fit = minimize(problem=p, evaluation=public, seed=3)
+    assert fit.trace["risk"].shape == (TRACE_POINTS + 1,)
+    assert fit.trace["risk"][-1] == public.risk(fit.theta)
+    assert fit.trace["num_gradients"][-1] == fit.num_gradients
+    assert np.array_equal(fit.theta, minimize(problem=p, seed=3).theta)
+    with pytest.raises(ValueError, match="evaluation must be a problem of 3 param"):
+        minimize(evaluation=problem(dim=2))
+
+
+def test_a_run_of_few_steps_has_a_trace_of_few_points():
+    method = dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=3)
+    public = problem(num_records=31)
+    fit = minimize(optimizer=method, evaluation=public, seed=3)
+    assert np.isfinite(fit.trace["risk"]).all()
+    assert len(set(fit.trace["num_gradients"])) == 3
+
+
+def test_names_of_coefficients_travel():
+    fit = minimize(problem=problem(feature_names=["age", "cost", "sex"]))
+    assert fit.feature_names == ("age", "cost", "sex")
+
+
+def test_progress_needs_a_terminal(capfd):
+    minimize(progress=True)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("hears_interrupts")
+@pytest.mark.parametrize("budget", [None, BUDGET])
+def test_ctrl_c_ends_a_long_run_at_once_and_returns_nothing(budget):
+    minimize(optimizer=Probe(), budget=budget)  # compiled before the clock starts
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt, match="Nothing is returned") as caught:
+        minimize(optimizer=Probe(num_steps=10**9), budget=budget)
+    assert time.monotonic() - begin < 20.0
+    # Neither the cause nor the context brings the state of the run along.
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__

@@ -1,0 +1,172 @@
+"""Replicates: the same numbers as single runs, for any number of threads."""
+
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample.running.descent import DescentError
+from tests.running.test_descent import problem
+from tests.verbs.test_minimize import BUDGET, METHOD, Probe
+
+COUNT = 5
+
+
+def replicate(verb=dps.minimize, *arguments, **options):
+    arguments = arguments or (problem(), METHOD, BUDGET)
+    return dps.replicate(verb, *arguments, **({"num_replicates": COUNT} | options))
+
+
+def children(seed=0):
+    return np.random.SeedSequence(seed).spawn(COUNT)
+
+
+def test_a_replicate_of_minimize_is_a_run_with_its_seed():
+    runs = replicate(seed=3)
+    single = [dps.minimize(problem(), METHOD, BUDGET, seed=s) for s in children(3)]
+    assert np.array_equal(runs.thetas, [fit.theta for fit in single])
+    assert all(fit.certificate == runs.certificate for fit in single)
+    assert len(np.unique(runs.thetas[:, 0])) == COUNT and runs.seed == 3
+
+
+def test_a_replicate_of_release_is_a_release_with_its_seed():
+    runs = replicate(dps.release, problem(), BUDGET, p=1.5)
+    single = [dps.release(problem(), BUDGET, p=1.5, seed=s) for s in children()]
+    assert np.array_equal(runs.thetas, [answer.theta for answer in single])
+    assert runs.certificate == single[0].certificate
+
+
+def test_a_replicate_of_sample_is_a_sample_with_its_seed():
+    target = dps.Gibbs(problem(), k=20.0, mu=1.0)
+    options = {"num_draws": 8, "num_chains": 2}
+    runs = replicate(dps.sample, target, evaluate=problem(), **options)
+    assert runs.thetas.shape == (COUNT, 2, 8, 3)
+    assert runs.values.shape == (COUNT, 2, 8) and runs.certificate is None
+    for theta, seed in zip(runs.thetas, children(), strict=True):
+        draws = dps.sample(target, seed=seed, progress=False, **options)
+        assert np.array_equal(draws.posterior["theta"], theta)
+
+
+@pytest.mark.parametrize("verb", [dps.minimize, dps.release])
+def test_threads_change_nothing(verb):
+    arguments = (problem(), METHOD, BUDGET)
+    if verb is dps.release:
+        arguments = (problem(), BUDGET)
+    one, three = (replicate(verb, *arguments, threads=t) for t in (1, 3))
+    assert np.array_equal(one.thetas, three.thetas)
+
+
+def test_more_replicates_begin_with_the_same_ones():
+    few, many = replicate(num_replicates=2), replicate(num_replicates=4)
+    assert np.array_equal(few.thetas, many.thetas[:2])
+
+
+def test_any_part_of_the_seeds_gives_the_same_runs():
+    every, part = replicate(seed=4), replicate(seed=children(4)[1:3], num_replicates=2)
+    assert np.array_equal(part.thetas, every.thetas[1:3]) and part.seed == 4
+
+
+@pytest.mark.parametrize("seeds", [children()[:2], [1] * COUNT])
+def test_seeds_are_as_many_as_runs(seeds):
+    with pytest.raises(ValueError, match=r"^seed must be"):
+        replicate(seed=seeds)
+
+
+def test_another_seed_and_fresh_entropy_give_other_runs():
+    fresh = replicate(seed=None)
+    again = replicate(seed=fresh.seed)
+    assert np.array_equal(fresh.thetas, again.thetas)
+    assert not np.array_equal(fresh.thetas, replicate(seed=1).thetas)
+
+
+def test_the_recipe_is_made_once():
+    Probe.calls.clear()
+    runs = replicate(dps.minimize, problem(), Probe(), BUDGET, calibration="paper")
+    assert Probe.calls == ["paper 1"] and runs.thetas.shape == (COUNT, 3)
+
+
+def test_no_replicate_is_releasable():
+    for runs in (
+        replicate(seed=None),
+        replicate(dps.release, problem(), BUDGET, seed=None, num_replicates=2),
+    ):
+        assert runs.certificate.seeded and not runs.certificate.releasable
+        assert "NOT releasable" in repr(runs)
+    unlimited = replicate(dps.minimize, problem(), METHOD)
+    assert unlimited.certificate is None
+
+
+def test_risks_and_values_are_those_of_the_thetas():
+    p = problem()
+    risks = replicate(evaluate=p)
+    assert risks.values.tolist() == [p.risk(theta) for theta in risks.thetas]
+    called = replicate(evaluate=p.risk)
+    assert np.array_equal(called.values, risks.values)
+    pairs = replicate(evaluate=lambda theta: theta[:2])
+    assert np.array_equal(pairs.values, pairs.thetas[:, :2])
+
+
+def test_a_callable_is_called_in_order_by_one_thread():
+    seen = []
+
+    def watch(theta):
+        seen.append((threading.get_ident(), theta.copy()))
+        return 0.0
+
+    runs = replicate(evaluate=watch, threads=3)
+    assert {ident for ident, _ in seen} == {threading.get_ident()}
+    assert np.array_equal([theta for _, theta in seen], runs.thetas)
+
+
+def test_mean_and_standard_error_are_those_of_the_values():
+    runs = replicate(evaluate=problem())
+    assert runs.mean == pytest.approx(np.mean(runs.values))
+    expected = np.std(runs.values, ddof=1) / np.sqrt(COUNT)
+    assert runs.standard_error == pytest.approx(expected)
+    one = replicate(evaluate=problem(), num_replicates=1)
+    assert np.isnan(one.standard_error) and one.mean == one.values[0]
+    with pytest.raises(ValueError, match="evaluate must be given"):
+        _ = replicate().mean
+
+
+@pytest.mark.parametrize("name", ["seed", "threads", "progress", "evaluation"])
+def test_what_replicate_decides_is_not_for_the_verb(name):
+    if name == "evaluation":
+        with pytest.raises(ValueError, match="left to replicate"):
+            replicate(evaluation=problem())
+    else:
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            replicate(**{name: "text"})
+
+
+def test_only_the_three_verbs_are_repeated():
+    with pytest.raises(ValueError, match="verb must be one of"):
+        replicate(dps.calibrate, problem(), BUDGET)
+
+
+def test_a_failure_of_one_run_ends_all():
+    p = problem(dps.losses.Squared())
+    p.data.response[4] = np.nan
+    # With a budget no record ends a run.
+    endless = dps.optimizers.ClippedGD(num_steps=10**9, clip=1.0, step_size=0.1)
+    with pytest.raises(DescentError, match="loss raised"):
+        replicate(dps.minimize, p, endless)
+
+
+@pytest.mark.usefixtures("hears_interrupts")
+def test_ctrl_c_ends_all_runs_at_once():
+    replicate(dps.minimize, problem(), Probe(), BUDGET)
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt, match="No replicate is returned"):
+        replicate(dps.minimize, problem(), Probe(num_steps=10**9), BUDGET)
+    assert time.monotonic() - begin < 20.0
+
+
+def test_progress_needs_a_terminal(capfd):
+    replicate(progress=True)
+    assert capfd.readouterr() == ("", "")
