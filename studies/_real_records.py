@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import expit
 
 import dpsample as dps
-from dpsample.datasets.load import VARIABLE
+from dpsample.datasets.catalog import VARIABLE
 
 RADIUS = 10.0  # of the ball that the coefficients are in: public, the same for all
 SMALL = 1000

@@ -1,6 +1,7 @@
 """Data with public bounds: synthetic problems and well-known public files."""
 
 from dpsample.core.public import dir_of
+from dpsample.datasets.catalog import load
 from dpsample.datasets.growth import (
     GrowthRegression,
     HardInstance,
@@ -13,7 +14,6 @@ from dpsample.datasets.heavy_tailed import (
     heavy_tailed_logistic,
     heavy_tailed_regression,
 )
-from dpsample.datasets.load import load
 from dpsample.datasets.synthetic import halfspace, logistic, regression
 from dpsample.tables.dataset import Dataset
 

@@ -29,7 +29,10 @@ def public_modules():
     return sorted(names)
 
 
-MODULES = public_modules()
+# A room without public names, such as the core, has no list of them.
+MODULES = [
+    m for m in public_modules() if hasattr(importlib.import_module(m), "__all__")
+]
 
 
 def test_the_list_of_modules_is_derived():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpsample import datasets
-from dpsample.datasets import load
+from dpsample.datasets import catalog
 from dpsample.tables import Schema
 
 GENERATORS = {
@@ -105,7 +105,7 @@ def publish(monkeypatch, tmp_path):
     """Give a set of the catalog small files with these contents."""
 
     def replace_files(name, **contents):
-        entry = load.catalog()[name]
+        entry = catalog.catalog()[name]
         files = {}
         for split, content in contents.items():
             file = entry.files[split]["name"]
@@ -114,7 +114,7 @@ def publish(monkeypatch, tmp_path):
             digest = hashlib.sha256(content).hexdigest()
             files[split] = {"name": file, "sha256": digest}
         entries = {name: replace(entry, files=files)}
-        monkeypatch.setattr(load, "catalog", lambda: entries)
+        monkeypatch.setattr(catalog, "catalog", lambda: entries)
         return tmp_path
 
     return replace_files
@@ -147,7 +147,7 @@ def test_a_set_without_covariates_gets_a_constant(publish):
 
 
 def test_records_with_a_missing_number_are_dropped(publish):
-    schema = load.public_schema("randhie")
+    schema = catalog.public_schema("randhie")
     names = [*schema.numeric, *schema.ignore, "meddol"]
     lines = [",".join("1" for _ in names) for _ in range(2)]
     lines[0] = lines[0].replace("1,", ",", 1)
@@ -180,15 +180,15 @@ def test_a_missing_file_says_what_to_get_and_where(tmp_path, monkeypatch):
         datasets.load("casp", tmp_path, "test")
 
 
-@pytest.mark.parametrize("name", sorted(load.catalog()))
+@pytest.mark.parametrize("name", sorted(catalog.catalog()))
 def test_every_entry_is_complete(name):
-    entry = load.catalog()[name]
+    entry = catalog.catalog()[name]
     assert entry.origin
     assert all(len(file["sha256"]) == 64 for file in entry.files.values())
     if entry.num_features:
         assert entry.ones
     else:
-        assert isinstance(load.public_schema(name), Schema)
+        assert isinstance(catalog.public_schema(name), Schema)
         assert entry.target
 
 

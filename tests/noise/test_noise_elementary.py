@@ -14,12 +14,13 @@ import dpsample as dps
 from dpsample import noise
 from dpsample.core.streams import streams
 from dpsample.domains import Ball, Box, Polytope, SchattenBall
-from dpsample.noise import cone, k_norm, schatten_spectrum
+from dpsample.noise import cone, schatten_spectrum
 from dpsample.noise.generalized_gaussian import (
     fill_gaussian,
     fill_generalized_gaussian,
     fill_laplace,
 )
+from dpsample.noise.k_norm import fill_k_norm
 from tests.support.statistics import assert_law, rejected
 
 DIAMOND = Polytope([[1, 1], [1, -1], [-1, 1], [-1, -1]], [1.0, 1.0, 1.0, 1.0])
@@ -100,11 +101,11 @@ def fill(name, dim, compiled):
             noise.schatten_plan((2, dim // 2), 5.0), 0.3,
         ),
         "k-norm": (
-            k_norm.fill_k_norm,
+            fill_k_norm,
             noise.k_norm_table(Ball(2.0, p=1.0), dim), 0.3,
         ),
         "k-norm facets": (
-            k_norm.fill_k_norm, noise.k_norm_table(DIAMOND, 2), 0.3,
+            fill_k_norm, noise.k_norm_table(DIAMOND, 2), 0.3,
         ),
     }  # fmt: skip
     function, *arguments = cases[name]

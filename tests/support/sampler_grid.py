@@ -14,6 +14,7 @@ import dpsample as dps
 from dpsample import samplers
 from dpsample.samplers.chain import NUM_STATS, PreparedChain
 from dpsample.samplers.errors import OK, raise_unless_ok
+from dpsample.samplers.gaussian_fit import minimize
 from dpsample.targets import gibbs
 from tests.support.gibbs_cases import Case, example
 from tests.support.gibbs_targets import TRIANGLE
@@ -55,7 +56,7 @@ class GridCase(Case):
         """Box of the domain; on R^2 of the points within 40 of the lowest energy."""
         if self.domain.is_bounded:
             return super().frame
-        mode = samplers.mode.minimize(self.target, tolerance=1e-9)[0]
+        mode = minimize(self.target, tolerance=1e-9)[0]
         angles = np.linspace(0.0, 2.0 * np.pi, 720)
         rays = np.stack((np.cos(angles), np.sin(angles)), axis=-1)
         near, far = np.zeros(720), np.full(720, 100.0)
@@ -70,7 +71,7 @@ class GridCase(Case):
     @cached_property
     def lowest(self):
         """Lower bound of the energy: kinks keep the mode's from being that."""
-        points = [samplers.mode.minimize(self.target, tolerance=1e-9)[0][None]]
+        points = [minimize(self.target, tolerance=1e-9)[0][None]]
         if self.is_simplex:
             points.append(on_triangle(np.random.default_rng(0).random((50_000, 2))))
         return self.energy(np.concatenate(points)).min() - 0.05
