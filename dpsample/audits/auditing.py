@@ -11,21 +11,19 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.audits.exponential import exponential_scores
 from dpsample.audits.findings import find
 from dpsample.audits.report import AuditCurve, AuditReport
 from dpsample.audits.scores import Scores, additive_scores, black_box_scores
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed
 from dpsample.noise import AdditiveMechanism
 from dpsample.privacy import Budget, ExponentialMechanism, delta_of, gaussian_delta
 from dpsample.privacy.accounting.events import Event
 from dpsample.running import progress as screen
 from dpsample.samplers import Sampler
-
-Array = NDArray[np.float64]
 
 
 def claimed_curve(

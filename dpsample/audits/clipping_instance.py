@@ -21,9 +21,9 @@ import functools
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.public import dir_of
 
 __all__ = [
@@ -40,7 +40,6 @@ __all__ = [
 ]
 __dir__ = dir_of(__all__)
 
-Vector = NDArray[np.float64]
 
 NUM_RECORDS = 100_001
 CLIP = 1.0
@@ -51,7 +50,7 @@ LAST = 100.0
 LEAST_STEP = 0.01  # the number of steps grows as they get shorter
 
 
-def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Vector:
+def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Array:
     """Output of clipped regularized gradient descent before any noise.
 
     Xu et al. (2026), Algorithm 2, from w_0 = 0 with C = 1, lambda = 0.01 and
@@ -136,7 +135,7 @@ def printed_release(
     neighbor: bool = False,
     epsilon: float,
     delta: float,
-) -> Vector:
+) -> Array:
     """Independent outputs of one phase of Algorithm 3, with the noise as printed.
 
     Parameters
@@ -173,7 +172,7 @@ def printed_release(
     return clipped_descent(neighbor) + stddev * rng.standard_normal((size, 2))
 
 
-def clipped_mean_gradient(w: Vector, neighbor: bool = False) -> Vector:
+def clipped_mean_gradient(w: Array, neighbor: bool = False) -> Array:
     """Mean over all records of the gradient at ``w``, each clipped to norm C.
 
     Parameters
@@ -198,7 +197,7 @@ def clipped_mean_gradient(w: Vector, neighbor: bool = False) -> Vector:
     return _clipped_mean(w, neighbor)
 
 
-def _clipped_mean(w: Vector, neighbor: bool) -> Vector:
+def _clipped_mean(w: Array, neighbor: bool) -> Array:
     matrices, centers, weights = _records(neighbor)
     gradients = np.einsum("kij,kj->ki", matrices, w - centers)
     norms = np.sqrt((gradients**2).sum(axis=1))
@@ -207,7 +206,7 @@ def _clipped_mean(w: Vector, neighbor: bool) -> Vector:
 
 
 @functools.cache
-def _records(neighbor: bool) -> tuple[Vector, Vector, Vector]:
+def _records(neighbor: bool) -> tuple[Array, Array, Array]:
     """Matrices, centers and relative weights of the five distinct records."""
     matrices = np.empty((5, 2, 2))
     for matrix, corner in zip(matrices, CORNERS, strict=False):
@@ -220,7 +219,7 @@ def _records(neighbor: bool) -> tuple[Vector, Vector, Vector]:
 
 
 @functools.cache
-def _descend(neighbor: bool, step_size: float) -> Vector:
+def _descend(neighbor: bool, step_size: float) -> Array:
     w = np.zeros(2)
     num_steps = math.ceil(2.0 * math.log(NUM_RECORDS) / (step_size * RIDGE))
     for _ in range(num_steps):

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dpsample.audits.scores import NUM_STREAMS, Draw, Scores, draw_outputs
 from dpsample.core import check, columns
+from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.losses import Loss
 from dpsample.privacy import ExponentialMechanism
@@ -32,8 +33,6 @@ from dpsample.samplers import Sampler
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.choice import choose
 from dpsample.targets.gibbs import Gibbs, as_rows
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -32,11 +32,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.audits.scores import Scores
-
-Array = NDArray[np.float64]
+from dpsample.core.arrays import Array
 
 
 def binomial_lower(successes: Any, trials: int, alpha: float) -> Array:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.public import dir_of
 from dpsample.domains import SchattenBall, Simplex
 from dpsample.numerics import norms
@@ -23,7 +23,6 @@ from dpsample.problem.problem import Problem
 
 __all__ = ["at_kink", "duplicated", "opposite", "shifts", "worst_case", "zeroed"]
 
-Array = NDArray[np.float64]
 Pair = tuple[Problem, Problem]
 Direction = Literal["axis", "corner", "difference"]
 

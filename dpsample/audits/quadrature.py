@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON
 from dpsample.samplers.exact.quadrature import law, mean_and_factor
 from dpsample.targets.gibbs import Gibbs
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

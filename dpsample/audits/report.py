@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.axes import axes
 from dpsample.privacy import Budget
 from dpsample.privacy.accounting.events import Event
-
-Array = NDArray[np.float64]
 
 
 class AuditCurve(NamedTuple):

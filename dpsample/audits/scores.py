@@ -23,13 +23,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.noise import AdditiveMechanism
 
-Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Array]
 Kind = Literal["log ratio", "ratio up to a constant", "score"]
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from dpsample.core.arrays import Array
+
 # Below it a float is subnormal and has lost digits: a product there is no longer
 # accurate to its last place, so no proof may rest on it.
 SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
@@ -220,7 +220,7 @@ def instance(kind: type | tuple[type, ...], *, remedy: str = "", **values: Any) 
             fail(name, f"a {listed}", shown(value), remedy)
 
 
-def _reals(name: str, value: Any, remedy: str) -> Vector:
+def _reals(name: str, value: Any, remedy: str) -> Array:
     """Fresh float64 array of real numbers: nothing is unmasked, parsed or cut off.
 
     An array of objects serves if each is a real number, as pandas' own types give.
@@ -272,7 +272,7 @@ def built(name: str, kind: Any, fields: Any) -> Any:
 
 def array(
     name: str, value: Any, *, shape: tuple[int | None, ...], remedy: str = ""
-) -> Vector:
+) -> Array:
     """Return ``value`` as a fresh finite float64 array in C order.
 
     ``shape`` holds one entry per axis; None stands for any length. A copy is made
@@ -295,7 +295,7 @@ def array(
     return result
 
 
-def entries(name: str, value: Any, *, finite: bool = True) -> Vector:
+def entries(name: str, value: Any, *, finite: bool = True) -> Array:
     """Return ``value`` as a fresh float64 array of any shape, finite by default."""
     try:
         given = np.asarray(value)
@@ -310,7 +310,7 @@ def entries(name: str, value: Any, *, finite: bool = True) -> Vector:
     return result
 
 
-def vectors(name: str, value: Any, *, dim: int | None = None) -> Vector:
+def vectors(name: str, value: Any, *, dim: int | None = None) -> Array:
     """Return ``value`` as a fresh finite float64 array with vectors on its last axis.
 
     ``dim`` is their length; None stands for any length >= 1.

@@ -19,11 +19,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-
-Array = NDArray[np.float64]
 
 PAUSED = 100  # beside the codes of `samplers.errors`
 TICK_SECONDS = 0.015  # a call lasts one to two ticks, and the unit that it is in

@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.streams import streams
 from dpsample.datasets.synthetic import LARGEST_EXPONENT, _unit_rows
 from dpsample.tables.dataset import Dataset
-
-Array = NDArray[np.float64]
 
 
 @check.plain

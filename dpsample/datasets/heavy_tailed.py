@@ -6,13 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.streams import streams
 from dpsample.tables.dataset import Dataset
 
-Array = NDArray[np.float64]
 NUM_SIGNALS = 10
 # Columns computed to norm 1 stay below it in exact arithmetic.
 BELOW = 1.0 - 1e-14

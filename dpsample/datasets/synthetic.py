@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.streams import streams
 from dpsample.tables.dataset import Dataset
 
-Array = NDArray[np.float64]
 LARGEST_EXPONENT = 1000.0  # powers beyond it overflow
 
 

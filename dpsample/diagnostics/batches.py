@@ -11,9 +11,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dpsample.core.arrays import Array
 
 # Means of such batches correlate by less than 0.1; longer ones would leave chains of
 # effective size 100 with too few. Simulated levels are within a factor of 3 of nominal.

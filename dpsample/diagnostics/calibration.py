@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.axes import axes
 from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics import laws
@@ -29,8 +30,6 @@ from dpsample.samplers.choice import draws_exactly
 from dpsample.samplers.couplings.replicates import run_all
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, as_rows, energies
-
-Array = NDArray[np.float64]
 
 # Expected ranks in a bin of the chi-square test.
 PER_BIN = 10

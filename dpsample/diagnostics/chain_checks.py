@@ -14,14 +14,12 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.diagnostics.batches import batch_means, correlation_times, differ
 from dpsample.diagnostics.check_report import Finding
 from dpsample.diagnostics.summaries import ChainDraws, r_hat
 from dpsample.running.rounds import effective_size
-
-Array = NDArray[np.float64]
 
 # Gap between groups of chains, in sds within chains, from which they look like modes:
 # two normal laws as far apart overlap by less than a tenth.

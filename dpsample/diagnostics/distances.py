@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dpsample.core.arrays import Array
 
 # Points per cell of the partition on which total variation is estimated.
 POINTS_PER_CELL, MAX_CELLS = 25, 64

@@ -12,15 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.axes import axes
 from dpsample.diagnostics.summaries import ChainDraws, chosen, read
 from dpsample.domains import Domain
 from dpsample.targets.gibbs import Gibbs
-
-Array = NDArray[np.float64]
 
 # Half degrees, so that curves have the corners of boxes, diamonds and the simplex.
 NUM_ANGLES = 721

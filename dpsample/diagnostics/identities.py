@@ -33,13 +33,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.diagnostics.laws import chains_of, effective_size
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.exact import gaussian
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.targets.gibbs import Gibbs, chords, energies, slopes
-
-Array = NDArray[np.float64]
 
 MAX_DIRECTIONS = 10
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics.summaries import read
 from dpsample.samplers.chain import NUM_STATS
@@ -28,8 +28,6 @@ from dpsample.samplers.exact.gaussian import CORRELATED, IN_BOX, WHOLE
 from dpsample.samplers.proximal.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
-
-Array = NDArray[np.float64]
 
 # Draws between two that count as independent, in integrated autocorrelation times.
 SPACING = 2.0

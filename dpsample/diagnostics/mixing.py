@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.axes import axes
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.samplers.couplings import MeetingTimes, TotalVariationCurve, meeting_times
@@ -27,8 +28,6 @@ from dpsample.samplers.proximal import certify
 from dpsample.samplers.proximal.proximal import PreparedProximal, Proximal, start_bound
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
-
-Array = NDArray[np.float64]
 
 WORDS = "statistical, for this data set, not a privacy proof"
 

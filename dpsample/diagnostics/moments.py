@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence
 from dpsample.diagnostics import laws
 from dpsample.diagnostics.mixing import pilot_lag, prepare, words_for
@@ -17,8 +18,6 @@ from dpsample.samplers import couplings
 from dpsample.samplers.couplings.replicates import check_counts
 from dpsample.samplers.couplings.unbiased import NAMED, Function
 from dpsample.targets.gibbs import Gibbs
-
-Array = NDArray[np.float64]
 
 # Averaged values of k per lag: what is spent on the burn-in becomes a small part.
 LAGS_AVERAGED = 5

@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.diagnostics import distances, laws
 from dpsample.diagnostics.distances import Interval
 from dpsample.samplers.couplings.replicates import run_all
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
-
-Array = NDArray[np.float64]
 
 # Probability with which the discrepancy that could be seen is seen.
 POWER = 0.9

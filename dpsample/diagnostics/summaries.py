@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
-
-Array = NDArray[np.float64]
+from dpsample.core.arrays import Array
 
 # Fewer draws in a chain have no effective sample size: halves need two each.
 MIN_DRAWS = 4

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.diagnostics.batches import correlation_times, off_zero
 from dpsample.diagnostics.check_report import Finding
 from dpsample.diagnostics.identities import stein_values
@@ -33,8 +34,6 @@ from dpsample.numerics.norms import schatten
 from dpsample.privacy.certificates.terms import energy_quantile
 from dpsample.samplers import gaussian_fit
 from dpsample.targets.gibbs import Gibbs, energies
-
-Array = NDArray[np.float64]
 
 # Median distance to a side, relative to that of an inner point: nearer, half of the
 # draws are in a thin layer along it.

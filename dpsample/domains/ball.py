@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.spec import frozen
 from dpsample.domains.domain import (
     Body,
     Domain,
-    Vector,
     as_rows,
     body_around,
     mean_norm,
@@ -33,14 +33,14 @@ TINY = 1e-300
 
 
 @kernel
-def ball_contains(body: Body, theta: Vector, out: Vector) -> None:
+def ball_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if the distance to the center is at most the radius."""
     inside = distance(theta, body.center, body.p) <= body.radius
     out[0] = 1.0 if inside else 0.0
 
 
 @kernel
-def soft_threshold(size: Vector, radius: float) -> tuple[float, float]:
+def soft_threshold(size: Array, radius: float) -> tuple[float, float]:
     """Return the largest entry and s with ``sum(max(size - largest - s, 0)) = radius``.
 
     Newton's method on a convex piecewise linear function from the left is monotone and
@@ -90,7 +90,7 @@ def log_root(size: float, weight: float, power: float) -> float:
 
 @kernel
 def shrink_logs(
-    size: Vector, weight: float, p: float, logs: Vector
+    size: Array, weight: float, p: float, logs: Array
 ) -> tuple[float, float]:
     """Solve ``u + weight u**(p-1) = size``; return log ||u||_p and its derivative."""
     dim = len(size)
@@ -111,7 +111,7 @@ def shrink_logs(
 
 
 @kernel
-def shrink_general(size: Vector, radius: float, p: float, out: Vector) -> None:
+def shrink_general(size: Array, radius: float, p: float, out: Array) -> None:
     """Project nonnegative ``size``, outside the ball around 0, for 1 < p < inf.
 
     The projection solves ``u + s u**(p-1) = size`` with ``||u||_p = radius``; in units
@@ -152,7 +152,7 @@ def shrink_general(size: Vector, radius: float, p: float, out: Vector) -> None:
 
 
 @kernel
-def shrink_to_norm(size: Vector, radius: float, p: float, out: Vector) -> None:
+def shrink_to_norm(size: Array, radius: float, p: float, out: Array) -> None:
     """Project nonnegative ``size`` onto the ball around 0; ``size`` is overwritten."""
     dim = len(size)
     length = distance(size, np.zeros(dim), p)
@@ -173,7 +173,7 @@ def shrink_to_norm(size: Vector, radius: float, p: float, out: Vector) -> None:
 
 
 @kernel
-def ball_project(body: Body, theta: Vector, out: Vector) -> None:
+def ball_project(body: Body, theta: Array, out: Array) -> None:
     """Write the nearest point, pulled in by rounding errors until it is inside."""
     dim = len(theta)
     length = distance(theta, body.center, body.p)
@@ -197,7 +197,7 @@ def ball_project(body: Body, theta: Vector, out: Vector) -> None:
 
 @kernel
 def quadratic_ends(
-    theta: Vector, direction: Vector, size: float, body: Body, out: Vector
+    theta: Array, direction: Array, size: float, body: Body, out: Array
 ) -> None:
     """Write both roots of ``||theta - center + t direction||_2 = radius``.
 
@@ -220,7 +220,7 @@ def quadratic_ends(
 
 @kernel
 def slope_along(
-    theta: Vector, direction: Vector, t: float, center: Vector, p: float
+    theta: Array, direction: Array, t: float, center: Array, p: float
 ) -> float:
     """Subgradient in t of ``||theta + t direction - center||_p``."""
     length = norm_along(theta, direction, t, center, p)
@@ -238,10 +238,10 @@ def slope_along(
 
 @kernel
 def newton_end(
-    theta: Vector,
-    direction: Vector,
+    theta: Array,
+    direction: Array,
     sign: float,
-    center: Vector,
+    center: Array,
     radius: float,
     p: float,
 ) -> float:
@@ -267,7 +267,7 @@ def newton_end(
 
 @kernel
 def settle(
-    theta: Vector, direction: Vector, t: float, center: Vector, radius: float, p: float
+    theta: Array, direction: Array, t: float, center: Array, radius: float, p: float
 ) -> float:
     """Return the nearest t towards 0 whose point passes `ball_contains`."""
     inside = t
@@ -290,7 +290,7 @@ def settle(
 
 
 @kernel
-def ball_chord(body: Body, theta: Vector, direction: Vector, out: Vector) -> None:
+def ball_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Write the ends of the chord."""
     center, radius, p = body.center, body.radius, body.p
     size = distance(direction, np.zeros(len(direction)), p)
@@ -362,7 +362,7 @@ class Ball(Domain):
         if self.center is not None and len(self.center) != dim:
             check.fail("center", f"of shape ({dim},)", f"shape {self.center.shape}")
 
-    def default_center(self, dim: int) -> Vector:
+    def default_center(self, dim: int) -> Array:
         """Center of the ball."""
         self.check(dim)
         return np.zeros(dim) if self.center is None else np.array(self.center)
@@ -390,7 +390,7 @@ class Ball(Domain):
         offset = float(norm(self.default_center(dim) - middle, p))
         return offset + self.radius * conversion(dim, self.p, p)
 
-    def _gauge_rows(self, rows: Vector) -> Vector:
+    def _gauge_rows(self, rows: Array) -> Array:
         """Exact: a ratio of norms around 0, a quadratic for p = 2, else chords."""
         if self.center is None or not self.center.any():
             return np.asarray(norm(rows, self.p) / self.radius)

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.spec import frozen
 from dpsample.domains.domain import (
     Body,
     Domain,
-    Vector,
     as_rows,
     body_around,
     box_support,
@@ -27,7 +27,7 @@ SAFE = 1.0 - 8.0 * 2.0**-53
 
 
 @kernel
-def box_contains(body: Body, theta: Vector, out: Vector) -> None:
+def box_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if every coordinate is between its bounds."""
     inside = 1.0
     for i in range(len(theta)):
@@ -37,7 +37,7 @@ def box_contains(body: Body, theta: Vector, out: Vector) -> None:
 
 
 @kernel
-def box_project(body: Body, theta: Vector, out: Vector) -> None:
+def box_project(body: Body, theta: Array, out: Array) -> None:
     """Clip every coordinate."""
     for i in range(len(theta)):
         out[i] = min(max(theta[i], body.lower[i]), body.upper[i])
@@ -46,7 +46,7 @@ def box_project(body: Body, theta: Vector, out: Vector) -> None:
 
 
 @kernel
-def box_chord(body: Body, theta: Vector, direction: Vector, out: Vector) -> None:
+def box_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Intersect the intervals of the coordinates."""
     first = -np.inf
     last = np.inf
@@ -112,7 +112,7 @@ class Box(Domain):
             check.fail("upper", f"> lower = {low:.12g} at index {where}", high)
 
     @property
-    def _sides(self) -> tuple[Vector, Vector]:
+    def _sides(self) -> tuple[Array, Array]:
         return self.lower, self.upper
 
     def check(self, dim: int) -> None:
@@ -122,12 +122,12 @@ class Box(Domain):
             if side.ndim and len(side) != dim:
                 check.fail(name, f"of shape ({dim},)", f"shape {side.shape}")
 
-    def _bounds(self, dim: int) -> tuple[Vector, Vector]:
+    def _bounds(self, dim: int) -> tuple[Array, Array]:
         self.check(dim)
         lower, upper = (np.array(np.broadcast_to(side, dim)) for side in self._sides)
         return lower, upper
 
-    def default_center(self, dim: int) -> Vector:
+    def default_center(self, dim: int) -> Array:
         """Midpoint."""
         lower, upper = self._bounds(dim)
         return np.asarray(0.5 * lower + 0.5 * upper)
@@ -148,7 +148,7 @@ class Box(Domain):
         lower, upper = self._bounds(dim)
         return float(norm(np.maximum(upper - middle, middle - lower), p))
 
-    def _gauge_rows(self, rows: Vector) -> Vector:
+    def _gauge_rows(self, rows: Array) -> Array:
         """Exact: the largest share of a side that a coordinate uses."""
         lower, upper = self._bounds(rows.shape[1])
         sides = np.where(rows > 0.0, upper, lower)

@@ -15,17 +15,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import f8, i8, matrix, vector
 from dpsample.core.sparse import as_csr, is_sparse
 from dpsample.core.spec import Spec
 from dpsample.core.streams import seed_sequence, streams
 from dpsample.numerics.moments import LARGEST, mean_norm_power
 from dpsample.numerics.norms import conversion
-
-Vector = NDArray[np.float64]
 
 
 def as_rows(directions: Any, dim: int | None = None) -> Any:
@@ -39,7 +37,7 @@ def as_rows(directions: Any, dim: int | None = None) -> Any:
     return rows
 
 
-def box_support(rows: Any, lower: Vector, upper: Vector) -> Any:
+def box_support(rows: Any, lower: Array, upper: Array) -> Any:
     """Largest ``<v, x>`` over a box with possibly infinite sides, for every row v."""
     if is_sparse(rows):
         return _box_support_sparse(rows, lower, upper)
@@ -49,7 +47,7 @@ def box_support(rows: Any, lower: Vector, upper: Vector) -> Any:
         )
 
 
-def _box_support_sparse(rows: Any, lower: Vector, upper: Vector) -> Vector:
+def _box_support_sparse(rows: Any, lower: Array, upper: Array) -> Array:
     best = rows.copy()
     low, high = lower[rows.indices], upper[rows.indices]
     with np.errstate(invalid="ignore"):
@@ -135,11 +133,11 @@ class Body(NamedTuple):
     (2.0, (3,), (0, 3))
     """
 
-    center: Vector  # (d,), in the domain
-    lower: Vector  # (d,), with `upper` an outer box, exact for `Box`
-    upper: Vector  # (d,)
-    matrix: Vector  # (m, d)
-    bounds: Vector  # (m,)
+    center: Array  # (d,), in the domain
+    lower: Array  # (d,), with `upper` an outer box, exact for `Box`
+    upper: Array  # (d,)
+    matrix: Array  # (m, d)
+    bounds: Array  # (m,)
     radius: float
     p: float
     num_rows: int
@@ -155,7 +153,7 @@ PROJECT = types.void(BODY, vector, vector)  # out: Euclidean projection
 CHORD = types.void(BODY, vector, vector, vector)  # point, direction, out of length 2
 
 
-def body_around(center: Vector, **fields: Any) -> Body:
+def body_around(center: Array, **fields: Any) -> Body:
     """Body with the given fields and harmless values elsewhere."""
     dim = len(center)
     return Body(
@@ -206,12 +204,12 @@ class Domain(Spec):
         """Raise unless the domain is a set of vectors of length ``dim``."""
         check.integer(1, dim=dim)
 
-    def default_center(self, dim: int) -> Vector:
+    def default_center(self, dim: int) -> Array:
         """Point of the domain from which distances are measured."""
         self.check(dim)
         return np.zeros(dim)
 
-    def interior_point(self, dim: int) -> Vector:
+    def interior_point(self, dim: int) -> Array:
         """Point strictly inside (relative to the affine hull)."""
         return self.default_center(dim)
 
@@ -224,7 +222,7 @@ class Domain(Spec):
         """Return the parameters of the pieces, in fresh arrays."""
         return body_around(self.default_center(dim))
 
-    def _flat(self, name: str, value: Any) -> Vector:
+    def _flat(self, name: str, value: Any) -> Array:
         """Return ``value`` as a vector that fits the domain."""
         flat = check.array(name, value, shape=(None,))
         self.check(len(flat))
@@ -237,7 +235,7 @@ class Domain(Spec):
         self.contains_piece(self.body(len(point)), point, out)
         return bool(out[0] == 1.0)
 
-    def project(self, theta: Any) -> Vector:
+    def project(self, theta: Any) -> Array:
         """Nearest point of the domain in l2; it passes `contains`."""
         point = self._flat("theta", theta)
         out = np.full(len(point), np.nan)
@@ -274,7 +272,7 @@ class Domain(Spec):
         """Upper bound of ``||theta - center||_p`` over the domain."""
         raise NotImplementedError
 
-    def _middle(self, p: float, center: Any, dim: int) -> Vector:
+    def _middle(self, p: float, center: Any, dim: int) -> Array:
         """Return the center, after a look at all that distances are asked with."""
         self.check(dim)
         check.at_least(1.0, p=p)
@@ -322,7 +320,7 @@ class Domain(Spec):
             check.fail("domain", "a set that contains the origin", self, remedy)
         return self._gauge_rows(rows).reshape(points.shape[:-1])[()]
 
-    def _gauge_rows(self, rows: Vector) -> Vector:
+    def _gauge_rows(self, rows: Array) -> Array:
         """Gauge of every row, from the chords that start at the origin."""
         zero = np.zeros(rows.shape[1])
         ends = np.array([self.chord(zero, row)[1] for row in rows])

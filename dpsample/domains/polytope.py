@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.spec import frozen
 from dpsample.domains import polytope_bounds as bounds
 from dpsample.domains.domain import (
     Body,
     Domain,
-    Vector,
     as_rows,
     body_around,
     box_support,
@@ -34,7 +34,7 @@ INDEPENDENT = 1e-10
 
 
 @kernel
-def largest_excess(body: Body, theta: Vector, direction: Vector, t: float) -> float:
+def largest_excess(body: Body, theta: Array, direction: Array, t: float) -> float:
     """Return ``max_i <a_i, theta + t direction> - b_i``."""
     worst = -np.inf
     for i in range(len(body.bounds)):
@@ -49,14 +49,14 @@ def largest_excess(body: Body, theta: Vector, direction: Vector, t: float) -> fl
 
 
 @kernel
-def polytope_contains(body: Body, theta: Vector, out: Vector) -> None:
+def polytope_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if every inequality holds."""
     inside = largest_excess(body, theta, theta, 0.0) <= 0.0
     out[0] = 1.0 if inside else 0.0
 
 
 @kernel
-def polytope_chord(body: Body, theta: Vector, direction: Vector, out: Vector) -> None:
+def polytope_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Intersect the intervals of the inequalities."""
     first = -np.inf
     last = np.inf
@@ -77,7 +77,7 @@ def polytope_chord(body: Body, theta: Vector, direction: Vector, out: Vector) ->
 
 
 @kernel
-def settle_in_polytope(body: Body, theta: Vector, direction: Vector, t: float) -> float:
+def settle_in_polytope(body: Body, theta: Array, direction: Array, t: float) -> float:
     """Move t towards 0 until its point passes `polytope_contains`."""
     inside = t
     pull = EPSILON
@@ -90,7 +90,7 @@ def settle_in_polytope(body: Body, theta: Vector, direction: Vector, t: float) -
 
 
 @kernel
-def inner(x: Vector, y: Vector) -> float:
+def inner(x: Array, y: Array) -> float:
     """Return the inner product."""
     total = 0.0
     for j in range(len(x)):
@@ -99,14 +99,14 @@ def inner(x: Vector, y: Vector) -> float:
 
 
 @kernel
-def subtract(out: Vector, factor: float, x: Vector) -> None:
+def subtract(out: Array, factor: float, x: Array) -> None:
     """Replace ``out`` by ``out - factor x``."""
     for j in range(len(x)):
         out[j] -= factor * x[j]
 
 
 @kernel
-def most_violated(body: Body, point: Vector, sizes: Vector) -> int:
+def most_violated(body: Body, point: Array, sizes: Array) -> int:
     """Return the row whose face is farthest behind the point, or -1."""
     row = -1
     worst = 0.0
@@ -125,8 +125,8 @@ def most_violated(body: Body, point: Vector, sizes: Vector) -> int:
 
 @kernel
 def split_row(
-    body: Body, active: Any, count: int, row: int, basis: Any, weights: Vector
-) -> Vector:
+    body: Body, active: Any, count: int, row: int, basis: Any, weights: Array
+) -> Array:
     """Split ``a_row = weights * active rows + rest``; return the orthogonal rest.
 
     Gram-Schmidt, twice per row for orthogonality to working precision; the triangular
@@ -158,7 +158,7 @@ def split_row(
 
 @kernel
 def drop_blocking(
-    active: Any, multipliers: Vector, count: int, weights: Vector, step: float
+    active: Any, multipliers: Array, count: int, weights: Array, step: float
 ) -> tuple[float, int]:
     """Return the step at which the first multiplier vanishes, and its index or -1."""
     blocking = -1
@@ -177,7 +177,7 @@ def drop_blocking(
 
 
 @kernel
-def active_set(body: Body, theta: Vector, out: Vector) -> bool:
+def active_set(body: Body, theta: Array, out: Array) -> bool:
     """Project by the dual active-set method; False if it did not finish.
 
     Goldfarb and Idnani (1983) with the identity as Hessian: faces are added one by one,
@@ -222,7 +222,7 @@ def active_set(body: Body, theta: Vector, out: Vector) -> bool:
 
 
 @kernel
-def polytope_project(body: Body, theta: Vector, out: Vector) -> None:
+def polytope_project(body: Body, theta: Array, out: Array) -> None:
     """Write the nearest point, pulled towards the center over rounding errors."""
     if not math.isfinite(inner(theta, theta)):
         return
@@ -292,7 +292,7 @@ class Polytope(Domain):
             check.fail("A theta <= b", "a set with interior points", got, remedy)
 
     @cached_property
-    def _chebyshev(self) -> Vector | None:
+    def _chebyshev(self) -> Array | None:
         return bounds.chebyshev_center(self.A, self.b)
 
     @cached_property
@@ -300,7 +300,7 @@ class Polytope(Domain):
         return bounds.is_bounded(self.A)
 
     @cached_property
-    def _box(self) -> tuple[Vector, Vector]:
+    def _box(self) -> tuple[Array, Array]:
         return bounds.outer_box(self.A, self.b, self.default_center(self.A.shape[1]))
 
     @property
@@ -314,7 +314,7 @@ class Polytope(Domain):
         if self.A.shape[1] != dim:
             check.fail("A", f"of shape (any, {dim})", f"shape {self.A.shape}")
 
-    def default_center(self, dim: int) -> Vector:
+    def default_center(self, dim: int) -> Array:
         """Center of a largest inscribed ball (of one of them, if there are many)."""
         self.check(dim)
         return np.array(self._chebyshev)
@@ -348,7 +348,7 @@ class Polytope(Domain):
         lower, upper = self._box
         return float(norm(np.maximum(upper - middle, middle - lower), p))
 
-    def _gauge_rows(self, rows: Vector) -> Vector:
+    def _gauge_rows(self, rows: Array) -> Array:
         """Exact: the largest <a, theta>/b over the inequalities that are violated."""
         heights = rows @ self.A.T
         with np.errstate(divide="ignore", invalid="ignore"):

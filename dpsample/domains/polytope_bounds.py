@@ -10,20 +10,20 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from dpsample.core.arrays import Array
+
 # Of an inscribed ball, relative to the largest offset: less is rounding.
 SMALLEST_RADIUS = 1e-9
 
 
-def _solve(cost: Vector, **constraints: Any) -> Any:
+def _solve(cost: Array, **constraints: Any) -> Any:
     from scipy.optimize import linprog
 
     return linprog(cost, bounds=(None, None), method="highs", **constraints)
 
 
-def chebyshev_center(matrix: Vector, bounds: Vector) -> Vector | None:
+def chebyshev_center(matrix: Array, bounds: Array) -> Array | None:
     """Center of a largest ball inside, or None if no point satisfies all strictly."""
     sizes = np.linalg.norm(matrix, axis=1)
     dim = matrix.shape[1]
@@ -44,7 +44,7 @@ def chebyshev_center(matrix: Vector, bounds: Vector) -> Vector | None:
     return center if (matrix @ center < bounds).all() else None
 
 
-def is_bounded(matrix: Vector) -> bool:
+def is_bounded(matrix: Array) -> bool:
     """Whether ``A d <= 0`` forces d = 0: the rows positively span the space."""
     if np.linalg.matrix_rank(matrix) < matrix.shape[1]:
         return False
@@ -61,7 +61,7 @@ def is_bounded(matrix: Vector) -> bool:
     return bool(answer.status == 0)
 
 
-def _dual(matrix: Vector, slack: Vector, direction: Vector) -> Vector | None:
+def _dual(matrix: Array, slack: Array, direction: Array) -> Array | None:
     """Multipliers y >= 0 of max <v, z> over A z <= slack, or None if unbounded.
 
     The solver's tolerances are absolute: it sees a program in units of the data.
@@ -74,7 +74,7 @@ def _dual(matrix: Vector, slack: Vector, direction: Vector) -> Vector | None:
     answer = _solve(-unit, A_ub=rows, b_ub=limits / limits.max())
     if answer.status != 0:
         return None
-    y: Vector = np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
+    y: Array = np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
     active = np.flatnonzero(y)
     if len(active):
         polished = np.linalg.lstsq(rows[active].T, unit, rcond=None)[0]
@@ -83,7 +83,7 @@ def _dual(matrix: Vector, slack: Vector, direction: Vector) -> Vector | None:
     return np.asarray(y * length / sizes)
 
 
-def outer_box(matrix: Vector, bounds: Vector, center: Vector) -> tuple[Vector, Vector]:
+def outer_box(matrix: Array, bounds: Array, center: Array) -> tuple[Array, Array]:
     """Bounds of every coordinate from 2 d linear programs, infinite where none is.
 
     If y leaves r = v - A'y and all half-widths are at most M, then a half-width is at
@@ -109,11 +109,11 @@ def outer_box(matrix: Vector, bounds: Vector, center: Vector) -> tuple[Vector, V
 
 
 def support_value(
-    matrix: Vector,
-    bounds: Vector,
-    center: Vector,
-    box: tuple[Vector, Vector],
-    v: Vector,
+    matrix: Array,
+    bounds: Array,
+    center: Array,
+    box: tuple[Array, Array],
+    v: Array,
 ) -> float:
     """Upper bound of <v, x>, exact up to rounding."""
     slack = bounds - matrix @ center

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains.ball import EPSILON, MAX_STEPS, ball_chord, shrink_to_norm
 from dpsample.domains.domain import (
     Body,
     Domain,
-    Vector,
     as_rows,
     body_around,
     mean_length,
@@ -33,7 +33,7 @@ from dpsample.numerics.norms import (
 
 
 @kernel
-def schatten_along(body: Body, theta: Vector, direction: Vector, t: float) -> float:
+def schatten_along(body: Body, theta: Array, direction: Array, t: float) -> float:
     """Return the Schatten norm of ``theta + t direction``."""
     if body.p == 2.0:
         return float(distance(theta + t * direction, body.center, 2.0))
@@ -45,14 +45,14 @@ def schatten_along(body: Body, theta: Vector, direction: Vector, t: float) -> fl
 
 
 @kernel
-def schatten_contains(body: Body, theta: Vector, out: Vector) -> None:
+def schatten_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if the Schatten norm is at most the radius."""
     inside = schatten_along(body, theta, body.center, 0.0) <= body.radius
     out[0] = 1.0 if inside else 0.0
 
 
 @kernel
-def schatten_project(body: Body, theta: Vector, out: Vector) -> None:
+def schatten_project(body: Body, theta: Array, out: Array) -> None:
     """Project the singular values, pull in over rounding errors until inside."""
     if not np.isfinite(theta).all():
         return
@@ -71,7 +71,7 @@ def schatten_project(body: Body, theta: Vector, out: Vector) -> None:
 
 @kernel
 def excess_and_slope(
-    body: Body, theta: Vector, direction: Vector, t: float
+    body: Body, theta: Array, direction: Array, t: float
 ) -> tuple[float, float]:
     """Norm minus radius at ``theta + t direction`` and a subgradient in t."""
     columns = body.num_columns
@@ -92,7 +92,7 @@ def excess_and_slope(
 
 
 @kernel
-def schatten_end(body: Body, theta: Vector, direction: Vector, sign: float) -> float:
+def schatten_end(body: Body, theta: Array, direction: Array, sign: float) -> float:
     """Return the end of the chord on one side, inside in floating point.
 
     The norm is convex in t, so Newton's method from outside never enters; bisection
@@ -127,7 +127,7 @@ def schatten_end(body: Body, theta: Vector, direction: Vector, sign: float) -> f
 
 
 @kernel
-def schatten_chord(body: Body, theta: Vector, direction: Vector, out: Vector) -> None:
+def schatten_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Write the ends of the chord."""
     if body.p == 2.0:
         ball_chord(body, theta, direction, out)
@@ -204,7 +204,7 @@ class SchattenBall(Domain):
         if self.shape[0] * self.shape[1] != dim:
             check.fail("shape", f"of a matrix with {dim} entries", self.shape)
 
-    def _flat(self, name: str, value: Any) -> Vector:
+    def _flat(self, name: str, value: Any) -> Array:
         if np.ndim(value) == 2:
             value = check.array(name, value, shape=self.shape).reshape(-1)
         return super()._flat(name, value)
@@ -255,7 +255,7 @@ class SchattenBall(Domain):
         offset = float(schatten(middle, p, self.shape))
         return offset + self.radius * conversion(min(self.shape), self.p, p)
 
-    def _gauge_rows(self, rows: Vector) -> Vector:
+    def _gauge_rows(self, rows: Array) -> Array:
         """Exact: a ratio of norms."""
         return np.asarray(schatten(rows, self.p, self.shape) / self.radius)
 

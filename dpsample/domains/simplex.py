@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains.ball import soft_threshold
 from dpsample.domains.box import SAFE
 from dpsample.domains.domain import (
     Body,
     Domain,
-    Vector,
     as_rows,
     body_around,
     mean_largest,
@@ -27,7 +27,7 @@ ZERO_SUM = 1e-12
 
 
 @kernel
-def simplex_contains(body: Body, theta: Vector, out: Vector) -> None:
+def simplex_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if no coordinate is negative and the sum is 1 up to the tolerance."""
     inside = 1.0
     total = 0.0
@@ -41,7 +41,7 @@ def simplex_contains(body: Body, theta: Vector, out: Vector) -> None:
 
 
 @kernel
-def simplex_project(body: Body, theta: Vector, out: Vector) -> None:
+def simplex_project(body: Body, theta: Array, out: Array) -> None:
     """Subtract one number from all coordinates and drop the negative ones."""
     for value in theta:
         if not abs(value) < np.inf:
@@ -52,7 +52,7 @@ def simplex_project(body: Body, theta: Vector, out: Vector) -> None:
 
 
 @kernel
-def simplex_chord(body: Body, theta: Vector, direction: Vector, out: Vector) -> None:
+def simplex_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Intersect the intervals of the coordinates, for a zero-sum direction."""
     first = -np.inf
     last = np.inf
@@ -105,7 +105,7 @@ class Simplex(Domain):
     chord_piece: ClassVar[Any] = staticmethod(simplex_chord)
     gauge_needs_origin: ClassVar[bool] = False
 
-    def default_center(self, dim: int) -> Vector:
+    def default_center(self, dim: int) -> Array:
         """Uniform distribution."""
         self.check(dim)
         return np.full(dim, 1.0 / dim)
@@ -136,7 +136,7 @@ class Simplex(Domain):
         vertex[np.argmin(middle)] = 1.0
         return float(norm(vertex - middle, p))
 
-    def _gauge_rows(self, rows: Vector) -> Vector:
+    def _gauge_rows(self, rows: Array) -> Array:
         """Return the sum, or infinity where a coordinate is negative."""
         return np.where((rows >= 0.0).all(axis=1), rows.sum(axis=1), np.inf)
 

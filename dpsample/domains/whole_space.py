@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.domains.domain import Body, Domain, Vector, as_rows
+from dpsample.domains.domain import Body, Domain, as_rows
 from dpsample.numerics.norms import norm
 
 
 @kernel
-def whole_space_contains(body: Body, theta: Vector, out: Vector) -> None:
+def whole_space_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if every coordinate is finite."""
     inside = 1.0
     for value in theta:
@@ -24,16 +25,14 @@ def whole_space_contains(body: Body, theta: Vector, out: Vector) -> None:
 
 
 @kernel
-def whole_space_project(body: Body, theta: Vector, out: Vector) -> None:
+def whole_space_project(body: Body, theta: Array, out: Array) -> None:
     """Copy the point."""
     for i in range(len(theta)):
         out[i] = theta[i]
 
 
 @kernel
-def whole_space_chord(
-    body: Body, theta: Vector, direction: Vector, out: Vector
-) -> None:
+def whole_space_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Write the whole line."""
     out[0] = -np.inf
     out[1] = np.inf
@@ -69,6 +68,6 @@ class WholeSpace(Domain):
         self._middle(p, center, dim)
         return math.inf
 
-    def _gauge_rows(self, rows: Vector) -> Vector:
+    def _gauge_rows(self, rows: Array) -> Array:
         """Zero: every multiple of the space is the space."""
         return np.zeros(len(rows))

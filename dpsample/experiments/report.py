@@ -18,10 +18,10 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core import files as files_module
+from dpsample.core.arrays import Array
 from dpsample.experiments import findings
 from dpsample.experiments.data import required
 from dpsample.experiments.findings import results, shown, words
@@ -31,7 +31,6 @@ from dpsample.experiments.run import folder_of
 from dpsample.experiments.study import Study
 from dpsample.experiments.summaries import TheoryComparison
 
-Array = NDArray[np.float64]
 _Theory = tuple[dict[str, Any], Array, Array]  # look, places and values
 MARKERS = "os^Dv*PX<>"
 STROKES: dict[str, Any] = {

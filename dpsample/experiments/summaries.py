@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.experiments.metrics import Metric
 from dpsample.experiments.study import Study
 from dpsample.experiments.tasks import Row
 
-Array = NDArray[np.float64]
 Verdict = Literal[
     "below",
     "above",

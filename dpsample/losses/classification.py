@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.losses.loss import Array, Loss, prox_arguments
+from dpsample.core.arrays import Array
+from dpsample.losses.loss import Loss, prox_arguments
 from dpsample.numerics.stable import softplus_sigmoid
 
 LOGISTIC_THIRD = 1.0 / (6.0 * np.sqrt(3.0))

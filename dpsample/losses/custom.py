@@ -12,9 +12,10 @@ import numpy as np
 from numba.extending import is_jitted
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.losses import declarations
-from dpsample.losses.loss import Array, Loss, compile_pieces
+from dpsample.losses.loss import Loss, compile_pieces
 
 
 def _uncached(function: Any) -> Any:

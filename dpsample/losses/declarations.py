@@ -13,14 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 
 if TYPE_CHECKING:
     from dpsample.losses.custom import Custom
 
-Array = NDArray[np.float64]
 FAR = 500.0  # stands for an infinite bound: its exponential is still a number
 NUM_POINTS = 32_768  # evenly spaced margins, shared among the responses
 MIN_MARGINS = 513  # of them, for each response

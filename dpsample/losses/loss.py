@@ -14,12 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import types
 from numba.extending import register_jitable
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import f8, kernel, pointer, vector
-
-Array = NDArray[np.float64]
 
 # (params, margins, response, out): margins become phi, out[0] their sum
 LOSS_VALUE = types.void(vector, vector, vector, vector)

@@ -13,8 +13,9 @@ from numba.core.errors import NumbaError
 from numba.extending import is_jitted
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import f8, kernel, pointer, vector
-from dpsample.losses.loss import LOSS_SLOPE, Array, Loss
+from dpsample.losses.loss import LOSS_SLOPE, Loss
 
 # (row, response, theta, out): out becomes the gradient of the record's loss at theta
 RECORD_GRADIENT = types.void(vector, f8, vector, vector)

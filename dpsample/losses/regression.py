@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.losses.loss import Array, Loss, prox_arguments
+from dpsample.core.arrays import Array
+from dpsample.losses.loss import Loss, prox_arguments
 
 # Responses farther than this many margins from 0 are brought nearer: beside them the
 # differences between losses would be lost to rounding.

@@ -18,12 +18,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.noise.cone import twice_exponent
-
-Vector = NDArray[np.float64]
 
 NUM_LAYERS = 256
 # Beyond, no double tells the law from that of r = inf.
@@ -56,7 +54,7 @@ class ConeTable(NamedTuple):
     r: float
     twice: int
     tail: float
-    layers: Vector
+    layers: Array
 
 
 def cone_table(r: float) -> ConeTable:

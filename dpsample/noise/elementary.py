@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsample.core import check
-from dpsample.noise.law import Noise, Vector, checked_rng, checked_size
+from dpsample.core.arrays import Array
+from dpsample.noise.law import Noise, checked_rng, checked_size
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,7 @@ class Gaussian(Noise):
         check.positive(stddev=self.stddev)
         object.__setattr__(self, "stddev", float(self.stddev))
 
-    def draw(self, rng: np.random.Generator, size: Any) -> Vector:
+    def draw(self, rng: np.random.Generator, size: Any) -> Array:
         """Draw an array of shape ``size``."""
         return np.asarray(gaussian(rng, size=checked_size(size), stddev=self.stddev))
 
@@ -82,7 +83,7 @@ class Laplace(Noise):
         check.positive(scale=self.scale)
         object.__setattr__(self, "scale", float(self.scale))
 
-    def draw(self, rng: np.random.Generator, size: Any) -> Vector:
+    def draw(self, rng: np.random.Generator, size: Any) -> Array:
         """Draw an array of shape ``size``."""
         return np.asarray(laplace(rng, size=checked_size(size), scale=self.scale))
 
@@ -95,7 +96,7 @@ class Laplace(Noise):
 
 def gaussian(
     rng: np.random.Generator, *, size: Any = None, stddev: float = 1.0
-) -> float | Vector:
+) -> float | Array:
     """Draw independent N(0, stddev^2) numbers.
 
     Parameters
@@ -133,7 +134,7 @@ def gaussian(
 
 def laplace(
     rng: np.random.Generator, *, size: Any = None, scale: float = 1.0
-) -> float | Vector:
+) -> float | Array:
     """Draw independent numbers with density exp(-|z| / scale) / (2 scale).
 
     Parameters

@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.noise.cone import chi, cone_vector, scale_to
 from dpsample.noise.cone_table import cone_table
-from dpsample.noise.law import Noise, Vector, checked_rng, checked_size, parts
+from dpsample.noise.law import Noise, checked_rng, checked_size, parts
 from dpsample.numerics.norms import norm
 
 
@@ -160,7 +161,7 @@ class GeneralizedGaussian(Noise):
         object.__setattr__(self, "r", float(self.r))
         object.__setattr__(self, "sigma", float(self.sigma))
 
-    def draw(self, rng: np.random.Generator, size: Any) -> Vector:
+    def draw(self, rng: np.random.Generator, size: Any) -> Array:
         """Draw vectors along the last axis; see `generalized_gaussian`."""
         return generalized_gaussian(rng, size=size, r=self.r, sigma=self.sigma)
 
@@ -201,7 +202,7 @@ class GeneralizedGaussian(Noise):
 
 def generalized_gaussian(
     rng: np.random.Generator, *, size: Any, r: float, sigma: float = 1.0
-) -> Vector:
+) -> Array:
     """Draw vectors with density proportional to exp(-||z||_r^2 / (2 sigma^2)).
 
     Parameters

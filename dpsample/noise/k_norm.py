@@ -23,12 +23,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, Domain, Polytope, SchattenBall
 from dpsample.noise.cone import cone_vector, scale_to
 from dpsample.noise.cone_table import ConeTable, cone_table
 from dpsample.noise.generalized_gaussian import log_ball_volume
-from dpsample.noise.law import Noise, Vector, checked_rng, checked_size, parts
+from dpsample.noise.law import Noise, checked_rng, checked_size, parts
 from dpsample.noise.schatten import log_schatten_volume, schatten_plan
 from dpsample.noise.schatten_spectrum import SchattenPlan, fill_schatten
 
@@ -39,7 +40,7 @@ _FLAT = 1e-14
 _REMEDY = "Use a ball or a box that contains the polytope."
 
 
-def symmetric_facets(rows: Vector, limits: Vector) -> tuple[Vector, float]:
+def symmetric_facets(rows: Array, limits: Array) -> tuple[Array, float]:
     """Return simplices that cover the boundary of ``rows z <= limits``.
 
     Parameters
@@ -78,7 +79,7 @@ def symmetric_facets(rows: Vector, limits: Vector) -> tuple[Vector, float]:
     return simplices, math.log(parts)
 
 
-def _vertices(rows: Vector, limits: Vector) -> Vector:
+def _vertices(rows: Array, limits: Array) -> Array:
     from scipy.spatial import HalfspaceIntersection
 
     dim = rows.shape[1]
@@ -98,7 +99,7 @@ def _vertices(rows: Vector, limits: Vector) -> Vector:
     return vertices
 
 
-def _triangulated(vertices: Vector) -> tuple[Vector, float]:
+def _triangulated(vertices: Array) -> tuple[Array, float]:
     from scipy.spatial import ConvexHull
 
     if vertices.shape[1] == 1:
@@ -139,9 +140,9 @@ class KNormTable(NamedTuple):
     kind: int
     cone: ConeTable
     plan: SchattenPlan
-    sides: Vector
-    simplices: Vector
-    shares: Vector
+    sides: Array
+    simplices: Array
+    shares: Array
 
 
 @kernel
@@ -235,7 +236,7 @@ def k_norm_table(domain: Domain, dim: int) -> KNormTable:
     return KNormTable(kind, cone, plan, sides, simplices, shares)
 
 
-def _semi_axes(domain: Domain, dim: int) -> Vector:
+def _semi_axes(domain: Domain, dim: int) -> Array:
     """Check the domain; return its half widths, or its one radius."""
     kinds = (Ball, Box, SchattenBall, Polytope)
     check.instance(kinds, domain=domain, remedy="Choose one of them.")
@@ -256,7 +257,7 @@ def _semi_axes(domain: Domain, dim: int) -> Vector:
 
 
 @lru_cache(maxsize=32)
-def _facets(domain: Polytope) -> tuple[Vector, float]:
+def _facets(domain: Polytope) -> tuple[Array, float]:
     return symmetric_facets(domain.A, domain.b)
 
 
@@ -312,7 +313,7 @@ class KNorm(Noise):
         described = self.domain.to_dict()
         return {"name": self.name, "domain": described, "scale": self.scale}
 
-    def draw(self, rng: np.random.Generator, size: Any) -> Vector:
+    def draw(self, rng: np.random.Generator, size: Any) -> Array:
         """Draw vectors along the last axis; see `k_norm`."""
         return k_norm(rng, size=size, domain=self.domain, scale=self.scale)
 
@@ -328,7 +329,7 @@ class KNorm(Noise):
 
 def k_norm(
     rng: np.random.Generator, *, size: Any, domain: Domain, scale: float = 1.0
-) -> Vector:
+) -> Array:
     """Draw vectors with density proportional to exp(-||z||_K / scale).
 
     Parameters

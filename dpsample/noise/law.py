@@ -11,12 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.spec import Spec
-
-Vector = NDArray[np.float64]
 
 CALL_NUMBERS = 200_000
 
@@ -50,7 +48,7 @@ def checked_size(size: Any, num_axes: int = 0) -> tuple[int, ...]:
     return shape
 
 
-def parts(rows: Vector, *, cost: int = 1) -> Iterator[Vector]:
+def parts(rows: Array, *, cost: int = 1) -> Iterator[Array]:
     """Split rows for calls of about 20 ms, so that Ctrl-C is heard in between.
 
     Parameters
@@ -80,7 +78,7 @@ class Noise(Spec):
     (True, {'name': 'laplace', 'scale': 2.0})
     """
 
-    def draw(self, rng: np.random.Generator, size: Any) -> Vector:
+    def draw(self, rng: np.random.Generator, size: Any) -> Array:
         """Draw an array of shape ``size``, one vector on the last axis."""
         raise NotImplementedError
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.streams import streams
 from dpsample.noise.elementary import Gaussian, Laplace
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
@@ -22,8 +22,6 @@ from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 from dpsample.privacy.curves.additive import NoiseCalibration
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,14 +200,14 @@ class AdditiveMechanism:
             return float(schatten(gap, self.norm, self.noise.shape))
         return float(norm(gap, self.norm))
 
-    def _vector(self, name: str, value: Any) -> Vector:
+    def _vector(self, name: str, value: Any) -> Array:
         vector = check.array(name, value, shape=(self.dim,))
         if len(vector) == 0:
             check.fail(name, "of shape (>= 1,)", "shape (0,)")
         return vector
 
 
-def norm_of(noise: Noise) -> tuple[Callable[[Vector], Any], bool]:
+def norm_of(noise: Noise) -> tuple[Callable[[Array], Any], bool]:
     """Norm of the noise over its scale, and whether the density has its square.
 
     Minus the log density is norm^2/2 or norm, up to a constant.

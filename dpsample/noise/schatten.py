@@ -32,9 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.domains import SchattenBall
 from dpsample.noise.generalized_gaussian import log_radial_constant
-from dpsample.noise.law import Noise, Vector, checked_rng, checked_size, parts
+from dpsample.noise.law import Noise, checked_rng, checked_size, parts
 from dpsample.noise.schatten_spectrum import (
     OPERATOR,
     ORDERED,
@@ -335,7 +336,7 @@ class SchattenGaussian(Noise):
         """Number of entries of a matrix."""
         return self.shape[0] * self.shape[1]
 
-    def draw(self, rng: np.random.Generator, size: Any) -> Vector:
+    def draw(self, rng: np.random.Generator, size: Any) -> Array:
         """Draw matrices flattened row by row; see `schatten_gaussian`."""
         shape = checked_size(size, 1)
         if shape[-1] != self.dim:
@@ -362,7 +363,7 @@ class SchattenGaussian(Noise):
 
 def schatten_gaussian(
     rng: np.random.Generator, *, size: Any, r: float, sigma: float = 1.0
-) -> Vector:
+) -> Array:
     """Draw matrices with density proportional to exp(-||Z||_Sr^2 / (2 sigma^2)).
 
     Parameters

@@ -16,9 +16,8 @@ import functools
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from dpsample.core.arrays import Array
 
 # Trapezoidal sums of functions analytic in a strip of half-width pi/(2 rate) have
 # relative error exp(-pi^2/(rate step)).
@@ -100,7 +99,7 @@ def _sum_power(order: float, q: float, r: float, dim: int) -> float:
     return float(q * step * total / math.gamma(2.0 - a))
 
 
-def _correlate(values: Vector, weights: Vector, q: float) -> Vector:
+def _correlate(values: Array, weights: Array, q: float) -> Array:
     """Return sums of values[k + j] weights[j], all terms being >= 0.
 
     For small q, small sums are multiplied by large factors: a Fourier transform would

@@ -10,13 +10,12 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.sparse import as_csr, is_sparse
 
-Vector = NDArray[np.float64]
 TINY_SQUARE = 1e-290
 HUGE_SQUARE = 1e290
 
@@ -123,7 +122,7 @@ def norm(v: Any, p: float, axis: int = -1) -> Any:
     return largest.squeeze(axis=axis)[()]
 
 
-def _sparse_row_norms(rows: Any, p: float) -> Vector:
+def _sparse_row_norms(rows: Any, p: float) -> Array:
     size = abs(rows)
     if p == 1.0:
         return np.asarray(size.sum(axis=1), dtype=np.float64).reshape(-1)
@@ -169,9 +168,7 @@ def schatten(v: Any, p: float, shape: tuple[int, int]) -> Any:
 
 
 @kernel
-def norm_along(
-    x: Vector, direction: Vector, t: float, center: Vector, p: float
-) -> float:
+def norm_along(x: Array, direction: Array, t: float, center: Array, p: float) -> float:
     """Return ``||x + t direction - center||_p`` without allocating."""
     dim = len(x)
     total = 0.0
@@ -196,19 +193,19 @@ def norm_along(
 
 
 @kernel
-def distance(x: Vector, center: Vector, p: float) -> float:
+def distance(x: Array, center: Array, p: float) -> float:
     """Return ``||x - center||_p`` without allocating; NaN unless x is finite."""
     return float(norm_along(x, x, 0.0, center, p))
 
 
 @kernel
-def thin_svd(flat: Vector, num_rows: int, num_columns: int) -> Any:
+def thin_svd(flat: Array, num_rows: int, num_columns: int) -> Any:
     """Singular value decomposition of a finite row-major matrix."""
     return np.linalg.svd(flat.reshape((num_rows, num_columns)), False)
 
 
 @kernel
-def write_product(left: Any, values: Vector, right: Any, out: Vector) -> None:
+def write_product(left: Any, values: Array, right: Any, out: Array) -> None:
     """Write ``left diag(values) right`` row by row."""
     columns = right.shape[1]
     out[:] = 0.0

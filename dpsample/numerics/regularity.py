@@ -23,12 +23,10 @@ import math
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.numerics.norms import conversion, dual, norm
-
-Vector = NDArray[np.float64]
 
 
 class Regularity(NamedTuple):
@@ -172,7 +170,7 @@ def smooth_exponent(q: float, dim: int, r: Any) -> float:
     return float(r)
 
 
-def squared_norm_gradient(x: Any, r: float) -> Vector:
+def squared_norm_gradient(x: Any, r: float) -> Array:
     r"""Gradient :math:`2\|x\|_r^{2-r}|x|^{r-1}\mathrm{sign}(x)` of the squared norm.
 
     Parameters

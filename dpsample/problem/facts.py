@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample import domains, losses
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.domains import Domain, SchattenBall
 from dpsample.losses import Custom, Loss, RecordGradient
 from dpsample.losses.record_gradient import ONLY_MINIMIZE
 from dpsample.numerics import norms
 
-Array = NDArray[np.float64]
 RELATIONS = ("replace_one", "zero_out")
 
 

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core import columns as columns_module
+from dpsample.core.arrays import Array
 from dpsample.core.sparse import as_csr, is_sparse
 from dpsample.domains import Domain, SchattenBall
 from dpsample.losses import Custom, Loss, RecordGradient
@@ -24,7 +25,6 @@ from dpsample.numerics import norms
 from dpsample.problem import records
 from dpsample.problem.facts import PublicFacts
 
-Array = NDArray[np.float64]
 ROUNDING = 1e-12  # relative slack for norms computed in floating point
 HUGE = 1e100  # entries above every declared bound, whose norms might overflow
 CLIPPED = "rows and responses above their bounds were scaled down to them"

@@ -12,10 +12,9 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import i8, kernel, matrix, vector
 from dpsample.core.pauses import new_control
-
-Array = NDArray[np.float64]
 
 BLOCK_NUMBERS = 65536  # 512 kB of features: half of a common second-level cache
 SPARSE_BLOCK = 2048

@@ -10,15 +10,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import f8, i8, kernel, vector
 from dpsample.core.spec import Spec
 from dpsample.domains import Domain
 from dpsample.numerics.norms import distance, thin_svd, write_product
-
-Vector = NDArray[np.float64]
 
 
 class RegularizerParams(NamedTuple):
@@ -31,7 +29,7 @@ class RegularizerParams(NamedTuple):
     2.0
     """
 
-    center: Vector
+    center: Array
     scale: float
     exponent: float
     num_rows: int
@@ -44,16 +42,14 @@ REG_GRADIENT = types.void(REGULARIZER, vector, vector)  # out: gradient of r at 
 
 
 @kernel
-def squared_norm_value(params: RegularizerParams, theta: Vector, out: Vector) -> None:
+def squared_norm_value(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``scale/2 ||theta - center||^2``."""
     length = distance(theta, params.center, params.exponent)
     out[0] = 0.5 * params.scale * length * length
 
 
 @kernel
-def squared_norm_gradient(
-    params: RegularizerParams, theta: Vector, out: Vector
-) -> None:
+def squared_norm_gradient(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``scale N (|z_i|/N)^(q-1) sign(z_i)``, z = theta - center, N = ||z||_q."""
     length = distance(theta, params.center, params.exponent)
     for i in range(len(theta)):
@@ -68,7 +64,7 @@ def squared_norm_gradient(
 
 
 @kernel
-def entropy_value(params: RegularizerParams, theta: Vector, out: Vector) -> None:
+def entropy_value(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``sum theta log theta``; infinite at a negative coordinate."""
     total = 0.0
     for value in theta:
@@ -80,7 +76,7 @@ def entropy_value(params: RegularizerParams, theta: Vector, out: Vector) -> None
 
 
 @kernel
-def entropy_gradient(params: RegularizerParams, theta: Vector, out: Vector) -> None:
+def entropy_gradient(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``1 + log theta``; -inf at 0, NaN at a negative coordinate."""
     for i in range(len(theta)):
         out[i] = 1.0 + math.log(theta[i]) if theta[i] > 0.0 else np.nan
@@ -89,9 +85,7 @@ def entropy_gradient(params: RegularizerParams, theta: Vector, out: Vector) -> N
 
 
 @kernel
-def schatten_squared_value(
-    params: RegularizerParams, theta: Vector, out: Vector
-) -> None:
+def schatten_squared_value(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``scale/2`` times the squared norm of the singular values."""
     if params.exponent == 2.0:
         squared_norm_value(params, theta, out)
@@ -104,7 +98,7 @@ def schatten_squared_value(
 
 @kernel
 def schatten_squared_gradient(
-    params: RegularizerParams, theta: Vector, out: Vector
+    params: RegularizerParams, theta: Array, out: Array
 ) -> None:
     """Write U diag(g) V', g the gradient at the singular values."""
     if params.exponent == 2.0:
@@ -163,7 +157,7 @@ class Regularizer(Spec):
         self.value_piece(params, point, out)
         return float(out[0])
 
-    def gradient(self, theta: Any, default_center: Any = None) -> Vector:
+    def gradient(self, theta: Any, default_center: Any = None) -> Array:
         """Gradient at theta; the default center is the origin."""
         point, params = self._point(theta, default_center)
         out = np.full(len(point), np.nan)
@@ -172,7 +166,7 @@ class Regularizer(Spec):
 
     def _point(
         self, theta: Any, default_center: Any
-    ) -> tuple[Vector, RegularizerParams]:
+    ) -> tuple[Array, RegularizerParams]:
         point = check.array("theta", theta, shape=(None,))
         origin = np.zeros(len(point)) if default_center is None else default_center
         center = check.array("default_center", origin, shape=point.shape)

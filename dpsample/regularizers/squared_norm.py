@@ -11,12 +11,12 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.spec import frozen
 from dpsample.domains import Domain
 from dpsample.regularizers.regularizer import (
     Regularizer,
     RegularizerParams,
-    Vector,
     squared_norm_gradient,
     squared_norm_value,
 )
@@ -72,7 +72,7 @@ def scale_and_exponent(p: float, dim: int, variant: str) -> tuple[float, float]:
     return math.e**2 * math.log(dim), 1.0 + 1.0 / math.log(dim)
 
 
-def chosen_center(own: Any, default_center: Any, dim: int) -> Vector:
+def chosen_center(own: Any, default_center: Any, dim: int) -> Array:
     """Return the own center if there is one."""
     chosen = default_center if own is None else own
     return check.array("center", chosen, shape=(dim,))

@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check, pauses
+from dpsample.core.arrays import Array
 from dpsample.core.files import check_output
 from dpsample.core.pauses import ChunkSize
 from dpsample.running.checkpoint import CheckpointRun, load, save, snapshot
 from dpsample.samplers.chain import NUM_STATS
 
-Array = NDArray[np.float64]
 Runner = Callable[[Any, np.random.Generator, Array, Array], None]
 Progress = Callable[[int, int, CheckpointRun], None]
 

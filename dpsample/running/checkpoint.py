@@ -11,15 +11,14 @@ from typing import Any, NoReturn
 from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arithmetic import arithmetic
+from dpsample.core.arrays import Array
 from dpsample.core.files import replacing
 from dpsample.core.streams import restore, save_state
 from dpsample.samplers.chain import NUM_STATS
 
-Array = NDArray[np.float64]
 # Arrays of a state, and of a file.
 STATE = ("position", "energy", "memory", "counts")
 FIELDS = (

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import pauses
+from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
@@ -34,7 +34,6 @@ from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
 from dpsample.optimizers.loop.variance_reduced import minimize_by_svrg
 from dpsample.problem.problem import Problem
 
-Array = NDArray[np.float64]
 Pulse = Callable[[int], None]
 MAX_SOLVER_STEPS = 1_000_000
 MAX_EPOCHS = 10_000  # of SVRG, each of at least a hundred steps

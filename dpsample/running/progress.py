@@ -16,13 +16,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import pauses
+from dpsample.core.arrays import Array
 from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import ACCEPTANCE, ENERGY, PROPOSALS
 
-Array = NDArray[np.float64]
 Progress = Callable[[int, int, CheckpointRun], None]
 
 REFRESH_SECONDS = 0.2

@@ -10,9 +10,8 @@ import math
 import warnings
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dpsample.core.arrays import Array
 
 # Longest run, in units of the first round.
 MAX_GROWTH = 1000

@@ -12,11 +12,10 @@ from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from dpsample.core import pauses
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import BEFORE, PAUSED, STAGE, STEPS, forget, is_due
 from dpsample.samplers.errors import OK, raise_unless_ok
-
-Array = NDArray[np.float64]
 
 # Entries of the counts; a sampler may append entries of its own.
 PROPOSALS, ACCEPTED, VALUES, GRADIENTS, RECORDS = range(5)

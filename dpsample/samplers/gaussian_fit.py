@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.problem.records import curvature_matrix
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import as_rows
-
-Array = NDArray[np.float64]
 
 MAX_ITERATIONS = 1000
 WINDOW = 10

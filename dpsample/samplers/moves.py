@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.samplers.chain import ACCEPTED, GRADIENTS, PROPOSALS, RECORDS, VALUES
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.targets import gibbs
-
-Array = NDArray[np.float64]
 
 
 class MetropolisPlan(NamedTuple):

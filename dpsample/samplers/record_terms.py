@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.norms import norm
 from dpsample.targets.gibbs import as_rows
@@ -48,8 +48,6 @@ def loss(target, pieces, u, i, work):
     pieces.loss_record(target.data.loss_params, u, target.data.response[i], work.out)
     return work.out[0]
 
-
-Array = NDArray[np.float64]
 
 # Relative widening: it covers rounding of norms and slopes.
 SLACK = 1e-9

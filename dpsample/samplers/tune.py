@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, PreparedChain
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.moves import MetropolisPlan
-
-Array = NDArray[np.float64]
 
 NUM_BLOCKS, BLOCK = 16, 25  # proposals for one search of the step
 NUM_ROUNDS = 4  # of the covariance, each twice as long as the one before

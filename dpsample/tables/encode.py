@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.tables.schema import Schema
 
-Array = NDArray[np.float64]
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
 CLIP_REMEDY = "Correct the public bounds, or clip (clip=True, --clip-rows)."
 MISSING_REMEDY = (

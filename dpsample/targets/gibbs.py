@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel, pointer
 from dpsample.domains import CHORD, CONTAINS, PROJECT, Body
 from dpsample.problem import records
@@ -25,8 +26,6 @@ from dpsample.regularizers import (
     RegularizerParams,
     SquaredNorm,
 )
-
-Array = NDArray[np.float64]
 
 # Relative widening of margin intervals: it covers their rounding errors.
 MARGIN_SLACK = 1e-9

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check, columns
+from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
@@ -24,7 +24,6 @@ from dpsample.verbs.release import release
 from dpsample.verbs.results import Replicates
 from dpsample.verbs.sample import sample
 
-Array = NDArray[np.float64]
 Task = Callable[[np.random.SeedSequence], tuple[Array, Any]]
 Evaluate = Callable[[Array], Any] | Problem
 # Parameters of the verbs that replicate sets itself.

@@ -17,9 +17,9 @@ from typing import Any
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check, columns, files
+from dpsample.core.arrays import Array
 from dpsample.core.axes import axes
 from dpsample.core.sparse import as_csr, is_sparse
 from dpsample.core.version import __version__
@@ -27,7 +27,6 @@ from dpsample.privacy import Certificate, EventCertificate
 from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
 from dpsample.targets.gibbs import energy
 
-Array = NDArray[np.float64]
 FORMAT = "dpsample-release-1"
 BLOCK = 8192  # draws whose statistics are converted at once
 # Record evaluations for energies afterwards, relative to those of the draws.

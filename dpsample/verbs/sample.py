@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arithmetic import arithmetic
+from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.running import chains
 from dpsample.running import progress as screen
@@ -20,8 +21,6 @@ from dpsample.samplers import Sampler
 from dpsample.samplers.choice import choose
 from dpsample.targets.gibbs import Gibbs
 from dpsample.verbs import results
-
-Array = NDArray[np.float64]
 
 
 @chains.single_threaded_blas()

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.domains import WholeSpace
 from dpsample.optimizers.loop.batch_noise import full_batch
 from dpsample.optimizers.loop.estimators import Mean
@@ -48,7 +49,6 @@ from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness
 
-Array = NDArray[np.float64]
 LARGEST_NUM_STEPS = 10_000
 SLACK = 1.05  # a bound this much above the least is bought with fewer steps
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, Domain, WholeSpace
 from dpsample.optimizers.loop.batches import Batches, Full, WithReplacement
 from dpsample.optimizers.loop.estimators import Mean
@@ -25,8 +25,6 @@ from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.loop.steps import ProximalStep, listed
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

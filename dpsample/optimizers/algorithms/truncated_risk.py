@@ -21,9 +21,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.domains import Ball
 from dpsample.numerics.norms import dual
 from dpsample.optimizers.loop.batch_noise import Scheme, forecast
@@ -112,9 +112,6 @@ def _moment(facts: PublicFacts, p: float, moment: float | None) -> float:
         remedy = "Pass moment=..., a public bound of the gradients' deviation."
         check.fail("moment", "given without a Lipschitz constant", "None", remedy)
     return bound if dual(p) == 2.0 else 2.0 * bound
-
-
-Array = NDArray[np.float64]
 
 
 class TruncatedSchedule(NamedTuple):

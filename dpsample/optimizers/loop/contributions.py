@@ -31,6 +31,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.norms import HUGE_SQUARE, TINY_SQUARE
 
@@ -146,8 +147,6 @@ def soft_truncation(table, head, cubic, a):
         value = value * y + table[piece, j]
     return math.copysign(min(value, TOP), a)
 
-
-Array = NDArray[np.float64]
 
 MEAN, CLIP, TRUNCATE, BUCKETS, CATONI = range(5)
 LARGEST = 1.7976931348623157e308

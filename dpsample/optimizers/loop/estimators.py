@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.spec import Spec
 from dpsample.optimizers.loop.contributions import (
     BUCKETS,
@@ -28,8 +28,6 @@ from dpsample.optimizers.loop.contributions import (
     truncation_table,
 )
 from dpsample.privacy.curves.additive import up
-
-Array = NDArray[np.float64]
 
 # Largest |psi| of the soft truncation of Catoni and Giulini.
 PSI_BOUND = TOP

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel, pointer
 from dpsample.core.pauses import is_due, new_control
 from dpsample.domains import PROJECT
@@ -28,7 +29,6 @@ from dpsample.optimizers.loop.phase import Loop, PhaseNumbers, row_norms
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data
 
-Array = NDArray[np.float64]
 BLOCK = 1024
 
 

@@ -18,10 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.spec import Spec
 from dpsample.optimizers.loop.contributions import FAR, LEAST_BOUND
 from dpsample.optimizers.loop.estimators import (
@@ -38,7 +36,6 @@ from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
 
-Array = NDArray[np.float64]
 Calibration = Literal["exact", "paper"]
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.numerics.norms import norm
 from dpsample.optimizers.loop.batches import Batches, Full, Poisson, Slices
 from dpsample.optimizers.loop.contributions import FAR
@@ -29,7 +29,6 @@ from dpsample.optimizers.loop.steps import FrankWolfeStep, Step
 from dpsample.problem.records import Data
 from dpsample.targets.gibbs import as_rows
 
-Array = NDArray[np.float64]
 # Smaller noise is lost among the numbers below it.
 LEAST_NOISE = 1e-300
 

@@ -34,14 +34,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.norms import distance
 from dpsample.optimizers.loop.advance import into_both
 from dpsample.optimizers.loop.estimate import estimate
-
-Array = NDArray[np.float64]
 
 RUNNING, CERTIFIED, FAILED = range(3)
 

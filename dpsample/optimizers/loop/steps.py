@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.spec import Spec, frozen
-
-Array = NDArray[np.float64]
 
 GRADIENT, PROX, MIRROR, ACCELERATED, FRANK_WOLFE = range(5)
 

@@ -15,8 +15,8 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
     ComposedEvent,
@@ -29,8 +29,6 @@ from dpsample.privacy.accounting.events import (
 )
 from dpsample.privacy.accounting.normal_form import step_shift
 from dpsample.privacy.accounting.renyi import log_factor
-
-Vector = NDArray[np.float64]
 
 ROUNDING, STEP_ROUNDING = 2e-14, 2e-16
 # Grid of losses: a hundredth of one step's standard deviation, inside these limits.
@@ -105,7 +103,7 @@ def _from_curve(part: Event, relation: str, interval: float) -> Any:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
     half = math.ceil(_reach(part, relation) / interval)
-    losses: Vector = interval * np.arange(half + 1, dtype=np.float64)
+    losses: Array = interval * np.arange(half + 1, dtype=np.float64)
     upper = np.clip(_curve(part, losses, relation), 0.0, 1.0)
     lower = -np.expm1(-losses) + np.exp(-losses) * upper
     both = np.concatenate([lower[:0:-1], upper])
@@ -117,15 +115,13 @@ def _from_curve(part: Event, relation: str, interval: float) -> Any:
     )
 
 
-def _curve(part: Event, losses: Vector, relation: str) -> Vector:
+def _curve(part: Event, losses: Array, relation: str) -> Array:
     """Upper bound of delta at losses >= 0."""
     if isinstance(part, PureEvent | ApproximateEvent):
         delta = part.delta if isinstance(part, ApproximateEvent) else 0.0
         # Randomized response that fails with probability delta dominates.
         excess = -np.expm1(np.minimum(losses - part.epsilon, 0.0))
-        response: Vector = delta + (1.0 - delta) * excess / (
-            1 + math.exp(-part.epsilon)
-        )
+        response: Array = delta + (1.0 - delta) * excess / (1 + math.exp(-part.epsilon))
         return response
     if isinstance(part, ConcentratedEvent):
         logs = np.zeros_like(losses)
@@ -201,7 +197,7 @@ def _interval(parts: tuple[Event, ...], relation: str) -> float:
     return max(min(interval, COARSEST), FINEST, longest)
 
 
-def _convex(x: Vector, y: Vector) -> Vector:
+def _convex(x: Array, y: Array) -> Array:
     """Largest convex function below the points: true curves are convex in e^epsilon."""
     hull: list[int] = []
     for i in range(len(x)):

@@ -40,9 +40,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 
 Curve = Callable[[float], float]
 
@@ -183,8 +183,6 @@ def smallest(bound: Callable[[float], float]) -> float:
     return best
 
 
-Vector = NDArray[np.float64]
-
 # Errors of truncation and of the trapezoidal rule are below e^-45 = 3e-20.
 EXPONENT = 45.0
 MAX_POINTS = 100_000
@@ -304,7 +302,7 @@ def log_moment(order: float, rate: float, noise: float, relation: str) -> float:
     return math.log1p(max(total, 0.0)) * (1.0 + 1e-15)
 
 
-def _log_density(x: Vector, rate: float, square: float) -> Vector:
+def _log_density(x: Array, rate: float, square: float) -> Array:
     """Return log a(x), accurate near 0 and far from it."""
     exponent = (x - 0.5) / square
     small = exponent < 30.0

@@ -17,11 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
-
-Vector = NDArray[np.float64]
+from dpsample.core.arrays import Array
 
 # The computed curve is accurate to about 1e-13; inverses hold with this to spare.
 LOG_MARGIN = 1e-12
@@ -189,7 +187,7 @@ def _log_delta(epsilon: float, gdp: float) -> float:
     return log_tail + math.log(gdp * slope) - math.log(math.sqrt(math.pi / 2.0) * near)
 
 
-def _minus_mills_slope(x: Vector) -> Vector:
+def _minus_mills_slope(x: Array) -> Array:
     """Return -M'(x) = 1 - x M(x) > 0, by its asymptotic series where that cancels."""
     from scipy.special import erfcx
 
@@ -204,7 +202,7 @@ def _minus_mills_slope(x: Vector) -> Vector:
 
 
 @functools.cache
-def _quadrature() -> tuple[Vector, Vector]:
+def _quadrature() -> tuple[Array, Array]:
     """Gauss-Legendre nodes and weights on [0, 1]."""
     nodes, weights = np.polynomial.legendre.leggauss(20)
     return 0.5 * (nodes + 1.0), 0.5 * weights

@@ -25,38 +25,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 
-Vector = NDArray[np.float64]
 
-
-def upper_tail(least: Vector, flips: Vector | float, rate: float) -> Vector:
+def upper_tail(least: Array, flips: Array | float, rate: float) -> Array:
     """P(Bin(flips, rate) >= least), least >= 0."""
     from scipy.special import betainc
 
     inner, a, b = _beta_parameters(least, flips)
-    tail: Vector = np.where(inner, betainc(a, b, rate), least <= 0.0)
+    tail: Array = np.where(inner, betainc(a, b, rate), least <= 0.0)
     return tail
 
 
-def lower_tail(least: Vector, flips: Vector | float, rate: float) -> Vector:
+def lower_tail(least: Array, flips: Array | float, rate: float) -> Array:
     """P(Bin(flips, rate) < least), least >= 0."""
     from scipy.special import betaincc
 
     inner, a, b = _beta_parameters(least, flips)
-    tail: Vector = np.where(inner, betaincc(a, b, rate), least > 0.0)
+    tail: Array = np.where(inner, betaincc(a, b, rate), least > 0.0)
     return tail
 
 
 def _beta_parameters(
-    least: Vector, flips: Vector | float
-) -> tuple[NDArray[np.bool_], Vector, Vector]:
+    least: Array, flips: Array | float
+) -> tuple[NDArray[np.bool_], Array, Array]:
     """Where the tail is neither empty nor everything, and its parameters there."""
     rest = flips - least + 1.0
     inner = (least > 0.0) & (rest > 0.0)
     return inner, np.where(inner, least, 1.0), np.where(inner, rest, 1.0)
 
 
-def fair_mass(heads: Vector, flips: Vector) -> Vector:
+def fair_mass(heads: Array, flips: Array) -> Array:
     """P(Bin(flips, 1/2) = heads) by Stirling's formula with its error (Loader 2000).
 
     Logarithms of factorials would lose as many digits as ``flips`` has.
@@ -71,7 +70,7 @@ def fair_mass(heads: Vector, flips: Vector) -> Vector:
     return np.where(is_edge, np.exp2(-flips), inner)
 
 
-def _stirling_error(x: Vector) -> Vector:
+def _stirling_error(x: Array) -> Array:
     """Logarithm of x! over sqrt(2 pi x) (x/e)^x, x >= 1."""
     from scipy.special import gammaln
 
@@ -258,7 +257,7 @@ def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> 
     return safe
 
 
-def _blocks(others: int, rate: float) -> Vector:
+def _blocks(others: int, rate: float) -> Array:
     """Smallest values of the blocks: single values, or equal blocks, around the mean.
 
     The first block begins at 0 and the last one ends at ``others``.
@@ -271,7 +270,7 @@ def _blocks(others: int, rate: float) -> Vector:
     return np.unique(np.append(inner, 0.0))
 
 
-def _deltas(counts: Vector, epsilon: float, local_epsilon: float) -> Vector:
+def _deltas(counts: Array, epsilon: float, local_epsilon: float) -> Array:
     """delta_c of every count, with the module's formula."""
     # a - e^epsilon (1-a) and e^epsilon a - (1-a), times 1 + e^-epsilon_0.
     near = -math.expm1(epsilon - local_epsilon)
@@ -281,5 +280,5 @@ def _deltas(counts: Vector, epsilon: float, local_epsilon: float) -> Vector:
     is_possible = before <= counts
     point = np.where(is_possible, fair_mass(np.minimum(before, counts), counts), 0.0)
     tail = upper_tail(before + 1.0, counts, 0.5)
-    result: Vector = near / scale * point - math.expm1(epsilon) * tail
+    result: Array = near / scale * point - math.expm1(epsilon) * tail
     return np.maximum(result, 0.0)

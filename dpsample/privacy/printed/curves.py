@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.privacy.accounting import accounting
 from dpsample.privacy.accounting.events import PoissonGaussianEvent
 from dpsample.privacy.budget import Relation
@@ -25,8 +25,6 @@ from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.curves.objective_perturbation import PerturbedObjective
 from dpsample.privacy.curves.shuffling import shuffle_delta, shuffle_epsilon
 from dpsample.privacy.printed.claim import EpsilonAt
-
-Vector = NDArray[np.float64]
 
 # Grid of losses: a hundredth of one step's standard deviation, within limits.
 FINENESS, COARSEST, MAX_GRID = 0.01, 1e-3, 20_000
@@ -63,7 +61,7 @@ class MixturePair:
             stddev=self.stddev,
         )
 
-    def curve(self, losses: Vector) -> Vector:
+    def curve(self, losses: Array) -> Array:
         """Hockey-stick divergence of the first from the second at each loss."""
         from scipy.special import ndtr
 
@@ -75,7 +73,7 @@ class MixturePair:
         )
         deltas = first - np.exp(losses) * second
         # 1 - e^loss is attained by the whole line.
-        clipped: Vector = np.clip(np.maximum(deltas, -np.expm1(losses)), 0.0, 1.0)
+        clipped: Array = np.clip(np.maximum(deltas, -np.expm1(losses)), 0.0, 1.0)
         return clipped
 
     def deviation(self) -> float:
@@ -85,7 +83,7 @@ class MixturePair:
         density /= density.sum()
         return float(np.sqrt(density @ (ratio - density @ ratio) ** 2))
 
-    def _log_tilt(self, x: Vector, means: tuple[float, ...]) -> Vector:
+    def _log_tilt(self, x: Array, means: tuple[float, ...]) -> Array:
         """Log density up to what both mixtures share."""
         scaled = np.array(means) / self.stddev
         powers = np.outer(x / self.stddev, scaled) - 0.5 * scaled**2
@@ -94,7 +92,7 @@ class MixturePair:
         return np.asarray(highest + np.log(sums))
 
     @functools.cached_property
-    def _grid(self) -> tuple[Vector, Vector]:
+    def _grid(self) -> tuple[Array, Array]:
         """Points that hold all but 1e-20 of both masses, and the losses there."""
         reach = 9.5 * self.stddev
         low, high = min(self.others) - reach, max(self.means) + reach
@@ -102,7 +100,7 @@ class MixturePair:
         ratio = self._log_tilt(x, self.means) - self._log_tilt(x, self.others)
         return x, np.maximum.accumulate(ratio)
 
-    def _borders(self, losses: Vector) -> Vector:
+    def _borders(self, losses: Array) -> Array:
         """Point beyond which the loss is larger, for each loss."""
         x, ratio = self._grid
         keep = np.concatenate(([True], np.diff(ratio) > 0.0))
@@ -163,7 +161,7 @@ def _loss_distribution(pair: MixturePair) -> Any:
     )
 
 
-def binomial(num_trials: int, probability: float) -> tuple[Vector, Vector]:
+def binomial(num_trials: int, probability: float) -> tuple[Array, Array]:
     """Return counts that occur with more than 1e-22 probability, and their masses."""
     from scipy.stats import binom
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from dpsample.core.arrays import Array
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case, EpsilonAt
-from dpsample.privacy.printed.curves import Vector
 
 # Centers of the Huber loss, in standard deviations of the minimizer.
 CENTERS = np.linspace(0.5, 6.0, 56)
@@ -100,7 +100,7 @@ def huber_attack(
     return epsilon_at
 
 
-def divergence(pairs: list[tuple[Vector, Vector]], epsilon: float) -> float:
+def divergence(pairs: list[tuple[Array, Array]], epsilon: float) -> float:
     """Largest hockey-stick divergence of the pairs, in both orders."""
     factor = np.exp(epsilon)
     return max(
@@ -112,7 +112,7 @@ def divergence(pairs: list[tuple[Vector, Vector]], epsilon: float) -> float:
 
 def _masses(
     center: float, ratio: float, other: float, stddev: float
-) -> tuple[Vector, Vector]:
+) -> tuple[Array, Array]:
     """Probabilities of the cells under the Huber loss and under the other slope."""
     from scipy.special import ndtr
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, STAGE, STEPS, forget, is_due
 from dpsample.samplers.chain import (
@@ -216,9 +216,6 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
         if is_over and row + 1 < draws.shape[0]:
             return PAUSED, row + 1
     return OK, draws.shape[0]
-
-
-Array = NDArray[np.float64]
 
 
 # What a paused sweep keeps, beside a paused draw on a line: the turn, the last facets'

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.losses import Absolute, Hinge, Linear, Quantile, Squared
 from dpsample.problem.records import Data, curvature_matrix
@@ -28,8 +29,6 @@ from dpsample.samplers.univariate.piecewise_quadratic import (
 )
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import as_rows
-
-Array = NDArray[np.float64]
 
 
 class Columns(NamedTuple):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import STAGE
 from dpsample.samplers import tune
@@ -36,8 +37,6 @@ from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.samplers.univariate import line
 from dpsample.samplers.univariate.adaptive_rejection import HULL_SHAPE
 from dpsample.targets import gibbs
-
-Array = NDArray[np.float64]
 
 # Steps after which the margins are computed anew: their rounding errors add up.
 RESYNCHRONIZE = 1000.0

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
-
-Array = NDArray[np.float64]
 
 FREE, BOX, BALL, FACETS, SPARSE_FACETS, PAIRS, CHORD = range(7)
 MARGIN = 1e-12

@@ -22,14 +22,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed
 from dpsample.samplers.couplings.replicates import (
     build,
     run_all,
     stream_per_replicate,
 )
-
-Array = NDArray[np.float64]
 
 LABEL = "statistical, for this dataset, not a DP proof"
 

@@ -15,9 +15,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.samplers.chain import PROPOSALS, ChainState, init, new_state
 from dpsample.samplers.couplings.pair import (
@@ -219,9 +219,6 @@ def pair_langevin(prepared: Any) -> Pair:
         init_fn=mala.init,
         num_steps=prepared.num_steps,
     )
-
-
-Array = NDArray[np.float64]
 
 
 @kernel

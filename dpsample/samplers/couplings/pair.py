@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 from numba.extending import register_jitable
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.samplers.chain import ACCEPTED, PROPOSALS
 from dpsample.samplers.errors import OK, PIECE_FAILED, raise_unless_ok
@@ -81,9 +81,6 @@ def decide(state, energy, log_ratio, threshold):
         state.energy[0] = energy
         state.counts[ACCEPTED] += 1
     return OK
-
-
-Array = NDArray[np.float64]
 
 
 @kernel

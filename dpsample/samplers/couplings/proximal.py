@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.samplers.chain import init
 from dpsample.samplers.couplings.pair import (
@@ -36,8 +36,6 @@ from dpsample.samplers.moves import displace, normal_noise, slope
 from dpsample.samplers.proximal import proximal_kernel
 from dpsample.samplers.proximal.metric import NO_CAP
 from dpsample.targets import gibbs
-
-Array = NDArray[np.float64]
 
 
 @kernel

@@ -13,9 +13,10 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
 from dpsample.core.streams import Seed, streams
 from dpsample.samplers.chain import NUM_STATS, PreparedChain
@@ -75,7 +76,6 @@ def find(sampler: Any, target: Any, rng: np.random.Generator) -> tuple[Any, Any,
     return prepared, pair_fn(prepared), words
 
 
-Array = NDArray[np.float64]
 Result = TypeVar("Result")
 # Called with the time of the first row, draws of the chain ahead, and of the other.
 OnRows = Callable[[int, Array, Array], None]

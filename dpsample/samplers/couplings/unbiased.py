@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed
 from dpsample.samplers.couplings.replicates import (
     Coupled,
@@ -26,7 +27,6 @@ from dpsample.samplers.couplings.replicates import (
     stream_per_replicate,
 )
 
-Array = NDArray[np.float64]
 Function = Callable[[Array], Any]
 
 NAMED: dict[str, Function] = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.problem.records import curvature_matrix
 from dpsample.samplers.chain import ACCEPTED, PROPOSALS, compile_run
@@ -20,8 +20,6 @@ from dpsample.samplers.metropolis.ball_walk import uniform_in_ball
 from dpsample.samplers.moves import normal_noise
 from dpsample.samplers.proximal.restricted import gaussian_in_ball, gaussian_in_box
 from dpsample.targets import gibbs
-
-Array = NDArray[np.float64]
 
 WHOLE, CORRELATED, IN_BOX, IN_BALL, TILTED_BOX, UNIFORM_BALL = range(6)
 MAX_TRIES = 1000

@@ -25,9 +25,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import pauses
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.samplers import gaussian_fit
@@ -45,8 +45,6 @@ from dpsample.samplers.exact.tangents import Frame, Pile, place, touch_cell
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.moves import displace, weigh
 from dpsample.targets import gibbs
-
-Array = NDArray[np.float64]
 
 # Relative widening of the outer box: it covers rounding errors.
 SLACK = 1e-9

@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.targets.gibbs import Gibbs, energies
-
-Array = NDArray[np.float64]
 
 LOG_RANGE = 80.0
 NODES = 8  # per panel

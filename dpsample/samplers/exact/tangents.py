@@ -9,8 +9,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.samplers.errors import OK, PIECE_FAILED, UNCOVERED
 from dpsample.targets import gibbs
@@ -57,8 +57,6 @@ def draw(rng, slope, low, high):
     step = -math.log1p(u * math.expm1(-size * width)) / size
     return min(low + step, high) if slope > 0.0 else max(high - step, low)
 
-
-Array = NDArray[np.float64]
 
 # Smallest outward slope, in units of the fit, of the tangent on an unbounded cell.
 OUTWARD = 0.3

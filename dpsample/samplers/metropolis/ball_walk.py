@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core.jit import kernel
 from dpsample.samplers import tune
 from dpsample.samplers.chain import PreparedChain, compile_run, init
 from dpsample.samplers.moves import displace, normal_noise, settle, weigh
 from dpsample.samplers.sampler import TunedSampler
-
-Array = NDArray[np.float64]
 
 
 @kernel

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.samplers import gaussian_fit, tune
@@ -43,8 +44,6 @@ from dpsample.samplers.metropolis.preconditioned_crank_nicolson import (
 from dpsample.samplers.moves import displace, normal_noise
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.targets import gibbs
-
-Array = NDArray[np.float64]
 
 BLOCK_NUMBERS = 32768  # 256 kB of margins: they stay in a second-level cache
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.samplers import tune
 from dpsample.samplers.chain import PROPOSALS, PreparedChain, compile_run, new_state
@@ -22,8 +22,6 @@ from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.moves import displace, normal_noise, settle_slope, slope
 from dpsample.samplers.sampler import TunedSampler
 from dpsample.targets import gibbs
-
-Array = NDArray[np.float64]
 
 NUM_ROWS = 6
 

@@ -30,9 +30,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.norms import distance
 from dpsample.samplers import moves, tune
@@ -41,8 +41,6 @@ from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.sampler import TunedSampler
 from dpsample.targets import gibbs
-
-Array = NDArray[np.float64]
 
 BOX, BALL, SIMPLEX, POWER = range(4)
 MAX_NEWTON = 60

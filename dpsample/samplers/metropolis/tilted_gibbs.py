@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core.jit import kernel
 from dpsample.samplers import tune
@@ -22,8 +21,6 @@ from dpsample.samplers.chain import PreparedChain, compile_run, init
 from dpsample.samplers.moves import displace, normal_noise, settle, slope, weigh
 from dpsample.samplers.sampler import TunedSampler
 from dpsample.targets import gibbs
-
-Array = NDArray[np.float64]
 
 # Share of the way to the center for a point on the boundary, where a regularizer such
 # as the entropy may have no slope.

@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.domains import Domain
-
-Array = NDArray[np.float64]
 
 THEOREM = (
     "Proximal sampler: KL(x_T | pi) <= (W0^2 / 2h) (1 + h)^(-2 (T - 1)) for a "

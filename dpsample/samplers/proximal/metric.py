@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import generator, kernel, matrix, pointer, vector
 from dpsample.domains import BODY, Ball, Box, WholeSpace
 from dpsample.problem.records import curvature_matrix
@@ -115,8 +115,6 @@ def separable(body, regularizer, plan, mean, normal, scratch, rng, out):
     if tries == -1:
         out[:] = np.inf
 
-
-Array = NDArray[np.float64]
 
 # Lower bounds are lowered by this much, relative to the largest eigenvalue: it covers
 # the rounding of the Gram matrix and of its eigenvectors.

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check, pauses
+from dpsample.core.arrays import Array
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.chain import GRADIENTS, NUM_STATS, PROPOSALS, VALUES, identity
 from dpsample.samplers.errors import (
@@ -33,8 +33,6 @@ from dpsample.samplers.proximal import certify, metric, thinned
 from dpsample.samplers.proximal import proximal_kernel as kernel
 from dpsample.samplers.proximal.metric import NO_CAP, ProximalMetric
 from dpsample.samplers.sampler import Sampler
-
-Array = NDArray[np.float64]
 
 MAX_TRIES = 200  # per step, in the pilot only: a step that needs more is hopeless
 FIRST_STEPS, LAST_STEPS = 12, 40

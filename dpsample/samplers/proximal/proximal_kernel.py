@@ -23,6 +23,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import f8, i8, kernel, matrix, vector
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.samplers import chain
@@ -117,8 +118,6 @@ def set_halfspace(target, pieces, plan, state, mean):
             return PIECE_FAILED
     return OK
 
-
-Array = NDArray[np.float64]
 
 # Rows of the scratch memory that the exact draws use.
 NUM_SCRATCH = 10

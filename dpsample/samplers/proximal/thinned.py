@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, STAGE, is_due
 from dpsample.problem import records
@@ -45,8 +46,6 @@ from dpsample.samplers.proximal.proximal_kernel import (
 )
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.targets import gibbs
-
-Array = NDArray[np.float64]
 
 ROUNDING = 1e-12
 MARGIN, VALUE, SLOPE = range(3)  # rows of a state's tangents

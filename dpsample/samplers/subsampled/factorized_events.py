@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.samplers.chain import RECORDS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
@@ -97,8 +98,6 @@ def draw(table, rng):
     column = table[c]
     return np.int64(column["own"] if place - c < column["share"] else column["other"])
 
-
-Array = NDArray[np.float64]
 
 # Covers the rounding of norms and sums.
 SLACK = 1.0 + 1e-9

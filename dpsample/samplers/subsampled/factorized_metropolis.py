@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.samplers import tune
 from dpsample.samplers.chain import (
@@ -44,8 +44,6 @@ from dpsample.samplers.subsampled.factorized_events import (
     thin,
 )
 from dpsample.targets import gibbs
-
-Array = NDArray[np.float64]
 
 MIN_SHARE = 0.01
 # Expected records per draw from which passes over all records are the better way.

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel, pointer
 from dpsample.core.pauses import KEPT, PAUSED, is_due
 from dpsample.domains import Ball, Box, WholeSpace
@@ -30,8 +30,6 @@ from dpsample.samplers.proximal import proximal_kernel
 from dpsample.samplers.proximal.metric import ProximalMetric
 from dpsample.samplers.proximal.proximal_kernel import set_halfspace
 from dpsample.targets import gibbs
-
-Array = NDArray[np.float64]
 
 INNER = chain.NUM_COUNTS  # entry of the counts: exact draws proposed
 MAX_TRIES = 1_000_000

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.samplers import chain, gaussian_fit, record_terms
@@ -105,8 +106,6 @@ def estimate(target, pieces, plan, state, x, z, rng):
         rho += product
     return OK, rho
 
-
-Array = NDArray[np.float64]
 
 MAX_TRIES = 1_000_000
 X, Z = 5, 6  # rows of the scratch memory

@@ -18,14 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.samplers import record_terms
 from dpsample.samplers.proximal import certify, metric
-
-Array = NDArray[np.float64]
 
 THEOREM = (
     "Randomized series: a step is within TV E[o] of the exact conditional draw, the "

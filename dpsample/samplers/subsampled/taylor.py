@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.problem.records import curvature_matrix
 from dpsample.samplers import gaussian_fit
 from dpsample.targets.gibbs import as_rows
-
-Array = NDArray[np.float64]
 
 MAX_ITERATIONS = 20
 NUM_PROBES = 400

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.norms import dual, norm_along
@@ -37,8 +37,6 @@ from dpsample.samplers.moves import displace, normal_noise, settle
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.samplers.sampler import TunedSampler
 from dpsample.targets import gibbs
-
-Array = NDArray[np.float64]
 
 ROUNDING = 1e-12
 # What a step keeps that is paused among its records: how many are left, and their sum.

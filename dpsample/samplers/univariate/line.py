@@ -11,14 +11,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.problem import records
 from dpsample.problem.records import Data
 from dpsample.samplers.univariate.adaptive_rejection import compile_draw
-
-Array = NDArray[np.float64]
 
 
 class Line(NamedTuple):
