@@ -49,15 +49,15 @@ def test_scaling_rows_and_bounds_scales_the_answer_back(case: Case) -> None:
     """With the same random numbers, noise and default hyper-parameters included."""
     ends = []
     for scale in (1.0, 2.0):
-        domain = case.domain
+        domain, unit = case.domain, scale
         if isinstance(domain, Ball) and case.name != "HeavyTailedLasso":
             domain = Ball(domain.radius / scale, p=domain.p)
         data, method = problem(loss_of(case), domain, scale=scale), case.optimizer
         if case.name == "HeavyTailedLasso":  # records, responses too, of any unit
-            data, scale = in_units(data, scale), 1.0
-        method = scaled(method, scale)
+            data, unit = in_units(data, scale), 1.0
+        method = scaled(method, unit)
         theta = dps.minimize(data, method, case.budget, seed=3).theta
-        ends.append(scale * theta)
+        ends.append(unit * theta)
     assert np.abs(ends[0]).max() > 1e-4
     np.testing.assert_allclose(ends[1], ends[0], rtol=1e-12)
 

@@ -17,7 +17,8 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 COPIED = ("dpsample", "tests", "studies", "benchmarks", "pyproject.toml", "README.md")
 MOST_LINES = 40
 STATED = re.compile(
-    r"^(\d+) lines in (\d+) files?(?:, and (\d+) lines in [^.]*table[^.]*)?\.", re.M
+    r"^(\d+) lines in (\d+) files?(?:, and (\d+) lines in [^.]*table[^.]*)?\.",
+    re.MULTILINE,
 )
 
 
@@ -40,7 +41,9 @@ def recipes():
     made = {}
     for part in parts:
         lines, files, tables = STATED.search(part).groups(default="0")
-        blocks = re.findall(r"^```(\w+) (\S+)\n(.*?)^```$", part, re.M | re.S)
+        blocks = re.findall(
+            r"^```(\w+) (\S+)\n(.*?)^```$", part, re.MULTILINE | re.DOTALL
+        )
         name = part.splitlines()[0].split()[-1]
         made[name] = Recipe(int(lines), int(files), int(tables), tuple(blocks))
     return made
@@ -94,11 +97,12 @@ def follow(recipe, tree):
     for language, name, text in recipe.blocks:
         path = tree / name
         if language == "diff":
-            text = edited(path.read_text(encoding="utf-8"), text)
+            whole = edited(path.read_text(encoding="utf-8"), text)
             path.unlink()
         else:
+            whole = text
             assert not path.exists()
-        path.write_text(text, encoding="utf-8")
+        path.write_text(whole, encoding="utf-8")
 
 
 def written(tree):
@@ -169,7 +173,7 @@ def test_a_diff_that_fits_nowhere_or_twice_is_an_error():
 def test_the_study_runs_and_contradicts_nothing(tree):
     follow(RECIPES["study"], tree)
     call = "import sys; from dpsample.cli import main; sys.exit(main())"
-    (command,) = re.findall(r"^```sh\ndpsample (study .*)\n```$", TEXT, re.M)
+    (command,) = re.findall(r"^```sh\ndpsample (study .*)\n```$", TEXT, re.MULTILINE)
     out = run(tree, "-c", call, *command.split())
     assert "100 of 100 replicates" in out
     results = {f for f in written(tree) if f.startswith("studies/results/quick/")}
@@ -223,8 +227,10 @@ RUNS = {
     ),
     "optimizer": (
         OPTIMIZER,
-        "AcceleratedGD or every_optimizer or every_printed or every_private "
-        "or every_public",
+        (
+            "AcceleratedGD or every_optimizer or every_printed or every_private "
+            "or every_public"
+        ),
         (
             "tests/contracts/test_optimizers.py",
             "tests/contracts/test_optimizer_symmetries.py",
