@@ -26,6 +26,7 @@ POWERS = {
     "l1": 1.0,
     "moment_bound": 2.0,
     "ridge": 2.0,
+    "step_size": -2.0,
 }
 
 
@@ -190,6 +191,5 @@ def test_every_optimizer_is_tested_for_every_property(contract: str) -> None:
     assert not covered & EXEMPT.get(contract, set())
     for place in set(elsewhere.values()):
         module, function = place.split("::")
-        (file,) = Path(__file__).parents[1].rglob(f"{module}.py")
-        text = file.read_text()
-        assert f"def {function}" in text
+        files = Path(__file__).parents[1].rglob(f"{module}.py")
+        assert any(f"def {function}" in file.read_text() for file in files)
