@@ -125,8 +125,9 @@ def warm(
     _run(first, on_progress)
     if processes > 1:
         names = [kind.__name__ for kind in kinds[1::2]]
-        words = f"from dpsample import warm; warm.noises(); warm.samplers_only({names})"
-        helper = subprocess.Popen([sys.executable, "-c", words])
+        call = f"warm.noises(); warm.samplers_only({names})"
+        program = f"from dpsample.verbs import warm; {call}"
+        helper = subprocess.Popen([sys.executable, "-c", program])
         _run(second[::2], on_progress)
         helper.wait()
         _run(second[1::2] + last, on_progress)

@@ -11,6 +11,7 @@ from dpsample.core.jit import kernel, pointer
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.proximal import metric
 from dpsample.samplers.proximal import proximal_kernel as proximal
+from dpsample.targets import gibbs
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, law_margin, replicate
 from tests.support.tiers import by_turns, slow_but
@@ -203,10 +204,8 @@ def test_the_gap_lies_between_zero_and_its_ceiling(name):
         work, scratch = case.target.new_work(), np.empty(case.dim)
         gradient = np.empty(case.dim)
         for w, x in zip(points, others, strict=True):
-            u_w = dps.targets.energy_gradient(
-                numbers, case.target.pieces, w, work, gradient
-            )
-            u_x = dps.targets.energy(numbers, case.target.pieces, x, work)
+            u_w = gibbs.energy_gradient(numbers, case.target.pieces, w, work, gradient)
+            u_x = gibbs.energy(numbers, case.target.pieces, x, work)
             gap, slack = proximal.gap_and_slack(
                 plan, u_x, u_w, gradient, x - w, scratch
             )
