@@ -32,7 +32,7 @@ from tests.contracts.hostile_records import MAX
 from tests.contracts.optimizer_cases import LIMITED
 from tests.support.mutants import vertices_without_nan_scores
 from tests.support.plain_descent import Affine
-from tests.support.statistics import ALPHA, assert_frequency, assert_scale, rejected
+from tests.support.statistics import assert_frequency, assert_scale, rejected, spend
 from tests.support.tiers import slow
 
 BUDGET = dps.Budget(epsilon=0.5, delta=1e-3)
@@ -236,7 +236,7 @@ def test_hostile_records_leave_every_vertex_its_chance(name: str) -> None:  # P1
 
 def assert_chance_at_least(hits: int, floor: float) -> None:
     """One-sided exact bound of a binomial chance."""
-    low = binom.ppf(ALPHA, NUM_CHOICES, floor)
+    low = binom.ppf(spend(), NUM_CHOICES, floor)
     assert low >= 1.0, "too few draws to see a chance of 0"
     assert hits >= low, f"count statistic {hits} below {low}"
 

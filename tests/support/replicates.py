@@ -8,7 +8,7 @@ from dpsample.core.jit import kernel
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.errors import OK, raise_unless_ok
 from dpsample.samplers.proximal import proximal_kernel
-from tests.support.statistics import ALPHA
+from tests.support.statistics import spend
 
 
 @kernel
@@ -69,7 +69,7 @@ def law_margin(case, sample):
     points, weights = case.law
     expected, found = _views(case, points), _views(case, sample)
     size, number = len(sample), 3 * len(expected)
-    log_term = np.log(2.0 * number / ALPHA)
+    log_term = np.log(2.0 * number / spend())
     margins = []
     for values, drawn in zip(expected, found, strict=True):
         order = np.argsort(values)
