@@ -14,7 +14,7 @@ from dpsample.samplers.chain import (
     NUM_STATS,
     NUM_VALUES,
 )
-from dpsample.samplers.proximal import metric, proximal, alternation
+from dpsample.samplers.proximal import alternation, metric, proximal
 from dpsample.targets import gibbs
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, replicate

@@ -366,13 +366,11 @@ class PreparedProximal:
         NaN.
         """
         numbers, pieces = self.metric.numbers(self.target), self.target.pieces
-        plan: Any = TangentPlan(
-            self.metric.plan(self.trial.step, squeeze=squeeze),
-            self.metric.draw,
-            NO_CAP,
-        )
-        run = alternation.run
+        metric = self.metric.plan(self.trial.step, squeeze=squeeze)
+        run: Any = alternation.run
+        plan: Any = TangentPlan(metric, self.metric.draw, NO_CAP)
         if self.bounds is not None:
-            run, plan = thinned.run, thinned.ThinnedPlan(*plan, self.bounds)
+            run = thinned.run
+            plan = thinned.ThinnedPlan(metric, self.metric.draw, NO_CAP, self.bounds)
         fill = filler(run, numbers, pieces, plan)
         return lambda *chain: raise_unless_ok(fill(*chain))
