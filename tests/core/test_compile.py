@@ -14,9 +14,9 @@ SET_UP = """
 import json, time
 import numpy as np
 import dpsample as dps
-from dpsample import chains
+from dpsample.running import chains
 from dpsample.core.streams import streams
-from dpsample.samplers import alternation
+from dpsample.samplers.proximal import alternation
 
 def make(loss, domain, p=2.0, rows=None, response=None, **options):
     rng = np.random.default_rng(1)
