@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Losses of single records, and bounds of what one can do on the domain.
 
 They serve samplers that never see all records. The bounds hold for these records and

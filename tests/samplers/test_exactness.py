@@ -205,7 +205,7 @@ def test_the_gap_lies_between_zero_and_its_ceiling(name):
                 numbers, case.target.pieces, w, work, gradient
             )
             u_x = dps.targets.energy(numbers, case.target.pieces, x, work)
-            gap, slack = proximal.gap_and_slack(
+            gap, slack = alternation.gap_and_slack(
                 plan, u_x, u_w, gradient, x - w, scratch
             )
             assert gap >= -slack

@@ -8,7 +8,7 @@ from dpsample.core.jit import kernel
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.errors import OK, raise_unless_ok
 from dpsample.samplers.proximal import alternation
-from tests.support.statistics import ALPHA
+from tests.support.statistics import spend
 
 
 @kernel
@@ -68,13 +68,12 @@ def law_margin(case, sample):
     points, weights = case.law
     expected, found = _views(case, points), _views(case, sample)
     size, number = len(sample), 3 * len(expected)
-    log_term = np.log(2.0 * number / ALPHA)
+    log_term = np.log(2.0 * number / spend())
     margins = []
     for values, drawn in zip(expected, found, strict=True):
         order = np.argsort(values)
         cdf = np.cumsum(weights[order])
-        drawn = np.sort(drawn)
-        level = np.interp(drawn, values[order], cdf)
+        level = np.interp(np.sort(drawn), values[order], cdf)
         ranks = np.arange(size + 1) / size
         distance = max(
             np.abs(level - ranks[1:]).max(), np.abs(level - ranks[:-1]).max()

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Coordinate hit-and-run: exact draws of one coordinate after the other.
 
     theta_j given the others has density proportional to exp(-V) on a chord:

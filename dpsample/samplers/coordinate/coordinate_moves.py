@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Exact moves along one coordinate, and what they must know of a target.
 
 A move is along e_i, or along e_i - e_j on the simplex (else j = -1). It changes the

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Coupled kernels: one step of each sampler that moves two chains until they meet.
 
 Random walk, Crank-Nicolson and Langevin moves reflect the noise about the two points

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Two chains moved by one compiled kernel until they meet, and what such kernels share.
 
 Noise is coupled by reflection, which is maximal for two Gaussians. For x = a + s z and

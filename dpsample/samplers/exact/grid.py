@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Rejection from a piecewise tangent envelope, for bodies of dimension up to 3.
 
 With theta = c + L z, the energy is convex in z: on each cell of a partition into boxes

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Tangents of the energy on boxes, and the mass of e^{-tangent} on each.
 
 Along an axis e^{-tangent} is proportional to e^{-slope x} on an interval, which may be

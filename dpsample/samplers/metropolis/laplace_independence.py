@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Independence Metropolis with the Gaussian fit, energies of whole batches at once.
 
     x' ~ q = N(c, C) or t_nu(c, C),    accepted with min(1, w(x') / w(x)),  w = pi / q.

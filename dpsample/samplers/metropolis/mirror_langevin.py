@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Metropolis-adjusted mirror Langevin: moves in the dual coordinates of a mirror map.
 
     grad phi(x') = grad phi(x) - tau grad V(x) + sqrt(2 tau) B(x) z,    B B^T = H(x),

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Alternating chain of the proximal sampler, with the tangent oracle.
 
 Block Gibbs on the joint density :math:`e^{-V(x) - \|x - y\|_P^2 / (2h)}`:
@@ -274,7 +275,7 @@ def compile_conditional(prepare: Callable[..., Any], judge: Callable[..., Any]) 
         control, mean, proposal = state.work.control, state.scratch[4], state.scratch[5]
         is_over, stage = False, control[STAGE]
         if stage == 0.0:
-            code = find(target, pieces, plan, state)
+            code: int = find(target, pieces, plan, state)
             if code != OK:
                 return code
             control[TRIES] = 0.0
@@ -299,7 +300,7 @@ def compile_conditional(prepare: Callable[..., Any], judge: Callable[..., Any]) 
                 if status == 0.0:
                     continue
                 state.counts[INSIDE] += 1
-            verdict = test(target, pieces, plan, state, rng, stage == TESTING)
+            verdict: int = test(target, pieces, plan, state, rng, stage == TESTING)
             stage = TRYING
             if verdict == PAUSED:
                 control[STAGE] = TESTING

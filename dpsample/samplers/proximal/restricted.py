@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Exact draws of Gaussians, and of Gaussians times a squared l_q norm, on convex sets.
 
 `gaussian_in_ball` draws the coordinate along the axis through the mean first, then the

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Poisson process of record events: the Metropolis factors' product from few records.
 
 Record i fires with probability 1 - min(1, e^{rho_i(x) - rho_i(x')}) =

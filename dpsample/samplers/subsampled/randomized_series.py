@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Randomized series: the proximal sampler with values of single records only.
 
     y ~ N(x, h I),    x' ~ exp(-V(x') - ||x' - y||^2 / (2h)) on the domain,

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Exact draws from one-dimensional log-concave densities on an interval.
 
 `truncated_normal` is the standard normal on [lower, upper]. `draw_factor` draws from
