@@ -9,6 +9,7 @@ import pytest
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
 from dpsample.samplers.proximal import alternation, metric
+from dpsample.samplers.proximal.proximal import ProximalSetting
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, law_margin, replicate
 from tests.support.tiers import by_turns, slow_but
@@ -28,11 +29,10 @@ def prepare(case, seed=1):
 
 def options(case, seed=2):
     """Every valid metric with the step that its pilot would choose."""
-    rng, sampler = np.random.default_rng(seed), dps.Proximal()
-    setting = sampler.setting(case.target)
+    rng = np.random.default_rng(seed)
+    setting = ProximalSetting.of(dps.Proximal(), case.target)
     for option, bound in setting.options:
-        tried = sampler._try(setting, option, bound, rng, GAMMA)
-        yield option, tried.trial.step
+        yield option, setting.tried(option, bound, rng, GAMMA).trial.step
 
 
 @pytest.mark.parametrize(
