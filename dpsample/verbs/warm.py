@@ -80,8 +80,8 @@ def piece_targets() -> Iterator[tuple[str, Gibbs]]:
 
 def public_samplers() -> list[type[Sampler]]:
     """Every sampler of the package; each works without an argument."""
-    found = [getattr(samplers, name) for name in samplers.__all__]
-    classes = [c for c in found if isinstance(c, type) and issubclass(c, Sampler)]
+    public = [getattr(samplers, name) for name in samplers.__all__]
+    classes = [c for c in public if isinstance(c, type) and issubclass(c, Sampler)]
     return [c for c in classes if c is not Sampler]
 
 
