@@ -14,8 +14,8 @@ from dpsample.optimizers.algorithms.truncated_risk import (
     risks,
     truncation,
 )
-from dpsample.optimizers.loop.batch_noise import forecast
 from dpsample.optimizers.loop.mirror_geometry import geometry
+from dpsample.optimizers.loop.perturbations import forecast
 from dpsample.privacy import gdp_from_budget
 from dpsample.running import descent
 from tests.support.mirror_cases import AxisLogistic, random_problem

@@ -31,15 +31,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from dpsample.core import check
-from dpsample.optimizers.loop.batch_noise import (
-    DISJOINT_THEOREM,
-    SCHEMES,
-    Epoch,
-    NoiseForecast,
-    Scheme,
-    epoch,
-    forecast,
-)
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.clipping import (
     CLIPPED_GRADIENT,
@@ -49,9 +40,18 @@ from dpsample.optimizers.loop.clipping import (
 )
 from dpsample.optimizers.loop.estimators import ClippedMean
 from dpsample.optimizers.loop.growing_blocks import Gap, GrowingBlocks
-from dpsample.optimizers.loop.optimizer import Calibration, Recipe
-from dpsample.optimizers.loop.perturbations import GaussianNoise, NoNoise
-from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.optimizer import Calibration, Loop, Recipe
+from dpsample.optimizers.loop.perturbations import (
+    DISJOINT_THEOREM,
+    SCHEMES,
+    Epoch,
+    GaussianNoise,
+    NoiseForecast,
+    NoNoise,
+    Scheme,
+    epoch,
+    forecast,
+)
 from dpsample.optimizers.loop.steps import AcceleratedStep
 from dpsample.privacy.accounting.events import GaussianEvent, ParallelEvent
 from dpsample.privacy.budget import Budget
@@ -166,8 +166,7 @@ class Accelerated(HeavyTailed):
         """Check the numbers."""
         super().__post_init__()
         check.one_of(SCHEMES, scheme=self.scheme)
-        if self.num_steps is not None:
-            check.integer(1, num_steps=self.num_steps)
+        self._check_given(count="num_steps")
 
     def run_of(
         self,

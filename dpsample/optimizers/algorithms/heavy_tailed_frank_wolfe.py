@@ -26,16 +26,15 @@ import numpy as np
 from dpsample.core import check
 from dpsample.domains import Ball, Domain
 from dpsample.losses import Squared
-from dpsample.optimizers.loop.batch_noise import SHIFTS
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.estimators import PSI_BOUND, CatoniMean, Mean
-from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.optimizer import Calibration, Loop, Optimizer, Recipe
+from dpsample.optimizers.loop.perturbations import SHIFTS
 from dpsample.optimizers.loop.steps import FrankWolfeStep, listed
 from dpsample.privacy import rho_from_bounded_range, rho_from_budget
 from dpsample.privacy.accounting.events import ConcentratedEvent, PureEvent
 from dpsample.privacy.budget import Budget
-from dpsample.problem.facts import PublicFacts, smoothness
+from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
 DISJOINT = "every record is read in one step only: parallel composition"
 SELECTION = (
@@ -109,11 +108,7 @@ class HeavyTailedFrankWolfe(Optimizer):
         """Check the numbers."""
         check.positive(moment_bound=self.moment_bound)
         check.open_interval(0.0, 1.0, failure_probability=self.failure_probability)
-        if self.num_steps is not None:
-            check.integer(1, num_steps=self.num_steps)
-        for name in ("scale", "smoothness"):
-            if getattr(self, name) is not None:
-                check.positive(**{name: getattr(self, name)})
+        self._check_given("scale", "smoothness", count="num_steps")
 
     def recipe(
         self,
@@ -208,10 +203,7 @@ class HeavyTailedFrankWolfe(Optimizer):
     def _entry_smoothness(self, facts: PublicFacts) -> float:
         if self.smoothness is not None:
             return self.smoothness
-        try:
-            return smoothness(facts, 1.0)
-        except ValueError:
-            return math.inf
+        return smoothness_or_inf(facts, 1.0)
 
 
 def l1_radius(domain: Domain, dim: int) -> float:
@@ -298,10 +290,7 @@ class HeavyTailedLasso(Optimizer):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if self.num_steps is not None:
-            check.integer(1, num_steps=self.num_steps)
-        if self.entry_bound is not None:
-            check.positive(entry_bound=self.entry_bound)
+        self._check_given("entry_bound", count="num_steps")
 
     def recipe(
         self,

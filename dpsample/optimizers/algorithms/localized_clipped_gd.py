@@ -28,8 +28,8 @@ from dpsample.optimizers.loop.localization import (
     minimizations,
     plan_of,
 )
-from dpsample.optimizers.loop.optimizer import Calibration, Recipe
-from dpsample.optimizers.loop.phase import Phase
+from dpsample.optimizers.loop.optimizer import Calibration, Phase, Recipe
+from dpsample.optimizers.loop.perturbations import gdp_of
 from dpsample.optimizers.printed.localization import (
     CAPPED,
     PrintedLocalization,
@@ -37,7 +37,6 @@ from dpsample.optimizers.printed.localization import (
     printed_loops,
     printed_phases,
 )
-from dpsample.privacy import gdp_from_budget
 from dpsample.privacy.accounting.events import Event, GaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
@@ -77,7 +76,7 @@ class Localized(HeavyTailed):
         """Recipe of certified phases on disjoint records."""
         event: Event | None = None
         if budget is not None:
-            event = GaussianEvent(gdp_from_budget(budget.epsilon, budget.delta))
+            event = GaussianEvent(gdp_of(budget))
         return Recipe(
             phases=phases,
             event=event,

@@ -15,26 +15,21 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpsample.core import check
-from dpsample.optimizers.loop.clipping import lipschitz_or_inf
-from dpsample.optimizers.loop.descent_scales import (
-    DescentScales,
-    best_step,
-    printed_rate,
-    scales_of,
-    smoothness_or_inf,
-)
 from dpsample.optimizers.loop.estimators import ClippedMean, Estimator, Mean
 from dpsample.optimizers.loop.noisy_descent import (
     BatchedDescent,
     DescentPlan,
+    DescentScales,
     NoisyDescent,
     Scheme,
+    best_step,
+    printed_rate,
     recipe_of,
+    scales_of,
 )
 from dpsample.optimizers.loop.optimizer import Calibration, Recipe
 from dpsample.privacy.budget import Budget
-from dpsample.problem.facts import PublicFacts
+from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +41,7 @@ class ProjectedDescent(NoisyDescent):
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
-        if self.clip is not None:
-            check.positive(clip=self.clip)
+        self._check_given("clip")
 
     def recipe(
         self,
@@ -56,7 +50,7 @@ class ProjectedDescent(NoisyDescent):
         calibration: Calibration = "exact",
     ) -> Recipe:
         """One loop of noisy gradient steps; see `Optimizer.recipe`."""
-        clip, lipschitz = self.clip or math.inf, lipschitz_or_inf(facts)
+        clip, lipschitz = self.clip or math.inf, facts.lipschitz_or_inf(2.0)
         is_clipped = clip < lipschitz
         if is_clipped:
             lipschitz = clip

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.domains import WholeSpace
-from dpsample.optimizers.loop.batch_noise import full_batch
 from dpsample.optimizers.loop.estimators import Mean
 from dpsample.optimizers.loop.mirror_geometry import (
     GENERALIZED_THEOREM,
@@ -40,9 +39,14 @@ from dpsample.optimizers.loop.mirror_geometry import (
     NoiseName,
     geometry,
 )
-from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.loop.perturbations import NoNoise, Perturbation
-from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.optimizer import (
+    EQUAL_WEIGHTS,
+    Calibration,
+    Loop,
+    Optimizer,
+    Recipe,
+)
+from dpsample.optimizers.loop.perturbations import NoNoise, Perturbation, full_batch
 from dpsample.optimizers.loop.steps import MirrorStep, listed
 from dpsample.optimizers.printed.mirror_descent import printed_noisy
 from dpsample.privacy.accounting.events import Event
@@ -217,12 +221,9 @@ class NoisyMirrorDescent(Optimizer):
         if self.p > 2.0:
             check.fail("p", "<= 2", self.p, "For p > 2 use PhasedSGD.")
         check.positive(distance=self.distance)
-        if self.num_steps is not None:
-            check.integer(1, num_steps=self.num_steps)
+        self._check_given("step_size", count="num_steps")
         if self.ridge is not None:
             check.non_negative(ridge=self.ridge)
-        if self.step_size is not None:
-            check.positive(step_size=self.step_size)
         check.one_of(NOISES, noise=self.noise)
 
     def recipe(

@@ -22,8 +22,7 @@ from typing import Any, ClassVar
 from dpsample.core import check
 from dpsample.losses import RecordGradient
 from dpsample.optimizers.algorithms.proximal_sgd import ProximalSGD, excess_bound
-from dpsample.optimizers.loop import batch_noise
-from dpsample.optimizers.loop.batch_noise import SHIFTS, CalibratedNoise
+from dpsample.optimizers.loop import perturbations
 from dpsample.optimizers.loop.batches import Batches, Full, Poisson
 from dpsample.optimizers.loop.estimators import (
     PSI_BOUND,
@@ -32,9 +31,12 @@ from dpsample.optimizers.loop.estimators import (
     ClippedMean,
     Estimator,
 )
-from dpsample.optimizers.loop.optimizer import Calibration, Recipe
-from dpsample.optimizers.loop.perturbations import GaussianNoise
-from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Calibration, Loop, Recipe
+from dpsample.optimizers.loop.perturbations import (
+    SHIFTS,
+    CalibratedNoise,
+    GaussianNoise,
+)
 from dpsample.privacy.accounting.events import GaussianEvent, PoissonGaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
@@ -226,9 +228,8 @@ class PrivateProximalSGD(ProximalSGD):
         check.open_interval(1.0, math.inf, moment_order=self.moment_order)
         check.non_negative(mean_bound=self.mean_bound)
         check.open_interval(0.0, 1.0, failure_probability=self.failure_probability)
-        for name in ("num_buckets", "num_central"):
-            if getattr(self, name) is not None:
-                check.integer(1, **{name: getattr(self, name)})
+        self._check_given(count="num_buckets")
+        self._check_given(count="num_central")
 
     def recipe(
         self,
@@ -297,10 +298,10 @@ class PrivateProximalSGD(ProximalSGD):
             )
             return CalibratedNoise(z / size, event)
         if rate == 1.0:
-            return batch_noise.full_batch(
+            return perturbations.full_batch(
                 budget, record_bound=1.0, num_records=n, num_steps=num_steps
             )
-        return batch_noise.poisson(
+        return perturbations.poisson(
             budget,
             record_bound=1.0,
             num_records=n,
@@ -329,14 +330,10 @@ class PrivateProximalSGD(ProximalSGD):
             bias = 0.5 * math.sqrt(facts.dim) * spread / facts.dim / estimator.scale
         else:
             return math.inf
-        center = facts.domain.default_center(facts.dim)
-        radius = math.inf
-        if facts.domain.is_bounded:
-            radius = facts.domain.max_norm(2.0, center, facts.dim)
         return excess_bound(
             self.sizes(facts, num_steps),
             smoothness=self.curvature(facts),
-            diameter=2.0 * radius,
+            diameter=2.0 * facts.radius if facts.domain.is_bounded else math.inf,
             variance=skipped * variance / size + facts.dim * stddev**2,
             bias=bias,
         )

@@ -19,8 +19,7 @@ from dpsample.optimizers.loop.localization import (
     minimizations,
     plan_of,
 )
-from dpsample.optimizers.loop.optimizer import Calibration, Recipe
-from dpsample.optimizers.loop.phase import Phase
+from dpsample.optimizers.loop.optimizer import Calibration, Phase, Recipe
 from dpsample.optimizers.printed.localization import printed_phases
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts

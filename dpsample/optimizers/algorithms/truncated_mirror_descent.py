@@ -21,7 +21,6 @@ from dpsample.optimizers.algorithms.truncated_risk import (
     best_schedule,
     scales_of,
 )
-from dpsample.optimizers.loop.batch_noise import SCHEMES, SHUFFLE_THEOREM, Scheme, epoch
 from dpsample.optimizers.loop.batches import Batches, Slices
 from dpsample.optimizers.loop.estimators import TruncatedMean
 from dpsample.optimizers.loop.mirror_geometry import (
@@ -29,9 +28,20 @@ from dpsample.optimizers.loop.mirror_geometry import (
     NOISES,
     NoiseName,
 )
-from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.loop.perturbations import Perturbation
-from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.optimizer import (
+    EQUAL_WEIGHTS,
+    Calibration,
+    Loop,
+    Optimizer,
+    Recipe,
+)
+from dpsample.optimizers.loop.perturbations import (
+    SCHEMES,
+    SHUFFLE_THEOREM,
+    Perturbation,
+    Scheme,
+    epoch,
+)
 from dpsample.optimizers.loop.steps import GradientStep, MirrorStep, Step
 from dpsample.optimizers.printed.mirror_descent import printed_truncated
 from dpsample.privacy.accounting.events import Event
@@ -176,15 +186,9 @@ class TruncatedMirrorDescent(Optimizer):
             check.at_least(1.0, p=self.p)
             if self.p > 2.0:
                 check.fail("p", "<= 2", self.p)
-        for name in ("moment", "smoothness", "step_size"):
-            value = getattr(self, name)
-            if value is not None:
-                check.positive(**{name: value})
+        positive = ("moment", "smoothness", "step_size", "threshold")
+        self._check_given(*positive, count="num_steps")
         check.non_negative(optimal_slope=self.optimal_slope)
-        if self.num_steps is not None:
-            check.integer(1, num_steps=self.num_steps)
-        if self.threshold is not None:
-            check.positive(threshold=self.threshold)
 
     def recipe(
         self,

@@ -26,13 +26,12 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.domains import Ball
 from dpsample.numerics.norms import dual
-from dpsample.optimizers.loop.batch_noise import Scheme, forecast
 from dpsample.optimizers.loop.mirror_geometry import (
     Geometry,
     NoiseName,
     geometry,
-    gradient_bound,
 )
+from dpsample.optimizers.loop.perturbations import Scheme, forecast
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness
 
@@ -95,8 +94,8 @@ def scales_of(
         smoothness=beta,
         slope=optimal_slope + beta * diameter,
         moment=_moment(facts, exponent, moment),
-        lipschitz=gradient_bound(facts, exponent),
-        noise_bound=gradient_bound(facts, dual(space.noise_exponent)),
+        lipschitz=facts.lipschitz_or_inf(exponent),
+        noise_bound=facts.lipschitz_or_inf(dual(space.noise_exponent)),
     )
 
 
@@ -107,7 +106,7 @@ def _moment(facts: PublicFacts, p: float, moment: float | None) -> float:
     """
     if moment is not None:
         return moment
-    bound = gradient_bound(facts, p)
+    bound = facts.lipschitz_or_inf(p)
     if math.isinf(bound):
         remedy = "Pass moment=..., a public bound of the gradients' deviation."
         check.fail("moment", "given without a Lipschitz constant", "None", remedy)

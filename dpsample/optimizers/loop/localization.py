@@ -14,7 +14,7 @@ from typing import NamedTuple
 from dpsample.core import check
 from dpsample.optimizers.loop.clipping import HeavyTailedScales, clipped_smoothness
 from dpsample.optimizers.loop.estimators import ClippedMean
-from dpsample.optimizers.loop.phase import Minimization
+from dpsample.optimizers.loop.optimizer import Minimization
 from dpsample.optimizers.loop.variance_reduced import STEPS_PER_CONDITION
 from dpsample.privacy.curves.additive import up
 from dpsample.privacy.curves.output_perturbation import (

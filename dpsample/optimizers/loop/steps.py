@@ -46,7 +46,7 @@ class StepNumbers(NamedTuple):
     reach: float  # coordinates beyond it are moved to it; infinite: none
 
 
-def _numbers(kind: int, sizes: Array, **fields: Any) -> StepNumbers:
+def _numbers(kind: int, sizes: ArrayLike, **fields: Any) -> StepNumbers:
     default: dict[str, Any] = {
         "ridge": 0.0,
         "local_radius": math.inf,
@@ -103,7 +103,7 @@ class GradientStep(Step):
         del dim
         return _numbers(
             GRADIENT,
-            _sizes(self.sizes),
+            self.sizes,
             ridge=float(self.ridge),
             local_radius=float(self.local_radius),
         )
@@ -140,7 +140,7 @@ class ProximalStep(Step):
             check.fail("groups", f"numbers from 0 to {dim - 1}", self.groups)
         return _numbers(
             PROX,
-            _sizes(self.sizes),
+            self.sizes,
             l1=float(self.l1),
             l2=float(self.l2),
             groups=groups,
@@ -182,7 +182,7 @@ class MirrorStep(Step):
         del dim
         return _numbers(
             MIRROR,
-            _sizes(self.sizes),
+            self.sizes,
             ridge=float(self.alpha),
             radius=float(self.radius),
             exponent=float(self.exponent),
@@ -242,7 +242,7 @@ class FrankWolfeStep(Step):
         del dim
         return _numbers(
             FRANK_WOLFE,
-            _sizes(self.sizes),
+            self.sizes,
             radius=float(self.radius),
             selection=float(self.selection),
         )

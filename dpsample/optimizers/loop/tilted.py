@@ -20,9 +20,9 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.domains import Domain
-from dpsample.optimizers.loop.descent_scales import Risk
 from dpsample.optimizers.loop.estimators import Mean
-from dpsample.optimizers.loop.phase import Minimization
+from dpsample.optimizers.loop.noisy_descent import Risk
+from dpsample.optimizers.loop.optimizer import Minimization
 from dpsample.privacy.accounting.events import ApproximateEvent, Event
 from dpsample.privacy.budget import Budget, Relation
 from dpsample.privacy.calibration.objective_calibration import (
@@ -91,9 +91,8 @@ def tilt_scales(
     facts: PublicFacts, *, risk: Risk, strong_convexity: float = 0.0
 ) -> TiltScales:
     """Numbers of a problem with a smooth loss of a linear margin."""
-    center = facts.domain.default_center(facts.dim)
     return TiltScales(
-        radius=float(facts.domain.max_norm(2.0, center, facts.dim)),
+        radius=facts.radius,
         lipschitz=facts.lipschitz(2.0),
         smoothness=smoothness(facts),
         dim=facts.dim,

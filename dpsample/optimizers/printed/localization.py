@@ -19,7 +19,7 @@ from dpsample.optimizers.loop.clipping import (
     descent_sensitivity,
 )
 from dpsample.optimizers.loop.estimators import ClippedMean
-from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.optimizer import Loop
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import Event, GaussianEvent
 from dpsample.privacy.budget import Budget
