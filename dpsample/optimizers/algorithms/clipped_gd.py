@@ -112,13 +112,10 @@ class ClippedGD(Optimizer):
         self._check_given("step_size")
         check.one_of(("output", "steps"), noise=self.noise)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over all records and its noise; see `Optimizer.recipe`."""
+        """One loop over all records and its noise."""
         refuse_paper(calibration, "No noise is printed for clipped gradient descent.")
         clip = min(self.clip, facts.lipschitz_or_inf(2.0))
         size = self._step_size(facts, clip)

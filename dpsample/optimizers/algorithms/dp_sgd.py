@@ -98,13 +98,10 @@ class DPSGD(Optimizer):
         check.instance(bool, averages=self.averages)
         self._check_given("clip", "step_size", "distance")
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over Poisson samples; see `Optimizer.recipe`."""
+        """One loop over Poisson samples."""
         refuse_paper(calibration, "No noise is printed for DP-SGD.")
         clip, stddev, event = self._noise(facts, budget)
         size = self.step_size or self._best_step(facts, clip, stddev)

@@ -110,11 +110,8 @@ class HeavyTailedFrankWolfe(Optimizer):
         check.open_interval(0.0, 1.0, failure_probability=self.failure_probability)
         self._check_given("scale", "smoothness", count="num_steps")
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
         """Phases and event for a problem with these facts."""
         radius = l1_radius(facts.domain, facts.dim)
@@ -292,11 +289,8 @@ class HeavyTailedLasso(Optimizer):
         """Check the numbers."""
         self._check_given("entry_bound", count="num_steps")
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
         """Phases and event for a problem with these facts."""
         if not isinstance(facts.loss, Squared):

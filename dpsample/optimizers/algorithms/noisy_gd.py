@@ -43,13 +43,10 @@ class ProjectedDescent(NoisyDescent):
         super().__post_init__()
         self._check_given("clip")
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop of noisy gradient steps; see `Optimizer.recipe`."""
+        """One loop of noisy gradient steps."""
         clip, lipschitz = self.clip or math.inf, facts.lipschitz_or_inf(2.0)
         is_clipped = clip < lipschitz
         if is_clipped:

@@ -226,13 +226,10 @@ class NoisyMirrorDescent(Optimizer):
             check.non_negative(ridge=self.ridge)
         check.one_of(NOISES, noise=self.noise)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over all records and its noise; see `Optimizer.recipe`."""
+        """One loop over all records and its noise."""
         space = self._geometry(facts)
         if calibration == "paper":
             return self._printed(facts, budget)

@@ -114,13 +114,10 @@ class ObjectivePerturbation(Optimizer):
         self._check_given("ridge")
         check.one_of(RISKS, risk=self.risk)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One certified minimization; see `Optimizer.recipe`."""
+        """One certified minimization."""
         scales = tilt_scales(facts, risk=self.risk)
         if calibration == "paper" and budget is not None:
             tilt = bassily(scales, budget, is_exact=True)
@@ -208,13 +205,10 @@ class ApproximateObjectivePerturbation(Optimizer):
         check.one_of(RISKS, risk=self.risk)
         check.one_of(PAPERS, printed=self.printed)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One certified minimization; see `Optimizer.recipe`."""
+        """One certified minimization."""
         scales = tilt_scales(
             facts, risk=self.risk, strong_convexity=self.strong_convexity
         )

@@ -102,13 +102,10 @@ class PhasedSGD(Optimizer):
         self._check_given("distance", "step_size")
         check.at_least(2.0, p=self.p, remedy="For p < 2 use NoisyMirrorDescent.")
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop for every phase; see `Optimizer.recipe`."""
+        """One loop for every phase."""
         refuse_paper(calibration, "No schedule is printed for phased SGD.")
         plan = self._plan(facts, budget)
         phases, first = [], 0

@@ -231,11 +231,8 @@ class PrivateProximalSGD(ProximalSGD):
         self._check_given(count="num_buckets")
         self._check_given(count="num_central")
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
         """Phases and event for a problem with these facts."""
         size = self.checked_batch_size(facts, choose_batch_size(self, facts, budget))

@@ -87,13 +87,10 @@ class ProxGD(BatchedDescent):
         super().__post_init__()
         self._check_given("smoothing")
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop of noisy gradient steps; see `Optimizer.recipe`."""
+        """One loop of noisy gradient steps."""
         scales = scales_of(
             facts, lipschitz=facts.lipschitz(2.0), smoothness=math.inf, risk=self.risk
         )

@@ -99,11 +99,8 @@ class ProximalSGD(Optimizer):
         self._check_given("smoothness", count="num_steps")
         check.positive(step_scale=self.step_scale)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
         """Phases for a problem with these facts; a budget is refused."""
         del calibration  # there is no noise

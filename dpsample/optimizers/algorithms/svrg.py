@@ -102,13 +102,10 @@ class SVRG(Optimizer):
         self._check_given("ridge", "gap")
         check.one_of(RISKS, risk=self.risk)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One certified minimization; see `Optimizer.recipe`."""
+        """One certified minimization."""
         if budget is not None:
             refuse_paper(calibration, "No noise is printed for SVRG on its own.")
         scales = tilt_scales(facts, risk=self.risk)

@@ -190,13 +190,10 @@ class TruncatedMirrorDescent(Optimizer):
         self._check_given(*positive, count="num_steps")
         check.non_negative(optimal_slope=self.optimal_slope)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over batches and its noise; see `Optimizer.recipe`."""
+        """One loop over batches and its noise."""
         scales = self._scales(facts)
         if calibration == "paper":
             return self._printed(facts, budget, scales)

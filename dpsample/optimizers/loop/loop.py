@@ -22,7 +22,12 @@ from dpsample.numerics.norms import norm
 from dpsample.optimizers.loop.advance import advance, query_point
 from dpsample.optimizers.loop.contributions import slope_limits
 from dpsample.optimizers.loop.estimate import estimate
-from dpsample.optimizers.loop.estimators import BucketedMedian, Estimator, RecordLimits
+from dpsample.optimizers.loop.estimators import (
+    BucketedMedian,
+    Estimator,
+    LimitedMean,
+    RecordLimits,
+)
 from dpsample.optimizers.loop.optimizer import Loop, PhaseNumbers, Recipe
 from dpsample.optimizers.loop.perturbations import perturb
 from dpsample.problem.problem import Problem
@@ -185,9 +190,9 @@ class Arguments:
 
     def _limits_of(self, estimator: Estimator) -> Array:
         """Largest slope of every record, once for all phases of one threshold."""
-        if not estimator.needs_limits:
+        if not isinstance(estimator, LimitedMean):
             return np.empty(0)
-        key = (estimator.q, estimator.slope_threshold)
+        key = (estimator.q, float(estimator.threshold))
         if key not in self._limits:
             norms = self._norms[estimator.q]
             self._limits[key] = slope_limits(norms, key[1], self.data.dim)

@@ -20,7 +20,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -240,6 +240,7 @@ def _check_range(first: int, last: int | None, num_records: int) -> None:
 Phase = Loop | Minimization
 
 Calibration = Literal["exact", "paper"]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -326,7 +327,7 @@ def _check_private(phase: Phase, facts: PublicFacts) -> None:
         check.fail("the bound of a record's gradient", condition, bound)
 
 
-def _with_door(method: Callable[..., Any]) -> Callable[..., Any]:
+def _with_door(method: Method) -> Method:
     """Return the method with its arguments and the optimizer's fields checked."""
     signature = inspect.signature(method)
 
@@ -340,7 +341,7 @@ def _with_door(method: Callable[..., Any]) -> Callable[..., Any]:
         self._check_sizes()
         return method(self, *args, **options)
 
-    return call
+    return cast(Method, call)
 
 
 class Optimizer(Spec):
@@ -375,6 +376,7 @@ class Optimizer(Spec):
                 named: dict[str, Any] = {entry.name: value}
                 check.scale(**named)
 
+    @_with_door
     def recipe(
         self,
         facts: PublicFacts,
@@ -396,6 +398,12 @@ class Optimizer(Spec):
         -------
         Recipe
         """
+        return self._recipe(facts, budget, calibration)
+
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
+    ) -> Recipe:
+        """Phases and event; arguments and fields are checked."""
         raise NotImplementedError
 
 
