@@ -142,17 +142,18 @@ class PublicFacts:
         The slope bound times the row bound times
         :math:`\max \|a\|_{p^*} / \|a\|_q`, q the row norm.
         """
-        check.at_least(1.0, p=p)
         if math.isinf(self.slope_bound):
             self._fail_unbounded()
         return float(self.slope_bound * self.full_row_bound * self.dual_ratio(p))
 
     def lipschitz_or_inf(self, p: float) -> float:
         """`lipschitz`, infinite where there is none."""
+        check.at_least(1.0, p=p)
         return self.lipschitz(p) if math.isfinite(self.slope_bound) else math.inf
 
     def dual_ratio(self, p: float) -> float:
         """Largest ratio of a row's norm dual to l_p and its declared norm."""
+        check.at_least(1.0, p=p)
         if p not in self._constants:
             size = self.dim
             if isinstance(self.domain, SchattenBall):

@@ -200,7 +200,7 @@ class Accelerated(HeavyTailed):
         check.one_of(SCHEMES, scheme=self.scheme)
         self._check_given(count="num_steps")
 
-    def proved_run(
+    def _proved_run(
         self,
         facts: PublicFacts,
         scales: HeavyTailedScales,
@@ -225,7 +225,7 @@ class Accelerated(HeavyTailed):
         )
         return run_of(plan, batches, scales)
 
-    def printed_run(
+    def _printed_run(
         self,
         facts: PublicFacts,
         scales: HeavyTailedScales,
@@ -316,7 +316,7 @@ class AcceleratedClippedSGD(Accelerated):
     ) -> Recipe:
         """One loop and its noise."""
         scales = self.scales(facts, budget)
-        make = self.printed_run if calibration == "paper" else self.proved_run
+        make = self._printed_run if calibration == "paper" else self._proved_run
         block = Block(0, facts.num_records, scales.distance)
         run = make(facts, scales, budget, block)
         return Recipe(
@@ -342,7 +342,7 @@ class AcceleratedClippedSGD(Accelerated):
         """
         scales = self.scales(facts, budget)
         block = Block(0, facts.num_records, scales.distance)
-        run = self.proved_run(facts, scales, budget, block)
+        run = self._proved_run(facts, scales, budget, block)
         return (
             run.gap(scales.distance**2) + scales.bias(run.plan.clip) * scales.diameter
         )
@@ -427,6 +427,6 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
         budget: Budget | None,
         calibration: Calibration,
     ) -> list[AcceleratedRun]:
-        make = self.printed_run if calibration == "paper" else self.proved_run
+        make = self._printed_run if calibration == "paper" else self._proved_run
         blocks = self.blocks(facts, scales)
         return [make(facts, scales, budget, block) for block in blocks]

@@ -165,15 +165,15 @@ class Localized(HeavyTailed):
         check.open_interval(0.0, 1.0, accuracy=self.accuracy, failure=self.failure)
         check.integer(1, max_steps=self.max_steps)
 
-    def runs(self, facts: PublicFacts, scales: HeavyTailedScales) -> tuple[Block, ...]:
+    def _runs(self, facts: PublicFacts, scales: HeavyTailedScales) -> tuple[Block, ...]:
         """Localized runs, on disjoint records: here one on all of them."""
         return (Block(0, facts.num_records, scales.distance),)
 
-    def plans(
+    def _plans(
         self, facts: PublicFacts, scales: HeavyTailedScales
     ) -> tuple[LocalizationPlan, ...]:
         """Public numbers of all runs."""
-        runs = self.runs(facts, scales)
+        runs = self._runs(facts, scales)
         return tuple(plan_of(scales, run, self.accuracy) for run in runs)
 
     def _recipe(
@@ -183,8 +183,8 @@ class Localized(HeavyTailed):
         scales = self.scales(facts, budget)
         if calibration == "paper":
             return self._printed(facts, scales, budget)
-        plans, phases = self.plans(facts, scales), list[Phase]()
-        for run, plan in zip(self.runs(facts, scales), plans, strict=True):
+        plans, phases = self._plans(facts, scales), list[Phase]()
+        for run, plan in zip(self._runs(facts, scales), plans, strict=True):
             phases.extend(minimizations(facts, plan, run.local_radius))
         return Recipe(
             phases=tuple(phases),
@@ -205,7 +205,7 @@ class Localized(HeavyTailed):
     ) -> Recipe:
         """Recipe of printed phases, with what is true of them."""
         loops, printed = list[Phase](), list[PrintedLocalization]()
-        for run in self.runs(facts, scales):
+        for run in self._runs(facts, scales):
             phases = printed_phases(
                 scales,
                 budget,
@@ -293,7 +293,7 @@ class LocalizedClippedGD(Localized):
         conditional on it).
         """
         scales = self.scales(facts, budget)
-        (plan,) = self.plans(facts, scales)
+        (plan,) = self._plans(facts, scales)
         bias = scales.bias(plan.clip) * scales.diameter
         return plan.gap(scales.distance**2) + bias
 
@@ -340,7 +340,7 @@ class IteratedLocalizedClippedGD(GrowingBlocks, Localized):
 
     name: ClassVar[str] = "iterated_localized_clipped_gd"
 
-    def runs(self, facts: PublicFacts, scales: HeavyTailedScales) -> tuple[Block, ...]:
+    def _runs(self, facts: PublicFacts, scales: HeavyTailedScales) -> tuple[Block, ...]:
         """One run on every block."""
         return self.blocks(facts, scales)
 
@@ -349,7 +349,7 @@ class IteratedLocalizedClippedGD(GrowingBlocks, Localized):
     ) -> list[tuple[Gap, float]]:
         """See `GrowingBlocks.run_bounds`; the scales know the budget."""
         del budget
-        return [(plan.gap, plan.clip) for plan in self.plans(facts, scales)]
+        return [(plan.gap, plan.clip) for plan in self._plans(facts, scales)]
 
 
 def num_runs(num_records: int) -> int:
@@ -393,7 +393,7 @@ class PrivateStochasticApproximation(Localized):
 
     name: ClassVar[str] = "private_stochastic_approximation"
 
-    def runs(self, facts: PublicFacts, scales: HeavyTailedScales) -> tuple[Block, ...]:
+    def _runs(self, facts: PublicFacts, scales: HeavyTailedScales) -> tuple[Block, ...]:
         """One run on every block, in the ball of its radius."""
         blocks = num_runs(facts.num_records)
         count = facts.num_records // blocks
@@ -407,7 +407,7 @@ class PrivateStochasticApproximation(Localized):
         the minimizer, which is no worse than where the run starts.
         """
         scales = self.scales(facts, budget)
-        runs, plans = self.runs(facts, scales), self.plans(facts, scales)
+        runs, plans = self._runs(facts, scales), self._plans(facts, scales)
         return sum(
             plan.gap(run.distance**2) + 2.0 * run.distance * scales.bias(plan.clip)
             for plan, run in zip(plans, runs, strict=True)
@@ -441,7 +441,7 @@ class PrivateStochasticApproximation(Localized):
         """
         check_growth(exponent, constant)
         scales = self.scales(facts, budget)
-        radius, plan = scales.distance, self.plans(facts, scales)[0]
+        radius, plan = scales.distance, self._plans(facts, scales)[0]
         rate = plan.gap(radius**2) / radius + 2.0 * scales.bias(plan.clip)
         if constant < 2.0 * radius ** (1.0 - exponent) * rate:
             return math.inf
