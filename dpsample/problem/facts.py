@@ -142,6 +142,7 @@ class PublicFacts:
         The slope bound times the row bound times
         :math:`\max \|a\|_{p^*} / \|a\|_q`, q the row norm.
         """
+        check.at_least(1.0, p=p)
         if math.isinf(self.slope_bound):
             self._fail_unbounded()
         return float(self.slope_bound * self.full_row_bound * self.dual_ratio(p))
