@@ -9,7 +9,7 @@ import dpsample as dps
 from dpsample.domains import Ball
 from dpsample.numerics.norms import norm
 from dpsample.optimizers import TruncatedMirrorDescent
-from dpsample.optimizers.algorithms.truncated_risk import (
+from dpsample.optimizers.algorithms.truncated_mirror_descent import (
     TruncatedScales,
     risks,
     truncation,

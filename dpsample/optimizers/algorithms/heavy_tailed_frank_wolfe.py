@@ -1,18 +1,14 @@
-r"""Private Frank-Wolfe with soft-truncated gradients on disjoint folds.
+r"""Private Frank-Wolfe on an l1 ball about 0, for heavy-tailed data.
 
 Hu, Ni, Xiao and Wang (2022), "High dimensional differentially private stochastic
-optimization with heavy-tailed data", as the baseline HTDP-FW of Xie et al. (2022),
-section 6. Step t = 1, ..., T reads fold t only, estimates the gradient by the soft
-truncation of Catoni and Giulini, and moves :math:`w \leftarrow (1 - \eta_t) w + \eta_t
-v`, :math:`\eta_t = 2/(t+2)`, towards a vertex :math:`v = \pm R e_j` of the l1 ball
-drawn by the exponential mechanism.
-
-Private Frank-Wolfe for the lasso with clipped heavy-tailed records.
-
-Hu, Ni, Xiao and Wang (2022), as the baseline HTP-LASSO of Xie et al. (2022), section 6:
-every entry of the features and of the response is clipped to :math:`\pm K` once, and T
-Frank-Wolfe steps on all records choose vertices of the l1 ball by the exponential
+optimization with heavy-tailed data", as the baselines of Xie et al. (2022), section 6.
+Step t = 1, ..., T moves :math:`w \leftarrow (1 - \eta_t) w + \eta_t v`, :math:`\eta_t =
+2/(t+2)`, towards a vertex :math:`v = \pm R e_j` of the l1 ball drawn by the exponential
 mechanism.
+
+HTDP-FW reads fold t only and estimates the gradient by the soft truncation of Catoni
+and Giulini. HTP-LASSO reads all records in every step, with every entry of the features
+and of the response clipped to :math:`\pm K` once.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 r"""Noisy gradient descent: Bassily, Feldman, Talwar and Thakurta (2019), Algorithm 1.
 
-:math:`w_{t+1} = P(w_t - \eta (g_t + N(0, \sigma^2 I)))`, the average of w_1..w_T, with
-the gradients of all records; `noisy_sgd` draws batches.
-
-Noisy stochastic gradient descent: the steps of `noisy_gd` on random batches.
-
-Bassily, Feldman, Talwar and Thakurta (2019), Algorithm 1, whose batches are drawn with
-replacement; what is proved here is about Poisson samples.
+:math:`w_{t+1} = P(w_t - \eta (g_t + N(0, \sigma^2 I)))`, the average of w_1..w_T.
+`NoisyGD` takes the gradients of all records, `NoisySGD` those of random batches: the
+paper draws them with replacement, what is proved here is about Poisson samples. Plan
+and risk bound are those of `loop.noisy_descent`.
 """
 
 from __future__ import annotations

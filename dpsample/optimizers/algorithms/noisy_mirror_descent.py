@@ -1,8 +1,11 @@
-r"""Excess risk of noisy regularized mirror descent, and the steps that minimize it.
+r"""Noisy regularized mirror descent in l_p, 1 < p < 2, without constraints.
 
-With :math:`\gamma > \beta`, :math:`\omega = 1 + \alpha/\gamma`, weights
-:math:`\omega^t` and gradient noise :math:`\xi`, :math:`E\|\xi\|_q^2 = \nu^2`, the
-three-point inequality gives for the regularized empirical minimizer u
+:math:`w_{t+1} = \arg\min_w \langle \nabla F_n(w_t) + \xi_t, w\rangle + \gamma D_\Phi(w,
+w_t) + \alpha \Phi(w)`, averaged with weights :math:`\omega^t`, :math:`\omega = 1 +
+\alpha/\gamma`: arXiv:2303.18047, Algorithm 3, with its potential and its step corrected.
+
+With :math:`\gamma > \beta` and :math:`E\|\xi\|_q^2 = \nu^2` the three-point inequality
+gives for the regularized empirical minimizer u
 
     E[(F_n + alpha Phi)(w) - (F_n + alpha Phi)(u)]
         <= nu^2/(2 (gamma - beta)) + alpha E Phi(u)/(omega^T - 1),
@@ -11,12 +14,6 @@ three-point inequality gives for the regularized empirical minimizer u
 u generalizes by stability, 2 L^2/(n alpha), so that also
 :math:`E\Phi(u) \le \Phi(\theta^*) + 2 L^2/(n \alpha^2)`, and the output is
 :math:`E\|w - u\|_p \le \sqrt{2 E D}` away from it, which costs 2 L times that.
-
-Noisy regularized mirror descent in l_p, 1 < p < 2, without constraints.
-
-:math:`w_{t+1} = \arg\min_w \langle \nabla F_n(w_t) + \xi_t, w\rangle + \gamma D_\Phi(w,
-w_t) + \alpha \Phi(w)`, averaged with weights :math:`(1 + \alpha/\gamma)^t`:
-arXiv:2303.18047, Algorithm 3, with its potential and its step corrected.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""What is publicly known of a clipped loss: slopes, curvature, bias, noise.
+"""Clipped losses and heavy tails: slopes, curvature, bias and noise that are public.
 
 For a loss phi(<a, w>) of a linear margin, clipping gradients at C is not a heuristic:
 the clipped gradient is that of the convex loss whose slope is phi' clipped at C/|a|.
-
-Public numbers that clipped methods for heavy-tailed gradients share.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-r"""Risk of a randomly tilted minimizer, and the ridge that makes it small.
+r"""Objective perturbation: its risk, and ridge, noise and accuracy that make it small.
 
 :math:`J(w) = F(w) + \langle G, w\rangle / n + \frac m2 |w - c|^2`, m = 2 lambda +
 Delta, G of standard deviation sigma, Delta/2 |w - c|^2 being part of the risk. Strong
 convexity at both minimizers gives :math:`|G|^2 / (2 m n^2)` as the cost of the tilt,
 and its largest values over the domain give :math:`\sigma W / n`, W the Gaussian width.
 Stability costs :math:`2 L^2 / (m n)`: neighbors share the tilt.
-
-Noise, solver accuracy and event of objective perturbation.
 """
 
 from __future__ import annotations
