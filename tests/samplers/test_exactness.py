@@ -10,6 +10,7 @@ import dpsample as dps
 from dpsample.core.jit import kernel, pointer
 from dpsample.samplers.proximal import alternation, metric
 from dpsample.samplers.proximal.proximal import ProximalSetting
+from dpsample.targets import gibbs
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, law_margin, replicate
 from tests.support.tiers import by_turns, slow_but
@@ -201,10 +202,8 @@ def test_the_gap_lies_between_zero_and_its_ceiling(name):
         work, scratch = case.target.new_work(), np.empty(case.dim)
         gradient = np.empty(case.dim)
         for w, x in zip(points, others, strict=True):
-            u_w = dps.targets.energy_gradient(
-                numbers, case.target.pieces, w, work, gradient
-            )
-            u_x = dps.targets.energy(numbers, case.target.pieces, x, work)
+            u_w = gibbs.energy_gradient(numbers, case.target.pieces, w, work, gradient)
+            u_x = gibbs.energy(numbers, case.target.pieces, x, work)
             gap, slack = alternation.gap_and_slack(
                 plan, u_x, u_w, gradient, x - w, scratch
             )
