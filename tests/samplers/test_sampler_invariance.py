@@ -34,7 +34,7 @@ from tests.support.sampler_margins import (
     law_margin,
 )
 from tests.support.stein import stein_margin
-from tests.support.tiers import by_turns, slow
+from tests.support.tiers import by_turns, one_in, slow
 
 # The acceptance line of the package, and no domain may have fewer than on the simplex.
 LEAST = {"whole space": 10, "ball": 8, "box": 8, "simplex": 4, "polytope": 4}
@@ -44,6 +44,7 @@ SHORT = ("RandomizedSeries",)
 LONG = (*SHORT, "TunaMH")
 
 
+@one_in(6)
 @pytest.mark.parametrize(("domain", "loss"), by_turns(TARGETS))
 def test_the_exact_starts_have_the_law_of_the_quadrature(domain, loss):
     case, starts = grid_case(domain, loss), exact_starts(domain, loss)
@@ -89,6 +90,7 @@ def test_stationary_pairs_are_exchangeable(name, domain, losses):
             assert asymmetry_margin(case, starts, draws[:, 2]) < 1.0, loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_independent_draws_forget_the_start(name):
     if SAMPLERS[name].exactness == "iid":
@@ -99,6 +101,7 @@ def test_independent_draws_forget_the_start(name):
                 assert dependence_margin(case, starts, draws[:, 0]) < 1.0
 
 
+@pytest.mark.slow
 def test_a_dependent_draw_is_noticed():
     starts, draws = stationary("RandomWalk", "ball", "hinge")
     assert dependence_margin(grid_case("ball", "hinge"), starts, draws[:, 0]) > 1.0
