@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import numba
 from numba import cfunc, njit, types
@@ -17,10 +18,37 @@ matrix = types.Array(types.float64, 2, "C")
 # What numba.typeof gives for any Generator, without building one at import.
 generator = types.npytypes.NumPyRandomGeneratorType("NumPyRandomGeneratorType")
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Returned = TypeVar("Returned", covariant=True)
+
 _pointers: dict[tuple[int, Any], Any] = {}
 _kept_alive: list[Any] = []
 
 
+class Kernel(Protocol[Parameters, Returned]):
+    """Compiled function, called as the Python function it comes from.
+
+    Types of arguments are Numba's matter: a file of kernels leaves them out and says
+    so in its first line. Number and names of the arguments stay checked.
+    """
+
+    @property
+    def py_func(self) -> Callable[Parameters, Returned]:
+        """The Python function; absent under NUMBA_DISABLE_JIT."""
+
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        """Run the compiled function."""
+
+
+@overload
+def kernel(
+    function: Callable[Parameters, Result], *, cached: bool = True
+) -> Kernel[Parameters, Result]: ...
+@overload
+def kernel(
+    *, cached: bool = True, counts_references: bool = True, **options: Any
+) -> Callable[[Callable[Parameters, Result]], Kernel[Parameters, Result]]: ...
 def kernel(
     function: Callable[..., Any] | None = None,
     *,
@@ -41,8 +69,8 @@ def kernel(
     functions of the user, whose changes our fingerprint does not see.
     """
     if function is None:
-        return lambda f: kernel(
-            f, cached=cached, counts_references=counts_references, **options
+        return partial(
+            kernel, cached=cached, counts_references=counts_references, **options
         )
     options["_nrt"] = counts_references
     cached = cached and bool(CACHE_DIRECTORY)

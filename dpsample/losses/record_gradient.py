@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Losses that are no function of a linear margin: a user's own gradient of a record."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Powers with a real exponent; half-integer exponents by multiplication.
 
 Vectors whose direction follows the cone measure of an l_r ball.

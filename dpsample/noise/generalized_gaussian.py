@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Compiled noise: kernels that fill a vector inside the loop of an algorithm.
 
 Generalized Gaussian noise: density proportional to exp(-||z||_r^2 / (2 sigma^2)).

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Boundary of a symmetric polytope, cut into simplices.
 
 Compiled K-norm noise: a Gamma(d) radius times a cone-measure direction.

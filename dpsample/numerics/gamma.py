@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Regularized incomplete gamma functions P and Q in log space, and the inverse of P.
 
 Everything stays in log space: P(a, x) itself underflows when x is far below a.

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Exponentials and logarithms that neither overflow nor cancel, for use in kernels.
 
 `vexp`, `log1p_exp`, `sigmoid` and `softplus_sigmoid` have no branches and no library

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Records in memory, dense or sparse, and the compiled passes over them.
 
 A pass walks over blocks of records that stay in the second-level cache: margins, loss,

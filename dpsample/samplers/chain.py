@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """What the chains of all samplers carry, count and report, and their one loop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Parts that Metropolis samplers share: noise, energy of a proposal, the coin."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Loss of one record at a time: what samplers query that never see all records.
 
 Bounds of what one record's loss can do on the domain, for these records.

@@ -74,7 +74,7 @@ def release(
         Norm in which sensitivity and regularizer are measured, in [1, inf].
     risk : {"population", "empirical"}
         Risk whose bound is minimized.
-    calibration : {"exact", "fact2", "paper"}
+    calibration : {"exact", "closed_form", "paper"}
         Inversion of the Gaussian privacy curve; "paper" reproduces printed constants
         and is never releasable.
     sampler_share : float

@@ -116,8 +116,10 @@ FAR = {
         gaussian_mechanism(BUDGET, sensitivity=0.1),
         [0.0],
         [5.0],
-        r"neighbor must be within 0.1 of problem \(the sensitivity, l2, replace_one\), "
-        "got a distance of 5. Values farther apart",
+        (
+            r"neighbor must be within 0.1 of problem \(the sensitivity, l2, "
+            r"replace_one\), got a distance of 5. Values farther apart"
+        ),
     ),
     "l2, not the largest coordinate": (
         gaussian_mechanism(BUDGET, sensitivity=1.0),

@@ -176,10 +176,10 @@ def test_every_noise_of_a_step_has_its_law_beside_hostile_records(kinds) -> None
         if isinstance(phase.step, FrankWolfeStep):
             continue
         step = replace(phase, num_steps=1, step=GradientStep(1.0), weights=None)
-        recipe = replace(recipe, phases=(step,), start=np.zeros(2))
+        single = replace(recipe, phases=(step,), start=np.zeros(2))
         rows, response = HOSTILE["both" if len(laws) % 2 else "all"]
         free = replace(world, domain=dps.domains.WholeSpace())
-        noise = noise_of(free.problem(rows, response), recipe)
+        noise = noise_of(free.problem(rows, response), single)
         law = phase.noise
         laws.add(type(law))
         # The norm of a generalized Gaussian vector over sigma has a chi law, too.

@@ -218,7 +218,16 @@ begin = time.process_time()
 {code}
 print(time.process_time() - begin)
 """
-HEAVY = "scipy pandas typer rich arviz_base xarray dp_accounting matplotlib".split()
+HEAVY = [
+    "scipy",
+    "pandas",
+    "typer",
+    "rich",
+    "arviz_base",
+    "xarray",
+    "dp_accounting",
+    "matplotlib",
+]
 
 
 def test_importing_costs_no_more_than_numba():

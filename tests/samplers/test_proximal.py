@@ -237,12 +237,12 @@ def test_statistics_are_differences_of_the_counts(name):
     assert counts["accepted"] == 50
     assert 50 <= counts["inside"] <= counts["proposals"]
     assert (1.0 / stats[:, ACCEPTANCE]).sum() == pytest.approx(counts["proposals"])
-    for column, name in (
+    for column, word in (
         (NUM_VALUES, "values"),
         (NUM_GRADIENTS, "gradients"),
         (NUM_RECORDS, "records"),
     ):
-        assert stats[:, column].sum() == counts[name]
+        assert stats[:, column].sum() == counts[word]
     passes = counts["values"] + counts["gradients"]
     assert counts["records"] == passes * case.target.problem.num_records
 

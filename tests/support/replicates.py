@@ -74,8 +74,7 @@ def law_margin(case, sample):
     for values, drawn in zip(expected, found, strict=True):
         order = np.argsort(values)
         cdf = np.cumsum(weights[order])
-        drawn = np.sort(drawn)
-        level = np.interp(drawn, values[order], cdf)
+        level = np.interp(np.sort(drawn), values[order], cdf)
         ranks = np.arange(size + 1) / size
         distance = max(
             np.abs(level - ranks[1:]).max(), np.abs(level - ranks[:-1]).max()

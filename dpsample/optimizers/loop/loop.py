@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """The loop that every gradient-based algorithm shares, compiled once.
 
 step t: query point -> gradient estimate -> noise -> move -> average.

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Noise that a step adds to its gradient estimate."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """What follows the moves of coordinates: slacks, margins and a gradient.
 
 Sweeps of coordinate moves for a quadratic energy: no record is touched.

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Columns of the features: the records that one coordinate moves, and their rates.
 
 Exact draws along one coordinate, or along e_i - e_j on the simplex (else j = -1).

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Hit-and-run: a random direction, then an exact draw on the whole chord.
 
     e = L xi,    xi ~ N(0, I),    t with density proportional to exp(-V(theta + t e))

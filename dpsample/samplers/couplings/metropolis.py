@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Coupled random walk: reflected Gaussian proposals, common coin.
 
 Coupled Crank-Nicolson moves: reflected noise about the shrunken points.

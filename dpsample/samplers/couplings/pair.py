@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Reflection-maximal coupling of two Gaussians, and parts that coupled kernels share.
 
 For x = a + s z and x' = a' + s z', z standard normal and shift = (a - a') / s:

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Coupled proximal sampler: reflected y when close, then the same random numbers.
 
 Both conditional draws read one restarted stream, so equal y give equal draws, whatever

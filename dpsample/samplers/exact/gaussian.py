@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Independent draws where the energy is a quadratic plus a linear function.
 
 A Gaussian on the whole space, on a box or in a ball; where the regularizer has no

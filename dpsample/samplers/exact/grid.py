@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Coordinates z in which cells are boxes, and the first cells.
 
 Rejection from a piecewise tangent envelope, for bodies of dimension up to 3.

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """The density proportional to e^{-slope x} on an interval, which may be a half line.
 
 Tangents of the energy on boxes, and the mass of e^{-tangent} on each.

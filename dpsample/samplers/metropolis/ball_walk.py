@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Ball walk with a Metropolis filter.
 
     x' = x + s L u,    u uniform in the unit ball,

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Energies of many points in one pass over the records.
 
 The pass costs memory traffic once for all points. Dense features meet the points in one

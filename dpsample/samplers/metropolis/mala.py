@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Metropolis-adjusted Langevin algorithm, preconditioned.
 
     x' = x - tau C grad V(x) + sqrt(2 tau) L z,    C = L L^T,  z ~ N(0, I).

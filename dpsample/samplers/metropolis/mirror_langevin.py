@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Strictly convex functions phi whose gradients map a body's interior to all of R^m.
 
 ==========  ==================================================  =====================

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Preconditioned Crank-Nicolson: proposals that keep a fitted Gaussian invariant.
 
     x' = c + sqrt(1 - b^2) (x - c) + b L z,    z ~ N(0, I),

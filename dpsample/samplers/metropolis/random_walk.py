@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Random-walk Metropolis with Gaussian or generalized Gaussian proposals.
 
     x' = x + s L z,    z with density proportional to exp(-||z||_p^2 / 2),

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Tilted Gibbs: the proximal sampler with one Metropolis proposal per step.
 
     y ~ N(x, h C),    x' ~ N(y - h/(1 + h) C s, h/(1 + h) C),    s = grad V(w(y)),

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Exact draws of the proximal sampler's envelope, as pieces.
 
 Every draw has density proportional to the Gaussian N(mean, spread^2 P^{-1}), times

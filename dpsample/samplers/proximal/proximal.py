@@ -343,7 +343,7 @@ class PreparedProximal:
         numbers, pieces = self.metric.numbers(self.target), self.target.pieces
         plan = self.metric.plan(self.trial.step, squeeze=squeeze)
         fixed = [numbers, pieces, plan, self.metric.draw]
-        run = kernel.run
+        run: Any = kernel.run
         if self.bounds is not None:
             run, fixed = thinned.run, [numbers, pieces, plan, self.bounds, fixed[3]]
 

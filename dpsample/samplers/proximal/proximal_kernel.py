@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Halfspaces that contain a convex domain but not a given point outside it.
 
 The exact draws propose inside such a halfspace when the envelope's mean is outside the

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Choice of the separable envelope of `restricted.draw_lp`, by fixed quadrature.
 
 With S = sum |u_i|^q and A = sum |u_i|^r the target is e^{-(kappa / 2) S^(2/q)} times a

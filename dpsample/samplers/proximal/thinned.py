@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Thinned oracle: the proximal sampler's exact test from a few random records.
 
 The tangent oracle accepts a proposal with probability exp(-(1/n) sum_i g_i), where

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Alias tables: draw from a discrete law in constant time (Walker, Vose).
 
 Bounds of every record's remainder, arranged so that records can be drawn by them.

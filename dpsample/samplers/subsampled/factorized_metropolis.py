@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Factorized Metropolis about a Laplace approximation: few records per proposal.
 
     v' = shift + sqrt(1 - b^2) (v - shift) + b z,    x = c + F v,    z ~ N(0, I),

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Exact draws of the proximal sampler's conditional law without the losses.
 
     g(x) proportional to exp(-psi(x) - <s, x> - ||x - y||_2^2 / (2h)) on the domain,

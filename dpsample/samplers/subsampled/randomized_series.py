@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Unbiased estimate of a likelihood ratio from values of single records.
 
     rho = 1 + sum_{i <= a} prod_{m <= i} (l_j(z) - l_j(x)),    l_j = k f(.; s_j),

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""TunaMH: exact Metropolis steps that look at a few records.
 
 A step x' = x + s L z of norm M draws B ~ Poisson(chi C^2 M^2 + C M) records. A record

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""The energy along a line, from the margins of the records that the line moves.
 
     V(t) = k (1/n sum_i phi(u_i + t v_i, y_i) + mu r(theta + t e)),    u = A theta + b,

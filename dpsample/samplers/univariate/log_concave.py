@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Envelope of a one-dimensional log-concave density e^{-f}, without quadrature.
 
 The energy is f(t) = b |t|^q + c |t|^s + (t - v)^2 / (2 h) with b, c >= 0, q, s >= 1.

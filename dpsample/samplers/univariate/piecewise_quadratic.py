@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Exact draws from e^{-V} on an interval for a convex piecewise quadratic V.
 
     V'(t) = g + q t + sum_i h_i 1(t > t_i),    q >= 0, h_i > 0:
