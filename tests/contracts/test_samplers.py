@@ -78,7 +78,7 @@ def test_the_sampler_says_what_it_is(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_state_begins_with_the_common_fields_and_keeps_its_type(name):
-    prepared = prepare(name)
+    prepared = prepared_cell(name, *cell_of(name))
     state = prepared.init()
     assert state._fields[:4] == FIELDS
     assert state.position.dtype == state.energy.dtype == state.memory.dtype == float
@@ -104,7 +104,7 @@ def test_the_stored_energy_is_the_targets(name, domain):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_counts_grow_and_the_statistics_are_their_differences(name):
-    prepared = prepare(name)
+    prepared = prepared_cell(name, *cell_of(name))
     state, rng, advance = prepared.init(), np.random.default_rng(3), prepared.runner()
     out, stats = np.empty((1, state.position.size)), np.empty((1, chain.NUM_STATS))
     seen = state.counts.copy()
@@ -185,7 +185,7 @@ def test_starts_lie_in_the_domain(name, domain):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_words_of_the_settings_can_be_written(name):
-    settings = prepare(name).settings
+    settings = prepared_cell(name, *cell_of(name)).settings
     assert json.loads(json.dumps(settings)) == settings
     assert all(isinstance(key, str) for key in settings)
 
