@@ -32,7 +32,7 @@ from tests.contracts.optimizer_cases import LIMITED
 from tests.support.mutants import vertices_without_nan_scores
 from tests.support.plain_descent import Affine
 from tests.support.statistics import assert_frequency, assert_scale, rejected, spend
-from tests.support.tiers import slow
+from tests.support.tiers import one_in, slow
 
 BUDGET = dps.Budget(epsilon=0.5, delta=1e-3)
 NUM_RUNS = 100
@@ -121,6 +121,7 @@ RUNS = [
 ]
 
 
+@one_in(2)
 @pytest.mark.parametrize(("case", "name"), RUNS)
 def test_the_output_of_hostile_records_has_the_calibrated_noise(case, name) -> None:
     """The whole run; P1, P2."""

@@ -9,6 +9,7 @@ import pytest
 
 from dpsample.verbs.warm import public_samplers
 from tests.support.processes import files_below, run_python
+from tests.support.tiers import usual
 
 SET_UP = """
 import json, time
@@ -127,6 +128,7 @@ def warm_cache(tmp_path_factory):
     return cache
 
 
+@usual("layouts", "custom")
 @pytest.mark.parametrize(
     "code",
     [EVERYTHING, LAYOUTS, CUSTOM, pytest.param(SAMPLERS, marks=pytest.mark.slow)],
@@ -175,6 +177,7 @@ def test_a_warm_process_is_quick(warm_cache, name):
     assert tree < 2.5
 
 
+@pytest.mark.slow
 def test_a_piece_that_was_never_compiled_would_be_seen(warm_cache):
     """Negative control: a loss with a new compiled type leaves new files."""
     code = """
@@ -198,6 +201,7 @@ print(json.dumps([answer.theta.tolist(), draws]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "p"), [(1, 2.0), (2, 1.5)])
 def test_interpreted_kernels_give_the_compiled_draws(warm_cache, loss, p):
     code = SET_UP + TINY.format(loss=loss, p=p)

@@ -17,6 +17,7 @@ from dpsample.samplers.chain import NUM_STATS
 from dpsample.verbs.warm import LOGISTIC, make, public_samplers, sampler_targets
 from tests.running.test_chains import run as run_chains
 from tests.running.test_chains import walk
+from tests.support.tiers import one_in
 
 SAMPLERS = {kind.__name__: kind for kind in public_samplers()}
 SAMPLERS["thinned"] = lambda: dps.samplers.Proximal(oracle="thinned")
@@ -59,6 +60,7 @@ def assert_same_bits(found, expected):
         np.testing.assert_array_equal(a, b)
 
 
+@one_in(4, 3)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_pauses_change_no_bit_of_any_sampler(name, monkeypatch):  # S11
     sampler, num_targets = SAMPLERS[name](), 0

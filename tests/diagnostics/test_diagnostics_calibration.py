@@ -32,11 +32,12 @@ def posterior(domain, *, size=40, dim=2, mu=0.02, **options):
 BALL = D.Ball(3.0)
 
 
-def usual():
+def plain():
     """Options of a check, whose level is spent."""
     return {"num_replicates": 60, "seed": 132, "false_alarm": spend(is_exact=False)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "sampler", "dim"),
     [
@@ -48,7 +49,7 @@ def usual():
 )
 def test_right_posteriors_have_uniform_ranks(domain, sampler, dim):
     target = posterior(domain, dim=dim)
-    options = usual() | ({"num_replicates": 300} if dim == 2 else {})
+    options = plain() | ({"num_replicates": 300} if dim == 2 else {})
     found = simulation_based_calibration(target, sampler, **options)
     assert found.ok and found.names == (*(f"theta[{j}]" for j in range(dim)), "energy")
     assert found.ranks.shape == (60 if dim == 1 else 300, dim + 1)
@@ -63,7 +64,7 @@ def test_a_wrong_k_and_a_wrong_prior_are_seen(bug, size):
     """Either changes k F + k mu r, or k mu r alone."""
     wrong = Planted(inner=Exact(), **bug)
     target = posterior(BALL, dim=1)
-    options = usual() | {"num_replicates": size}
+    options = plain() | {"num_replicates": size}
     found = simulation_based_calibration(target, wrong, **options)
     assert not found.ok and "NOT UNIFORM" in repr(found)
 
@@ -158,6 +159,7 @@ def test_threads_do_not_change_a_rank():
     np.testing.assert_array_equal(one.ranks, many.ranks)
 
 
+@pytest.mark.slow
 def test_plot_and_words():
     pytest.importorskip("matplotlib").use("Agg")
     found = simulation_based_calibration(

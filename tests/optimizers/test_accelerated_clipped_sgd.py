@@ -169,6 +169,7 @@ def test_poisson_needs_the_least_noise_by_far():
     assert found["poisson"] < 0.25 * min(found["disjoint"], found["shuffle"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
 def test_forecast_is_close_to_the_calibrated_noise(budget):
     for scheme, accuracy in (("poisson", 0.4), ("disjoint", 1e-9), ("best", 1e-9)):

@@ -147,6 +147,7 @@ def test_noise_of_every_phase_spends_the_budget(budget, shift):
     assert spent == pytest.approx(budget.epsilon, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_law_of_the_output_on_linear_losses():
     rng = np.random.default_rng(2)
     rows, y = rng.uniform(-1.0, 1.0, (40, 1)), rng.uniform(-1.0, 1.0, 40)

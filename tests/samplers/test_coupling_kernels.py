@@ -21,6 +21,7 @@ from dpsample.samplers.couplings.replicates import find
 from tests.support.coupling_mutants import walk_with_common_noise, walk_with_two_coins
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin
+from tests.support.tiers import usual
 
 SAMPLERS = {
     "random walk": RandomWalk(step_size=1.0),
@@ -55,6 +56,7 @@ def one_step(pair, x, y, rng):
     return draws[0], others[0], has_met
 
 
+@usual("crank nicolson")
 @pytest.mark.parametrize("case_name", TARGETS)
 @pytest.mark.parametrize("name", [n for n in STEPS if n != "independence"])
 def test_the_first_chain_is_the_sampler_bit_for_bit(name, case_name):
@@ -111,6 +113,7 @@ def name_and_target():
             yield pytest.param(name, case_name, marks=marks)
 
 
+@usual("crank nicolson")
 @pytest.mark.parametrize(("name", "case_name"), list(name_and_target()))
 def test_both_chains_keep_the_target(name, case_name, exact):
     case = CASES[case_name]
@@ -133,6 +136,7 @@ def test_common_noise_after_a_lost_coin_is_rejected(exact):
     assert first < 1.0 < second
 
 
+@usual("crank nicolson")
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_chains_that_met_stay_equal(name):
     case = CASES["logistic, mode on the sphere"]

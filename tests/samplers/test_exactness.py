@@ -13,7 +13,7 @@ from dpsample.samplers.proximal.proximal import ProximalSetting
 from dpsample.targets import gibbs
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, law_margin, replicate
-from tests.support.tiers import by_turns, slow_but
+from tests.support.tiers import by_turns, one_in, slow_but, usual
 
 GAMMA = 1e-4  # far below what the tests can see
 COUNT = 8_000
@@ -36,6 +36,7 @@ def options(case, seed=2):
         yield option, setting.tried(option, bound, rng, GAMMA).trial.step
 
 
+@usual("mode on the sphere", "around 6, mode")
 @pytest.mark.parametrize(
     "name",
     slow_but(CASES, {*list(CASES)[::3], FULL, BOUNDARY} - {*MANY_STEPS}),
@@ -47,6 +48,7 @@ def test_certified_draws_have_the_law_of_the_quadrature(name):
     assert law_margin(case, sample) < 1.0
 
 
+@usual("logistic on the box [5, 7]", "hinge, p = 1.2, l_1 ball")
 @pytest.mark.parametrize("name", by_turns(CASES, 1, turns=3))
 def test_one_step_leaves_exact_draws_exact_in_every_metric(name):
     case, rng = CASES[name], np.random.default_rng(4)
@@ -59,6 +61,7 @@ def test_one_step_leaves_exact_draws_exact_in_every_metric(name):
         assert law_margin(case, moved) < 1.0, option.name
 
 
+@usual("tangent")
 @pytest.mark.parametrize("oracle", ["metric", "tangent"])
 def test_both_oracles_draw_from_the_same_law(oracle):
     case = CASES[FULL]
@@ -118,6 +121,7 @@ BUGS = {
 }
 
 
+@usual("gradient in the wrong metric")
 @pytest.mark.parametrize("bug", by_turns(BUGS))
 def test_planted_bug_is_caught(bug):
     # Without its quadratic the envelope is so wide that a draw takes many trials.
@@ -191,6 +195,7 @@ def test_squeeze_changes_no_draw(name):
     np.testing.assert_array_equal(squeezed, plain)
 
 
+@one_in(8)
 @pytest.mark.parametrize("name", CASES)
 def test_the_gap_lies_between_zero_and_its_ceiling(name):
     """No coin: the acceptance ratio itself, on random pairs of the domain."""

@@ -12,6 +12,7 @@ from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES, TRIANGLE
 from tests.support.replicates import replicate
 from tests.support.statistics import assert_same_law, rejected
+from tests.support.tiers import usual
 
 L, D = dps.losses, dps.domains
 
@@ -174,6 +175,7 @@ def moved(case, option, starts, seed, change=lambda plan: plan):
     return replicate(case.target, option, starts, rng, **args)
 
 
+@usual("box, dim 3")
 @pytest.mark.parametrize("name", HIGHER)
 def test_steps_leave_exact_draws_exact_in_more_dimensions(name):
     case, (starts, reference) = HIGHER[name], exact_halves(name)
@@ -184,6 +186,7 @@ def test_steps_leave_exact_draws_exact_in_more_dimensions(name):
             assert_same_law(a, b)
 
 
+@usual("box, dim 3")
 @pytest.mark.parametrize("name", HIGHER)
 def test_a_planted_bug_is_caught_in_more_dimensions(name):
     case, (starts, reference) = HIGHER[name], exact_halves(name)
