@@ -1,4 +1,4 @@
-"""A data set on which clipping makes gradient descent unstable.
+"""Clipping instance: a data set on which clipped gradient descent is unstable.
 
 Xu et al. (2026), Algorithm 2, runs w <- w - eta (clipped mean gradient + lambda (w -
 w_0)), and their Algorithm 3 adds noise to its output as if one record moved it by at
@@ -72,7 +72,7 @@ def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Array:
     Raises
     ------
     ValueError
-        If ``step_size`` is not inside [0.01, 1], or ``neighbor`` is no bool.
+        If ``step_size`` is not inside [0.01, 1], or ``neighbor`` is not a bool.
 
     Examples
     --------
