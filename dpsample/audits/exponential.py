@@ -133,14 +133,10 @@ def _draw(
     if sampler.exactness == "iid":
         draw, note = _iid(prepared), IID_NOTE.format(sampler=sampler)
     else:
-        thin, warmup = (
-            _thinning(prepared, score, parts[2], threads),
-            prepared.num_warmup,
-        )
+        thin = _thinning(prepared, score, parts[2], threads)
         draw = _thinned(prepared, thin)
-        note = MCMC_NOTE.format(
-            sampler=sampler, chains=2 * NUM_STREAMS, warmup=warmup, thin=thin
-        )
+        words = {"chains": 2 * NUM_STREAMS, "warmup": prepared.num_warmup, "thin": thin}
+        note = MCMC_NOTE.format(sampler=sampler, **words)
     halves, count = [], num_draws // 2
     with chains.single_threaded_blas():
         for i in range(2):
