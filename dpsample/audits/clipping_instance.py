@@ -40,7 +40,6 @@ __all__ = [
 ]
 __dir__ = dir_of(__all__)
 
-
 NUM_RECORDS = 100_001
 CLIP = 1.0
 RIDGE = 0.01
@@ -146,10 +145,8 @@ def printed_release(
         Number of outputs, >= 1.
     neighbor : bool
         Which of the two data sets.
-    epsilon : float
-        Claimed privacy loss, from 1e-60 to 1e60.
-    delta : float
-        Claimed probability, > 0 and < 1.
+    epsilon, delta : float
+        As in `printed_stddev`.
 
     Returns
     -------

@@ -122,9 +122,7 @@ def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
 
     Parameters
     ----------
-    facts : PublicFacts
-        Facts of both problems.
-    direction : {"axis", "corner", "difference"}
+    facts, direction
         As in `opposite`.
 
     Returns
@@ -155,9 +153,7 @@ def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
 
     Parameters
     ----------
-    facts : PublicFacts
-        Facts of both problems.
-    direction : {"axis", "corner", "difference"}
+    facts, direction
         As in `opposite`.
 
     Returns
@@ -192,9 +188,7 @@ def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
 
     Parameters
     ----------
-    facts : PublicFacts
-        Facts of both problems.
-    direction : {"axis", "corner", "difference"}
+    facts, direction
         As in `opposite`.
 
     Returns

@@ -97,12 +97,10 @@ def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
 
     Parameters
     ----------
-    event : Event
-        From `dpsample.privacy.accounting.events`.
+    event, relation
+        As in `delta_of`.
     delta : float
         Probability, > 0 and < 1.
-    relation : {"replace_one", "zero_out"}
-        Neighboring relation under which the event's numbers hold.
 
     Returns
     -------
