@@ -113,7 +113,8 @@ def _contrast(halves: Array) -> str:
     drift = np.ptp(halves.mean(axis=0))
     if len(means) == 1 or drift > np.ptp(means):
         first, last = halves.mean(axis=0)
-        return f"the mean normal score is {first:.2f} in first and {last:.2f} in " + (
+        return (
+            f"the mean normal score is {first:.2f} in first and {last:.2f} in "
             "last halves of chains"
         )
     worst = int(np.argmax(np.abs(means - np.median(means))))

@@ -50,7 +50,7 @@ def is_bounded(matrix: Array) -> bool:
         return False
     unit = matrix / np.linalg.norm(matrix, axis=1)[:, None]
     # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0.
-    count, dim = matrix.shape
+    count = len(matrix)
     answer = _solve(
         np.ones(count),
         A_ub=-np.eye(count),

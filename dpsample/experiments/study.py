@@ -157,7 +157,7 @@ class Study:
         check.instance(bool, quick=quick)
         has_own = quick and self.quick_replicates is not None
         number = self.quick_replicates if has_own else self.replicates
-        return number(cell.params) if callable(number) else number  # type: ignore
+        return number(cell.params) if callable(number) else number  # type: ignore[return-value]
 
     def metric(self, name: str) -> Metric:
         """Return the metric of this name."""

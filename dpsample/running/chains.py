@@ -59,7 +59,7 @@ def _interrupt_flag() -> Iterator[list[float]]:
         yield seen
         return
 
-    def handler(number: int, frame: Any) -> None:
+    def handler(_number: int, _frame: Any) -> None:
         if seen:
             raise KeyboardInterrupt
         seen.append(time.monotonic())
@@ -245,7 +245,7 @@ class _Loop:
         return time.monotonic() - self.saved > CHECKPOINT_SECONDS
 
 
-class _GivenUp(Exception):  # noqa: N818 - no error
+class _GivenUp(Exception):
     """A chunk that Ctrl-C or the failure of another chain has ended."""
 
 

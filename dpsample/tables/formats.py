@@ -10,6 +10,7 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def _check_indices(
             f"{worst + 1}{place}",
             "Pass the public number of features.",
         )
-    if any(a >= b for a, b in zip(columns, columns[1:], strict=False)):
+    if any(a >= b for a, b in pairwise(columns)):
         check.fail(
             f"line {number}", "of increasing indices", "indices out of order" + place
         )

@@ -197,7 +197,7 @@ def _minimization(
         problem, optimizer, budget, calibration, seeded=True
     )
 
-    def on_chunk(done: int) -> None:
+    def on_chunk(_done: int) -> None:
         if stop.is_set():
             raise _StoppedError
 

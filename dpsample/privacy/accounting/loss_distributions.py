@@ -62,9 +62,9 @@ def _composed(parts: tuple[Event, ...], relation: str, interval: float) -> Any:
     total = privacy_loss_distribution.identity(value_discretization_interval=interval)
     for part, count in Counter(parts).items():
         pld = _single(part, relation, interval)
-        if isinstance(part, PoissonGaussianEvent):
-            count *= part.num_steps
-        total = total.compose(pld.self_compose(count) if count > 1 else pld)
+        steps = part.num_steps if isinstance(part, PoissonGaussianEvent) else 1
+        times = count * steps
+        total = total.compose(pld.self_compose(times) if times > 1 else pld)
     return total
 
 

@@ -19,6 +19,7 @@ a channel in constant time (Walker, Vose).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,7 +160,7 @@ def channels(target: Any, expansion: Expansion, scale: float) -> Channels:
     starts, entries, weights = _segments(rows, kind, coefficients, dim)
     table = np.zeros(len(entries), dtype=COLUMN)
     fill_all(weights, entries, starts, table)
-    parts = [weights[a:b].sum() for a, b in zip(starts, starts[1:], strict=False)]
+    parts = [weights[a:b].sum() for a, b in pairwise(starts)]
     return Channels(
         spread=spread,
         coefficients=coefficients,
