@@ -62,7 +62,7 @@ def extreme_row(facts: PublicFacts, direction: Direction) -> Array:
         size = float(norms.norm(row, facts.row_norm))
     elif isinstance(domain, SchattenBall):
         row = np.eye(*domain.shape).reshape(-1)
-        size = float(norms.schatten(row[None], facts.row_norm, domain.shape)[0])
+        size = float(norms.schatten(row, facts.row_norm, domain.shape))
     else:
         row = np.ones(size_of_row)
         size = float(norms.norm(row, facts.row_norm))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dpsample.core import spec
 from dpsample.core.public import dir_of
 from dpsample.domains.ball import Ball
@@ -42,7 +40,7 @@ KINDS: tuple[type[Domain], ...] = (
 )
 
 
-def from_dict(data: dict[str, Any]) -> Domain:
+def from_dict(data: spec.Json) -> Domain:
     """Rebuild a domain from its ``to_dict``.
 
     Parameters

@@ -1,19 +1,17 @@
-"""Public facts of a problem: all that privacy may depend on.
-
-Smoothness of one record's loss in a linear model.
-"""
+"""Public facts of a problem: all that privacy may depend on."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
 from dpsample import domains, losses
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.spec import Json
 from dpsample.domains import Domain, SchattenBall
 from dpsample.losses import Custom, Loss, RecordGradient
 from dpsample.losses.record_gradient import ONLY_MINIMIZE
@@ -161,7 +159,7 @@ class PublicFacts:
         check.one_of(RELATIONS, relation=relation)
         return self.lipschitz(p) * (2.0 if relation == "replace_one" else 1.0)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Facts as JSON-able values."""
         return {
             "num_records": self.num_records,
@@ -176,15 +174,14 @@ class PublicFacts:
         }
 
     @classmethod
-    def from_dict(cls, facts: dict[str, Any]) -> PublicFacts:
+    def from_dict(cls, facts: Json) -> PublicFacts:
         """Facts that `to_dict` described."""
         check.instance(dict, facts=facts)
         fields = facts | {
             "loss": losses.from_dict(facts.get("loss", {})),
             "domain": domains.from_dict(facts.get("domain", {})),
         }
-        made: PublicFacts = check.built("facts", cls, fields)
-        return made
+        return check.built("facts", cls, fields)
 
 
 def smoothness(facts: PublicFacts, p: float = 2.0) -> float:

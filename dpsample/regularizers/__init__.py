@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dpsample.core import spec
 from dpsample.core.public import dir_of
 from dpsample.regularizers.entropy import Entropy
@@ -34,7 +32,7 @@ __dir__ = dir_of(__all__)
 KINDS: tuple[type[Regularizer], ...] = (SquaredNorm, Entropy, SchattenSquared)
 
 
-def from_dict(data: dict[str, Any]) -> Regularizer:
+def from_dict(data: spec.Json) -> Regularizer:
     """Rebuild a regularizer from its ``to_dict``.
 
     Parameters

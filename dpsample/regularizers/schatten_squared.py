@@ -6,7 +6,10 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
+from numpy.typing import ArrayLike
+
 from dpsample.core import check
+from dpsample.core.jit import Piece
 from dpsample.domains import Domain
 from dpsample.domains.schatten_ball import checked_shape
 from dpsample.regularizers.regularizer import (
@@ -58,8 +61,8 @@ class SchattenSquared(Regularizer):
     """
 
     name: ClassVar[str] = "schatten_squared"
-    value_piece: ClassVar[Any] = staticmethod(schatten_squared_value)
-    gradient_piece: ClassVar[Any] = staticmethod(schatten_squared_gradient)
+    value_piece: ClassVar[Piece] = staticmethod(schatten_squared_value)
+    gradient_piece: ClassVar[Piece] = staticmethod(schatten_squared_gradient)
 
     p: float
     _: KW_ONLY
@@ -78,7 +81,7 @@ class SchattenSquared(Regularizer):
             check.fail("shape", f"of a matrix with {dim} entries", self.shape)
         return scale_and_exponent(self.p, min(self.shape), self.variant)
 
-    def params(self, dim: int, default_center: Any) -> RegularizerParams:
+    def params(self, dim: int, default_center: ArrayLike) -> RegularizerParams:
         """Return the parameters of the pieces, in fresh arrays."""
         scale, exponent = self._constants(dim)
         center = chosen_center(self.center, default_center, dim)

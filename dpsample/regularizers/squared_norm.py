@@ -10,8 +10,11 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
+from numpy.typing import ArrayLike
+
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.jit import Piece
 from dpsample.core.spec import frozen
 from dpsample.domains import Domain
 from dpsample.regularizers.regularizer import (
@@ -72,7 +75,7 @@ def scale_and_exponent(p: float, dim: int, variant: str) -> tuple[float, float]:
     return math.e**2 * math.log(dim), 1.0 + 1.0 / math.log(dim)
 
 
-def chosen_center(own: Any, default_center: Any, dim: int) -> Array:
+def chosen_center(own: ArrayLike | None, default_center: ArrayLike, dim: int) -> Array:
     """Return the own center if there is one."""
     chosen = default_center if own is None else own
     return check.array("center", chosen, shape=(dim,))
@@ -129,8 +132,8 @@ class SquaredNorm(Regularizer):
     """
 
     name: ClassVar[str] = "squared_norm"
-    value_piece: ClassVar[Any] = staticmethod(squared_norm_value)
-    gradient_piece: ClassVar[Any] = staticmethod(squared_norm_gradient)
+    value_piece: ClassVar[Piece] = staticmethod(squared_norm_value)
+    gradient_piece: ClassVar[Piece] = staticmethod(squared_norm_gradient)
 
     p: float = 2.0
     _: KW_ONLY
@@ -141,7 +144,7 @@ class SquaredNorm(Regularizer):
         """Check the fields once."""
         check_norm(self)
 
-    def params(self, dim: int, default_center: Any) -> RegularizerParams:
+    def params(self, dim: int, default_center: ArrayLike) -> RegularizerParams:
         """Return the parameters of the pieces, in fresh arrays."""
         check.integer(1, dim=dim)
         center = chosen_center(self.center, default_center, dim)
