@@ -12,8 +12,11 @@ from dpsample.regularizers.regularizer import (
     Regularizer,
     RegularizerParams,
 )
-from dpsample.regularizers.schatten_squared import SchattenSquared
-from dpsample.regularizers.squared_norm import SquaredNorm, optimal_exponent
+from dpsample.regularizers.squared_norm import (
+    SchattenSquared,
+    SquaredNorm,
+    optimal_exponent,
+)
 
 __all__ = [
     "REGULARIZER",
