@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from dpsample.cli import study_commands
+from dpsample.cli import studies
 from dpsample.core.version import __version__
 
 app = typer.Typer(
@@ -17,7 +17,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-app.add_typer(study_commands.app, name="study")
+app.add_typer(studies.app, name="study")
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -1,32 +1,29 @@
-"""Fitted exponents beside those of the theorems.
+"""Findings of a study: rows, means beside theory, fitted exponents, in words.
 
-The slope is that of the least-squares line through the points (log x, log mean). It is
-a linear function of the log means, so its error is that of the means, by the delta
-method: the interval is about this slope of the true means, whether or not they follow a
-power law. The largest distance from the line says how far they do not. A verdict needs
-the interval that holds for all fits of the study together.
-
-What is known of a study: rows, means beside theory, fitted exponents.
-
-A report as lines of text and rows of tables.
+A fitted slope is that of the least-squares line through the points (log x, log mean).
+It is a linear function of the log means, so its error is that of the means, by the
+delta method: the interval is about this slope of the true means, whether or not they
+follow a power law. The largest distance from the line says how far they do not. A
+verdict needs the interval that holds for all fits of the study together.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from dpsample.core.arrays import Array
 from dpsample.experiments.configuration import code_digest
 from dpsample.experiments.loading import Bundle, load
-from dpsample.experiments.metrics import Slope
+from dpsample.experiments.metrics import Params, Slope
 from dpsample.experiments.run import declared, store_path
 from dpsample.experiments.store import StoredRun, opened
 from dpsample.experiments.study import Study
@@ -49,7 +46,7 @@ class FittedSlope(NamedTuple):
     """One fitted exponent; ``params`` are those that are fixed."""
 
     slope: Slope
-    params: Mapping[str, Any]
+    params: Params
     num_points: int
     value: float
     interval: MeanInterval
@@ -92,26 +89,23 @@ def fits(study: Study, found: Sequence[Estimate]) -> list[FittedSlope]:
 
 def _groups(
     slope: Slope, found: Sequence[Estimate]
-) -> list[tuple[dict[str, Any], list[Estimate]]]:
+) -> list[tuple[Params, list[Estimate]]]:
     """Estimates that differ in the slope's parameter only."""
-    groups: dict[str, tuple[dict[str, Any], list[Estimate]]] = defaultdict(
-        lambda: ({}, [])
-    )
+    groups: dict[str, tuple[Params, list[Estimate]]] = {}
     for estimate in found:
         params = dict(estimate.params)
         is_meant = all(params.get(n) == v for n, v in slope.where.items())
         x = params.pop(slope.x, None)
         has_log = isinstance(x, int | float) and 0.0 < x < math.inf
         if estimate.metric.name == slope.y and has_log and is_meant:
-            fixed, points = groups[repr(sorted(params.items()))]
-            fixed.update(params)
-            points.append(estimate)
+            key = repr(sorted(params.items()))
+            groups.setdefault(key, (params, []))[1].append(estimate)
     return list(groups.values())
 
 
 def _fit(
     slope: Slope,
-    params: dict[str, Any],
+    params: Params,
     points: list[Estimate],
     levels: tuple[float, float],
 ) -> FittedSlope:
@@ -134,7 +128,7 @@ def _fit(
 
 
 def _interval(
-    points: Sequence[Estimate], weights: Any, value: float, confidence: float
+    points: Sequence[Estimate], weights: Array, value: float, confidence: float
 ) -> MeanInterval:
     """Student's interval with the degrees of freedom of Welch and Satterthwaite."""
     from scipy.special import stdtrit
@@ -217,51 +211,26 @@ def _reasons(
     study: Study, runs: Sequence[StoredRun], *, quick: bool
 ) -> dict[str, dict[str, str]]:
     """Reasons by cell and metric; what no run declared beforehand is marked."""
-    found = declared(study, quick=quick)
-    for key, reasons in found.items():
+    every = declared(study, quick=quick)
+    for key, reasons in every.items():
         for metric, reason in reasons.items():
-            if any(_reason(run.declared, key, metric) != reason for run in runs):
+            if any(run.declared.get(key, {}).get(metric) != reason for run in runs):
                 reasons[metric] = f"{reason} (DECLARED AFTER THE RUN)"
-    return found
+    return every
 
 
-def _reason(
-    reasons: Mapping[str, Mapping[str, str]], key: str, metric: str
-) -> str | None:
-    return reasons.get(key, {}).get(metric)
-
-
-HEAD = (
-    "metric",
-    "replicates",
-    "mean",
-    "low",
-    "high",
-    "reference",
-    "value",
-    "verdict",
-    "reason",
-)
+HEAD = tuple("metric replicates mean low high reference value verdict reason".split())
 SLOPE_HEAD = (
-    "metric",
-    "against",
-    "where",
-    "points",
-    "slope",
-    "low",
-    "high",
-    "expected",
-    "verdict",
-    "misfit",
-    "theorem",
-    "note",
+    *("metric", "against", "where", "points", "slope", "low", "high", "expected"),
+    *("verdict", "misfit", "theorem", "note"),
 )
+TableRow = list[object]
 
 
-def table(lines: Sequence[TheoryComparison]) -> list[list[Any]]:
+def table(lines: Sequence[TheoryComparison]) -> list[TableRow]:
     """Head and rows of the table of all comparisons, numbers in full."""
     names = parameters(lines)
-    rows: list[list[Any]] = [[*names, *HEAD]]
+    rows: list[TableRow] = [[*names, *HEAD]]
     for line in lines:
         own, given = line.estimate, line.reference
         rows.append(
@@ -285,9 +254,9 @@ def parameters(lines: Sequence[TheoryComparison]) -> list[str]:
     return list(dict.fromkeys(name for line in lines for name in line.estimate.params))
 
 
-def slope_table(found: Sequence[FittedSlope]) -> list[list[Any]]:
+def slope_table(found: Sequence[FittedSlope]) -> list[TableRow]:
     """Head and rows of the table of fitted exponents."""
-    rows: list[list[Any]] = [list(SLOPE_HEAD)]
+    rows: list[TableRow] = [list(SLOPE_HEAD)]
     for fit in found:
         slope = fit.slope
         rows.append(
@@ -308,12 +277,12 @@ def slope_table(found: Sequence[FittedSlope]) -> list[list[Any]]:
     return rows
 
 
-def words(params: Mapping[str, Any]) -> str:
+def words(params: Params) -> str:
     """Parameters as words."""
     return ", ".join(f"{name} = {shown(value)}" for name, value in params.items())
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Show four digits of a number, and other values as they are."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -381,7 +350,7 @@ def provenance(found: Results) -> Iterator[str]:
         yield f"\nCells took {seconds:.4g} s of work. Configuration: `{own}`."
 
 
-def grid(rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+def grid(rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Table of Markdown; columns without any entry are left out."""
     head, *body = [[shown(cell) for cell in row] for row in rows]
     used = [j for j in range(len(head)) if any(row[j] for row in body)]

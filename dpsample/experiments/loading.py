@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
 import sys
 import threading
 from collections.abc import Iterator
@@ -145,3 +146,13 @@ def _import(given: Bundle) -> None:
         for name in made:
             sys.modules.pop(name, None)
         raise
+
+
+def required(module: str, extra: str) -> ModuleType:
+    """Import a library of an extra, or say how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = module.split(".")[0]
+        message = f"Studies need {name} here. Run: pip install 'dpsample[{extra}]'"
+        raise ImportError(message) from error

@@ -22,16 +22,8 @@ from dpsample.experiments.metrics import Metric
 from dpsample.experiments.study import Study
 from dpsample.experiments.tasks import Row
 
-Verdict = Literal[
-    "below",
-    "above",
-    "agrees",
-    "differs",
-    "touches",
-    "as printed",
-    "beyond print",
-    "inapplicable",
-]
+Bounded = Literal["below", "above", "agrees", "differs", "touches"]
+Verdict = Bounded | Literal["as printed", "beyond print", "inapplicable"]
 # Probability that any true statement of a study is called false.
 FALSE_ALARM = 0.01
 # Verdicts that contradict theory.
@@ -198,17 +190,16 @@ def comparisons(
     confidence = joint_confidence(number)
     lines = []
     for estimate in found:
+        reason = inapplicable.get(estimate.key, {}).get(estimate.metric.name, "")
         beside = {
-            word: value
+            word: values[estimate.key, estimate.metric.name, word]
             for word in estimate.metric.references
-            if not _is_absent(
-                word, value := values[estimate.key, estimate.metric.name, word]
-            )
         }
+        if beside.get("printed bound") == math.inf:  # nothing is printed there
+            del beside["printed bound"]
         if not beside:
             lines.append(TheoryComparison(estimate=estimate))
         for word, value in beside.items():
-            reason = inapplicable.get(estimate.key, {}).get(estimate.metric.name, "")
             verdict: Verdict = "inapplicable"
             if not reason:
                 wide = interval(estimate.metric, estimate.values, confidence)
@@ -225,11 +216,6 @@ def comparisons(
     return lines
 
 
-def _is_absent(word: str, value: float) -> bool:
-    """Nothing is printed there."""
-    return word == "printed bound" and value == math.inf
-
-
 def _verdict(
     estimate: Estimate, wide: MeanInterval, word: str, value: float
 ) -> Verdict:
@@ -238,17 +224,12 @@ def _verdict(
     own = estimate.interval
     if word == "expected":
         is_inside = wide.low - slack <= value <= wide.high + slack
-        return (
-            "agrees"
-            if is_inside and math.isfinite(own.low)
-            else ("touches" if is_inside else "differs")
-        )
+        if not is_inside:
+            return "differs"
+        return "agrees" if math.isfinite(own.low) else "touches"
     if word == "lower bound":  # the same, mirrored
-        own, wide, value = (
-            MeanInterval(-own.high, -own.low),
-            MeanInterval(-wide.high, -wide.low),
-            -value,
-        )
+        own = MeanInterval(-own.high, -own.low)
+        wide, value = MeanInterval(-wide.high, -wide.low), -value
     if own.high <= value + slack:
         return HOLDS[word]
     return BROKEN[word] if wide.low > value + slack else "touches"
