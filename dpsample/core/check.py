@@ -12,7 +12,7 @@ import inspect
 import math
 import numbers
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
@@ -74,12 +74,6 @@ def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def number(name: str, value: object, condition: str, holds: bool, remedy: str) -> None:
-    """Fail unless ``value`` is a number for which ``holds`` was computed true."""
-    if not (_is_number(value) and holds):
-        fail(name, condition, shown(value), remedy)
-
-
 def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
     """Give a door Python's numbers for NumPy's, whose arithmetic rounds or wraps more.
 
@@ -99,71 +93,71 @@ def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.integer | np.floating) else value
 
 
-def _plain_items(values: dict[str, object]) -> Iterator[tuple[str, object]]:
-    """Names and Python's numbers: a limit that becomes a float32 is another limit."""
-    return ((name, _plain(value)) for name, value in values.items())
-
-
 def plain_fields(spec: Any) -> None:
     """Store Python's numbers for NumPy's in a frozen dataclass."""
     for field in dataclasses.fields(spec):
         object.__setattr__(spec, field.name, _plain(getattr(spec, field.name)))
 
 
+def _numbers(
+    values: dict[str, object],
+    condition: str,
+    holds: Callable[[float], bool],
+    remedy: str,
+) -> None:
+    """Each value is a number for which ``holds``, compared as Python's number.
+
+    A limit that becomes a float32 is another limit.
+    """
+    for name, value in values.items():
+        given = _plain(value)
+        if not (_is_number(given) and holds(given)):
+            fail(name, condition, shown(given), remedy)
+
+
 def positive(*, remedy: str = "", **values: object) -> None:
     """Each value is a finite number > 0."""
-    for name, value in _plain_items(values):
-        holds = _is_number(value) and 0.0 < value < np.inf
-        number(name, value, "a finite number > 0", holds, remedy)
+    _numbers(values, "a finite number > 0", lambda v: 0.0 < v < np.inf, remedy)
 
 
 def scale(*, remedy: str = "", **values: object) -> None:
     """Each value is a number of a size with which no formula leaves floating point."""
-    for name, value in _plain_items(values):
-        holds = _is_number(value) and SMALL <= value <= 1.0 / SMALL
-        number(name, value, f"from {SMALL:g} to {1.0 / SMALL:g}", holds, remedy)
+    condition = f"from {SMALL:g} to {1.0 / SMALL:g}"
+    _numbers(values, condition, lambda v: SMALL <= v <= 1.0 / SMALL, remedy)
 
 
 def non_negative(*, remedy: str = "", **values: object) -> None:
     """Each value is a finite number >= 0."""
-    for name, value in _plain_items(values):
-        holds = _is_number(value) and 0.0 <= value < np.inf
-        number(name, value, "a finite number >= 0", holds, remedy)
+    _numbers(values, "a finite number >= 0", lambda v: 0.0 <= v < np.inf, remedy)
 
 
 def normal(*, remedy: str = "", **values: object) -> None:
     """Each value is a finite number with all its digits: > 0 and not subnormal."""
-    for name, value in _plain_items(values):
-        holds = _is_number(value) and SMALLEST_NORMAL <= value < np.inf
-        number(name, value, f"finite and >= {SMALLEST_NORMAL:.4g}", holds, remedy)
+    condition = f"finite and >= {SMALLEST_NORMAL:.4g}"
+    _numbers(values, condition, lambda v: SMALLEST_NORMAL <= v < np.inf, remedy)
 
 
 def open_interval(
     low: float, high: float, *, remedy: str = "", **values: object
 ) -> None:
     """Each value is a number strictly between ``low`` and ``high``."""
-    for name, value in _plain_items(values):
-        holds = _is_number(value) and low < value < high
-        number(name, value, f"> {low:g} and < {high:g}", holds, remedy)
+    condition = f"> {low:g} and < {high:g}"
+    _numbers(values, condition, lambda v: low < v < high, remedy)
 
 
 def at_least(low: float, *, remedy: str = "", **values: object) -> None:
     """Each value is a number >= ``low``; infinity is allowed."""
-    for name, value in _plain_items(values):
-        number(name, value, f">= {low:g}", _is_number(value) and value >= low, remedy)
+    _numbers(values, f">= {low:g}", lambda v: v >= low, remedy)
 
 
 def half_open(low: float, high: float, **values: object) -> None:
     """Each value is a number >= ``low`` and < ``high``."""
-    for name, value in _plain_items(values):
-        holds = _is_number(value) and low <= value < high
-        number(name, value, f">= {low:g} and < {high:g}", holds, "")
+    _numbers(values, f">= {low:g} and < {high:g}", lambda v: low <= v < high, "")
 
 
 def above(low: float, *, remedy: str = "", **values: object) -> None:
     """Each value is a number > ``low``; infinity is allowed."""
-    for name, value in _plain_items(values):
-        number(name, value, f"> {low:g}", _is_number(value) and value > low, remedy)
+    _numbers(values, f"> {low:g}", lambda v: v > low, remedy)
 
 
 def integer(
@@ -268,9 +262,10 @@ def path(name: str, value: Any, *, exists: bool = False) -> Path:
     return Path(given)
 
 
-def built(name: str, kind: Callable[..., Result], fields: Any) -> Result:
+def built(name: str, kind: Callable[..., Result], fields: object) -> Result:
     """Call ``kind`` with the fields of a description; refuse missing and odd ones."""
-    instance(dict, **{name: fields})
+    if not isinstance(fields, dict):
+        fail(name, "a dict", shown(fields))
     try:
         inspect.signature(kind).bind(**fields)
     except TypeError as error:

@@ -62,12 +62,12 @@ def as_csr(name: str, value: object, *, width: int | None = None) -> CSR:
     return result
 
 
-def _converted(name: str, value: Any) -> object:
+def _converted(name: str, value: object) -> object:
     """Matrix of an object of another library, which has a ``tocsr`` of its own."""
     from scipy import sparse
 
     try:
-        matrix = value.tocsr()
+        matrix = value.tocsr()  # type: ignore[attr-defined]
     except Exception as error:
         check.fail(name, "a matrix whose tocsr() works", repr(error), REMEDY)
     if not sparse.issparse(matrix):

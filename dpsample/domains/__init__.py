@@ -30,14 +30,7 @@ __all__ = [
 ]
 __dir__ = dir_of(__all__)
 
-KINDS: tuple[type[Domain], ...] = (
-    WholeSpace,
-    Ball,
-    Box,
-    Simplex,
-    Polytope,
-    SchattenBall,
-)
+KINDS = (WholeSpace, Ball, Box, Simplex, Polytope, SchattenBall)
 
 
 def from_dict(data: spec.Json) -> Domain:

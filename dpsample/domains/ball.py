@@ -1,8 +1,7 @@
-"""Compiled pieces of the l_p ball ``||theta - center||_p <= radius``.
+"""The l_p ball ``||theta - center||_p <= radius`` and its compiled pieces.
 
-Chords of the l_p ball: a quadratic for p = 2, Newton's method otherwise.
-
-The l_p ball.
+The ends of a chord are the roots of a quadratic for p = 2; Newton's method finds them
+otherwise.
 """
 
 from __future__ import annotations
@@ -246,9 +245,7 @@ def newton_end(
     The norm is convex in t, so Newton's method from outside never enters.
     """
     reach = norm_along(theta, direction, 0.0, center, p)
-    t: float = (
-        sign * (radius + reach) / distance(direction, np.zeros(len(direction)), p)
-    )
+    t = sign * (radius + reach) / distance(direction, np.zeros(len(direction)), p)
     for _ in range(MAX_STEPS):
         excess = norm_along(theta, direction, t, center, p) - radius
         slope = sign * slope_along(theta, direction, t, center, p)

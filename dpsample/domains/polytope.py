@@ -289,17 +289,13 @@ class Polytope(Domain):
         return bounds.chebyshev_center(self.A, self.b)
 
     @cached_property
-    def _is_bounded(self) -> bool:
-        return bounds.is_bounded(self.A)
-
-    @cached_property
     def _box(self) -> tuple[Array, Array]:
         return bounds.outer_box(self.A, self.b, self.default_center(self.A.shape[1]))
 
-    @property
+    @cached_property
     def is_bounded(self) -> bool:
         """Whether the rows positively span the space (a linear program decides)."""
-        return self._is_bounded
+        return bounds.is_bounded(self.A)
 
     def check(self, dim: int) -> None:
         """Raise unless the rows have ``dim`` coordinates."""

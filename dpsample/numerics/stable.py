@@ -111,26 +111,10 @@ def softplus_sigmoid(x):
 @kernel
 def log1m_exp(x):
     """log(1 - e**x) for x <= 0; -inf at 0, NaN above."""
-    if x > -LOG_2:
-        return (
-            math.log(-math.expm1(x)) if x < 0.0 else (-np.inf if x == 0.0 else np.nan)
-        )
-    return math.log1p(-math.exp(x))
-
-
-@kernel
-def log_diff_exp(a, b):
-    """log(e**a - e**b) for a >= b; -inf if they are equal, NaN if a < b."""
-    if b == -np.inf:
-        return a
-    if a == b:
+    if x > 0.0:
+        return np.nan
+    if x == 0.0:
         return -np.inf
-    return a + log1m_exp(b - a)
-
-
-@kernel
-def log_sum_exp2(a, b):
-    """log(e**a + e**b)."""
-    if a == b:
-        return a + LOG_2
-    return (a if a > b else b) + math.log1p(math.exp(-abs(a - b)))
+    if x > -LOG_2:
+        return math.log(-math.expm1(x))
+    return math.log1p(-math.exp(x))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NoReturn
 
 import numpy as np
@@ -70,16 +70,13 @@ class PublicFacts:
                 "Make the constant one entry of the matrices and of row_bound.",
             )
         if isinstance(self.loss, RecordGradient):
-            self._check_record_gradient(self.loss)
+            if self.intercept:
+                check.fail("intercept", "False for a record gradient", True)
+            if self.loss.dim is not None:
+                check.one_of((self.loss.dim,), dim=self.dim)
         self.domain.check(self.dim)
         if isinstance(self.loss, Custom):
             self.loss.check_declarations(self.margin_bound, self.response_bound)
-
-    def _check_record_gradient(self, loss: RecordGradient) -> None:
-        if self.intercept:
-            check.fail("intercept", "False for a record gradient", True)
-        if loss.dim is not None:
-            check.one_of((loss.dim,), dim=self.dim)
 
     @property
     def is_matrix(self) -> bool:
@@ -103,8 +100,8 @@ class PublicFacts:
         """Largest norm on the domain, in the norm dual to that of the rows."""
         dual, zero = norms.dual(self.row_norm), np.zeros(self.dim)
         if isinstance(self.domain, SchattenBall):
-            return float(self.domain.max_schatten(dual, zero, self.dim))
-        return float(self.domain.max_norm(dual, zero, self.dim))
+            return self.domain.max_schatten(dual, zero, self.dim)
+        return self.domain.max_norm(dual, zero, self.dim)
 
     def margin_bounds(self, sizes: Array, offset: Array | None) -> Array:
         """Bounds of abs(<a, theta> + offset) on the domain for rows of given norms."""
@@ -126,11 +123,14 @@ class PublicFacts:
         slope = self.loss.slope_bound(self.margin_bound, bound)
         if not np.isfinite(slope):
             self._fail_unbounded()
+        return float(slope * self.full_row_bound * self._dual_ratio(p))
+
+    def _dual_ratio(self, p: float) -> float:
+        """Largest dual l_p norm of a row of norm 1."""
         size = self.dim
         if isinstance(self.domain, SchattenBall):
             size = min(self.domain.shape)
-        ratio = norms.conversion(size, self.row_norm, norms.dual(p))
-        return float(slope * self.full_row_bound * ratio)
+        return norms.conversion(size, self.row_norm, norms.dual(p))
 
     def _fail_unbounded(self) -> NoReturn:
         if isinstance(self.loss, RecordGradient):
@@ -161,27 +161,18 @@ class PublicFacts:
 
     def to_dict(self) -> Json:
         """Facts as JSON-able values."""
-        return {
-            "num_records": self.num_records,
-            "dim": self.dim,
-            "loss": self.loss.to_dict(),
-            "domain": self.domain.to_dict(),
-            "row_bound": self.row_bound,
-            "row_norm": self.row_norm,
-            "response_bound": self.response_bound,
-            "offset_bound": self.offset_bound,
-            "intercept": self.intercept,
-        }
+        facts = {f.name: getattr(self, f.name) for f in fields(self)}
+        return facts | {"loss": self.loss.to_dict(), "domain": self.domain.to_dict()}
 
     @classmethod
     def from_dict(cls, facts: Json) -> PublicFacts:
         """Facts that `to_dict` described."""
         check.instance(dict, facts=facts)
-        fields = facts | {
+        pieces = {
             "loss": losses.from_dict(facts.get("loss", {})),
             "domain": domains.from_dict(facts.get("domain", {})),
         }
-        return check.built("facts", cls, fields)
+        return check.built("facts", cls, facts | pieces)
 
 
 def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
@@ -216,14 +207,18 @@ def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
     check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
     check.at_least(1.0, p=p)
     if isinstance(facts.loss, RecordGradient) and p == 2.0:
-        return _declared(facts.loss)
-    reach = facts.margin_bound
+        if not math.isfinite(facts.loss.smoothness):
+            remedy = (
+                "Pass smoothness=... to dps.losses.record_gradient, or a step size."
+            )
+            check.fail("loss", "of declared smoothness", facts.loss, remedy)
+        return facts.loss.smoothness
     bound = 1.0 if facts.response_bound is None else facts.response_bound
     # Every built-in curvature is largest at one of these responses.
     response = np.array([-bound, bound])
     if not facts.loss.is_classification:
         response = np.array([-bound, 0.0, bound])
-    reaches = np.full(response.shape, reach)
+    reaches = np.full(response.shape, facts.margin_bound)
     curvature = float(facts.loss.curvature(-reaches, reaches, response)[1].max())
     if not math.isfinite(curvature):
         check.fail(
@@ -232,16 +227,4 @@ def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
             facts.loss,
             "Use a smooth loss, and a bounded domain if its curvature grows.",
         )
-    dim = facts.dim
-    if isinstance(facts.domain, SchattenBall):
-        dim = min(facts.domain.shape)
-    ratio = norms.conversion(dim, facts.row_norm, norms.dual(p))
-    return curvature * float(facts.full_row_bound * ratio) ** 2
-
-
-def _declared(loss: RecordGradient) -> float:
-    """Smoothness that the user declared in the l_2 norm."""
-    if not math.isfinite(loss.smoothness):
-        remedy = "Pass smoothness=... to dps.losses.record_gradient, or a step size."
-        check.fail("loss", "of declared smoothness", loss, remedy)
-    return loss.smoothness
+    return curvature * float(facts.full_row_bound * facts._dual_ratio(p)) ** 2

@@ -32,7 +32,7 @@ __all__ = [
 ]
 __dir__ = dir_of(__all__)
 
-KINDS: tuple[type[Regularizer], ...] = (SquaredNorm, Entropy, SchattenSquared)
+KINDS = (SquaredNorm, Entropy, SchattenSquared)
 
 
 def from_dict(data: spec.Json) -> Regularizer:

@@ -81,25 +81,7 @@ def test_reassociating_caller_keeps_the_accuracy():
     np.testing.assert_allclose(_total(values), exact, rtol=1e-13)
 
 
-@pytest.mark.parametrize("a", [-1e3, -2.0, 0.0, 5.0, 800.0])
-@pytest.mark.parametrize("gap", [1e-12, 1e-3, 0.7, 3.0, 900.0])
-def test_sums_and_differences_of_exponentials(a, gap):
-    b = a - gap
-    exact = mp.log(mp.exp(mp.mpf(a)) - mp.exp(mp.mpf(b)))
-    assert abs(stable.log_diff_exp(a, b) - float(exact)) <= 1e-15 * (
-        1.0 + abs(float(exact)) + abs(a) / (a - b)
-    )
-    exact = mp.log(mp.exp(mp.mpf(a)) + mp.exp(mp.mpf(b)))
-    np.testing.assert_allclose(stable.log_sum_exp2(b, a), float(exact), rtol=3e-16)
-
-
-def test_sums_and_differences_at_infinity():
-    assert stable.log_diff_exp(2.0, -np.inf) == 2.0
-    assert stable.log_diff_exp(2.0, 2.0) == -np.inf
-    assert np.isnan(stable.log_diff_exp(1.0, 2.0))
-    assert stable.log_sum_exp2(-np.inf, -np.inf) == -np.inf
-    assert stable.log_sum_exp2(-np.inf, 3.0) == 3.0
-    assert np.isnan(stable.log_sum_exp2(np.nan, -np.inf))
+def test_log1m_exp_is_nan_above_0():
     assert np.isnan(stable.log1m_exp(1e-9))
 
 
