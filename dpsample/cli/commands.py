@@ -30,8 +30,7 @@ File = Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or LIBSVM records.
 Target = Annotated[str | None, Option(help="Response column.")]
 Loss = Annotated[str, Option(help="logistic, hinge, absolute, quantile:0.9, ...")]
 Version = Annotated[
-    bool,
-    Option("--version", is_eager=True, callback=_print_version, help="Print it."),
+    bool, Option("--version", is_eager=True, callback=_print_version, help="Print it.")
 ]
 Answer = Annotated[Path, typer.Argument(help="JSON of a release or a certificate.")]
 Epsilon = Annotated[float, Option(help="Privacy budget epsilon.")]

@@ -89,8 +89,8 @@ def evaluation(answer: Release, problems: list[tuple[str, dps.Problem]]) -> obje
         head.append("accuracy")
     rows = []
     for name, problem in problems:
-        for words, one in (("private", answer), ("not private", best)):
-            row = [name, words, f"{problem.risk(one.theta):.4f}"]
+        for which, one in (("private", answer), ("not private", best)):
+            row = [name, which, f"{problem.risk(one.theta):.4f}"]
             if is_classification:
                 labels = np.where(problem.margins(one.theta) >= 0.0, 1.0, -1.0)
                 row.append(f"{(labels == problem.data.response).mean():.4f}")

@@ -46,7 +46,7 @@ def distinct(name: str, names: Sequence[str]) -> None:
 
 
 def order(name: str, given: Sequence[str], wanted: Sequence[str]) -> NDArray[np.intp]:
-    """Places of the wanted columns among those given, which are no others.
+    """Places of the wanted columns among those given; both must be the same set.
 
     Raises
     ------

@@ -35,7 +35,7 @@ def _plain(value: object) -> object:
 
 
 class Spec:
-    """Base of dataclasses whose fields are numbers, words, tuples and arrays."""
+    """Base of dataclasses whose fields are numbers, strings, tuples and arrays."""
 
     name: ClassVar[str]
 

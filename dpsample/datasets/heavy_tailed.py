@@ -84,11 +84,7 @@ def heavy_tailed_regression(
 
 @check.plain
 def heavy_tailed_logistic(
-    num_records: int = 10_000,
-    dim: int = 50,
-    *,
-    seed: int,
-    scale: str = "sqrt_n",
+    num_records: int = 10_000, dim: int = 50, *, seed: int, scale: str = "sqrt_n"
 ) -> Dataset:
     r"""Draw the sign of :math:`\langle a, \theta\rangle + e`, e log-logistic.
 

@@ -64,12 +64,7 @@ def dataset_of(
 
 @check.plain
 def logistic(
-    num_records: int,
-    dim: int,
-    *,
-    seed: int,
-    signal: float = 5.0,
-    row_norm: float = 2.0,
+    num_records: int, dim: int, *, seed: int, signal: float = 5.0, row_norm: float = 2.0
 ) -> Dataset:
     r"""Draw records of a logistic model.
 
@@ -118,12 +113,7 @@ def logistic(
 
 @check.plain
 def halfspace(
-    num_records: int,
-    dim: int,
-    *,
-    seed: int,
-    flip: float = 0.1,
-    row_norm: float = 2.0,
+    num_records: int, dim: int, *, seed: int, flip: float = 0.1, row_norm: float = 2.0
 ) -> Dataset:
     """Draw records on two sides of a hyperplane, some with the wrong label.
 

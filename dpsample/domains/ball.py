@@ -233,12 +233,7 @@ def slope_along(
 
 @kernel
 def newton_end(
-    theta: Array,
-    direction: Array,
-    sign: float,
-    center: Array,
-    radius: float,
-    p: float,
+    theta: Array, direction: Array, sign: float, center: Array, radius: float, p: float
 ) -> float:
     """Return t with norm at most just above the radius, from outside.
 

@@ -2,7 +2,7 @@
 
 The code is the cell function and what it uses: definitions in the study's file that it
 names, directly or not, and the files imported beside it, without comments and
-docstrings. Titles, figures, bounds and the grid are no part of it.
+docstrings. Titles, figures, bounds and the grid are not part of it.
 
 Data sets are loaded once per process, read-only. A loader may return memory-mapped
 arrays: then every process of one machine shares the pages, and nothing is sent. What it
@@ -33,7 +33,7 @@ from dpsample.experiments.study import Study
 Configuration = dict[str, str]
 Loaders = Mapping[str, Callable[[], object]]
 ROOTS = ("cell", "batch", "data")
-WORDS = ("title", "question", "answer")
+TEXTS = ("title", "question", "answer")
 LIBRARIES = ("numpy", "scipy", "numba")
 
 
@@ -42,7 +42,7 @@ _loaded: dict[tuple[str, str], tuple[object, str]] = {}
 
 
 def configuration(given: Bundle, study: Study) -> Configuration:
-    """Return the words that two runs must share to be one."""
+    """Return the texts that two runs must share to be one."""
     return {
         "study": study.name,
         "seed": str(study.seed),
@@ -99,7 +99,7 @@ def code_digest(given: Bundle) -> str:
 def _reachable(tree: ast.Module) -> list[ast.AST]:
     """Find the cell's keyword, definitions that it names, and whatever defines nothing.
 
-    A declaration that hides the cell may name anything: then it is all but its words.
+    A declaration that hides the cell may name anything: then it is all but its texts.
     """
     definitions: dict[str, list[ast.stmt]] = {}
     todo: list[str] = []
@@ -120,7 +120,7 @@ def _reachable(tree: ast.Module) -> list[ast.AST]:
     if not roots:
         for call in (p for n in definitions["study"] for p in ast.walk(n)):
             if isinstance(call, ast.Call):
-                call.keywords = [k for k in call.keywords if k.arg not in WORDS]
+                call.keywords = [k for k in call.keywords if k.arg not in TEXTS]
         return list(tree.body)
     todo += [name for part in roots for name in _named(part)]
     seen = {"study"}

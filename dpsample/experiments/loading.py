@@ -74,7 +74,7 @@ def _declares(path: Path) -> bool:
 def _parsed(path: Path) -> ast.Module:
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError) as error:  # bytes that are no text
+    except (SyntaxError, ValueError) as error:  # bytes that are not text
         reason = getattr(error, "msg", None) or str(error)
         line = getattr(error, "lineno", None)
         where = path.name if line is None else f"{path.name}, line {line}"

@@ -67,7 +67,7 @@ class Metric:
 
     @property
     def references(self) -> dict[str, Reference]:
-        """What theory and print say, by the words of the report."""
+        """What theory and print say, by the names that the report uses."""
         every = {
             "upper bound": self.bound,
             "lower bound": self.lower,
@@ -150,8 +150,8 @@ class Figure:
 
     def __post_init__(self) -> None:
         """Validate the text fields; `Study` knows the names."""
-        words = {"x": self.x, "title": self.title}
-        check.instance(str, **words, x_label=self.x_label, y_label=self.y_label)
+        texts = {"x": self.x, "title": self.title}
+        check.instance(str, **texts, x_label=self.x_label, y_label=self.y_label)
         check.instance(bool, bound=self.bound, log_log=self.log_log)
         check.instance(Mapping, where=self.where)
         for name in ("y", "lines", "panels"):

@@ -22,7 +22,7 @@ from dpsample.core import check
 from dpsample.core import files as files_module
 from dpsample.core.arrays import Array
 from dpsample.experiments import findings
-from dpsample.experiments.findings import results, shown, words
+from dpsample.experiments.findings import results, shown, text_of
 from dpsample.experiments.loading import Bundle, required
 from dpsample.experiments.metrics import Figure, names
 from dpsample.experiments.run import folder_of
@@ -122,7 +122,7 @@ class _Picture:
 
 def _chosen(by: Sequence[str], line: TheoryComparison) -> str:
     params = line.estimate.params
-    return words({name: params[name] for name in by if name in params})
+    return text_of({name: params[name] for name in by if name in params})
 
 
 def _group(figure: Figure, line: TheoryComparison) -> str:
@@ -341,15 +341,15 @@ def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
     ValueError
         If no row belongs to a declared cell: an empty report would replace a good one.
     """
-    found = results(given, output, quick=quick)
-    if found.rows and not found.num_rows:
+    outcome = results(given, output, quick=quick)
+    if outcome.rows and not outcome.num_rows:
         remedy = "Set what the run had: data, environment variables, packages."
         check.fail("rows", "of declared cells", "those of others only", remedy)
-    name, folder = found.study.name, folder_of(output, quick=quick)
-    files = draw(found.study, found.lines, folder)
-    tables = {f"{name}.csv": findings.table(found.lines)}
-    if found.fits:
-        tables[f"{name}-slopes.csv"] = findings.slope_table(found.fits)
+    name, folder = outcome.study.name, folder_of(output, quick=quick)
+    files = draw(outcome.study, outcome.lines, folder)
+    tables = {f"{name}.csv": findings.table(outcome.lines)}
+    if outcome.fits:
+        tables[f"{name}-slopes.csv"] = findings.slope_table(outcome.fits)
     for file, table in tables.items():
         content = io.StringIO()
         csv.writer(content, lineterminator="\n").writerows(table)
@@ -357,10 +357,10 @@ def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
         files.append(folder / file)
     page = folder / f"{name}.md"
     pictures = [path.name for path in files if path.suffix == ".png"]
-    text = "\n".join(findings.markdown(found, pictures))
+    text = "\n".join(findings.markdown(outcome, pictures))
     files_module.write(page, f"{text}\n".encode())
     return Report(
         files=[page, *files],
-        summary=[*findings.summary(found), *findings.exponents(found)],
-        is_refuted=bool(found.refuted),
+        summary=[*findings.summary(outcome), *findings.exponents(outcome)],
+        is_refuted=bool(outcome.refuted),
     )

@@ -109,7 +109,7 @@ class Study:
         What a full run showed, in words, written after it.
     grid : mapping or sequence of mappings
         Parameters and their values: all combinations; a sequence is a union. A value
-        that is no list or tuple stands for itself.
+        that is not a list or tuple stands for itself.
     quick : mapping or sequence of mappings, optional
         Cells of a quick run; by default the grid.
     replicates, quick_replicates : int or callable
@@ -163,8 +163,8 @@ class Study:
 
     def __post_init__(self) -> None:
         """Check that all names refer to something."""
-        for words in (self.name, self.title, self.question, self.answer):
-            check.instance(str, name=words)
+        for text in (self.name, self.title, self.question, self.answer):
+            check.instance(str, name=text)
         if (self.cell is None) == (self.batch is None):
             check.fail("cell", "given, or batch, and not both", repr(self.cell))
         if self.block is not None:

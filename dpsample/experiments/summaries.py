@@ -125,7 +125,7 @@ def _binomial(metric: Metric, values: Array, tail: float) -> MeanInterval:
 
 def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimate]:
     """One for each declared cell and metric that has rows, in the declared order."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    values: dict[tuple[str, str], list[float]] = defaultdict(list)
     wanted = {
         cell.key: study.replicates_of(cell, quick=quick)
         for cell in study.cells(quick=quick)
@@ -133,28 +133,28 @@ def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimat
     for row in rows:
         if row.replicate < wanted.get(row.key, 0):
             for name, value in row.values.items():
-                found[row.key, name].append(value)
+                values[row.key, name].append(value)
     return [
         Estimate(
             cell.params,
             cell.key,
             metric,
-            values := np.array(found[cell.key, metric.name]),
-            interval(metric, values, study.confidence),
+            sample := np.array(values[cell.key, metric.name]),
+            interval(metric, sample, study.confidence),
         )
         for cell in study.cells(quick=quick)
         for metric in study.metrics
-        if (cell.key, metric.name) in found
+        if (cell.key, metric.name) in values
     ]
 
 
 def references(
-    found: Sequence[Estimate], inapplicable: Mapping[str, Mapping[str, str]]
+    measured: Sequence[Estimate], inapplicable: Mapping[str, Mapping[str, str]]
 ) -> dict[tuple[str, str, str], float]:
     """Values of all references; only those that are inapplicable may be NaN."""
-    means = {(e.key, e.metric.name): e.mean for e in found}
+    means = {(e.key, e.metric.name): e.mean for e in measured}
     values = {}
-    for estimate in found:
+    for estimate in measured:
         for word, given in estimate.metric.references.items():
             if isinstance(given, str):
                 value = means.get((estimate.key, given), math.nan)
@@ -175,21 +175,20 @@ def joint_confidence(number: int) -> float:
 
 
 def comparisons(
-    found: Sequence[Estimate],
-    inapplicable: Mapping[str, Mapping[str, str]],
+    measured: Sequence[Estimate], inapplicable: Mapping[str, Mapping[str, str]]
 ) -> list[TheoryComparison]:
     """Every estimate beside each of its references, in the same order.
 
     ``inapplicable`` holds reasons by cell and metric.
     """
-    values = references(found, inapplicable)
+    values = references(measured, inapplicable)
     number = sum(
         (e.metric.name not in inapplicable.get(e.key, {})) * len(e.metric.references)
-        for e in found
+        for e in measured
     )
     confidence = joint_confidence(number)
     lines = []
-    for estimate in found:
+    for estimate in measured:
         reason = inapplicable.get(estimate.key, {}).get(estimate.metric.name, "")
         beside = {
             word: values[estimate.key, estimate.metric.name, word]

@@ -56,11 +56,7 @@ def run(setting: Setting, task: Task) -> list[Row]:
     study = load(setting.bundle)
     _limit_worker()
     seeds = seeds_of(
-        study.name,
-        task.params,
-        task.replicates,
-        root=study.seed,
-        paired=study.paired,
+        study.name, task.params, task.replicates, root=study.seed, paired=study.paired
     )
     more: tuple[StudyData, ...] = ()
     if study.data:
