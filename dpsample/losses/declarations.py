@@ -62,11 +62,6 @@ class Declared(Loss):
         """Whether the functions read a response that no label bounds."""
         return self.reads_response and not self.labels
 
-    @property
-    def params(self) -> Array:
-        """Return no numbers: the user's functions carry their own."""
-        return np.zeros(0)
-
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
         """Return the declared slope bound."""
         del margin_bound, response_bound

@@ -110,7 +110,7 @@ class Loss:
     # Of losses whose bounds depend on neither margins nor responses.
     largest_slope: ClassVar[float] = np.inf
     largest_third_derivative: ClassVar[float] = np.inf
-    is_cached: ClassVar[bool] = True
+    is_cached: ClassVar[bool] = True  # False if the functions are the user's
     is_classification: ClassVar[bool] = False
     needs_response_bound: ClassVar[bool] = False
 
@@ -125,7 +125,12 @@ class Loss:
 
     @property
     def params(self) -> Array:
-        """Numbers that the pieces read: the fields, in order."""
+        """Numbers that the pieces read: the fields, in order.
+
+        A user's functions carry their own numbers.
+        """
+        if not self.is_cached:
+            return np.zeros(0)
         return np.array([getattr(self, f.name) for f in fields(self)], dtype=np.float64)
 
     @property
@@ -155,25 +160,16 @@ class Loss:
     def check_response(self, response: Array, response_bound: float | None) -> None:
         """Refuse labels that are not -1 or 1, or a response above its bound."""
         if self.is_classification:
-            bad = np.flatnonzero(np.abs(response) != 1.0)
-            if bad.size:
-                got = f"{response[bad[0]]:g} at record {bad[0]}"
-                check.fail(
-                    "response",
-                    "-1 or 1",
-                    got,
-                    "Map the labels, for example 2 * y - 1 for labels 0 and 1.",
-                )
+            bad, condition = np.abs(response) != 1.0, "-1 or 1"
+            remedy = "Map the labels, for example 2 * y - 1 for labels 0 and 1."
         elif response_bound is not None:
-            bad = np.flatnonzero(np.abs(response) > response_bound)
-            if bad.size:
-                got = f"{response[bad[0]]:g} at record {bad[0]}"
-                check.fail(
-                    "response",
-                    f"within response_bound = {response_bound:g} in absolute value",
-                    got,
-                    "Declare the public bound that holds, or pass clip_rows=True.",
-                )
+            bad = np.abs(response) > response_bound
+            condition = f"within response_bound = {response_bound:g} in absolute value"
+            remedy = "Declare the public bound that holds, or pass clip_rows=True."
+        else:
+            return
+        for i in np.flatnonzero(bad)[:1]:
+            check.fail("response", condition, f"{response[i]:g} at record {i}", remedy)
 
     def near_response(self, response: Array, margin_bound: float) -> Array:
         """Return responses of which each loss differs by a constant on the margins.

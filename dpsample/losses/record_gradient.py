@@ -64,16 +64,6 @@ class RecordGradient(Loss):
     is_cached: ClassVar[bool] = False  # the user's sources are not in our fingerprint
 
     @property
-    def params(self) -> Array:
-        """Return no numbers: the user's functions carry their own."""
-        return np.zeros(0)
-
-    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
-        """Return infinity: nothing is known of gradients that are not clipped."""
-        del margin_bound, response_bound
-        return np.inf
-
-    @property
     def pieces(self) -> NoReturn:
         """Refuse: there is no margin, so no sampler and no release can use the loss."""
         check.fail("loss", "a function of the margin <a, theta>", self, ONLY_MINIMIZE)

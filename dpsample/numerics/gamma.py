@@ -24,8 +24,7 @@ import math
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.numerics.normal import HALF_LOG_2PI, ndtri_exp
-from dpsample.numerics.stable import LOG_2, log1m_exp
+from dpsample.numerics.stable import HALF_LOG_2PI, LOG_2, log1m_exp, ndtri_exp
 
 _MAX_TERMS = 100_000
 _MAX_NEWTON = 100
