@@ -29,11 +29,14 @@ from dpsample.privacy.accounting.poisson import (
 )
 from dpsample.privacy.accounting.renyi import rdp_delta, rdp_epsilon
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.calibration.calibration import ExponentialMechanism, calibrate
 from dpsample.privacy.calibration.exponent_choice import (
     ExponentChoice,
     best_exponent,
     noise_cost,
+)
+from dpsample.privacy.calibration.exponential_mechanism import (
+    ExponentialMechanism,
+    calibrate,
 )
 from dpsample.privacy.calibration.objective_calibration import (
     ApproximateNoise,
@@ -51,7 +54,7 @@ from dpsample.privacy.curves.additive import (
     pure_scale,
 )
 from dpsample.privacy.curves.gaussian import (
-    fact2_gdp,
+    closed_form_gdp,
     gaussian_delta,
     gaussian_epsilon,
     gdp_from_budget,
@@ -100,10 +103,10 @@ __all__ = [
     "approximate_noise",
     "best_exponent",
     "calibrate",
+    "closed_form_gdp",
     "compose_gdp",
     "delta_of",
     "epsilon_of",
-    "fact2_gdp",
     "fixed_size_epsilon",
     "gaussian_delta",
     "gaussian_epsilon",

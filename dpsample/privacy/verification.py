@@ -1,7 +1,4 @@
-"""What a verification found: each stated number next to the recomputed one.
-
-Recompute a certificate from its public inputs.
-"""
+"""Verification: every number of a certificate beside the one recomputed from inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any, NoReturn
 
 from dpsample.core import check
 from dpsample.privacy.accounting.accounting import theorems_used
-from dpsample.privacy.calibration.calibration import calibrate
+from dpsample.privacy.calibration.exponential_mechanism import calibrate
 from dpsample.privacy.certificates.certificate import Certificate, base_assumptions
 from dpsample.privacy.certificates.event_certificate import (
     SLACK,
@@ -23,7 +20,11 @@ from dpsample.privacy.curves.gaussian import gaussian_delta
 
 # Platforms differ in the last digits of logarithms and linear programs.
 TOLERANCE = 1e-9
+# Rounding allowance of the inequalities between stated numbers.
 ROUNDING = 1e-12
+INPUTS = ("p", "risk", "calibration", "sampler_share", "strong_convexity", "confidence")
+PROOF = ("lipschitz", "diff_lipschitz", "range_bound", "delta_exact", "gdp", "k", "mu")
+DERIVED = (*PROOF, "epsilon_proved", "gamma", "risk_bound")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,51 +74,6 @@ class VerificationReport:
     __repr__ = __str__
 
 
-def agreeing(name: str, stated: Any, recomputed: float) -> Check:
-    """Return the line of a number that agrees; fail if it does not."""
-    agrees = isinstance(stated, float | int) and math.isclose(
-        stated, recomputed, rel_tol=TOLERANCE, abs_tol=0.0
-    )
-    if not agrees:
-        disagree(name, recomputed, stated)
-    return _line(name, stated, f"{recomputed:.6g}")
-
-
-def at_most(name: str, value: float, limit: float) -> Check:
-    """Return the line of an inequality that holds; fail if it does not."""
-    if not value <= limit * (1.0 + ROUNDING):
-        check.fail(name, f"at most {limit!r}", repr(value), "It is not a proof.")
-    return _line(name, value, f"{limit:.6g}")
-
-
-def _line(name: str, stated: float, recomputed: str) -> Check:
-    return Check(name=name, stated=f"{stated:.6g}", recomputed=recomputed)
-
-
-def disagree(name: str, expected: Any, stated: Any) -> NoReturn:
-    """Fail because of one field."""
-    check.fail(
-        f"certificate.{name}",
-        f"{expected!r}, recomputed from the public inputs",
-        repr(stated),
-        "The certificate was edited or made by other code: do not trust it.",
-    )
-
-
-NUMBERS = (
-    "lipschitz",
-    "diff_lipschitz",
-    "range_bound",
-    "delta_exact",
-    "gdp",
-    "k",
-    "mu",
-    "epsilon_proved",
-    "gamma",
-    "risk_bound",
-)
-
-
 def verify(certificate: Certificate | EventCertificate) -> VerificationReport:
     """Recompute every number of a certificate from what it lists.
 
@@ -161,7 +117,11 @@ def verify(certificate: Certificate | EventCertificate) -> VerificationReport:
         checks = _event_checks(certificate)
     else:
         checks = [*_recomputed(certificate), *_identities(certificate)]
-    checks.append(_same_words(certificate))
+    digest = certificate.computed_digest()
+    if certificate.digest != digest:
+        _disagree("digest", digest, certificate.digest)
+    sealed = Check(name="digest", stated=digest[:16], recomputed="all fields as sealed")
+    checks.append(sealed)
     return VerificationReport(statement=certificate.statement, checks=tuple(checks))
 
 
@@ -188,41 +148,33 @@ def verify_own(certificate: Certificate | EventCertificate) -> None:
 
 def _event_checks(c: EventCertificate) -> list[Check]:
     """Account for the event again."""
-    checks = [agreeing("epsilon_proved", c.epsilon_proved, proved(c.event, c.budget))]
+    checks = [_agreeing("epsilon_proved", c.epsilon_proved, proved(c.event, c.budget))]
     if c.calibration == "exact":
         limit = c.budget.epsilon * (1.0 + SLACK)
-        checks.append(at_most("epsilon_proved<=epsilon", c.epsilon_proved, limit))
+        checks.append(_at_most("epsilon_proved<=epsilon", c.epsilon_proved, limit))
     relation = c.budget.relation
     expected = theorems_used(c.event, epsilon=c.epsilon_proved, relation=relation)
     if not set(expected) <= set(c.theorems):
-        disagree("theorems", expected, c.theorems)
+        _disagree("theorems", expected, c.theorems)
     if c.assumptions[: len(COMMON_ASSUMPTIONS)] != COMMON_ASSUMPTIONS:
-        disagree("assumptions", COMMON_ASSUMPTIONS, c.assumptions)
+        _disagree("assumptions", COMMON_ASSUMPTIONS, c.assumptions)
     return checks
 
 
 def _recomputed(stated: Certificate) -> list[Check]:
     """Calibrate again from the inputs and compare."""
-    again = calibrate(
-        stated.facts,
-        stated.budget,
-        p=stated.p,
-        risk=stated.risk,
-        calibration=stated.calibration,
-        sampler_share=stated.sampler_share,
-        strong_convexity=stated.strong_convexity,
-        confidence=stated.confidence,
-    )
-    checks = []
-    for name in NUMBERS:
-        checks.append(agreeing(name, getattr(stated, name), getattr(again, name)))
+    inputs = {name: getattr(stated, name) for name in INPUTS}
+    again = calibrate(stated.facts, stated.budget, **inputs)
+    checks = [
+        _agreeing(name, getattr(stated, name), getattr(again, name)) for name in DERIVED
+    ]
     if stated.regularizer != again.regularizer:
-        disagree("regularizer", again.regularizer, stated.regularizer)
+        _disagree("regularizer", again.regularizer, stated.regularizer)
     if stated.theorems[: len(again.theorems)] != again.theorems:
-        disagree("theorems", again.theorems, stated.theorems)
+        _disagree("theorems", again.theorems, stated.theorems)
     assumptions = base_assumptions(again)
     if stated.assumptions[: len(assumptions)] != assumptions:
-        disagree("assumptions", assumptions, stated.assumptions)
+        _disagree("assumptions", assumptions, stated.assumptions)
     return checks
 
 
@@ -235,14 +187,34 @@ def _identities(c: Certificate) -> list[Check]:
     if c.gamma > 0.0:
         total += c.gamma + math.exp(c.epsilon_proved + math.log(c.gamma))
     return [
-        at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance, c.gdp),
-        at_most("delta(epsilon;gdp)<=delta_0", curve, c.delta_exact),
-        at_most("delta_0+(1+e^epsilon)*gamma<=delta", total, c.budget.delta),
+        _at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance, c.gdp),
+        _at_most("delta(epsilon;gdp)<=delta_0", curve, c.delta_exact),
+        _at_most("delta_0+(1+e^epsilon)*gamma<=delta", total, c.budget.delta),
     ]
 
 
-def _same_words(c: Certificate | EventCertificate) -> Check:
-    digest = c.computed_digest()
-    if c.digest != digest:
-        disagree("digest", digest, c.digest)
-    return Check(name="digest", stated=digest[:16], recomputed="all fields as sealed")
+def _agreeing(name: str, stated: Any, recomputed: float) -> Check:
+    """Return the line of a number that agrees; fail if it does not."""
+    agrees = isinstance(stated, float | int) and math.isclose(
+        stated, recomputed, rel_tol=TOLERANCE, abs_tol=0.0
+    )
+    if not agrees:
+        _disagree(name, recomputed, stated)
+    return Check(name=name, stated=f"{stated:.6g}", recomputed=f"{recomputed:.6g}")
+
+
+def _at_most(name: str, value: float, limit: float) -> Check:
+    """Return the line of an inequality that holds; fail if it does not."""
+    if not value <= limit * (1.0 + ROUNDING):
+        check.fail(name, f"at most {limit!r}", repr(value), "It is not a proof.")
+    return Check(name=name, stated=f"{value:.6g}", recomputed=f"{limit:.6g}")
+
+
+def _disagree(name: str, expected: Any, stated: Any) -> NoReturn:
+    """Fail because of one field."""
+    check.fail(
+        f"certificate.{name}",
+        f"{expected!r}, recomputed from the public inputs",
+        repr(stated),
+        "The certificate was edited or made by other code: do not trust it.",
+    )

@@ -21,17 +21,7 @@ from dpsample.verbs.sample import sample
 
 DIM = 4
 LOGISTIC = losses.Logistic()
-LOSSES = (
-    LOGISTIC,
-    losses.Linear(),
-    losses.Hinge(),
-    losses.SmoothedHinge(),
-    losses.Absolute(),
-    losses.Quantile(),
-    losses.Huber(),
-    losses.Squared(),
-    losses.PowerFour(),
-)
+LOSSES = tuple(kind() for kind in losses.BUILT_IN.values())
 BALL = domains.Ball(1.0)
 POLYTOPE = domains.Polytope(np.vstack([np.eye(DIM), -np.eye(DIM)]), np.ones(2 * DIM))
 DOMAINS = (

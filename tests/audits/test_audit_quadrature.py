@@ -9,7 +9,7 @@ from dpsample import domains, losses
 from dpsample.audits import exact_curve, neighbors
 from dpsample.privacy import gaussian_delta
 from tests.support.quadrature import grid, privacy_curve
-from tests.support.statistics import ALPHA
+from tests.support.statistics import spend
 
 BALL = domains.Ball(1.0)
 EPSILONS = np.array([0.0, 0.25, 0.5, 1.0])
@@ -137,7 +137,7 @@ def test_audits_agree_with_the_exact_curve_and_stay_below_it(loss):
     budget = dps.Budget(epsilon=1.0, delta=1e-3)
     mech = dps.calibrate(facts, budget)
     report = dps.audit(
-        mech, *pair, budget, num_draws=200_000, seed=5, alpha=ALPHA, progress=False
+        mech, *pair, budget, num_draws=200_000, seed=5, alpha=spend(), progress=False
     )
     found = report.curve
     exact = exact_curve(*(mech.target(data) for data in pair), found.epsilons)

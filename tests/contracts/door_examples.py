@@ -192,7 +192,7 @@ ARGUMENTS = {
     "privacy.compose_gdp": {"values": [0.5, 0.5]},
     "privacy.delta_of": {**EVENT, "epsilon": 1.0},
     "privacy.epsilon_of": {**EVENT, "delta": 1e-6},
-    "privacy.fact2_gdp": EPSILON_DELTA,
+    "privacy.closed_form_gdp": EPSILON_DELTA,
     "privacy.fixed_size_epsilon": {
         "delta": 1e-6,
         "num_records": 1000,

@@ -54,7 +54,7 @@ def is_tried(door, name, value, *, costly):
     condition = kind(door, name)
     if condition.forbids(value):
         return True
-    is_costly = door.name in REFUSING or door.name.startswith(COSTLY) and not costly
+    is_costly = door.name in REFUSING or (door.name.startswith(COSTLY) and not costly)
     return not (is_costly or condition.is_long(value))
 
 

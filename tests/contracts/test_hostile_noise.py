@@ -32,7 +32,7 @@ from tests.contracts.hostile_records import MAX
 from tests.contracts.optimizer_cases import LIMITED
 from tests.support.mutants import vertices_without_nan_scores
 from tests.support.plain_descent import Affine
-from tests.support.statistics import ALPHA, assert_frequency, assert_scale, rejected
+from tests.support.statistics import assert_frequency, assert_scale, rejected, spend
 from tests.support.tiers import slow
 
 BUDGET = dps.Budget(epsilon=0.5, delta=1e-3)
@@ -175,10 +175,10 @@ def test_every_noise_of_a_step_has_its_law_beside_hostile_records(kinds) -> None
         if isinstance(phase.step, FrankWolfeStep):
             continue
         step = replace(phase, num_steps=1, step=GradientStep(1.0), weights=None)
-        recipe = replace(recipe, phases=(step,), start=np.zeros(2))
+        single = replace(recipe, phases=(step,), start=np.zeros(2))
         rows, response = HOSTILE["both" if len(laws) % 2 else "all"]
         free = replace(world, domain=dps.domains.WholeSpace())
-        noise = noise_of(free.problem(rows, response), recipe)
+        noise = noise_of(free.problem(rows, response), single)
         law = phase.noise
         laws.add(type(law))
         # The norm of a generalized Gaussian vector over sigma has a chi law, too.
@@ -236,7 +236,7 @@ def test_hostile_records_leave_every_vertex_its_chance(name: str) -> None:  # P1
 
 def assert_chance_at_least(hits: int, floor: float) -> None:
     """One-sided exact bound of a binomial chance."""
-    low = binom.ppf(ALPHA, NUM_CHOICES, floor)
+    low = binom.ppf(spend(), NUM_CHOICES, floor)
     assert low >= 1.0, "too few draws to see a chance of 0"
     assert hits >= low, f"count statistic {hits} below {low}"
 

@@ -125,7 +125,7 @@ def test_printed_constants_have_a_true_epsilon_of_1_72():
 
 
 @pytest.mark.parametrize("dim", [5, 100])
-@pytest.mark.parametrize("calibration", ["exact", "fact2"])
+@pytest.mark.parametrize("calibration", ["exact", "closed_form"])
 def test_our_constants_keep_the_budget_for_every_tilt(dim, calibration):
     mech = calibrated(dim, calibration)
     for tilt in (*TILTS, symmetric_tilt(mech)):
@@ -172,7 +172,7 @@ def energies(target, points):
         (losses.Linear(), "zero_out", {"strong_convexity": 0.05}),
         (losses.Hinge(), "replace_one", {"risk": "empirical"}),
         (losses.Logistic(), "replace_one", {"strong_convexity": 0.1}),
-        (losses.Logistic(), "replace_one", {"p": 1.5, "calibration": "fact2"}),
+        (losses.Logistic(), "replace_one", {"p": 1.5, "calibration": "closed_form"}),
         (losses.Absolute(), "replace_one", {"p": 1.0}),
     ],
     ids=lambda v: getattr(v, "name", None),

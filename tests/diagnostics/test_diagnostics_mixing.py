@@ -20,7 +20,7 @@ from dpsample.samplers import (
 from dpsample.samplers.couplings.replicates import run_all
 from tests.support.exact_mixing import GridChain, autoregressive_tv, standard_normal
 from tests.support.gibbs_targets import ONE_DIMENSION
-from tests.support.statistics import ALPHA, assert_law, rejected
+from tests.support.statistics import assert_law, rejected, spend
 
 # Always accepted, or an exact conditional draw: x' = ratio x + sqrt(1 - ratio^2) z.
 AUTOREGRESSIONS = {
@@ -43,7 +43,11 @@ GRIDS = [
     for i, case in enumerate(ONE_DIMENSION)
     for j, walk in enumerate(WALKS)
 ]
-OPTIONS = {"replicates": 200, "confidence": 1.0 - ALPHA, "seed": 61}
+
+
+def usual():
+    """Options of a check, whose level is spent."""
+    return {"replicates": 200, "confidence": 1.0 - spend(), "seed": 61}
 
 
 @cache
@@ -75,7 +79,7 @@ def check_curve(bound, exact):
 def test_limits_lie_above_the_distance_of_an_autoregression(name):
     sampler, dim, ratio = AUTOREGRESSIONS[name]
     start = np.full(dim, 3.0)
-    bound = tv_bound(standard_normal(dim), sampler, init=start, **OPTIONS)
+    bound = tv_bound(standard_normal(dim), sampler, init=start, **usual())
     exact = [autoregressive_tv(t, ratio, start) for t in bound.steps]
     check_curve(bound, np.array(exact))
 
@@ -84,7 +88,7 @@ def test_limits_lie_above_the_distance_of_an_autoregression(name):
 def test_limits_lie_above_the_distance_by_quadrature(case_name, walk):
     target, prepared, chain, start = grid_chain(case_name, walk)
     node = chain.nodes[start]
-    bound = tv_bound(target, prepared, init=[node], **OPTIONS)
+    bound = tv_bound(target, prepared, init=[node], **usual())
     check_curve(bound, np.array([chain.tv(t, start) for t in bound.steps]))
 
 

@@ -67,7 +67,7 @@ def test_outlines_are_on_the_boundary(name):
 
 @pytest.mark.parametrize("name", ["ball", "cube", "column"])
 def test_nets_are_on_the_boundary(name):
-    domain, dim = DOMAINS[name]
+    domain, _ = DOMAINS[name]
     curves = space_curves(domain)
     assert len(curves) >= 12
     for point in np.concatenate(curves)[::97]:

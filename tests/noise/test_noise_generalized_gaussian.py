@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -144,7 +145,7 @@ def polar_integral(noise, breaks):
     """Integral of the density over the plane by Gauss-Legendre rules."""
     x, w = np.polynomial.legendre.leggauss(120)
     total = 0.0
-    for low, high in zip(breaks[:-1], breaks[1:], strict=True):
+    for low, high in itertools.pairwise(breaks):
         angle = low + (high - low) * 0.5 * (x + 1.0)
         radius = 15.0 * (x + 1.0)
         unit = np.stack((np.cos(angle), np.sin(angle)), axis=-1)

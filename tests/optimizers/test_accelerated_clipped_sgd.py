@@ -262,7 +262,7 @@ def test_noise_of_equal_gdp_is_shared_by_relations_up_to_the_shift():
 
 
 @pytest.mark.parametrize(
-    "fields, word",
+    ("fields", "word"),
     [
         ({"scheme": "epoch"}, "scheme"),
         ({"num_steps": 0}, "num_steps"),

@@ -66,7 +66,7 @@ def test_clipped_gradients_belong_to_a_convex_loss():
 
 
 @pytest.mark.parametrize("loss", ["logistic", "power_four"])
-@pytest.mark.parametrize("ridge, size", [(0.0, 1.0), (0.3, 1.0), (0.1, 2.1)])
+@pytest.mark.parametrize(("ridge", "size"), [(0.0, 1.0), (0.3, 1.0), (0.1, 2.1)])
 def test_no_neighbor_moves_the_last_iterate_farther_than_declared(loss, ridge, size):
     rng, n, clip, steps = np.random.default_rng(4), 4, 0.4, 7
     worst = 0.0
@@ -98,7 +98,9 @@ def test_no_neighbor_moves_the_last_iterate_farther_than_declared(loss, ridge, s
     assert 0.1 < worst <= 1.0
 
 
-@pytest.mark.parametrize("relation, shift", [("replace_one", 2.0), ("zero_out", 1.0)])
+@pytest.mark.parametrize(
+    ("relation", "shift"), [("replace_one", 2.0), ("zero_out", 1.0)]
+)
 def test_linear_losses_attain_the_declared_sensitivity(relation, shift):
     n, clip, ridge, eta, steps = 5, 0.5, 0.2, 0.7, 9
     rows = np.tile([0.6, 0.8], (n, 1))
@@ -215,7 +217,7 @@ def test_scaling_the_records_and_permuting_coordinates_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    "fields, word",
+    ("fields", "word"),
     [
         ({"num_steps": 0}, "num_steps"),
         ({"clip": -1.0}, "clip"),

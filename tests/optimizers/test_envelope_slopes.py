@@ -106,7 +106,7 @@ def envelope_value(loss, problem, margins, c, slopes):
 
 
 @pytest.mark.parametrize(
-    "loss", (LOSSES.Hinge(), LOSSES.Quantile(0.3), LOSSES.Logistic())
+    "loss", [LOSSES.Hinge(), LOSSES.Quantile(0.3), LOSSES.Logistic()]
 )
 def test_envelope_lies_below_the_loss_by_at_most_half_its_square_slope(loss):
     for strength in (0.3, 7.0):

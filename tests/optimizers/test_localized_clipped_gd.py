@@ -133,7 +133,7 @@ def test_no_neighbor_moves_a_phase_farther_than_declared(domain):
     assert 0.05 < worst <= 1.0
 
 
-@pytest.mark.parametrize("budget, shift", [(BUDGET, 2.0), (ZERO_OUT, 1.0)])
+@pytest.mark.parametrize(("budget", "shift"), [(BUDGET, 2.0), (ZERO_OUT, 1.0)])
 def test_noise_of_every_phase_spends_the_budget(budget, shift):
     method = LocalizedClippedGD(accuracy=1e-3)
     recipe = method.recipe(logistic(5000, 4).facts, budget)
@@ -273,7 +273,7 @@ def test_printed_noise_is_private_for_linear_margins_and_conservative():
 
 
 @pytest.mark.parametrize(
-    "fields, word",
+    ("fields", "word"),
     [
         ({"moment": 0.0}, "moment"),
         ({"order": 1.0}, "order"),

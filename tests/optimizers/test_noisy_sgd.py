@@ -115,7 +115,7 @@ def test_stability_bound_is_attained():
     assert ends[0] - ends[1] == pytest.approx(2.0 * 0.5 * 4.0 / 4.0, rel=1e-12)
 
 
-@pytest.mark.parametrize("budget, shift", [(BUDGET, 2.0), (ZERO_OUT, 1.0)])
+@pytest.mark.parametrize(("budget", "shift"), [(BUDGET, 2.0), (ZERO_OUT, 1.0)])
 def test_full_batch_noise_is_the_exact_gaussian_one(budget, shift):
     problem = logistic(200, 3)
     found = recipe(problem, NoisyGD(num_steps=50), budget)

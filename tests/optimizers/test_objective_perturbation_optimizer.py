@@ -196,7 +196,7 @@ def test_smallest_ridge_leaves_epsilon_for_the_noise():
 
 
 @pytest.mark.parametrize(
-    "fields, message",
+    ("fields", "message"),
     [
         ({"ridge": -1.0}, "ridge must be a finite number >= 0"),
         ({"ridge": 0.0}, "ridge must be > 0 without strong_convexity"),

@@ -68,7 +68,7 @@ def test_noise_proves_the_budget(estimator: str, budget: Budget, size: int) -> N
 
 
 @pytest.mark.parametrize(
-    "estimator, relation, epsilon, size, num_steps, true",
+    ("estimator", "relation", "epsilon", "size", "num_steps", "true"),
     [
         ("clip", "replace_one", 0.5, 1667, 180, 2.65),
         ("clip", "replace_one", 1.0, 1667, 180, 6.02),
@@ -245,7 +245,7 @@ def test_unbounded_domains_have_no_risk_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    ("options", "message"),
     [
         ({"estimator": "mean"}, "estimator must be one of"),
         ({"threshold": 0.0}, "threshold must be"),

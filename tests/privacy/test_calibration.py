@@ -13,7 +13,7 @@ from dpsample import domains, losses
 from dpsample.privacy import (
     Budget,
     calibrate,
-    fact2_gdp,
+    closed_form_gdp,
     gaussian_delta,
     gdp_from_budget,
 )
@@ -41,7 +41,7 @@ def test_published_regression_numbers(dim, risk, k, mu, k_mu, bound):
 
 
 @pytest.mark.parametrize("p", [1.0, 1.3, 2.0, 4.0, math.inf])
-@pytest.mark.parametrize("calibration", ["exact", "fact2"])
+@pytest.mark.parametrize("calibration", ["exact", "closed_form"])
 def test_k_mu_is_dim_over_range_whatever_the_data_and_the_budget(p, calibration):
     options = {"p": p, "calibration": calibration}
     mech = calibrate(facts(), BUDGET, risk="empirical", **options)
@@ -125,7 +125,7 @@ def test_energy_quantile_is_the_chernoff_bound_of_a_gamma_variable(dim, beta):
     assert q > dim and gamma_law.sf(q, dim) <= beta
 
 
-@pytest.mark.parametrize("calibration", ["exact", "fact2"])
+@pytest.mark.parametrize("calibration", ["exact", "closed_form"])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.9])
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 30.0])
 def test_sampler_and_exact_draw_share_delta(calibration, share, epsilon):
@@ -134,7 +134,7 @@ def test_sampler_and_exact_draw_share_delta(calibration, share, epsilon):
     assert mech.delta_exact == pytest.approx((1 - share) * 1e-7, rel=1e-14)
     assert mech.gamma == pytest.approx(share * 1e-7 / (1 + math.exp(epsilon)))
     assert mech.delta_exact + (1 + math.exp(epsilon)) * mech.gamma <= 1e-7
-    invert = {"exact": gdp_from_budget, "fact2": fact2_gdp}[calibration]
+    invert = {"exact": gdp_from_budget, "closed_form": closed_form_gdp}[calibration]
     assert mech.gdp == invert(epsilon, mech.delta_exact)
     assert gaussian_delta(epsilon, mech.gdp) <= mech.delta_exact
 
@@ -170,9 +170,9 @@ def test_more_budget_or_more_records_never_hurt(epsilon, log_delta, num_records,
 def test_exact_calibration_beats_the_closed_form():
     bounds = [
         calibrate(facts(), BUDGET, risk="empirical", calibration=c).risk_bound
-        for c in ("exact", "fact2")
+        for c in ("exact", "closed_form")
     ]
-    ratio = gdp_from_budget(1.0, 1e-6) / fact2_gdp(1.0, 1e-6)
+    ratio = gdp_from_budget(1.0, 1e-6) / closed_form_gdp(1.0, 1e-6)
     assert bounds[1] / bounds[0] == pytest.approx(ratio)
 
 

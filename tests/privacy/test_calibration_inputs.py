@@ -20,7 +20,9 @@ BAD = {
     "p must be >= 1, got nan": {"p": math.nan},
     "p must be >= 1, got '2'": {"p": "2"},
     "risk must be one of 'population', 'empirical', got 'erm'": {"risk": "erm"},
-    "calibration must be one of 'exact', 'fact2', 'paper'": {"calibration": "tight"},
+    "calibration must be one of 'exact', 'closed_form', 'paper'": {
+        "calibration": "tight"
+    },
     "sampler_share must be < 1, got 1. It is": {"sampler_share": 1.0},
     "sampler_share must be a finite number >= 0": {"sampler_share": -0.1},
     "strong_convexity must be a finite number >= 0": {"strong_convexity": -1.0},
@@ -50,7 +52,7 @@ BAD = {
     },
     "delta must be > 0 and < 0.5, got 0.6. Use calibration='exact'": {
         "budget": Budget(epsilon=1.0, delta=0.6),
-        "calibration": "fact2",
+        "calibration": "closed_form",
     },
     "dim must be >= 3, got 2": {
         "problem": facts(dim=2),

@@ -24,7 +24,7 @@ CASES = {
     "printed": lambda: final(calibration="paper", sampler_share=0.1),
     "fact 2, zero out": lambda: final(
         budget=Budget(epsilon=1 / 3, delta=1e-9, relation="zero_out"),
-        calibration="fact2",
+        calibration="closed_form",
     ),
     "ridge": lambda: final(
         facts(domain=domains.WholeSpace()), strong_convexity=0.1, confidence=0.9

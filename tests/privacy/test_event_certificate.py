@@ -234,7 +234,7 @@ def test_bad_json_is_refused_in_words(text, message):
         ({"inputs": 3}, "inputs must be a tuple or list, got 3"),
         ({"theorems": "text"}, "theorems must be a tuple or list"),
         ({"assumptions": ("",)}, r"assumptions\[4\] must be a nonempty str"),
-        ({"calibration": "fact2"}, "calibration must be one of 'exact', 'paper'"),
+        ({"calibration": "closed_form"}, "calibration must be one of 'exact', 'paper'"),
         ({"seeded": 1}, "seeded must be a bool, got 1"),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsample.privacy import (
-    fact2_gdp,
+    closed_form_gdp,
     gaussian_delta,
     gaussian_epsilon,
     gdp_from_budget,
@@ -148,7 +148,7 @@ def test_epsilon_is_zero_when_delta_pays_for_all():
 @pytest.mark.parametrize("delta", [0.49, 1e-2, 1e-6, 1e-300])
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 8.0, 50.0])
 def test_fact_2_is_always_valid_and_never_better(epsilon, delta):
-    gdp = fact2_gdp(epsilon, delta)
+    gdp = closed_form_gdp(epsilon, delta)
     assert gaussian_delta(epsilon, gdp) <= delta
     assert gdp <= gdp_from_budget(epsilon, delta)
     assert gdp <= paper_gdp(epsilon, delta)
@@ -201,7 +201,10 @@ def test_the_missing_factor_two_costs_this_much_epsilon(epsilon, delta, real):
         (lambda: gdp_from_budget(1.0, 1.0), "delta must be > 0 and < 1, got 1."),
         (lambda: gdp_from_budget(math.inf, 0.1), "epsilon must be a finite number"),
         (lambda: gdp_from_budget(0.0, 1e-301), "epsilon and delta must be large"),
-        (lambda: fact2_gdp(1.0, 0.5), "delta must be > 0 and < 0.5, got 0.5. Use cal"),
+        (
+            lambda: closed_form_gdp(1.0, 0.5),
+            "delta must be > 0 and < 0.5, got 0.5. Use cal",
+        ),
         (lambda: paper_gdp(0.0, 0.1), "epsilon must be a finite number > 0, got 0."),
     ],
 )

@@ -29,7 +29,7 @@ TAMPERED = {
     "budget": Budget(epsilon=0.9, delta=1e-6),
     "p": 1.5,
     "risk": "empirical",
-    "calibration": "fact2",
+    "calibration": "closed_form",
     "sampler_share": 0.2,
     "strong_convexity": 0.5,
     "confidence": 0.95,

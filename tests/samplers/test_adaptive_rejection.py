@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import numpy as np
@@ -151,7 +152,7 @@ def test_hull_is_below_the_energy_and_has_the_masses_of_its_pieces(name):
     bottom = min(lower(t) for t in borders)
     masses = [
         quad(lambda t: np.exp(bottom - lower(t)), a + 1e-12, b - 1e-12)[0]
-        for a, b in zip(borders[:-1], borders[1:], strict=True)
+        for a, b in itertools.pairwise(borders)
     ]
     np.testing.assert_allclose(hull[ar.MASS, :count], np.cumsum(masses), rtol=1e-6)
     assert total == hull[ar.MASS, count - 1]

@@ -1,5 +1,7 @@
 """Bounds of remainders, alias tables, and the Poisson process that is thinned."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -120,7 +122,7 @@ def test_alias_tables_have_the_law_of_their_weights():
     labels = rng.permutation(1000)[:30]
     table = np.zeros(30, dtype=factorized_events.COLUMN)
     factorized_events.fill_all(weights, labels, starts, table)
-    for first, last in zip(starts, starts[1:], strict=False):
+    for first, last in itertools.pairwise(starts):
         part, law = table[first:last], dict.fromkeys(labels[first:last], 0.0)
         for column in part:
             law[column["own"]] += column["share"] / len(part)

@@ -102,7 +102,7 @@ def test_groups_of_one_are_the_lasso() -> None:
 
 
 @pytest.mark.parametrize(
-    "make, message",
+    ("make", "message"),
     [
         (lambda: ProximalStep(1.0, l1=-0.1), "l1 must be"),
         (lambda: ProximalStep(0.0), "sizes must be > 0"),

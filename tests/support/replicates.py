@@ -7,8 +7,8 @@ import numpy as np
 from dpsample.core.jit import kernel
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.errors import OK, raise_unless_ok
-from dpsample.samplers.proximal import proximal_kernel
-from tests.support.statistics import ALPHA
+from dpsample.samplers.proximal import alternation
+from tests.support.statistics import spend
 
 
 @kernel
@@ -17,7 +17,7 @@ def _replicate(target, pieces, plan, draw, state, rng, starts, num_steps, out):
     stats = np.empty((num_steps, NUM_STATS))
     for i in range(starts.shape[0]):
         state.position[:] = starts[i]
-        code, _ = proximal_kernel.run(
+        code, _ = alternation.run(
             target, pieces, plan, draw, state, rng, 2**62, draws, stats
         )
         if code != OK:
@@ -36,7 +36,7 @@ def replicate(
         target.pieces,
         metric.plan(step) if plan is None else plan,
         metric.draw,
-        proximal_kernel.init(target, starts[0]),
+        alternation.init(target, starts[0]),
         rng,
         starts,
         num_steps,
@@ -69,13 +69,12 @@ def law_margin(case, sample):
     points, weights = case.law
     expected, found = _views(case, points), _views(case, sample)
     size, number = len(sample), 3 * len(expected)
-    log_term = np.log(2.0 * number / ALPHA)
+    log_term = np.log(2.0 * number / spend())
     margins = []
     for values, drawn in zip(expected, found, strict=True):
         order = np.argsort(values)
         cdf = np.cumsum(weights[order])
-        drawn = np.sort(drawn)
-        level = np.interp(drawn, values[order], cdf)
+        level = np.interp(np.sort(drawn), values[order], cdf)
         ranks = np.arange(size + 1) / size
         distance = max(
             np.abs(level - ranks[1:]).max(), np.abs(level - ranks[:-1]).max()

@@ -22,7 +22,6 @@ from dpsample.privacy.accounting.concentrated import (
 )
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
-    ComposedEvent,
     ConcentratedEvent,
     Event,
     GaussianEvent,
@@ -79,7 +78,7 @@ def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
 
     Examples
     --------
-    >>> from dpsample.privacy.accounting.events import ComposedEvent, GaussianEvent
+    >>> from dpsample.privacy.accounting.events import ComposedEvent
     >>> both = ComposedEvent((GaussianEvent(0.3), GaussianEvent(0.4)))
     >>> print(f"{delta_of(both, epsilon=1.0, relation='replace_one'):.6f}")
     0.006830
@@ -124,7 +123,6 @@ def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
 
     Examples
     --------
-    >>> from dpsample.privacy.accounting.events import GaussianEvent
     >>> event = GaussianEvent(0.2367)
     >>> print(f"{epsilon_of(event, delta=1e-6, relation='zero_out'):.4f}")
     1.0000
@@ -256,7 +254,7 @@ def _single_delta(
         response = excess / (1.0 + math.exp(-part.epsilon))
         return (fails + (1.0 - fails) * response) * ROUND_UP
     if isinstance(part, ParallelEvent):
-        blocks = [b.events for b in part.events if isinstance(b, ComposedEvent)]
+        blocks = loss_distributions.blocks(part)
         return max(_ideal_delta(block, epsilon, relation, used) for block in blocks)
     return None
 

@@ -1,12 +1,9 @@
-"""Events of one mechanism: a few numbers that bound what it does to privacy.
+"""Events, for accounting: what mechanisms do to privacy, in a few numbers.
 
-Events made of events: in sequence, side by side, and approximately.
-
-What mechanisms do to privacy, in so few numbers that an accountant needs no code.
-
-An event is frozen data and names no neighboring relation: its numbers hold under the
-relation of the certificate or ledger that carries it. `accounting.epsilon_of` and
-`accounting.delta_of` turn events into (epsilon, delta).
+Events of one mechanism come first, then those made of events: in sequence, side by side
+and approximately. An event is frozen data and names no neighboring relation: its
+numbers hold under the relation of the certificate or ledger that carries it.
+`accounting.epsilon_of` and `accounting.delta_of` turn events into (epsilon, delta).
 """
 
 from __future__ import annotations
@@ -17,19 +14,6 @@ from typing import Any, ClassVar
 from dpsample.core import check, spec
 from dpsample.core.spec import Spec
 
-__all__ = [
-    "ApproximateEvent",
-    "ComposedEvent",
-    "ConcentratedEvent",
-    "Event",
-    "GaussianEvent",
-    "NearEvent",
-    "ParallelEvent",
-    "PoissonGaussianEvent",
-    "PureEvent",
-    "from_dict",
-]
-
 
 class Event(Spec):
     """Base of all events; they compare by content and travel through JSON."""
@@ -38,27 +22,27 @@ class Event(Spec):
         """Return the fields, inner events included, ready for ``json.dumps``."""
         return {key: _plain(value) for key, value in super().to_dict().items()}
 
-    def __eq__(self, other: object) -> bool:
-        """Compare by content."""
-        return Spec.__eq__(self, other)
+    def _store(self, **values: Any) -> None:
+        """Check numbers, and keep them as floats: equal events have equal JSON."""
+        check.non_negative(**values)
+        for name, value in values.items():
+            if value != 0.0:
+                check.normal(**{name: value})
+            object.__setattr__(self, name, float(value))
 
-    def __hash__(self) -> int:
-        """Hash the content."""
-        return Spec.__hash__(self)
+    def _store_events(self, events: object) -> None:
+        """Check a nonempty list of events and keep it as a tuple."""
+        if not isinstance(events, tuple | list) or not events:
+            check.fail("events", "a nonempty tuple of events", check.shown(events))
+        for index, item in enumerate(events):
+            check.instance(Event, **{f"events[{index}]": item})
+        object.__setattr__(self, "events", tuple(events))
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Event):
         return value.to_dict()
     return [_plain(item) for item in value] if isinstance(value, list) else value
-
-
-def _store(event: Event, **values: float) -> None:
-    """Keep numbers as floats, so that equal events have equal JSON."""
-    for name, value in values.items():
-        if value != 0.0:
-            check.normal(remedy="", **{name: value})
-        object.__setattr__(event, name, float(value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +73,7 @@ class GaussianEvent(Event):
 
     def __post_init__(self) -> None:
         """Check the number."""
-        check.non_negative(gdp=self.gdp)
-        _store(self, gdp=self.gdp)
+        self._store(gdp=self.gdp)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -136,11 +119,8 @@ class PoissonGaussianEvent(Event):
             check.fail("sampling_rate", "<= 1", self.sampling_rate)
         check.positive(noise_multiplier=self.noise_multiplier)
         check.integer(1, num_steps=self.num_steps)
-        _store(
-            self,
-            sampling_rate=self.sampling_rate,
-            noise_multiplier=self.noise_multiplier,
-        )
+        rate, noise = self.sampling_rate, self.noise_multiplier
+        self._store(sampling_rate=rate, noise_multiplier=noise)
         object.__setattr__(self, "num_steps", int(self.num_steps))
 
 
@@ -169,8 +149,7 @@ class PureEvent(Event):
 
     def __post_init__(self) -> None:
         """Check the number."""
-        check.non_negative(epsilon=self.epsilon)
-        _store(self, epsilon=self.epsilon)
+        self._store(epsilon=self.epsilon)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -204,7 +183,7 @@ class ApproximateEvent(Event):
         check.non_negative(epsilon=self.epsilon, delta=self.delta)
         if self.delta >= 1.0:
             check.fail("delta", "< 1", self.delta)
-        _store(self, epsilon=self.epsilon, delta=self.delta)
+        self._store(epsilon=self.epsilon, delta=self.delta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,17 +213,7 @@ class ConcentratedEvent(Event):
 
     def __post_init__(self) -> None:
         """Check the number."""
-        check.non_negative(rho=self.rho)
-        _store(self, rho=self.rho)
-
-
-def _store_events(event: Event, events: object) -> None:
-    """Keep a nonempty list of events as a tuple."""
-    if not isinstance(events, tuple | list) or not events:
-        check.fail("events", "a nonempty tuple of events", check.shown(events))
-    for index, item in enumerate(events):
-        check.instance(Event, **{f"events[{index}]": item})
-    object.__setattr__(event, "events", tuple(events))
+        self._store(rho=self.rho)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,7 +236,6 @@ class ComposedEvent(Event):
 
     Examples
     --------
-    >>> from dpsample.privacy.accounting.events import GaussianEvent
     >>> len(ComposedEvent((GaussianEvent(0.3), GaussianEvent(0.4))).events)
     2
     """
@@ -277,7 +245,7 @@ class ComposedEvent(Event):
 
     def __post_init__(self) -> None:
         """Check the parts."""
-        _store_events(self, self.events)
+        self._store_events(self.events)
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,7 +271,6 @@ class ParallelEvent(Event):
 
     Examples
     --------
-    >>> from dpsample.privacy.accounting.events import GaussianEvent
     >>> len(ParallelEvent((GaussianEvent(0.3), GaussianEvent(0.4))).events)
     2
     """
@@ -313,7 +280,7 @@ class ParallelEvent(Event):
 
     def __post_init__(self) -> None:
         """Check the parts."""
-        _store_events(self, self.events)
+        self._store_events(self.events)
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,7 +305,6 @@ class NearEvent(Event):
 
     Examples
     --------
-    >>> from dpsample.privacy.accounting.events import GaussianEvent
     >>> NearEvent(GaussianEvent(0.2), 1e-8)
     NearEvent(event=GaussianEvent(gdp=0.2), total_variation=1e-08)
     """
@@ -353,21 +319,11 @@ class NearEvent(Event):
         check.non_negative(total_variation=self.total_variation)
         if self.total_variation >= 1.0:
             check.fail("total_variation", "< 1", self.total_variation)
-        if self.total_variation != 0.0:
-            check.normal(total_variation=self.total_variation)
-        object.__setattr__(self, "total_variation", float(self.total_variation))
+        self._store(total_variation=self.total_variation)
 
 
-KINDS: tuple[type[Event], ...] = (
-    GaussianEvent,
-    PoissonGaussianEvent,
-    PureEvent,
-    ApproximateEvent,
-    ConcentratedEvent,
-    ComposedEvent,
-    ParallelEvent,
-    NearEvent,
-)
+SIMPLE = (GaussianEvent, PoissonGaussianEvent, PureEvent, ApproximateEvent)
+KINDS = (*SIMPLE, ConcentratedEvent, ComposedEvent, ParallelEvent, NearEvent)
 
 
 def from_dict(data: dict[str, Any]) -> Event:

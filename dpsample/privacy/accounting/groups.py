@@ -1,4 +1,4 @@
-"""Privacy of a group of records that change together."""
+"""Group privacy: events, delta and epsilon when several records change together."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def group_event(event: Event, size: int) -> Event:
     """
     check.instance(Event, event=event)
     check.integer(1, size=size)
-    found = _scaled(event, size)
-    if found is None:
+    scaled = _scaled(event, size)
+    if scaled is None:
         remedy = "Use group_epsilon or group_delta."
         check.fail("event", "one with a formula for groups", event, remedy)
-    return found
+    return scaled
 
 
 @check.plain
@@ -189,32 +189,24 @@ def _scaled(event: Event, size: int) -> Event | None:
     if isinstance(event, PureEvent):
         return PureEvent(size * event.epsilon)
     if isinstance(event, ApproximateEvent):
-        return _scaled_approximate(event, size)
+        top = size * event.epsilon
+        if top > LARGEST_EPSILON:
+            return None
+        terms = math.fsum(math.exp(event.epsilon * i) for i in range(size))
+        delta = event.delta * terms * ROUND_UP
+        return ApproximateEvent(epsilon=top, delta=delta) if delta < 1.0 else None
     if isinstance(event, NearEvent):
         inner = _scaled(event.event, size)
         return None if inner is None else NearEvent(inner, event.total_variation)
-    if isinstance(event, ComposedEvent):
-        return _all_scaled(event, size)
-    if isinstance(event, ParallelEvent):
-        # The group may spread over blocks: k_1 + k_2 + ... = k changes of single
-        # blocks cost at most k changes of the worst one, if all are of one kind.
+    if isinstance(event, ComposedEvent | ParallelEvent):
         kinds = {type(item) for item in event.events}
-        if len(kinds) == 1 and kinds <= {GaussianEvent, ConcentratedEvent, PureEvent}:
-            parts = [_scaled(item, size) for item in event.events]
-            return ParallelEvent(tuple(part for part in parts if part is not None))
+        if isinstance(event, ParallelEvent) and not (
+            # The group may spread over blocks: k_1 + k_2 + ... = k changes of single
+            # blocks cost at most k changes of the worst one, if all are of one kind.
+            len(kinds) == 1 and kinds <= {GaussianEvent, ConcentratedEvent, PureEvent}
+        ):
+            return None
+        parts = [_scaled(item, size) for item in event.events]
+        known = tuple(part for part in parts if part is not None)
+        return type(event)(known) if len(known) == len(parts) else None
     return None
-
-
-def _all_scaled(event: ComposedEvent, size: int) -> Event | None:
-    parts = [_scaled(item, size) for item in event.events]
-    known = tuple(part for part in parts if part is not None)
-    return ComposedEvent(known) if len(known) == len(parts) else None
-
-
-def _scaled_approximate(event: ApproximateEvent, size: int) -> Event | None:
-    top = size * event.epsilon
-    if top > LARGEST_EPSILON:
-        return None
-    terms = math.fsum(math.exp(event.epsilon * i) for i in range(size))
-    delta = event.delta * terms * ROUND_UP
-    return ApproximateEvent(epsilon=top, delta=delta) if delta < 1.0 else None

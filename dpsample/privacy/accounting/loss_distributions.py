@@ -1,4 +1,4 @@
-"""Privacy loss distributions of events, by dp-accounting (imported only here).
+"""Privacy loss distributions of events, for composition; by dp-accounting.
 
 Every part is replaced by a pair of discrete laws on a grid of losses whose curve passes
 above the part's own ("connect the dots", Doroshenko et al. 2022), which makes every
@@ -50,8 +50,7 @@ def _rounding(parts: tuple[Event, ...]) -> float:
 
 def _steps(part: Event) -> int:
     if isinstance(part, ParallelEvent):
-        blocks = [b.events for b in part.events if isinstance(b, ComposedEvent)]
-        return max(sum(_steps(event) for event in block) for block in blocks)
+        return max(sum(map(_steps, block)) for block in blocks(part))
     return part.num_steps if isinstance(part, PoissonGaussianEvent) else 1
 
 
@@ -130,14 +129,15 @@ def _curve(part: Event, losses: Array, relation: str) -> Array:
             np.minimum(logs, order, out=logs)
         return np.exp(logs)
     curve = np.zeros_like(losses)
-    for block in _blocks(part):
+    for block in blocks(part):
         pld = _composed(block, relation, _interval(block, relation))
         deltas = np.asarray(pld.get_delta_for_epsilon(losses)) + _rounding(block)
         np.maximum(curve, deltas, out=curve)
     return curve
 
 
-def _blocks(part: Event) -> list[tuple[Event, ...]]:
+def blocks(part: Event) -> list[tuple[Event, ...]]:
+    """Parts of each block of a `ParallelEvent` of a normal form."""
     assert isinstance(part, ParallelEvent)
     return [block.events for block in part.events if isinstance(block, ComposedEvent)]
 
@@ -148,7 +148,7 @@ def _reach(part: Event, relation: str) -> float:
         return part.epsilon
     if isinstance(part, ConcentratedEvent):
         return part.rho + 2.0 * math.sqrt(-part.rho * math.log(TAIL))
-    return max(sum(_range(p, relation) for p in block) for block in _blocks(part))
+    return max(sum(_range(p, relation) for p in block) for block in blocks(part))
 
 
 def _range(part: Event, relation: str) -> float:
@@ -184,7 +184,7 @@ def _deviation(part: Event, relation: str) -> float:
         return math.sqrt(2.0 * part.rho)
     if isinstance(part, PureEvent | ApproximateEvent):
         return max(part.epsilon, FINEST)
-    return max(_deviation(p, relation) for block in _blocks(part) for p in block)
+    return max(_deviation(p, relation) for block in blocks(part) for p in block)
 
 
 def _interval(parts: tuple[Event, ...], relation: str) -> float:

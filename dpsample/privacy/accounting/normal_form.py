@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from operator import attrgetter
 from typing import NamedTuple
 
 from dpsample.privacy.accounting.concentrated import compose_gdp
@@ -77,10 +78,8 @@ def _merged(parts: list[Event]) -> tuple[Event, ...]:
         if isinstance(part, PoissonGaussianEvent):
             key = (part.sampling_rate, part.noise_multiplier)
             steps[key] += part.num_steps
-        elif not isinstance(part, GaussianEvent | ConcentratedEvent | PureEvent):
-            rest.append(part)
-        elif isinstance(part, PureEvent) and part.epsilon > 0.0:
-            rest.append(part)
+        elif not isinstance(part, GaussianEvent | ConcentratedEvent):
+            rest += [part] if part != PureEvent(0.0) else []
     merged: list[Event] = []
     if any(gdps):
         merged.append(GaussianEvent(compose_gdp(gdps)))
@@ -100,10 +99,8 @@ def _worst(blocks: list[tuple[Event, ...]]) -> tuple[Event, ...]:
         return different[0] if different else ()
     if all(len(block) == 1 for block in different):
         singles = [block[0] for block in different]
-        if all(isinstance(single, GaussianEvent) for single in singles):
-            return (max(singles, key=lambda event: event.to_dict()["gdp"]),)
-        if all(isinstance(single, ConcentratedEvent) for single in singles):
-            return (max(singles, key=lambda event: event.to_dict()["rho"]),)
-        if all(isinstance(single, PureEvent) for single in singles):
-            return (max(singles, key=lambda event: event.to_dict()["epsilon"]),)
+        sizes = {GaussianEvent: "gdp", ConcentratedEvent: "rho", PureEvent: "epsilon"}
+        for kind, size in sizes.items():
+            if all(isinstance(single, kind) for single in singles):
+                return (max(singles, key=attrgetter(size)),)
     return (ParallelEvent(tuple(ComposedEvent(block) for block in different)),)

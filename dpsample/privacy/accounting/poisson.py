@@ -1,4 +1,4 @@
-r"""Gaussian noise on Poisson samples: accounting and calibration.
+r"""Gaussian steps on Poisson samples and on batches of fixed size: noise and epsilon.
 
 When a record is replaced, the law of one step changes from (1-q) N(0) + q N(u) to
 (1-q) N(0) + q N(v) with |u|, |v| <= C, given the rest of the sample, to which every
@@ -39,6 +39,8 @@ from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 TOLERANCE = 1e-5
 LARGEST_NOISE, STEP, TINY = 1e9, 1.25, 1e-300
 LEAST_NOISE = 0.1  # loss distributions of less noise overflow
+# Between these dp-accounting's Renyi accountant stays in floating point.
+LEAST_RENYI_NOISE, MOST_RENYI_NOISE = 1e-6, 1e6
 
 
 @check.plain
@@ -95,14 +97,10 @@ def poisson_noise_multiplier(
             noise_multiplier=noise,
             num_steps=event.num_steps,
         )
-        found = delta_of(steps, epsilon=budget.epsilon, relation=budget.relation)
-        return math.log(max(found, TINY) / budget.delta)
+        delta = delta_of(steps, epsilon=budget.epsilon, relation=budget.relation)
+        return math.log(max(delta, TINY) / budget.delta)
 
     return _smallest_noise(excess, guess=event.sampling_rate * full)
-
-
-# Noise multipliers with which the accountant of dp-accounting stays in floating point.
-LEAST_NOISE, MOST_NOISE = 1e-6, 1e6
 
 
 @check.plain
@@ -164,7 +162,7 @@ def fixed_size_epsilon(
     if batch_size > num_records:
         check.fail("batch_size", "<= num_records", check.shown(batch_size))
     whole = gaussian_epsilon(delta, 2.0 * math.sqrt(num_steps) / noise_multiplier)
-    is_far = not LEAST_NOISE <= noise_multiplier <= MOST_NOISE
+    is_far = not LEAST_RENYI_NOISE <= noise_multiplier <= MOST_RENYI_NOISE
     if batch_size == num_records or is_far:
         return whole  # without amplification, which the accountant cannot compute
     import dp_accounting as accounting

@@ -1,7 +1,7 @@
-r"""Renyi divergences as (epsilon, delta), by the best order.
+r"""Renyi divergences: as (epsilon, delta), and of Gaussian steps on Poisson samples.
 
-If D_a(P || Q) <= curve(a) for an order a = 1 + t > 1, then (Canonne, Kamath and Steinke
-2020, Proposition 7)
+*As (epsilon, delta).* If D_a(P || Q) <= curve(a) for an order a = 1 + t > 1, then
+(Canonne, Kamath and Steinke 2020, Proposition 7)
 
 delta(epsilon) <= e^{t (curve(a) - epsilon)} (1 - 1/a)^a / t
                 = exp(t (curve(a) - epsilon) + h(t)),
@@ -9,11 +9,9 @@ h(t) = -t log(1 + 1/t) - log(1 + t).
 
 Every order gives a valid bound, so that an inexact search of the best one is harmless.
 
-Renyi divergence of one Gaussian step on a Poisson sample, with a proved error.
-
-Write N for the noise's law, of standard deviation z, and
-a(x) = 1 - q + q e^{(x-1/2)/z^2} for the density of (1-q) N(0) + q N(1) relative to it.
-The pairs that `poisson` names have
+*Of one Gaussian step on a Poisson sample*, with a proved error. Write N for the noise's
+law, of standard deviation z, and a(x) = 1 - q + q e^{(x-1/2)/z^2} for the density of
+(1-q) N(0) + q N(1) relative to it. The pairs that `poisson` names have
 
 .. math:: (\alpha-1) D_\alpha = \log A, \quad
     A = E_{x \sim N} [a(x)^\alpha b(x)^{1-\alpha}],
@@ -140,7 +138,7 @@ def rdp_epsilon(delta: float, curve: Curve) -> float:
 
 
 def _check_curve(curve: Any) -> None:
-    """Refuse what is no function from an order to a number."""
+    """Refuse what is not a function from an order to a number."""
     remedy = "It takes an order > 1 and returns a bound of the divergence."
     if not callable(curve):
         check.fail("curve", "a function", check.shown(curve), remedy)

@@ -1,4 +1,4 @@
-r"""Which generalized Gaussian is least noisy for a sensitivity in a given norm.
+r"""Exponent of the generalized Gaussian that is least noisy for a sensitivity.
 
 At a fixed gdp and sensitivity 1 in the dual norm l_q, noise with exponent r has
 sigma = sqrt(r-1) max ||v||_r/||v||_q / gdp, and its radius is independent of its

@@ -1,4 +1,4 @@
-"""Noise for objective perturbation, with an exact or a certified solver."""
+"""Noise of objective perturbation for a budget, with an exact or a certified solver."""
 
 from __future__ import annotations
 

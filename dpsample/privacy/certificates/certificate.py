@@ -1,21 +1,16 @@
-"""What a private answer may say about itself: public inputs, targets and theorems."""
+"""Certificate of one private draw: public inputs, targets and theorems."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dpsample.core import check
 from dpsample.privacy.accounting.events import Event, GaussianEvent, NearEvent
-from dpsample.privacy.budget import RELATION_WORDS
-from dpsample.privacy.certificates.sealed import (
-    COMMON_ASSUMPTIONS,
-    Sealed,
-    parse,
-    round_up,
-)
+from dpsample.privacy.certificates.sealed import COMMON_ASSUMPTIONS, Sealed, yes_unless
 from dpsample.privacy.certificates.terms import MechanismTerms
+from dpsample.problem.facts import PublicFacts
 
 DECLARED = "the loss is convex and the declared bounds hold for every possible record"
 ASSUMPTIONS = (DECLARED, *COMMON_ASSUMPTIONS)
@@ -69,7 +64,8 @@ class Certificate(Sealed, MechanismTerms):
     @classmethod
     def of(cls, terms: MechanismTerms) -> Certificate:
         """Certificate of an exact draw from a calibrated mechanism."""
-        common = {f.name: getattr(terms, f.name) for f in _fields(MechanismTerms)}
+        fields = dataclasses.fields(MechanismTerms)
+        common = {f.name: getattr(terms, f.name) for f in fields}
         return cls(
             **common, sampler=None, assumptions=base_assumptions(terms), seeded=False
         )
@@ -128,29 +124,13 @@ class Certificate(Sealed, MechanismTerms):
     @property
     def statement(self) -> str:
         """The guarantee, in words."""
-        relation, n = self.budget.relation, self.facts.num_records
-        pair = f"({round_up(self.epsilon_proved)}, {self.budget.delta!r})"
-        text = (
-            f"{pair}-DP under {relation}: one draw is {pair}-differentially private "
-            f"when {RELATION_WORDS[relation]} (n = {n}, public)."
-        )
-        if not self.is_proved:
-            text += (
-                f" The printed constants aim at epsilon = {self.budget.epsilon!r} and "
-                "are not a proof of it."
-            )
-        return text
+        return self._guarantee("one draw", f" (n = {self.facts.num_records}, public)")
 
     @property
     def event(self) -> Event:
         """What one draw does to privacy, for ledgers and accountants."""
         exact = GaussianEvent(self.gdp)
         return NearEvent(exact, self.gamma) if self.gamma > 0.0 else exact
-
-    @staticmethod
-    def parse_field(name: str, value: Any) -> Any:
-        """Turn the JSON value of one field into the field's type."""
-        return parse(name, value)
 
     def __repr__(self) -> str:
         """Return the statement and the numbers a reader wants first."""
@@ -161,17 +141,33 @@ class Certificate(Sealed, MechanismTerms):
             f"gdp={self.gdp:.6g}, gamma={self.gamma:.3g}; {sampler}; {state})"
         )
 
-    def __str__(self) -> str:
-        """Return every line of the certificate."""
-        from dpsample.privacy.certificates.table import as_text, rows
-
-        return as_text(rows(self))
-
-    def __rich__(self) -> Any:
-        """Return a table for the terminal."""
-        from dpsample.privacy.certificates.table import certificate_table
-
-        return certificate_table(self)
+    def _rows(self) -> list[tuple[str, str]]:
+        """Name and value of every line of the certificate."""
+        facts = self.facts
+        obstacles = {
+            "the random bits are seeded": self.seeded,
+            "the printed constants are not proved": not self.is_proved,
+            "no sampler is named": self.sampler is None,
+        }
+        sampler = self.sampler
+        if sampler is None:
+            sampler = "an exact draw (no sampler yet)"
+        records = f"n = {facts.num_records}, d = {facts.dim}, {_row_words(facts)}"
+        sensitivity = f"G = {self.lipschitz:.6g}, G_Delta = {self.diff_lipschitz:.6g}"
+        return [
+            ("guarantee", self.statement),
+            ("releasable", yes_unless(obstacles)),
+            ("density", f"exp(-k (F + mu r)), k = {self.k:.6g}, mu = {self.mu:.6g}"),
+            ("privacy", f"gdp = {self.gdp:.6g}, delta_0 = {self.delta_exact:.6g}"),
+            ("sampler", f"{sampler}; total variation <= {self.gamma:.6g}"),
+            ("risk bound", self.risk_statement),
+            ("loss, domain", f"{facts.loss!r} on {facts.domain!r}"),
+            ("regularizer", f"{self.regularizer!r}, range {self.range_bound:.6g}"),
+            ("records", records),
+            ("sensitivity", sensitivity),
+            ("theorems", "\n".join(self.theorems)),
+            ("assumptions", "\n".join(self.assumptions)),
+        ]
 
 
 def base_assumptions(terms: MechanismTerms) -> tuple[str, ...]:
@@ -179,5 +175,14 @@ def base_assumptions(terms: MechanismTerms) -> tuple[str, ...]:
     return ASSUMPTIONS + ((RIDGE_ASSUMPTION,) if terms.has_ridge else ())
 
 
-def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(kind)
+def _row_words(facts: PublicFacts) -> str:
+    """Say what is declared about a record."""
+    kind = "Schatten" if facts.is_matrix else "l"
+    words = f"rows with {kind}-{facts.row_norm:g} norm <= {facts.row_bound:g}"
+    if facts.intercept:
+        words += " and an intercept"
+    if facts.response_bound is not None:
+        words += f", |response| <= {facts.response_bound:g}"
+    if facts.offset_bound:
+        words += f", |offset| <= {facts.offset_bound:g}"
+    return words

@@ -1,7 +1,4 @@
-"""Public numbers and words that a certificate lists.
-
-Certificate of any mechanism that is described by an event.
-"""
+"""Certificate of any mechanism that an event describes, with its public inputs."""
 
 from __future__ import annotations
 
@@ -15,61 +12,15 @@ from dpsample.core import check
 from dpsample.privacy.accounting import events
 from dpsample.privacy.accounting.accounting import epsilon_of, theorems_used
 from dpsample.privacy.accounting.events import Event
-from dpsample.privacy.budget import RELATION_WORDS, Budget
+from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.sealed import (
     COMMON_ASSUMPTIONS,
     Sealed,
     parse,
-    round_up,
+    yes_unless,
 )
 
 Input = str | float | bool | None
-
-
-def check_word(**values: Any) -> None:
-    """Each value is a nonempty string."""
-    for name, value in values.items():
-        if not (isinstance(value, str) and value):
-            check.fail(name, "a nonempty str", check.shown(value))
-
-
-def plain_inputs(inputs: Any) -> tuple[tuple[str, Input], ...]:
-    """Return the pairs of names and values, the values as plain Python objects."""
-    check.instance((tuple, list), inputs=inputs)
-    pairs = []
-    for index, pair in enumerate(inputs):
-        if not (isinstance(pair, tuple | list) and len(pair) == 2):
-            check.fail(f"inputs[{index}]", "a name and a value", check.shown(pair))
-        named: dict[str, Any] = {f"inputs[{index}][0]": pair[0]}
-        check_word(**named)
-        pairs.append((pair[0], _plain_value(*pair)))
-    if len({name for name, _ in pairs}) < len(pairs):
-        check.fail("inputs", "a list of different names", check.shown(inputs))
-    return tuple(pairs)
-
-
-def parse_inputs(value: Any) -> Any:
-    """Undo what JSON did to infinity; `plain_inputs` checks the rest."""
-    check.instance(list, inputs=value)
-    return [
-        [pair[0], math.inf] if isinstance(pair, list) and pair[1:] == ["inf"] else pair
-        for pair in value
-    ]
-
-
-def _plain_value(name: str, value: Any) -> Input:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real) and float(value) > -math.inf:
-        return float(value)
-    # JSON has no infinity: that word stands for it.
-    if isinstance(value, str) and value != "inf":
-        return value
-    check.fail(f"inputs.{name}", "a number or a word", check.shown(value))
-
-
 EventCalibration = Literal["exact", "paper"]
 # What discretized losses may cost a calibration that stopped at the budget.
 SLACK = 1e-9
@@ -131,17 +82,17 @@ class EventCertificate(Sealed):
 
     def __post_init__(self) -> None:
         """Check the fields and seal the content."""
-        check_word(mechanism=self.mechanism)
+        _check_word(mechanism=self.mechanism)
         check.instance(Budget, budget=self.budget)
         check.one_of(("exact", "paper"), calibration=self.calibration)
-        object.__setattr__(self, "inputs", plain_inputs(self.inputs))
+        object.__setattr__(self, "inputs", _plain_inputs(self.inputs))
         check.instance((Event, type(None)), event=self.event)
         check.at_least(0.0, epsilon_proved=self.epsilon_proved)
         for name in ("theorems", "assumptions"):
             value = getattr(self, name)
             check.instance((tuple, list), **{name: value})
             for index, item in enumerate(value):
-                check_word(**{f"{name}[{index}]": item})
+                _check_word(**{f"{name}[{index}]": item})
             object.__setattr__(self, name, tuple(value))
         check.instance(bool, seeded=self.seeded)
         self.seal()
@@ -224,22 +175,10 @@ class EventCertificate(Sealed):
     @property
     def statement(self) -> str:
         """The guarantee, in words."""
-        budget, relation = self.budget, self.budget.relation
         if not math.isfinite(self.epsilon_proved):
-            return (
-                f"No epsilon is proved at delta = {budget.delta!r}: {self.mechanism}."
-            )
-        pair = f"({round_up(self.epsilon_proved)}, {budget.delta!r})"
-        text = (
-            f"{pair}-DP under {relation}: one release of {self.mechanism} is "
-            f"{pair}-differentially private when {RELATION_WORDS[relation]}."
-        )
-        if not self.is_proved:
-            text += (
-                f" The printed constants aim at epsilon = {budget.epsilon!r} and are "
-                "not a proof of it."
-            )
-        return text
+            delta = self.budget.delta
+            return f"No epsilon is proved at delta = {delta!r}: {self.mechanism}."
+        return self._guarantee(f"one release of {self.mechanism}")
 
     @staticmethod
     def parse_field(name: str, value: Any) -> Any:
@@ -249,7 +188,7 @@ class EventCertificate(Sealed):
         if name == "event":
             return None if value is None else events.from_dict(value)
         if name == "inputs":
-            return parse_inputs(value)
+            return _parse_inputs(value)
         return parse(name, value)
 
     def __repr__(self) -> str:
@@ -258,17 +197,22 @@ class EventCertificate(Sealed):
         inputs = "".join(f" {name}={value!r}," for name, value in self.inputs)
         return f"EventCertificate({self.statement}{inputs} {self.event!r}; {state})"
 
-    def __str__(self) -> str:
-        """Return every line of the certificate."""
-        from dpsample.privacy.certificates.table import as_text, event_rows
-
-        return as_text(event_rows(self))
-
-    def __rich__(self) -> Any:
-        """Return a table for the terminal."""
-        from dpsample.privacy.certificates.table import event_certificate_table
-
-        return event_certificate_table(self)
+    def _rows(self) -> list[tuple[str, str]]:
+        """Name and value of every line of the certificate."""
+        obstacles = {
+            "the random bits are seeded": self.seeded,
+            "the printed constants are not proved": self.calibration == "paper",
+            "no privacy is proved": self.event is None,
+        }
+        return [
+            ("guarantee", self.statement),
+            ("releasable", yes_unless(obstacles)),
+            ("mechanism", self.mechanism),
+            ("event", "none" if self.event is None else repr(self.event)),
+            ("inputs", "\n".join(f"{name} = {value!r}" for name, value in self.inputs)),
+            ("theorems", "\n".join(self.theorems)),
+            ("assumptions", "\n".join(self.assumptions)),
+        ]
 
 
 def proved(event: Event | None, budget: Budget) -> float:
@@ -276,3 +220,46 @@ def proved(event: Event | None, budget: Budget) -> float:
     if event is None:
         return math.inf
     return epsilon_of(event, delta=budget.delta, relation=budget.relation)
+
+
+def _check_word(**values: Any) -> None:
+    """Each value is a nonempty string."""
+    for name, value in values.items():
+        if not (isinstance(value, str) and value):
+            check.fail(name, "a nonempty str", check.shown(value))
+
+
+def _plain_inputs(inputs: Any) -> tuple[tuple[str, Input], ...]:
+    """Return the pairs of names and values, the values as plain Python objects."""
+    check.instance((tuple, list), inputs=inputs)
+    pairs = []
+    for index, pair in enumerate(inputs):
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            check.fail(f"inputs[{index}]", "a name and a value", check.shown(pair))
+        _check_word(**{f"inputs[{index}][0]": pair[0]})
+        pairs.append((pair[0], _plain_value(*pair)))
+    if len({name for name, _ in pairs}) < len(pairs):
+        check.fail("inputs", "a list of different names", check.shown(inputs))
+    return tuple(pairs)
+
+
+def _parse_inputs(value: Any) -> Any:
+    """Undo what JSON did to infinity; `_plain_inputs` checks the rest."""
+    check.instance(list, inputs=value)
+    return [
+        [pair[0], math.inf] if isinstance(pair, list) and pair[1:] == ["inf"] else pair
+        for pair in value
+    ]
+
+
+def _plain_value(name: str, value: Any) -> Input:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real) and float(value) > -math.inf:
+        return float(value)
+    # JSON has no infinity: that word stands for it.
+    if isinstance(value, str) and value != "inf":
+        return value
+    check.fail(f"inputs.{name}", "a number or a word", check.shown(value))

@@ -1,11 +1,4 @@
-"""One line of a ledger: a certificate or an event, and what has to be said about it.
-
-What one more Gaussian release may spend beside what was released before.
-
-A ledger as a table of plain text.
-
-A ledger of releases about the same records.
-"""
+"""Ledger, for all releases about the same records: what they cost and what remains."""
 
 from __future__ import annotations
 
@@ -25,6 +18,10 @@ from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 from dpsample.problem.facts import RELATIONS
 
 Item = Certificate | EventCertificate | Event
+FORMAT = "dpsample ledger 1"
+# Relative width at which the search for the remaining gdp stops, and what calibration
+# to the epsilon of that gdp may lose.
+TOLERANCE, ROUND_DOWN = 1e-6, 1.0 - 1e-9
 
 
 class Entry(NamedTuple):
@@ -71,32 +68,6 @@ class Entry(NamedTuple):
         return tuple(words for words, holds in reasons.items() if holds)
 
 
-def entry_dict(entry: Entry) -> dict[str, Any]:
-    """Return the entry as JSON values."""
-    kind = "event" if isinstance(entry.item, Event) else "certificate"
-    return {"label": entry.label, kind: entry.item.to_dict()}
-
-
-def entry_from_dict(given: Any) -> Entry:
-    """Rebuild what `entry_dict` returned."""
-    check.instance(dict, entry=given)
-    kinds = set(given) - {"label"}
-    if "label" not in given or kinds not in ({"event"}, {"certificate"}):
-        condition = "a label with an event or a certificate"
-        check.fail("entry", condition, check.shown(given))
-    if kinds == {"event"}:
-        return Entry(given["label"], events.from_dict(given["event"]))
-    content = given["certificate"]
-    check.instance(dict, certificate=content)
-    known = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
-    check.one_of(tuple(known), format=content.get("format"))
-    return Entry(given["label"], known[content["format"]].from_dict(content))
-
-
-# The search stops at the first, calibration may lose the second.
-TOLERANCE, ROUND_DOWN = 1e-6, 1.0 - 1e-9
-
-
 class Remaining(NamedTuple):
     """What one more release may spend; zeros if the budget is used up.
 
@@ -110,83 +81,6 @@ class Remaining(NamedTuple):
 
     gdp: float
     epsilon: float
-
-
-def largest_release(event: Event, budget: Budget) -> Remaining:
-    """Bisect the gdp of the further release; both numbers are rounded down."""
-
-    def is_safe(gdp: float) -> bool:
-        both = ComposedEvent((event, GaussianEvent(gdp)))
-        found = delta_of(both, epsilon=budget.epsilon, relation=budget.relation)
-        return found <= budget.delta
-
-    safe, unsafe = 0.0, gdp_from_budget(budget.epsilon, budget.delta)
-    if is_safe(unsafe):
-        return Remaining(unsafe, budget.epsilon)
-    if not is_safe(safe):
-        return Remaining(0.0, 0.0)
-    while unsafe - safe > TOLERANCE * unsafe:
-        middle = 0.5 * (safe + unsafe)
-        safe, unsafe = (middle, unsafe) if is_safe(middle) else (safe, middle)
-    # One gdp has one epsilon at delta: a release calibrated to it has this gdp.
-    return Remaining(safe, gaussian_epsilon(budget.delta, safe) * ROUND_DOWN)
-
-
-HEADER = ("", "release", "epsilon alone", "state")
-
-
-def ledger_table(ledger: Ledger) -> str:
-    """Return the entries, the total, what remains and the warnings."""
-    rows = [HEADER] + [
-        (str(number), entry.label or entry.what, _alone(entry, ledger), _state(entry))
-        for number, entry in enumerate(ledger.entries, 1)
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    ]
-    head = f"Ledger under {ledger.relation}, {len(ledger.entries)} releases"
-    words = [f"Warning: {warning}" for warning in ledger.warnings]
-    return "\n".join(
-        [head, *(line.rstrip() for line in lines), *_total(ledger), *words]
-    )
-
-
-def _total(ledger: Ledger) -> list[str]:
-    budget = ledger.budget
-    if budget is None:
-        return ["No budget: ledger.epsilon(delta) is the total."]
-    gdp, epsilon = ledger.remaining()
-    spent = f"epsilon = {_shown(ledger.epsilon())} of {budget.epsilon:g}"
-    return [
-        f"Total: {spent} at delta = {budget.delta:g}",
-        f"Remaining: one release of gdp = {gdp:.4g} (epsilon = {epsilon:.4g})",
-    ]
-
-
-def _alone(entry: Entry, ledger: Ledger) -> str:
-    if entry.event is None:
-        return _shown(math.inf)
-    if ledger.budget is None:
-        return "-"
-    delta = ledger.budget.delta
-    return _shown(epsilon_of(entry.event, delta=delta, relation=ledger.relation))
-
-
-def _state(entry: Entry) -> str:
-    if entry.relation is None:
-        return "as declared"
-    return "NOT a guarantee" if entry.warnings else "proved"
-
-
-def _shown(epsilon: float) -> str:
-    if not math.isfinite(epsilon):
-        return "infinite"
-    return round_up(epsilon) if epsilon > 0.0 else "0"
-
-
-FORMAT = "dpsample ledger 1"
 
 
 class Ledger:
@@ -229,9 +123,7 @@ class Ledger:
         check.instance((Budget, type(None)), budget=budget)
         if budget is not None and budget.relation != relation:
             remedy = "Make the budget under the ledger's relation."
-            check.fail(
-                "budget.relation", f"{relation!r}", f"{budget.relation!r}", remedy
-            )
+            check.fail("budget.relation", repr(relation), repr(budget.relation), remedy)
         self.relation = relation
         self.budget = budget
         self._entries: list[Entry] = []
@@ -253,9 +145,8 @@ class Ledger:
     @property
     def event(self) -> Event | None:
         """All entries in sequence; None if one of them is unproved."""
-        events = [entry.event for entry in self._entries]
-        known = tuple(event for event in events if event is not None)
-        if len(known) < len(events):
+        known = tuple(entry.event for entry in self._entries if entry.event is not None)
+        if len(known) < len(self._entries):
             return None
         return ComposedEvent(known) if known else GaussianEvent(0.0)
 
@@ -286,7 +177,7 @@ class Ledger:
                 "may be added, unless it holds Poisson samples."
             ) * (self.relation == "replace_one")
             condition = f"under {self.relation!r} like the ledger"
-            check.fail("item", condition, f"{entry.relation!r}", remedy)
+            check.fail("item", condition, repr(entry.relation), remedy)
         self._entries.append(entry)
 
     def epsilon(self, delta: float | None = None) -> float:
@@ -361,13 +252,20 @@ class Ledger:
         total = self._given(budget)
         if self.event is None:
             return Remaining(0.0, 0.0)
-        return largest_release(self.event, total)
+        return _largest_release(self.event, total)
 
     def to_json(self) -> str:
         """Return the ledger as JSON, certificates included."""
-        content: dict[str, Any] = {"format": FORMAT, "relation": self.relation}
-        content |= {"budget": None if self.budget is None else vars(self.budget)}
-        content |= {"entries": [entry_dict(entry) for entry in self._entries]}
+        entries = [
+            {"label": label, _kind(item): item.to_dict()}
+            for label, item in self._entries
+        ]
+        content = {
+            "format": FORMAT,
+            "relation": self.relation,
+            "budget": None if self.budget is None else vars(self.budget),
+            "entries": entries,
+        }
         return json.dumps(content, indent=1, allow_nan=False)
 
     @classmethod
@@ -395,24 +293,108 @@ class Ledger:
         budget = parse("budget", given["budget"]) if given["budget"] else None
         ledger = cls(given["relation"], budget)
         check.instance(list, entries=given["entries"])
-        for entry in map(entry_from_dict, given["entries"]):
+        for entry in map(_entry_from_dict, given["entries"]):
             ledger.add(entry.item, entry.label)
         return ledger
 
     def __repr__(self) -> str:
         """Return a table: every entry, the total, what remains and the warnings."""
-        return ledger_table(self)
+        rows = [("", "release", "epsilon alone", "state")] + [
+            (str(number), entry.label or entry.what, self._alone(entry), _state(entry))
+            for number, entry in enumerate(self._entries, 1)
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+            )
+            for row in rows
+        ]
+        head = f"Ledger under {self.relation}, {len(self._entries)} releases"
+        words = [f"Warning: {warning}" for warning in self.warnings]
+        return "\n".join(
+            [head, *(line.rstrip() for line in lines), *self._total(), *words]
+        )
+
+    def _alone(self, entry: Entry) -> str:
+        """Epsilon of one entry at the budget's delta, as it is shown."""
+        if entry.event is None:
+            return _shown(math.inf)
+        if self.budget is None:
+            return "-"
+        delta = self.budget.delta
+        return _shown(epsilon_of(entry.event, delta=delta, relation=self.relation))
+
+    def _total(self) -> list[str]:
+        """Lines on what is spent and what remains."""
+        budget = self.budget
+        if budget is None:
+            return ["No budget: ledger.epsilon(delta) is the total."]
+        gdp, epsilon = self.remaining()
+        spent = f"epsilon = {_shown(self.epsilon())} of {budget.epsilon:g}"
+        return [
+            f"Total: {spent} at delta = {budget.delta:g}",
+            f"Remaining: one release of gdp = {gdp:.4g} (epsilon = {epsilon:.4g})",
+        ]
 
     def _given(self, budget: Budget | None) -> Budget:
         """Return the budget in question, which must exist and fit."""
         chosen = self.budget if budget is None else budget
         if not isinstance(chosen, Budget):
             check.fail("budget", "a Budget, of the ledger or of the call", chosen)
-        _check_relation(chosen, self.relation)
+        if chosen.relation != self.relation:
+            condition = f"{self.relation!r} like the ledger's"
+            check.fail("budget.relation", condition, repr(chosen.relation))
         return chosen
 
 
-def _check_relation(budget: Budget, relation: str) -> None:
-    if budget.relation != relation:
-        condition = f"{relation!r} like the ledger's"
-        check.fail("budget.relation", condition, f"{budget.relation!r}")
+def _largest_release(event: Event, budget: Budget) -> Remaining:
+    """Bisect the gdp of the further release; both numbers are rounded down."""
+
+    def is_safe(gdp: float) -> bool:
+        both = ComposedEvent((event, GaussianEvent(gdp)))
+        delta = delta_of(both, epsilon=budget.epsilon, relation=budget.relation)
+        return delta <= budget.delta
+
+    safe, unsafe = 0.0, gdp_from_budget(budget.epsilon, budget.delta)
+    if is_safe(unsafe):
+        return Remaining(unsafe, budget.epsilon)
+    if not is_safe(safe):
+        return Remaining(0.0, 0.0)
+    while unsafe - safe > TOLERANCE * unsafe:
+        middle = 0.5 * (safe + unsafe)
+        safe, unsafe = (middle, unsafe) if is_safe(middle) else (safe, middle)
+    # One gdp has one epsilon at delta: a release calibrated to it has this gdp.
+    return Remaining(safe, gaussian_epsilon(budget.delta, safe) * ROUND_DOWN)
+
+
+def _state(entry: Entry) -> str:
+    if entry.relation is None:
+        return "as declared"
+    return "NOT a guarantee" if entry.warnings else "proved"
+
+
+def _shown(epsilon: float) -> str:
+    if not math.isfinite(epsilon):
+        return "infinite"
+    return round_up(epsilon) if epsilon > 0.0 else "0"
+
+
+def _kind(item: Item) -> str:
+    return "event" if isinstance(item, Event) else "certificate"
+
+
+def _entry_from_dict(given: Any) -> Entry:
+    """Rebuild one entry of the JSON form."""
+    check.instance(dict, entry=given)
+    kinds = set(given) - {"label"}
+    if "label" not in given or kinds not in ({"event"}, {"certificate"}):
+        condition = "a label with an event or a certificate"
+        check.fail("entry", condition, check.shown(given))
+    if kinds == {"event"}:
+        return Entry(given["label"], events.from_dict(given["event"]))
+    content = given["certificate"]
+    check.instance(dict, certificate=content)
+    known = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
+    check.one_of(tuple(known), format=content.get("format"))
+    return Entry(given["label"], known[content["format"]].from_dict(content))

@@ -1,7 +1,4 @@
-"""Values as JSON and as short decimals, and back.
-
-What all certificates share: a digest of their content and an exact JSON form.
-"""
+"""What all certificates share: an exact JSON form, a digest of it, lines of text."""
 
 from __future__ import annotations
 
@@ -10,13 +7,21 @@ import hashlib
 import json
 import math
 import numbers
+import textwrap
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 from dpsample import regularizers
 from dpsample.core import check
-from dpsample.privacy.budget import Budget
+from dpsample.privacy.budget import RELATION_WORDS, Budget
 from dpsample.problem.facts import PublicFacts
+
+COMMON_ASSUMPTIONS = (
+    "real arithmetic: rounding errors of floating point are not counted",
+    "ideal random bits",
+    "the number of records and all other inputs listed here are public",
+    "running time and failure messages are side channels: keep them private",
+)
 
 
 def round_up(value: float) -> str:
@@ -45,13 +50,6 @@ def plain(value: Any) -> Any:
     return float(value) if math.isfinite(value) else "inf"
 
 
-def _with_infinity(content: Any) -> Any:
-    """Undo what `plain` did to infinities; labels of losses stay words."""
-    if not isinstance(content, dict):
-        return math.inf if content == "inf" else content
-    return {k: v if k == "label" else _with_infinity(v) for k, v in content.items()}
-
-
 def parse(name: str, value: Any) -> Any:
     """Turn one JSON value into the field's type."""
     if name in ("facts", "budget", "regularizer"):
@@ -75,18 +73,17 @@ def parse(name: str, value: Any) -> Any:
     return number
 
 
+def _with_infinity(content: Any) -> Any:
+    """Undo what `plain` did to infinities; labels of losses stay words."""
+    if not isinstance(content, dict):
+        return math.inf if content == "inf" else content
+    return {k: v if k == "label" else _with_infinity(v) for k, v in content.items()}
+
+
 def _spec(name: str, content: dict[str, Any]) -> Any:
     if name == "facts":
         return PublicFacts.from_dict(_with_infinity(content))
     return Budget(**content) if name == "budget" else regularizers.from_dict(content)
-
-
-COMMON_ASSUMPTIONS = (
-    "real arithmetic: rounding errors of floating point are not counted",
-    "ideal random bits",
-    "the number of records and all other inputs listed here are public",
-    "running time and failure messages are side channels: keep them private",
-)
 
 
 class Sealed(ABC):
@@ -94,6 +91,8 @@ class Sealed(ABC):
 
     FORMAT: ClassVar[str]
     DERIVED: ClassVar[tuple[str, ...]] = ("format", "statement", "releasable")
+    budget: Budget
+    epsilon_proved: float
     digest: str
 
     @property
@@ -106,10 +105,19 @@ class Sealed(ABC):
     def releasable(self) -> bool:
         """Whether the guarantee may be given to others."""
 
-    @staticmethod
+    @property
     @abstractmethod
+    def is_proved(self) -> bool:
+        """Whether the budget's epsilon is implied by a theorem."""
+
+    @abstractmethod
+    def _rows(self) -> list[tuple[str, str]]:
+        """Name and value of every line of the certificate."""
+
+    @staticmethod
     def parse_field(name: str, value: Any) -> Any:
         """Turn the JSON value of one field into the field's type."""
+        return parse(name, value)
 
     def seal(self) -> None:
         """Compute the digest, unless one was given."""
@@ -172,6 +180,55 @@ class Sealed(ABC):
         content = self.to_dict() | {"digest": ""}
         text = json.dumps(content, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def _guarantee(self, subject: str, also: str = "") -> str:
+        """Sentence of privacy about ``subject``, with what printed constants aim at."""
+        relation, delta = self.budget.relation, self.budget.delta
+        pair = f"({round_up(self.epsilon_proved)}, {delta!r})"
+        text = (
+            f"{pair}-DP under {relation}: {subject} is {pair}-differentially private "
+            f"when {RELATION_WORDS[relation]}{also}."
+        )
+        if not self.is_proved:
+            text += (
+                f" The printed constants aim at epsilon = {self.budget.epsilon!r} and "
+                "are not a proof of it."
+            )
+        return text
+
+    def __str__(self) -> str:
+        """Return every line of the certificate, at most 88 columns wide."""
+        rows = self._rows()
+        margin = " " * (2 + max(len(name) for name, _ in rows))
+        return "\n".join(
+            textwrap.fill(
+                part,
+                width=88,
+                initial_indent=margin if i else name.ljust(len(margin)),
+                subsequent_indent=margin,
+                break_long_words=False,
+            )
+            for name, value in rows
+            for i, part in enumerate(value.splitlines())
+        )
+
+    def __rich__(self) -> Any:
+        """Return a table for the terminal; rich is imported only here."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title="Certificate of differential privacy", show_header=False)
+        table.add_column(style="bold", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, value in self._rows():
+            table.add_row(name, Text(value))
+        return table
+
+
+def yes_unless(obstacles: dict[str, bool]) -> str:
+    """Return yes, or no with the obstacles that exist."""
+    present = ", ".join(words for words, is_there in obstacles.items() if is_there)
+    return f"NO: {present}" if present else "yes"
 
 
 def load_json(text: str, kind: str) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Risk bounds of the exponential mechanism, all of the form mu Theta + C/k.
+"""Terms of a calibrated exponential mechanism: public numbers and their risk bound.
+
+The bounds of the risk are all of the form mu Theta + C/k.
 
 The density is proportional to e^{-V}, V = k (F + mu r), in ``dim`` dimensions. F is the
 mean of n convex losses, each G-Lipschitz in the norm in which r is 1-strongly convex
@@ -19,8 +21,6 @@ with range Theta on the domain. Put a = mu/k, which privacy fixes.
 * **One draw, Lipschitz** (its Lemma 5): a G-Lipschitz function of the draw exceeds its
   mean by G sqrt(2 log(1/beta)/(k mu)) with probability at most beta: add
   B(G) = G sqrt(2 log(1/beta)/a) to C.
-
-The public numbers of a calibrated mechanism, shared by mechanism and certificate.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ from dpsample.problem.facts import PublicFacts
 from dpsample.regularizers import Regularizer
 
 Risk = Literal["population", "empirical"]
+Calibration = Literal["exact", "closed_form", "paper"]
+BEYOND_FLOATS = "The budget or a declared bound is beyond floating point."
+SPEND_MORE = "Spend a larger delta, a larger sampler_share or a smaller epsilon."
 
 MEAN = "Proposition 4 of arXiv:2207.08347 (mean of the energy)"
 STABILITY = "Corollary 1 and Proposition 6 of arXiv:2207.08347 (generalization)"
@@ -126,11 +129,6 @@ def describe(
     )
 
 
-Calibration = Literal["exact", "fact2", "paper"]
-BEYOND_FLOATS = "The budget or a declared bound is beyond floating point."
-SPEND_MORE = "Spend a larger delta, a larger sampler_share or a smaller epsilon."
-
-
 @dataclass(frozen=True, kw_only=True)
 class CalibrationInputs:
     """The public inputs of `calibrate`, checked; its docstring explains each."""
@@ -152,7 +150,7 @@ class CalibrationInputs:
         check.instance(Budget, budget=self.budget, remedy=remedy)
         check.at_least(1.0, p=self.p)
         check.one_of(("population", "empirical"), risk=self.risk)
-        check.one_of(("exact", "fact2", "paper"), calibration=self.calibration)
+        check.one_of(("exact", "closed_form", "paper"), calibration=self.calibration)
         check.non_negative(sampler_share=self.sampler_share)
         if self.sampler_share >= 1.0:
             remedy = "It is the part of delta that pays for the sampler."

@@ -1,4 +1,4 @@
-r"""How much noise added to a query is private, and how private noise is.
+r"""Additive noise: its size for a budget, and its privacy.
 
 Gaussian noise of standard deviation ``stddev`` on a query of l2 sensitivity s is
 exactly (s/stddev)-GDP. Generalized Gaussian noise, of density proportional to

@@ -1,12 +1,11 @@
-"""The privacy curve of a unit Gaussian shifted by ``gdp``, and its inverses.
+"""Privacy curve of a unit Gaussian shifted by ``gdp``, and its inverses.
 
 delta(epsilon) = Phi(-z) - e^epsilon Phi(-z - gdp),   z = epsilon/gdp - gdp/2.
 
 A mechanism whose curve is below this one is called gdp-Gaussian differentially
 private. With Mills' ratio M(x) = Phi(-x)/phi(x) the curve is
-phi(z) (M(z) - M(z + gdp)): no exponential of epsilon appears, nothing overflows.
-
-Closed forms for the Gaussian parameter: one proved, one only printed.
+phi(z) (M(z) - M(z + gdp)): no exponential of epsilon appears, nothing overflows. Two
+closed forms of gdp, one proved and one only printed, end the file.
 """
 
 from __future__ import annotations
@@ -221,7 +220,7 @@ def _bisect(is_safe: Callable[[float], bool], *, safe: float, unsafe: float) -> 
 
 
 @check.plain
-def fact2_gdp(epsilon: float, delta: float) -> float:
+def closed_form_gdp(epsilon: float, delta: float) -> float:
     """Closed-form gdp that is always valid: sqrt(2L + 2 epsilon) - sqrt(2L).
 
     Gopi, Lee, Liu, Shen and Tian (2022), Fact 2, with L = log(1/(2 delta)). It is
@@ -247,11 +246,11 @@ def fact2_gdp(epsilon: float, delta: float) -> float:
 
     Guarantee
     ---------
-    ``gaussian_delta(epsilon, fact2_gdp(epsilon, delta)) <= delta``.
+    ``gaussian_delta(epsilon, closed_form_gdp(epsilon, delta)) <= delta``.
 
     Examples
     --------
-    >>> print(f"{fact2_gdp(1.0, 1e-6):.5f}")
+    >>> print(f"{closed_form_gdp(1.0, 1e-6):.5f}")
     0.19162
     """
     log_term = _log_term(epsilon, delta)

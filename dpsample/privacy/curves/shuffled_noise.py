@@ -1,9 +1,9 @@
-"""Local randomizers with a delta of their own, and Gaussian noise for each record."""
+"""Shuffled noise: local randomizers with a delta, and Gaussian noise on each record."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from dpsample.core import check
 from dpsample.privacy.budget import Budget
@@ -149,15 +149,10 @@ def shuffle_local_noise(
             check.fail("num_records", condition, check.shown(num_records), remedy)
 
     def is_safe(local: float) -> bool:
+        shared: dict[str, Any] = {"local_epsilon": local, "num_records": num_records}
         if method == "closed_form":
-            found = shuffle_closed_form(
-                local_epsilon=local, delta=half, num_records=num_records
-            )
-            return found <= budget.epsilon
-        found = shuffle_delta(
-            epsilon=budget.epsilon, local_epsilon=local, num_records=num_records
-        )
-        return found <= half
+            return shuffle_closed_form(delta=half, **shared) <= budget.epsilon
+        return shuffle_delta(epsilon=budget.epsilon, **shared) <= half
 
     safe, unsafe = 0.0, upper
     if is_safe(unsafe):

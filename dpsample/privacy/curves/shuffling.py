@@ -1,6 +1,4 @@
-"""Binomial probabilities that keep their digits at any size.
-
-Privacy of locally randomized records in random order.
+"""Shuffling: privacy of locally randomized records in random order.
 
 Every record passes a local randomizer (epsilon_0-DP in the record, adaptive in earlier
 outputs) after a uniform random permutation. Feldman, McMillan and Talwar (2021),
@@ -14,7 +12,8 @@ above R (c+1)/(1+R), R = (e^epsilon a - (1-a))/(a - e^epsilon (1-a)),
 delta_c = (a - e^epsilon (1-a)) P(A = k-1) - (e^epsilon - 1) P(A >= k),
 
 in both directions by symmetry. One more coin flip is post-processing: delta_c decreases
-in c, and a block of values of C may be evaluated at its smallest.
+in c, and a block of values of C may be evaluated at its smallest. The binomial
+probabilities at the end of the file keep their digits at any size.
 """
 
 from __future__ import annotations
@@ -26,62 +25,6 @@ from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-
-
-def upper_tail(least: Array, flips: Array | float, rate: float) -> Array:
-    """P(Bin(flips, rate) >= least), least >= 0."""
-    from scipy.special import betainc
-
-    inner, a, b = _beta_parameters(least, flips)
-    tail: Array = np.where(inner, betainc(a, b, rate), least <= 0.0)
-    return tail
-
-
-def lower_tail(least: Array, flips: Array | float, rate: float) -> Array:
-    """P(Bin(flips, rate) < least), least >= 0."""
-    from scipy.special import betaincc
-
-    inner, a, b = _beta_parameters(least, flips)
-    tail: Array = np.where(inner, betaincc(a, b, rate), least > 0.0)
-    return tail
-
-
-def _beta_parameters(
-    least: Array, flips: Array | float
-) -> tuple[NDArray[np.bool_], Array, Array]:
-    """Where the tail is neither empty nor everything, and its parameters there."""
-    rest = flips - least + 1.0
-    inner = (least > 0.0) & (rest > 0.0)
-    return inner, np.where(inner, least, 1.0), np.where(inner, rest, 1.0)
-
-
-def fair_mass(heads: Array, flips: Array) -> Array:
-    """P(Bin(flips, 1/2) = heads) by Stirling's formula with its error (Loader 2000).
-
-    Logarithms of factorials would lose as many digits as ``flips`` has.
-    """
-    tails = flips - heads
-    is_edge = (heads == 0.0) | (tails == 0.0)
-    h, t, n = (np.where(is_edge, 1.0, x) for x in (heads, tails, flips))
-    lean = np.where(is_edge, 0.0, (h - t) / n)
-    deviance = 0.5 * n * (np.log1p(-lean * lean) + 2.0 * lean * np.arctanh(lean))
-    error = _stirling_error(n) - _stirling_error(h) - _stirling_error(t)
-    inner = np.sqrt(n / (2.0 * math.pi * h * t)) * np.exp(error - deviance)
-    return np.where(is_edge, np.exp2(-flips), inner)
-
-
-def _stirling_error(x: Array) -> Array:
-    """Logarithm of x! over sqrt(2 pi x) (x/e)^x, x >= 1."""
-    from scipy.special import gammaln
-
-    small = np.minimum(x, 15.0)
-    exact = gammaln(small + 1.0) - (small + 0.5) * np.log(small) + small
-    large = np.maximum(x, 15.0)
-    square = large * large
-    series = 1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square
-    series = (1 / 12 - (1 / 360 - series / square) / square) / large
-    return np.where(x < 15.0, exact - 0.5 * math.log(2.0 * math.pi), series)
-
 
 # Binomial tails are accurate to about 1e-12 and cancel little; these are added.
 ROUND_UP, TAIL_ROUNDING = 1.0 + 1e-9, 1e-12
@@ -243,10 +186,10 @@ def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> 
     check.open_interval(0.0, 1.0, delta=delta)
 
     def is_safe(epsilon: float) -> bool:
-        found = shuffle_delta(
+        delta_there = shuffle_delta(
             epsilon=epsilon, local_epsilon=local_epsilon, num_records=num_records
         )
-        return found <= delta
+        return delta_there <= delta
 
     if is_safe(0.0):
         return 0.0
@@ -282,3 +225,58 @@ def _deltas(counts: Array, epsilon: float, local_epsilon: float) -> Array:
     tail = upper_tail(before + 1.0, counts, 0.5)
     result: Array = near / scale * point - math.expm1(epsilon) * tail
     return np.maximum(result, 0.0)
+
+
+def upper_tail(least: Array, flips: Array | float, rate: float) -> Array:
+    """P(Bin(flips, rate) >= least), least >= 0."""
+    from scipy.special import betainc
+
+    inner, a, b = _beta_parameters(least, flips)
+    tail: Array = np.where(inner, betainc(a, b, rate), least <= 0.0)
+    return tail
+
+
+def lower_tail(least: Array, flips: Array | float, rate: float) -> Array:
+    """P(Bin(flips, rate) < least), least >= 0."""
+    from scipy.special import betaincc
+
+    inner, a, b = _beta_parameters(least, flips)
+    tail: Array = np.where(inner, betaincc(a, b, rate), least > 0.0)
+    return tail
+
+
+def _beta_parameters(
+    least: Array, flips: Array | float
+) -> tuple[NDArray[np.bool_], Array, Array]:
+    """Where the tail is neither empty nor everything, and its parameters there."""
+    rest = flips - least + 1.0
+    inner = (least > 0.0) & (rest > 0.0)
+    return inner, np.where(inner, least, 1.0), np.where(inner, rest, 1.0)
+
+
+def fair_mass(heads: Array, flips: Array) -> Array:
+    """P(Bin(flips, 1/2) = heads) by Stirling's formula with its error (Loader 2000).
+
+    Logarithms of factorials would lose as many digits as ``flips`` has.
+    """
+    tails = flips - heads
+    is_edge = (heads == 0.0) | (tails == 0.0)
+    h, t, n = (np.where(is_edge, 1.0, x) for x in (heads, tails, flips))
+    lean = np.where(is_edge, 0.0, (h - t) / n)
+    deviance = 0.5 * n * (np.log1p(-lean * lean) + 2.0 * lean * np.arctanh(lean))
+    error = _stirling_error(n) - _stirling_error(h) - _stirling_error(t)
+    inner = np.sqrt(n / (2.0 * math.pi * h * t)) * np.exp(error - deviance)
+    return np.where(is_edge, np.exp2(-flips), inner)
+
+
+def _stirling_error(x: Array) -> Array:
+    """Logarithm of x! over sqrt(2 pi x) (x/e)^x, x >= 1."""
+    from scipy.special import gammaln
+
+    small = np.minimum(x, 15.0)
+    exact = gammaln(small + 1.0) - (small + 0.5) * np.log(small) + small
+    large = np.maximum(x, 15.0)
+    square = large * large
+    series = 1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square
+    series = (1 / 12 - (1 / 360 - series / square) / square) / large
+    return np.where(x < 15.0, exact - 0.5 * math.log(2.0 * math.pi), series)

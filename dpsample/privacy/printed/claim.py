@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from dpsample.privacy.budget import Relation
@@ -20,7 +20,22 @@ ACCURACY = 5e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class Formula:
+    """What is printed and claimed; `Claim` lists the fields."""
+
+    paper: str
+    place: str
+    formula: str
+    setting: str
+    accounting: str
+    relation: Relation
+    epsilon: float
+    delta: float
+    meaning: Meaning = "exact"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim(Formula):
     """One line of the table: a printed noise formula at one setting.
 
     Attributes
@@ -58,15 +73,6 @@ class Claim:
     Theorems 3 to 6 1e-05 1.68 fails
     """
 
-    paper: str
-    place: str
-    formula: str
-    setting: str
-    accounting: str
-    relation: Relation
-    epsilon: float
-    delta: float
-    meaning: Meaning
     true_epsilon: float | None
     noise_factor: float | None
 
@@ -89,28 +95,17 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """A claim before its numbers are computed.
+class Case(Formula):
+    """A claim before its numbers are computed; the other fields are those of `Claim`.
 
     Attributes
     ----------
-    paper, place, formula, setting, accounting, relation, epsilon, delta, meaning
-        As in `Claim`.
     epsilon_at : callable or None
         True epsilon when the noise is multiplied by a factor; None if nothing is known.
     needed : float or None
         Factor that meets the claim where it is known beforehand.
     """
 
-    paper: str
-    place: str
-    formula: str
-    setting: str
-    accounting: str
-    relation: Relation
-    epsilon: float
-    delta: float
-    meaning: Meaning = "exact"
     epsilon_at: EpsilonAt | None = None
     needed: float | None = None
 
@@ -122,8 +117,7 @@ class Case:
             factor = self.needed
             if factor is None:
                 factor = needed_factor(self.epsilon_at, self.epsilon, start=true)
-        own = ("epsilon_at", "needed")
-        shared = {k: v for k, v in self.__dict__.items() if k not in own}
+        shared = {f.name: getattr(self, f.name) for f in fields(Formula)}
         known = None if true is None or math.isinf(true) else true
         return Claim(**shared, true_epsilon=known, noise_factor=factor)
 

@@ -1,6 +1,4 @@
-"""A calibrated exponential mechanism: public numbers and the density they define.
-
-Choose (k, mu) of the exponential mechanism exp(-k (F + mu r)) for a budget.
+"""Exponential mechanism, calibrated: (k, mu) of exp(-k (F + mu r)) for a budget.
 
 Privacy. V = k (F + mu r) is k mu-strongly convex and, between neighboring data sets,
 changes by a k G_Delta/n-Lipschitz function. Theorem 2 of arXiv:2207.08347 compares the
@@ -12,7 +10,7 @@ so the budget fixes a = mu/k = (G_Delta/(n gdp))^2. Replacing one record changes
 f(.; s) - f(.; s'), whose Lipschitz constant is at most 2G, not G (erratum GLLST-E1);
 setting one record's loss to zero changes it by f(.; s): G.
 
-Utility. The excess risk is at most mu Theta + C/k, with C as in `risk`. Theorems 3 and
+Utility. The excess risk is at most mu Theta + C/k, with C as in `terms`. Theorems 3 and
 4 minimize it along mu = a k: k = sqrt(C/(a Theta)), so k mu = C/Theta. Theorems 5 and 6
 have mu = lambda fixed and no Theta: the largest private k = lambda/a is best.
 """
@@ -22,7 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpsample.core import check
 from dpsample.domains import SchattenBall, Simplex
@@ -37,7 +35,7 @@ from dpsample.privacy.certificates.terms import (
     RiskModel,
 )
 from dpsample.privacy.curves.gaussian import (
-    fact2_gdp,
+    closed_form_gdp,
     gaussian_epsilon,
     gdp_from_budget,
     paper_gdp,
@@ -45,9 +43,21 @@ from dpsample.privacy.curves.gaussian import (
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.regularizers import Entropy, Regularizer, SchattenSquared, SquaredNorm
+from dpsample.targets.gibbs import Gibbs
 
-if TYPE_CHECKING:
-    from dpsample.targets.gibbs import Gibbs
+INVERSIONS = {
+    "exact": gdp_from_budget,
+    "closed_form": closed_form_gdp,
+    "paper": paper_gdp,
+}
+INVERSION_NAMES = {
+    "exact": "exact inversion of the Gaussian privacy curve",
+    "closed_form": "Fact 2 of arXiv:2207.08347 (closed-form inversion)",
+    "paper": "printed constants of arXiv:2207.08347, not implied by its Fact 2",
+}
+COMPARISON = "Theorem 2 of arXiv:2207.08347 (Gaussian comparison)"
+SPEND_OTHERWISE = "Spend a larger delta or a smaller sampler_share."
+APPROXIMATE = "delta_0 + (1 + e^epsilon) gamma <= delta (total-variation error gamma)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +108,6 @@ class ExponentialMechanism(MechanismTerms):
         ValueError
             If the problem's public facts differ from the calibrated ones.
         """
-        from dpsample.targets.gibbs import Gibbs
-
         check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
         if problem.facts != self.facts:
             check.fail(
@@ -118,17 +126,6 @@ class ExponentialMechanism(MechanismTerms):
             f"gamma={self.gamma:.6g}, risk_bound={self.risk_bound:.6g}, "
             f"regularizer={self.regularizer!r})"
         )
-
-
-INVERSIONS = {"exact": gdp_from_budget, "fact2": fact2_gdp, "paper": paper_gdp}
-INVERSION_NAMES = {
-    "exact": "exact inversion of the Gaussian privacy curve",
-    "fact2": "Fact 2 of arXiv:2207.08347 (closed-form inversion)",
-    "paper": "printed constants of arXiv:2207.08347, not implied by its Fact 2",
-}
-COMPARISON = "Theorem 2 of arXiv:2207.08347 (Gaussian comparison)"
-SPEND_OTHERWISE = "Spend a larger delta or a smaller sampler_share."
-APPROXIMATE = "delta_0 + (1 + e^epsilon) gamma <= delta (total-variation error gamma)"
 
 
 @check.plain
@@ -161,7 +158,7 @@ def calibrate(
         one with the smallest ``risk_bound`` is best.
     risk : {"population", "empirical"}
         Excess risk that the bound is for.
-    calibration : {"exact", "fact2", "paper"}
+    calibration : {"exact", "closed_form", "paper"}
         How gdp follows from the budget: by exact inversion of the Gaussian curve, by a
         closed form that is smaller, or as printed. "paper" reproduces the printed k
         and mu; its certificate states the epsilon that is true of them and is never
@@ -276,7 +273,8 @@ def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
     lipschitz = facts.lipschitz(inputs.p)
     diff = facts.diff_lipschitz(inputs.p, budget.relation)
     swap = facts.diff_lipschitz(inputs.p, "replace_one")
-    kept, delta_exact = inputs.curvature_kept, budget.delta - _reserved(inputs)
+    kept = inputs.curvature_kept
+    delta_exact = budget.delta - inputs.sampler_share * budget.delta
     check.normal(delta_exact=delta_exact, remedy=SPEND_OTHERWISE)
     check.normal(lipschitz=lipschitz, remedy=BEYOND_FLOATS)
     target = INVERSIONS[inputs.calibration](budget.epsilon, delta_exact)
@@ -296,12 +294,8 @@ def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
         epsilon = gaussian_epsilon(delta_exact, gdp)
     valid = _risk_model(inputs, swap_lipschitz=swap, ratio=ratio)
     constant, proofs = valid.constant()
-    theorems = (
-        COMPARISON,
-        INVERSION_NAMES[inputs.calibration],
-        _choice(inputs),
-        *proofs,
-    )
+    inversion = INVERSION_NAMES[inputs.calibration]
+    theorems = (COMPARISON, inversion, _choice(inputs), *proofs)
     return {
         "lipschitz": lipschitz,
         "diff_lipschitz": diff,
@@ -322,11 +316,6 @@ def _choice(inputs: CalibrationInputs) -> str:
     is_printed = inputs.calibration == "paper"
     how = "as printed" if is_printed else "with the sensitivity G_Delta/n (GLLST-E1)"
     return f"Theorem {number} of arXiv:2207.08347, {how}: the choice of k and mu"
-
-
-def _reserved(inputs: CalibrationInputs) -> float:
-    """Part of delta that the sampler may spend."""
-    return inputs.sampler_share * inputs.budget.delta
 
 
 def _temperature(
