@@ -24,7 +24,7 @@ import math
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.numerics.normal import HALF_LOG_2PI
+from dpsample.numerics.stable import HALF_LOG_2PI
 
 _MAX_TERMS = 100_000
 _STIRLING_FROM = 10.0
