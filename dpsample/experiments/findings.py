@@ -216,7 +216,19 @@ def _reasons(
     return every
 
 
-HEAD = tuple("metric replicates mean low high reference value verdict reason".split())
+HEAD = tuple(
+    [
+        "metric",
+        "replicates",
+        "mean",
+        "low",
+        "high",
+        "reference",
+        "value",
+        "verdict",
+        "reason",
+    ]
+)
 SLOPE_HEAD = (
     *("metric", "against", "where", "points", "slope", "low", "high", "expected"),
     *("verdict", "misfit", "theorem", "note"),
