@@ -216,19 +216,7 @@ def _reasons(
     return every
 
 
-HEAD = tuple(
-    [
-        "metric",
-        "replicates",
-        "mean",
-        "low",
-        "high",
-        "reference",
-        "value",
-        "verdict",
-        "reason",
-    ]
-)
+HEAD = tuple("metric replicates mean low high reference value verdict reason".split())
 SLOPE_HEAD = (
     *("metric", "against", "where", "points", "slope", "low", "high", "expected"),
     *("verdict", "misfit", "theorem", "note"),

@@ -219,16 +219,7 @@ begin = time.process_time()
 {code}
 print(time.process_time() - begin)
 """
-HEAVY = [
-    "scipy",
-    "pandas",
-    "typer",
-    "rich",
-    "arviz_base",
-    "xarray",
-    "dp_accounting",
-    "matplotlib",
-]
+HEAVY = "scipy pandas typer rich arviz_base xarray dp_accounting matplotlib".split()
 
 
 def test_importing_costs_no_more_than_numba():
