@@ -17,7 +17,7 @@ import numpy as np
 import dpsample as dps
 from dpsample import chains
 from dpsample.core.streams import streams
-from dpsample.samplers import proximal_kernel
+from dpsample.samplers import alternation
 
 def make(loss, domain, p=2.0, rows=None, response=None, **options):
     rng = np.random.default_rng(1)
@@ -111,7 +111,7 @@ for kind in warm.public_samplers():
 draw(make(LOSSES[1], BALL))
 """
 REPORT = """
-run = proximal_kernel.run
+run = alternation.run
 hits = sum(run.stats.cache_hits.values()), sum(run.stats.cache_misses.values())
 print(json.dumps({"signatures": len(run.signatures), "hits": hits}))
 """

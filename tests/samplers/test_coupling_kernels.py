@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from dpsample.samplers.couplings.proximal import Twins
 
 from dpsample.samplers import (
     MALA,
@@ -16,7 +17,6 @@ from dpsample.samplers import (
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.couplings import metropolis, proximal
 from dpsample.samplers.couplings.pair import compile_pair
-from dpsample.samplers.couplings.proximal import Twins
 from dpsample.samplers.couplings.replicates import find
 from tests.support.coupling_mutants import walk_with_common_noise, walk_with_two_coins
 from tests.support.gibbs_targets import CASES

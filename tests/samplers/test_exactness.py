@@ -9,8 +9,8 @@ import pytest
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
 from dpsample.samplers import gaussian_fit
+from dpsample.samplers.proximal import alternation as proximal
 from dpsample.samplers.proximal import metric
-from dpsample.samplers.proximal import proximal_kernel as proximal
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, law_margin, replicate
 from tests.support.tiers import by_turns, one_in, slow_but, usual

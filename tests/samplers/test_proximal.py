@@ -14,7 +14,7 @@ from dpsample.samplers.chain import (
     NUM_STATS,
     NUM_VALUES,
 )
-from dpsample.samplers.proximal import metric, proximal, proximal_kernel
+from dpsample.samplers.proximal import alternation, metric, proximal
 from dpsample.targets import gibbs
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, replicate
@@ -35,14 +35,14 @@ class Envelope:
         gibbs.project(self.numbers, case.target.pieces, y, w)
         args = (self.numbers, case.target.pieces, w, self.work)
         self.u_w = gibbs.energy_gradient(*args, gradient)
-        proximal_kernel.aim(plan, y, w, gradient, mean)
+        alternation.aim(plan, y, w, gradient, mean)
         self.w, self.gradient, self.mean = w, gradient, mean
 
     def log_density(self, x):
         """Log of proposal density times acceptance ratio, up to a constant."""
         away, plan, scratch = x - self.mean, self.plan, np.empty(self.case.dim)
         u_x = gibbs.energy(self.numbers, self.case.target.pieces, x, self.work)
-        gap, _ = proximal_kernel.gap_and_slack(
+        gap, _ = alternation.gap_and_slack(
             plan, u_x, self.u_w, self.gradient, x - self.w, scratch
         )
         result = -0.5 * away @ plan.precision @ away / plan.spread**2 - gap
@@ -197,15 +197,15 @@ def test_a_failed_run_returns_no_position():
 
 
 def test_interpreted_step_equals_the_compiled_one():
-    interpreted = getattr(proximal_kernel.step, "py_func", proximal_kernel.step)
+    interpreted = getattr(alternation.step, "py_func", alternation.step)
     for name, case in CASES.items():
         for option in options(name):
             args = (option.numbers(case.target), case.target.pieces, option.plan(0.02))
             start = case.exact(np.random.default_rng(1), 1)[0]
             positions = []
-            for step in (proximal_kernel.step, interpreted):
+            for step in (alternation.step, interpreted):
                 state, rng = (
-                    proximal_kernel.init(case.target, start),
+                    alternation.init(case.target, start),
                     np.random.default_rng(2),
                 )
                 for _ in range(3):

@@ -7,7 +7,7 @@ import numpy as np
 from dpsample.core.jit import kernel
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.errors import OK, raise_unless_ok
-from dpsample.samplers.proximal import proximal_kernel
+from dpsample.samplers.proximal import alternation
 from tests.support.statistics import spend
 
 
@@ -17,7 +17,7 @@ def _replicate(target, pieces, plan, draw, state, rng, starts, num_steps, out):
     stats = np.empty((num_steps, NUM_STATS))
     for i in range(starts.shape[0]):
         state.position[:] = starts[i]
-        code, _ = proximal_kernel.run(
+        code, _ = alternation.run(
             target, pieces, plan, draw, state, rng, 2**62, draws, stats
         )
         if code != OK:
@@ -36,7 +36,7 @@ def replicate(
         target.pieces,
         metric.plan(step) if plan is None else plan,
         metric.draw,
-        proximal_kernel.init(target, starts[0]),
+        alternation.init(target, starts[0]),
         rng,
         starts,
         num_steps,

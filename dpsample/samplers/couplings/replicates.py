@@ -20,8 +20,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
 from dpsample.core.streams import Seed, streams
 from dpsample.samplers.chain import NUM_STATS, PreparedChain
-from dpsample.samplers.couplings import metropolis as metropolis_pairs
-from dpsample.samplers.couplings import proximal as proximal_pairs
+from dpsample.samplers.couplings import metropolis_pairs, proximal_pairs
 from dpsample.samplers.metropolis import (
     laplace_independence,
     mala,
@@ -29,13 +28,13 @@ from dpsample.samplers.metropolis import (
     random_walk,
     tilted_gibbs,
 )
-from dpsample.samplers.proximal import proximal, proximal_kernel
+from dpsample.samplers.proximal import alternation, proximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
 # Kernel of the single chain: name of the sampler, coupled kernel of a prepared chain.
 _COUPLINGS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
-    proximal_kernel.run: ("Proximal", proximal_pairs.pair_proximal),
+    alternation.run: ("Proximal", proximal_pairs.pair_proximal),
     random_walk.run: ("RandomWalk", metropolis_pairs.pair_random_walks),
     mala.run: ("MALA", metropolis_pairs.pair_langevin),
     preconditioned_crank_nicolson.run: (
@@ -61,7 +60,7 @@ def find(sampler: Any, target: Any, rng: np.random.Generator) -> tuple[Any, Any,
         prepared = sampler.prepare(target, rng)
     key: Any
     if isinstance(prepared, proximal.PreparedProximal):
-        key = proximal_kernel.run
+        key = alternation.run
     elif isinstance(prepared, PreparedChain):
         key = prepared.run
     else:

@@ -26,10 +26,10 @@ from dpsample.samplers.errors import (
     PIECE_FAILED,
     NoCertificate,
 )
+from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal import metric as draws_module
-from dpsample.samplers.proximal import proximal_kernel
+from dpsample.samplers.proximal.alternation import set_halfspace
 from dpsample.samplers.proximal.metric import ProximalMetric
-from dpsample.samplers.proximal.proximal_kernel import set_halfspace
 from dpsample.targets import gibbs
 
 INNER = chain.NUM_COUNTS  # entry of the counts: exact draws proposed
@@ -153,7 +153,7 @@ def aim_inner(target, pieces, inner, state, y):
             slope[j] += inner.weight * gradient[j]
             if not np.isfinite(slope[j]):
                 return PIECE_FAILED
-    proximal_kernel.aim(inner.metric, y, w, slope, state.scratch[MEAN])
+    alternation.aim(inner.metric, y, w, slope, state.scratch[MEAN])
     return set_halfspace(target, pieces, inner.metric, state, state.scratch[MEAN])
 
 
@@ -180,11 +180,11 @@ def draw_inner(target, pieces, inner, state, out, rng):
     while control[TRIES] < MAX_TRIES:
         if is_over:
             return PAUSED
-        status = proximal_kernel.propose(
+        status = alternation.propose(
             target, pieces, inner.metric, inner.draw, mean, state, rng, out
         )
         is_over = is_due(control)
-        if status == proximal_kernel.UNFINISHED:
+        if status == alternation.UNFINISHED:
             continue
         control[TRIES] += 1.0
         state.counts[INNER] += 1

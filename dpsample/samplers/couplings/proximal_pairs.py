@@ -34,30 +34,26 @@ from dpsample.samplers.couplings.pair import (
 from dpsample.samplers.errors import OK, raise_unless_ok
 from dpsample.samplers.metropolis.tilted_gibbs import RETREAT, surrogate
 from dpsample.samplers.moves import displace, normal_noise, slope
-from dpsample.samplers.proximal import proximal_kernel
-from dpsample.samplers.proximal.metric import NO_CAP
+from dpsample.samplers.proximal import alternation
+from dpsample.samplers.proximal.alternation import NO_CAP, TangentPlan
 from dpsample.targets import gibbs
 
 
 @kernel
-def couple_proximal(target, pieces, plan, draw, whiten, first, second, rng, twins):
+def couple_proximal(target, pieces, plan, whiten, first, second, rng, twins):
     """One coupled step; ``twins`` are two streams in the same fresh state."""
     noise, other = first.scratch[0], second.scratch[0]
     shift, difference = first.scratch[2], first.scratch[3]
     normal_noise(rng, noise)
     coin = rng.standard_exponential()
-    scale = math.sqrt(plan.step)
+    metric, scale = plan.metric, math.sqrt(plan.metric.step)
     white_shift(whiten, first.position, second.position, scale, difference, shift)
     is_shared = couple_noise(shift, noise, coin, FAR, other)
-    displace(plan, first.position, noise, scale, first.scratch[1])
-    displace(plan, second.position, other, scale, second.scratch[1])
-    code = proximal_kernel.conditional(
-        target, pieces, plan, draw, first, twins[0], NO_CAP
-    )
+    displace(metric, first.position, noise, scale, first.scratch[1])
+    displace(metric, second.position, other, scale, second.scratch[1])
+    code = alternation.conditional(target, pieces, plan, first, twins[0])
     if code == OK and not is_shared:
-        code = proximal_kernel.conditional(
-            target, pieces, plan, draw, second, twins[1], NO_CAP
-        )
+        code = alternation.conditional(target, pieces, plan, second, twins[1])
     if is_shared:
         follow(first, second)
     return code, is_same(first.position, second.position)
@@ -94,7 +90,7 @@ class ProximalPair:
         Whatever exact oracle the chain uses alone, the law of its draw is that of the
         tangent oracle.
         """
-        return proximal_kernel.init(self.prepared.target, position)
+        return alternation.init(self.prepared.target, position)
 
     def advance(
         self,
@@ -105,14 +101,13 @@ class ProximalPair:
         others: Array,
     ) -> tuple[int, bool]:
         """Fill rows of both chains' draws; return how many, and whether they met."""
-        target, metric = self.prepared.target, self.prepared.metric
-        numbers, twins = metric.numbers(target), Twins()
+        target, twins = self.prepared.target, Twins()
+        numbers = self.prepared.metric.numbers(target)
         for t in range(len(draws)):
             code, has_met = couple_proximal(
                 numbers,
                 target.pieces,
                 self.plan,
-                metric.draw,
                 self.whiten,
                 first,
                 second,
@@ -128,11 +123,11 @@ class ProximalPair:
 
 def pair_proximal(prepared: Any) -> ProximalPair:
     """Coupled kernel of a prepared proximal sampler."""
-    plan = prepared.metric.plan(prepared.trial.step)
+    numbers = prepared.metric.plan(prepared.trial.step)
     return ProximalPair(
         prepared=prepared,
-        plan=plan,
-        whiten=np.ascontiguousarray(np.linalg.inv(plan.factor)),
+        plan=TangentPlan(numbers, prepared.metric.draw, NO_CAP),
+        whiten=np.ascontiguousarray(np.linalg.inv(numbers.factor)),
     )
 
 
