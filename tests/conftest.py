@@ -28,6 +28,8 @@ SEED = int(os.environ.get("SUITE_SEED", "0"))
 RECORD = os.environ.get("SUITE_LEDGER", "")
 # They compile most kernels, of samplers and of optimizers: first, one to each process.
 FIRST = ("contracts/test_samplers.py", "contracts/test_hostile_records.py")
+# Their examples draw for seconds.
+LONG_EXAMPLES = ("diagnostics/calibration.py", "diagnostics/moments.py")
 
 
 @pytest.fixture
@@ -63,6 +65,9 @@ if SEED:
 def pytest_collection_modifyitems(config, items):
     """Move cases to the slow tier, the kernels' files to the front."""
     defer(items)
+    for item in items:
+        if item.nodeid.split("::")[0].endswith(LONG_EXAMPLES):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: not item.nodeid.split("::")[0].endswith(FIRST))
     if SEED and RECORD:
         wanted = set(Path(RECORD).read_text().splitlines())

@@ -15,6 +15,7 @@ from dpsample.samplers.subsampled.randomized_series import (
     overshoot_of,
     series_length,
 )
+from tests.support.entries import entry
 from tests.support.gibbs_cases import example
 from tests.support.series_runs import prepared
 from tests.support.statistics import assert_mean, rejected
@@ -65,7 +66,8 @@ def moments(change):
 def estimates(chain, count, rng):
     state = chain.init()
     fixed = (chain.target.numbers, chain.target.pieces, chain.plan, state, X, Z, rng)
-    pairs = [estimate(*fixed) for _ in range(count)]
+    compiled = entry(estimate, *fixed)
+    pairs = [compiled(*fixed) for _ in range(count)]
     assert all(code == OK for code, _ in pairs)
     return np.array([rho for _, rho in pairs]), int(state.counts[RECORDS])
 
