@@ -18,13 +18,12 @@ from dpsample.domains import Ball
 from dpsample.numerics.norms import norm
 from dpsample.optimizers import HeavyTailedFrankWolfe, HeavyTailedLasso
 from dpsample.optimizers.loop.estimators import PSI_BOUND
-from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
 from dpsample.optimizers.loop.perturbations import (
     GeneralizedGaussianNoise,
     NoNoise,
     Perturbation,
 )
-from dpsample.optimizers.loop.phase import Loop, Minimization
 from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
 from dpsample.running import descent
 from tests.contracts.hostile_cases import SETTINGS, World, all_losses, planned

@@ -11,6 +11,7 @@ import pytest
 import dpsample as dps
 from dpsample.core import pauses as pauses_module
 from dpsample.core.pauses import LEFT, PAUSED
+from dpsample.core.streams import streams
 from dpsample.running import chains
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.verbs.warm import LOGISTIC, make, public_samplers, sampler_targets
@@ -184,7 +185,7 @@ def test_a_chain_that_fails_ends_the_others():
         while True:
             pauses_module.heard()
 
-    first = dps._streams.streams(11, 3)[0].integers(0, 2**62)
+    first = streams(11, 3)[0].integers(0, 2**62)
     with pytest.raises(ArithmeticError, match="one of them"):
         run_chains(10, runner=runner, threads=3)
 

@@ -8,7 +8,7 @@ import pytest
 import dpsample as dps
 from dpsample.diagnostics import unbiased_moments
 from dpsample.samplers import MALA, BallWalk, Proximal, RandomWalk
-from dpsample.samplers.couplings import replicates
+from dpsample.samplers.couplings import coupled_steps
 from dpsample.samplers.couplings.pair import compile_pair
 from dpsample.samplers.metropolis import random_walk
 from tests.support.biased_draws import Planted
@@ -57,17 +57,14 @@ def test_moments_agree_with_exact_values_and_a_wrong_k_is_seen(
 @pytest.mark.slow
 def test_a_coupling_that_changes_the_law_of_one_chain_is_seen(monkeypatch):
     target = standard_normal(1)
-    name, honest = replicates._COUPLINGS[random_walk.run]
+    honest = coupled_steps.COUPLINGS[random_walk.run]
     options = plain() | {"replicates": 3000, "lag": 1, "burn_in": 0, "num_draws": 1}
     options |= {"init": [2.0]}
     sampler = RandomWalk(step_size=2.0)
     assert unbiased_moments(target, sampler, **options).ok
     bug = compile_pair(walk_with_common_noise)
-    monkeypatch.setitem(
-        replicates._COUPLINGS,
-        random_walk.run,
-        (name, lambda prepared: replace(honest(prepared), run=bug)),
-    )
+    mutant = replace(honest, run=bug)
+    monkeypatch.setitem(coupled_steps.COUPLINGS, random_walk.run, mutant)
     assert not unbiased_moments(target, sampler, **options).ok
 
 

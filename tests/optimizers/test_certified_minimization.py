@@ -7,8 +7,7 @@ from scipy import optimize, sparse
 
 import dpsample as dps
 from dpsample.optimizers.loop.estimators import ClippedMean, Mean
-from dpsample.optimizers.loop.optimizer import Recipe
-from dpsample.optimizers.loop.phase import Minimization
+from dpsample.optimizers.loop.optimizer import Minimization, Recipe
 from dpsample.optimizers.loop.solve import enough_steps
 from dpsample.problem.problem import Problem
 from dpsample.running import descent

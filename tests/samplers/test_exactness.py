@@ -8,9 +8,9 @@ import pytest
 
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
-from dpsample.samplers import gaussian_fit
-from dpsample.samplers.proximal import alternation as proximal
-from dpsample.samplers.proximal import metric
+from dpsample.samplers.proximal import alternation, metric
+from dpsample.samplers.proximal.proximal import ProximalSetting
+from dpsample.targets import gibbs
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, law_margin, replicate
 from tests.support.tiers import by_turns, one_in, slow_but, usual
@@ -30,11 +30,10 @@ def prepare(case, seed=1):
 
 def options(case, seed=2):
     """Every valid metric with the step that its pilot would choose."""
-    start, _ = gaussian_fit.minimize(case.target)
     rng = np.random.default_rng(seed)
-    for option in metric.candidates(case.target, oracle="metric"):
-        tried = dps.Proximal()._try(case.target, option, start, rng, GAMMA)
-        yield option, tried.trial.step
+    setting = ProximalSetting.of(dps.Proximal(), case.target)
+    for option, bound in setting.options:
+        yield option, setting.tried(option, bound, rng, GAMMA).trial.step
 
 
 @usual("mode on the sphere", "around 6, mode")
@@ -81,9 +80,9 @@ def test_the_halfspace_is_in_use_when_the_mode_is_on_the_boundary():
     prepared = prepare(case)
     full = next(o for o, _ in options(case) if o.name == "full")
     state = prepared.init()
-    args = (full.numbers(case.target), case.target.pieces, full.plan(0.1))
-    rng = np.random.default_rng(0)
-    assert proximal.step(*args, full.draw, state, rng, 10_000) == 0
+    plan = alternation.TangentPlan(full.plan(0.1), full.draw, 10_000)
+    args = (full.numbers(case.target), case.target.pieces, plan)
+    assert alternation.step(*args, state, np.random.default_rng(0)) == 0
     assert state.normal[-1] == 1.0
     assert np.linalg.norm(state.normal[: case.dim]) == pytest.approx(1.0)
 
@@ -208,11 +207,9 @@ def test_the_gap_lies_between_zero_and_its_ceiling(name):
         work, scratch = case.target.new_work(), np.empty(case.dim)
         gradient = np.empty(case.dim)
         for w, x in zip(points, others, strict=True):
-            u_w = dps.targets.energy_gradient(
-                numbers, case.target.pieces, w, work, gradient
-            )
-            u_x = dps.targets.energy(numbers, case.target.pieces, x, work)
-            gap, slack = proximal.gap_and_slack(
+            u_w = gibbs.energy_gradient(numbers, case.target.pieces, w, work, gradient)
+            u_x = gibbs.energy(numbers, case.target.pieces, x, work)
+            gap, slack = alternation.gap_and_slack(
                 plan, u_x, u_w, gradient, x - w, scratch
             )
             assert gap >= -slack

@@ -197,19 +197,22 @@ def test_a_failed_run_returns_no_position():
 
 
 def test_interpreted_step_equals_the_compiled_one():
-    interpreted = getattr(alternation.step, "py_func", alternation.step)
+    compiled = alternation.conditional
+    interpreted = getattr(compiled, "py_func", compiled)
     for name, case in CASES.items():
         for option in options(name):
-            args = (option.numbers(case.target), case.target.pieces, option.plan(0.02))
+            plan = alternation.TangentPlan(option.plan(0.02), option.draw, 10_000)
+            args = (option.numbers(case.target), case.target.pieces, plan)
             start = case.exact(np.random.default_rng(1), 1)[0]
             positions = []
-            for step in (alternation.step, interpreted):
+            for conditional in (compiled, interpreted):
                 state, rng = (
                     alternation.init(case.target, start),
                     np.random.default_rng(2),
                 )
                 for _ in range(3):
-                    assert step(*args, option.draw, state, rng, 10_000) == 0
+                    alternation.displace_y(plan.metric, state, rng)
+                    assert conditional(*args, state, rng) == 0
                 positions.append(state.position)
             np.testing.assert_allclose(*positions, rtol=1e-12, atol=1e-13)
 

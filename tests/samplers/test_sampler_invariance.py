@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.samplers.chain import PreparedChain
 from tests.support import sampler_mutants as mutants
 from tests.support.sampler_grid import (
     DOMAINS,
@@ -151,7 +152,7 @@ def margin_of(
     """Margin of a plain sampler's last draw, with a change that is a bug."""
     prepared, case = prepared_cell(name, domain, loss), grid_case(domain, loss)
     if plan is not None:
-        prepared = dps.samplers.chain.PreparedChain(
+        prepared = PreparedChain(
             target=prepared.target,
             plan=plan(prepared.plan),
             run=prepared.run,

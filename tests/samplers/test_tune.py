@@ -95,7 +95,6 @@ def test_nothing_is_learned_from_a_chain_that_never_moves():
     found = gaussian_fit.fit(target)
     recipe = tune.TuningRecipe(
         run=random_walk.run,
-        init_fn=random_walk.init,
         plan_fn=lambda f, step: random_walk.RandomWalkPlan(step, 2.0, f.factor),
         rate=0.234,
         first_step=1.0,

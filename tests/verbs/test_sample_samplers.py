@@ -145,7 +145,7 @@ def test_a_class_in_place_of_a_sampler_is_refused_with_the_remedy():
 PRESS = """
 import json, os, signal, threading, time
 import dpsample as dps
-from dpsample import chains
+from dpsample.running import chains
 from dpsample.verbs.warm import LOGISTIC, make
 
 run, pressed, seconds = chains.run, [], []
