@@ -44,7 +44,19 @@ def test_energy_and_slope_along_a_line_are_those_of_the_target(name):
     hit_and_run.choose_direction(prepared.plan, state, rng)
     data, direction = target.numbers.data, state.scratch[1]
     line.rates_of(data, state.nothing, direction, state.rates)
-    along = hit_and_run.line_through(target.numbers, prepared.plan, state)
+    is_quadratic, penalty = prepared.plan.is_quadratic, (0.0, 0.0, 0.0)
+    if is_quadratic == 1:
+        regularizer = target.numbers.regularizer
+        penalty = line.quadratic_along(regularizer, state.position, direction)
+    along = line.line_of(
+        target.numbers,
+        state,
+        state.memory[1:],
+        state.rates,
+        data.response,
+        is_quadratic,
+        penalty,
+    )
     low, high = target.problem.domain.chord(state.position, along.direction)
     low, high = max(low, -1.0), min(high, 1.0)
     for share in (0.1, 0.4, 0.8):
