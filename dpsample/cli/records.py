@@ -81,6 +81,8 @@ def loss_named(text: str) -> Loss:
 def build(options: RecordOptions, data: Dataset) -> dps.Problem:
     """Problem of the records with declared bounds."""
     row_bound, response_bound = data.row_bound, options.response_bound
+    if response_bound is None:
+        response_bound = data.response_bound
     if row_bound is None:
         remedy = "Declare --row-bound, or the ranges of all columns with --bounds."
         check.fail("row_bound", "declared", "None", remedy)
@@ -91,9 +93,7 @@ def build(options: RecordOptions, data: Dataset) -> dps.Problem:
         domain=dps.domains.Ball(options.radius),
         row_bound=row_bound,
         row_norm=options.row_norm,
-        response_bound=data.response_bound
-        if response_bound is None
-        else response_bound,
+        response_bound=response_bound,
         intercept=options.intercept,
         clip_rows=options.clip_rows,
         feature_names=data.feature_names,

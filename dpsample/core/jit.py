@@ -8,6 +8,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import numba
 from numba import cfunc, njit, types
+from numba.core.ccallback import CFunc
+from numba.core.typing.templates import Signature
 
 from dpsample.core.cache import CACHE_DIRECTORY, package_cache
 
@@ -21,9 +23,6 @@ generator = types.npytypes.NumPyRandomGeneratorType("NumPyRandomGeneratorType")
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Returned = TypeVar("Returned", covariant=True)
-
-_pointers: dict[tuple[int, Any], Any] = {}
-_kept_alive: list[Any] = []
 
 
 class Kernel(Protocol[Parameters, Returned]):
@@ -39,6 +38,15 @@ class Kernel(Protocol[Parameters, Returned]):
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         """Run the compiled function."""
+
+
+# Compiled function that writes into its last argument.
+Piece = Callable[..., None]
+# A C function; under NUMBA_DISABLE_JIT the Python function.
+Pointer = CFunc | Callable[..., Any]
+
+_pointers: dict[tuple[int, object], Pointer] = {}
+_kept_alive: list[object] = []
 
 
 @overload
@@ -78,7 +86,9 @@ def kernel(
         return njit(cache=cached, nogil=True, error_model="numpy", **options)(function)
 
 
-def pointer(function: Any, signature: Any, *, cached: bool = True) -> Any:
+def pointer(
+    function: Callable[..., object], signature: Signature, *, cached: bool = True
+) -> Pointer:
     """C function of a `kernel` (or of a user's njit function), built at first use.
 
     A kernel that takes pointers compiles once for all pieces. An exception inside a

@@ -1,12 +1,9 @@
-"""Public facts of a problem: all that privacy may depend on.
-
-Smoothness of one record's loss in a linear model.
-"""
+"""Public facts of a problem: all that privacy may depend on."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -15,7 +12,7 @@ import numpy as np
 from dpsample import domains, losses
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.spec import frozen
+from dpsample.core.spec import Json, frozen
 from dpsample.domains import Domain, SchattenBall
 from dpsample.losses import Custom, Loss, RecordGradient
 from dpsample.losses.record_gradient import ONLY_MINIMIZE
@@ -74,16 +71,13 @@ class PublicFacts:
                 "Make the constant one entry of the matrices and of row_bound.",
             )
         if isinstance(self.loss, RecordGradient):
-            self._check_record_gradient(self.loss)
+            if self.intercept:
+                check.fail("intercept", "False for a record gradient", True)
+            if self.loss.dim is not None:
+                check.one_of((self.loss.dim,), dim=self.dim)
         self.domain.check(self.dim)
         if isinstance(self.loss, Custom):
             self.loss.check_declarations(self.margin_bound, self.response_bound)
-
-    def _check_record_gradient(self, loss: RecordGradient) -> None:
-        if self.intercept:
-            check.fail("intercept", "False for a record gradient", True)
-        if loss.dim is not None:
-            check.one_of((loss.dim,), dim=self.dim)
 
     @property
     def is_matrix(self) -> bool:
@@ -124,8 +118,8 @@ class PublicFacts:
         """Largest norm on the domain, in the norm dual to that of the rows."""
         dual, zero = norms.dual(self.row_norm), np.zeros(self.dim)
         if isinstance(self.domain, SchattenBall):
-            return float(self.domain.max_schatten(dual, zero, self.dim))
-        return float(self.domain.max_norm(dual, zero, self.dim))
+            return self.domain.max_schatten(dual, zero, self.dim)
+        return self.domain.max_norm(dual, zero, self.dim)
 
     def margin_bounds(self, sizes: Array, offset: Array | None) -> Array:
         """Bounds of abs(<a, theta> + offset) on the domain for rows of given norms."""
@@ -195,30 +189,20 @@ class PublicFacts:
         check.one_of(RELATIONS, relation=relation)
         return self.lipschitz(p) * (2.0 if relation == "replace_one" else 1.0)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Facts as JSON-able values."""
-        return {
-            "num_records": self.num_records,
-            "dim": self.dim,
-            "loss": self.loss.to_dict(),
-            "domain": self.domain.to_dict(),
-            "row_bound": self.row_bound,
-            "row_norm": self.row_norm,
-            "response_bound": self.response_bound,
-            "offset_bound": self.offset_bound,
-            "intercept": self.intercept,
-        }
+        facts = {f.name: getattr(self, f.name) for f in fields(self)}
+        return facts | {"loss": self.loss.to_dict(), "domain": self.domain.to_dict()}
 
     @classmethod
-    def from_dict(cls, facts: dict[str, Any]) -> PublicFacts:
+    def from_dict(cls, facts: Json) -> PublicFacts:
         """Facts that `to_dict` described."""
         check.instance(dict, facts=facts)
-        fields = facts | {
+        pieces = {
             "loss": losses.from_dict(facts.get("loss", {})),
             "domain": domains.from_dict(facts.get("domain", {})),
         }
-        made: PublicFacts = check.built("facts", cls, fields)
-        return made
+        return check.built("facts", cls, facts | pieces)
 
 
 def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
@@ -269,13 +253,12 @@ def smoothness_or_inf(facts: PublicFacts, p: float = 2.0) -> float:
 
 
 def _smoothness(facts: PublicFacts, p: float) -> float:
-    reach = facts.margin_bound
     bound = 1.0 if facts.response_bound is None else facts.response_bound
     # Every built-in curvature is largest at one of these responses.
     response = np.array([-bound, bound])
     if not facts.loss.is_classification:
         response = np.array([-bound, 0.0, bound])
-    reaches = np.full(response.shape, reach)
+    reaches = np.full(response.shape, facts.margin_bound)
     curvature = float(facts.loss.curvature(-reaches, reaches, response)[1].max())
     if not math.isfinite(curvature):
         check.fail(

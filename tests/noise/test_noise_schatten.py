@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import chi, norm
 
 from dpsample.core.streams import streams
-from dpsample.noise import SchattenGaussian, schatten_gaussian
-from dpsample.noise.schatten import schatten_plan, wishart_bound
+from dpsample.noise import SchattenGaussian, schatten_gaussian, schatten_plan
+from dpsample.noise.schatten import wishart_bound
 from dpsample.noise.schatten_spectrum import (
     OPERATOR,
     ORDERED,

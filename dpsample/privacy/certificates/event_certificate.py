@@ -115,12 +115,8 @@ class EventCertificate(Sealed):
 
         Parameters
         ----------
-        mechanism : str
-            What was run, in words.
-        budget : Budget
-            Epsilon, delta and the relation under which the event's numbers hold.
-        event : Event or None
-            None if nothing is proved.
+        mechanism, budget, event, seeded
+            As in the class; the event's numbers hold under the budget's relation.
         inputs : mapping of str to number or word
             Public inputs of the calibration, in the order in which they are shown.
         theorems, assumptions : tuple of str
@@ -128,8 +124,6 @@ class EventCertificate(Sealed):
             takes for granted comes first.
         calibration : {"exact", "paper"}
             "exact" demands that the event proves the budget's epsilon.
-        seeded : bool
-            Whether a seed made the random bits: then nothing is releasable.
 
         Returns
         -------

@@ -199,13 +199,6 @@ def truncated_normal(rng, lower, upper):
 
 
 @kernel
-def factor_mode(b, q, c, s, v, h, lower, upper):
-    """Mode of the factor density on [lower, upper], to about 1e-15 relative."""
-    mode = math.copysign(positive_mode(b, q, c, s, abs(v), 1.0 / h), v)
-    return min(max(mode, lower), upper)
-
-
-@kernel
 def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
     """Exact draw by rejection from what `factor_envelope` returned for v >= 0."""
     mode, base, left, left_rise, left_slope = envelope[:5]

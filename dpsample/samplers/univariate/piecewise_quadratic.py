@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.numerics.normal import HALF_LOG_2PI, log_ndtr
+from dpsample.numerics.stable import HALF_LOG_2PI, log_ndtr
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.univariate.log_concave import truncated_normal
 
