@@ -8,6 +8,8 @@ from pathlib import Path
 import jupytext
 import pytest
 
+from tests.support.tiers import one_in
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.py"))
 # Seconds for a notebook whose kernels must be compiled first, on busy processors; warm
@@ -66,6 +68,7 @@ def test_a_notebook_is_text_and_code_in_turn(path):
             compile(source, path.stem, "exec")
 
 
+@one_in(2)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_keeps_its_cells_as_an_ipynb_file(path, tmp_path):
     written = tmp_path / "again.ipynb"
