@@ -1,8 +1,9 @@
 r"""Noisy regularized mirror descent in l_p, 1 < p < 2, without constraints.
 
-:math:`w_{t+1} = \arg\min_w \langle \nabla F_n(w_t) + \xi_t, w\rangle + \gamma D_\Phi(w,
-w_t) + \alpha \Phi(w)`, averaged with weights :math:`\omega^t`, :math:`\omega = 1 +
-\alpha/\gamma`: arXiv:2303.18047, Algorithm 3, with its potential and its step corrected.
+:math:`w_{t+1} = \arg\min_w \langle \nabla F_n(w_t) + \xi_t, w\rangle + \gamma
+D_\Phi(w, w_t) + \alpha \Phi(w)`, averaged with weights :math:`\omega^t`,
+:math:`\omega = 1 + \alpha/\gamma`: arXiv:2303.18047, Algorithm 3, with its potential
+and its step corrected.
 
 With :math:`\gamma > \beta` and :math:`E\|\xi\|_q^2 = \nu^2` the three-point inequality
 gives for the regularized empirical minimizer u

@@ -432,6 +432,6 @@ class TruncatedMirrorDescent(Optimizer):
         return Recipe(
             phases=(loop,),
             event=printed.event,
-            inputs=inputs_of(plan) | {"noise_scale": printed.noise.sigma},
+            inputs=inputs_of(plan) | {"noise_scale": float(printed.noise.sigma)},
             theorems=(GENERALIZED_THEOREM, SHUFFLE_THEOREM),
         )

@@ -131,13 +131,6 @@ def printed_batch(num_records: int, num_steps: int, epsilon: float) -> int:
     return min(max(size, 1), num_records)
 
 
-def printed_stddev(scales: DescentScales, budget: Budget, num_steps: int) -> float:
-    """Noise of Bassily et al. (2019), Algorithm 1."""
-    log_term = 8.0 * num_steps * math.log(1.0 / budget.delta)
-    size = scales.num_records * budget.epsilon
-    return scales.lipschitz * math.sqrt(log_term) / size
-
-
 def printed_rate(scales: DescentScales, budget: Budget) -> float:
     """max(sqrt(d log(1/delta))/(epsilon n), 1/sqrt(n)) of the printed bounds."""
     n = scales.num_records
@@ -197,12 +190,12 @@ class DescentPlan(NamedTuple):
         if not has_bound(self, scales, step_size):
             return math.inf
         regret = 0.5 * scales.radius**2 / (step_size * self.num_steps)
-        found = regret + 0.5 * step_size * self.slope(scales)
+        bound = regret + 0.5 * step_size * self.slope(scales)
         slack = 1.0 / step_size - scales.smoothness
         if slack > 0.0:
             stable = step_size * self._stability(scales)
-            found = min(found, regret + 0.5 * self._noise(scales) / slack + stable)
-        return found
+            bound = min(bound, regret + 0.5 * self._noise(scales) / slack + stable)
+        return bound
 
     def slope(self, scales: DescentScales) -> float:
         """V in the bound M^2/(2 eta T) + eta V/2, for any Lipschitz loss."""
@@ -277,22 +270,20 @@ def proved_noise(
     scales: DescentScales, budget: Budget, scheme: Scheme, num_steps: int, size: int
 ) -> CalibratedNoise:
     """Return the smallest noise that is proved, and its event."""
+    n, bound = scales.num_records, scales.lipschitz
     if scheme == "with_replacement":
         remedy = "Or use NoisyGD, or calibration='paper' for reproduction."
         condition = "'poisson' where privacy is proved"
         check.fail("batches", condition, repr(scheme), remedy)
     if scheme == "full":
         return full_batch(
-            budget,
-            record_bound=scales.lipschitz,
-            num_records=scales.num_records,
-            num_steps=num_steps,
+            budget, record_bound=bound, num_records=n, num_steps=num_steps
         )
     return poisson(
         budget,
-        record_bound=scales.lipschitz,
-        num_records=scales.num_records,
-        sampling_rate=size / scales.num_records,
+        record_bound=bound,
+        num_records=n,
+        sampling_rate=size / n,
         num_steps=num_steps,
     )
 
@@ -300,19 +291,20 @@ def proved_noise(
 def printed_noise(
     scales: DescentScales, budget: Budget, scheme: Scheme, num_steps: int, size: int
 ) -> CalibratedNoise:
-    """Return the printed noise with the event that is true of it for these batches."""
-    stddev = printed_stddev(scales, budget, num_steps)
+    """Noise of Bassily et al. (2019), Algorithm 1, and what is true of it."""
+    log_term = 8.0 * num_steps * math.log(1.0 / budget.delta)
+    stddev = scales.lipschitz * math.sqrt(log_term)
+    stddev /= scales.num_records * budget.epsilon
     multiplier = stddev * size / scales.lipschitz
-    if scheme == "poisson":
-        rate = size / scales.num_records
-        return CalibratedNoise(
-            stddev,
-            PoissonGaussianEvent(
-                sampling_rate=rate, noise_multiplier=multiplier, num_steps=num_steps
-            ),
-        )
     gdp = SHIFTS[budget.relation] * math.sqrt(num_steps) / multiplier
-    return CalibratedNoise(stddev, GaussianEvent(gdp * (1.0 + 1e-12)))
+    event: Event = GaussianEvent(gdp * (1.0 + 1e-12))
+    if scheme == "poisson":
+        event = PoissonGaussianEvent(
+            sampling_rate=size / scales.num_records,
+            noise_multiplier=multiplier,
+            num_steps=num_steps,
+        )
+    return CalibratedNoise(stddev, event)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,10 +334,8 @@ class NoisyDescent(Optimizer):
         size = self.size_of_batch(scales, budget, scheme, num_steps)
         if budget is None:
             return DescentPlan(scheme, size, num_steps, None, False)
-        if is_paper:
-            noise = printed_noise(scales, budget, scheme, num_steps, size)
-        else:
-            noise = proved_noise(scales, budget, scheme, num_steps, size)
+        make = printed_noise if is_paper else proved_noise
+        noise = make(scales, budget, scheme, num_steps, size)
         return DescentPlan(scheme, size, num_steps, noise, scheme != "with_replacement")
 
     def batch_scheme(self, *, is_paper: bool) -> Scheme:
