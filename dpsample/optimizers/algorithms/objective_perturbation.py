@@ -41,6 +41,7 @@ def recipe_of(
     solver: Solver = "accelerated",
     assumptions: tuple[str, ...] = GUARANTEED,
 ) -> Recipe:
+    """Recipe of one tilted minimization."""
     return Recipe(
         phases=(tilt.phase(scales, solver),),
         event=event,
