@@ -186,8 +186,13 @@ class DescentPlan(NamedTuple):
         return Full()
 
     def bound(self, scales: DescentScales, step_size: float) -> float:
-        """Return the smaller bound; infinite where no conditions hold."""
-        if not has_bound(self, scales, step_size):
+        """Return the smaller bound; infinite where no conditions hold.
+
+        Random batches are proved for the empirical risk only: a batch may be rougher
+        than the mean of all records.
+        """
+        is_stable = step_size * scales.smoothness <= 2.0 * (1.0 + 1e-12)
+        if scales.is_population and not (is_stable and self.scheme == "full"):
             return math.inf
         regret = 0.5 * scales.radius**2 / (step_size * self.num_steps)
         bound = regret + 0.5 * step_size * self.slope(scales)
@@ -215,7 +220,10 @@ class DescentPlan(NamedTuple):
         """Mean square of the error of a step's gradient."""
         total = scales.dim * self.stddev**2
         if self.scheme != "full":  # the variance of a batch mean
-            total += scales.lipschitz**2 * _spread(self, scales.num_records)
+            missing = 0.0
+            if self.scheme == "poisson":
+                missing = self.batch_size / scales.num_records
+            total += scales.lipschitz**2 * ((1.0 - missing) / self.batch_size)
         return total
 
     def _stability(self, scales: DescentScales) -> float:
@@ -223,24 +231,6 @@ class DescentPlan(NamedTuple):
         if not scales.is_population:
             return 0.0
         return scales.lipschitz**2 * (self.num_steps + 1) / scales.num_records
-
-
-def _spread(plan: DescentPlan, num_records: int) -> float:
-    """Variance of a batch mean over L^2."""
-    missing = plan.batch_size / num_records if plan.scheme == "poisson" else 0.0
-    return (1.0 - missing) / plan.batch_size
-
-
-def has_bound(plan: DescentPlan, scales: DescentScales, step_size: float) -> bool:
-    """Whether the conditions of the risk bound hold.
-
-    Random batches are proved for the empirical risk only: a batch may be rougher than
-    the mean of all records.
-    """
-    if not scales.is_population:
-        return True
-    is_stable = step_size * scales.smoothness <= 2.0 * (1.0 + 1e-12)
-    return is_stable and plan.scheme == "full"
 
 
 def recipe_of(
@@ -331,9 +321,12 @@ class NoisyDescent(Optimizer):
             num_steps = printed_steps(scales, budget)
         is_full = scheme == "full"
         num_steps = num_steps or enough_steps(scales, budget, is_full=is_full)
-        size = self.size_of_batch(scales, budget, scheme, num_steps)
+        n = scales.num_records
         if budget is None:
+            size = self.size_of_batch(scheme, n, None)
             return DescentPlan(scheme, size, num_steps, None, False)
+        printed = printed_batch(n, num_steps, budget.epsilon)
+        size = self.size_of_batch(scheme, n, printed)
         make = printed_noise if is_paper else proved_noise
         noise = make(scales, budget, scheme, num_steps, size)
         return DescentPlan(scheme, size, num_steps, noise, scheme != "with_replacement")
@@ -343,30 +336,20 @@ class NoisyDescent(Optimizer):
         del is_paper  # printed or not
         return "full"
 
-    def size_of_batch(
-        self,
-        scales: DescentScales,
-        budget: Budget | None,
-        scheme: Scheme,
-        num_steps: int,
-    ) -> int:
-        """Return what sums over a batch are divided by."""
-        del budget, scheme, num_steps
-        return scales.num_records
+    def size_of_batch(self, scheme: Scheme, n: int, printed: int | None) -> int:
+        """Return what sums over a batch of n records are divided by."""
+        del scheme, printed
+        return n
 
     def loop(
-        self,
-        plan: DescentPlan,
-        num_records: int,
-        step_size: float,
-        estimator: Estimator,
+        self, plan: DescentPlan, num_records: int, step_size: float, mean: Estimator
     ) -> Loop:
         """Return the loop that averages w_1, ..., w_T."""
         return Loop(
             num_steps=plan.num_steps,
             step=GradientStep(step_size),
             batches=plan.batches(num_records),
-            estimator=estimator,
+            estimator=mean,
             noise=GaussianNoise(plan.stddev) if plan.stddev else NoNoise(),
             weights=EQUAL_WEIGHTS,
         )
@@ -414,26 +397,18 @@ class BatchedDescent(NoisyDescent):
         """Return the scheme that was asked for, or the first; the printed one."""
         return self.batches or ("with_replacement" if is_paper else self.schemes[0])
 
-    def size_of_batch(
-        self,
-        scales: DescentScales,
-        budget: Budget | None,
-        scheme: Scheme,
-        num_steps: int,
-    ) -> int:
+    def size_of_batch(self, scheme: Scheme, n: int, printed: int | None) -> int:
         """Return the size that was asked for, or the printed one."""
-        n = scales.num_records
+        size = self.batch_size
         if scheme == "full":
-            if self.batch_size not in (None, n):
+            if size not in (None, n):
                 remedy = "Choose batches='poisson' for less."
-                check.fail(
-                    "batch_size", "None for full batches", self.batch_size, remedy
-                )
+                check.fail("batch_size", "None for full batches", size, remedy)
             return n
-        if self.batch_size is not None:
-            if self.batch_size > n:
-                check.fail("batch_size", f"<= num_records = {n}", self.batch_size)
-            return int(self.batch_size)
-        if budget is None:
+        if size is not None:
+            if size > n:
+                check.fail("batch_size", f"<= num_records = {n}", size)
+            return int(size)
+        if printed is None:
             check.fail("batch_size", "given without a budget", "None")
-        return printed_batch(n, num_steps, budget.epsilon)
+        return printed
