@@ -283,26 +283,14 @@ class Recipe:
         check.above(0.0, entry_bound=bound, remedy="Infinity clips none.")
 
     def check(self, facts: PublicFacts) -> None:
-        """Fail unless kernels can run the phases on this many records and parameters.
-
-        Parameters
-        ----------
-        facts : PublicFacts
-            Of the problem.
-        """
+        """Fail unless kernels can run the phases on so many records and parameters."""
         for phase in self.phases:
             phase.check_fits(facts.num_records)
         if self.start is not None:
             check.array("start", self.start, shape=(facts.dim,))
 
     def check_private(self, facts: PublicFacts) -> None:
-        """Fail if noise would vanish or sums of bounded parts overflow, on any records.
-
-        Parameters
-        ----------
-        facts : PublicFacts
-            Of the problem.
-        """
+        """Fail if noise would vanish, or sums of bounded parts overflow."""
         for phase in self.phases:
             if not phase.is_noisy:
                 remedy = "Thresholds and scales are too small for floating point."

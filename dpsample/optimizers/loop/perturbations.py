@@ -137,7 +137,7 @@ class CalibratedNoise(NamedTuple):
     event: Event
 
 
-@lru_cache(maxsize=1024)  # as below
+@lru_cache(maxsize=1024)
 def full_batch(
     budget: Budget, *, record_bound: float, num_records: int, num_steps: int = 1
 ) -> CalibratedNoise:
