@@ -236,13 +236,13 @@ class NoisyMirrorDescent(Optimizer):
         event: Event | None = None
         inputs = _inputs(space, schedule)
         if budget is not None:
-            found = full_batch(
+            calibrated = full_batch(
                 budget,
                 record_bound=space.record_bound(facts),
                 num_records=facts.num_records,
                 num_steps=schedule.num_steps,
             )
-            noise, event = space.perturbation(found.stddev), found.event
+            noise, event = space.perturbation(calibrated.stddev), calibrated.event
             inputs["noise"] = self.noise
             inputs["noise_scale"] = float(noise.numbers().scale)
         weight = schedule.ridge * schedule.step_size

@@ -375,8 +375,8 @@ class NoisyDescent(Optimizer):
         -------
         float
         """
-        found = self.recipe(facts, budget, calibration).inputs.get("risk_bound")
-        return math.inf if found is None else float(found)
+        bound = self.recipe(facts, budget, calibration).inputs.get("risk_bound")
+        return math.inf if bound is None else float(bound)
 
 
 @dataclass(frozen=True, kw_only=True)
