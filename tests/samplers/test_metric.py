@@ -113,7 +113,7 @@ def lp_draws(case, rng, count):
     """
     scale, q = case.shape
     # The mode of a loss with kinks is found roughly: with a margin, checked below.
-    lowest = dps.samplers.mode.minimize(case.target, mu=0.0)[1] - 0.5
+    lowest = dps.samplers.gaussian_fit.minimize(case.target, mu=0.0)[1] - 0.5
     kept = []
     while sum(map(len, kept)) < count:
         g = rng.gamma(1.0 / q, size=(200_000, case.dim)) ** (1.0 / q)
