@@ -34,8 +34,8 @@ def jax_nuts(case: targets.Case, seconds: float, warm_fn: Any, draw_fn: Any) -> 
     draw = jax.jit(draw_fn).lower(keys[0], carry).compile()
     facts = {"first": clock() - begin, "cpu": 0.0, "warm": 0.0, "gradients": 0.0}
     chains = []
-    for key, start in zip(keys, starts, strict=True):
-        begin = clock()
+    for first_key, start in zip(keys, starts, strict=True):
+        key, begin = first_key, clock()
         carry, _ = jax.block_until_ready(warm(key, start))
         middle = clock()
         parts: list[Array] = []

@@ -26,7 +26,7 @@ import dpsample as dps
 from dpsample.running import chains
 
 sys.path.insert(0, str(Path(__file__).parent))
-from risk_cases import Case, cases  # noqa: E402
+from risk_cases import Case, cases
 
 Array = NDArray[np.float64]
 SEED, QUICK_SIZE, ERRORS, ROUNDING = 20, 2000, 3.0, 1e-12
@@ -69,7 +69,7 @@ def excesses(
             seed=SEED,
             evaluate=excess,
         )
-        assert runs.values is not None  # noqa: S101 - for the type
+        assert runs.values is not None
         return runs.values
 
     def fresh(seed: np.random.SeedSequence) -> float:

@@ -51,7 +51,7 @@ def main() -> None:
             seconds = time.perf_counter() - begin
             best[threads] = min(best.get(threads, math.inf), seconds)
             thetas.append(runs.thetas)
-    assert all(np.array_equal(found, thetas[0]) for found in thetas)  # noqa: S101
+    assert all(np.array_equal(found, thetas[0]) for found in thetas)
     for threads, seconds in best.items():
         each = seconds / given.replicates
         print(f"{threads} threads: {seconds:.3f} s, {1e3 * each:.1f} ms per run")

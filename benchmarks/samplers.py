@@ -61,6 +61,7 @@ def measured(python: str, command: list[str], seconds: float) -> tuple[Any, Any]
                 capture_output=True,
                 text=True,
                 timeout=limit,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return None, {"missing": f"took more than {limit:g} s"}
@@ -69,7 +70,7 @@ def measured(python: str, command: list[str], seconds: float) -> tuple[Any, Any]
             return None, {"missing": words[-1]}
         with np.load(output) as arrays:
             facts = json.loads(str(arrays["facts"]))
-            return arrays["draws"] if "draws" in arrays else None, facts
+            return arrays.get("draws", None), facts
 
 
 def plan_of(case: targets.Case, chosen: list[str]) -> tuple[list[str], list[str]]:

@@ -1,13 +1,33 @@
-"""Settings of the whole suite: reproducible examples, no time limits per example."""
+"""Settings of the whole suite: examples, tiers, seeds and the ledger of levels.
 
+SUITE_SEED, a whole number, gives every seeded stream of the tests another one. Only
+statistical checks stay right under other seeds, and of these the ones whose level is
+exact: SUITE_LEDGER names the file into which a run writes them, and from which a run
+with SUITE_SEED reads what to run.
+"""
+
+import os
 import signal
+import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.support.statistics import ALPHA, FIXED, LEDGER, SUITE_ALPHA
+from tests.support.tiers import defer
+
 # Derandomized: a red test must be red again. Compilation makes any deadline flaky.
-settings.register_profile("suite", derandomize=True, deadline=None, database=None)
+# The default tier looks at few examples, the nightly run at as many as is usual.
+settings.register_profile("nightly", derandomize=True, deadline=None, database=None)
+settings.register_profile("suite", settings.get_profile("nightly"), max_examples=20)
 settings.load_profile("suite")
+
+SEED = int(os.environ.get("SUITE_SEED", "0"))
+RECORD = os.environ.get("SUITE_LEDGER", "")
+# They compile most kernels, of samplers and of optimizers: first, one to each process.
+FIRST = ("contracts/test_samplers.py", "contracts/test_hostile_records.py")
 
 
 @pytest.fixture
@@ -16,3 +36,67 @@ def hears_interrupts():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+if SEED:
+    from dpsample.core import streams
+
+    plain_rng, plain_sequence = np.random.default_rng, streams.seed_sequence
+
+    def new_rng(seed=None):
+        """A generator of the tests; the package's own probes stay as they are."""
+        caller = sys._getframe(1).f_globals["__name__"]
+        if caller.startswith("tests.") and not isinstance(seed, np.random.Generator):
+            seed = [SEED, *np.ravel(seed)]
+        return plain_rng(seed)
+
+    def new_sequence(seed):
+        """Root of the streams of one call of the package."""
+        if isinstance(seed, int | np.integer):
+            return np.random.SeedSequence([SEED, int(seed)])
+        return plain_sequence(seed)
+
+    np.random.default_rng, streams.seed_sequence = new_rng, new_sequence
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Move cases to the slow tier, the kernels' files to the front."""
+    defer(items)
+    items.sort(key=lambda item: not item.nodeid.split("::")[0].endswith(FIRST))
+    if SEED and RECORD:
+        wanted = set(Path(RECORD).read_text().splitlines())
+        config.hook.pytest_deselected(
+            items=[i for i in items if i.nodeid not in wanted]
+        )
+        items[:] = [item for item in items if item.nodeid in wanted]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Add what a process spent to this one's ledger."""
+    spent, fixed = getattr(node, "workeroutput", {}).get("ledger", ({}, []))
+    LEDGER.update(spent)
+    FIXED.update(fixed)
+
+
+def pytest_sessionfinish(session):
+    """A run whose checks together may fail too often is a failure."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["ledger"] = (dict(LEDGER), sorted(FIXED))
+        return
+    if LEDGER.total() * ALPHA > SUITE_ALPHA:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if RECORD and not SEED:
+        Path(RECORD).write_text("\n".join(sorted(LEDGER.keys() - FIXED)))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say what the statistical checks of this run have spent."""
+    spent = LEDGER.total() * ALPHA
+    verdict = "TOO MUCH" if spent > SUITE_ALPHA else "within"
+    seeds = f", seeds drawn anew from SUITE_SEED={SEED}" if SEED else ""
+    terminalreporter.write_line(
+        f"statistical checks: {LEDGER.total()} at level {ALPHA:g} in {len(LEDGER)} "
+        f"tests spend {spent:.2g}, {verdict} {SUITE_ALPHA:g}{seeds}"
+    )

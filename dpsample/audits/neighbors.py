@@ -283,7 +283,7 @@ def extreme_row(facts: PublicFacts, direction: Direction) -> Array:
     size_of_row, domain = width(facts), facts.domain
     if direction == "corner" and isinstance(domain, SchattenBall):
         row = np.eye(*domain.shape).reshape(-1)
-        size = float(norms.schatten(row[None], facts.row_norm, domain.shape)[0])
+        size = float(norms.schatten(row, facts.row_norm, domain.shape))
         return np.asarray(facts.row_bound / size * row)
     row = np.ones(size_of_row) if direction == "corner" else unit(size_of_row)
     if direction == "axis":

@@ -55,7 +55,7 @@ def _run(given: list[str]) -> int:
         screen.tell(f"error: {error}")
         return FAILED
     except Exception as error:
-        message = _words(error)
+        message = _message(error)
         if message is None:
             raise
         screen.tell(f"error: {message}")
@@ -63,7 +63,7 @@ def _run(given: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _words(error: Exception) -> str | None:
+def _message(error: Exception) -> str | None:
     """Message of an error that a user can mend; None for a bug."""
     from dpsample.samplers import SamplingError
 

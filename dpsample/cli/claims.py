@@ -25,11 +25,7 @@ HEAD = (
     "noise needed",
     "verdict",
 )
-SIDES: tuple[Literal["left", "right"], ...] = (
-    *("left",) * 4,
-    *("right",) * 3,
-    "left",
-)
+SIDES: tuple[Literal["left", "right"], ...] = (*("left",) * 4, *("right",) * 3, "left")
 SIGNS = {"exact": "", "upper bound": "<= ", "attack": ">= "}
 LEGEND = (
     "true epsilon: at the claimed delta; <= a proved bound that need not be attained, "

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from dpsample.cli import study_commands
+from dpsample.cli import studies
 from dpsample.core.version import __version__
 
 app = typer.Typer(
@@ -17,7 +17,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-app.add_typer(study_commands.app, name="study")
+app.add_typer(studies.app, name="study")
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -30,8 +30,7 @@ File = Annotated[Path, typer.Argument(help="CSV, TSV, Parquet or LIBSVM records.
 Target = Annotated[str | None, Option(help="Response column.")]
 Loss = Annotated[str, Option(help="logistic, hinge, absolute, quantile:0.9, ...")]
 Version = Annotated[
-    bool,
-    Option("--version", is_eager=True, callback=_print_version, help="Print it."),
+    bool, Option("--version", is_eager=True, callback=_print_version, help="Print it.")
 ]
 Answer = Annotated[Path, typer.Argument(help="JSON of a release or a certificate.")]
 Epsilon = Annotated[float, Option(help="Privacy budget epsilon.")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from dpsample.core import files
 from dpsample.privacy.curves.gaussian import gaussian_delta
 from dpsample.tables import Dataset
 from dpsample.verbs.results import Release
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NUM_RECORDS = 10_000
 DIM = 20
@@ -68,7 +71,7 @@ def draw(answer: Release, data: Dataset, picture: Path) -> None:
         figure.savefig(draft, dpi=150)
 
 
-def _draw_coefficients(axes: Any, answer: Release, data: Dataset) -> None:
+def _draw_coefficients(axes: Axes, answer: Release, data: Dataset) -> None:
     place = np.arange(answer.theta.size)
     best = (answer.nonprivate_diagnostics or {})["non_private_theta"]
     spread = 1.0 / np.sqrt(answer.certificate.k * answer.certificate.mu)
@@ -76,7 +79,7 @@ def _draw_coefficients(axes: Any, answer: Release, data: Dataset) -> None:
         place, answer.theta, yerr=spread, fmt="o", ms=4, capsize=2, label="private draw"
     )
     axes.plot(place, best, "x", color="C1", label="best in the ball, not private")
-    axes.plot(place, data.theta, "_", color="0.4", label="true")
+    axes.plot(place, np.asarray(data.theta), "_", color="0.4", label="true")
     axes.axhline(0.0, color="0.8", lw=0.8, zorder=0)
     axes.set_xticks(place)
     axes.set_xlabel("coefficient")
@@ -84,7 +87,7 @@ def _draw_coefficients(axes: Any, answer: Release, data: Dataset) -> None:
     axes.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
-def _draw_curve(axes: Any, answer: Release) -> None:
+def _draw_curve(axes: Axes, answer: Release) -> None:
     """Draw the smallest delta that is proved for each epsilon, and the budget."""
     certificate = answer.certificate
     epsilon = np.linspace(0.0, 1.5 * certificate.budget.epsilon, 200)

@@ -59,7 +59,7 @@ def kept(
             save(output)
             place = output
     except OSError as error:
-        reason = f"{output} could not be written ({_words(error)})"
+        reason = f"{output} could not be written ({_message(error)})"
         place = _spare(save, suffix)
     except BaseException:
         screen.tell(_last_resort(_spare(save, suffix), text))
@@ -70,7 +70,7 @@ def kept(
     except BaseException as error:
         where = _last_resort(place or _spare(save, suffix), text)
         if isinstance(error, OSError | ValueError):
-            reason = reason or f"the output was cut short ({_words(error)})"
+            reason = reason or f"the output was cut short ({_message(error)})"
             raise KeptError(f"{reason}. {where}") from error
         screen.tell(where)
         raise
@@ -78,7 +78,7 @@ def kept(
         raise KeptError(f"{reason}. {_where(place, text)}")
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import dpsample as dps
 from dpsample.core import check
-from dpsample.losses import Loss
+from dpsample.losses import BUILT_IN, Loss
 from dpsample.tables import Dataset, read_table
-
-LOSSES = {
-    "linear": dps.losses.Linear,
-    "logistic": dps.losses.Logistic,
-    "hinge": dps.losses.Hinge,
-    "smoothed_hinge": dps.losses.SmoothedHinge,
-    "absolute": dps.losses.Absolute,
-    "quantile": dps.losses.Quantile,
-    "huber": dps.losses.Huber,
-    "squared": dps.losses.Squared,
-    "power_four": dps.losses.PowerFour,
-}
-WITH_PARAMETER = ("smoothed_hinge", "quantile", "huber")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,21 +66,23 @@ def rules(data: Dataset, problem: dps.Problem) -> list[str]:
 def loss_named(text: str) -> Loss:
     """Loss of ``name`` or ``name:parameter``."""
     name, _, parameter = text.replace("-", "_").partition(":")
-    check.one_of(sorted(LOSSES), loss=name)
+    check.one_of(sorted(BUILT_IN), loss=name)
     if not parameter:
-        return LOSSES[name]()
-    if name not in WITH_PARAMETER:
+        return BUILT_IN[name]()
+    if not fields(BUILT_IN[name]):
         check.fail("loss", f"{name} without a parameter", text)
     try:
         number = float(parameter)
     except ValueError:
         check.fail("loss", "of the form name:number", text, "For example huber:0.5.")
-    return LOSSES[name](number)  # type: ignore[call-arg]
+    return BUILT_IN[name](number)  # type: ignore[call-arg]
 
 
 def build(options: RecordOptions, data: Dataset) -> dps.Problem:
     """Problem of the records with declared bounds."""
     row_bound, response_bound = data.row_bound, options.response_bound
+    if response_bound is None:
+        response_bound = data.response_bound
     if row_bound is None:
         remedy = "Declare --row-bound, or the ranges of all columns with --bounds."
         check.fail("row_bound", "declared", "None", remedy)
@@ -104,9 +93,7 @@ def build(options: RecordOptions, data: Dataset) -> dps.Problem:
         domain=dps.domains.Ball(options.radius),
         row_bound=row_bound,
         row_norm=options.row_norm,
-        response_bound=data.response_bound
-        if response_bound is None
-        else response_bound,
+        response_bound=response_bound,
         intercept=options.intercept,
         clip_rows=options.clip_rows,
         feature_names=data.feature_names,

@@ -10,6 +10,8 @@ import numpy as np
 import dpsample as dps
 from dpsample.cli import keeping, screen
 from dpsample.cli.records import RecordOptions, build, read, rules
+from dpsample.privacy.budget import Relation
+from dpsample.privacy.certificates.terms import Risk
 from dpsample.tables import Dataset
 from dpsample.verbs.results import Release
 
@@ -20,9 +22,9 @@ class ReleaseOptions(RecordOptions):
 
     epsilon: float
     delta: float
-    relation: str
+    relation: Relation
     p: float
-    risk: str
+    risk: Risk
     sampler_share: float
     output: Path | None
     evaluate: Path | None
@@ -43,9 +45,7 @@ def run(options: ReleaseOptions) -> None:
         other = evaluated(options, options.evaluate, data)
         problems.append((options.evaluate.name, other))
     budget = dps.Budget(
-        epsilon=options.epsilon,
-        delta=options.delta,
-        relation=options.relation,  # type: ignore[arg-type]
+        epsilon=options.epsilon, delta=options.delta, relation=options.relation
     )
     console = screen.console()
     console.print("\n".join(rules(data, problem)))
@@ -53,7 +53,7 @@ def run(options: ReleaseOptions) -> None:
         problem,
         budget,
         p=options.p,
-        risk=options.risk,  # type: ignore[arg-type]
+        risk=options.risk,
         sampler_share=options.sampler_share,
         seed=options.seed,
     )
@@ -89,8 +89,8 @@ def evaluation(answer: Release, problems: list[tuple[str, dps.Problem]]) -> obje
         head.append("accuracy")
     rows = []
     for name, problem in problems:
-        for words, one in (("private", answer), ("not private", best)):
-            row = [name, words, f"{problem.risk(one.theta):.4f}"]
+        for which, one in (("private", answer), ("not private", best)):
+            row = [name, which, f"{problem.risk(one.theta):.4f}"]
             if is_classification:
                 labels = np.where(problem.margins(one.theta) >= 0.0, 1.0, -1.0)
                 row.append(f"{(labels == problem.data.response).mean():.4f}")

@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from rich.table import Table
 
 import dpsample as dps
 from dpsample.cli import keeping, screen
 from dpsample.cli.records import RecordOptions, build, read, rules
 from dpsample.core import check, files
+from dpsample.privacy.budget import Relation
+from dpsample.privacy.certificates.terms import Risk
 from dpsample.verbs.warm import public_samplers
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
+    from dpsample.samplers import Sampler
 
 MAX_ROWS = 40
 
@@ -24,9 +34,9 @@ class SampleOptions(RecordOptions):
     delta: float | None
     k: float | None
     mu: float | None
-    relation: str
+    relation: Relation
     p: float
-    risk: str
+    risk: Risk
     sampler_share: float
     sampler: str
     draws: int
@@ -69,7 +79,7 @@ def run(options: SampleOptions) -> None:
         console.print(f"Draws saved, {screen.NOT_PRIVATE}: {place}")
 
 
-def show(console: Any, draws: Any) -> None:
+def show(console: Console, draws: DataTree) -> None:
     """Print how the draws were made, and their summary."""
     attributes = draws.attrs
     console.print(f"{attributes['sampler']}: {attributes['sampler_reason']}")
@@ -78,26 +88,26 @@ def show(console: Any, draws: Any) -> None:
     console.print(summary(draws))
 
 
-def write(draws: Any, path: Path) -> None:
+def write(draws: DataTree, path: Path) -> None:
     """Save a tree as a whole, or not at all."""
     with files.replacing(path) as draft:
         draws.to_netcdf(draft, engine="h5netcdf")
 
 
-def density(options: Any, problem: dps.Problem) -> dps.Gibbs:
+def density(options: SampleOptions, problem: dps.Problem) -> dps.Gibbs:
     """Target that ``dpsample release`` draws from once, or one with given k and mu."""
-    given = [options.epsilon, options.delta, options.k, options.mu]
-    if [value is None for value in given] == [True, True, False, False]:
+    epsilon, delta, k, mu = options.epsilon, options.delta, options.k, options.mu
+    if epsilon is None and delta is None and k is not None and mu is not None:
         regularizer = dps.regularizers.SquaredNorm(options.p)
-        return dps.Gibbs(problem, k=given[2], mu=given[3], regularizer=regularizer)
-    if [value is None for value in given] != [False, False, True, True]:
-        names = ("--epsilon", "--delta", "--k", "--mu")
-        seen = [name for name, v in zip(names, given, strict=True) if v is not None]
+        return dps.Gibbs(problem, k=k, mu=mu, regularizer=regularizer)
+    if epsilon is None or delta is None or k is not None or mu is not None:
+        given = {"--epsilon": epsilon, "--delta": delta, "--k": k, "--mu": mu}
+        seen = [name for name, value in given.items() if value is not None]
         wanted = "either --epsilon and --delta, or --k and --mu"
         check.fail("the density", f"given by {wanted}", " ".join(seen) or "neither")
     mechanism = dps.calibrate(
         problem,
-        dps.Budget(epsilon=given[0], delta=given[1], relation=options.relation),
+        dps.Budget(epsilon=epsilon, delta=delta, relation=options.relation),
         p=options.p,
         risk=options.risk,
         sampler_share=options.sampler_share,
@@ -105,16 +115,16 @@ def density(options: Any, problem: dps.Problem) -> dps.Gibbs:
     return mechanism.target(problem)
 
 
-def sampler_named(name: str) -> Any:
+def sampler_named(name: str) -> Sampler | Literal["auto"]:
     """Return "auto", or the sampler of that name with its default options."""
     if name == "auto":
-        return name
+        return "auto"
     known = {c.__name__.lower(): c for c in public_samplers()}
     check.one_of(["auto", *sorted(known)], sampler=name.lower().replace("-", ""))
     return known[name.lower().replace("-", "")]()
 
 
-def summary(draws: Any) -> Any:
+def summary(draws: DataTree) -> Table:
     """Table of means, standard deviations and effective sample sizes."""
     from arviz_stats.base import array_stats
 

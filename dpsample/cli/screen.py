@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -70,7 +69,7 @@ def plain(text: str) -> str:
     )
 
 
-def table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Any:
+def table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
     """Return a table, its first column to the left and the others to the right."""
     result = Table(title=title, title_justify="left")
     for j, name in enumerate(head):

@@ -4,19 +4,43 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Option
 
 from dpsample.cli import screen
 from dpsample.core import check
-from dpsample.experiments import run as running_module
-from dpsample.experiments.backends import Backend
-from dpsample.experiments.loading import bundle, load, study_names
-from dpsample.experiments.report import write
 
+app = typer.Typer(
+    help="Monte Carlo studies: every theorem against what happens.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+Names = Annotated[
+    list[str], typer.Argument(help="Files of studies, without .py, or: all.")
+]
+Studies = Annotated[Path, Option(help="Folder of the studies.")]
+Output = Annotated[
+    Path | None, Option(help="Folder of rows and reports; by default STUDIES/results.")
+]
+Quick = Annotated[bool, Option("--quick", help="Few cells, less than a minute.")]
+Jobs = Annotated[int, Option(help="Threads or processes.")]
+Threads = Annotated[bool, Option("--threads/--processes", help="Kind of the jobs.")]
+Dask = Annotated[str | None, Option(help="Address of a Dask scheduler, to run there.")]
+Report = Annotated[bool, Option("--report", help="Then write the reports.")]
+Resume = Annotated[bool, Option("--resume", help="Go on with the rows that exist.")]
+
+HERE = Path("studies")
 RESULTS = "results"
 
 
-def show(studies: Path) -> None:
-    """Print every study of the folder and how large it is."""
+@app.command("list")
+def show(studies: Studies = HERE) -> None:
+    """List the studies."""
+    from dpsample.experiments.loading import bundle, load, study_names
+
     rows = []
     for name in study_names(studies):
         study = load(bundle(studies, name))
@@ -31,8 +55,61 @@ def show(studies: Path) -> None:
     screen.console().print(screen.table(f"Studies in {studies}", head, rows))
 
 
-def chosen(studies: Path, names: list[str]) -> list[str]:
+@app.command()
+def run(
+    names: Names,
+    jobs: Jobs = 1,
+    threads: Threads = True,
+    dask: Dask = None,
+    quick: Quick = False,
+    resume: Resume = False,
+    output: Output = None,
+    studies: Studies = HERE,
+    report: Report = False,
+) -> int:
+    """Compute the replicates of studies; all backends give the same numbers."""
+    from dpsample.experiments import run as rows
+    from dpsample.experiments.backends import Backend
+    from dpsample.experiments.loading import bundle
+
+    if dask is not None and not dask:
+        check.fail("dask", "the address of a scheduler", repr(dask))
+    kind = "threads" if threads else "processes"
+    backend = Backend(jobs=jobs, kind=kind, dask=dask)  # type: ignore[arg-type]
+    folder, code = output or studies / RESULTS, 0
+    for name in _chosen(studies, names):
+        given = bundle(studies, name)
+        path = rows.store_path(name, folder, quick=quick)
+        try:
+            count = rows.run(given, folder, quick=quick, backend=backend, resume=resume)
+        except KeyboardInterrupt:
+            print(
+                f"dpsample: interrupted. Finished replicates are in {path}; "
+                "go on with --resume.",
+                file=sys.stderr,
+            )
+            raise
+        screen.console().print(f"{count} replicates computed, in {path}")
+        if report:
+            code |= _write(studies, name, folder, quick=quick)
+    return code
+
+
+@app.command()
+def report(
+    names: Names, quick: Quick = False, output: Output = None, studies: Studies = HERE
+) -> int:
+    """Write tables and figures; the exit code is 1 if theory is contradicted."""
+    folder = output or studies / RESULTS
+    return max(
+        _write(studies, name, folder, quick=quick) for name in _chosen(studies, names)
+    )
+
+
+def _chosen(studies: Path, names: list[str]) -> list[str]:
     """Return the studies that are meant, each known before the first one runs."""
+    from dpsample.experiments.loading import study_names
+
     known = study_names(studies)
     if names == ["all"]:
         return known
@@ -41,45 +118,15 @@ def chosen(studies: Path, names: list[str]) -> list[str]:
     return names
 
 
-def run(
-    studies: Path,
-    name: str,
-    *,
-    output: Path | None,
-    quick: bool,
-    backend: Backend,
-    resume: bool,
-) -> None:
-    """Run a study, and say where its rows are."""
-    given, folder = bundle(studies, name), output or studies / RESULTS
-    path = running_module.store_path(name, folder, quick=quick)
-    try:
-        count = running_module.run(
-            given, folder, quick=quick, backend=backend, resume=resume
-        )
-    except KeyboardInterrupt:
-        print(
-            f"dpsample: interrupted. Finished replicates are in {path}; "
-            "go on with --resume.",
-            file=sys.stderr,
-        )
-        raise
-    screen.console().print(f"{count} replicates computed, in {path}")
+def _write(studies: Path, name: str, folder: Path, *, quick: bool) -> int:
+    """Write the report of a study; 1 if a measurement contradicts the theory."""
+    from dpsample.experiments.loading import bundle
+    from dpsample.experiments.report import write
 
-
-def report(studies: Path, name: str, *, output: Path | None, quick: bool) -> int:
-    """Write the tables and figures; 1 if a measurement contradicts the theory."""
-    result = write(bundle(studies, name), output or studies / RESULTS, quick=quick)
+    result = write(bundle(studies, name), folder, quick=quick)
     console = screen.console()
     for line in result.summary:
         console.print(line)
     for path in result.files:
         console.print(f"wrote {path}")
     return int(result.is_refuted)
-
-
-def backend_of(*, jobs: int, threads: bool, dask: str | None) -> Backend:
-    """Backend from the options."""
-    if dask is not None and not dask:
-        check.fail("dask", "the address of a scheduler", repr(dask))
-    return Backend(jobs=jobs, kind="threads" if threads else "processes", dask=dask)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import dpsample as dps
 from dpsample.cli import FAILED, screen
 from dpsample.core import check
+from dpsample.core.spec import Json
 from dpsample.privacy import Certificate, EventCertificate
 from dpsample.verbs.results import FORMAT, Release
 
-CERTIFICATES = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
+AnyCertificate = Certificate | EventCertificate
+CERTIFICATES: dict[str, type[AnyCertificate]] = {
+    kind.FORMAT: kind for kind in (Certificate, EventCertificate)
+}
 
 
 def run(file: Path) -> int:
@@ -30,7 +33,7 @@ def run(file: Path) -> int:
     return 0
 
 
-def parsed(file: Path) -> dict[str, Any]:
+def parsed(file: Path) -> Json:
     """Content of a file of a known format; any other is an error of the user."""
     if not file.is_file():
         check.fail("file", "an existing file", str(file))
@@ -45,7 +48,7 @@ def parsed(file: Path) -> dict[str, Any]:
     return content  # type: ignore[no-any-return]
 
 
-def checked(file: Path, content: dict[str, Any]) -> tuple[Any, list[str]]:
+def checked(file: Path, content: Json) -> tuple[AnyCertificate, list[str]]:
     """Certificate, and what was checked, one a line."""
     if content["format"] != FORMAT:
         certificate = CERTIFICATES[content["format"]].from_dict(content)
@@ -57,7 +60,7 @@ def checked(file: Path, content: dict[str, Any]) -> tuple[Any, list[str]]:
     return answer.certificate, [*lines, f"theta: {answer.theta.size} in the domain"]
 
 
-def state(certificate: Certificate | EventCertificate) -> str:
+def state(certificate: AnyCertificate) -> str:
     """Whether the answer may be given to others."""
     if certificate.releasable:
         return "Releasable."

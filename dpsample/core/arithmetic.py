@@ -23,13 +23,13 @@ def _arithmetic() -> tuple[tuple[str, str], ...]:
         " ".join(
             str(part)
             for part in (
-                found["internal_api"],
-                found["version"],
-                found.get("architecture", ""),
+                library["internal_api"],
+                library["version"],
+                library.get("architecture", ""),
             )
         ).strip()
-        for found in threadpool_info()
-        if found["user_api"] == "blas"
+        for library in threadpool_info()
+        if library["user_api"] == "blas"
     }
     processor = numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
     return (

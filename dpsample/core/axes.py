@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dpsample.core import check
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-def axes(given: Any, *, figsize: tuple[float, float]) -> Any:
+
+def axes(given: Axes | None, *, figsize: tuple[float, float]) -> Axes:
     """Return ``given``, or new axes of that size; matplotlib is imported only then.
 
     Raises
@@ -25,4 +28,5 @@ def axes(given: Any, *, figsize: tuple[float, float]) -> Any:
         raise ImportError(
             "plot needs matplotlib: pip install 'dpsample[plots]'"
         ) from error
-    return plt.subplots(figsize=figsize)[1]
+    drawn: Axes = plt.subplots(figsize=figsize)[1]
+    return drawn

@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -185,7 +185,7 @@ class _Sealed:
     def __init__(self, content: bytes) -> None:
         self.content = content
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _unseal, (_digest(self.content), self.content)
 
 
@@ -193,7 +193,7 @@ def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
-def _unseal(digest: bytes, content: bytes) -> Any:
+def _unseal(digest: bytes, content: bytes) -> object:
     if _digest(content) != digest:
         raise ValueError("its hash does not match")
     return pickle.loads(content)
@@ -202,17 +202,17 @@ def _unseal(digest: bytes, content: bytes) -> Any:
 class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
     """Index and data files of one function, sealed, each entry with its key."""
 
-    def _dump(self, obj: Any) -> bytes:
+    def _dump(self, obj: object) -> bytes:
         return pickle.dumps(_Sealed(super()._dump(obj)))
 
-    def save(self, key: Any, data: Any, *rest: Any) -> None:
+    def save(self, key: object, data: object, *rest: object) -> None:
         super().save(key, (key, data), *rest)
 
-    def load(self, key: Any) -> Any:
-        found = super().load(key)
-        if found is None:
+    def load(self, key: object) -> object:
+        entry = super().load(key)
+        if entry is None:
             return None
-        its_key, data = found
+        its_key, data = entry
         # Two processes that fill an empty cache may give one name to two signatures.
         return data if its_key == key else None
 
@@ -230,7 +230,7 @@ class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
 class KernelCache(caching.FunctionCache):  # type: ignore[misc]
     """Numba's cache of one function; what is damaged is deleted and compiled again."""
 
-    def __init__(self, py_func: Any) -> None:
+    def __init__(self, py_func: Callable[..., object]) -> None:
         super().__init__(py_func)
         self._cache_file = _Files(
             cache_path=self._cache_path,
@@ -238,7 +238,7 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
             source_stamp=self._impl.locator.get_source_stamp(),
         )
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: object, target_context: object) -> object:
         """Load an entry, None if there is none that is whole."""
         try:
             return super().load_overload(sig, target_context)
@@ -250,7 +250,7 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
             )
             return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: object, data: object) -> None:
         """Keep an entry; go on without if it cannot be written, as on a full disk."""
         try:
             super().save_overload(sig, data)

@@ -12,9 +12,9 @@ import inspect
 import math
 import numbers
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def fail(name: str, condition: str, got: object, remedy: str = "") -> NoReturn:
     raise ValueError(f"{name} must be {condition}, got {given}. {remedy}".rstrip())
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     """Whether a value is a Python or NumPy real number that a float can hold."""
     kinds = int | float | np.integer | np.floating
     if isinstance(value, bool) or not isinstance(value, kinds):
@@ -70,10 +70,8 @@ def _is_number(value: object) -> bool:
     return not math.isinf(rounded) or bool(rounded == value)
 
 
-def number(name: str, value: Any, condition: str, holds: bool, remedy: str) -> None:
-    """Fail unless ``value`` is a number for which ``holds`` was computed true."""
-    if not (_is_number(value) and holds):
-        fail(name, condition, shown(value), remedy)
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
@@ -84,20 +82,15 @@ def plain(door: Callable[Args, Result]) -> Callable[Args, Result]:
 
     @functools.wraps(door)
     def call(*args: Args.args, **kwargs: Args.kwargs) -> Result:
-        given = [_plain(value) for value in args]
-        named = {name: _plain(value) for name, value in kwargs.items()}
+        given: Any = [_plain(value) for value in args]
+        named: Any = {name: _plain(value) for name, value in kwargs.items()}
         return door(*given, **named)
 
     return call
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.integer | np.floating) else value
-
-
-def _plain_items(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Names and Python's numbers: a limit that becomes a float32 is another limit."""
-    return ((name, _plain(value)) for name, value in values.items())
 
 
 def plain_fields(spec: Any) -> None:
@@ -106,85 +99,92 @@ def plain_fields(spec: Any) -> None:
         object.__setattr__(spec, field.name, _plain(getattr(spec, field.name)))
 
 
-def positive(*, remedy: str = "", **values: Any) -> None:
+def _numbers(
+    values: dict[str, object],
+    condition: str,
+    holds: Callable[[float], bool],
+    remedy: str,
+) -> None:
+    """Each value is a number for which ``holds``, compared as Python's number.
+
+    A limit that becomes a float32 is another limit.
+    """
+    for name, value in values.items():
+        given = _plain(value)
+        if not (_is_number(given) and holds(given)):
+            fail(name, condition, shown(given), remedy)
+
+
+def positive(*, remedy: str = "", **values: object) -> None:
     """Each value is a finite number > 0."""
-    for name, value in _plain_items(values):
-        holds = _is_number(value) and 0.0 < value < np.inf
-        number(name, value, "a finite number > 0", holds, remedy)
+    _numbers(values, "a finite number > 0", lambda v: 0.0 < v < np.inf, remedy)
 
 
-def scale(*, remedy: str = "", **values: Any) -> None:
+def scale(*, remedy: str = "", **values: object) -> None:
     """Each value is a number of a size with which no formula leaves floating point."""
-    for name, value in _plain_items(values):
-        holds = _is_number(value) and SMALL <= value <= 1.0 / SMALL
-        number(name, value, f"from {SMALL:g} to {1.0 / SMALL:g}", holds, remedy)
+    condition = f"from {SMALL:g} to {1.0 / SMALL:g}"
+    _numbers(values, condition, lambda v: SMALL <= v <= 1.0 / SMALL, remedy)
 
 
-def non_negative(*, remedy: str = "", **values: Any) -> None:
+def non_negative(*, remedy: str = "", **values: object) -> None:
     """Each value is a finite number >= 0."""
-    for name, value in _plain_items(values):
-        holds = _is_number(value) and 0.0 <= value < np.inf
-        number(name, value, "a finite number >= 0", holds, remedy)
+    _numbers(values, "a finite number >= 0", lambda v: 0.0 <= v < np.inf, remedy)
 
 
-def normal(*, remedy: str = "", **values: Any) -> None:
+def normal(*, remedy: str = "", **values: object) -> None:
     """Each value is a finite number with all its digits: > 0 and not subnormal."""
-    for name, value in _plain_items(values):
-        holds = _is_number(value) and SMALLEST_NORMAL <= value < np.inf
-        number(name, value, f"finite and >= {SMALLEST_NORMAL:.4g}", holds, remedy)
+    condition = f"finite and >= {SMALLEST_NORMAL:.4g}"
+    _numbers(values, condition, lambda v: SMALLEST_NORMAL <= v < np.inf, remedy)
 
 
-def open_interval(low: float, high: float, *, remedy: str = "", **values: Any) -> None:
+def open_interval(
+    low: float, high: float, *, remedy: str = "", **values: object
+) -> None:
     """Each value is a number strictly between ``low`` and ``high``."""
-    for name, value in _plain_items(values):
-        holds = _is_number(value) and low < value < high
-        number(name, value, f"> {low:g} and < {high:g}", holds, remedy)
+    condition = f"> {low:g} and < {high:g}"
+    _numbers(values, condition, lambda v: low < v < high, remedy)
 
 
-def at_least(low: float, *, remedy: str = "", **values: Any) -> None:
+def at_least(low: float, *, remedy: str = "", **values: object) -> None:
     """Each value is a number >= ``low``; infinity is allowed."""
-    for name, value in _plain_items(values):
-        number(name, value, f">= {low:g}", _is_number(value) and value >= low, remedy)
+    _numbers(values, f">= {low:g}", lambda v: v >= low, remedy)
 
 
-def half_open(low: float, high: float, **values: Any) -> None:
+def half_open(low: float, high: float, **values: object) -> None:
     """Each value is a number >= ``low`` and < ``high``."""
-    for name, value in _plain_items(values):
-        holds = _is_number(value) and low <= value < high
-        number(name, value, f">= {low:g} and < {high:g}", holds, "")
+    _numbers(values, f">= {low:g} and < {high:g}", lambda v: low <= v < high, "")
 
 
-def above(low: float, *, remedy: str = "", **values: Any) -> None:
+def above(low: float, *, remedy: str = "", **values: object) -> None:
     """Each value is a number > ``low``; infinity is allowed."""
-    for name, value in _plain_items(values):
-        number(name, value, f"> {low:g}", _is_number(value) and value > low, remedy)
+    _numbers(values, f"> {low:g}", lambda v: v > low, remedy)
 
 
 def integer(
-    low: int, *, most: int | None = LONGEST, remedy: str = "", **values: Any
+    low: int, *, most: int | None = LONGEST, remedy: str = "", **values: object
 ) -> None:
     """Each value is an integer from ``low`` to ``most``; None stands for no limit.
 
     The limit is that of loops and arrays unless the call says otherwise.
     """
     for name, value in values.items():
-        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if not (whole and value >= low):
+        if not (_is_whole(value) and value >= low):
             fail(name, f"an integer >= {low}", shown(value), remedy)
         if most is not None and value > most:
             fail(name, f"an integer <= {most}", shown(value), remedy)
 
 
-def sides(*, least: int = 1, remedy: str = "", **values: Any) -> None:
+def sides(*, least: int = 1, remedy: str = "", **values: int) -> None:
     """Each value is an integer >= ``least``; an array of these sides can be made."""
-    integer(least, remedy=remedy, **values)
+    for name, value in values.items():
+        integer(least, remedy=remedy, **{name: value})
     size = math.prod(int(value) for value in values.values())
     if size > LONGEST:
         names = " times ".join(values)
         fail(names, f"at most {LONGEST}, the size of an array", size, remedy)
 
 
-def shape(name: str, value: Any, *, length: int) -> tuple[int, ...]:
+def shape(name: str, value: object, *, length: int) -> tuple[int, ...]:
     """Return ``value`` as a tuple of ``length`` integers >= 1."""
     sides = value if isinstance(value, tuple | list) else ()
     if len(sides) != length:
@@ -193,7 +193,7 @@ def shape(name: str, value: Any, *, length: int) -> tuple[int, ...]:
     return tuple(int(side) for side in sides)
 
 
-def one_of(choices: Sequence[Any], *, remedy: str = "", **values: Any) -> None:
+def one_of(choices: Sequence[object], *, remedy: str = "", **values: object) -> None:
     """Each value is one of ``choices``."""
     for name, value in values.items():
         if not any(
@@ -203,15 +203,17 @@ def one_of(choices: Sequence[Any], *, remedy: str = "", **values: Any) -> None:
             fail(name, f"one of {listed}", shown(value), remedy)
 
 
-def members(kind: type, **values: Any) -> None:
+def members(kind: type, **values: object) -> None:
     """Each value is a tuple or list of instances of ``kind``."""
     for name, value in values.items():
-        fits = isinstance(value, tuple | list)
-        if not (fits and all(isinstance(each, kind) for each in value)):
+        each = value if isinstance(value, tuple | list) else (None,)
+        if not all(isinstance(one, kind) for one in each):
             fail(name, f"a tuple of {kind.__name__}", shown(value))
 
 
-def instance(kind: type | tuple[type, ...], *, remedy: str = "", **values: Any) -> None:
+def instance(
+    kind: type | tuple[type, ...], *, remedy: str = "", **values: object
+) -> None:
     """Each value is an instance of ``kind``."""
     kinds = kind if isinstance(kind, tuple) else (kind,)
     for name, value in values.items():
@@ -220,7 +222,7 @@ def instance(kind: type | tuple[type, ...], *, remedy: str = "", **values: Any) 
             fail(name, f"a {listed}", shown(value), remedy)
 
 
-def _reals(name: str, value: Any, remedy: str) -> Array:
+def _reals(name: str, value: object, remedy: str) -> Array:
     """Fresh float64 array of real numbers: nothing is unmasked, parsed or cut off.
 
     An array of objects serves if each is a real number, as pandas' own types give.
@@ -260,9 +262,10 @@ def path(name: str, value: Any, *, exists: bool = False) -> Path:
     return Path(given)
 
 
-def built(name: str, kind: Any, fields: Any) -> Any:
+def built(name: str, kind: Callable[..., Result], fields: object) -> Result:
     """Call ``kind`` with the fields of a description; refuse missing and odd ones."""
-    instance(dict, **{name: fields})
+    if not isinstance(fields, dict):
+        fail(name, "a dict", shown(fields))
     try:
         inspect.signature(kind).bind(**fields)
     except TypeError as error:
@@ -271,7 +274,7 @@ def built(name: str, kind: Any, fields: Any) -> Any:
 
 
 def array(
-    name: str, value: Any, *, shape: tuple[int | None, ...], remedy: str = ""
+    name: str, value: object, *, shape: tuple[int | None, ...], remedy: str = ""
 ) -> Array:
     """Return ``value`` as a fresh finite float64 array in C order.
 
@@ -295,7 +298,7 @@ def array(
     return result
 
 
-def entries(name: str, value: Any, *, finite: bool = True) -> Array:
+def entries(name: str, value: object, *, finite: bool = True) -> Array:
     """Return ``value`` as a fresh float64 array of any shape, finite by default."""
     try:
         given = np.asarray(value)
@@ -310,7 +313,7 @@ def entries(name: str, value: Any, *, finite: bool = True) -> Array:
     return result
 
 
-def vectors(name: str, value: Any, *, dim: int | None = None) -> Array:
+def vectors(name: str, value: object, *, dim: int | None = None) -> Array:
     """Return ``value`` as a fresh finite float64 array with vectors on its last axis.
 
     ``dim`` is their length; None stands for any length >= 1.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 
+Table = TypeVar("Table")
 MAX_SHOWN = 5
 
 
@@ -26,7 +28,7 @@ def are_positions(names: Sequence[str]) -> bool:
     return all(name == str(j) for j, name in enumerate(names))
 
 
-def names_of(table: Any) -> tuple[str, ...] | None:
+def names_of(table: object) -> tuple[str, ...] | None:
     """Names of a DataFrame's columns; None for what has none."""
     columns = getattr(table, "columns", None)
     names = () if columns is None else tuple(str(column) for column in columns)
@@ -44,7 +46,7 @@ def distinct(name: str, names: Sequence[str]) -> None:
 
 
 def order(name: str, given: Sequence[str], wanted: Sequence[str]) -> NDArray[np.intp]:
-    """Places of the wanted columns among those given, which are no others.
+    """Places of the wanted columns among those given; both must be the same set.
 
     Raises
     ------
@@ -66,7 +68,7 @@ def order(name: str, given: Sequence[str], wanted: Sequence[str]) -> NDArray[np.
     return np.array([places[column] for column in wanted], dtype=np.intp)
 
 
-def in_order(name: str, table: Any, wanted: Sequence[str]) -> Any:
+def in_order(name: str, table: Table, wanted: Sequence[str]) -> Table | Array:
     """Numbers of a table with columns as wanted; what has no names stays as it is."""
     given = names_of(table)
     if given is None:

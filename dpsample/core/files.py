@@ -73,7 +73,7 @@ def write(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def _is_special(path: Path) -> bool:
-    """Whether there is something that is no plain file, such as /dev/stdout."""
+    """Whether there is something that is not a plain file, such as /dev/stdout."""
     return path.exists() and not path.is_file()
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import numba
 from numba import cfunc, njit, types
+from numba.core.ccallback import CFunc
+from numba.core.typing.templates import Signature
 
 from dpsample.core.cache import CACHE_DIRECTORY, package_cache
 
@@ -17,10 +20,43 @@ matrix = types.Array(types.float64, 2, "C")
 # What numba.typeof gives for any Generator, without building one at import.
 generator = types.npytypes.NumPyRandomGeneratorType("NumPyRandomGeneratorType")
 
-_pointers: dict[tuple[int, Any], Any] = {}
-_kept_alive: list[Any] = []
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+Returned = TypeVar("Returned", covariant=True)
 
 
+class Kernel(Protocol[Parameters, Returned]):
+    """Compiled function, called as the Python function it comes from.
+
+    Types of arguments are Numba's matter: a file of kernels leaves them out and says
+    so in its first line. Number and names of the arguments stay checked.
+    """
+
+    @property
+    def py_func(self) -> Callable[Parameters, Returned]:
+        """The Python function; absent under NUMBA_DISABLE_JIT."""
+
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        """Run the compiled function."""
+
+
+# Compiled function that writes into its last argument.
+Piece = Callable[..., None]
+# A C function; under NUMBA_DISABLE_JIT the Python function.
+Pointer = CFunc | Callable[..., Any]
+
+_pointers: dict[tuple[int, object], Pointer] = {}
+_kept_alive: list[object] = []
+
+
+@overload
+def kernel(
+    function: Callable[Parameters, Result], *, cached: bool = True
+) -> Kernel[Parameters, Result]: ...
+@overload
+def kernel(
+    *, cached: bool = True, counts_references: bool = True, **options: Any
+) -> Callable[[Callable[Parameters, Result]], Kernel[Parameters, Result]]: ...
 def kernel(
     function: Callable[..., Any] | None = None,
     *,
@@ -41,8 +77,8 @@ def kernel(
     functions of the user, whose changes our fingerprint does not see.
     """
     if function is None:
-        return lambda f: kernel(
-            f, cached=cached, counts_references=counts_references, **options
+        return partial(
+            kernel, cached=cached, counts_references=counts_references, **options
         )
     options["_nrt"] = counts_references
     cached = cached and bool(CACHE_DIRECTORY)
@@ -50,7 +86,9 @@ def kernel(
         return njit(cache=cached, nogil=True, error_model="numpy", **options)(function)
 
 
-def pointer(function: Any, signature: Any, *, cached: bool = True) -> Any:
+def pointer(
+    function: Callable[..., object], signature: Signature, *, cached: bool = True
+) -> Pointer:
     """C function of a `kernel` (or of a user's njit function), built at first use.
 
     A kernel that takes pointers compiles once for all pieces. An exception inside a

@@ -5,7 +5,8 @@ so it leaves what it needs in its state and returns `PAUSED`; the next call goes
 the same random numbers in the same order. When a pause comes is up to a timer, or to a
 test: it cannot change a draw.
 
-Tasks of a few hundredths of a second: Ctrl-C and progress wait for no more.
+Tasks are sized to take a few hundredths of a second, which is as long as Ctrl-C and
+progress wait.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+
+Result = TypeVar("Result")
 
 PAUSED = 100  # beside the codes of `samplers.errors`
 TICK_SECONDS = 0.015  # a call lasts one to two ticks, and the unit that it is in
@@ -100,7 +103,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def listening(on_pause: Callable[[], Any]) -> Iterator[None]:
+def listening(on_pause: Callable[[], object]) -> Iterator[None]:
     """Call ``on_pause`` at every pause of this thread; what it raises ends the call."""
     before = getattr(_local, "on_pause", None)
     _local.on_pause = on_pause
@@ -117,7 +120,7 @@ def heard() -> None:
         on_pause()
 
 
-def call(control: Array, function: Callable[..., Any], *arguments: Any) -> Any:
+def call(control: Array, function: Callable[..., Result], *arguments: object) -> Result:
     """Call a kernel that asks this control, once, under the timer."""
     timer = _timer
     if timer.thread is None:

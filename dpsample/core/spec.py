@@ -9,20 +9,21 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 
+Json = dict[str, Any]  # what to_dict gives, as JSON holds it
 Kind = TypeVar("Kind", bound="Spec")
 
 
-def frozen(array: NDArray[np.float64]) -> NDArray[np.float64]:
+def frozen(array: Array) -> Array:
     """Forbid writing to an array that a frozen spec keeps."""
     array.setflags(write=False)
     return array
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):
@@ -34,11 +35,11 @@ def _plain(value: Any) -> Any:
 
 
 class Spec:
-    """Base of dataclasses whose fields are numbers, words, tuples and arrays."""
+    """Base of dataclasses whose fields are numbers, strings, tuples and arrays."""
 
     name: ClassVar[str]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Return the fields and the name, ready for ``json.dumps``."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
         return {"name": self.name} | {
@@ -56,12 +57,11 @@ class Spec:
         return hash(json.dumps(self.to_dict()))
 
 
-def from_dict(kinds: Iterable[type[Kind]], data: dict[str, Any]) -> Kind:
+def from_dict(kinds: Iterable[type[Kind]], data: Json) -> Kind:
     """Rebuild the spec of one of ``kinds`` that `Spec.to_dict` described."""
     check.instance(dict, data=data)
     by_name = {kind.name: kind for kind in kinds}
     check.one_of(tuple(by_name), name=data.get("name"))
     fields = {key: value for key, value in data.items() if key != "name"}
     values = {k: math.inf if v == "inf" else v for k, v in fields.items()}
-    spec: Kind = check.built("data", by_name[data["name"]], values)
-    return spec
+    return check.built("data", by_name[data["name"]], values)

@@ -6,8 +6,6 @@ seed the operating system's entropy is used, which `release` needs.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dpsample.core import check
@@ -35,12 +33,12 @@ def streams(seed: Seed, num_streams: int) -> list[np.random.Generator]:
     ]
 
 
-def save_state(rng: np.random.Generator) -> dict[str, Any]:
+def save_state(rng: np.random.Generator) -> dict[str, object]:
     """State that `restore` turns back into a generator at the same place."""
     return dict(rng.bit_generator.state)
 
 
-def restore(state: dict[str, Any]) -> np.random.Generator:
+def restore(state: dict[str, object]) -> np.random.Generator:
     """Return a generator that continues bit for bit where `save_state` was called."""
     bits = np.random.PCG64DXSM()
     bits.state = state  # type: ignore[assignment]

@@ -1,7 +1,4 @@
-"""What `load` knows about a public data set: files, checksums, origin, encoding.
-
-Public data sets from a folder, checksum verified, encoded by public facts.
-"""
+"""Public data sets from a folder: checksums verified, encoded by public facts."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +17,9 @@ from dpsample.core import check
 from dpsample.tables import formats, read
 from dpsample.tables.dataset import Dataset
 from dpsample.tables.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FOLDER = Path(__file__).parent
 
@@ -38,9 +38,7 @@ class CatalogEntry:
 @cache
 def catalog() -> dict[str, CatalogEntry]:
     """Return all entries by name."""
-    content: dict[str, Any] = tomllib.loads(
-        (FOLDER / "catalog.toml").read_text("utf-8")
-    )
+    content = tomllib.loads((FOLDER / "catalog.toml").read_text("utf-8"))
     return {name: CatalogEntry(**facts) for name, facts in content.items()}
 
 
@@ -148,17 +146,17 @@ def _verified(entry: CatalogEntry, split: str, folder: Path) -> bytes:
     name, wanted = entry.files[split]["name"], entry.files[split]["sha256"]
     names = [name + suffix for suffix in ("", *formats.DECOMPRESS)]
     places = [place / n for place in (folder, *sorted(folder.iterdir())) for n in names]
-    found = [path for path in places if path.is_file()]
-    if not found:
+    files = [path for path in places if path.is_file()]
+    if not files:
         got = f"no {name}, plain or compressed, in {folder}"
         remedy = f"Download it; origin: {entry.origin}."
         check.fail("folder", f"one that has the file {name}", got, remedy)
-    content = formats.content(found[0])
+    content = formats.content(files[0])
     digest = hashlib.sha256(content).hexdigest()
     if digest != wanted:
         condition = f"the published file with sha256 {wanted} (uncompressed)"
         remedy = f"Fetch it again; origin: {entry.origin}."
-        check.fail(str(found[0]), condition, f"sha256 {digest}", remedy)
+        check.fail(str(files[0]), condition, f"sha256 {digest}", remedy)
     return content
 
 
@@ -169,11 +167,9 @@ def _encoded(name: str, entry: CatalogEntry, content: bytes) -> Dataset:
     frame = read.to_frame(content, "csv", schema)
     frame = _complete(frame, [*schema.numeric, *schema.log, entry.target])
     if not (schema.numeric or schema.log or schema.categorical):
-        constant = np.ones((len(frame), 1))
-        response = frame[entry.target].to_numpy(np.float64)
         return Dataset(
-            features=constant,
-            response=response,
+            features=np.ones((len(frame), 1)),
+            response=frame[entry.target].to_numpy(np.float64),
             row_bound=1.0,
             feature_names=("constant",),
             source=name,
@@ -187,7 +183,7 @@ def _clean_adult(content: bytes) -> bytes:
     return b"\n".join(line for line in lines if line and not line.startswith(b"|"))
 
 
-def _complete(frame: Any, numbers: list[str]) -> Any:
+def _complete(frame: pd.DataFrame, numbers: list[str]) -> pd.DataFrame:
     """Drop records with a missing number: 4 of RandHIE lack a school grade."""
     import pandas as pd
 

@@ -2,11 +2,9 @@ r"""Stochastic problems of known growth, with exact risks.
 
 A risk has growth :math:`(\theta, \lambda)` if :math:`F(w) - F^* \ge \lambda \|w -
 w^*\|_2^\theta`. Noiseless regression with the loss :math:`|u - y|^\theta` attains it.
-
-Hard instances of stochastic convex optimization under growth.
-
-Xu et al. (arXiv 2026), Theorems 4 and 5: the loss :math:`-\langle w, x\rangle +
-\|w\|_2^\theta/\theta`, which is no function of a margin, and exact risks.
+The hard instances of Xu et al. (arXiv 2026), Theorems 4 and 5, have the loss
+:math:`-\langle w, x\rangle + \|w\|_2^\theta/\theta`, which is not a function of a
+margin.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import streams
-from dpsample.datasets.synthetic import LARGEST_EXPONENT, _unit_rows
+from dpsample.datasets.synthetic import LARGEST_EXPONENT, dataset_of, unit_rows
 from dpsample.tables.dataset import Dataset
 
 
@@ -55,10 +53,10 @@ def growth_constant(exponent: float) -> float:
         return float(above / abs(x - 1.0) ** exponent)
 
     # The minimum is at some x < 0; beyond -10 the ratio only climbs towards 1/theta.
-    found = minimize_scalar(
+    lowest = minimize_scalar(
         ratio, bounds=(-10.0, 0.0), method="bounded", options={"xatol": 1e-10}
     )
-    return min(float(found.fun), ratio(-10.0), ratio(0.0))
+    return min(float(lowest.fun), ratio(-10.0), ratio(0.0))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -134,24 +132,23 @@ def growth_regression(
     check.positive(signal=signal)
     check.one_of(("sphere", "gaussian"), law=law)
     rng = streams(seed, 1)[0]
-    theta = signal * _unit_rows(rng, (1, dim), 2.0)[0]
+    theta = signal * unit_rows(rng, (1, dim), 2.0)[0]
     root = math.sqrt(dim)
     log_constant = math.lgamma(0.5 * (exponent + 1.0)) - 0.5 * math.log(math.pi)
     if law == "sphere":
-        rows = root * _unit_rows(rng, (num_records, dim), 2.0)
+        rows = root * unit_rows(rng, (num_records, dim), 2.0)
         log_constant += 0.5 * exponent * math.log(dim)
         log_constant += math.lgamma(0.5 * dim) - math.lgamma(0.5 * (dim + exponent))
     else:
         rows = rng.standard_normal((num_records, dim))
         log_constant += 0.5 * exponent * math.log(2.0)
-    dataset = Dataset(
-        features=rows,
-        response=rows @ theta,
+    dataset = dataset_of(
+        rows,
+        rows @ theta,
+        theta,
         row_bound=root if law == "sphere" else None,
         response_bound=signal * root if law == "sphere" else None,
-        feature_names=tuple(f"x{j}" for j in range(dim)),
         source=f"noiseless regression, growth {exponent:g}, {law} rows, seed {seed}",
-        theta=theta,
     )
     return GrowthRegression(
         dataset=dataset, exponent=float(exponent), constant=math.exp(log_constant)
@@ -205,11 +202,8 @@ class HardInstance:
         w = check.array("theta", theta, shape=self.mean.shape)
         with np.errstate(over="ignore", invalid="ignore"):
             grown = np.linalg.norm(w) ** self.exponent / self.exponent
-            return (
-                math.inf
-                if np.isinf(grown)
-                else float(grown - w @ self.mean - self.minimum)
-            )
+            excess = float(grown - w @ self.mean - self.minimum)
+        return math.inf if np.isinf(grown) else excess
 
     def gradients(self, theta: ArrayLike) -> Array:
         """Gradients of all records at w, shape (num_records, dim)."""

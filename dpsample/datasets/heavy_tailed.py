@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import streams
+from dpsample.datasets.synthetic import dataset_of, noise_of
 from dpsample.tables.dataset import Dataset
 
 NUM_SIGNALS = 10
@@ -72,20 +72,19 @@ def heavy_tailed_regression(
     """
     check.at_least(0.1, degrees=degrees)
     rng, rows, theta = _design(num_records, dim, seed=seed, scale=scale)
-    errors = rng.standard_normal(num_records)
-    if math.isfinite(degrees):
-        errors = errors / np.sqrt(rng.chisquare(degrees, num_records) / degrees)
-    source = f"Student errors, degrees {degrees:g}, columns {scale}, seed {seed}"
-    return _dataset(rows, rows @ theta + errors, theta, scale, source=source)
+    return dataset_of(
+        rows,
+        rows @ theta + noise_of(rng, num_records, degrees),
+        theta,
+        row_bound=_column_norm(num_records, scale),
+        row_norm=math.inf,
+        source=f"Student errors, degrees {degrees:g}, columns {scale}, seed {seed}",
+    )
 
 
 @check.plain
 def heavy_tailed_logistic(
-    num_records: int = 10_000,
-    dim: int = 50,
-    *,
-    seed: int,
-    scale: str = "sqrt_n",
+    num_records: int = 10_000, dim: int = 50, *, seed: int, scale: str = "sqrt_n"
 ) -> Dataset:
     r"""Draw the sign of :math:`\langle a, \theta\rangle + e`, e log-logistic.
 
@@ -122,9 +121,15 @@ def heavy_tailed_logistic(
     rng, rows, theta = _design(num_records, dim, seed=seed, scale=scale)
     uniform = rng.random(num_records)
     errors = 0.5 * (uniform / (1.0 - uniform)) ** 2 - 0.5
-    labels = np.where(rows @ theta + errors > 0.0, 1.0, -1.0)
-    source = f"log-logistic errors, columns {scale}, seed {seed}"
-    return _dataset(rows, labels, theta, scale, source=source, response_bound=1.0)
+    return dataset_of(
+        rows,
+        np.where(rows @ theta + errors > 0.0, 1.0, -1.0),
+        theta,
+        row_bound=_column_norm(num_records, scale),
+        row_norm=math.inf,
+        response_bound=1.0,
+        source=f"log-logistic errors, columns {scale}, seed {seed}",
+    )
 
 
 def _design(
@@ -145,17 +150,3 @@ def _design(
 
 def _column_norm(num_records: int, scale: str) -> float:
     return math.sqrt(num_records) if scale == "sqrt_n" else 1.0
-
-
-def _dataset(
-    rows: Array, response: Array, theta: Array, scale: str, **facts: Any
-) -> Dataset:
-    return Dataset(
-        features=rows,
-        response=response,
-        row_bound=_column_norm(len(rows), scale),
-        row_norm=math.inf,
-        feature_names=tuple(f"x{j}" for j in range(rows.shape[1])),
-        theta=theta,
-        **facts,
-    )

@@ -14,7 +14,7 @@ from dpsample.tables.dataset import Dataset
 LARGEST_EXPONENT = 1000.0  # powers beyond it overflow
 
 
-def _unit_rows(rng: np.random.Generator, size: tuple[int, int], q: float) -> Array:
+def unit_rows(rng: np.random.Generator, size: tuple[int, int], q: float) -> Array:
     """Gaussian directions, scaled to q-norm 1 but for rounding downwards."""
     rows = rng.standard_normal(size)
     if math.isinf(q):
@@ -35,31 +35,36 @@ def _draw(
         check.half_open(1.0, LARGEST_EXPONENT, row_norm=row_norm)
     check.half_open(0.0, 1.0 / check.SMALL, signal=signal)
     rng = streams(seed, 1)[0]
-    rows = _unit_rows(rng, (num_records, dim), float(row_norm))
-    theta = signal * _unit_rows(rng, (1, dim), 2.0)[0]
+    rows = unit_rows(rng, (num_records, dim), float(row_norm))
+    theta = signal * unit_rows(rng, (1, dim), 2.0)[0]
     return rng, rows, theta
 
 
-def _dataset(rows: Array, response: Array, theta: Array, **facts: object) -> Dataset:
-    names = tuple(f"x{j}" for j in range(rows.shape[1]))
+def noise_of(rng: np.random.Generator, number: int, degrees: float) -> Array:
+    """Student noise; with infinite degrees of freedom it is Gaussian."""
+    noise = rng.standard_normal(number)
+    if math.isfinite(degrees):
+        noise = noise / np.sqrt(rng.chisquare(degrees, number) / degrees)
+    return noise
+
+
+def dataset_of(
+    rows: Array, response: Array, theta: Array, *, source: str, **bounds: float | None
+) -> Dataset:
+    """Synthetic records with the names x0, x1, ... and by default rows of size 1."""
     return Dataset(
         features=rows,
         response=response,
-        row_bound=1.0,
-        feature_names=names,
+        feature_names=tuple(f"x{j}" for j in range(rows.shape[1])),
+        source=source,
         theta=theta,
-        **facts,  # type: ignore[arg-type]
+        **({"row_bound": 1.0} | bounds),  # type: ignore[arg-type]
     )
 
 
 @check.plain
 def logistic(
-    num_records: int,
-    dim: int,
-    *,
-    seed: int,
-    signal: float = 5.0,
-    row_norm: float = 2.0,
+    num_records: int, dim: int, *, seed: int, signal: float = 5.0, row_norm: float = 2.0
 ) -> Dataset:
     r"""Draw records of a logistic model.
 
@@ -96,7 +101,7 @@ def logistic(
     rng, rows, theta = _draw(num_records, dim, seed, row_norm=row_norm, signal=signal)
     with np.errstate(over="ignore"):  # a probability of 0
         positive = rng.random(num_records) < 1.0 / (1.0 + np.exp(-rows @ theta))
-    return _dataset(
+    return dataset_of(
         rows,
         np.where(positive, 1.0, -1.0),
         theta,
@@ -108,12 +113,7 @@ def logistic(
 
 @check.plain
 def halfspace(
-    num_records: int,
-    dim: int,
-    *,
-    seed: int,
-    flip: float = 0.1,
-    row_norm: float = 2.0,
+    num_records: int, dim: int, *, seed: int, flip: float = 0.1, row_norm: float = 2.0
 ) -> Dataset:
     """Draw records on two sides of a hyperplane, some with the wrong label.
 
@@ -148,7 +148,7 @@ def halfspace(
     rng, rows, theta = _draw(num_records, dim, seed, row_norm=row_norm, signal=1.0)
     side = np.where(rows @ theta >= 0.0, 1.0, -1.0)
     wrong = rng.random(num_records) < flip
-    return _dataset(
+    return dataset_of(
         rows,
         np.where(wrong, -side, side),
         theta,
@@ -214,13 +214,10 @@ def regression(
     if response_bound is not None:
         check.positive(response_bound=response_bound)
     rng, rows, theta = _draw(num_records, dim, seed, row_norm=row_norm, signal=signal)
-    z = rng.standard_normal(num_records)
-    if math.isfinite(degrees):
-        z = z / np.sqrt(rng.chisquare(degrees, num_records) / degrees)
-    y = rows @ theta + noise * z
+    y = rows @ theta + noise * noise_of(rng, num_records, degrees)
     if response_bound is not None:
         y = np.clip(y, -response_bound, response_bound)
-    return _dataset(
+    return dataset_of(
         rows,
         y,
         theta,

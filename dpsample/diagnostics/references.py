@@ -290,7 +290,7 @@ def _transport(target: Gibbs, points: Array, grid: laws.Grid) -> dict[str, Inter
     widths = np.full(target.dim, np.inf)
     if target.problem.domain.is_bounded:
         eye, support = np.eye(target.dim), target.problem.domain.support
-        widths = support(eye) + support(-eye)
+        widths = np.asarray(support(eye) + support(-eye))
     return {
         name: distances.wasserstein(
             points[:, j],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dpsample.core import spec
 from dpsample.core.public import dir_of
 from dpsample.domains.ball import Ball
@@ -32,17 +30,10 @@ __all__ = [
 ]
 __dir__ = dir_of(__all__)
 
-KINDS: tuple[type[Domain], ...] = (
-    WholeSpace,
-    Ball,
-    Box,
-    Simplex,
-    Polytope,
-    SchattenBall,
-)
+KINDS = (WholeSpace, Ball, Box, Simplex, Polytope, SchattenBall)
 
 
-def from_dict(data: dict[str, Any]) -> Domain:
+def from_dict(data: spec.Json) -> Domain:
     """Rebuild a domain from its ``to_dict``.
 
     Parameters

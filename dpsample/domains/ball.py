@@ -1,8 +1,7 @@
-"""Compiled pieces of the l_p ball ``||theta - center||_p <= radius``.
+"""The l_p ball ``||theta - center||_p <= radius`` and its compiled pieces.
 
-Chords of the l_p ball: a quadratic for p = 2, Newton's method otherwise.
-
-The l_p ball.
+The ends of a chord are the roots of a quadratic for p = 2; Newton's method finds them
+otherwise.
 """
 
 from __future__ import annotations
@@ -12,18 +11,14 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
+from dpsample.core.arrays import Array, Values
+from dpsample.core.jit import Piece, kernel
+from dpsample.core.sparse import Directions
 from dpsample.core.spec import frozen
-from dpsample.domains.domain import (
-    Body,
-    Domain,
-    as_rows,
-    body_around,
-    mean_norm,
-)
+from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_norm
 from dpsample.numerics.norms import conversion, distance, dual, norm, norm_along
 
 EPSILON = 2.0**-52
@@ -238,21 +233,14 @@ def slope_along(
 
 @kernel
 def newton_end(
-    theta: Array,
-    direction: Array,
-    sign: float,
-    center: Array,
-    radius: float,
-    p: float,
+    theta: Array, direction: Array, sign: float, center: Array, radius: float, p: float
 ) -> float:
     """Return t with norm at most just above the radius, from outside.
 
     The norm is convex in t, so Newton's method from outside never enters.
     """
     reach = norm_along(theta, direction, 0.0, center, p)
-    t: float = (
-        sign * (radius + reach) / distance(direction, np.zeros(len(direction)), p)
-    )
+    t = sign * (radius + reach) / distance(direction, np.zeros(len(direction)), p)
     for _ in range(MAX_STEPS):
         excess = norm_along(theta, direction, t, center, p) - radius
         slope = sign * slope_along(theta, direction, t, center, p)
@@ -337,9 +325,9 @@ class Ball(Domain):
     """
 
     name: ClassVar[str] = "ball"
-    contains_piece: ClassVar[Any] = staticmethod(ball_contains)
-    project_piece: ClassVar[Any] = staticmethod(ball_project)
-    chord_piece: ClassVar[Any] = staticmethod(ball_chord)
+    contains_piece: ClassVar[Piece] = staticmethod(ball_contains)
+    project_piece: ClassVar[Piece] = staticmethod(ball_project)
+    chord_piece: ClassVar[Piece] = staticmethod(ball_chord)
 
     radius: float
     _: KW_ONLY
@@ -378,13 +366,13 @@ class Ball(Domain):
             p=self.p,
         )
 
-    def support(self, directions: Any) -> Any:
+    def support(self, directions: Directions) -> Values:
         """Exact: ``<v, center> + radius ||v||_dual(p)``."""
         rows = as_rows(directions)
         size = self.radius * norm(rows, dual(self.p))
         return size if self.center is None else rows @ self.center + size
 
-    def max_norm(self, p: float, center: Any, dim: int) -> float:
+    def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Upper bound by the triangle inequality, exact if the centers agree."""
         middle = self._middle(p, center, dim)
         offset = float(norm(self.default_center(dim) - middle, p))

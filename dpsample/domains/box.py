@@ -7,18 +7,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
+from dpsample.core.arrays import Array, Values
+from dpsample.core.jit import Piece, kernel
+from dpsample.core.sparse import Directions
 from dpsample.core.spec import frozen
-from dpsample.domains.domain import (
-    Body,
-    Domain,
-    as_rows,
-    body_around,
-    box_support,
-)
+from dpsample.domains.domain import Body, Domain, as_rows, body_around, box_support
 from dpsample.numerics.norms import norm
 
 # Four roundings (difference, ratio, this factor, product) cannot undo it, and rounding
@@ -84,9 +80,9 @@ class Box(Domain):
     """
 
     name: ClassVar[str] = "box"
-    contains_piece: ClassVar[Any] = staticmethod(box_contains)
-    project_piece: ClassVar[Any] = staticmethod(box_project)
-    chord_piece: ClassVar[Any] = staticmethod(box_chord)
+    contains_piece: ClassVar[Piece] = staticmethod(box_contains)
+    project_piece: ClassVar[Piece] = staticmethod(box_project)
+    chord_piece: ClassVar[Piece] = staticmethod(box_chord)
 
     lower: Any
     upper: Any
@@ -137,12 +133,12 @@ class Box(Domain):
         lower, upper = self._bounds(dim)
         return body_around(self.default_center(dim), lower=lower, upper=upper)
 
-    def support(self, directions: Any) -> Any:
+    def support(self, directions: Directions) -> Values:
         """Exact: every coordinate takes its better bound."""
         rows = as_rows(directions)
         return box_support(rows, *self._bounds(rows.shape[-1]))
 
-    def max_norm(self, p: float, center: Any, dim: int) -> float:
+    def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Exact: attained at a corner."""
         middle = self._middle(p, center, dim)
         lower, upper = self._bounds(dim)

@@ -1,8 +1,4 @@
-"""Rows of directions, dense or sparse, and their maxima over a box.
-
-Gaussian widths: the mean of the largest <g, theta> over a set, g standard normal.
-
-What every domain offers: compiled pieces, one parameter tuple, bounds.
+"""Domains: what each offers, compiled pieces, one parameter tuple and bounds.
 
 A piece writes into its last argument and returns nothing; an entry left NaN is failure.
 """
@@ -15,39 +11,38 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import types
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
-from dpsample.core.jit import f8, i8, matrix, vector
-from dpsample.core.sparse import as_csr, is_sparse
+from dpsample.core.arrays import Array, Values
+from dpsample.core.jit import Piece, f8, i8, matrix, vector
+from dpsample.core.sparse import CSR, Directions, Rows, as_csr, is_sparse
 from dpsample.core.spec import Spec
 from dpsample.core.streams import seed_sequence, streams
 from dpsample.numerics.moments import LARGEST, mean_norm_power
 from dpsample.numerics.norms import conversion
 
 
-def as_rows(directions: Any, dim: int | None = None) -> Any:
+def as_rows(directions: Directions, dim: int | None = None) -> Rows:
     """Directions as a CSR matrix or a float array with ``dim`` columns."""
-    if is_sparse(directions):
-        rows = as_csr("directions", directions)
-    else:
-        rows = check.vectors("directions", directions)
+    make = as_csr if is_sparse(directions) else check.vectors
+    rows = make("directions", directions)
     if dim is not None and rows.shape[-1] != dim:
         check.fail("directions", f"of shape (..., {dim})", f"shape {rows.shape}")
     return rows
 
 
-def box_support(rows: Any, lower: Array, upper: Array) -> Any:
+def box_support(rows: Rows, lower: Array, upper: Array) -> Values:
     """Largest ``<v, x>`` over a box with possibly infinite sides, for every row v."""
-    if is_sparse(rows):
+    if not isinstance(rows, np.ndarray):
         return _box_support_sparse(rows, lower, upper)
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.where(rows == 0.0, 0.0, np.maximum(rows * lower, rows * upper)).sum(
-            -1
-        )
+        best = np.where(rows == 0.0, 0.0, np.maximum(rows * lower, rows * upper))
+    largest: Values = best.sum(-1)
+    return largest
 
 
-def _box_support_sparse(rows: Any, lower: Array, upper: Array) -> Array:
+def _box_support_sparse(rows: CSR, lower: Array, upper: Array) -> Array:
     best = rows.copy()
     low, high = lower[rows.indices], upper[rows.indices]
     with np.errstate(invalid="ignore"):
@@ -100,7 +95,7 @@ def mean_largest(dim: int) -> float:
 
 
 def simulated_width(
-    support: Callable[[Any], Any], dim: int, *, seed: int, num_draws: int
+    support: Callable[[Array], Values], dim: int, *, seed: int, num_draws: int
 ) -> Width:
     """Return the mean of the support function over random directions.
 
@@ -189,9 +184,9 @@ class Domain(Spec):
     (-0.4, 0.4)
     """
 
-    contains_piece: ClassVar[Any]
-    project_piece: ClassVar[Any]
-    chord_piece: ClassVar[Any]
+    contains_piece: ClassVar[Piece]
+    project_piece: ClassVar[Piece]
+    chord_piece: ClassVar[Piece]
     gauge_needs_origin: ClassVar[bool] = True
     width_draws: ClassVar[int] = 10_000
 
@@ -222,27 +217,27 @@ class Domain(Spec):
         """Return the parameters of the pieces, in fresh arrays."""
         return body_around(self.default_center(dim))
 
-    def _flat(self, name: str, value: Any) -> Array:
+    def _flat(self, name: str, value: ArrayLike) -> Array:
         """Return ``value`` as a vector that fits the domain."""
         flat = check.array(name, value, shape=(None,))
         self.check(len(flat))
         return flat
 
-    def contains(self, theta: Any) -> bool:
+    def contains(self, theta: ArrayLike) -> bool:
         """Whether ``theta`` is in the domain; no tolerance except for `Simplex`."""
         point = self._flat("theta", theta)
         out = np.full(1, np.nan)
         self.contains_piece(self.body(len(point)), point, out)
         return bool(out[0] == 1.0)
 
-    def project(self, theta: Any) -> Array:
+    def project(self, theta: ArrayLike) -> Array:
         """Nearest point of the domain in l2; it passes `contains`."""
         point = self._flat("theta", theta)
         out = np.full(len(point), np.nan)
         self.project_piece(self.body(len(point)), point, out)
         return out.reshape(np.shape(theta))
 
-    def chord(self, theta: Any, direction: Any) -> tuple[float, float]:
+    def chord(self, theta: ArrayLike, direction: ArrayLike) -> tuple[float, float]:
         """Interval of t with ``theta + t direction`` in the domain; it contains 0.
 
         Both ends are inside in floating point, unless ``theta`` is not.
@@ -253,7 +248,7 @@ class Domain(Spec):
         self.chord_piece(self.body(len(point)), point, along, out)
         return float(out[0]), float(out[1])
 
-    def support(self, directions: Any) -> Any:
+    def support(self, directions: Directions) -> Values:
         """Largest ``<v, theta>`` over the domain, for every row v of ``directions``.
 
         Parameters
@@ -268,18 +263,18 @@ class Domain(Spec):
         """
         raise NotImplementedError
 
-    def max_norm(self, p: float, center: Any, dim: int) -> float:
+    def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Upper bound of ``||theta - center||_p`` over the domain."""
         raise NotImplementedError
 
-    def _middle(self, p: float, center: Any, dim: int) -> Array:
+    def _middle(self, p: float, center: ArrayLike, dim: int) -> Array:
         """Return the center, after a look at all that distances are asked with."""
         self.check(dim)
         check.at_least(1.0, p=p)
         return check.array("center", center, shape=(dim,))
 
     def max_schatten(
-        self, p: float, center: Any, dim: int, *, shape: tuple[int, int]
+        self, p: float, center: ArrayLike, dim: int, *, shape: tuple[int, int]
     ) -> float:
         """Upper bound of the Schatten norm of ``theta - center`` over the domain.
 
@@ -291,7 +286,7 @@ class Domain(Spec):
         ratio = conversion(min(sides), 2.0, min(p, 2.0))
         return ratio * self.max_norm(2.0, center, dim)
 
-    def gauge(self, theta: Any) -> Any:
+    def gauge(self, theta: ArrayLike) -> Values:
         """Minkowski functional about the origin: inf{t > 0: theta in t K}.
 
         Parameters

@@ -1,7 +1,4 @@
-"""Compiled pieces of the polytope ``A theta <= b``.
-
-Polytopes given by inequalities.
-"""
+"""Polytopes given by inequalities ``A theta <= b``, and their compiled pieces."""
 
 from __future__ import annotations
 
@@ -11,19 +8,15 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
+from dpsample.core.arrays import Array, Ints, Values
+from dpsample.core.jit import Piece, kernel
+from dpsample.core.sparse import Directions
 from dpsample.core.spec import frozen
 from dpsample.domains import polytope_bounds as bounds
-from dpsample.domains.domain import (
-    Body,
-    Domain,
-    as_rows,
-    body_around,
-    box_support,
-)
+from dpsample.domains.domain import Body, Domain, as_rows, body_around, box_support
 from dpsample.numerics.norms import norm
 
 EPSILON = 2.0**-52
@@ -125,7 +118,7 @@ def most_violated(body: Body, point: Array, sizes: Array) -> int:
 
 @kernel
 def split_row(
-    body: Body, active: Any, count: int, row: int, basis: Any, weights: Array
+    body: Body, active: Ints, count: int, row: int, basis: Array, weights: Array
 ) -> Array:
     """Split ``a_row = weights * active rows + rest``; return the orthogonal rest.
 
@@ -158,7 +151,7 @@ def split_row(
 
 @kernel
 def drop_blocking(
-    active: Any, multipliers: Array, count: int, weights: Array, step: float
+    active: Ints, multipliers: Array, count: int, weights: Array, step: float
 ) -> tuple[float, int]:
     """Return the step at which the first multiplier vanishes, and its index or -1."""
     blocking = -1
@@ -267,9 +260,9 @@ class Polytope(Domain):
     """
 
     name: ClassVar[str] = "polytope"
-    contains_piece: ClassVar[Any] = staticmethod(polytope_contains)
-    project_piece: ClassVar[Any] = staticmethod(polytope_project)
-    chord_piece: ClassVar[Any] = staticmethod(polytope_chord)
+    contains_piece: ClassVar[Piece] = staticmethod(polytope_contains)
+    project_piece: ClassVar[Piece] = staticmethod(polytope_project)
+    chord_piece: ClassVar[Piece] = staticmethod(polytope_chord)
     width_draws: ClassVar[int] = 1000
 
     A: Any
@@ -296,17 +289,13 @@ class Polytope(Domain):
         return bounds.chebyshev_center(self.A, self.b)
 
     @cached_property
-    def _is_bounded(self) -> bool:
-        return bounds.is_bounded(self.A)
-
-    @cached_property
     def _box(self) -> tuple[Array, Array]:
         return bounds.outer_box(self.A, self.b, self.default_center(self.A.shape[1]))
 
-    @property
+    @cached_property
     def is_bounded(self) -> bool:
         """Whether the rows positively span the space (a linear program decides)."""
-        return self._is_bounded
+        return bounds.is_bounded(self.A)
 
     def check(self, dim: int) -> None:
         """Raise unless the rows have ``dim`` coordinates."""
@@ -324,7 +313,7 @@ class Polytope(Domain):
         center = self.default_center(dim)
         return body_around(center, matrix=np.array(self.A), bounds=np.array(self.b))
 
-    def support(self, directions: Any) -> Any:
+    def support(self, directions: Directions) -> Values:
         """Maxima by linear programs, rounded up through their dual solutions.
 
         For more than 200 directions, upper bounds from the bounding box, itself found
@@ -334,7 +323,7 @@ class Polytope(Domain):
         count = int(np.prod(rows.shape[:-1], dtype=np.int64))
         if count > MAX_PROGRAMS:
             return box_support(rows, *self._box)
-        dense = rows.toarray() if hasattr(rows, "tocsr") else rows
+        dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
         center = self.default_center(self.A.shape[1])
         values = [
             bounds.support_value(self.A, self.b, center, self._box, v)
@@ -342,7 +331,7 @@ class Polytope(Domain):
         ]
         return np.array(values).reshape(dense.shape[:-1])[()]
 
-    def max_norm(self, p: float, center: Any, dim: int) -> float:
+    def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Upper bound: the farthest corner of the bounding box."""
         middle = self._middle(p, center, dim)
         lower, upper = self._box

@@ -109,11 +109,7 @@ def outer_box(matrix: Array, bounds: Array, center: Array) -> tuple[Array, Array
 
 
 def support_value(
-    matrix: Array,
-    bounds: Array,
-    center: Array,
-    box: tuple[Array, Array],
-    v: Array,
+    matrix: Array, bounds: Array, center: Array, box: tuple[Array, Array], v: Array
 ) -> float:
     """Upper bound of <v, x>, exact up to rounding."""
     slack = bounds - matrix @ center

@@ -1,26 +1,19 @@
-"""Compiled pieces of the ball of a Schatten norm around the zero matrix.
-
-The ball of a Schatten norm.
-"""
+"""The ball of a Schatten norm around the zero matrix, and its compiled pieces."""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
+from dpsample.core.arrays import Array, Values
+from dpsample.core.jit import Piece, kernel
+from dpsample.core.sparse import Directions
 from dpsample.domains.ball import EPSILON, MAX_STEPS, ball_chord, shrink_to_norm
-from dpsample.domains.domain import (
-    Body,
-    Domain,
-    as_rows,
-    body_around,
-    mean_length,
-)
+from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_length
 from dpsample.numerics.norms import (
     conversion,
     distance,
@@ -144,7 +137,7 @@ def schatten_chord(body: Body, theta: Array, direction: Array, out: Array) -> No
 ROWS_AT_ONCE = 4096
 
 
-def checked_shape(shape: Any) -> tuple[int, int]:
+def checked_shape(shape: object) -> tuple[int, int]:
     """Return the sides of a matrix as two integers >= 1."""
     rows, columns = check.shape("shape", shape, length=2)
     return rows, columns
@@ -181,9 +174,9 @@ class SchattenBall(Domain):
     """
 
     name: ClassVar[str] = "schatten_ball"
-    contains_piece: ClassVar[Any] = staticmethod(schatten_contains)
-    project_piece: ClassVar[Any] = staticmethod(schatten_project)
-    chord_piece: ClassVar[Any] = staticmethod(schatten_chord)
+    contains_piece: ClassVar[Piece] = staticmethod(schatten_contains)
+    project_piece: ClassVar[Piece] = staticmethod(schatten_project)
+    chord_piece: ClassVar[Piece] = staticmethod(schatten_chord)
 
     radius: float
     _: KW_ONLY
@@ -204,7 +197,7 @@ class SchattenBall(Domain):
         if self.shape[0] * self.shape[1] != dim:
             check.fail("shape", f"of a matrix with {dim} entries", self.shape)
 
-    def _flat(self, name: str, value: Any) -> Array:
+    def _flat(self, name: str, value: ArrayLike) -> Array:
         if np.ndim(value) == 2:
             value = check.array(name, value, shape=self.shape).reshape(-1)
         return super()._flat(name, value)
@@ -221,10 +214,10 @@ class SchattenBall(Domain):
             num_columns=self.shape[1],
         )
 
-    def support(self, directions: Any) -> Any:
+    def support(self, directions: Directions) -> Values:
         """Exact: ``radius`` times the dual Schatten norm."""
         rows = as_rows(directions, self.shape[0] * self.shape[1])
-        if not hasattr(rows, "tocsr"):
+        if isinstance(rows, np.ndarray):
             return self.radius * schatten(rows, dual(self.p), self.shape)
         parts = [
             schatten(rows[k : k + ROWS_AT_ONCE].toarray(), dual(self.p), self.shape)
@@ -232,7 +225,7 @@ class SchattenBall(Domain):
         ]
         return self.radius * np.concatenate(parts or [np.zeros(0)])
 
-    def max_norm(self, p: float, center: Any, dim: int) -> float:
+    def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Upper bound in the norm of the entries, by the triangle inequality.
 
         Around 0 it is exact for p >= 2, where the norm of the entries is at most the
@@ -246,7 +239,12 @@ class SchattenBall(Domain):
         return float(norm(middle, p)) + self.radius * ratio
 
     def max_schatten(
-        self, p: float, center: Any, dim: int, *, shape: tuple[int, int] | None = None
+        self,
+        p: float,
+        center: ArrayLike,
+        dim: int,
+        *,
+        shape: tuple[int, int] | None = None,
     ) -> float:
         """Upper bound in the Schatten norm, exact around 0."""
         middle = self._middle(p, center, dim)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
+from dpsample.core.arrays import Array, Values
+from dpsample.core.jit import Piece, kernel
+from dpsample.core.sparse import Directions
 from dpsample.domains.ball import soft_threshold
 from dpsample.domains.box import SAFE
-from dpsample.domains.domain import (
-    Body,
-    Domain,
-    as_rows,
-    body_around,
-    mean_largest,
-)
+from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_largest
 from dpsample.numerics.norms import norm
 
 TOLERANCE = 1e-9
@@ -100,9 +96,9 @@ class Simplex(Domain):
     """
 
     name: ClassVar[str] = "simplex"
-    contains_piece: ClassVar[Any] = staticmethod(simplex_contains)
-    project_piece: ClassVar[Any] = staticmethod(simplex_project)
-    chord_piece: ClassVar[Any] = staticmethod(simplex_chord)
+    contains_piece: ClassVar[Piece] = staticmethod(simplex_contains)
+    project_piece: ClassVar[Piece] = staticmethod(simplex_project)
+    chord_piece: ClassVar[Piece] = staticmethod(simplex_chord)
     gauge_needs_origin: ClassVar[bool] = False
 
     def default_center(self, dim: int) -> Array:
@@ -121,14 +117,15 @@ class Simplex(Domain):
         sides = {"lower": np.zeros(dim), "upper": np.ones(dim)}
         return body_around(center, **sides, tolerance=TOLERANCE)
 
-    def support(self, directions: Any) -> Any:
+    def support(self, directions: Directions) -> Values:
         """Exact: the largest coordinate."""
         rows = as_rows(directions)
-        if hasattr(rows, "tocsr"):
+        if not isinstance(rows, np.ndarray):
             return np.asarray(rows.max(axis=1).todense(), dtype=np.float64).reshape(-1)
-        return rows.max(axis=-1)
+        largest: Values = rows.max(axis=-1)
+        return largest
 
-    def max_norm(self, p: float, center: Any, dim: int) -> float:
+    def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Exact: attained at a vertex."""
         middle = self._middle(p, center, dim)
         # |1 - c|^p - |c|^p falls with c: the farthest vertex has the smallest c.

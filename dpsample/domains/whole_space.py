@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
+from dpsample.core.arrays import Array, Values
+from dpsample.core.jit import Piece, kernel
+from dpsample.core.sparse import Directions
 from dpsample.domains.domain import Body, Domain, as_rows
 from dpsample.numerics.norms import norm
 
@@ -49,21 +51,21 @@ class WholeSpace(Domain):
     """
 
     name: ClassVar[str] = "whole_space"
-    contains_piece: ClassVar[Any] = staticmethod(whole_space_contains)
-    project_piece: ClassVar[Any] = staticmethod(whole_space_project)
-    chord_piece: ClassVar[Any] = staticmethod(whole_space_chord)
+    contains_piece: ClassVar[Piece] = staticmethod(whole_space_contains)
+    project_piece: ClassVar[Piece] = staticmethod(whole_space_project)
+    chord_piece: ClassVar[Piece] = staticmethod(whole_space_chord)
 
     @property
     def is_bounded(self) -> bool:
         """Never."""
         return False
 
-    def support(self, directions: Any) -> Any:
+    def support(self, directions: Directions) -> Values:
         """Infinite, except in the direction zero."""
         size = norm(as_rows(directions), math.inf)
         return np.where(size == 0.0, 0.0, np.inf)[()]
 
-    def max_norm(self, p: float, center: Any, dim: int) -> float:
+    def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
         """Infinite."""
         self._middle(p, center, dim)
         return math.inf

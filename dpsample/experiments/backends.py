@@ -21,7 +21,7 @@ from typing import Literal
 
 from dpsample.core import check
 from dpsample.experiments import tasks
-from dpsample.experiments.data import required
+from dpsample.experiments.loading import required
 from dpsample.experiments.tasks import Row, Setting, Task
 
 Kind = Literal["threads", "processes"]

@@ -1,8 +1,13 @@
-"""What decides the numbers of a study, as short texts that are compared and kept.
+"""Configuration: what decides a study's numbers, as texts that are kept and compared.
 
 The code is the cell function and what it uses: definitions in the study's file that it
 names, directly or not, and the files imported beside it, without comments and
-docstrings. Titles, figures, bounds and the grid are no part of it.
+docstrings. Titles, figures, bounds and the grid are not part of it.
+
+Data sets are loaded once per process, read-only. A loader may return memory-mapped
+arrays: then every process of one machine shares the pages, and nothing is sent. What it
+returned is digested, so that rows of different data are never mixed and a worker that
+finds another file says so.
 """
 
 from __future__ import annotations
@@ -10,26 +15,34 @@ from __future__ import annotations
 import ast
 import hashlib
 import platform
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import version
+from typing import Any
+
+import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arithmetic import arithmetic
 from dpsample.core.cache import fingerprint
 from dpsample.core.version import __version__
-from dpsample.experiments.data import digests
-from dpsample.experiments.loading import Bundle
+from dpsample.experiments.loading import Bundle, required
 from dpsample.experiments.study import Study
 
 Configuration = dict[str, str]
+Loaders = Mapping[str, Callable[[], object]]
 ROOTS = ("cell", "batch", "data")
-WORDS = ("title", "question", "answer")
+TEXTS = ("title", "question", "answer")
 LIBRARIES = ("numpy", "scipy", "numba")
 
 
+_lock = threading.Lock()
+_loaded: dict[tuple[str, str], tuple[object, str]] = {}
+
+
 def configuration(given: Bundle, study: Study) -> Configuration:
-    """Return the words that two runs must share to be one."""
+    """Return the texts that two runs must share to be one."""
     return {
         "study": study.name,
         "seed": str(study.seed),
@@ -86,7 +99,7 @@ def code_digest(given: Bundle) -> str:
 def _reachable(tree: ast.Module) -> list[ast.AST]:
     """Find the cell's keyword, definitions that it names, and whatever defines nothing.
 
-    A declaration that hides the cell may name anything: then it is all but its words.
+    A declaration that hides the cell may name anything: then it is all but its texts.
     """
     definitions: dict[str, list[ast.stmt]] = {}
     todo: list[str] = []
@@ -107,7 +120,7 @@ def _reachable(tree: ast.Module) -> list[ast.AST]:
     if not roots:
         for call in (p for n in definitions["study"] for p in ast.walk(n)):
             if isinstance(call, ast.Call):
-                call.keywords = [k for k in call.keywords if k.arg not in WORDS]
+                call.keywords = [k for k in call.keywords if k.arg not in TEXTS]
         return list(tree.body)
     todo += [name for part in roots for name in _named(part)]
     seen = {"study"}
@@ -148,3 +161,53 @@ def _without_docstrings(node: ast.AST) -> ast.AST:
         if isinstance(part, ast.FunctionDef | ast.ClassDef):
             part.body = [n for n in part.body if not _is_docstring(n)] or part.body[:1]
     return node
+
+
+class StudyData(Mapping[str, Any]):
+    """Data sets by name, loaded when they are first asked for."""
+
+    def __init__(self, given: Bundle, study: Study, wanted: Mapping[str, str]) -> None:
+        self._package, self._loaders = given.package, study.data
+        self._wanted = wanted
+
+    def __getitem__(self, name: str) -> Any:
+        """Return what the loader of this name returned."""
+        check.one_of(tuple(self._loaders), data=name)
+        value, digest = _load(self._package, name, self._loaders)
+        if digest != self._wanted[name]:
+            remedy = "Give every worker the same files and environment variables."
+            check.fail(f"data {name}", self._wanted[name], f"digest {digest}", remedy)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        """Names."""
+        return iter(self._loaders)
+
+    def __len__(self) -> int:
+        """Return the number of data sets."""
+        return len(self._loaders)
+
+
+def digests(given: Bundle, study: Study) -> dict[str, str]:
+    """Digest of every data set of the study."""
+    return {name: _load(given.package, name, study.data)[1] for name in study.data}
+
+
+def _load(package: str, name: str, loaders: Loaders) -> tuple[object, str]:
+    with _lock:
+        if (package, name) not in _loaded:
+            value = loaders[name]()
+            _freeze(value)
+            digest = required("joblib", "studies").hash(value, coerce_mmap=True)
+            _loaded[package, name] = value, digest
+        return _loaded[package, name]
+
+
+def _freeze(value: object) -> None:
+    if isinstance(value, np.ndarray):
+        value.setflags(write=False)
+    elif isinstance(value, Mapping):
+        _freeze(tuple(value.values()))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _freeze(part)

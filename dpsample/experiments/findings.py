@@ -1,32 +1,29 @@
-"""Fitted exponents beside those of the theorems.
+"""Findings of a study: rows, means beside theory, fitted exponents, in words.
 
-The slope is that of the least-squares line through the points (log x, log mean). It is
-a linear function of the log means, so its error is that of the means, by the delta
-method: the interval is about this slope of the true means, whether or not they follow a
-power law. The largest distance from the line says how far they do not. A verdict needs
-the interval that holds for all fits of the study together.
-
-What is known of a study: rows, means beside theory, fitted exponents.
-
-A report as lines of text and rows of tables.
+A fitted slope is that of the least-squares line through the points (log x, log mean).
+It is a linear function of the log means, so its error is that of the means, by the
+delta method: the interval is about this slope of the true means, whether or not they
+follow a power law. The largest distance from the line says how far they do not. A
+verdict needs the interval that holds for all fits of the study together.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from dpsample.core.arrays import Array
 from dpsample.experiments.configuration import code_digest
 from dpsample.experiments.loading import Bundle, load
-from dpsample.experiments.metrics import Slope
+from dpsample.experiments.metrics import Params, Slope
 from dpsample.experiments.run import declared, store_path
 from dpsample.experiments.store import StoredRun, opened
 from dpsample.experiments.study import Study
@@ -49,7 +46,7 @@ class FittedSlope(NamedTuple):
     """One fitted exponent; ``params`` are those that are fixed."""
 
     slope: Slope
-    params: Mapping[str, Any]
+    params: Params
     num_points: int
     value: float
     interval: MeanInterval
@@ -77,12 +74,12 @@ class FittedSlope(NamedTuple):
         return self.verdict in ("differs", "larger than the bound's")
 
 
-def fits(study: Study, found: Sequence[Estimate]) -> list[FittedSlope]:
+def fits(study: Study, measured: Sequence[Estimate]) -> list[FittedSlope]:
     """All fits that have enough cells with positive means."""
     chosen = [
         (slope, params, points)
         for slope in study.slopes
-        for params, group in _groups(slope, found)
+        for params, group in _groups(slope, measured)
         if len(points := [point for point in group if 0.0 < point.mean < math.inf])
         >= FEWEST
     ]
@@ -91,29 +88,23 @@ def fits(study: Study, found: Sequence[Estimate]) -> list[FittedSlope]:
 
 
 def _groups(
-    slope: Slope, found: Sequence[Estimate]
-) -> list[tuple[dict[str, Any], list[Estimate]]]:
+    slope: Slope, measured: Sequence[Estimate]
+) -> list[tuple[Params, list[Estimate]]]:
     """Estimates that differ in the slope's parameter only."""
-    groups: dict[str, tuple[dict[str, Any], list[Estimate]]] = defaultdict(
-        lambda: ({}, [])
-    )
-    for estimate in found:
+    groups: dict[str, tuple[Params, list[Estimate]]] = {}
+    for estimate in measured:
         params = dict(estimate.params)
         is_meant = all(params.get(n) == v for n, v in slope.where.items())
         x = params.pop(slope.x, None)
         has_log = isinstance(x, int | float) and 0.0 < x < math.inf
         if estimate.metric.name == slope.y and has_log and is_meant:
-            fixed, points = groups[repr(sorted(params.items()))]
-            fixed.update(params)
-            points.append(estimate)
+            key = repr(sorted(params.items()))
+            groups.setdefault(key, (params, []))[1].append(estimate)
     return list(groups.values())
 
 
 def _fit(
-    slope: Slope,
-    params: dict[str, Any],
-    points: list[Estimate],
-    levels: tuple[float, float],
+    slope: Slope, params: Params, points: list[Estimate], levels: tuple[float, float]
 ) -> FittedSlope:
     x = np.log([float(point.params[slope.x]) for point in points])
     means = np.array([point.mean for point in points])
@@ -134,7 +125,7 @@ def _fit(
 
 
 def _interval(
-    points: Sequence[Estimate], weights: Any, value: float, confidence: float
+    points: Sequence[Estimate], weights: Array, value: float, confidence: float
 ) -> MeanInterval:
     """Student's interval with the degrees of freedom of Welch and Satterthwaite."""
     from scipy.special import stdtrit
@@ -201,14 +192,14 @@ def results(given: Bundle, output: Path, *, quick: bool = False) -> Results:
     study = load(given)
     with opened(store_path(study.name, output, quick=quick)) as store:
         rows, runs = store.rows(), store.runs()
-    found, digest = estimates(study, rows, quick=quick), code_digest(given)
+    measured, digest = estimates(study, rows, quick=quick), code_digest(given)
     return Results(
         study=study,
         quick=quick,
         rows=rows,
         runs=runs,
-        lines=comparisons(found, _reasons(study, runs, quick=quick)),
-        fits=fits(study, found),
+        lines=comparisons(measured, _reasons(study, runs, quick=quick)),
+        fits=fits(study, measured),
         has_changed=any(run.configuration["code"] != digest for run in runs),
     )
 
@@ -217,51 +208,26 @@ def _reasons(
     study: Study, runs: Sequence[StoredRun], *, quick: bool
 ) -> dict[str, dict[str, str]]:
     """Reasons by cell and metric; what no run declared beforehand is marked."""
-    found = declared(study, quick=quick)
-    for key, reasons in found.items():
+    every = declared(study, quick=quick)
+    for key, reasons in every.items():
         for metric, reason in reasons.items():
-            if any(_reason(run.declared, key, metric) != reason for run in runs):
+            if any(run.declared.get(key, {}).get(metric) != reason for run in runs):
                 reasons[metric] = f"{reason} (DECLARED AFTER THE RUN)"
-    return found
+    return every
 
 
-def _reason(
-    reasons: Mapping[str, Mapping[str, str]], key: str, metric: str
-) -> str | None:
-    return reasons.get(key, {}).get(metric)
-
-
-HEAD = (
-    "metric",
-    "replicates",
-    "mean",
-    "low",
-    "high",
-    "reference",
-    "value",
-    "verdict",
-    "reason",
-)
+HEAD = tuple("metric replicates mean low high reference value verdict reason".split())
 SLOPE_HEAD = (
-    "metric",
-    "against",
-    "where",
-    "points",
-    "slope",
-    "low",
-    "high",
-    "expected",
-    "verdict",
-    "misfit",
-    "theorem",
-    "note",
+    *("metric", "against", "where", "points", "slope", "low", "high", "expected"),
+    *("verdict", "misfit", "theorem", "note"),
 )
+TableRow = list[object]
 
 
-def table(lines: Sequence[TheoryComparison]) -> list[list[Any]]:
+def table(lines: Sequence[TheoryComparison]) -> list[TableRow]:
     """Head and rows of the table of all comparisons, numbers in full."""
     names = parameters(lines)
-    rows: list[list[Any]] = [[*names, *HEAD]]
+    rows: list[TableRow] = [[*names, *HEAD]]
     for line in lines:
         own, given = line.estimate, line.reference
         rows.append(
@@ -285,16 +251,16 @@ def parameters(lines: Sequence[TheoryComparison]) -> list[str]:
     return list(dict.fromkeys(name for line in lines for name in line.estimate.params))
 
 
-def slope_table(found: Sequence[FittedSlope]) -> list[list[Any]]:
+def slope_table(fitted: Sequence[FittedSlope]) -> list[TableRow]:
     """Head and rows of the table of fitted exponents."""
-    rows: list[list[Any]] = [list(SLOPE_HEAD)]
-    for fit in found:
+    rows: list[TableRow] = [list(SLOPE_HEAD)]
+    for fit in fitted:
         slope = fit.slope
         rows.append(
             [
                 slope.y,
                 slope.x,
-                words(fit.params),
+                text_of(fit.params),
                 fit.num_points,
                 fit.value,
                 *fit.interval,
@@ -308,41 +274,41 @@ def slope_table(found: Sequence[FittedSlope]) -> list[list[Any]]:
     return rows
 
 
-def words(params: Mapping[str, Any]) -> str:
-    """Parameters as words."""
+def text_of(params: Params) -> str:
+    """Parameters as text."""
     return ", ".join(f"{name} = {shown(value)}" for name, value in params.items())
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Show four digits of a number, and other values as they are."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def summary(found: Results) -> list[str]:
+def summary(outcome: Results) -> list[str]:
     """Return the outcome in words."""
-    done = f"{found.num_rows} of {found.num_wanted} replicates"
-    lines = [f"{found.study.title}: {done}"]
-    if found.has_changed:
+    done = f"{outcome.num_rows} of {outcome.num_wanted} replicates"
+    lines = [f"{outcome.study.title}: {done}"]
+    if outcome.has_changed:
         lines.append("WARNING: the cell function has changed since these were computed")
-    if found.num_others:
-        lines.append(f"left out: {found.num_others} replicates of cells not declared")
-    counts = ", ".join(f"{number} {word}" for word, number in found.counts.items())
+    if outcome.num_others:
+        lines.append(f"left out: {outcome.num_others} replicates of cells not declared")
+    counts = ", ".join(f"{number} {word}" for word, number in outcome.counts.items())
     lines.append(f"means beside theory: {counts or 'no reference'}")
-    for line in found.refuted:
+    for line in outcome.refuted:
         own = line.estimate
         lines.append(
-            f"CONTRADICTION at {words(own.params)}: {own.metric.name} ="
+            f"CONTRADICTION at {text_of(own.params)}: {own.metric.name} ="
             f" {shown(own.mean)}, {line.verdict}: {line.reference} {shown(line.value)}"
         )
     return lines
 
 
-def exponents(found: Results) -> list[str]:
+def exponents(outcome: Results) -> list[str]:
     """Return the fitted slopes in words."""
     lines = []
-    for fit in found.fits:
+    for fit in outcome.fits:
         low, high = fit.interval
-        where = f" at {words(fit.params)}" if fit.params else ""
+        where = f" at {text_of(fit.params)}" if fit.params else ""
         lines.append(
             f"slope of {fit.slope.y} in {fit.slope.x}{where}: {fit.value:.4g}"
             f" ({low:.4g} to {high:.4g}), theory {fit.expected:.4g}: {fit.verdict}"
@@ -350,38 +316,38 @@ def exponents(found: Results) -> list[str]:
     return lines
 
 
-def markdown(found: Results, pictures: Sequence[str]) -> Iterator[str]:
+def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
     """Lines of the page."""
-    study = found.study
+    study = outcome.study
     yield f"# {study.title}"
     yield f"\n{study.question}"
-    if study.answer and not found.quick:
+    if study.answer and not outcome.quick:
         yield f"\n**What a full run shows.** {study.answer}"
     yield ""
-    yield from (f"- {line}" for line in summary(found))
-    command = f"dpsample study run {study.name} --report" + " --quick" * found.quick
+    yield from (f"- {line}" for line in summary(outcome))
+    command = f"dpsample study run {study.name} --report" + " --quick" * outcome.quick
     yield f"\nRegenerated by `{command}`."
-    yield from provenance(found)
+    yield from provenance(outcome)
     for picture in pictures:
         yield f"\n![{study.title}]({picture})"
-    if found.fits:
+    if outcome.fits:
         yield "\n## Exponents\n"
-        yield from grid(slope_table(found.fits))
+        yield from grid(slope_table(outcome.fits))
     yield "\n## Means\n"
     percent = 100.0 * study.confidence
     yield f"Intervals hold with {percent:g} % each. Inapplicable: see the reason.\n"
-    yield from grid(table(found.lines))
+    yield from grid(table(outcome.lines))
 
 
-def provenance(found: Results) -> Iterator[str]:
+def provenance(outcome: Results) -> Iterator[str]:
     """Versions of the rows."""
-    if found.runs:
-        own = json.dumps(found.runs[0].configuration)
-        seconds = sum(row.seconds for row in found.rows)
+    if outcome.runs:
+        own = json.dumps(outcome.runs[0].configuration)
+        seconds = sum(row.seconds for row in outcome.rows)
         yield f"\nCells took {seconds:.4g} s of work. Configuration: `{own}`."
 
 
-def grid(rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+def grid(rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Table of Markdown; columns without any entry are left out."""
     head, *body = [[shown(cell) for cell in row] for row in rows]
     used = [j for j in range(len(head)) if any(row[j] for row in body)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib
 import sys
 import threading
 from collections.abc import Iterator
@@ -73,7 +74,7 @@ def _declares(path: Path) -> bool:
 def _parsed(path: Path) -> ast.Module:
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError) as error:  # bytes that are no text
+    except (SyntaxError, ValueError) as error:  # bytes that are not text
         reason = getattr(error, "msg", None) or str(error)
         line = getattr(error, "lineno", None)
         where = path.name if line is None else f"{path.name}, line {line}"
@@ -145,3 +146,13 @@ def _import(given: Bundle) -> None:
         for name in made:
             sys.modules.pop(name, None)
         raise
+
+
+def required(module: str, extra: str) -> ModuleType:
+    """Import a library of an extra, or say how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = module.split(".")[0]
+        message = f"Studies need {name} here. Run: pip install 'dpsample[{extra}]'"
+        raise ImportError(message) from error

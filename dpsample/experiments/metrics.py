@@ -1,7 +1,4 @@
-"""What cells measure, and what theory says about it.
-
-What a report shows of a study: figures and fitted exponents.
-"""
+"""Metrics: what cells measure, what theory says of it, and what a report shows."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ class Metric:
         Upper bound that a paper states and nothing proves: a mean above it refutes the
         print, not the theory. Infinity where nothing is printed.
     tolerance : float
-        Relative error of the numbers compared, that is none of the theorem's.
+        Rounding allowance when stated and recomputed numbers are compared.
     """
 
     name: str
@@ -53,7 +50,7 @@ class Metric:
     tolerance: float = 1e-9
 
     def __post_init__(self) -> None:
-        """Check the words once."""
+        """Validate the text fields and the numbers."""
         check.instance(str, name=self.name, label=self.label)
         check.non_negative(tolerance=self.tolerance)
         check.one_of(("mean", "rate", "exact"), kind=self.kind)
@@ -70,7 +67,7 @@ class Metric:
 
     @property
     def references(self) -> dict[str, Reference]:
-        """What theory and print say, by the words of the report."""
+        """What theory and print say, by the names that the report uses."""
         every = {
             "upper bound": self.bound,
             "lower bound": self.lower,
@@ -91,7 +88,7 @@ class Inapplicable:
     reason : str
         The condition, in words.
     metrics : tuple of str
-        Metrics whose references are meant; by default all.
+        Metrics that are not compared with a reference there; by default all.
     """
 
     when: Callable[[Params], bool]
@@ -99,7 +96,7 @@ class Inapplicable:
     metrics: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check what is no function of the cells."""
+        """Validate what does not depend on the cells."""
         if not callable(self.when):
             check.fail("when", "a function of the parameters", check.shown(self.when))
         check.instance(str, reason=self.reason)
@@ -152,9 +149,9 @@ class Figure:
     y_label: str = ""
 
     def __post_init__(self) -> None:
-        """Check the words; `Study` knows the names."""
-        words = {"x": self.x, "title": self.title}
-        check.instance(str, **words, x_label=self.x_label, y_label=self.y_label)
+        """Validate the text fields; `Study` knows the names."""
+        texts = {"x": self.x, "title": self.title}
+        check.instance(str, **texts, x_label=self.x_label, y_label=self.y_label)
         check.instance(bool, bound=self.bound, log_log=self.log_log)
         check.instance(Mapping, where=self.where)
         for name in ("y", "lines", "panels"):
@@ -200,7 +197,7 @@ class Slope:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Check the words and the number; `Study` knows the names."""
+        """Validate the text fields and the number; `Study` knows the names."""
         check.instance(str, x=self.x, y=self.y, theorem=self.theorem, note=self.note)
         check.instance(bool, is_exact=self.is_exact)
         check.instance(Mapping, where=self.where)

@@ -1,8 +1,7 @@
-"""Figures of a study: means with bands, theory in other strokes, as PNG and SVG.
+"""Reports of a study: tables, fitted slopes, and figures as PNG and SVG.
 
-Lines differ in marker and in lightness, so they can be told apart in black and white.
-
-Tables, figures and slopes of a study, from the rows of its store.
+Figures show means with bands, and theory in other strokes. Lines differ in marker and
+in lightness, so they can be told apart in black and white.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,17 +22,23 @@ from dpsample.core import check
 from dpsample.core import files as files_module
 from dpsample.core.arrays import Array
 from dpsample.experiments import findings
-from dpsample.experiments.data import required
-from dpsample.experiments.findings import results, shown, words
-from dpsample.experiments.loading import Bundle
+from dpsample.experiments.findings import results, shown, text_of
+from dpsample.experiments.loading import Bundle, required
 from dpsample.experiments.metrics import Figure, names
 from dpsample.experiments.run import folder_of
 from dpsample.experiments.study import Study
 from dpsample.experiments.summaries import TheoryComparison
 
-_Theory = tuple[dict[str, Any], Array, Array]  # look, places and values
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+
+Color = tuple[float, float, float, float]
+Stroke = str | tuple[float, tuple[float, ...]]
+Look = dict[str, Any]  # keywords of a line
+_Theory = tuple[Look, Array, Array]  # look, places and values
 MARKERS = "os^Dv*PX<>"
-STROKES: dict[str, Any] = {
+STROKES: dict[str, Stroke] = {
     "upper bound": "--",
     "lower bound": ":",
     "expected": "-.",
@@ -75,8 +80,8 @@ class _Picture:
     study: Study
     figure: Figure
     panels: Mapping[str, Sequence[TheoryComparison]]
-    looks: Mapping[str, dict[str, Any]]
-    places: Mapping[Any, float]
+    looks: Mapping[str, Look]
+    places: Mapping[object, float]
     floor: float
 
     @classmethod
@@ -117,7 +122,7 @@ class _Picture:
 
 def _chosen(by: Sequence[str], line: TheoryComparison) -> str:
     params = line.estimate.params
-    return words({name: params[name] for name in by if name in params})
+    return text_of({name: params[name] for name in by if name in params})
 
 
 def _group(figure: Figure, line: TheoryComparison) -> str:
@@ -137,7 +142,7 @@ def _has_theory(line: TheoryComparison) -> bool:
     return bool(is_meant) and math.isfinite(line.value)
 
 
-def _places(values: Sequence[Any]) -> dict[Any, float]:
+def _places(values: Sequence[Any]) -> dict[object, float]:
     """Where values are on the axis: names and infinity have one place each."""
     distinct = list(dict.fromkeys(values))
     is_plain = all(
@@ -147,7 +152,7 @@ def _places(values: Sequence[Any]) -> dict[Any, float]:
     return {v: float(v if is_plain else k) for k, v in enumerate(distinct)}
 
 
-def _canvas(picture: _Picture) -> Any:
+def _canvas(picture: _Picture) -> Canvas:
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 
@@ -174,7 +179,7 @@ def _canvas(picture: _Picture) -> Any:
     return canvas
 
 
-def _panel(axis: Any, picture: _Picture, lines: Sequence[TheoryComparison]) -> None:
+def _panel(axis: Axes, picture: _Picture, lines: Sequence[TheoryComparison]) -> None:
     figure = picture.figure
     groups: dict[tuple[str, str], list[TheoryComparison]] = defaultdict(list)
     for line in lines:
@@ -198,7 +203,7 @@ def _panel(axis: Any, picture: _Picture, lines: Sequence[TheoryComparison]) -> N
     axis.grid(True, which="major", alpha=0.3)
 
 
-def _band(axis: Any, x: Array, low: Array, high: Array, color: Any) -> None:
+def _band(axis: Axes, x: Array, low: Array, high: Array, color: Color) -> None:
     """Intervals: a band along a line, a bar at a single point."""
     if len(x) == 1:
         axis.vlines(x, low, high, color=color)
@@ -206,20 +211,20 @@ def _band(axis: Any, x: Array, low: Array, high: Array, color: Any) -> None:
         axis.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
 
 
-def _theory(axis: Any, stroke: Any, curves: Sequence[_Theory]) -> None:
+def _theory(axis: Axes, stroke: Stroke, curves: Sequence[_Theory]) -> None:
     """Draw theory in the looks of its lines; what they all share, once and in gray."""
     (_, x, theory), *others = curves
     if others and all(
-        np.array_equal(x, own) and np.allclose(theory, found, 1e-9, 0.0, equal_nan=True)
-        for _, own, found in others
+        np.array_equal(x, own) and np.allclose(theory, y, 1e-9, 0.0, equal_nan=True)
+        for _, own, y in others
     ):
         axis.plot(x, theory, linestyle=stroke, color="0.3")
         return
-    for look, own, found in curves:
-        axis.plot(own, found, **look | {"linestyle": stroke, "markerfacecolor": "none"})
+    for look, own, y in curves:
+        axis.plot(own, y, **look | {"linestyle": stroke, "markerfacecolor": "none"})
 
 
-def _scales(axis: Any, picture: _Picture) -> None:
+def _scales(axis: Axes, picture: _Picture) -> None:
     if not picture.has_numbers:
         labels = [shown(value) for value in picture.places]
         axis.set_xticks(list(picture.places.values()), labels)
@@ -230,7 +235,7 @@ def _scales(axis: Any, picture: _Picture) -> None:
         axis.set_yscale("log")
 
 
-def _label_all(axis: Any, values: Sequence[float]) -> None:
+def _label_all(axis: Axes, values: Sequence[float]) -> None:
     """Ticks at the values instead of powers of 10, where there is room for them."""
     if values[0] <= 0.0 or len(values) == 1:
         return
@@ -273,7 +278,7 @@ def _columns(picture: _Picture, lines: Sequence[TheoryComparison]) -> list[Array
     return list(table.T)
 
 
-def _legend(canvas: Any, picture: _Picture) -> None:
+def _legend(canvas: Canvas, picture: _Picture) -> None:
     """One for all panels: the lines, then the strokes of theory."""
     from matplotlib.lines import Line2D
 
@@ -292,7 +297,7 @@ def _legend(canvas: Any, picture: _Picture) -> None:
     canvas.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
-def _save(canvas: Any, name: str, stem: Path) -> list[Path]:
+def _save(canvas: Canvas, name: str, stem: Path) -> list[Path]:
     """Without dates and random names, the same rows give the same files."""
     from matplotlib import rc_context
 
@@ -336,15 +341,15 @@ def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
     ValueError
         If no row belongs to a declared cell: an empty report would replace a good one.
     """
-    found = results(given, output, quick=quick)
-    if found.rows and not found.num_rows:
+    outcome = results(given, output, quick=quick)
+    if outcome.rows and not outcome.num_rows:
         remedy = "Set what the run had: data, environment variables, packages."
         check.fail("rows", "of declared cells", "those of others only", remedy)
-    name, folder = found.study.name, folder_of(output, quick=quick)
-    files = draw(found.study, found.lines, folder)
-    tables = {f"{name}.csv": findings.table(found.lines)}
-    if found.fits:
-        tables[f"{name}-slopes.csv"] = findings.slope_table(found.fits)
+    name, folder = outcome.study.name, folder_of(output, quick=quick)
+    files = draw(outcome.study, outcome.lines, folder)
+    tables = {f"{name}.csv": findings.table(outcome.lines)}
+    if outcome.fits:
+        tables[f"{name}-slopes.csv"] = findings.slope_table(outcome.fits)
     for file, table in tables.items():
         content = io.StringIO()
         csv.writer(content, lineterminator="\n").writerows(table)
@@ -352,10 +357,10 @@ def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
         files.append(folder / file)
     page = folder / f"{name}.md"
     pictures = [path.name for path in files if path.suffix == ".png"]
-    text = "\n".join(findings.markdown(found, pictures))
+    text = "\n".join(findings.markdown(outcome, pictures))
     files_module.write(page, f"{text}\n".encode())
     return Report(
         files=[page, *files],
-        summary=[*findings.summary(found), *findings.exponents(found)],
-        is_refuted=bool(found.refuted),
+        summary=[*findings.summary(outcome), *findings.exponents(outcome)],
+        is_refuted=bool(outcome.refuted),
     )

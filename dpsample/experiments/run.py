@@ -1,7 +1,4 @@
-"""Time left of a run, from what replicates of each cell cost so far.
-
-Run a study: what is missing in its store is computed and appended.
-"""
+"""Runs of a study: what is missing in its store is computed and appended."""
 
 from __future__ import annotations
 
@@ -12,20 +9,18 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from dpsample.core import check
 from dpsample.experiments.backends import Backend
-from dpsample.experiments.cells import Cell, key_of
 from dpsample.experiments.configuration import configuration, environment
 from dpsample.experiments.loading import Bundle, load
-from dpsample.experiments.store import opened
-from dpsample.experiments.study import Study
+from dpsample.experiments.store import Reasons, opened
+from dpsample.experiments.study import Cell, Study, key_of
 from dpsample.experiments.tasks import Row, Setting, Task, one_blas_thread
 
 
 class Clock:
-    """Counts rows; cells differ a thousandfold in cost, so each has its own mean."""
+    """Time left of a run; cells differ a thousandfold in cost, so each has its mean."""
 
     def __init__(self, todo: Iterable[Task]) -> None:
         self._waiting: Counter[str] = Counter()
@@ -113,8 +108,8 @@ def run(
     """
     backend = backend or Backend()
     study = load(given)
-    found = configuration(given, study)
-    digests = {name: found[f"data {name}"] for name in study.data}
+    own = configuration(given, study)
+    digests = {name: own[f"data {name}"] for name in study.data}
     setting = Setting(given, environment(), digests)
     path = store_path(study.name, output, quick=quick)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +118,7 @@ def run(
         if done and not resume:
             remedy = "Pass --resume to go on, or delete that file to start afresh."
             check.fail("store", "empty", f"{path} with rows", remedy)
-        store.begin(found, declared(study, quick=quick), str(backend))
+        store.begin(own, declared(study, quick=quick), str(backend))
         todo = list(missing(study, done, quick=quick))
         total = sum(len(task.replicates) for task in todo)
         with one_blas_thread(), _display(progress, study.name, todo) as on_rows:
@@ -136,15 +131,15 @@ def run(
     return total
 
 
-def declared(study: Study, *, quick: bool) -> dict[str, dict[str, str]]:
+def declared(study: Study, *, quick: bool) -> Reasons:
     """Reasons why references do not apply, for each cell and metric that has one."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
+    reasons: Reasons = defaultdict(dict)
     for cell in study.cells(quick=quick):
         for metric in study.metrics:
             for entry in study.inapplicable:
                 if entry.concerns(metric.name, cell.params):
-                    found[cell.key].setdefault(metric.name, entry.reason)
-    return dict(found)
+                    reasons[cell.key].setdefault(metric.name, entry.reason)
+    return dict(reasons)
 
 
 def missing(study: Study, done: Done, *, quick: bool) -> Iterator[Task]:
@@ -182,7 +177,7 @@ def _counter(
 @contextmanager
 def _display(
     is_wanted: bool, name: str, todo: list[Task]
-) -> Iterator[Callable[[list[Row]], Any]]:
+) -> Iterator[Callable[[list[Row]], None]]:
     total = sum(len(task.replicates) for task in todo)
     with _counter(is_wanted, name, total) as show:
         clock = Clock(todo)

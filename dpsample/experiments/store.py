@@ -15,12 +15,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dpsample.core import check
 from dpsample.experiments.configuration import Configuration, differences
 from dpsample.experiments.tasks import Row
 
+Reasons = dict[str, dict[str, str]]  # by cell and metric
 LAYOUT = 1
 TABLES = """
 create table if not exists runs (
@@ -45,7 +46,7 @@ class StoredRun(NamedTuple):
     """What is known of a run: its configuration and what it declared beforehand."""
 
     configuration: Configuration
-    declared: dict[str, dict[str, str]]
+    declared: Reasons
     backend: str
     started: str
 
@@ -57,7 +58,9 @@ class Store:
         self.path, self._connection = path, connection
         self._run: int | None = None
 
-    def begin(self, configuration: Configuration, declared: Any, backend: str) -> None:
+    def begin(
+        self, configuration: Configuration, declared: Reasons, backend: str
+    ) -> None:
         """Note a run; refuse one of another configuration than the rows'."""
         if not self.done():
             self._connection.execute("delete from runs")
@@ -95,29 +98,26 @@ class Store:
 
     def done(self) -> dict[str, set[int]]:
         """Replicates that there are, by cell."""
-        found: dict[str, set[int]] = defaultdict(set)
-        for key, replicate in self._connection.execute(
-            "select cell, replicate from rows"
-        ):
-            found[key].add(replicate)
-        return found
+        done: dict[str, set[int]] = defaultdict(set)
+        pairs = self._connection.execute("select cell, replicate from rows")
+        for key, replicate in pairs:
+            done[key].add(replicate)
+        return done
 
     def rows(self) -> list[Row]:
         """Every row, by cell and replicate."""
-        found = self._connection.execute(
+        rows = self._connection.execute(
             "select cell, replicate, seconds, metrics from rows"
             " order by cell, replicate"
         )
-        return [Row(key, i, s, json.loads(text)) for key, i, s, text in found]
+        return [Row(key, i, s, json.loads(text)) for key, i, s, text in rows]
 
     def runs(self) -> list[StoredRun]:
         """Every run, the first one first."""
-        found = self._connection.execute(
+        runs = self._connection.execute(
             "select configuration, declared, backend, started from runs order by run"
         )
-        return [
-            StoredRun(json.loads(row[0]), json.loads(row[1]), *row[2:]) for row in found
-        ]
+        return [StoredRun(json.loads(c), json.loads(d), *rest) for c, d, *rest in runs]
 
     def _start(self) -> None:
         """Start a transaction, without what Ctrl-C left of one between two lines."""

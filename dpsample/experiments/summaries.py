@@ -22,16 +22,8 @@ from dpsample.experiments.metrics import Metric
 from dpsample.experiments.study import Study
 from dpsample.experiments.tasks import Row
 
-Verdict = Literal[
-    "below",
-    "above",
-    "agrees",
-    "differs",
-    "touches",
-    "as printed",
-    "beyond print",
-    "inapplicable",
-]
+Bounded = Literal["below", "above", "agrees", "differs", "touches"]
+Verdict = Bounded | Literal["as printed", "beyond print", "inapplicable"]
 # Probability that any true statement of a study is called false.
 FALSE_ALARM = 0.01
 # Verdicts that contradict theory.
@@ -133,7 +125,7 @@ def _binomial(metric: Metric, values: Array, tail: float) -> MeanInterval:
 
 def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimate]:
     """One for each declared cell and metric that has rows, in the declared order."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    values: dict[tuple[str, str], list[float]] = defaultdict(list)
     wanted = {
         cell.key: study.replicates_of(cell, quick=quick)
         for cell in study.cells(quick=quick)
@@ -141,28 +133,28 @@ def estimates(study: Study, rows: Iterable[Row], *, quick: bool) -> list[Estimat
     for row in rows:
         if row.replicate < wanted.get(row.key, 0):
             for name, value in row.values.items():
-                found[row.key, name].append(value)
+                values[row.key, name].append(value)
     return [
         Estimate(
             cell.params,
             cell.key,
             metric,
-            values := np.array(found[cell.key, metric.name]),
-            interval(metric, values, study.confidence),
+            sample := np.array(values[cell.key, metric.name]),
+            interval(metric, sample, study.confidence),
         )
         for cell in study.cells(quick=quick)
         for metric in study.metrics
-        if (cell.key, metric.name) in found
+        if (cell.key, metric.name) in values
     ]
 
 
 def references(
-    found: Sequence[Estimate], inapplicable: Mapping[str, Mapping[str, str]]
+    measured: Sequence[Estimate], inapplicable: Mapping[str, Mapping[str, str]]
 ) -> dict[tuple[str, str, str], float]:
     """Values of all references; only those that are inapplicable may be NaN."""
-    means = {(e.key, e.metric.name): e.mean for e in found}
+    means = {(e.key, e.metric.name): e.mean for e in measured}
     values = {}
-    for estimate in found:
+    for estimate in measured:
         for word, given in estimate.metric.references.items():
             if isinstance(given, str):
                 value = means.get((estimate.key, given), math.nan)
@@ -183,32 +175,30 @@ def joint_confidence(number: int) -> float:
 
 
 def comparisons(
-    found: Sequence[Estimate],
-    inapplicable: Mapping[str, Mapping[str, str]],
+    measured: Sequence[Estimate], inapplicable: Mapping[str, Mapping[str, str]]
 ) -> list[TheoryComparison]:
     """Every estimate beside each of its references, in the same order.
 
     ``inapplicable`` holds reasons by cell and metric.
     """
-    values = references(found, inapplicable)
+    values = references(measured, inapplicable)
     number = sum(
         (e.metric.name not in inapplicable.get(e.key, {})) * len(e.metric.references)
-        for e in found
+        for e in measured
     )
     confidence = joint_confidence(number)
     lines = []
-    for estimate in found:
+    for estimate in measured:
+        reason = inapplicable.get(estimate.key, {}).get(estimate.metric.name, "")
         beside = {
-            word: value
+            word: values[estimate.key, estimate.metric.name, word]
             for word in estimate.metric.references
-            if not _is_absent(
-                word, value := values[estimate.key, estimate.metric.name, word]
-            )
         }
+        if beside.get("printed bound") == math.inf:  # nothing is printed there
+            del beside["printed bound"]
         if not beside:
             lines.append(TheoryComparison(estimate=estimate))
         for word, value in beside.items():
-            reason = inapplicable.get(estimate.key, {}).get(estimate.metric.name, "")
             verdict: Verdict = "inapplicable"
             if not reason:
                 wide = interval(estimate.metric, estimate.values, confidence)
@@ -225,11 +215,6 @@ def comparisons(
     return lines
 
 
-def _is_absent(word: str, value: float) -> bool:
-    """Nothing is printed there."""
-    return word == "printed bound" and value == math.inf
-
-
 def _verdict(
     estimate: Estimate, wide: MeanInterval, word: str, value: float
 ) -> Verdict:
@@ -238,17 +223,12 @@ def _verdict(
     own = estimate.interval
     if word == "expected":
         is_inside = wide.low - slack <= value <= wide.high + slack
-        return (
-            "agrees"
-            if is_inside and math.isfinite(own.low)
-            else ("touches" if is_inside else "differs")
-        )
+        if not is_inside:
+            return "differs"
+        return "agrees" if math.isfinite(own.low) else "touches"
     if word == "lower bound":  # the same, mirrored
-        own, wide, value = (
-            MeanInterval(-own.high, -own.low),
-            MeanInterval(-wide.high, -wide.low),
-            -value,
-        )
+        own = MeanInterval(-own.high, -own.low)
+        wide, value = MeanInterval(-wide.high, -wide.low), -value
     if own.high <= value + slack:
         return HOLDS[word]
     return BROKEN[word] if wide.low > value + slack else "touches"

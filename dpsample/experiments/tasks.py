@@ -6,17 +6,20 @@ import math
 import time
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dpsample.core import check
-from dpsample.experiments.cells import key_of, seeds_of
-from dpsample.experiments.configuration import Configuration, check_environment
-from dpsample.experiments.data import StudyData
+from dpsample.experiments.configuration import (
+    Configuration,
+    StudyData,
+    check_environment,
+)
 from dpsample.experiments.loading import Bundle, load
-from dpsample.experiments.study import Study
+from dpsample.experiments.metrics import Params
+from dpsample.experiments.study import Study, key_of, seeds_of
 
 
 class CellError(RuntimeError):
@@ -34,7 +37,7 @@ class Setting(NamedTuple):
 class Task(NamedTuple):
     """Replicates of one cell."""
 
-    params: dict[str, Any]
+    params: Params
     replicates: tuple[int, ...]
 
 
@@ -53,11 +56,7 @@ def run(setting: Setting, task: Task) -> list[Row]:
     study = load(setting.bundle)
     _limit_worker()
     seeds = seeds_of(
-        study.name,
-        task.params,
-        task.replicates,
-        root=study.seed,
-        paired=study.paired,
+        study.name, task.params, task.replicates, root=study.seed, paired=study.paired
     )
     more: tuple[StudyData, ...] = ()
     if study.data:
@@ -79,7 +78,7 @@ def run(setting: Setting, task: Task) -> list[Row]:
     ]
 
 
-def one_blas_thread() -> Any:
+def one_blas_thread() -> threadpool_limits:
     """Limit BLAS until the block that this opens is left: threads change last bits."""
     import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
 
@@ -92,9 +91,9 @@ _limit_worker = cache(one_blas_thread)
 
 def _measure(
     study: Study,
-    params: dict[str, Any],
+    params: Params,
     seeds: list[np.random.SeedSequence],
-    more: tuple[Any, ...],
+    more: tuple[StudyData, ...],
 ) -> list[dict[str, float]]:
     """Values of each replicate; a cell gets its own copy of the parameters."""
     if study.cell is not None:
@@ -113,7 +112,7 @@ def _measure(
     ]
 
 
-def _numbers(study: Study, given: Mapping[str, Any]) -> dict[str, float]:
+def _numbers(study: Study, given: Mapping[str, float]) -> dict[str, float]:
     """Values of declared metrics as floats, in the order declared."""
     check.instance(Mapping, cell=given)
     known = [metric.name for metric in study.metrics]

@@ -3,7 +3,7 @@
 from dpsample.core.public import dir_of
 from dpsample.losses.classification import Hinge, Linear, Logistic, SmoothedHinge
 from dpsample.losses.custom import Custom, custom
-from dpsample.losses.loss import Loss, from_dict
+from dpsample.losses.loss import Loss, from_dict, registry
 from dpsample.losses.record_gradient import RecordGradient, record_gradient
 from dpsample.losses.regression import Absolute, Huber, PowerFour, Quantile, Squared
 
@@ -25,3 +25,5 @@ __all__ = [
     "record_gradient",
 ]
 __dir__ = dir_of(__all__)
+# By name, all that need no function of the user: what commands and `warm` know.
+BUILT_IN = {name: kind for name, kind in registry.items() if kind.is_cached}

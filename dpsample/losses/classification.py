@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,10 +11,8 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.losses.loss import Loss, prox_arguments
+from dpsample.losses.loss import Curvatures, Loss, prox_arguments
 from dpsample.numerics.stable import softplus_sigmoid
-
-LOGISTIC_THIRD = 1.0 / (6.0 * np.sqrt(3.0))
 
 
 def _logistic_curvature(margins: Array) -> Array:
@@ -36,6 +35,7 @@ class Linear(Loss):
     """
 
     name: ClassVar[str] = "linear"
+    largest_third_derivative: ClassVar[float] = 0.0
 
     @staticmethod
     def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
@@ -46,17 +46,9 @@ class Linear(Loss):
         del margin_bound
         return response_bound
 
-    def curvature(
-        self, lower: Array, upper: Array, response: Array
-    ) -> tuple[Array, Array]:
+    def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return zeros: the loss is linear."""
         return np.zeros_like(lower), np.zeros_like(lower)
-
-    def third_derivative_bound(
-        self, margin_bound: float, response_bound: float
-    ) -> float:
-        """Return 0."""
-        return 0.0
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Return u + step y."""
@@ -79,6 +71,9 @@ class Logistic(Loss):
     """
 
     name: ClassVar[str] = "logistic"
+    largest_slope: ClassVar[float] = 1.0
+    # Attained at u = log(2 + sqrt 3).
+    largest_third_derivative: ClassVar[float] = 1.0 / (6.0 * math.sqrt(3.0))
     is_classification: ClassVar[bool] = True
 
     @staticmethod
@@ -86,26 +81,12 @@ class Logistic(Loss):
         value, share = softplus_sigmoid(-y * u)
         return value, -y * share
 
-    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
-        """Return 1, the bound that holds for every margin."""
-        del margin_bound, response_bound
-        return 1.0
-
-    def curvature(
-        self, lower: Array, upper: Array, response: Array
-    ) -> tuple[Array, Array]:
+    def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return 1 / (2 + 2 cosh u) at the farthest and nearest margin from 0."""
         del response
         far = np.maximum(np.abs(lower), np.abs(upper))
         near = np.maximum(0.0, np.maximum(lower, -upper))
         return _logistic_curvature(far), _logistic_curvature(near)
-
-    def third_derivative_bound(
-        self, margin_bound: float, response_bound: float
-    ) -> float:
-        """Return 1 / (6 sqrt 3), attained at u = log(2 + sqrt 3)."""
-        del margin_bound, response_bound
-        return float(LOGISTIC_THIRD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +101,7 @@ class Hinge(Loss):
     """
 
     name: ClassVar[str] = "hinge"
+    largest_slope: ClassVar[float] = 1.0
     is_classification: ClassVar[bool] = True
 
     @staticmethod
@@ -127,11 +109,6 @@ class Hinge(Loss):
         gap = 1.0 - y * u
         # NaN must stay NaN, so the comparison decides for the non-zero branch.
         return (0.0, 0.0) if gap <= 0.0 else (gap, -y)
-
-    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
-        """Return 1."""
-        del margin_bound, response_bound
-        return 1.0
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Move towards the kink at y u = 1, by at most step."""
@@ -156,6 +133,7 @@ class SmoothedHinge(Loss):
 
     width: float = 0.5
     name: ClassVar[str] = "smoothed_hinge"
+    largest_slope: ClassVar[float] = 1.0
     is_classification: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -171,14 +149,7 @@ class SmoothedHinge(Loss):
             return 0.5 * gap * gap / params[0], -y * gap / params[0]
         return gap - 0.5 * params[0], -y
 
-    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
-        """Return 1."""
-        del margin_bound, response_bound
-        return 1.0
-
-    def curvature(
-        self, lower: Array, upper: Array, response: Array
-    ) -> tuple[Array, Array]:
+    def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return 1 / width where the interval meets the curved part."""
         z_low, z_high = np.sort(np.stack([response * lower, response * upper]), axis=0)
         inside = (z_low > 1.0 - self.width) & (z_high < 1.0)

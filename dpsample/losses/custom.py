@@ -6,7 +6,8 @@ import dis
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from numba.extending import is_jitted
@@ -14,70 +15,22 @@ from numba.extending import is_jitted
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.losses import declarations
-from dpsample.losses.loss import Loss, compile_pieces
+from dpsample.losses.declarations import Declared, Scale, compare, compare_records
+from dpsample.losses.loss import Pieces, compile_pieces
 
-
-def _uncached(function: Any) -> Any:
-    # The user's own functions may change without a trace in our sources.
-    return kernel(function, cached=False)
+Scalar = Callable[[float, float], float]  # of the margin and the response
 
 
 @dataclass(frozen=True, kw_only=True)
-class Custom(Loss):
+class Custom(Declared):
     """Loss made by `custom`; without functions it only carries declared facts."""
 
-    label: str
-    declared_slope: float
-    lower_curvature: float = 0.0
-    upper_curvature: float = np.inf
-    third_derivative: float = np.inf
-    labels: bool = False
-    reads_response: bool = True
-    functions: Any = field(default=None, compare=False, repr=False)
+    functions: Pieces | None = field(default=None, compare=False, repr=False)
     # Scales found by comparisons that were passed, by the bounds of the problem.
-    _passed: dict[Any, Any] = field(
+    _passed: dict[tuple[float, float | None], Scale] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
     name: ClassVar[str] = "custom"
-    is_cached: ClassVar[bool] = False  # the user's sources are not in our fingerprint
-
-    @property
-    def is_classification(self) -> bool:  # type: ignore[override]
-        """Whether responses are declared to be labels -1 and 1."""
-        return self.labels
-
-    @property
-    def needs_response_bound(self) -> bool:  # type: ignore[override]
-        """Whether the functions read a response that no label bounds."""
-        return self.reads_response and not self.labels
-
-    @property
-    def params(self) -> Array:
-        """Return no numbers: the user's functions carry their own."""
-        return np.zeros(0)
-
-    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
-        """Return the declared slope bound."""
-        del margin_bound, response_bound
-        return self.declared_slope
-
-    def curvature(
-        self, lower: Array, upper: Array, response: Array
-    ) -> tuple[Array, Array]:
-        """Return the declared range of curvatures."""
-        del upper, response
-        return (
-            np.full_like(lower, self.lower_curvature),
-            np.full_like(lower, self.upper_curvature),
-        )
-
-    def third_derivative_bound(
-        self, margin_bound: float, response_bound: float
-    ) -> float:
-        """Return the declared bound."""
-        del margin_bound, response_bound
-        return self.third_derivative
 
     def check_declarations(
         self, margin_bound: float, response_bound: float | None
@@ -98,36 +51,23 @@ class Custom(Loss):
         if self.functions is not None:
             scale = self._scale(margin_bound, response_bound)
             known = None if response_bound == np.inf else scale
-            declarations.compare_records(self, reaches, response, known)
+            compare_records(self, reaches, response, known)
 
-    def _scale(self, margin_bound: float, response_bound: float | None) -> Any:
+    def _scale(self, margin_bound: float, response_bound: float | None) -> Scale:
         key = (margin_bound, response_bound)
         if key not in self._passed:
-            self._passed[key] = declarations.compare(self, *key)
+            self._passed[key] = compare(self, *key)
         return self._passed[key]
 
     @property
-    def pieces(self) -> Any:
+    def pieces(self) -> Pieces:
         """Return the compiled pieces; a loss read from a file has none."""
         if self.functions is None:
             check.fail("loss", "a custom loss with its functions", self.label)
         return self.functions
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the declared facts only: functions do not travel."""
-        return {
-            "name": self.name,
-            "label": self.label,
-            "declared_slope": self.declared_slope,
-            "lower_curvature": self.lower_curvature,
-            "upper_curvature": self.upper_curvature,
-            "third_derivative": self.third_derivative,
-            "labels": self.labels,
-            "reads_response": self.reads_response,
-        }
 
-
-def _compiled(name: str, function: Callable[..., float]) -> Any:
+def _compiled(name: str, function: Scalar) -> Scalar:
     if is_jitted(function):
         return function
     if not inspect.isfunction(function):
@@ -136,7 +76,7 @@ def _compiled(name: str, function: Callable[..., float]) -> Any:
     return kernel(function, cached=False)
 
 
-def _reads_second(function: Any) -> bool:
+def _reads_second(function: Scalar) -> bool:
     """Whether the code of a function of (u, y) mentions y: if not, it can't read it."""
     code = getattr(function, "py_func", function).__code__
     if code.co_argcount < 2 or code.co_flags & (inspect.CO_VARARGS):
@@ -149,8 +89,8 @@ def _reads_second(function: Any) -> bool:
 
 
 def custom(
-    value: Callable[[float, float], float],
-    slope: Callable[[float, float], float],
+    value: Scalar,
+    slope: Scalar,
     *,
     slope_bound: float,
     lower_curvature: float = 0.0,
@@ -224,7 +164,8 @@ def custom(
         return phi(u, 0.0), dphi(u, 0.0)  # not even by a trick does y come in
 
     scalar = of_response if reads_response else of_margin
-
+    # The user's own functions may change without a trace in our sources.
+    uncached = partial(kernel, cached=False)
     return Custom(
         label=name,
         declared_slope=float(slope_bound),
@@ -233,11 +174,11 @@ def custom(
         third_derivative=float(third_derivative_bound),
         labels=labels,
         reads_response=reads_response,
-        functions=compile_pieces(_uncached(scalar), _uncached),
+        functions=compile_pieces(uncached(scalar), uncached),
     )
 
 
-def _try_once(phi: Any, dphi: Any, *, reads_response: bool) -> None:
+def _try_once(phi: Scalar, dphi: Scalar, *, reads_response: bool) -> None:
     """Call both at the margin 0, which every problem has, for their type alone."""
     y = 1.0 if reads_response else 0.0
     try:

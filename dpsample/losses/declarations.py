@@ -10,15 +10,16 @@ passes has been seen at points; it is not proved.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from dataclasses import dataclass, fields
+from typing import ClassVar, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
-
-if TYPE_CHECKING:
-    from dpsample.losses.custom import Custom
+from dpsample.core.arrays import Array, Bools
+from dpsample.core.spec import Json
+from dpsample.losses.loss import Curvatures, Loss
 
 FAR = 500.0  # stands for an infinite bound: its exponential is still a number
 NUM_POINTS = 32_768  # evenly spaced margins, shared among the responses
@@ -34,7 +35,57 @@ SLACK = 1e-10  # error of computed slopes, relative to the largest
 # their differences on margins up to R.
 VALUE_SLACK = 1e-12
 TIGHT = 1e-12  # relative excess over a bound that is rounding
+Places = NDArray[np.intp]
 BLOCK = 65_536  # records compared at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared(Loss):
+    """Facts that a user declares of a loss; the functions are those of `Custom`."""
+
+    label: str
+    declared_slope: float
+    lower_curvature: float = 0.0
+    upper_curvature: float = np.inf
+    third_derivative: float = np.inf
+    labels: bool = False
+    reads_response: bool = True
+    is_cached: ClassVar[bool] = False  # the user's sources are not in our fingerprint
+
+    @property
+    def is_classification(self) -> bool:  # type: ignore[override]
+        """Whether responses are declared to be labels -1 and 1."""
+        return self.labels
+
+    @property
+    def needs_response_bound(self) -> bool:  # type: ignore[override]
+        """Whether the functions read a response that no label bounds."""
+        return self.reads_response and not self.labels
+
+    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
+        """Return the declared slope bound."""
+        del margin_bound, response_bound
+        return self.declared_slope
+
+    def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
+        """Return the declared range of curvatures."""
+        del upper, response
+        return (
+            np.full_like(lower, self.lower_curvature),
+            np.full_like(lower, self.upper_curvature),
+        )
+
+    def third_derivative_bound(
+        self, margin_bound: float, response_bound: float
+    ) -> float:
+        """Return the declared bound."""
+        del margin_bound, response_bound
+        return self.third_derivative
+
+    def to_dict(self) -> Json:
+        """Return the declared facts only: functions do not travel."""
+        facts = {f.name: getattr(self, f.name) for f in fields(Declared)}
+        return {"name": self.name} | facts
 
 
 class Scale(NamedTuple):
@@ -62,12 +113,12 @@ class Seen(NamedTuple):
     slopes: Array
 
 
-def compare(loss: Custom, margin_bound: float, response_bound: float | None) -> Scale:
+def compare(loss: Declared, margin_bound: float, response_bound: float | None) -> Scale:
     """Compare a loss with its declarations over all margins and responses.
 
     Parameters
     ----------
-    loss : Custom
+    loss : Declared
         A loss with its functions.
     margin_bound : float
         Largest absolute margin; of an infinite one, some are tried.
@@ -107,13 +158,13 @@ def compare(loss: Custom, margin_bound: float, response_bound: float | None) -> 
 
 
 def compare_records(
-    loss: Custom, reaches: Array, response: Array, scale: Scale | None
+    loss: Declared, reaches: Array, response: Array, scale: Scale | None
 ) -> None:
     """Compare a loss with its declarations at each record's own margins.
 
     Parameters
     ----------
-    loss : Custom
+    loss : Declared
         A loss with its functions.
     reaches : array of shape (num_records,)
         Largest absolute margin of each record.
@@ -143,7 +194,7 @@ def compare_records(
             _judge_slopes(loss, seen._replace(slopes=known), limits)
 
 
-def _remedy(loss: Custom, margin_bound: float, response_bound: float | None) -> str:
+def _remedy(loss: Declared, margin_bound: float, response_bound: float | None) -> str:
     responses = "every label"
     if not loss.reads_response:
         responses = "every response"
@@ -152,21 +203,15 @@ def _remedy(loss: Custom, margin_bound: float, response_bound: float | None) -> 
     return f"It must hold for every margin up to {margin_bound:g} and {responses}."
 
 
-def _responses(loss: Custom, reach: float, bound: float | None) -> Array:
+def _responses(loss: Declared, reach: float, bound: float | None) -> Array:
     if loss.labels:
         return np.array([-1.0, 1.0])
     if not loss.reads_response or bound is None:
         return np.zeros(1)
     far = FAR if np.isinf(bound) else bound
     inner = min(far, reach)
-    found = np.concatenate(
-        [
-            np.linspace(-far, far, NUM_RESPONSES),
-            np.linspace(-inner, inner, NUM_RESPONSES),
-            far * NEAR[::2],
-        ]
-    )
-    return np.unique(found)
+    even = [np.linspace(-end, end, NUM_RESPONSES) for end in (far, inner)]
+    return np.unique(np.concatenate([*even, far * NEAR[::2]]))
 
 
 def _dense_responses(responses: Array) -> Array:
@@ -186,7 +231,9 @@ def _grid(limits: Limits) -> Array:
     return np.asarray(np.sort(np.clip(margins, -reach, reach), axis=1))
 
 
-def _evaluated(loss: Custom, margins: Array, responses: Array, limits: Limits) -> Seen:
+def _evaluated(
+    loss: Declared, margins: Array, responses: Array, limits: Limits
+) -> Seen:
     try:
         # Uncompiled functions warn where compiled ones return NaN.
         with np.errstate(all="ignore"):
@@ -196,7 +243,7 @@ def _evaluated(loss: Custom, margins: Array, responses: Array, limits: Limits) -
     return Seen(margins, responses, values, slopes)
 
 
-def _see(loss: Custom, margins: Array, responses: Array, limits: Limits) -> Seen:
+def _see(loss: Declared, margins: Array, responses: Array, limits: Limits) -> Seen:
     """Evaluate a loss, which must be finite."""
     seen = _evaluated(loss, margins, responses, limits)
     broken = ~(np.isfinite(seen.values) & np.isfinite(seen.slopes))
@@ -208,7 +255,7 @@ def _see(loss: Custom, margins: Array, responses: Array, limits: Limits) -> Seen
     return seen
 
 
-def _worst_above(seen: Seen, scale: Scale) -> Any:
+def _worst_above(seen: Seen, scale: Scale) -> Places:
     """Intervals on which the slope surely grows fastest."""
     width, growth = np.diff(seen.margins), np.diff(seen.slopes)
     with np.errstate(all="ignore"):
@@ -216,7 +263,7 @@ def _worst_above(seen: Seen, scale: Scale) -> Any:
     return np.argsort(rate, axis=None)[-ZOOMED:]
 
 
-def _worst_below(seen: Seen, scale: Scale) -> Any:
+def _worst_below(seen: Seen, scale: Scale) -> Places:
     """Intervals on which the slope surely grows slowest."""
     width, growth = np.diff(seen.margins), np.diff(seen.slopes)
     with np.errstate(all="ignore"):
@@ -224,7 +271,7 @@ def _worst_below(seen: Seen, scale: Scale) -> Any:
     return np.argsort(rate, axis=None)[:ZOOMED]
 
 
-def _divided(loss: Custom, seen: Seen, cells: Any, limits: Limits) -> Seen:
+def _divided(loss: Declared, seen: Seen, cells: Places, limits: Limits) -> Seen:
     """Divide some intervals, numbered row by row, into parts."""
     row, column = np.divmod(cells, seen.margins.shape[1] - 1)
     low, high = seen.margins[row, column], seen.margins[row, column + 1]
@@ -234,7 +281,7 @@ def _divided(loss: Custom, seen: Seen, cells: Any, limits: Limits) -> Seen:
     return _see(loss, margins, seen.responses[row], limits)
 
 
-def _judge(loss: Custom, seen: Seen, limits: Limits, scale: Scale) -> None:
+def _judge(loss: Declared, seen: Seen, limits: Limits, scale: Scale) -> None:
     """Fail if one declaration is contradicted."""
     _judge_slopes(loss, seen, limits)
     _judge_convexity(seen, limits, scale)
@@ -243,7 +290,7 @@ def _judge(loss: Custom, seen: Seen, limits: Limits, scale: Scale) -> None:
         _judge_third(loss, seen, limits, SLACK * scale.slope)
 
 
-def _judge_slopes(loss: Custom, seen: Seen, limits: Limits) -> None:
+def _judge_slopes(loss: Declared, seen: Seen, limits: Limits) -> None:
     """Fail if a slope is above its bound."""
     size = np.abs(seen.slopes)
     if size.max() > loss.declared_slope * (1.0 + TIGHT):
@@ -269,7 +316,7 @@ def _judge_convexity(seen: Seen, limits: Limits, scale: Scale) -> None:
         _fail("value", "convex in u with derivative slope", got, limits)
 
 
-def _judge_curvature(loss: Custom, seen: Seen, limits: Limits, slack: float) -> None:
+def _judge_curvature(loss: Declared, seen: Seen, limits: Limits, slack: float) -> None:
     """Fail if the slope grows faster or slower than is declared."""
     width, growth = np.diff(seen.margins), np.diff(seen.slopes)
     lower, upper, more = loss.lower_curvature, loss.upper_curvature, 1.0 + 1e-9
@@ -297,24 +344,24 @@ def _falls(rows: Array) -> Array:
     return np.asarray((np.maximum.accumulate(rows, axis=1) - rows)[:, 1:])
 
 
-def _judge_third(loss: Custom, seen: Seen, limits: Limits, slack: float) -> None:
+def _judge_third(loss: Declared, seen: Seen, limits: Limits, slack: float) -> None:
     """Second differences of the slope are at most half the bound."""
     width, growth = np.diff(seen.margins), np.diff(seen.slopes)
     span = width[:, 1:] + width[:, :-1]
     with np.errstate(all="ignore"):
         rate, error = growth / width, slack / width
         change = np.abs(np.diff(rate)) - error[:, 1:] - error[:, :-1]
-        found = 2.0 * change / span
-    bad = found > loss.third_derivative * (1.0 + 1e-9)
+        third = 2.0 * change / span
+    bad = third > loss.third_derivative * (1.0 + 1e-9)
     if bad.any():  # NaN, of intervals without width, contradicts nothing
         i, j = _first(bad)
         where = f"the growth of the curvature{_at(seen, limits, i, j)}"
-        condition = f"at least {found[i, j]:.6g}, {where}"
+        condition = f"at least {third[i, j]:.6g}, {where}"
         got = f"{loss.third_derivative:g}"
         _fail("third_derivative_bound", condition, got, limits)
 
 
-def _first(where: Any) -> tuple[int, int]:
+def _first(where: Bools) -> tuple[int, int]:
     i, j = np.unravel_index(int(np.argmax(where)), where.shape)
     return int(i), int(j)
 

@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.jit import f8, kernel, pointer, vector
+from dpsample.core.jit import Piece, Pointer, f8, kernel, pointer, vector
+from dpsample.core.spec import Json
 
 # (params, margins, response, out): margins become phi, out[0] their sum
 LOSS_VALUE = types.void(vector, vector, vector, vector)
@@ -26,6 +27,9 @@ LOSS_VALUE = types.void(vector, vector, vector, vector)
 LOSS_SLOPE = types.void(vector, vector, vector, vector, vector)
 # (params, margin, response, out): out = value, slope of one record
 LOSS_RECORD = types.void(vector, f8, f8, vector)
+
+Pieces = tuple[Piece, Piece, Piece]  # value, slope, and one record
+Curvatures = tuple[Array, Array]  # lower and upper bounds, one for each record
 
 registry: dict[str, type[Loss]] = {}
 
@@ -39,7 +43,10 @@ def total(values: Array) -> float:
     return result
 
 
-def compile_pieces(scalar: Callable[..., Any], decorator: Any = kernel) -> Any:
+def compile_pieces(
+    scalar: Callable[..., tuple[float, float]],
+    decorator: Callable[[Piece], Piece] = kernel,
+) -> Pieces:
     """Value, slope and record pieces of a scalar loss (params, u, y) -> (phi, phi').
 
     A closure over a `register_jitable` function is found again on disk (measured: no
@@ -69,7 +76,7 @@ def compile_pieces(scalar: Callable[..., Any], decorator: Any = kernel) -> Any:
 LARGEST = 1e150  # of what a proximal map takes: no product overflows
 
 
-def together(*, finite: bool = True, **values: Any) -> list[Array]:
+def together(*, finite: bool = True, **values: ArrayLike) -> list[Array]:
     """Arrays of numbers, broadcast against each other."""
     arrays = [check.entries(n, value, finite=finite) for n, value in values.items()]
     try:
@@ -100,7 +107,10 @@ class Loss:
     name: ClassVar[str] = ""
     _scalar: ClassVar[Callable[..., Any] | None] = None
     pieces: ClassVar[Any] = None
-    is_cached: ClassVar[bool] = True
+    # Of losses whose bounds depend on neither margins nor responses.
+    largest_slope: ClassVar[float] = np.inf
+    largest_third_derivative: ClassVar[float] = np.inf
+    is_cached: ClassVar[bool] = True  # False if the functions are the user's
     is_classification: ClassVar[bool] = False
     needs_response_bound: ClassVar[bool] = False
 
@@ -115,11 +125,16 @@ class Loss:
 
     @property
     def params(self) -> Array:
-        """Numbers that the pieces read: the fields, in order."""
+        """Numbers that the pieces read: the fields, in order.
+
+        A user's functions carry their own numbers.
+        """
+        if not self.is_cached:
+            return np.zeros(0)
         return np.array([getattr(self, f.name) for f in fields(self)], dtype=np.float64)
 
     @property
-    def pointers(self) -> tuple[Any, Any, Any]:
+    def pointers(self) -> tuple[Pointer, Pointer, Pointer]:
         """C functions of the value, slope and record pieces."""
         value, slope, record = self.pieces
         return (
@@ -145,25 +160,16 @@ class Loss:
     def check_response(self, response: Array, response_bound: float | None) -> None:
         """Refuse labels that are not -1 or 1, or a response above its bound."""
         if self.is_classification:
-            bad = np.flatnonzero(np.abs(response) != 1.0)
-            if bad.size:
-                got = f"{response[bad[0]]:g} at record {bad[0]}"
-                check.fail(
-                    "response",
-                    "-1 or 1",
-                    got,
-                    "Map the labels, for example 2 * y - 1 for labels 0 and 1.",
-                )
+            bad, condition = np.abs(response) != 1.0, "-1 or 1"
+            remedy = "Map the labels, for example 2 * y - 1 for labels 0 and 1."
         elif response_bound is not None:
-            bad = np.flatnonzero(np.abs(response) > response_bound)
-            if bad.size:
-                got = f"{response[bad[0]]:g} at record {bad[0]}"
-                check.fail(
-                    "response",
-                    f"within response_bound = {response_bound:g} in absolute value",
-                    got,
-                    "Declare the public bound that holds, or pass clip_rows=True.",
-                )
+            bad = np.abs(response) > response_bound
+            condition = f"within response_bound = {response_bound:g} in absolute value"
+            remedy = "Declare the public bound that holds, or pass clip_rows=True."
+        else:
+            return
+        for i in np.flatnonzero(bad)[:1]:
+            check.fail("response", condition, f"{response[i]:g} at record {i}", remedy)
 
     def near_response(self, response: Array, margin_bound: float) -> Array:
         """Return responses of which each loss differs by a constant on the margins.
@@ -176,11 +182,10 @@ class Loss:
 
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
         """Largest |phi'| over |u| <= margin_bound and |y| <= response_bound."""
-        raise NotImplementedError
+        del margin_bound, response_bound
+        return self.largest_slope
 
-    def curvature(
-        self, lower: Array, upper: Array, response: Array
-    ) -> tuple[Array, Array]:
+    def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Bounds of phi'' for each record on its margin interval [lower, upper]."""
         del upper, response  # no curvature is promised by default
         return np.zeros_like(lower), np.full_like(lower, np.inf)
@@ -190,7 +195,7 @@ class Loss:
     ) -> float:
         """Bound of |phi'''|; infinite where phi'' jumps."""
         del margin_bound, response_bound
-        return np.inf
+        return self.largest_third_derivative
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Return argmin over v of phi(v, y) + (v - u)^2 / (2 step), elementwise.
@@ -207,17 +212,15 @@ class Loss:
             low, high = np.where(above, low, middle), np.where(above, middle, high)
         return np.asarray(0.5 * (low + high))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Name and fields, as in a certificate."""
-        return {"name": self.name} | {
-            f.name: getattr(self, f.name) for f in fields(self)
-        }
+        facts = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {"name": self.name} | facts
 
 
-def from_dict(spec: dict[str, Any]) -> Loss:
+def from_dict(spec: Json) -> Loss:
     """Loss that `Loss.to_dict` described."""
     check.instance(dict, spec=spec)
     check.one_of(tuple(registry), loss=spec.get("name"))
     rest = {key: value for key, value in spec.items() if key != "name"}
-    loss: Loss = check.built("spec", registry[spec["name"]], rest)
-    return loss
+    return check.built("spec", registry[spec["name"]], rest)

@@ -1,20 +1,24 @@
-"""Losses that are no function of a linear margin: a user's own gradient of a record."""
+# mypy: allow-untyped-defs
+"""Losses that are not a function of a linear margin: a user's gradient of a record."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numba import types
 from numba.core.errors import NumbaError
+from numba.core.typing.templates import Signature
 from numba.extending import is_jitted
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.jit import f8, kernel, pointer, vector
+from dpsample.core.jit import Piece, Pointer, f8, kernel, pointer, vector
+from dpsample.core.sparse import Rows
+from dpsample.core.spec import Json
 from dpsample.losses.loss import LOSS_SLOPE, Loss
 
 # (row, response, theta, out): out becomes the gradient of the record's loss at theta
@@ -60,36 +64,26 @@ class RecordGradient(Loss):
     is_cached: ClassVar[bool] = False  # the user's sources are not in our fingerprint
 
     @property
-    def params(self) -> Array:
-        """Return no numbers: the user's functions carry their own."""
-        return np.zeros(0)
-
-    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
-        """Return infinity: nothing is known of gradients that are not clipped."""
-        del margin_bound, response_bound
-        return np.inf
-
-    @property
-    def pieces(self) -> Any:
+    def pieces(self) -> NoReturn:
         """Refuse: there is no margin, so no sampler and no release can use the loss."""
         check.fail("loss", "a function of the margin <a, theta>", self, ONLY_MINIMIZE)
 
     @property
-    def gradient_pointer(self) -> Any:
+    def gradient_pointer(self) -> Pointer:
         """C function of the gradient; a loss read from a file has none."""
         if self.functions is None:
             check.fail("loss", "a record gradient with its function", self.label)
         return pointer(self.functions[0], RECORD_GRADIENT, cached=False)
 
     @property
-    def value_pointer(self) -> Any:
+    def value_pointer(self) -> Pointer:
         """C function of the value."""
         if self.functions is None or self.functions[1] is None:
             remedy = "Pass value=... to dps.losses.record_gradient."
             check.fail("loss", "one with a value", self, remedy)
         return pointer(self.functions[1], RECORD_LOSS, cached=False)
 
-    def check_records(self, features: Any, offset: Array | None) -> None:
+    def check_records(self, features: Rows, offset: Array | None) -> None:
         """Refuse records that the functions cannot read."""
         if hasattr(features, "indptr"):
             remedy = "Pass a dense array: the gradient reads whole rows."
@@ -101,33 +95,30 @@ class RecordGradient(Loss):
         """Mean loss over the records; NaN if the value raised. Not private."""
         return float(mean_value(self.value_pointer, rows, response, theta, np.empty(1)))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Return the declared facts only: functions do not travel."""
         facts = ("name", "label", "dim", "smoothness")
         return {fact: getattr(self, fact) for fact in facts}
 
 
-def num_parameters(loss: Any, width: int) -> int:
+def num_parameters(loss: Loss, width: int) -> int:
     """Parameters of a model whose rows have ``width`` entries."""
     if isinstance(loss, RecordGradient) and loss.dim is not None:
         return loss.dim
     return width
 
 
-def loop_pointers(loss: Loss) -> tuple[Any, Any, int]:
+def loop_pointers(loss: Loss) -> tuple[Pointer, Pointer, int]:
     """C functions of slopes and of single gradients, and which of them the loss has."""
     if isinstance(loss, RecordGradient):
         return pointer(no_slope, LOSS_SLOPE), loss.gradient_pointer, 1
     return loss.pointers[1], pointer(no_gradient, RECORD_GRADIENT), 0
 
 
-def _is_function(name: str, function: Any) -> None:
+def _compiled(name: str, function: Piece, signature: Signature) -> Piece:
     if not (is_jitted(function) or inspect.isfunction(function)):
         wanted = "a Python or Numba function of (row, response, theta, out)"
         check.fail(name, wanted, function)
-
-
-def _compiled(name: str, function: Any, signature: Any) -> Any:
     compiled = function if is_jitted(function) else kernel(function, cached=False)
     try:
         pointer(compiled, signature, cached=False)
@@ -203,9 +194,6 @@ def record_gradient(
         check.integer(1, dim=dim)
     check.above(0.0, smoothness=smoothness)
     check.instance(str, name=name)
-    _is_function("gradient", gradient)
-    if value is not None:
-        _is_function("value", value)
     functions = (
         _compiled("gradient", gradient, RECORD_GRADIENT),
         None if value is None else _compiled("value", value, RECORD_LOSS),

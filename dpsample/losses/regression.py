@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.losses.loss import Loss, prox_arguments
+from dpsample.losses.loss import Curvatures, Loss, prox_arguments
 
 # Responses farther than this many margins from 0 are brought nearer: beside them the
 # differences between losses would be lost to rounding.
@@ -36,16 +36,12 @@ class Absolute(Loss):
     """
 
     name: ClassVar[str] = "absolute"
+    largest_slope: ClassVar[float] = 1.0
 
     @staticmethod
     def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         residual = u - y
         return abs(residual), np.sign(residual)
-
-    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
-        """Return 1."""
-        del margin_bound, response_bound
-        return 1.0
 
     def near_response(self, response: Array, margin_bound: float) -> Array:
         """Return responses with the same slopes; see `Loss.near_response`."""
@@ -143,9 +139,7 @@ class Huber(Loss):
         """Return responses with the same slopes; see `Loss.near_response`."""
         return _nearer(response, margin_bound + self.width)
 
-    def curvature(
-        self, lower: Array, upper: Array, response: Array
-    ) -> tuple[Array, Array]:
+    def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return 1 where the interval meets the quadratic part."""
         low, high = lower - response, upper - response
         inside = (low > -self.width) & (high < self.width)
@@ -168,6 +162,7 @@ class Squared(Loss):
     """
 
     name: ClassVar[str] = "squared"
+    largest_third_derivative: ClassVar[float] = 0.0
     needs_response_bound: ClassVar[bool] = True
 
     @staticmethod
@@ -179,18 +174,10 @@ class Squared(Loss):
         """Return margin_bound + response_bound, the largest residual."""
         return margin_bound + response_bound
 
-    def curvature(
-        self, lower: Array, upper: Array, response: Array
-    ) -> tuple[Array, Array]:
+    def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return ones."""
         del upper, response
         return np.ones_like(lower), np.ones_like(lower)
-
-    def third_derivative_bound(
-        self, margin_bound: float, response_bound: float
-    ) -> float:
-        """Return 0."""
-        return 0.0
 
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Weighted mean of margin and response."""
@@ -223,9 +210,7 @@ class PowerFour(Loss):
         residual = margin_bound + response_bound
         return 4.0 * residual**3 if residual < 1e100 else math.inf
 
-    def curvature(
-        self, lower: Array, upper: Array, response: Array
-    ) -> tuple[Array, Array]:
+    def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return 12 e^2 at the smallest and the largest residual."""
         low, high = lower - response, upper - response
         near = np.maximum(0.0, np.maximum(low, -high))

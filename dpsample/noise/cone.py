@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Cone measure: vectors whose direction follows that of an l_r ball.
 
 Coordinates with density proportional to f(y) = exp(-|y|^r / r), divided by their l_r

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Generalized Gaussian noise: density proportional to exp(-||z||_r^2 / (2 sigma^2)).
 
 The norm of a draw is sigma times a chi variable with d degrees of freedom and its

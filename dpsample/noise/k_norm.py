@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """K-norm noise: density proportional to exp(-||z||_K / scale).
 
 ||z||_K is the gauge of a convex body K that is symmetric about 0 [1]_. The gauge of a

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Singular values of matrices with cone-measure direction in a Schatten norm.
 
 On spectra t of m x k matrices the cone measure of the Schatten ball has the density

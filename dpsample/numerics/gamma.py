@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Regularized incomplete gamma function P in log space.
 
 Everything stays in log space: P(a, x) itself underflows when x is far below a.
@@ -23,7 +24,7 @@ import math
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.numerics.normal import HALF_LOG_2PI
+from dpsample.numerics.stable import HALF_LOG_2PI
 
 _MAX_TERMS = 100_000
 _STIRLING_FROM = 10.0

@@ -7,14 +7,14 @@ the singular values. Largest magnitudes are factored out, so no power overflows.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import kernel
-from dpsample.core.sparse import as_csr, is_sparse
+from dpsample.core.sparse import CSR, Directions, as_csr, is_sparse
 
 TINY_SQUARE = 1e-290
 HUGE_SQUARE = 1e290
@@ -81,7 +81,7 @@ def conversion(dim: int, from_p: float, to_p: float) -> float:
     return 1.0 if to_p >= from_p else float(dim ** (1.0 / to_p - 1.0 / from_p))
 
 
-def norm(v: Any, p: float, axis: int = -1) -> Any:
+def norm(v: Directions, p: float, axis: int = -1) -> Values:
     """Norm with exponent ``p`` along one axis.
 
     Parameters
@@ -113,16 +113,18 @@ def norm(v: Any, p: float, axis: int = -1) -> Any:
         return _sparse_row_norms(as_csr("v", v), p)
     size = np.abs(np.asarray(v, dtype=np.float64))
     if p == 1.0:
-        return size.sum(axis=axis)
+        total: Values = size.sum(axis=axis)
+        return total
     largest = size.max(axis=axis, keepdims=True, initial=0.0)
     if not math.isinf(p):
         unit = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
         power = ((size / unit) ** p).sum(axis=axis, keepdims=True)
         largest = unit * power ** (1.0 / p)
-    return largest.squeeze(axis=axis)[()]
+    lengths: Values = largest.squeeze(axis=axis)[()]
+    return lengths
 
 
-def _sparse_row_norms(rows: Any, p: float) -> Array:
+def _sparse_row_norms(rows: CSR, p: float) -> Array:
     size = abs(rows)
     if p == 1.0:
         return np.asarray(size.sum(axis=1), dtype=np.float64).reshape(-1)
@@ -135,7 +137,7 @@ def _sparse_row_norms(rows: Any, p: float) -> Array:
     return np.asarray(unit * power ** (1.0 / p))
 
 
-def schatten(v: Any, p: float, shape: tuple[int, int]) -> Any:
+def schatten(v: ArrayLike, p: float, shape: tuple[int, int]) -> Values:
     """Norm with exponent ``p`` of the singular values of flattened matrices.
 
     Parameters
@@ -199,13 +201,15 @@ def distance(x: Array, center: Array, p: float) -> float:
 
 
 @kernel
-def thin_svd(flat: Array, num_rows: int, num_columns: int) -> Any:
+def thin_svd(
+    flat: Array, num_rows: int, num_columns: int
+) -> tuple[Array, Array, Array]:
     """Singular value decomposition of a finite row-major matrix."""
     return np.linalg.svd(flat.reshape((num_rows, num_columns)), False)
 
 
 @kernel
-def write_product(left: Any, values: Array, right: Any, out: Array) -> None:
+def write_product(left: Array, values: Array, right: Array, out: Array) -> None:
     """Write ``left diag(values) right`` row by row."""
     columns = right.shape[1]
     out[:] = 0.0

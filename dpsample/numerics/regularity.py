@@ -20,9 +20,10 @@ constant is the theorem of Ball, Carlen and Lieb (1994) on 2-uniform smoothness.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -153,7 +154,7 @@ def printed_kappa(*, dim: int, p: float) -> float:
     return log_bound if p == 1.0 else min(1.0 / (p - 1.0), log_bound)
 
 
-def smooth_exponent(q: float, dim: int, r: Any) -> float:
+def smooth_exponent(q: float, dim: int, r: float | str) -> float:
     """Resolve the word for r, or check the number."""
     log_dim = math.log(dim)
     if isinstance(r, str):
@@ -170,7 +171,7 @@ def smooth_exponent(q: float, dim: int, r: Any) -> float:
     return float(r)
 
 
-def squared_norm_gradient(x: Any, r: float) -> Array:
+def squared_norm_gradient(x: ArrayLike, r: float) -> Array:
     r"""Gradient :math:`2\|x\|_r^{2-r}|x|^{r-1}\mathrm{sign}(x)` of the squared norm.
 
     Parameters

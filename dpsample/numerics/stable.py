@@ -1,4 +1,5 @@
-"""Exponential and softplus that neither overflow nor cancel, for use in kernels.
+# mypy: allow-untyped-defs
+"""Exponential, softplus and log Phi without overflow or cancellation, for kernels.
 
 `vexp` and `softplus_sigmoid` have no branches and no library calls, so that a loop over
 an array compiles to vector instructions. The exponential is 2**k e**r with r in
@@ -8,15 +9,20 @@ z / (2 + z). Both come from Chebyshev interpolation at 60 digits; their own erro
 below 2e-17.
 
 Measured against mpmath: relative error below 1e-15 on |x| <= 700. Below -708 they
-return 0 instead of a subnormal number.
+return 0 instead of a subnormal number. `log_ndtr` has relative error below 3e-13 on
+[-1e5, 37] (1e-14 for x <= 5) and is -0.0 above 38.5, where 1 - Phi(x) underflows.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from dpsample.core.jit import kernel
 
+HALF_LOG_2PI = 0.9189385332046727
+_INVERSE_SQRT2 = 0.7071067811865476
 _LOG2_E = 1.4426950408889634
 # log(2) in two parts; the first has 21 trailing zero bits, so k * _LN2_HIGH is exact.
 _LN2_HIGH = 0.6931471803691238
@@ -85,3 +91,22 @@ def softplus_sigmoid(x):
     top = z if x < 0.0 else 1.0
     value = positive + 2.0 * _half_log1p_series(z * one * inverse)
     return value, top * two * inverse
+
+
+@kernel
+def log_ndtr(x):
+    """Logarithm of Phi(x)."""
+    if x > 0.0:
+        return math.log1p(-0.5 * math.erfc(x * _INVERSE_SQRT2))
+    if x > -20.0:
+        return math.log(0.5 * math.erfc(-x * _INVERSE_SQRT2))
+    if x != x:
+        return x
+    # Asymptotic series of the Mills ratio; its ninth term is below 3e-16 at -20.
+    z = 1.0 / (x * x)
+    term = 1.0
+    tail = 0.0
+    for n in range(1, 10):
+        term *= -(2.0 * n - 1.0) * z
+        tail += term
+    return -0.5 * x * x - math.log(-x) - HALF_LOG_2PI + math.log1p(tail)

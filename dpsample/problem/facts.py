@@ -1,12 +1,10 @@
-"""Public facts of a problem: all that privacy may depend on.
-
-Smoothness of one record's loss in a linear model.
-"""
+"""Public facts of a problem: all that privacy may depend on."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,6 +12,7 @@ import numpy as np
 from dpsample import domains, losses
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.spec import Json, frozen
 from dpsample.domains import Domain, SchattenBall
 from dpsample.losses import Custom, Loss, RecordGradient
 from dpsample.losses.record_gradient import ONLY_MINIMIZE
@@ -72,30 +71,44 @@ class PublicFacts:
                 "Make the constant one entry of the matrices and of row_bound.",
             )
         if isinstance(self.loss, RecordGradient):
-            self._check_record_gradient(self.loss)
+            if self.intercept:
+                check.fail("intercept", "False for a record gradient", True)
+            if self.loss.dim is not None:
+                check.one_of((self.loss.dim,), dim=self.dim)
         self.domain.check(self.dim)
         if isinstance(self.loss, Custom):
             self.loss.check_declarations(self.margin_bound, self.response_bound)
-
-    def _check_record_gradient(self, loss: RecordGradient) -> None:
-        if self.intercept:
-            check.fail("intercept", "False for a record gradient", True)
-        if loss.dim is not None:
-            check.one_of((loss.dim,), dim=self.dim)
 
     @property
     def is_matrix(self) -> bool:
         """Whether norms are Schatten norms."""
         return isinstance(self.domain, SchattenBall)
 
-    @property
+    @cached_property
     def full_row_bound(self) -> float:
         """Bound of a row with the intercept's 1 appended."""
         if not self.intercept:
             return self.row_bound
         return float(norms.norm(np.array([self.row_bound, 1.0]), self.row_norm))
 
-    @property
+    @cached_property
+    def center(self) -> Array:
+        """Center of the domain, shape (dim,): where algorithms start."""
+        return frozen(self.domain.default_center(self.dim))
+
+    @cached_property
+    def radius(self) -> float:
+        """Largest l2 distance of a point of the domain from its center."""
+        return float(self.domain.max_norm(2.0, self.center, self.dim))
+
+    @cached_property
+    def slope_bound(self) -> float:
+        """Bound of the loss's slope on the domain; infinite where there is none."""
+        bound = 1.0 if self.response_bound is None else self.response_bound
+        slope = float(self.loss.slope_bound(self.margin_bound, bound))
+        return slope if math.isfinite(slope) else math.inf
+
+    @cached_property
     def margin_bound(self) -> float:
         """Bound of abs(<a, theta> + offset) over the domain and all possible rows."""
         return float(self.full_row_bound * self._radius + self.offset_bound)
@@ -105,8 +118,8 @@ class PublicFacts:
         """Largest norm on the domain, in the norm dual to that of the rows."""
         dual, zero = norms.dual(self.row_norm), np.zeros(self.dim)
         if isinstance(self.domain, SchattenBall):
-            return float(self.domain.max_schatten(dual, zero, self.dim))
-        return float(self.domain.max_norm(dual, zero, self.dim))
+            return self.domain.max_schatten(dual, zero, self.dim)
+        return self.domain.max_norm(dual, zero, self.dim)
 
     def margin_bounds(self, sizes: Array, offset: Array | None) -> Array:
         """Bounds of abs(<a, theta> + offset) on the domain for rows of given norms."""
@@ -124,15 +137,30 @@ class PublicFacts:
         :math:`\max \|a\|_{p^*} / \|a\|_q`, q the row norm.
         """
         check.at_least(1.0, p=p)
-        bound = 1.0 if self.response_bound is None else self.response_bound
-        slope = self.loss.slope_bound(self.margin_bound, bound)
-        if not np.isfinite(slope):
+        if math.isinf(self.slope_bound):
             self._fail_unbounded()
-        size = self.dim
-        if isinstance(self.domain, SchattenBall):
-            size = min(self.domain.shape)
-        ratio = norms.conversion(size, self.row_norm, norms.dual(p))
-        return float(slope * self.full_row_bound * ratio)
+        return float(self.slope_bound * self.full_row_bound * self.dual_ratio(p))
+
+    def lipschitz_or_inf(self, p: float) -> float:
+        """`lipschitz`, infinite where there is none."""
+        check.at_least(1.0, p=p)
+        return self.lipschitz(p) if math.isfinite(self.slope_bound) else math.inf
+
+    def dual_ratio(self, p: float) -> float:
+        """Largest ratio of a row's norm dual to l_p and its declared norm."""
+        check.at_least(1.0, p=p)
+        if p not in self._constants:
+            size = self.dim
+            if isinstance(self.domain, SchattenBall):
+                size = min(self.domain.shape)
+            ratio = norms.conversion(size, self.row_norm, norms.dual(p))
+            self._constants[p] = float(ratio)
+        return self._constants[p]
+
+    @cached_property
+    def _constants(self) -> dict[Any, float]:
+        """Ratios by p, and smoothness by ("smoothness", p), once asked for."""
+        return {}
 
     def _fail_unbounded(self) -> NoReturn:
         if isinstance(self.loss, RecordGradient):
@@ -161,30 +189,20 @@ class PublicFacts:
         check.one_of(RELATIONS, relation=relation)
         return self.lipschitz(p) * (2.0 if relation == "replace_one" else 1.0)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Facts as JSON-able values."""
-        return {
-            "num_records": self.num_records,
-            "dim": self.dim,
-            "loss": self.loss.to_dict(),
-            "domain": self.domain.to_dict(),
-            "row_bound": self.row_bound,
-            "row_norm": self.row_norm,
-            "response_bound": self.response_bound,
-            "offset_bound": self.offset_bound,
-            "intercept": self.intercept,
-        }
+        facts = {f.name: getattr(self, f.name) for f in fields(self)}
+        return facts | {"loss": self.loss.to_dict(), "domain": self.domain.to_dict()}
 
     @classmethod
-    def from_dict(cls, facts: dict[str, Any]) -> PublicFacts:
+    def from_dict(cls, facts: Json) -> PublicFacts:
         """Facts that `to_dict` described."""
         check.instance(dict, facts=facts)
-        fields = facts | {
+        pieces = {
             "loss": losses.from_dict(facts.get("loss", {})),
             "domain": domains.from_dict(facts.get("domain", {})),
         }
-        made: PublicFacts = check.built("facts", cls, fields)
-        return made
+        return check.built("facts", cls, facts | pieces)
 
 
 def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
@@ -220,13 +238,27 @@ def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
     check.at_least(1.0, p=p)
     if isinstance(facts.loss, RecordGradient) and p == 2.0:
         return _declared(facts.loss)
-    reach = facts.margin_bound
+    key = ("smoothness", p)
+    if key not in facts._constants:
+        facts._constants[key] = _smoothness(facts, p)
+    return facts._constants[key]
+
+
+def smoothness_or_inf(facts: PublicFacts, p: float = 2.0) -> float:
+    """`smoothness`, infinite where there is none."""
+    try:
+        return smoothness(facts, p)
+    except ValueError:  # a kink, or a curvature without end
+        return math.inf
+
+
+def _smoothness(facts: PublicFacts, p: float) -> float:
     bound = 1.0 if facts.response_bound is None else facts.response_bound
     # Every built-in curvature is largest at one of these responses.
     response = np.array([-bound, bound])
     if not facts.loss.is_classification:
         response = np.array([-bound, 0.0, bound])
-    reaches = np.full(response.shape, reach)
+    reaches = np.full(response.shape, facts.margin_bound)
     curvature = float(facts.loss.curvature(-reaches, reaches, response)[1].max())
     if not math.isfinite(curvature):
         check.fail(
@@ -235,11 +267,7 @@ def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
             facts.loss,
             "Use a smooth loss, and a bounded domain if its curvature grows.",
         )
-    dim = facts.dim
-    if isinstance(facts.domain, SchattenBall):
-        dim = min(facts.domain.shape)
-    ratio = norms.conversion(dim, facts.row_norm, norms.dual(p))
-    return curvature * float(facts.full_row_bound * ratio) ** 2
+    return curvature * float(facts.full_row_bound * facts.dual_ratio(p)) ** 2
 
 
 def _declared(loss: RecordGradient) -> float:

@@ -1,9 +1,8 @@
 """A private convex optimization problem: records, loss, domain, declared bounds.
 
 Bounds are public facts that the user declares. They are checked once, here, against
-the records and never computed from them, which would leak.
-
-Feature rows as they come: dense or sparse, normalized once, measured, scaled.
+the records and never computed from them, which would leak. Rows come dense or sparse;
+they are copied, measured and, if the user says so, scaled once.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array
-from dpsample.core.sparse import as_csr, is_sparse
+from dpsample.core.sparse import Directions, Rows, as_csr, is_sparse
 from dpsample.domains import Domain, SchattenBall
 from dpsample.losses import Custom, Loss, RecordGradient
 from dpsample.losses.record_gradient import num_parameters
@@ -90,7 +89,7 @@ class Problem:
 
     def __init__(
         self,
-        features: Any,
+        features: Directions,
         response: ArrayLike,
         *,
         loss: Loss,
@@ -140,6 +139,12 @@ class Problem:
         )
         features = append_ones(rows) if intercept else rows
         self.data = records.make_data(features, y, shift, loss.params)
+        # What a verb has derived from the problem last, and from which arguments.
+        self.plan: tuple[str, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the plan: another process makes its own."""
+        return self.__dict__ | {"plan": None}
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -165,7 +170,7 @@ class Problem:
         )
         return (counted, CLIPPED) if self.clip_rows else (counted,)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """Take the records over; joblib hands large ones to workers read-only."""
         self.__dict__.update(state)
         self.data = records.writable(self.data)
@@ -174,7 +179,7 @@ class Problem:
         linear = self.facts.loss.name == "linear"
         return 1.0 if linear and self.response_bound is None else self.response_bound
 
-    def _enforce_bounds(self, rows: Any, y: Array) -> tuple[Any, Array]:
+    def _enforce_bounds(self, rows: Rows, y: Array) -> tuple[Rows, Array]:
         largest = np.asarray(norms.norm(rows, np.inf))
         is_huge = bool((largest > HUGE).any())
         if is_huge and self.clip_rows:
@@ -277,7 +282,7 @@ class Problem:
         )
 
 
-def as_features(features: Any) -> tuple[Any, Sequence[str] | None]:
+def as_features(features: Directions) -> tuple[Rows, Sequence[str] | None]:
     """Fresh float64 features, dense (C order) or CSR, and column names if any."""
     if is_sparse(features):
         return as_csr("features", features), None
@@ -298,27 +303,28 @@ def unique(names: Any) -> list[str]:
     return text
 
 
-def row_norms(features: Any, facts: PublicFacts) -> Array:
+def row_norms(features: Rows, facts: PublicFacts) -> Array:
     """Norm of each row, in the declared norm."""
     if isinstance(facts.domain, SchattenBall) and facts.row_norm != 2.0:
-        dense = features.toarray() if hasattr(features, "indptr") else features
+        dense = features if isinstance(features, np.ndarray) else features.toarray()
         return np.asarray(norms.schatten(dense, facts.row_norm, facts.domain.shape))
     return np.asarray(norms.norm(features, facts.row_norm))
 
 
-def scale_rows(features: Any, factors: Array) -> None:
+def scale_rows(features: Rows, factors: Array) -> None:
     """Multiply each row by its factor, in place."""
-    if hasattr(features, "indptr"):
+    if not isinstance(features, np.ndarray):
         features.data *= np.repeat(factors, np.diff(features.indptr))
     else:
         features *= factors[:, None]
 
 
-def append_ones(features: Any) -> Any:
+def append_ones(features: Rows) -> Rows:
     """Append the intercept's column."""
-    if hasattr(features, "indptr"):
+    if not isinstance(features, np.ndarray):
         from scipy import sparse
 
         ones = sparse.csr_matrix(np.ones((features.shape[0], 1)))
-        return sparse.hstack([features, ones], format="csr")
+        rows: Rows = sparse.hstack([features, ones], format="csr")
+        return rows
     return np.ascontiguousarray(np.column_stack([features, np.ones(len(features))]))

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Records in memory, dense or sparse, and the compiled passes over them.
 
 A pass walks over blocks of records that stay in the second-level cache: margins, loss,
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from dpsample.core.arrays import Array
 from dpsample.core.jit import i8, kernel, matrix, vector
 from dpsample.core.pauses import new_control
+from dpsample.core.sparse import Rows
 
 BLOCK_NUMBERS = 65536  # 512 kB of features: half of a common second-level cache
 SPARSE_BLOCK = 2048
@@ -60,21 +62,22 @@ class Work(NamedTuple):
     slopes: Array  # (block,)
     vector: Array  # (dim,)
     out: Array  # (2,)
-    control: Array  # when to return to Python, see `_pauses`
+    control: Array  # when to return to Python, see `core.pauses`
 
 
 def make_data(
-    features: Any, response: Array, offset: Array | None, loss_params: Array
+    features: Rows, response: Array, offset: Array | None, loss_params: Array
 ) -> Data:
     """Lay out a dense array or a CSR matrix for the kernels."""
     num_records, dim = features.shape
-    sparse = hasattr(features, "indptr")
-    block = SPARSE_BLOCK if sparse else int(np.clip(BLOCK_NUMBERS // dim, 128, 8192))
+    is_dense = isinstance(features, np.ndarray)
+    parts: Any = features  # of a CSR matrix
+    block = int(np.clip(BLOCK_NUMBERS // dim, 128, 8192)) if is_dense else SPARSE_BLOCK
     return Data(
-        dense=np.empty((0, dim)) if sparse else features,
-        values=np.array(features.data if sparse else [], dtype=np.float64),
-        columns=np.array(features.indices if sparse else [], dtype=np.uint32),
-        starts=np.array(features.indptr if sparse else [0], dtype=np.int64),
+        dense=parts if is_dense else np.empty((0, dim)),
+        values=np.array([] if is_dense else parts.data, dtype=np.float64),
+        columns=np.array([] if is_dense else parts.indices, dtype=np.uint32),
+        starts=np.array([0] if is_dense else parts.indptr, dtype=np.int64),
         response=response,
         offset=np.empty(0) if offset is None else offset,
         loss_params=loss_params,
@@ -89,7 +92,7 @@ def writable(data: Data) -> Data:
     return Data._make(np.array(p) if _is_foreign(p) else p for p in data)
 
 
-def _is_foreign(part: Any) -> bool:
+def _is_foreign(part: object) -> bool:
     is_array = isinstance(part, np.ndarray)
     return is_array and (type(part) is not np.ndarray or not part.flags.writeable)
 

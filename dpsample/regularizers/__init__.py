@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dpsample.core import spec
 from dpsample.core.public import dir_of
 from dpsample.regularizers.entropy import Entropy
@@ -14,8 +12,11 @@ from dpsample.regularizers.regularizer import (
     Regularizer,
     RegularizerParams,
 )
-from dpsample.regularizers.schatten_squared import SchattenSquared
-from dpsample.regularizers.squared_norm import SquaredNorm, optimal_exponent
+from dpsample.regularizers.squared_norm import (
+    SchattenSquared,
+    SquaredNorm,
+    optimal_exponent,
+)
 
 __all__ = [
     "REGULARIZER",
@@ -31,10 +32,10 @@ __all__ = [
 ]
 __dir__ = dir_of(__all__)
 
-KINDS: tuple[type[Regularizer], ...] = (SquaredNorm, Entropy, SchattenSquared)
+KINDS = (SquaredNorm, Entropy, SchattenSquared)
 
 
-def from_dict(data: dict[str, Any]) -> Regularizer:
+def from_dict(data: spec.Json) -> Regularizer:
     """Rebuild a regularizer from its ``to_dict``.
 
     Parameters

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
+from dpsample.core.jit import Piece
 from dpsample.domains import Domain, Simplex
 from dpsample.regularizers.regularizer import (
     Regularizer,
@@ -35,12 +38,12 @@ class Entropy(Regularizer):
     """
 
     name: ClassVar[str] = "entropy"
-    value_piece: ClassVar[Any] = staticmethod(entropy_value)
-    gradient_piece: ClassVar[Any] = staticmethod(entropy_gradient)
+    value_piece: ClassVar[Piece] = staticmethod(entropy_value)
+    gradient_piece: ClassVar[Piece] = staticmethod(entropy_gradient)
 
     p: float = field(default=1.0, init=False, repr=False)
 
-    def params(self, dim: int, default_center: Any) -> RegularizerParams:
+    def params(self, dim: int, default_center: ArrayLike) -> RegularizerParams:
         """Return the parameters of the pieces, in fresh arrays; only the center counts.
 
         The entropy has no center: the default one is stored and not used.

@@ -1,19 +1,17 @@
-"""Compiled values and gradients of the regularizers.
-
-What every regularizer offers: compiled pieces, one parameter tuple, a range.
-"""
+"""Regularizers: what each offers, compiled pieces, one parameter tuple and a range."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numba import types
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.jit import f8, i8, kernel, vector
+from dpsample.core.jit import Piece, f8, i8, kernel, vector
 from dpsample.core.spec import Spec
 from dpsample.domains import Domain
 from dpsample.numerics.norms import distance, thin_svd, write_product
@@ -133,12 +131,12 @@ class Regularizer(Spec):
     (1.0, (1.0, 1.0))
     """
 
-    value_piece: ClassVar[Any]
-    gradient_piece: ClassVar[Any]
+    value_piece: ClassVar[Piece]
+    gradient_piece: ClassVar[Piece]
 
     p: float
 
-    def params(self, dim: int, default_center: Any) -> RegularizerParams:
+    def params(self, dim: int, default_center: ArrayLike) -> RegularizerParams:
         """Return the parameters of the pieces, in fresh arrays."""
         raise NotImplementedError
 
@@ -150,14 +148,16 @@ class Regularizer(Spec):
         """Lower and upper bound of the Hessian in l2."""
         raise NotImplementedError
 
-    def value(self, theta: Any, default_center: Any = None) -> float:
+    def value(self, theta: ArrayLike, default_center: ArrayLike | None = None) -> float:
         """Value at theta; the default center is the origin."""
         point, params = self._point(theta, default_center)
         out = np.full(1, np.nan)
         self.value_piece(params, point, out)
         return float(out[0])
 
-    def gradient(self, theta: Any, default_center: Any = None) -> Array:
+    def gradient(
+        self, theta: ArrayLike, default_center: ArrayLike | None = None
+    ) -> Array:
         """Gradient at theta; the default center is the origin."""
         point, params = self._point(theta, default_center)
         out = np.full(len(point), np.nan)
@@ -165,7 +165,7 @@ class Regularizer(Spec):
         return out.reshape(np.shape(theta))
 
     def _point(
-        self, theta: Any, default_center: Any
+        self, theta: ArrayLike, default_center: ArrayLike | None
     ) -> tuple[Array, RegularizerParams]:
         point = check.array("theta", theta, shape=(None,))
         origin = np.zeros(len(point)) if default_center is None else default_center

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """What the chains of all samplers carry, count and report, and their one loop."""
 
 from __future__ import annotations
@@ -131,6 +132,21 @@ def compile_run(step: Callable[..., Any]) -> Any:
     return kernel(run)
 
 
+def filler(
+    run: Any, numbers: Any, pieces: Any, plan: Any, num_steps: int = 1
+) -> Callable[[Any, np.random.Generator, Array, Array], int]:
+    """Return a function (state, rng, draws, stats) to a code, after all pauses."""
+
+    def fill(state: Any, rng: np.random.Generator, draws: Array, stats: Array) -> int:
+        def rows(first: int) -> tuple[int, int]:
+            free = draws[first:], stats[first:]
+            return run(numbers, pieces, plan, state, rng, num_steps, *free)  # type: ignore[no-any-return]
+
+        return pauses.fill(state.work.control, rows)
+
+    return fill
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedChain:
     """A chain ready to run: plan and start are fixed, and may depend on the records.
@@ -186,25 +202,8 @@ class PreparedChain:
     def runner(self) -> Callable[[Any, np.random.Generator, Array, Array], None]:
         """Return a function (state, rng, draws, stats) that fills its arrays."""
         numbers, pieces = self.target.numbers, self.target.pieces
-
-        def advance(
-            state: Any, rng: np.random.Generator, draws: Array, stats: Array
-        ) -> None:
-            def rows(first: int) -> tuple[int, int]:
-                return self.run(  # type: ignore[no-any-return]
-                    numbers,
-                    pieces,
-                    self.plan,
-                    state,
-                    rng,
-                    self.num_steps,
-                    draws[first:],
-                    stats[first:],
-                )
-
-            raise_unless_ok(pauses.fill(state.work.control, rows))
-
-        return advance
+        fill = filler(self.run, numbers, pieces, self.plan, self.num_steps)
+        return lambda *chain: raise_unless_ok(fill(*chain))
 
     def numbers(self) -> list[Any]:
         """All arrays and numbers that define the chain, for a checkpoint's identity."""

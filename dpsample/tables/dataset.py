@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from dpsample.core.arrays import Array
+from dpsample.core.sparse import Rows
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,8 +45,8 @@ class Dataset:
     ('x0', 'x1', 'x2')
     """
 
-    features: Any
-    response: NDArray[np.float64]
+    features: Rows
+    response: Array
     row_bound: float | None
     row_norm: float = 2.0
     response_bound: float | None = None
@@ -55,7 +54,7 @@ class Dataset:
     source: str
     columns: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
-    theta: NDArray[np.float64] | None = None
+    theta: Array | None = None
 
     @property
     def num_records(self) -> int:

@@ -3,20 +3,21 @@
 Every declared column contributes at most 1 to a row: a number scaled to [-1, 1] or
 [0, 1], or the indicator of one level. Rows of m columns therefore have q-norm at most
 m^(1/q); they are divided by that, so the implied public bound is 1.
-
-The response column: labels become -1 and 1, bounded numbers go to [-1, 1].
+Of a response, labels become -1 and 1, and bounded numbers go to [-1, 1].
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Bools
 from dpsample.tables.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
 CLIP_REMEDY = "Correct the public bounds, or clip (clip=True, --clip-rows)."
@@ -26,13 +27,13 @@ MISSING_REMEDY = (
 )
 
 
-def _place(bad: NDArray[np.bool_]) -> str:
+def _place(bad: Bools) -> str:
     count = int(bad.sum())
     others = f" ({count} records in all)" if count > 1 else ""
     return f" in record {int(np.flatnonzero(bad)[0])}{others}"
 
 
-def numbers(name: str, column: Any) -> Array:
+def numbers(name: str, column: pd.Series) -> Array:
     """Values of a column as finite numbers.
 
     Raises
@@ -59,7 +60,7 @@ def numbers(name: str, column: Any) -> Array:
     return np.asarray(values)
 
 
-def scaled(name: str, column: Any, schema: Schema, *, clip: bool) -> Array:
+def scaled(name: str, column: pd.Series, schema: Schema, *, clip: bool) -> Array:
     """Column mapped from its public bounds to [0, 1]."""
     values = numbers(name, column)
     lower, upper = schema.numeric.get(name) or schema.log[name]
@@ -78,12 +79,12 @@ def scaled(name: str, column: Any, schema: Schema, *, clip: bool) -> Array:
     return np.clip((values - lower) / (upper - lower), 0.0, 1.0)
 
 
-def indicators(name: str, column: Any, schema: Schema, *, clip: bool) -> Array:
+def indicators(name: str, column: pd.Series, schema: Schema, *, clip: bool) -> Array:
     """One column of 0 and 1 per public level; ``clip`` makes foreign levels all 0."""
     import pandas as pd
 
     levels = schema.categorical[name]
-    codes = pd.Index(levels).get_indexer(column.astype(str).str.strip())
+    codes = pd.Index(levels).get_indexer(pd.Index(column.astype(str).str.strip()))
     absent = column.isna().to_numpy() | column.astype(str).str.strip().isin(MISSING)
     for bad, condition, remedy in (
         ((codes < 0) & absent, "complete", MISSING_REMEDY),
@@ -113,7 +114,7 @@ def check_columns(names: list[str], schema: Schema, target: str) -> None:
 
 
 def features(
-    frame: Any, schema: Schema, *, clip: bool, symmetric: bool, row_norm: float
+    frame: pd.DataFrame, schema: Schema, *, clip: bool, symmetric: bool, row_norm: float
 ) -> tuple[Array, tuple[str, ...]]:
     """Rows of ``row_norm``-norm at most 1 and the names of their columns.
 
@@ -146,14 +147,19 @@ def features(
     return rows, tuple(names)
 
 
-def unbounded_features(frame: Any) -> tuple[Array, tuple[str, ...]]:
+def unbounded_features(frame: pd.DataFrame) -> tuple[Array, tuple[str, ...]]:
     """Numeric columns as they are: without public bounds nothing can be scaled."""
     names = tuple(str(name) for name in frame.columns)
     return np.column_stack([numbers(name, frame[name]) for name in names]), names
 
 
 def encoded(
-    name: str, column: Any, schema: Schema, *, positive_label: str | None, clip: bool
+    name: str,
+    column: pd.Series,
+    schema: Schema,
+    *,
+    positive_label: str | None,
+    clip: bool,
 ) -> tuple[Array, float | None]:
     """Response and its public bound, None if it has none.
 
@@ -176,7 +182,7 @@ def encoded(
     return _plain_numbers(name, column), None
 
 
-def _plain_numbers(name: str, column: Any) -> Array:
+def _plain_numbers(name: str, column: pd.Series) -> Array:
     import pandas as pd
 
     text = column[pd.to_numeric(column, errors="coerce").isna()].astype(str).str.strip()
@@ -188,7 +194,7 @@ def _plain_numbers(name: str, column: Any) -> Array:
     return numbers(name, column)
 
 
-def labels(name: str, column: Any, positive_label: str) -> Array:
+def labels(name: str, column: pd.Series, positive_label: str) -> Array:
     """1 where the column has the positive label, -1 elsewhere.
 
     Labels are compared as text without surrounding blanks, or as numbers if both are.

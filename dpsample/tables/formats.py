@@ -1,7 +1,4 @@
-"""Bytes of a file, uncompressed, and what its name says about its format.
-
-The LIBSVM text format: ``label index:value index:value ...``, indices from 1.
-"""
+"""Formats of files: bytes uncompressed, the format told by the name, LIBSVM text."""
 
 from __future__ import annotations
 
@@ -11,13 +8,12 @@ import lzma
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
-from dpsample.core.sparse import MAX_SIDE
+from dpsample.core.arrays import Array
+from dpsample.core.sparse import CSR, MAX_SIDE
 
 DECOMPRESS = {".bz2": bz2.decompress, ".xz": lzma.decompress, ".gz": gzip.decompress}
 FORMATS = {
@@ -69,8 +65,8 @@ def format_of(path: Path) -> str:
 
 def parse(
     lines: Iterable[str], num_features: int, *, source: str = ""
-) -> tuple[Any, NDArray[np.float64]]:
-    """Features as a CSR array with a fixed number of columns, and labels.
+) -> tuple[CSR, Array]:
+    """Features and labels of lines ``label index:value ...``, indices from 1.
 
     The number of columns is public and must be given: a file whose records never use
     the last features would otherwise come out narrower.

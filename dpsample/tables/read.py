@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dpsample.core import check
 from dpsample.core import columns as columns_module
@@ -16,6 +16,9 @@ from dpsample.tables import encode, formats
 from dpsample.tables import schema as rules_module
 from dpsample.tables.dataset import Dataset
 from dpsample.tables.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
 
@@ -186,7 +189,7 @@ def from_libsvm(
 
 def to_frame(
     content: bytes, kind: str, schema: Schema | None, source: str = "table"
-) -> Any:
+) -> pd.DataFrame:
     """Parse a table; categorical columns stay text, so that no label turns missing."""
     import pandas as pd
 
@@ -216,12 +219,13 @@ def to_frame(
                 columns_module.distinct(
                     "the table", [str(name) for name in head.iloc[0]]
                 )
-            return read(
+            frame: pd.DataFrame = read(
                 io.BytesIO(content),
                 header=0 if columns is None else None,
                 names=columns,
                 dtype=dict.fromkeys(text, str),
             )
+            return frame
     except (ValueError, OverflowError, pd.errors.ParserWarning) as error:
         _refuse(source, kind.upper(), error)
 
@@ -233,7 +237,7 @@ def _refuse(source: str, kind: str, error: Exception) -> NoReturn:
 
 
 def from_frame(
-    frame: Any,
+    frame: pd.DataFrame,
     *,
     target: str | None,
     positive_label: str | None = None,

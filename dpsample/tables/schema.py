@@ -15,9 +15,8 @@ A bounds file is TOML or JSON::
 
 Levels found in the records would reveal that somebody has a rare one, so they are
 never taken from there. ``log`` columns are passed through sign(x) log(1 + |x|) before
-they are scaled. ``columns`` names the columns of a file without a header.
-
-What encoding does to any record, in words: public facts, never counts.
+they are scaled. ``columns`` names the columns of a file without a header. The rules in
+words at the end say what encoding does to any record: public facts, never counts.
 """
 
 from __future__ import annotations
@@ -39,22 +38,22 @@ SECTIONS = ("numeric", "log", "categorical", "ignore", "columns")
 REMEDY = "See the example in dpsample.tables.schema."
 
 
-def _bounds(section: str, name: str, value: Any) -> Bounds:
+def _bounds(section: str, name: str, value: object) -> Bounds:
     label = f"{section}.{name}"
-    fits = isinstance(value, list | tuple) and len(value) == 2
-    if not fits or any(
+    ends = value if isinstance(value, list | tuple) else ()
+    if len(ends) != 2 or any(
         isinstance(v, bool) or not isinstance(v, int | float) or not math.isfinite(v)
-        for v in value
+        for v in ends
     ):
         check.fail(label, "two finite numbers [lower, upper]", value, REMEDY)
-    lower, upper = float(value[0]), float(value[1])
+    lower, upper = float(ends[0]), float(ends[1])
     if not lower < upper:
         remedy = "A column that cannot vary belongs into ignore."
         check.fail(label, "of lower < upper", value, remedy)
     return lower, upper
 
 
-def _strings(label: str, value: Any) -> tuple[str, ...]:
+def _strings(label: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not value:
         check.fail(label, "a non-empty list of strings", value, REMEDY)
     for entry in value:
@@ -66,7 +65,7 @@ def _strings(label: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
     section = content.get(name, {})
     if not isinstance(section, Mapping):
         check.fail(name, "a table of columns", section, REMEDY)
@@ -168,9 +167,8 @@ class Schema:
             check.fail("bounds", "an existing file", str(path))
         try:
             text = file.read_text(encoding="utf-8")
-            content = (
-                tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
-            )
+            parse = tomllib.loads if file.suffix == ".toml" else json.loads
+            content = parse(text)
         except (ValueError, RecursionError) as error:  # brackets without end
             kind = file.suffix[1:].upper()
             check.fail("bounds", f"valid {kind}", f"{file.name}: {error}")

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """The Gibbs target exp(-k (F + mu r)) on a convex domain: all that a sampler sees.
 
 Energies, slopes and chords of a target at many points, in one compiled call.

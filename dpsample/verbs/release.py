@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
-from dpsample.privacy import Budget, calibrate
+from dpsample.privacy import Budget, Certificate, ExponentialMechanism, calibrate
 from dpsample.privacy.certificates.terms import Calibration, Risk
 from dpsample.privacy.verification import verify_own
 from dpsample.problem.problem import Problem
@@ -18,6 +22,8 @@ from dpsample.running import progress as screen
 from dpsample.samplers import Proximal, gaussian_fit
 from dpsample.samplers.errors import PIECE_FAILED, raise_unless_ok
 from dpsample.samplers.proximal import certify
+from dpsample.samplers.proximal.proximal import ProximalSetting
+from dpsample.targets.gibbs import Gibbs
 from dpsample.verbs.results import Release
 
 ASSUMPTIONS = (
@@ -28,6 +34,26 @@ ASSUMPTIONS = (
     "fails, breaks its declared bounds or lets no proposal pass (SamplingError)",
 )
 INTERRUPTED = "release was interrupted. Nothing is released."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReleasePlan:
+    """All that releases with different random bits share."""
+
+    mechanism: ExponentialMechanism
+    certificate: Certificate
+    target: Gibbs
+    sampler: Proximal
+
+    @cached_property
+    def setting(self) -> ProximalSetting:
+        """Metrics and start of the sampler; they depend on the records."""
+        return ProximalSetting.of(self.sampler, self.target)
+
+    @cached_property
+    def best(self) -> Array:
+        """Minimizer of the risk. Not private."""
+        return gaussian_fit.minimize(self.target, mu=0.0)[0]
 
 
 @contextmanager
@@ -138,40 +164,32 @@ def release(
         sampler=sampler,
         remedy="No other sampler has a proof. Use dps.sample for private studies.",
     )
-    mechanism = calibrate(
-        problem,
-        budget,
-        p=p,
-        risk=risk,
-        calibration=calibration,
-        sampler_share=sampler_share,
-        strong_convexity=strong_convexity,
-        confidence=confidence,
-    )
-    certificate = mechanism.certificate.with_sampler(
-        sampler=repr(sampler),
-        theorems=(certify.THEOREM,),
-        assumptions=ASSUMPTIONS + problem.assumptions,
-        seeded=seed is not None,
-    )
-    verify_own(certificate)  # only public numbers: it refuses the same for all records
-    target = mechanism.target(problem)
+    options: dict[str, Any] = {
+        "p": p,
+        "risk": risk,
+        "calibration": calibration,
+        "sampler_share": sampler_share,
+        "strong_convexity": strong_convexity,
+        "confidence": confidence,
+    }
+    plan = _planned(problem, budget, options, sampler, seeded=seed is not None)
+    gamma = plan.mechanism.gamma
     with _all_or_nothing():
         pilot_stream, stream = streams(seed, 2)
-        prepared = sampler.prepare(target, pilot_stream, gamma=mechanism.gamma)
-        num_steps = prepared.certified_steps(mechanism.gamma)
+        prepared = plan.setting.prepare(pilot_stream, gamma)
+        num_steps = prepared.certified_steps(gamma)
         state = prepared.init()
         chains.advance(prepared.runner(squeeze=True), state, stream, num_steps)
-        best = gaussian_fit.minimize(target, mu=0.0)[0]
+        best = plan.best
     theta = state.position.copy()
     # The squeeze may accept a point at which the loss was never evaluated.
-    if not np.isfinite(target.energy(theta)):
+    if not np.isfinite(plan.target.energy(theta)):
         raise_unless_ok(PIECE_FAILED)
     return Release(
         theta=theta,
-        certificate=certificate,
+        certificate=plan.certificate,
         feature_names=problem.feature_names,
-        mechanism=mechanism,
+        mechanism=plan.mechanism,
         nonprivate_diagnostics={
             "num_steps": num_steps,
             "step_size": prepared.trial.step,
@@ -180,6 +198,40 @@ def release(
             "counts": prepared.counts(state),
             "risk": problem.risk(theta),
             "non_private_risk": problem.risk(best),
-            "non_private_theta": best,
+            "non_private_theta": best.copy(),
         },
     )
+
+
+def _planned(
+    problem: Problem,
+    budget: Budget,
+    options: dict[str, Any],
+    sampler: Proximal,
+    *,
+    seeded: bool,
+) -> ReleasePlan:
+    """Calibrate and certify, before anything is drawn.
+
+    The problem keeps the last plan: replicates, and releases that follow, draw at once.
+    """
+    # By their text: 1.0 and True are equal, and one of them is refused.
+    key = repr((budget, options, sampler, seeded))
+    if problem.plan is not None and problem.plan[0] == key:
+        return cast(ReleasePlan, problem.plan[1])
+    mechanism = calibrate(problem, budget, **options)
+    certificate = mechanism.certificate.with_sampler(
+        sampler=repr(sampler),
+        theorems=(certify.THEOREM,),
+        assumptions=ASSUMPTIONS + problem.assumptions,
+        seeded=seeded,
+    )
+    verify_own(certificate)  # only public numbers: it refuses the same for all records
+    plan = ReleasePlan(
+        mechanism=mechanism,
+        certificate=certificate,
+        target=mechanism.target(problem),
+        sampler=sampler,
+    )
+    problem.plan = key, plan
+    return plan

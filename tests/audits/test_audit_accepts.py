@@ -1,7 +1,7 @@
 """Audits do not refute our calibrated mechanisms, which proves nothing but must hold.
 
 The probability that any of these tests fails by chance is below 1e-6: every audit has
-alpha = ALPHA (union bound), and the planted bugs are refuted with the same draws.
+the level of one check, and the planted bugs are refuted with the same draws.
 """
 
 import numpy as np
@@ -21,9 +21,13 @@ from tests.support.audit_mechanisms import (
     perturbed_logistic,
     poisson_descent,
 )
-from tests.support.statistics import ALPHA
+from tests.support.statistics import spend
+from tests.support.tiers import one_in
 
-QUIET = {"alpha": ALPHA, "progress": False}
+
+def quiet():
+    """Options of an audit, whose level is spent."""
+    return {"alpha": spend(), "progress": False}
 
 
 def facts_of(loss, domain, dim, *, row_norm=2.0, num_records=30):
@@ -68,6 +72,7 @@ EXACT = {
 }
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", EXACT)
 def test_exponential_mechanisms_with_exact_draws(name):
     loss, domain, dim, options, relation = EXACT[name]
@@ -75,13 +80,13 @@ def test_exponential_mechanisms_with_exact_draws(name):
     budget = dps.Budget(epsilon=1.0, delta=1e-3, relation=relation)
     mech = dps.calibrate(facts, budget, **options)
     pair = worst(facts, relation, options.get("p", 2.0))
-    report = dps.audit(mech, *pair, budget, num_draws=50_000, seed=21, **QUIET)
+    report = dps.audit(mech, *pair, budget, num_draws=50_000, seed=21, **quiet())
     assert not report.is_refuted, report
     assert report.gdp_claimed == mech.gdp
     # The audit has power: this claim is a third of the bound that was proved.
     if name.startswith("linear"):
         third = dps.audit(
-            mech, *pair, budget, num_draws=50_000, seed=21, gdp=mech.gdp / 3, **QUIET
+            mech, *pair, budget, num_draws=50_000, seed=21, gdp=mech.gdp / 3, **quiet()
         )
         assert third.is_refuted
 
@@ -109,12 +114,13 @@ def test_exponential_mechanisms_with_chains(name):
     mech = dps.calibrate(facts, budget)
     pair = worst(facts, relation, 2.0)
     report = dps.audit(
-        mech, *pair, budget, sampler=sampler, num_draws=20_000, seed=22, **QUIET
+        mech, *pair, budget, sampler=sampler, num_draws=20_000, seed=22, **quiet()
     )
     assert not report.is_refuted, report
     assert "is not an exact sampler" in report.notes[0]
 
 
+@pytest.mark.slow
 def test_chains_and_exact_draws_find_the_same_loss():
     facts = facts_of(losses.Linear(), BALL, 6)
     budget = dps.Budget(epsilon=1.0, delta=1e-3)
@@ -122,7 +128,7 @@ def test_chains_and_exact_draws_find_the_same_loss():
     pair = worst(facts, "replace_one", 2.0)
     exact, chain = (
         dps.audit(
-            mech, *pair, budget, sampler=sampler, num_draws=10_000, seed=23, **QUIET
+            mech, *pair, budget, sampler=sampler, num_draws=10_000, seed=23, **quiet()
         )
         for sampler in (samplers.Exact(), samplers.TiltedGibbs())
     )
@@ -146,7 +152,7 @@ def test_poisson_descent_with_calibrated_noise():
             score=descend_against,
             num_draws=60_000,
             seed=24,
-            **QUIET,
+            **quiet(),
         )
 
     assert not report(1.0).is_refuted
@@ -181,7 +187,7 @@ def audited_objective(relation, share):
         log_ratio=log_ratio,
         num_draws=100_000,
         seed=25,
-        **QUIET,
+        **quiet(),
     )
 
 
@@ -199,6 +205,6 @@ def test_draws_of_the_perturbed_objective_have_the_density_of_its_log_ratio():
     weights = np.exp(log_ratio(draws))
     other = mechanism(-1.0, rng, 100_000)
     spread = np.sqrt((weights.var() + 1.0) / 100_000)
-    assert abs(weights.mean() - 1.0) < norm.isf(ALPHA / 2) * spread
+    assert abs(weights.mean() - 1.0) < norm.isf(spend() / 2) * spread
     gap = (weights * (draws[:, 0] > 0.5)).mean() - (other > 0.5).mean()
-    assert abs(gap) < norm.isf(ALPHA / 2) * spread
+    assert abs(gap) < norm.isf(spend() / 2) * spread

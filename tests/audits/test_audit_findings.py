@@ -8,7 +8,7 @@ from dpsample.audits.auditing import claimed_curve
 from dpsample.audits.findings import Counts, loss, lower_bounds
 from dpsample.audits.scores import Scores
 from dpsample.privacy import Budget, gaussian_delta, gaussian_epsilon
-from tests.support.statistics import ALPHA
+from tests.support.statistics import spend
 
 EPSILONS = np.array([0.0, 0.5, 1.0, 2.0])
 DELTA = 1e-3
@@ -33,7 +33,7 @@ KINDS = [("log ratio", 0.0), ("ratio up to a constant", 5.0), ("score", -3.0)]
 @pytest.mark.parametrize(("kind", "constant"), KINDS)
 def test_bounds_are_below_the_truth_and_near_it(kind, constant):
     scores = gaussian_scores(1, size=500_000, kind=kind, constant=constant)
-    found = lower_bounds(scores, EPSILONS, delta=DELTA, alpha=ALPHA)
+    found = lower_bounds(scores, EPSILONS, delta=DELTA, alpha=spend())
     assert 0.95 < found.gdp_lower < 1.0
     true = gaussian_epsilon(DELTA, 1.0)
     assert 0.78 * true < found.epsilon_lower < true
@@ -44,7 +44,7 @@ def test_bounds_are_below_the_truth_and_near_it(kind, constant):
 @pytest.mark.parametrize(("kind", "constant"), KINDS[:2])
 def test_the_curve_of_the_attack_is_estimated(kind, constant):
     scores = gaussian_scores(2, size=500_000, kind=kind, constant=constant)
-    found = lower_bounds(scores, EPSILONS, delta=DELTA, alpha=ALPHA)
+    found = lower_bounds(scores, EPSILONS, delta=DELTA, alpha=spend())
     assert found.delta_estimate == pytest.approx(truth(), rel=0.05)
 
 
@@ -55,7 +55,7 @@ def test_a_rare_shift_is_found_in_either_direction():
     forward = Scores(first=(x[0], rare[0]), second=(x[1], rare[1]), kind="score")
     backward = Scores(first=(-rare[0], -x[0]), second=(-rare[1], -x[1]), kind="score")
     for scores in (forward, backward):
-        found = lower_bounds(scores, EPSILONS, delta=DELTA, alpha=ALPHA)
+        found = lower_bounds(scores, EPSILONS, delta=DELTA, alpha=spend())
         assert found.epsilon_lower > 1.5
         assert 0.01 < found.delta_lower[-1] < 0.02
 

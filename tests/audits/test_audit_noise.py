@@ -16,10 +16,15 @@ from dpsample.noise import (
     schatten_gaussian_mechanism,
 )
 from dpsample.numerics.norms import dual
-from tests.support.statistics import ALPHA
+from tests.support.statistics import spend
+from tests.support.tiers import one_in, usual
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-3)
-QUIET = {"seed": 31, "progress": False, "alpha": ALPHA}
+
+
+def quiet():
+    """Options of an audit, whose level is spent."""
+    return {"seed": 31, "progress": False, "alpha": spend()}
 
 
 def generalized(r, dim, p=1.5):
@@ -58,25 +63,27 @@ def scaled(mechanism, share):
     )
 
 
+@usual("laplace", "gaussian", "K-norm, disk")
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_calibrated_noise_is_not_refuted_and_half_of_it_is(name):
     mechanism, p, dim = MECHANISMS[name]()
     for pair in neighbors.shifts(dim, sensitivity=1.0, p=p):
-        report = dps.audit(mechanism, *pair, BUDGET, num_draws=100_000, **QUIET)
+        report = dps.audit(mechanism, *pair, BUDGET, num_draws=100_000, **quiet())
         assert not report.is_refuted, report
         half = dps.audit(
-            scaled(mechanism, 0.5), *pair, BUDGET, num_draws=200_000, **QUIET
+            scaled(mechanism, 0.5), *pair, BUDGET, num_draws=200_000, **quiet()
         )
         assert half.is_refuted, half
 
 
+@pytest.mark.slow
 def test_schatten_noise_is_not_refuted_and_half_of_it_is():
     mechanism = schatten_gaussian_mechanism(
         BUDGET, shape=(2, 2), sensitivity=1.0, p=1.5, r=3.0
     )
     shift = np.array([1.0, 0.0, 0.0, 0.0])
     report, half = (
-        dps.audit(m, np.zeros(4), shift, BUDGET, num_draws=100_000, **QUIET)
+        dps.audit(m, np.zeros(4), shift, BUDGET, num_draws=100_000, **quiet())
         for m in (mechanism, scaled(mechanism, 0.4))
     )
     assert not report.is_refuted, report
@@ -85,7 +92,7 @@ def test_schatten_noise_is_not_refuted_and_half_of_it_is():
 
 def test_gaussian_noise_attains_its_curve():
     mechanism = gaussian_mechanism(BUDGET, sensitivity=1.0)
-    report = dps.audit(mechanism, 0.0, 1.0, BUDGET, num_draws=1_000_000, **QUIET)
+    report = dps.audit(mechanism, 0.0, 1.0, BUDGET, num_draws=1_000_000, **quiet())
     curve = report.curve
     seen = curve.claimed > 1e-4
     assert seen.sum() >= 6
@@ -97,8 +104,8 @@ def test_noise_for_zeroed_records_is_refuted_under_replacement():
     zeroed = dps.Budget(epsilon=1.0, delta=1e-3, relation="zero_out")
     # A mean of vectors of norm 1: zeroing one moves it by 1/n, replacing one by 2/n.
     mechanism = gaussian_mechanism(zeroed, sensitivity=0.01)
-    same = dps.audit(mechanism, 0.0, 0.01, zeroed, **QUIET)
-    wrong = dps.audit(mechanism, -0.01, 0.01, BUDGET, **QUIET)
+    same = dps.audit(mechanism, 0.0, 0.01, zeroed, **quiet())
+    wrong = dps.audit(mechanism, -0.01, 0.01, BUDGET, **quiet())
     assert not same.is_refuted and wrong.is_refuted
     assert wrong.gdp_claimed is None
 
@@ -109,8 +116,10 @@ FAR = {
         gaussian_mechanism(BUDGET, sensitivity=0.1),
         [0.0],
         [5.0],
-        r"neighbor must be within 0.1 of problem \(the sensitivity, l2, replace_one\), "
-        "got a distance of 5. Values farther apart",
+        (
+            r"neighbor must be within 0.1 of problem \(the sensitivity, l2, "
+            r"replace_one\), got a distance of 5. Values farther apart"
+        ),
     ),
     "l2, not the largest coordinate": (
         gaussian_mechanism(BUDGET, sensitivity=1.0),
@@ -144,12 +153,12 @@ FAR = {
 def test_values_farther_apart_than_the_sensitivity_are_refused(name):  # P8
     mechanism, value, neighbor, words = FAR[name]
     with pytest.raises(ValueError, match=words):
-        dps.audit(mechanism, value, neighbor, mechanism.budget, **QUIET)
+        dps.audit(mechanism, value, neighbor, mechanism.budget, **quiet())
 
 
 def test_the_relation_says_how_far_neighbors_are():  # P8
     zeroed = dps.Budget(epsilon=1.0, delta=1e-3, relation="zero_out")
-    options = {**QUIET, "num_draws": 1000}
+    options = {**quiet(), "num_draws": 1000}
     mechanism = gaussian_mechanism(zeroed, sensitivity=1.0)
     dps.audit(mechanism, -1.0, 1.0, BUDGET, **options)
     with pytest.raises(ValueError, match="within 2 of .* replace_one"):
@@ -161,9 +170,10 @@ def test_the_relation_says_how_far_neighbors_are():  # P8
         dps.audit(other, 0.0, 1.0, zeroed, **options)
 
 
+@one_in(3)
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_values_at_the_very_sensitivity_are_neighbors(scale):  # P8
-    options = {**QUIET, "num_draws": 100}
+    options = {**quiet(), "num_draws": 100}
     for name, (mechanism, p, dim) in ((n, MECHANISMS[n]()) for n in MECHANISMS):
         for first, second in neighbors.shifts(dim, sensitivity=scale, p=p):
             large = dataclasses.replace(mechanism, sensitivity=scale)
@@ -176,7 +186,7 @@ def test_rounding_of_outputs_is_not_taken_for_privacy_loss():
     """Log ratios of Laplace noise have atoms; their last bits differ between laws."""
     mechanism = laplace_mechanism(BUDGET, sensitivity=1.0)
     for seed in range(5):
-        options = {**QUIET, "seed": seed}
+        options = {**quiet(), "seed": seed}
         report = dps.audit(mechanism, [0.0, 0.0], [1.0, 0.0], BUDGET, **options)
         assert not report.is_refuted, report
 
@@ -191,7 +201,7 @@ def test_a_score_of_the_last_bits_refutes_floating_point_noise():
         unit = 2.0**-53
         return (np.abs(np.mod(rows[:, 0], 2.0 * unit)) == 0.0).astype(float)
 
-    report = dps.audit(release, 0.0, 1.0, BUDGET, score=is_coarse, **QUIET)
+    report = dps.audit(release, 0.0, 1.0, BUDGET, score=is_coarse, **quiet())
     assert report.is_refuted
 
 
@@ -208,4 +218,4 @@ def test_a_score_of_the_last_bits_refutes_floating_point_noise():
 def test_values_that_are_no_vectors_are_refused(value, neighbor, message):
     mechanism = gaussian_mechanism(BUDGET, sensitivity=1.0)
     with pytest.raises(ValueError, match=message):
-        dps.audit(mechanism, value, neighbor, BUDGET, **QUIET)
+        dps.audit(mechanism, value, neighbor, BUDGET, **quiet())

@@ -19,7 +19,8 @@ from tests.support.audit_mechanisms import (
     printed_nsgd,
     with_replacement_step,
 )
-from tests.support.statistics import ALPHA
+from tests.support.statistics import spend
+from tests.support.tiers import one_in, usual
 
 LINEAR = dps.PublicFacts(
     num_records=10_000,
@@ -30,13 +31,17 @@ LINEAR = dps.PublicFacts(
     row_norm=2.0,
 )
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-3)
-QUIET = {"seed": 1, "progress": False, "alpha": ALPHA}
+
+
+def quiet():
+    """Options of an audit, whose level is spent."""
+    return {"seed": 1, "progress": False, "alpha": spend()}
 
 
 def printed_audit(**options):
     mech = dps.calibrate(LINEAR, BUDGET, risk="empirical", calibration="paper")
     pair = neighbors.worst_case(LINEAR)
-    return dps.audit(mech, *pair, BUDGET, **{**QUIET, **options})
+    return dps.audit(mech, *pair, BUDGET, **{**quiet(), **options})
 
 
 def test_printed_constants_of_the_exponential_mechanism_are_refuted():
@@ -62,9 +67,9 @@ def test_many_draws_show_a_true_epsilon_above_1_3():
 def test_a_mechanism_for_zeroed_records_is_refuted_under_replacement():
     zeroed = dps.Budget(epsilon=1.0, delta=1e-3, relation="zero_out")
     mech = dps.calibrate(LINEAR, zeroed, risk="empirical")
-    report = dps.audit(mech, *neighbors.worst_case(LINEAR), BUDGET, **QUIET)
+    report = dps.audit(mech, *neighbors.worst_case(LINEAR), BUDGET, **quiet())
     assert report.is_refuted and report.gdp_claimed is None
-    same = dps.audit(mech, *neighbors.zeroed(LINEAR), zeroed, **QUIET)
+    same = dps.audit(mech, *neighbors.zeroed(LINEAR), zeroed, **quiet())
     assert not same.is_refuted and same.gdp_claimed == mech.gdp
 
 
@@ -75,6 +80,7 @@ def gaussian_release(stddev):
     return mechanism
 
 
+@usual("0.001")
 @pytest.mark.parametrize(("delta", "num_draws"), [(1e-3, 200_000), (1e-6, 800_000)])
 def test_half_of_the_gaussian_noise_is_refuted_with_a_learned_score(delta, num_draws):
     budget = dps.Budget(epsilon=1.0, delta=delta)
@@ -87,7 +93,7 @@ def test_half_of_the_gaussian_noise_is_refuted_with_a_learned_score(delta, num_d
             shift,
             budget,
             num_draws=num_draws,
-            **QUIET,
+            **quiet(),
         )
         for share in (0.5, 1.0)
     )
@@ -96,6 +102,7 @@ def test_half_of_the_gaussian_noise_is_refuted_with_a_learned_score(delta, num_d
     assert 0.9 * true < half.gdp_lower < true
 
 
+@pytest.mark.slow
 def test_printed_noisy_sgd_of_one_step_is_refuted():
     budget = dps.Budget(epsilon=1.0, delta=1e-8)
     mechanism, log_ratio = with_replacement_step(**printed_nsgd(1.0, 1e-8))
@@ -106,7 +113,7 @@ def test_printed_noisy_sgd_of_one_step_is_refuted():
         budget,
         log_ratio=log_ratio,
         num_draws=4_000_000,
-        **QUIET,
+        **quiet(),
     )
     assert report.is_refuted
     # The exact value is 3.54e-5.
@@ -119,10 +126,11 @@ def test_the_same_step_with_the_noise_of_a_full_batch_is_not_refuted():
     # Any multiplicity up to 12 is then within the budget of the full sum.
     stddev = 12.0 * gaussian_stddev(budget, sensitivity=2.0 / printed["batch_size"])
     mechanism, log_ratio = with_replacement_step(**{**printed, "stddev": stddev})
-    report = dps.audit(mechanism, 1.0, -1.0, budget, log_ratio=log_ratio, **QUIET)
+    report = dps.audit(mechanism, 1.0, -1.0, budget, log_ratio=log_ratio, **quiet())
     assert not report.is_refuted
 
 
+@one_in(3)
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_noise_of_proximal_sgd_as_printed_is_refuted(epsilon):
     """Xie et al. (2026), Algorithm 1: erratum gradient-E25, no T in the noise."""
@@ -132,7 +140,7 @@ def test_noise_of_proximal_sgd_as_printed_is_refuted(epsilon):
         sampling_rate=1.0 / 6.0, noise_multiplier=printed, num_steps=180
     )
     report = dps.audit(
-        mechanism, 1.0, -1.0, budget, score=descend_against, num_draws=40_000, **QUIET
+        mechanism, 1.0, -1.0, budget, score=descend_against, num_draws=40_000, **quiet()
     )
     assert report.is_refuted
     event = PoissonGaussianEvent(
@@ -151,6 +159,6 @@ def test_clipping_without_noise_in_the_steps_is_refuted():
             rng, size=num_draws, neighbor=is_neighbor, epsilon=1.0, delta=1e-5
         )
 
-    report = dps.audit(release, False, True, budget, num_draws=20_000, **QUIET)
+    report = dps.audit(release, False, True, budget, num_draws=20_000, **quiet())
     assert report.is_refuted
     assert report.epsilon_lower > 5.0 and report.delta_lower > 0.99

@@ -144,7 +144,7 @@ BY_DOOR = {
     "experiments.Figure.bound": FLAG,
     "experiments.Slope.expected": either(number(math.isfinite), CALLABLE),
     "experiments.Study.quick": optional(GRID),
-    "experiments.Study.replicates_of.cell": instance(experiments.cells.Cell),
+    "experiments.Study.replicates_of.cell": instance(experiments.study.Cell),
     "experiments.Inapplicable.metrics": words(),
     "optimizers.ApproximateObjectivePerturbation.printed": choice("bassily", "su"),
     "losses.custom.value": CALLABLE,

@@ -18,13 +18,12 @@ from dpsample.domains import Ball
 from dpsample.numerics.norms import norm
 from dpsample.optimizers import HeavyTailedFrankWolfe, HeavyTailedLasso
 from dpsample.optimizers.loop.estimators import PSI_BOUND
-from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
 from dpsample.optimizers.loop.perturbations import (
     GeneralizedGaussianNoise,
     NoNoise,
     Perturbation,
 )
-from dpsample.optimizers.loop.phase import Loop, Minimization
 from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
 from dpsample.running import descent
 from tests.contracts.hostile_cases import SETTINGS, World, all_losses, planned
@@ -32,8 +31,8 @@ from tests.contracts.hostile_records import MAX
 from tests.contracts.optimizer_cases import LIMITED
 from tests.support.mutants import vertices_without_nan_scores
 from tests.support.plain_descent import Affine
-from tests.support.statistics import ALPHA, assert_frequency, assert_scale, rejected
-from tests.support.tiers import slow
+from tests.support.statistics import assert_frequency, assert_scale, rejected, spend
+from tests.support.tiers import one_in, slow
 
 BUDGET = dps.Budget(epsilon=0.5, delta=1e-3)
 NUM_RUNS = 100
@@ -122,6 +121,7 @@ RUNS = [
 ]
 
 
+@one_in(2)
 @pytest.mark.parametrize(("case", "name"), RUNS)
 def test_the_output_of_hostile_records_has_the_calibrated_noise(case, name) -> None:
     """The whole run; P1, P2."""
@@ -175,10 +175,10 @@ def test_every_noise_of_a_step_has_its_law_beside_hostile_records(kinds) -> None
         if isinstance(phase.step, FrankWolfeStep):
             continue
         step = replace(phase, num_steps=1, step=GradientStep(1.0), weights=None)
-        recipe = replace(recipe, phases=(step,), start=np.zeros(2))
+        single = replace(recipe, phases=(step,), start=np.zeros(2))
         rows, response = HOSTILE["both" if len(laws) % 2 else "all"]
         free = replace(world, domain=dps.domains.WholeSpace())
-        noise = noise_of(free.problem(rows, response), recipe)
+        noise = noise_of(free.problem(rows, response), single)
         law = phase.noise
         laws.add(type(law))
         # The norm of a generalized Gaussian vector over sigma has a chi law, too.
@@ -236,7 +236,7 @@ def test_hostile_records_leave_every_vertex_its_chance(name: str) -> None:  # P1
 
 def assert_chance_at_least(hits: int, floor: float) -> None:
     """One-sided exact bound of a binomial chance."""
-    low = binom.ppf(ALPHA, NUM_CHOICES, floor)
+    low = binom.ppf(spend(), NUM_CHOICES, floor)
     assert low >= 1.0, "too few draws to see a chance of 0"
     assert hits >= low, f"count statistic {hits} below {low}"
 

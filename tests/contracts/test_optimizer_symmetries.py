@@ -17,6 +17,7 @@ from dpsample.running import descent
 from tests.contracts.optimizer_cases import AFFINE, DEFAULTS, LIMITED, Case, problem
 from tests.contracts.test_optimizers import LOCALIZED, ONE_PASS_CASES, STEPWISE
 from tests.support.plain_descent import without_noise
+from tests.support.tiers import one_in
 
 VERTEX = ("HeavyTailedFrankWolfe", "HeavyTailedLasso")
 # How public numbers scale with the rows; those of the other names do not.
@@ -26,6 +27,7 @@ POWERS = {
     "l1": 1.0,
     "moment_bound": 2.0,
     "ridge": 2.0,
+    "step_size": -2.0,
 }
 
 
@@ -44,20 +46,21 @@ def scaled(method: Optimizer, scale: float) -> Optimizer:
     return replace(method, **changes)
 
 
+@one_in(3)
 @pytest.mark.parametrize("case", DEFAULTS, ids=str)
 def test_scaling_rows_and_bounds_scales_the_answer_back(case: Case) -> None:
     """With the same random numbers, noise and default hyper-parameters included."""
     ends = []
     for scale in (1.0, 2.0):
-        domain = case.domain
+        domain, unit = case.domain, scale
         if isinstance(domain, Ball) and case.name != "HeavyTailedLasso":
             domain = Ball(domain.radius / scale, p=domain.p)
         data, method = problem(loss_of(case), domain, scale=scale), case.optimizer
         if case.name == "HeavyTailedLasso":  # records, responses too, of any unit
-            data, scale = in_units(data, scale), 1.0
-        method = scaled(method, scale)
+            data, unit = in_units(data, scale), 1.0
+        method = scaled(method, unit)
         theta = dps.minimize(data, method, case.budget, seed=3).theta
-        ends.append(scale * theta)
+        ends.append(unit * theta)
     assert np.abs(ends[0]).max() > 1e-4
     np.testing.assert_allclose(ends[1], ends[0], rtol=1e-12)
 
@@ -92,6 +95,7 @@ COORDINATEWISE = [c for c in DEFAULTS if c.name != "NoisyMirrorDescent"] + [
 ]
 
 
+@one_in(3)
 @pytest.mark.parametrize("case", COORDINATEWISE, ids=str)
 def test_permuting_columns_permutes_the_answer(case: Case) -> None:
     order, ends = np.array([2, 0, 1]), []
@@ -111,6 +115,7 @@ def test_permuting_columns_permutes_the_answer(case: Case) -> None:
     np.testing.assert_allclose(ends[1], ends[0][order], rtol=0.0, atol=1e-12)
 
 
+@one_in(3)
 @pytest.mark.parametrize("case", DEFAULTS, ids=str)
 def test_in_one_dimension_all_norms_coincide(case: Case) -> None:
     """Norms of the rows, of the domain and of the method, noise included."""
@@ -190,6 +195,5 @@ def test_every_optimizer_is_tested_for_every_property(contract: str) -> None:
     assert not covered & EXEMPT.get(contract, set())
     for place in set(elsewhere.values()):
         module, function = place.split("::")
-        (file,) = Path(__file__).parents[1].rglob(f"{module}.py")
-        text = file.read_text()
-        assert f"def {function}" in text
+        files = Path(__file__).parents[1].rglob(f"{module}.py")
+        assert any(f"def {function}" in file.read_text() for file in files)

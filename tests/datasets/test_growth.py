@@ -76,7 +76,7 @@ def test_gradients_are_those_of_the_loss(hard):
         np.testing.assert_allclose(hard.gradients(w)[:, j], slope, atol=1e-8)
 
 
-@pytest.mark.parametrize("exponent, order", [(2.0, 2.0), (3.0, 4.0)])
+@pytest.mark.parametrize(("exponent", "order"), [(2.0, 2.0), (3.0, 4.0)])
 def test_rare_records_obey_the_moment_bound_on_their_domain(exponent, order):
     hard = rare_records(
         400, 4, seed=7, rho=0.1, exponent=exponent, order=order, moment=1.5
@@ -146,7 +146,7 @@ def test_regression_is_noiseless_and_bounded():
 
 
 @pytest.mark.parametrize(
-    "call, word",
+    ("call", "word"),
     [
         (lambda: growth_constant(1.5), "exponent"),
         (lambda: rare_records(10, 2, seed=1, rho=0.0), "rho"),

@@ -12,7 +12,7 @@ import dpsample as dps
 from tests.support.statistics import assert_law, assert_mean, rejected
 
 
-@pytest.mark.parametrize("scale, size", [("sqrt_n", 50.0), ("unit", 1.0)])
+@pytest.mark.parametrize(("scale", "size"), [("sqrt_n", 50.0), ("unit", 1.0)])
 def test_designs_have_columns_of_one_norm_and_ten_signals(
     scale: str, size: float
 ) -> None:

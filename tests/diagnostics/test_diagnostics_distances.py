@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom, norm, wasserstein_distance
 
 from dpsample.diagnostics import distances
-from tests.support.statistics import ALPHA
+from tests.support.statistics import spend
 
 RUNS, LEVEL = 2000, 0.1
 
@@ -31,7 +31,7 @@ def two_sample_p(values):
 
 @pytest.mark.parametrize("p_of", [one_sample_p, two_sample_p])
 def test_alarms_are_as_rare_as_the_level_says(p_of):
-    allowed = binom.isf(ALPHA, RUNS, LEVEL)
+    allowed = binom.isf(spend(), RUNS, LEVEL)
     assert alarms(lambda rng: rng.random(80), p_of, 71) <= allowed
     # Planted bug: every point counts twice, as autocorrelated draws do.
     assert alarms(lambda rng: np.tile(rng.random(40), 2), one_sample_p, 72) > allowed
@@ -88,7 +88,7 @@ def test_limits_of_total_variation_hold(shift):
         found = honest(counts, q)
         return found._replace(lower=found.estimate, upper=found.estimate)
 
-    allowed = binom.isf(ALPHA, 500, 0.1)
+    allowed = binom.isf(spend(), 500, 0.1)
     assert variation_fails(honest, shift=shift, seed=74) <= allowed
     assert variation_fails(without_noise, shift=shift, seed=74) > allowed
 

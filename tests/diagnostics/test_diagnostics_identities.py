@@ -17,7 +17,7 @@ from tests.support.biased_draws import SPEEDY, UNADJUSTED
 from tests.support.exact_mixing import standard_normal
 from tests.support.gibbs_cases import example
 from tests.support.sampler_grid import TARGETS, exact_starts, grid_case
-from tests.support.statistics import ALPHA
+from tests.support.statistics import spend
 
 L, D = dps.losses, dps.domains
 COUNT = 3000
@@ -38,13 +38,13 @@ CELLS = [
 
 @pytest.mark.parametrize(("domain", "loss"), CELLS)
 def test_exact_draws_satisfy_the_identities_and_others_do_not(domain, loss):
-    """The t-test's level ALPHA is approximate: seeds are fixed."""
+    """The t-test's level is approximate: seeds are fixed."""
     target = grid_case(domain, loss).target
     points = exact_starts(domain, loss)[:COUNT]
-    assert stein_check(points, target, false_alarm=ALPHA).ok
+    assert stein_check(points, target, false_alarm=spend(is_exact=False)).ok
     wrong = retarget(target, k=2.5 * target.k)
-    assert not stein_check(points, wrong, false_alarm=ALPHA).ok
-    assert gamma_check(points, target, false_alarm=ALPHA).ok
+    assert not stein_check(points, wrong, false_alarm=spend(is_exact=False)).ok
+    assert gamma_check(points, target, false_alarm=spend(is_exact=False)).ok
 
 
 @pytest.mark.slow
@@ -56,7 +56,10 @@ def test_biased_samplers_break_an_identity(bug):
     for sampler, is_right in ((bug.inner, True), (bug, False)):
         prepared = sampler.prepare(target, np.random.default_rng(102))
         points = np.array(run_all(end_of(prepared, 20), rngs, None))
-        assert stein_check(points, target, false_alarm=ALPHA).ok is is_right
+        assert (
+            stein_check(points, target, false_alarm=spend(is_exact=False)).ok
+            is is_right
+        )
 
 
 @pytest.mark.parametrize("dim", [1, 12])
@@ -64,20 +67,20 @@ def test_identities_in_other_dimensions(dim):
     rng = np.random.default_rng(103)
     points = rng.normal(size=(COUNT, dim))
     target = standard_normal(dim)
-    found = stein_check(points, target, false_alarm=ALPHA)
+    found = stein_check(points, target, false_alarm=spend(is_exact=False))
     assert found.ok and len(found.names) == 2 * min(dim, 10) + 1
-    assert not stein_check(1.2 * points, target, false_alarm=ALPHA).ok
-    assert not stein_check(points + 0.3, target, false_alarm=ALPHA).ok
+    assert not stein_check(1.2 * points, target, false_alarm=spend(is_exact=False)).ok
+    assert not stein_check(points + 0.3, target, false_alarm=spend(is_exact=False)).ok
 
 
 def test_energies_of_a_quadratic_follow_the_gamma_law():
     rng = np.random.default_rng(104)
     points = rng.normal(size=(COUNT, 3))
-    found = gamma_check(points, standard_normal(3), false_alarm=ALPHA)
+    found = gamma_check(points, standard_normal(3), false_alarm=spend(is_exact=False))
     assert found.ok and len(found.names) == 4
     np.testing.assert_allclose(found.expected, [3.0, 1.5, 0.5, 1.0 / 3.0])
     for bug in (1.15 * points, 0.85 * points):
-        seen = gamma_check(bug, standard_normal(3), false_alarm=ALPHA)
+        seen = gamma_check(bug, standard_normal(3), false_alarm=spend(is_exact=False))
         assert not seen.ok and "V - min V <= d" not in seen.findings
 
 
@@ -91,9 +94,11 @@ def test_a_squared_norm_alone_has_degree_two_for_every_p():
     signs = rng.choice([-1.0, 1.0], (COUNT, 2))
     cone = signs * (powers / powers.sum(axis=1, keepdims=True)) ** (1.0 / 1.5)
     radius = np.sqrt(0.5 * rng.chisquare(2.0, (COUNT, 1)))
-    found = gamma_check(radius * cone, target, false_alarm=ALPHA)
+    found = gamma_check(radius * cone, target, false_alarm=spend(is_exact=False))
     assert found.ok and len(found.names) == 4
-    assert not gamma_check(1.2 * radius * cone, target, false_alarm=ALPHA).ok
+    assert not gamma_check(
+        1.2 * radius * cone, target, false_alarm=spend(is_exact=False)
+    ).ok
 
 
 def test_a_norm_has_degree_one():
@@ -106,9 +111,11 @@ def test_a_norm_has_degree_one():
     rng = np.random.default_rng(106)
     points = rng.laplace(size=(COUNT, 1)) / 10.0
     assert len(gamma_check(points, target).names) == 1
-    found = gamma_check(points, target, degree=1.0, false_alarm=ALPHA)
+    found = gamma_check(points, target, degree=1.0, false_alarm=spend(is_exact=False))
     assert found.ok and found.expected[1] == 1.0
-    assert not gamma_check(points, target, degree=2.0, false_alarm=ALPHA).ok
+    assert not gamma_check(
+        points, target, degree=2.0, false_alarm=spend(is_exact=False)
+    ).ok
 
 
 def test_the_inequality_refuses_energies_that_are_too_large():
@@ -155,10 +162,10 @@ def test_alarms_of_chains_are_about_as_rare_as_the_level_says():
         moved = {"0": Identity(chains[0] + off, 0.0)}
         again = judge("", moved, false_alarm=level / 2, is_independent=False, blind="")
         seen += not again.ok
-    assert failed[False] <= binom.isf(ALPHA, runs, 2.0 * level)
+    assert failed[False] <= binom.isf(spend(is_exact=False), runs, 2.0 * level)
     # Planted bug: draws of chains taken as independent.
-    assert failed[True] > binom.isf(ALPHA, runs, 2.0 * level)
-    assert seen >= binom.ppf(ALPHA, runs, POWER - 0.05)
+    assert failed[True] > binom.isf(spend(is_exact=False), runs, 2.0 * level)
+    assert seen >= binom.ppf(spend(is_exact=False), runs, POWER - 0.05)
 
 
 def test_draws_of_the_verb_are_read_and_few_draws_give_no_verdict():

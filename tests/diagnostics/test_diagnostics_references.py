@@ -14,18 +14,28 @@ from tests.support.exact_mixing import standard_normal
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES
 from tests.support.sampler_grid import grid_case
-from tests.support.statistics import ALPHA
+from tests.support.statistics import spend
+from tests.support.tiers import usual
 
 L, D = dps.losses, dps.domains
 FIRST = np.array([1.0, 0.0, 0.0])
 RNGS = streams(86, 3000)
-FAST = {"num_replicates": 400, "num_draws": 60, "false_alarm": ALPHA}
+
+
+def fast():
+    """Options of a check, whose level is spent."""
+    return {
+        "num_replicates": 400,
+        "num_draws": 60,
+        "false_alarm": spend(is_exact=False),
+    }
 
 
 def longer(sampler_fn=RandomWalk, **options):
     return sampler_fn(num_steps=5, **options)
 
 
+@usual("absolute on the line")
 @pytest.mark.parametrize(
     ("case_name", "reference"),
     [
@@ -40,11 +50,11 @@ def longer(sampler_fn=RandomWalk, **options):
 )
 def test_right_samplers_pass_and_a_wrong_k_is_seen(case_name, reference):
     target = CASES[case_name].target
-    found = compare(longer(), target, reference=reference, seed=81, **FAST)
+    found = compare(longer(), target, reference=reference, seed=81, **fast())
     assert found.ok and found.reference == reference
     assert found.size == 400 and len(found.views) == target.dim + 1
     wrong = Planted(inner=longer(), k=3.0)
-    seen = compare(wrong, target, reference=reference, seed=82, **FAST)
+    seen = compare(wrong, target, reference=reference, seed=82, **fast())
     assert not seen.ok and "energy" in seen.findings
     assert "NOT the target's law" in repr(seen) and "DIFFERS" in repr(seen)
 
@@ -53,7 +63,11 @@ def test_right_samplers_pass_and_a_wrong_k_is_seen(case_name, reference):
 @pytest.mark.parametrize(("bug", "domain"), [(SPEEDY, "ball"), (UNADJUSTED, "box")])
 def test_biased_samplers_are_seen(bug, domain):
     target = grid_case(domain, "logistic").target
-    options = {"num_replicates": 2000, "num_draws": 20, "false_alarm": ALPHA}
+    options = {
+        "num_replicates": 2000,
+        "num_draws": 20,
+        "false_alarm": spend(is_exact=False),
+    }
     assert compare(bug.inner, target, seed=83, **options).ok
     assert not compare(bug, target, seed=83, **options).ok
 
@@ -63,7 +77,7 @@ def test_biased_samplers_are_seen(bug, domain):
 def test_proximal_draws_serve_where_nothing_else_does(dim):
     target = example(L.Logistic(), D.Ball(1.0), dim=dim).target
     name = "auto" if dim == 4 else "proximal"
-    options = FAST | {"num_replicates": 100, "num_draws": 40}
+    options = fast() | {"num_replicates": 100, "num_draws": 40}
     found = compare(longer(MALA), target, reference=name, seed=84, **options)
     assert found.ok and found.reference == "proximal"
     assert found.total_variation is None and found.wasserstein == {}
@@ -140,12 +154,12 @@ def test_what_could_have_been_seen_is_seen():
         "theta[0]" in compare(move * FIRST + rng.normal(size=(300, 3)), target).findings
         for _ in range(runs)
     )
-    assert seen >= binom.ppf(ALPHA, runs, POWER)
+    assert seen >= binom.ppf(spend(is_exact=False), runs, POWER)
     tiny = sum(
         not compare(0.02 * move * FIRST + rng.normal(size=(300, 3)), target).ok
         for _ in range(runs)
     )
-    assert tiny < binom.ppf(ALPHA, runs, POWER)
+    assert tiny < binom.ppf(spend(is_exact=False), runs, POWER)
 
 
 def test_chains_are_thinned_and_that_is_said():

@@ -12,7 +12,7 @@ from dpsample.diagnostics.laws import POWER
 from dpsample.samplers import MALA, Exact, RandomWalk
 from dpsample.samplers.couplings.replicates import run_all
 from tests.support.biased_draws import Planted
-from tests.support.statistics import ALPHA, assert_law, assert_mean, rejected
+from tests.support.statistics import assert_law, assert_mean, rejected, spend
 
 D = dps.domains
 
@@ -31,9 +31,14 @@ def posterior(domain, *, size=40, dim=2, mu=0.02, **options):
 
 
 BALL = D.Ball(3.0)
-OPTIONS = {"num_replicates": 60, "seed": 132, "false_alarm": ALPHA}
 
 
+def plain():
+    """Options of a check, whose level is spent."""
+    return {"num_replicates": 60, "seed": 132, "false_alarm": spend(is_exact=False)}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "sampler", "dim"),
     [
@@ -45,7 +50,7 @@ OPTIONS = {"num_replicates": 60, "seed": 132, "false_alarm": ALPHA}
 )
 def test_right_posteriors_have_uniform_ranks(domain, sampler, dim):
     target = posterior(domain, dim=dim)
-    options = OPTIONS | ({"num_replicates": 300} if dim == 2 else {})
+    options = plain() | ({"num_replicates": 300} if dim == 2 else {})
     found = simulation_based_calibration(target, sampler, **options)
     assert found.ok and found.names == (*(f"theta[{j}]" for j in range(dim)), "energy")
     assert found.ranks.shape == (60 if dim == 1 else 300, dim + 1)
@@ -60,7 +65,7 @@ def test_a_wrong_k_and_a_wrong_prior_are_seen(bug, size):
     """Either changes k F + k mu r, or k mu r alone."""
     wrong = Planted(inner=Exact(), **bug)
     target = posterior(BALL, dim=1)
-    options = OPTIONS | {"num_replicates": size}
+    options = plain() | {"num_replicates": size}
     found = simulation_based_calibration(target, wrong, **options)
     assert not found.ok and "NOT UNIFORM" in repr(found)
 
@@ -104,8 +109,9 @@ def test_labels_follow_the_likelihood():
         law = binom(20_000, share)
         return min(law.cdf(count), law.sf(count - 1))
 
-    assert tail(expit(1.2)) > ALPHA
-    assert tail(expit(1.0)) < ALPHA  # the offset forgotten
+    level = spend()
+    assert tail(expit(1.2)) > level
+    assert tail(expit(1.0)) < level  # the offset forgotten
     # The given target keeps its own labels.
     np.testing.assert_array_equal(target.problem.data.response, data.response)
 
@@ -113,11 +119,11 @@ def test_labels_follow_the_likelihood():
 def test_alarms_of_uniform_ranks_are_rare_and_a_rank_too_many_is_seen():
     rng, runs = np.random.default_rng(139), 1000
     p = [simulation_based.uniformity(rng.integers(0, 20, 200), 19) for _ in range(runs)]
-    assert np.sum(np.array(p) <= 0.05) <= binom.isf(ALPHA, runs, 0.07)
+    assert np.sum(np.array(p) <= 0.05) <= binom.isf(spend(is_exact=False), runs, 0.07)
     # Planted bug: ties counted as below.
     late = rng.integers(1, 21, (runs, 200)).clip(0, 19)
     bug = [simulation_based.uniformity(row, 19) for row in late]
-    assert np.sum(np.array(bug) <= 0.05) > binom.isf(ALPHA, runs, 0.07)
+    assert np.sum(np.array(bug) <= 0.05) > binom.isf(spend(is_exact=False), runs, 0.07)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +144,7 @@ def test_the_effect_that_could_be_seen_is_seen():
         for _ in range(runs)
     ]
     seen = int(np.sum(np.array(p) <= level))
-    assert seen >= binom.ppf(ALPHA, runs, POWER - 0.05)
+    assert seen >= binom.ppf(spend(is_exact=False), runs, POWER - 0.05)
 
 
 def test_ties_are_broken_by_chance():
@@ -159,6 +165,7 @@ def test_threads_do_not_change_a_rank():
     np.testing.assert_array_equal(one.ranks, many.ranks)
 
 
+@pytest.mark.slow
 def test_plot_and_words():
     pytest.importorskip("matplotlib").use("Agg")
     found = simulation_based_calibration(

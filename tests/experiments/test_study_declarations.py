@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dpsample.experiments import Figure, Inapplicable, Metric, Slope, Study
-from dpsample.experiments.cells import expand, key_of, seeds_of
 from dpsample.experiments.run import missing
+from dpsample.experiments.study import expand, key_of, seeds_of
 from tests.experiments.test_study_store import environment as environment
 
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from dpsample.experiments.data import StudyData, digests, required
-from dpsample.experiments.loading import bundle, load, study_names
+from dpsample.experiments.configuration import StudyData, digests
+from dpsample.experiments.loading import bundle, load, required, study_names
 from dpsample.experiments.tasks import CellError, Setting, Task, run
 from tests.experiments.test_study_store import environment as environment
 from tests.support.toy_study import TOY, write_toy
@@ -28,7 +28,7 @@ def test_studies_are_the_files_that_declare_one(tmp_path):
 
 
 def test_a_bundle_needs_no_folder_and_is_imported_once(tmp_path):
-    given = pickle.loads(pickle.dumps(write_toy(tmp_path)))  # noqa: S301
+    given = pickle.loads(pickle.dumps(write_toy(tmp_path)))
     for file in tmp_path.glob("*.py"):
         file.unlink()
     assert [source.name for source in given.sources] == ["beside", "toy"]

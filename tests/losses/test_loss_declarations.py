@@ -63,9 +63,9 @@ FALSE = {
             slope_bound=0.5,
         ),
         {"bound": 5.0, "radius": 3.0, "response": 5.0},
-        "slope_bound must be at least 11.8585, the slope at the margin -3 and the "
+        ("slope_bound must be at least 11.8585, the slope at the margin -3 and the "
         "response -5, got 0.5. It must hold for every margin up to 3 and every "
-        "response up to 5.",
+        "response up to 5."),
     ),
     "slope that grows with the margin": (
         lambda: quadratic(slope_bound=29.0),
@@ -84,8 +84,8 @@ FALSE = {
             slope_bound=1.0,
         ),
         {"bound": 3.0},
-        "slope_bound must be at least 6.36396, the slope at the margin -1 and the "
-        "response 2.50195",
+        ("slope_bound must be at least 6.36396, the slope at the margin -1 and the "
+        "response 2.50195"),
     ),
     "smooth hinge that has a kink": (
         lambda: declaring("hinge", upper_curvature=1e6, labels=True),

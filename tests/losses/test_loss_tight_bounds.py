@@ -142,7 +142,7 @@ def test_whatever_can_read_the_response_is_taken_to_read_it():  # P4
     readers = [
         lambda u, y: u if u > 3.0 else y,
         lambda u, y: u if u > 3.0 else u * y,
-        lambda u, y: (lambda: y)(),
+        lambda u, y: (lambda: y)(),  # noqa: PLC3002 - a closure that reads it
         lambda *both: both[1],
         lambda u, y=2.0: y,
     ]

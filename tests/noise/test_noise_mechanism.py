@@ -12,7 +12,7 @@ from dpsample.noise.mechanism import norm_of
 from dpsample.numerics.norms import dual, norm, schatten
 from dpsample.privacy import gaussian_delta
 from tests.support.additive_mechanisms import BUDGET, MECHANISMS, SHAPE
-from tests.support.statistics import ALPHA, assert_law, rejected
+from tests.support.statistics import assert_law, rejected, spend
 
 every_mechanism = pytest.mark.parametrize("name", MECHANISMS)
 
@@ -146,7 +146,7 @@ def test_losses_of_pure_noise_reach_epsilon_and_no_more(name):
 def assert_not_above(losses, gdp, epsilon):
     """Mean of (1 - e^(eps - loss))_+, at most 1, against the curve (Hoeffding)."""
     excess = np.maximum(1.0 - np.exp(epsilon - losses), 0.0)
-    slack = math.sqrt(math.log(1.0 / ALPHA) / (2.0 * len(losses)))
+    slack = math.sqrt(math.log(1.0 / spend()) / (2.0 * len(losses)))
     claimed = gaussian_delta(epsilon, gdp)
     mean = excess.mean()
     assert mean <= claimed + slack, f"statistic: {mean:.4f} above {claimed:.4f}"

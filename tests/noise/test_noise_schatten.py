@@ -28,6 +28,7 @@ from tests.support.statistics import (
     cdf_from_log_density,
     rejected,
 )
+from tests.support.tiers import one_in, usual
 
 INF = math.inf
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 10.0, INF)
@@ -54,6 +55,7 @@ def spectra(z):
     return np.linalg.svd(z, compute_uv=False)
 
 
+@one_in(5)
 @pytest.mark.parametrize("shape", [(2, 2), (3, 2), (2, 6)])
 @pytest.mark.parametrize("r", EXPONENTS)
 def test_two_singular_values_agree_with_quadrature(r, shape):
@@ -86,6 +88,7 @@ def test_wrong_spectra_are_rejected():
         assert_law(t[:, 0] / t[:, 1], ratio_cdf(2, 1.0))
 
 
+@usual("1.0")
 @pytest.mark.parametrize("r", [1.0, 4.0, INF])
 def test_singular_vectors_are_uniform(r):
     z = schatten_gaussian(streams(454, 1)[0], size=(NUM_DRAWS, 2, 2), r=r)
@@ -120,6 +123,7 @@ def drawn_spectra(plan, seed, num_draws=20_000):
     return spectra(out.reshape(-1, *shape)) / schatten(out, plan.r, shape)[:, None]
 
 
+@usual("shape0")
 @pytest.mark.parametrize(
     ("shape", "r", "first", "second"),
     [
@@ -144,6 +148,7 @@ def test_proposals_give_the_same_law(shape, r, first, second):
         assert_same_law(other[:, 2], s[:, 2])
 
 
+@pytest.mark.slow
 def test_uniform_matrices_of_the_operator_ball_at_every_size():
     rng = np.random.default_rng(457)
     box = rng.uniform(-1.0, 1.0, (1_500_000, 2, 3))
@@ -157,6 +162,7 @@ def test_uniform_matrices_of_the_operator_ball_at_every_size():
     assert (np.abs(size - math.sqrt(1200.0)) < 6.0).all()
 
 
+@one_in(6)
 @pytest.mark.parametrize("shape", [(2, 2), (2, 3), (4, 4), (5, 5), (3, 20)])
 @pytest.mark.parametrize("r", [1.0, 1.5, 3.0, 4.0, 10.0])
 def test_acceptance_is_the_ratio_of_the_volumes(shape, r):

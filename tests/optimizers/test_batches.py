@@ -20,7 +20,7 @@ def test_slices_partition_the_phase_and_drop_the_remainder():
         slices = Slices(first=2, last=13, size=3, is_shuffled=shuffled)
         read = [batch(slices, 20, t, rng, block=2) for t in range(3)]
         assert all(len(one) == 3 for one in read)
-        flat = sum(read, [])
+        flat = [record for one in read for record in one]
         assert len(set(flat)) == 9 and set(flat) <= set(range(2, 13))
         if not shuffled:
             assert flat == list(range(2, 11))

@@ -128,7 +128,7 @@ def test_default_step_minimizes_the_bound():
 
 
 @pytest.mark.parametrize(
-    "fields, word",
+    ("fields", "word"),
     [
         ({"sampling_rate": 0.0}, "sampling_rate"),
         ({"sampling_rate": 1.5}, "sampling_rate"),

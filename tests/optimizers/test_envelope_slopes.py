@@ -7,8 +7,7 @@ import dpsample as dps
 from dpsample.optimizers.loop.estimate import smooth_slopes
 from dpsample.optimizers.loop.estimators import Mean
 from dpsample.optimizers.loop.loop import Arguments, new_memory
-from dpsample.optimizers.loop.optimizer import Recipe
-from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.problem.problem import Problem
 
@@ -106,7 +105,7 @@ def envelope_value(loss, problem, margins, c, slopes):
 
 
 @pytest.mark.parametrize(
-    "loss", (LOSSES.Hinge(), LOSSES.Quantile(0.3), LOSSES.Logistic())
+    "loss", [LOSSES.Hinge(), LOSSES.Quantile(0.3), LOSSES.Logistic()]
 )
 def test_envelope_lies_below_the_loss_by_at_most_half_its_square_slope(loss):
     for strength in (0.3, 7.0):

@@ -11,9 +11,9 @@ import pytest
 import dpsample as dps
 from dpsample.optimizers import PrivateProximalSGD, ProximalSGD
 from dpsample.optimizers.algorithms import private_proximal_sgd
-from dpsample.optimizers.loop.batch_noise import SHIFTS
 from dpsample.optimizers.loop.batches import Full, Poisson
 from dpsample.optimizers.loop.estimators import BucketedMedian, CatoniMean, ClippedMean
+from dpsample.optimizers.loop.perturbations import SHIFTS
 from dpsample.privacy import (
     Budget,
     GaussianEvent,
@@ -68,7 +68,7 @@ def test_noise_proves_the_budget(estimator: str, budget: Budget, size: int) -> N
 
 
 @pytest.mark.parametrize(
-    "estimator, relation, epsilon, size, num_steps, true",
+    ("estimator", "relation", "epsilon", "size", "num_steps", "true"),
     [
         ("clip", "replace_one", 0.5, 1667, 180, 2.65),
         ("clip", "replace_one", 1.0, 1667, 180, 6.02),
@@ -245,7 +245,7 @@ def test_unbounded_domains_have_no_risk_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    ("options", "message"),
     [
         ({"estimator": "mean"}, "estimator must be one of"),
         ({"threshold": 0.0}, "threshold must be"),

@@ -1,5 +1,6 @@
 """Localized runs in shrinking balls and on growing blocks."""
 
+import itertools
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from dpsample.optimizers import (
     LocalizedClippedGD,
     PrivateStochasticApproximation,
 )
-from dpsample.optimizers.algorithms.private_stochastic_approximation import num_runs
+from dpsample.optimizers.algorithms.localized_clipped_gd import num_runs
 from dpsample.optimizers.loop.growing_blocks import block_sizes, growth_bound
 from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of
@@ -42,7 +43,7 @@ def growing(num_records, dim=3, *, seed=0, exponent=2.0, radius=1.0):
 
 
 @pytest.mark.parametrize(
-    "num_records, runs, blocks",
+    ("num_records", "runs", "blocks"),
     [
         (10**3, 2, (100, 200, 401)),
         (10**4, 4, (752, 1505, 3010)),
@@ -75,7 +76,7 @@ def test_no_record_belongs_to_two_phases(method, calibration):
     blocks = [getattr(phase, "batches", phase) for phase in recipe.phases]
     spans = sorted((block.first, block.last) for block in blocks)
     assert spans[0][0] >= 0 and spans[-1][1] <= 3000
-    assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
 
 
 def test_radii_halve_and_iterates_stay_in_the_balls():

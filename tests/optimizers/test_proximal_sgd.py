@@ -160,7 +160,7 @@ def test_budgets_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    ("options", "message"),
     [
         ({"l1": -1.0}, "l1 must be"),
         ({"l2": math.nan}, "l2 must be"),

@@ -95,7 +95,9 @@ def test_no_record_moves_an_estimate_by_more_than_declared(
     assert min(largest.values()) >= 0.7  # the search is not idle
 
 
-@pytest.mark.parametrize("buckets, central", [(3, 1), (5, 1), (4, 2), (8, 4), (6, 2)])
+@pytest.mark.parametrize(
+    ("buckets", "central"), [(3, 1), (5, 1), (4, 2), (8, 4), (6, 2)]
+)
 def test_median_bound_is_attained(buckets: int, central: int) -> None:
     """A record whose bucket is central moves the estimate by all that is declared."""
     estimator = BucketedMedian(width=2.0, num_buckets=buckets, num_central=central)

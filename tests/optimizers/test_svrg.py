@@ -10,8 +10,7 @@ import dpsample as dps
 from dpsample.core.streams import streams
 from dpsample.optimizers import SVRG, ObjectivePerturbation
 from dpsample.optimizers.loop.loop import Arguments, new_memory
-from dpsample.optimizers.loop.optimizer import Recipe
-from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.solve import RUNNING, Objective
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.optimizers.loop.variance_reduced import epoch
@@ -95,7 +94,7 @@ def test_an_epoch_shrinks_the_mean_gap_as_the_theorem_says():
     assert np.mean(ends) <= 0.834 * gap(start)
 
 
-@pytest.mark.parametrize("budget, shift", [(BUDGET, 2.0), (ZERO_OUT, 1.0)])
+@pytest.mark.parametrize(("budget", "shift"), [(BUDGET, 2.0), (ZERO_OUT, 1.0)])
 def test_noise_is_the_sensitivity_of_the_certified_point(budget, shift):
     problem = logistic(200, 3)
     recipe = SVRG(ridge=0.05, gap=1e-8).recipe(problem.facts, budget)

@@ -1,5 +1,6 @@
 """Groups: the exact cost of chains whose every step is the worst case."""
 
+import itertools
 import math
 
 import numpy as np
@@ -74,7 +75,7 @@ def test_the_chain_bound_holds_for_a_chain_of_biased_coins():
         def divergence(p, q, e):
             return float(np.maximum(p - math.exp(e) * q, 0.0).sum())
 
-        steps = zip(laws[:-1], laws[1:], strict=True)
+        steps = itertools.pairwise(laws)
         worst = max(max(divergence(p, q, e), divergence(q, p, e)) for p, q in steps)
         event = ApproximateEvent(epsilon=e, delta=worst)
         bound = group_delta(event, epsilon=size * e, size=size, relation="zero_out")

@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 from dpsample.samplers.couplings import MeetingTimes
 from dpsample.samplers.couplings.meeting import divergence, geometric_tail, upper_limit
-from tests.support.statistics import ALPHA
+from tests.support.statistics import spend
 
 
 def meetings(times, *, lag=10, is_censored=None, max_steps=10_000):
@@ -71,8 +71,9 @@ def point_estimate(sample, t):
     return sample.tv_bound(t), sample.tv_curve([t]).horizon[0]
 
 
+@pytest.mark.slow
 def test_limit_fails_as_rarely_as_it_says_and_the_estimate_does_not():
-    allowed = binom.isf(ALPHA, 1000, 0.1)
+    allowed = binom.isf(spend(), 1000, 0.1)
     assert failures(curve_limit, runs=1000, seed=31) <= allowed
     assert failures(point_estimate, runs=1000, seed=32) > allowed
 

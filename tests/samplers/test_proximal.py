@@ -14,11 +14,11 @@ from dpsample.samplers.chain import (
     NUM_STATS,
     NUM_VALUES,
 )
-from dpsample.samplers.proximal import metric, proximal, proximal_kernel
+from dpsample.samplers.proximal import alternation, metric, proximal
 from dpsample.targets import gibbs
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, replicate
-from tests.support.tiers import slow
+from tests.support.tiers import one_in, slow
 from tests.support.unchecked_losses import unchecked
 
 L, D = dps.losses, dps.domains
@@ -35,14 +35,14 @@ class Envelope:
         gibbs.project(self.numbers, case.target.pieces, y, w)
         args = (self.numbers, case.target.pieces, w, self.work)
         self.u_w = gibbs.energy_gradient(*args, gradient)
-        proximal_kernel.aim(plan, y, w, gradient, mean)
+        alternation.aim(plan, y, w, gradient, mean)
         self.w, self.gradient, self.mean = w, gradient, mean
 
     def log_density(self, x):
         """Log of proposal density times acceptance ratio, up to a constant."""
         away, plan, scratch = x - self.mean, self.plan, np.empty(self.case.dim)
         u_x = gibbs.energy(self.numbers, self.case.target.pieces, x, self.work)
-        gap, _ = proximal_kernel.gap_and_slack(
+        gap, _ = alternation.gap_and_slack(
             plan, u_x, self.u_w, self.gradient, x - self.w, scratch
         )
         result = -0.5 * away @ plan.precision @ away / plan.spread**2 - gap
@@ -73,6 +73,7 @@ def options(name):
     return metric.candidates(CASES[name].target, oracle="metric")
 
 
+@one_in(16)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", CASES)
 def test_envelope_times_ratio_is_the_conditional_density(name, step):
@@ -89,6 +90,7 @@ BUGS = {
 }
 
 
+@one_in(5)
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_wrong_number_of_the_plan_is_seen(bug):
     name = "logistic with offset, ball off center"
@@ -195,23 +197,27 @@ def test_a_failed_run_returns_no_position():
 
 
 def test_interpreted_step_equals_the_compiled_one():
-    interpreted = getattr(proximal_kernel.step, "py_func", proximal_kernel.step)
+    compiled = alternation.conditional
+    interpreted = getattr(compiled, "py_func", compiled)
     for name, case in CASES.items():
         for option in options(name):
-            args = (option.numbers(case.target), case.target.pieces, option.plan(0.02))
+            plan = alternation.TangentPlan(option.plan(0.02), option.draw, 10_000)
+            args = (option.numbers(case.target), case.target.pieces, plan)
             start = case.exact(np.random.default_rng(1), 1)[0]
             positions = []
-            for step in (proximal_kernel.step, interpreted):
+            for conditional in (compiled, interpreted):
                 state, rng = (
-                    proximal_kernel.init(case.target, start),
+                    alternation.init(case.target, start),
                     np.random.default_rng(2),
                 )
                 for _ in range(3):
-                    assert step(*args, option.draw, state, rng, 10_000) == 0
+                    alternation.displace_y(plan.metric, state, rng)
+                    assert conditional(*args, state, rng) == 0
                 positions.append(state.position)
             np.testing.assert_allclose(*positions, rtol=1e-12, atol=1e-13)
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", CASES)
 def test_energies_belong_to_their_draws(name):
     case = CASES[name]
@@ -223,6 +229,7 @@ def test_energies_belong_to_their_draws(name):
     assert state.energy[0] == stats[-1, ENERGY]
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", CASES)
 def test_statistics_are_differences_of_the_counts(name):
     case = CASES[name]
@@ -233,12 +240,12 @@ def test_statistics_are_differences_of_the_counts(name):
     assert counts["accepted"] == 50
     assert 50 <= counts["inside"] <= counts["proposals"]
     assert (1.0 / stats[:, ACCEPTANCE]).sum() == pytest.approx(counts["proposals"])
-    for column, name in (
+    for column, word in (
         (NUM_VALUES, "values"),
         (NUM_GRADIENTS, "gradients"),
         (NUM_RECORDS, "records"),
     ):
-        assert stats[:, column].sum() == counts[name]
+        assert stats[:, column].sum() == counts[word]
     passes = counts["values"] + counts["gradients"]
     assert counts["records"] == passes * case.target.problem.num_records
 

@@ -11,6 +11,7 @@ import dpsample as dps
 from dpsample.optimizers.algorithms.proximal_sgd import check_domain
 from dpsample.optimizers.loop.steps import ProximalStep
 from tests.support.gradient_vectors import one_step
+from tests.support.tiers import one_in
 
 WHOLE = dps.domains.WholeSpace()
 BALL = dps.domains.Ball(0.8)
@@ -49,6 +50,7 @@ def candidates(
     return np.array([domain.project(row) for row in near])
 
 
+@one_in(6)
 @pytest.mark.parametrize("options", [LASSO, ELASTIC, RIDGE, GROUPS, SPARSE_GROUPS])
 @pytest.mark.parametrize("domain", [WHOLE, BALL, CUBE, BOX, SIMPLEX])
 def test_steps_are_proximal_points(options: dict, domain: dps.domains.Domain) -> None:
@@ -102,7 +104,7 @@ def test_groups_of_one_are_the_lasso() -> None:
 
 
 @pytest.mark.parametrize(
-    "make, message",
+    ("make", "message"),
     [
         (lambda: ProximalStep(1.0, l1=-0.1), "l1 must be"),
         (lambda: ProximalStep(0.0), "sizes must be > 0"),

@@ -13,11 +13,10 @@ import dpsample as dps
 from dpsample.audits import neighbors
 from dpsample.domains import Ball, WholeSpace
 from dpsample.losses import Hinge, Huber, Linear
-from dpsample.optimizers.loop.optimizer import Optimizer
-from dpsample.optimizers.loop.phase import Minimization
+from dpsample.optimizers.loop.optimizer import Minimization, Optimizer
 from dpsample.optimizers.loop.steps import FrankWolfeStep
 from dpsample.running import descent
-from tests.support.statistics import ALPHA
+from tests.support.statistics import spend
 
 BUDGET = dps.Budget(epsilon=2.0, delta=0.05)
 HUGE = 1e4  # a bound of rows that truncation makes irrelevant
@@ -95,7 +94,7 @@ def algorithm(recipe):
 
 def audit(case, recipe, **options):
     """Test the budget with the draws of a recipe."""
-    options |= {"num_draws": case.num_draws, "alpha": ALPHA, "seed": 1}
+    options |= {"num_draws": case.num_draws, "alpha": spend(), "seed": 1}
     box, pair = algorithm(recipe), case.problems()
     return dps.audit(box, *pair, case.budget, progress=False, **options)
 

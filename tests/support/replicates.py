@@ -7,19 +7,17 @@ import numpy as np
 from dpsample.core.jit import kernel
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.errors import OK, raise_unless_ok
-from dpsample.samplers.proximal import proximal_kernel
-from tests.support.statistics import ALPHA
+from dpsample.samplers.proximal import alternation
+from tests.support.statistics import spend
 
 
 @kernel
-def _replicate(target, pieces, plan, draw, state, rng, starts, num_steps, out):
+def _replicate(target, pieces, plan, state, rng, starts, num_steps, out):
     draws = np.empty((num_steps, starts.shape[1]))
     stats = np.empty((num_steps, NUM_STATS))
     for i in range(starts.shape[0]):
         state.position[:] = starts[i]
-        code, _ = proximal_kernel.run(
-            target, pieces, plan, draw, state, rng, 2**62, draws, stats
-        )
+        code, _ = alternation.run(target, pieces, plan, state, rng, 1, draws, stats)
         if code != OK:
             return code
         out[i] = draws[num_steps - 1]
@@ -31,12 +29,13 @@ def replicate(
 ):
     """Last position of one run from each start; raises if a run fails."""
     out = np.full_like(starts, np.nan)
+    numbers = metric.numbers(target) if numbers is None else numbers
+    plan = metric.plan(step) if plan is None else plan
     code = _replicate(
-        metric.numbers(target) if numbers is None else numbers,
+        numbers,
         target.pieces,
-        metric.plan(step) if plan is None else plan,
-        metric.draw,
-        proximal_kernel.init(target, starts[0]),
+        alternation.TangentPlan(plan, metric.draw, alternation.NO_CAP),
+        alternation.init(target, starts[0]),
         rng,
         starts,
         num_steps,
@@ -69,13 +68,12 @@ def law_margin(case, sample):
     points, weights = case.law
     expected, found = _views(case, points), _views(case, sample)
     size, number = len(sample), 3 * len(expected)
-    log_term = np.log(2.0 * number / ALPHA)
+    log_term = np.log(2.0 * number / spend())
     margins = []
     for values, drawn in zip(expected, found, strict=True):
         order = np.argsort(values)
         cdf = np.cumsum(weights[order])
-        drawn = np.sort(drawn)
-        level = np.interp(drawn, values[order], cdf)
+        level = np.interp(np.sort(drawn), values[order], cdf)
         ranks = np.arange(size + 1) / size
         distance = max(
             np.abs(level - ranks[1:]).max(), np.abs(level - ranks[:-1]).max()

@@ -1,7 +1,6 @@
 """How far samples are from what exact chains do, in units of proved bounds.
 
-A margin above 1 has probability below GRID_ALPHA if the law is right. The grid of
-samplers has an error budget of its own, as large as that of all other checks.
+A margin above 1 has probability below the level of one check if the law is right.
 """
 
 from __future__ import annotations
@@ -10,10 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from tests.support.statistics import SUITE_ALPHA
-
-NUM_GRID_CHECKS = 4_000
-GRID_ALPHA = 0.5 * SUITE_ALPHA / NUM_GRID_CHECKS
+from tests.support.statistics import spend
 
 
 def views(case, points):
@@ -51,7 +47,7 @@ def bernstein(drift, variance, reach, size, log_term):
 def law_margin(case, sample):
     """Kolmogorov distances of the views by the DKW bound, two moments by Bernstein."""
     laws, size = law_of_views(case), len(sample)
-    log_term = np.log(2.0 * 3.0 * len(laws) / GRID_ALPHA)
+    log_term = np.log(2.0 * 3.0 * len(laws) / spend())
     ranks = np.arange(size + 1) / size
     margins = []
     for (values, cdf, mean, moments), drawn in zip(
@@ -80,14 +76,16 @@ def asymmetry_margin(case, before, after):
     for i, (x, y) in enumerate(ranks):
         terms += [x * v - y * u for u, v in ranks[:i]]
         terms += [x * v * abs(v) - y * u * abs(u) for u, v in ranks[:i]]
-    return max(empirical_bernstein(term, 4.0, len(terms)) for term in terms)
+    alpha = spend() / len(terms)
+    return max(empirical_bernstein(term, 4.0, alpha) for term in terms)
 
 
 def dependence_margin(case, before, after):
     """Mean products of the ranks of a start and of the next draw: 0 if independent."""
     ranks = paired_ranks(case, before, after)
     terms = [x * v for x, _ in ranks for _, v in ranks]
-    return max(empirical_bernstein(term, 2.0, len(terms)) for term in terms)
+    alpha = spend() / len(terms)
+    return max(empirical_bernstein(term, 2.0, alpha) for term in terms)
 
 
 def paired_ranks(case, before, after):
@@ -100,9 +98,9 @@ def paired_ranks(case, before, after):
     ]
 
 
-def empirical_bernstein(term, width, number):
+def empirical_bernstein(term, width, alpha):
     """Mean of values in an interval of the given width, in units of its bound."""
-    size, log_term = len(term), np.log(4.0 * number / GRID_ALPHA)
+    size, log_term = len(term), np.log(4.0 / alpha)
     bound = np.sqrt(2.0 * term.var(ddof=1) * log_term / size)
     bound += 7.0 * width * log_term / (3.0 * (size - 1))
     return abs(term.mean()) / bound

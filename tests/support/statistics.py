@@ -1,12 +1,16 @@
-"""Statistical asserts with both error rates bounded.
+"""Statistical asserts with both error rates bounded, and the ledger of their levels.
 
-A correct sampler fails any check of the suite with probability below SUITE_ALPHA (union
-bound). Each assert also states or fixes what it detects; `rejected` is the negative
-control that every use needs: the same assert on a planted bug must fail.
+A correct package fails any check of a run with probability below SUITE_ALPHA: each
+check enters its level in the ledger, which `tests/conftest.py` adds up over all
+processes; a run that spends more fails (union bound). Each assert also states or fixes
+what it detects; `rejected` is the negative control that every use needs: the same
+assert on a planted bug must fail.
 """
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,19 +18,44 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2, norm
 
-# Half of the suite's budget is for these checks, half for the grid of samplers.
-SUITE_ALPHA, NUM_CHECKS = 1e-6, 1700
-ALPHA = 0.5 * SUITE_ALPHA / NUM_CHECKS
+# What the checks of one run may spend together, and what one of them spends: room for
+# 5 000 checks, of which all tiers need some thousands.
+SUITE_ALPHA, ALPHA = 1e-6, 2e-10
+
+LEDGER: Counter[str] = Counter()  # number of checks by test
+FIXED: set[str] = set()  # tests with a check whose level is approximate
+_controls: list[str] = []  # the running negative control
+
+
+def spend(number: int = 1, *, is_exact: bool = True) -> float:
+    """Enter checks of the running test in the ledger; the level of each.
+
+    A check whose level is approximate keeps its seed: it is not drawn anew at night.
+    """
+    if not _controls:
+        test = os.environ.get("PYTEST_CURRENT_TEST", "import").rsplit(" ", 1)[0]
+        LEDGER[test] += number
+        if not is_exact:
+            FIXED.add(test)
+    return ALPHA
 
 
 @contextmanager
 def rejected() -> Iterator[None]:
-    """Context in which a statistical assert has to fail, with its statistic."""
-    with pytest.raises(AssertionError, match="statistic"):
-        yield
+    """Context in which a statistical assert has to fail, with its statistic.
+
+    One check: a planted bug of the stated size passes as rarely as a right law fails.
+    """
+    spend()
+    _controls.append("rejected")
+    try:
+        with pytest.raises(AssertionError, match="statistic"):
+            yield
+    finally:
+        _controls.pop()
 
 
-def dkw_bound(num_draws: int, alpha: float = ALPHA) -> float:
+def dkw_bound(num_draws: int, alpha: float) -> float:
     """Bound of sup |F_n - F| that holds with probability 1 - alpha (Massart)."""
     return float(np.sqrt(np.log(2.0 / alpha) / (2.0 * num_draws)))
 
@@ -35,7 +64,7 @@ def assert_mean(
     sample: np.ndarray, mean: float, variance: float, *, detects: float
 ) -> None:
     """z-test with the known variance; ``detects`` is a bias in standard deviations."""
-    num_draws, z_max = len(sample), norm.isf(ALPHA / 2.0)
+    num_draws, z_max = len(sample), norm.isf(spend() / 2.0)
     assert detects * np.sqrt(num_draws) >= 2.0 * z_max, (
         f"{num_draws} draws cannot see a shift of {detects} sd"
     )
@@ -48,8 +77,8 @@ def assert_scale(sample: np.ndarray, *, detects: float) -> None:
 
     ``detects`` is a factor of all standard deviations, below 1, that must be caught.
     """
-    num_squares = np.size(sample)
-    low, high = chi2.ppf(ALPHA / 2.0, num_squares), chi2.isf(ALPHA / 2.0, num_squares)
+    num_squares, alpha = np.size(sample), spend()
+    low, high = chi2.ppf(alpha / 2.0, num_squares), chi2.isf(alpha / 2.0, num_squares)
     assert detects**2 * high <= low, (
         f"{num_squares} squares cannot see noise that is {detects} times as large"
     )
@@ -59,8 +88,9 @@ def assert_scale(sample: np.ndarray, *, detects: float) -> None:
 
 def assert_frequency(hits: int, num_draws: int, chance: float) -> None:
     """Binomial count within both exact bounds; detects a chance of 0 if it says so."""
-    low = binom.ppf(ALPHA / 2.0, num_draws, chance)
-    high = binom.isf(ALPHA / 2.0, num_draws, chance)
+    alpha = spend()
+    low = binom.ppf(alpha / 2.0, num_draws, chance)
+    high = binom.isf(alpha / 2.0, num_draws, chance)
     assert low >= 1.0, f"{num_draws} draws cannot see that a chance {chance} is lost"
     assert low <= hits <= high, f"count statistic {hits}, bounds {low} and {high}"
 
@@ -75,7 +105,7 @@ def assert_law(sample: np.ndarray, cdf: Callable[[np.ndarray], np.ndarray]) -> N
     expected, num_draws = cdf(values), len(values)
     above = np.arange(1, num_draws + 1) / num_draws - expected
     distance = max(above.max(), (1.0 / num_draws - above).max())
-    bound = dkw_bound(num_draws)
+    bound = dkw_bound(num_draws, spend())
     assert distance <= bound, f"law statistic {distance:.4f}, bound {bound:.4f}"
 
 
@@ -87,7 +117,8 @@ def assert_same_law(first: np.ndarray, second: np.ndarray) -> None:
     gap = np.searchsorted(a, both, "right") / len(a)
     gap -= np.searchsorted(b, both, "right") / len(b)
     distance = np.abs(gap).max()
-    bound = dkw_bound(len(a), ALPHA / 2.0) + dkw_bound(len(b), ALPHA / 2.0)
+    alpha = spend() / 2.0
+    bound = dkw_bound(len(a), alpha) + dkw_bound(len(b), alpha)
     assert distance <= bound, f"two-sample statistic {distance:.4f}, bound {bound:.4f}"
 
 

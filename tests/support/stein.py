@@ -11,7 +11,8 @@ from functools import cache
 import numpy as np
 from scipy.special import expit
 
-from tests.support.sampler_margins import GRID_ALPHA, bernstein, moment
+from tests.support.sampler_margins import bernstein, moment
+from tests.support.statistics import spend
 
 SLOPES = {
     "logistic": lambda u, y: -y * expit(-y * u),
@@ -88,7 +89,7 @@ def stein_law(case):
 def stein_margin(case, sample):
     """Largest mean of Stein's functions, in units of Bernstein's bound."""
     laws, size = stein_law(case), len(sample)
-    log_term = np.log(2.0 * len(laws) / GRID_ALPHA)
+    log_term = np.log(2.0 * len(laws) / spend())
     return max(
         bernstein(values.mean(), variance, reach, size, log_term)
         for values, (_, variance, reach) in zip(

@@ -152,9 +152,9 @@ def extreme_margins(domain, rows):
 def test_margin_intervals_are_the_extreme_margins(body, layout):
     domain, (rows, _) = BODIES[body], records()
     offset = np.linspace(-0.5, 0.5, len(rows))
-    for shift in (None, offset):
-        lower, upper = make(domain, layout=layout, offset=shift).margin_intervals()
-        shift = 0.0 if shift is None else shift
+    for given in (None, offset):
+        lower, upper = make(domain, layout=layout, offset=given).margin_intervals()
+        shift = 0.0 if given is None else given
         highest = extreme_margins(domain, rows) + shift
         lowest = -extreme_margins(domain, -rows) + shift
         assert np.all(highest <= upper) and np.all(lower <= lowest)

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Bregman projection on an l_p ball for the potential kappa/2 |w|_s^2, s > p.
 
 argmin kappa/2 |w|_s^2 - <theta, w> over |w|_p <= R, where the constraint is active:

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Which records a step reads: all, a Poisson sample, slices, or repeated draws.
 
 A batch is enumerated in blocks: `next_block` writes record numbers until it returns

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Soft truncation of Catoni and Giulini, smoothed by a Gaussian factor.
 
 psi(t) = t - t^3/6 on |t| <= sqrt(2), constant outside; psi_bar(a, b) = E psi(a + b Z)

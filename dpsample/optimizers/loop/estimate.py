@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Slopes of Moreau envelopes of a loss of the margin.
 
 The gradient of min_v phi(<a, v>) + lambda/2 |w - v|^2 at w is g a, where g solves g =

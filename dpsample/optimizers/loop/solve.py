@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Certified minimization of a smooth, strongly convex objective.
 
 Accelerated projected gradients of known smoothness l and strong convexity m. With

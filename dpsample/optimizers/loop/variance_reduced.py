@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Projected SVRG: stochastic steps whose noise vanishes at a snapshot's gradient.
 
 From a snapshot y with full gradient grad J(y), K steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from collections.abc import Mapping
@@ -137,13 +138,12 @@ class EventCertificate(Sealed):
         """
         check.instance(Budget, budget=budget)
         check.instance((Event, type(None)), event=event)
-        epsilon = proved(event, budget)
+        epsilon, accounted = _accounted(event, budget)
         if calibration == "exact" and not epsilon <= budget.epsilon * (1.0 + SLACK):
             condition = f"such that epsilon <= {budget.epsilon!r} is proved"
             remedy = "Add noise, or record it with calibration='paper'."
             check.fail("event", condition, f"epsilon = {epsilon!r}", remedy)
         check.instance((tuple, list), theorems=theorems)
-        accounted = theorems_used(event, epsilon=epsilon, relation=budget.relation)
         return cls(
             mechanism=mechanism,
             budget=budget,
@@ -207,6 +207,13 @@ class EventCertificate(Sealed):
             ("theorems", "\n".join(self.theorems)),
             ("assumptions", "\n".join(self.assumptions)),
         ]
+
+
+@functools.lru_cache(maxsize=256)  # accounting takes longer than many fits
+def _accounted(event: Event | None, budget: Budget) -> tuple[float, tuple[str, ...]]:
+    """Epsilon that is proved, and the theorems of accounting behind it."""
+    epsilon = proved(event, budget)
+    return epsilon, theorems_used(event, epsilon=epsilon, relation=budget.relation)
 
 
 def proved(event: Event | None, budget: Budget) -> float:

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Chords of a domain along coordinates, from slacks that are kept up to date.
 
 A coordinate changes the slacks b - A theta of a polytope by a multiple of a column, and

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Independent draws where the energy is a quadratic plus a linear function.
 
 A Gaussian on the whole space, on a box or in a ball; where the regularizer has no
@@ -103,18 +104,7 @@ run = compile_run(step)
 
 
 def quadratic(target: Any) -> Quadratic | None:
-    """Plan if the energy is quadratic and the domain allows an exact draw, else None.
-
-    Parameters
-    ----------
-    target : Gibbs
-        The target.
-
-    Returns
-    -------
-    Quadratic or None
-        The plan.
-    """
+    """Plan, or None unless the energy is quadratic and the domain allows the draw."""
     loss, numbers = target.problem.loss.name, target.numbers
     if numbers.regularizer.exponent != 2.0 and target.mu > 0.0:
         return None

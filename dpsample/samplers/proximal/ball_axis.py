@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Law of a Gaussian in a Euclidean ball along the axis from the center to its mean.
 
 Units are the Gaussian's standard deviation, R the radius, A the distance of the mean

@@ -1,15 +1,14 @@
-r"""Exact draws of the proximal sampler's envelope, as pieces.
-
-Every draw has density proportional to the Gaussian N(mean, spread^2 P^{-1}), times
-e^{-psi} where the regularizer is kept, on the domain or a set that contains it.
-``normal`` holds a supporting halfspace: dim entries of a unit normal, its offset, and a
-flag that is 1 when the halfspace is in use.
-
-Metrics in which the energy is 1-strongly convex, and the exact draw each allows.
+# mypy: allow-untyped-defs
+r"""Metrics in which the energy is 1-strongly convex, and the exact draw of each.
 
 With P such that :math:`V - \frac12 x^\top P x` is convex on the domain, the strong
 convexity in the norm of P is 1. A full P needs fewest steps; P proportional to I on a
 ball, or diagonal on a box, allows a draw that never leaves the domain.
+
+A draw is a piece: its density is proportional to the Gaussian N(mean, spread^2 P^{-1}),
+times e^{-psi} where the regularizer is kept, on the domain or a set that contains it.
+``normal`` holds a supporting halfspace: dim entries of a unit normal, its offset, and a
+flag that is 1 when the halfspace is in use.
 """
 
 from __future__ import annotations
@@ -26,12 +25,7 @@ from dpsample.domains import BODY, Ball, Box, WholeSpace
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import REGULARIZER, SquaredNorm
 from dpsample.samplers.errors import NoCertificate
-from dpsample.samplers.proximal.proximal_kernel import (
-    DIRECTION,
-    NOISE,
-    PLAN,
-    ProximalPlan,
-)
+from dpsample.samplers.proximal.alternation import DIRECTION, NOISE, PLAN, ProximalPlan
 from dpsample.samplers.proximal.restricted import (
     draw_lp,
     gaussian_in_ball,
@@ -41,9 +35,13 @@ from dpsample.samplers.univariate.log_concave import truncated_normal
 
 # (body, regularizer, plan, mean, normal, scratch, rng, out)
 DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, matrix, generator, vector)
-NO_CAP = 2**62
 # Coordinates that one call of a draw by rejection may propose: about 20 ms.
 MAX_COORDINATES = 200_000
+# Lower bounds are lowered by this much, relative to the largest eigenvalue: it covers
+# the rounding of the Gram matrix and of its eigenvectors.
+EIGENVALUE_SLACK = 1e-11
+MAX_STEP = 1e4
+MAX_OVERSHOOT = 0.25  # see `ProximalMetric.steps`
 
 
 @kernel
@@ -114,13 +112,6 @@ def separable(body, regularizer, plan, mean, normal, scratch, rng, out):
     )
     if tries == -1:
         out[:] = np.inf
-
-
-# Lower bounds are lowered by this much, relative to the largest eigenvalue: it covers
-# the rounding of the Gram matrix and of its eigenvectors.
-EIGENVALUE_SLACK = 1e-11
-MAX_STEP = 1e4
-MAX_OVERSHOOT = 0.25  # see `Metric.steps`
 
 
 @dataclass(frozen=True, kw_only=True)

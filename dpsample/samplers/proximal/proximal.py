@@ -1,13 +1,10 @@
-"""Pilot run: the step with the least expected work, on a random stream of its own.
+"""Proximal sampler: exact conditional draws in a metric, with a proved error.
 
-The proximal sampler's conditional draw is exact for every step, so the choice moves the
-running time only. It depends on the records and is fixed before the certified run.
-
-Proximal sampler: exact conditional draws in a metric, with a proved error.
-
-The alternating chain of `dpsample.samplers.proximal.proximal_kernel` with the tangent
-oracle: in the metric of P the energy V is 1-strongly convex on the domain, each
-conditional draw is exact, and T(gamma) steps give total variation at most gamma.
+In the metric of P the energy V is 1-strongly convex on the domain, each conditional
+draw of the alternating chain is exact, and T(gamma) steps give total variation at most
+gamma. A pilot run on a random stream of its own chooses metric and step: the draw is
+exact for every step, so the choice moves the running time only. It depends on the
+records and is fixed before the certified run.
 """
 
 from __future__ import annotations
@@ -19,19 +16,26 @@ from typing import Any
 
 import numpy as np
 
-from dpsample.core import check, pauses
+from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.samplers import gaussian_fit
-from dpsample.samplers.chain import GRADIENTS, NUM_STATS, PROPOSALS, VALUES, identity
+from dpsample.samplers.chain import (
+    GRADIENTS,
+    NUM_STATS,
+    PROPOSALS,
+    VALUES,
+    filler,
+    identity,
+)
 from dpsample.samplers.errors import (
     EXHAUSTED,
     NoCertificate,
     SamplingError,
     raise_unless_ok,
 )
-from dpsample.samplers.proximal import certify, metric, thinned
-from dpsample.samplers.proximal import proximal_kernel as kernel
-from dpsample.samplers.proximal.metric import NO_CAP, ProximalMetric
+from dpsample.samplers.proximal import alternation, certify, metric, thinned
+from dpsample.samplers.proximal.alternation import NO_CAP, TangentPlan
+from dpsample.samplers.proximal.metric import ProximalMetric
 from dpsample.samplers.sampler import Sampler
 
 MAX_TRIES = 200  # per step, in the pilot only: a step that needs more is hopeless
@@ -41,6 +45,14 @@ REFINE = math.sqrt(2.0)
 # The tries of a step have a heavy tail, of which a short trial sees too little: step
 # sizes that accept fewer of the proposals inside the domain are left alone.
 MIN_ACCEPTANCE = 0.4
+ORACLES = ("metric", "tangent", "thinned")
+# Error for which the pilot minimizes the work when no certificate is asked for.
+PILOT_GAMMA = 1e-3
+# Error after the warm-up of draws for study, at which nothing is released.
+WARMUP_GAMMA = 0.01
+# Steps that numbers count, and multiply-adds of a year on one processor.
+MAX_STEPS, WORK_PER_YEAR = 2**53, 3e16
+MAX_WORK = WORK_PER_YEAR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +81,13 @@ class Pilot:
         rng: np.random.Generator,
     ) -> None:
         self.target, self.metric, self.rng = target, metric, rng
-        self.state = kernel.init(target, start)
+        self.state = alternation.init(target, start)
         self.numbers = metric.numbers(target)
         self.first, self.longest = metric.steps()
         data = target.data
         size = data.dense.size or data.values.size
         # In units of one multiply-add: two passes for a gradient, one for a value.
-        self.costs = np.zeros(kernel.NUM_COUNTS)
+        self.costs = np.zeros(alternation.NUM_COUNTS)
         self.costs[GRADIENTS] = 2.0 * size + 8.0 * data.num_records
         self.costs[VALUES] = size + 4.0 * data.num_records
         self.costs[PROPOSALS] = metric.draw_cost
@@ -88,13 +100,9 @@ class Pilot:
         counts[:] = 0
         draws = np.empty((num_steps, self.target.dim))
         stats = np.empty((num_steps, NUM_STATS))
-        fixed = self.numbers, self.target.pieces, self.metric.plan(step)
-        chain = self.metric.draw, self.state, self.rng, MAX_TRIES
-
-        def rows(first: int) -> tuple[int, int]:
-            return kernel.run(*fixed, *chain, draws[first:], stats[first:])  # type: ignore[no-any-return]
-
-        code = pauses.fill(self.state.work.control, rows)
+        plan = TangentPlan(self.metric.plan(step), self.metric.draw, MAX_TRIES)
+        fill = filler(alternation.run, self.numbers, self.target.pieces, plan)
+        code = fill(self.state, self.rng, draws, stats)
         if code == EXHAUSTED:
             return Trial(step=step, work=math.inf, acceptance=0.0)
         raise_unless_ok(code)
@@ -102,7 +110,7 @@ class Pilot:
         return Trial(
             step=step,
             work=step_work * steps_for(step=step),
-            acceptance=num_steps / int(counts[kernel.INSIDE]),
+            acceptance=num_steps / int(counts[alternation.INSIDE]),
             step_work=step_work,
         )
 
@@ -134,16 +142,6 @@ class Pilot:
                 break
             best = other
         return best
-
-
-ORACLES = ("metric", "tangent", "thinned")
-# Error for which the pilot minimizes the work when no certificate is asked for.
-PILOT_GAMMA = 1e-3
-# Error after the warm-up of draws for study, at which nothing is released.
-WARMUP_GAMMA = 0.01
-# Steps that numbers count, and multiply-adds of a year on one processor.
-MAX_STEPS, WORK_PER_YEAR = 2**53, 3e16
-MAX_WORK = WORK_PER_YEAR
 
 
 @dataclass(frozen=True)
@@ -207,7 +205,7 @@ class Proximal(Sampler):
 
         Returns
         -------
-        Prepared
+        PreparedProximal
             A chain ready to run, with its proved number of steps.
 
         Raises
@@ -217,51 +215,77 @@ class Proximal(Sampler):
         SamplingError
             If a loss raises or returns NaN, or a declared bound is found not to hold.
         """
-        options = metric.candidates(target, oracle=self.oracle)
-        start, energy = gaussian_fit.minimize(target)
-        if not (np.isfinite(energy) and np.isfinite(target.gradient(start)).all()):
-            raise SamplingError("The energy or its slope is not finite on the domain.")
-        found = [self._try(target, option, start, rng, gamma) for option in options]
-        best = min(found, key=lambda prepared: prepared.trial.work)
-        if not np.isfinite(best.trial.work):
-            raise NoCertificate(
-                f"Exact draws on the {target.problem.domain.name} are impractical: "
-                "hardly any proposal falls inside. Use a WholeSpace, Ball or Box."
-            )
-        return best
-
-    def _try(
-        self,
-        target: Any,
-        option: metric.ProximalMetric,
-        start: Array,
-        rng: np.random.Generator,
-        gamma: float,
-    ) -> PreparedProximal:
-        pilot = Pilot(target, option, start, rng)
-        bound = start_bound(target, option, start)
-
-        def steps_for(*, step: float) -> int:
-            return certify.num_steps(gamma, step=step, start_bound=bound)
-
-        if self.step_size is None:
-            trial = pilot.search(steps_for)
-        else:
-            trial = pilot.trial(self.step_size, 12, steps_for)
-        return PreparedProximal(
-            target=target,
-            metric=option,
-            trial=trial,
-            start=start,
-            start_bound=bound,
-            bounds=self._bounds(target),
-        )
+        return ProximalSetting.of(self, target).prepare(rng, gamma)
 
     def _bounds(self, target: Any) -> thinned.Bounds | None:
         return thinned.bounds(target) if self.oracle == "thinned" else None
 
 
-def start_bound(target: Any, option: metric.ProximalMetric, start: Array) -> float:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProximalSetting:
+    """What sampler and target fix before any random bit."""
+
+    target: Any
+    options: tuple[tuple[ProximalMetric, float], ...]  # each with its W_0
+    start: Array
+    step_size: float | None
+    bounds: thinned.Bounds | None  # of the thinned oracle's tests
+
+    @classmethod
+    def of(cls, sampler: Proximal, target: Any) -> ProximalSetting:
+        """Metrics and start for a target; raises as `Proximal.prepare`."""
+        options = metric.candidates(target, oracle=sampler.oracle)
+        start, energy = gaussian_fit.minimize(target)
+        if not (np.isfinite(energy) and np.isfinite(target.gradient(start)).all()):
+            raise SamplingError("The energy or its slope is not finite on the domain.")
+        return cls(
+            target=target,
+            options=tuple((o, start_bound(target, o, start)) for o in options),
+            start=start,
+            step_size=sampler.step_size,
+            bounds=sampler._bounds(target),
+        )
+
+    def prepare(self, rng: np.random.Generator, gamma: float) -> PreparedProximal:
+        """Try steps in every metric; as `Proximal.prepare`."""
+        chains = [self.tried(*option, rng, gamma) for option in self.options]
+        best = min(chains, key=lambda chain: chain.trial.work)
+        if not np.isfinite(best.trial.work):
+            raise NoCertificate(
+                f"Exact draws on the {self.target.problem.domain.name} are "
+                "impractical: hardly any proposal falls inside. Use a WholeSpace, Ball "
+                "or Box."
+            )
+        return best
+
+    def tried(
+        self,
+        option: ProximalMetric,
+        bound: float,
+        rng: np.random.Generator,
+        gamma: float,
+    ) -> PreparedProximal:
+        """Chain in one metric, with the step that a pilot run finds best."""
+
+        def steps_for(*, step: float) -> int:
+            return certify.num_steps(gamma, step=step, start_bound=bound)
+
+        pilot = Pilot(self.target, option, self.start, rng)
+        if self.step_size is None:
+            trial = pilot.search(steps_for)
+        else:
+            trial = pilot.trial(self.step_size, FIRST_STEPS, steps_for)
+        return PreparedProximal(
+            target=self.target,
+            metric=option,
+            trial=trial,
+            start=self.start,
+            start_bound=bound,
+            bounds=self.bounds,
+        )
+
+
+def start_bound(target: Any, option: ProximalMetric, start: Array) -> float:
     """W_0: distance to the minimizer plus sqrt(dim), in the metric of P."""
     gradient = target.gradient(start)
     plan = option.plan(1.0)
@@ -273,10 +297,10 @@ def start_bound(target: Any, option: metric.ProximalMetric, start: Array) -> flo
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedProximal:
-    """A chain ready to run, as `chain.Prepared`: all may depend on the records."""
+    """A chain ready to run, as `PreparedChain`: all may depend on the records."""
 
     target: Any
-    metric: metric.ProximalMetric
+    metric: ProximalMetric
     trial: Trial
     start: Array
     start_bound: float
@@ -315,7 +339,7 @@ class PreparedProximal:
 
     def counts(self, state: Any) -> dict[str, int]:
         """Return a chain's evaluations so far, by name."""
-        return dict(zip(kernel.COUNT_NAMES, state.counts.tolist(), strict=True))
+        return dict(zip(alternation.COUNT_NAMES, state.counts.tolist(), strict=True))
 
     def numbers(self) -> list[Any]:
         """All arrays and numbers that define the chain, for a checkpoint's identity."""
@@ -326,7 +350,7 @@ class PreparedProximal:
     def init(self, position: Array | None = None) -> Any:
         """Fresh chain at a position of the domain; the starting point by default."""
         where = self.start if position is None else position
-        init = kernel.init if self.bounds is None else thinned.init
+        init = alternation.init if self.bounds is None else thinned.init
         return init(self.target, where)
 
     def dispersed(self, rng: np.random.Generator) -> Array:
@@ -334,26 +358,18 @@ class PreparedProximal:
         del rng
         return self.start.copy()
 
-    def runner(self, *, max_tries: int = NO_CAP, squeeze: bool = False) -> Any:
+    def runner(self, *, squeeze: bool = False) -> Any:
         """Return a function (state, rng, draws, stats) that fills its arrays.
 
         With the squeeze some draws need no pass over the records: their energies are
         NaN.
         """
         numbers, pieces = self.metric.numbers(self.target), self.target.pieces
-        plan = self.metric.plan(self.trial.step, squeeze=squeeze)
-        fixed = [numbers, pieces, plan, self.metric.draw]
-        run = kernel.run
+        metric = self.metric.plan(self.trial.step, squeeze=squeeze)
+        run: Any = alternation.run
+        plan: Any = TangentPlan(metric, self.metric.draw, NO_CAP)
         if self.bounds is not None:
-            run, fixed = thinned.run, [numbers, pieces, plan, self.bounds, fixed[3]]
-
-        def advance(
-            state: Any, rng: np.random.Generator, draws: Array, stats: Array
-        ) -> None:
-            def rows(first: int) -> tuple[int, int]:
-                free = draws[first:], stats[first:]
-                return run(*fixed, state, rng, max_tries, *free)  # type: ignore[no-any-return]
-
-            raise_unless_ok(pauses.fill(state.work.control, rows))
-
-        return advance
+            run = thinned.run
+            plan = thinned.ThinnedPlan(metric, self.metric.draw, NO_CAP, self.bounds)
+        fill = filler(run, numbers, pieces, plan)
+        return lambda *chain: raise_unless_ok(fill(*chain))

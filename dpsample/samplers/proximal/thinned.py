@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Thinned oracle: the proximal sampler's exact test from a few random records.
 
 The tangent oracle accepts a proposal with probability exp(-(1/n) sum_i g_i), where
@@ -22,25 +23,17 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, STAGE, is_due
 from dpsample.problem import records
-from dpsample.samplers import chain, record_terms
-from dpsample.samplers.chain import ACCEPTED, GRADIENTS, PROPOSALS, RECORDS
-from dpsample.samplers.errors import (
-    BOUND_VIOLATED,
-    EXHAUSTED,
-    OK,
-    PIECE_FAILED,
-    NoCertificate,
-)
-from dpsample.samplers.proximal import proximal_kernel
-from dpsample.samplers.proximal.proximal_kernel import (
-    INSIDE,
+from dpsample.samplers import record_terms
+from dpsample.samplers.chain import GRADIENTS, RECORDS, compile_run
+from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED, NoCertificate
+from dpsample.samplers.proximal import alternation
+from dpsample.samplers.proximal.alternation import (
     NUM_SCRATCH,
     TRIES,
-    TRYING,
-    UNFINISHED,
+    ProximalPlan,
     aim,
-    displace,
-    propose,
+    compile_conditional,
+    displace_y,
     quadratic,
     set_halfspace,
 )
@@ -50,9 +43,8 @@ from dpsample.targets import gibbs
 ROUNDING = 1e-12
 MARGIN, VALUE, SLOPE = range(3)  # rows of a state's tangents
 # What a conditional draw keeps that is paused among the tests of a proposal: B, and the
-# time of the next test. Its stage is TESTING.
+# time of the next test.
 LARGEST, TIME = TRIES + 1, TRIES + 2
-TESTING = TRYING + 1.0
 
 
 class Bounds(NamedTuple):
@@ -60,6 +52,15 @@ class Bounds(NamedTuple):
 
     slope_range: float
     smoothness: float
+
+
+class ThinnedPlan(NamedTuple):
+    """All that a chain with the thinned oracle reads; see `TangentPlan`."""
+
+    metric: ProximalPlan
+    draw: Any
+    max_tries: int
+    bounds: Bounds
 
 
 class ThinnedState(NamedTuple):
@@ -95,17 +96,9 @@ def bounds(target: Any) -> Bounds:
 
 def init(target: Any, position: Array) -> ThinnedState:
     """Fresh state at a position inside the domain."""
-    base = proximal_kernel.init(target, position)
-    return ThinnedState(
-        position=base.position,
-        energy=base.energy,
-        counts=base.counts,
-        memory=base.memory,
-        scratch=np.empty((NUM_SCRATCH + 1, position.size)),
-        normal=base.normal,
-        work=base.work,
-        tangents=np.empty((3, target.problem.num_records)),
-    )
+    base = alternation.init(target, position)._asdict()
+    base["scratch"] = np.empty((NUM_SCRATCH + 1, position.size))
+    return ThinnedState(**base, tangents=np.empty((3, target.problem.num_records)))
 
 
 @kernel
@@ -212,80 +205,33 @@ def test(target, pieces, state, rng):
     return 1
 
 
-@kernel
 def prepare(target, pieces, plan, state):
     """Tangents, mean and halfspace given y in scratch[1]; a code of `errors`."""
     y, w, gradient = state.scratch[1], state.scratch[2], state.scratch[3]
-    mean = state.scratch[4]
     gibbs.project(target, pieces, y, w)
     code = expand(target, pieces, w, state, gradient)
     if code != OK:
         return code
-    aim(plan, y, w, gradient, mean)
-    return set_halfspace(target, pieces, plan, state, mean)
+    aim(plan.metric, y, w, gradient, state.scratch[4])
+    return set_halfspace(target, pieces, plan.metric, state, state.scratch[4])
 
 
-@kernel
-def conditional(target, pieces, plan, bounds, draw, state, rng, max_tries):
-    """Draw the position given y in scratch[1], exactly; return a code of `errors`.
-
-    Paused, it goes on with its next try or test when it is called again.
-    """
-    control, mean, proposal = state.work.control, state.scratch[4], state.scratch[5]
-    is_over, stage = False, control[STAGE]
-    if stage == 0.0:
-        code = prepare(target, pieces, plan, state)
-        if code != OK:
-            return code
-        control[TRIES] = 0.0
-        is_over = is_due(control)
-    control[STAGE] = 0.0
-    while control[TRIES] < max_tries or stage == TESTING:
-        if is_over:
-            control[STAGE] = TRYING
-            return PAUSED
-        if stage == TESTING:
-            verdict = test(target, pieces, state, rng)
-        else:
-            status = propose(target, pieces, plan, draw, mean, state, rng, proposal)
-            is_over = is_due(control)
-            if status == UNFINISHED:
-                continue
-            control[TRIES] += 1.0
-            state.counts[PROPOSALS] += 1
-            if np.isnan(status):
-                return PIECE_FAILED
-            if status == 0.0:
-                continue
-            state.counts[INSIDE] += 1
-            verdict = accept(target, pieces, plan, bounds, state, rng)
-        stage = TRYING
-        if verdict == PAUSED:
-            control[STAGE] = TESTING
-            return PAUSED
-        if verdict < 0:
-            return -verdict
-        if verdict == 1:
-            state.counts[ACCEPTED] += 1
-            state.position[:] = proposal
-            state.energy[0] = np.nan
-            return OK
-    return EXHAUSTED
+def judge(target, pieces, plan, state, rng, is_resumed):
+    """As `accept`, or `PAUSED`; a proposal that was paused is tested further."""
+    state.energy[0] = np.nan
+    if is_resumed:
+        return test(target, pieces, state, rng)
+    return accept(target, pieces, plan.metric, plan.bounds, state, rng)
 
 
-@kernel
-def run(target, pieces, plan, bounds, draw, state, rng, max_tries, draws, stats):
-    """Make one draw per row of draws; return a code and how many rows were filled."""
-    control = state.work.control
-    for t in range(draws.shape[0]):
-        before = chain.begin(state, control)
-        if control[STAGE] == 0.0:
-            displace(plan, state, rng)
-        code = conditional(target, pieces, plan, bounds, draw, state, rng, max_tries)
-        if code != OK:
-            return code, t
-        draws[t] = state.position
-        chain.report(state, before, stats[t])
-        if is_due(control) and t + 1 < draws.shape[0]:
-            return PAUSED, t + 1
-    return OK, draws.shape[0]
+conditional = compile_conditional(prepare, judge)
+
+
+def step(target, pieces, plan, state, rng):
+    """Draw y given x, then x given y."""
+    if state.work.control[STAGE] == 0.0:
+        displace_y(plan.metric, state, rng)
+    return conditional(target, pieces, plan, state, rng)
+
+
+run = compile_run(step)

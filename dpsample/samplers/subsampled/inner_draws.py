@@ -1,8 +1,9 @@
+# mypy: allow-untyped-defs
 r"""Exact draws of the proximal sampler's conditional law without the losses.
 
     g(x) proportional to exp(-psi(x) - <s, x> - ||x - y||_2^2 / (2h)) on the domain,
 
-psi = k mu r and s fixed. If psi is quadratic or separable, `draws` keeps it. Otherwise
+psi = k mu r and s fixed. If psi is quadratic or separable, the draw keeps it. Otherwise
 its tangent at a point w(y), with the quadratic that it exceeds there, is an envelope.
 """
 
@@ -25,10 +26,10 @@ from dpsample.samplers.errors import (
     PIECE_FAILED,
     NoCertificate,
 )
+from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal import metric as draws_module
-from dpsample.samplers.proximal import proximal_kernel
+from dpsample.samplers.proximal.alternation import set_halfspace
 from dpsample.samplers.proximal.metric import ProximalMetric
-from dpsample.samplers.proximal.proximal_kernel import set_halfspace
 from dpsample.targets import gibbs
 
 INNER = chain.NUM_COUNTS  # entry of the counts: exact draws proposed
@@ -152,7 +153,7 @@ def aim_inner(target, pieces, inner, state, y):
             slope[j] += inner.weight * gradient[j]
             if not np.isfinite(slope[j]):
                 return PIECE_FAILED
-    proximal_kernel.aim(inner.metric, y, w, slope, state.scratch[MEAN])
+    alternation.aim(inner.metric, y, w, slope, state.scratch[MEAN])
     return set_halfspace(target, pieces, inner.metric, state, state.scratch[MEAN])
 
 
@@ -179,11 +180,11 @@ def draw_inner(target, pieces, inner, state, out, rng):
     while control[TRIES] < MAX_TRIES:
         if is_over:
             return PAUSED
-        status = proximal_kernel.propose(
+        status = alternation.propose(
             target, pieces, inner.metric, inner.draw, mean, state, rng, out
         )
         is_over = is_due(control)
-        if status == proximal_kernel.UNFINISHED:
+        if status == alternation.UNFINISHED:
             continue
         control[TRIES] += 1.0
         state.counts[INNER] += 1

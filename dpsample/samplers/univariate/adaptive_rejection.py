@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Exact draws from e^{-V} on an interval, V convex, by adaptive rejection.
 
 Every tangent of V is a lower bound of V, so the largest of a few tangents is one too:

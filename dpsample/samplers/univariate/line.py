@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""The energy along a line, from the margins of the records that the line moves.
 
     V(t) = k (1/n sum_i phi(u_i + t v_i, y_i) + mu r(theta + t e)),    u = A theta + b,
@@ -42,6 +43,33 @@ class Line(NamedTuple):
     constant: float
     slope: float
     curvature: float
+
+
+@kernel
+def line_of(target, state, margins, rates, response, is_quadratic, along):
+    """Line through the position along scratch[1], for the records of the margins.
+
+    ``along`` is what the regularizer is if it is quadratic: constant, slope, curvature.
+    """
+    theta, direction, point = state.position, state.scratch[1], state.scratch[2]
+    return Line(
+        state.work,
+        target.data.loss_params,
+        target.data.block,
+        target.k / target.data.num_records,
+        margins,
+        rates,
+        response,
+        target.regularizer,
+        target.k * target.mu,
+        theta,
+        direction,
+        point,
+        is_quadratic,
+        along[0],
+        along[1],
+        along[2],
+    )
 
 
 @kernel

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Exact draws from e^{-V} on an interval for a convex piecewise quadratic V.
 
     V'(t) = g + q t + sum_i h_i 1(t > t_i),    q >= 0, h_i > 0:
@@ -14,7 +15,7 @@ import math
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.numerics.normal import HALF_LOG_2PI, log_ndtr
+from dpsample.numerics.stable import HALF_LOG_2PI, log_ndtr
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.univariate.log_concave import truncated_normal
 

@@ -1,0 +1,67 @@
+"""Measures of the package as a house: rooms, files, lines, names and types.
+
+Usage: python benchmarks/house.py [--any]   (also lists the signatures that say Any)
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "dpsample"
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def annotations(function: Function) -> Iterator[ast.expr]:
+    """Annotations of the arguments and of what is returned."""
+    names = function.args
+    arguments = [*names.posonlyargs, *names.args, *names.kwonlyargs]
+    for argument in (*arguments, names.vararg, names.kwarg):
+        if argument is not None and argument.annotation is not None:
+            yield argument.annotation
+    if function.returns is not None:
+        yield function.returns
+
+
+def says_any(annotation: ast.expr) -> bool:
+    """Whether the name Any occurs in an annotation."""
+    nodes = ast.walk(annotation)
+    return any(isinstance(node, ast.Name) and node.id == "Any" for node in nodes)
+
+
+def main() -> None:
+    """Print the measures, a line each."""
+    sources = {p: p.read_text() for p in sorted(PACKAGE.rglob("*.py"))}
+    trees = {path: ast.parse(source) for path, source in sources.items()}
+    nodes = [(path, node) for path in trees for node in ast.walk(trees[path])]
+    classes = Counter(n.name for _, n in nodes if isinstance(n, ast.ClassDef))
+    stems = Counter(path.stem for path in sources if path.stem != "__init__")
+    arrays = sum(source.count("\nArray = ") for source in sources.values())
+    vague = [
+        (path.relative_to(PACKAGE.parent), node.lineno, node.name)
+        for path, node in nodes
+        if isinstance(node, Function)
+        for annotation in annotations(node)
+        if says_any(annotation)
+    ]
+    inits = [path.parent for path in PACKAGE.glob("*/__init__.py")]
+    print("top-level modules:", len(list(PACKAGE.glob("*.py"))))
+    print("top-level folders:", len(inits))
+    print("files:", len(sources))
+    print("lines:", sum(source.count("\n") for source in sources.values()))
+    print("classes of one name:", [n for n, c in classes.items() if c > 1])
+    print("basenames used three times:", [n for n, c in stems.items() if c > 2])
+    print("definitions of Array:", arrays)
+    print("Any in signatures:", len(vague))
+    if "--any" in sys.argv:
+        for path, count in Counter(str(path) for path, _, _ in vague).most_common():
+            print(f"{count:5} {path}")
+        for path, line, name in vague:
+            print(f"{path}:{line}: {name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,383 @@
+# mypy: allow-untyped-defs
+r"""Alternating chain of the proximal sampler, with the tangent oracle.
+
+Block Gibbs on the joint density :math:`e^{-V(x) - \|x - y\|_P^2 / (2h)}`:
+
+    y ~ N(x, h P^{-1}),    x ~ exp(-V(x) - ||x - y||_P^2 / (2h)) on the domain.
+
+The second draw is exact: a tangent of U at a point w(y) of the domain, with the
+quadratic ``tangent / 2 ||x - w||_P^2`` that U exceeds there, gives an envelope whose
+acceptance ratio ``exp(-gap)`` is at most 1 by convexity. U is V, or only its risk part
+when the draw keeps the regularizer exactly. Where the envelope's mean is outside the
+domain, hardly any unrestricted proposal would fall inside: proposals are then made in a
+halfspace that contains the domain but not the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numba.extending import register_jitable
+from numpy.typing import NDArray
+
+from dpsample.core.arrays import Array
+from dpsample.core.jit import f8, i8, kernel, matrix, vector
+from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.samplers import chain
+from dpsample.samplers.chain import (
+    ACCEPTED,
+    GRADIENTS,
+    PROPOSALS,
+    RECORDS,
+    VALUES,
+    compile_run,
+)
+from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
+from dpsample.samplers.moves import displace, normal_noise
+from dpsample.targets import gibbs
+
+# Rows of the chain's scratch memory that the exact draws use, and of all of them.
+NOISE, DIRECTION, NUM_SCRATCH = 8, 9, 10
+# Rounding of a Euclidean projection, relative to the domain's size.
+PROJECTION_ERROR = 1e-12
+# Rounding of the energies at both ends, relative to their size: see `gap_and_slack`.
+ROUNDING = 1e-12
+# Counts beside the common ones: exact draws that fell inside the domain.
+INSIDE = chain.NUM_COUNTS
+COUNT_NAMES = (*chain.COUNT_NAMES, "inside")
+NUM_COUNTS = len(COUNT_NAMES)
+# What a paused conditional draw keeps in its control: tries, and U at w.
+TRIES, U_AT_W = KEPT, KEPT + 1
+# Its stages: between two tries, and among the tests of a proposal.
+TRYING, TESTING = 1.0, 2.0
+NO_CAP = 2**62  # of the tries
+# Of a proposal that is not complete: see `metric.separable`.
+UNFINISHED = 2.0
+
+
+class ProximalPlan(NamedTuple):
+    """One chain's metric and step: fixed before the chain starts.
+
+    ``precision`` is P, ``inverse`` P^{-1} = factor factor^T, ``excess`` bounds the
+    Hessian of U minus the tangent's quadratic (used only if ``squeeze`` is 1),
+    ``reach`` bounds distances from the domain's center, and ``kept`` is k mu if the
+    draw keeps the regularizer, which is then no part of U, else 0.
+    """
+
+    step: float
+    tangent: float
+    spread: float
+    kappa: float
+    kept: float
+    reach: float
+    halfspace: int
+    squeeze: int
+    precision: Array
+    inverse: Array
+    factor: Array
+    basis: Array
+    eigenvalues: Array
+    excess: Array
+
+
+PLAN = types.NamedTuple(
+    (f8, f8, f8, f8, f8, f8, i8, i8, matrix, matrix, matrix, matrix, vector, matrix),
+    ProximalPlan,
+)
+
+
+class TangentPlan(NamedTuple):
+    """All that a chain with the tangent oracle reads."""
+
+    metric: ProximalPlan
+    draw: Any  # one of the pieces of `metric`
+    max_tries: int  # of one step
+
+
+class ProximalState(NamedTuple):
+    """Position, scratch memory and counts of one chain."""
+
+    position: Array  # (dim,)
+    energy: Array  # (1,): k (F + mu r) at the position, NaN where it was not needed
+    counts: NDArray[np.int64]  # (NUM_COUNTS,)
+    memory: Array  # empty: the next step needs the position alone
+    scratch: Array  # (NUM_SCRATCH, dim)
+    normal: Array  # (dim + 2,): supporting halfspace, see `metric`
+    work: Any
+
+
+def init(target: Any, position: Array) -> ProximalState:
+    """Fresh state at a position inside the domain."""
+    dim = position.size
+    return ProximalState(
+        position=position.copy(),
+        energy=np.full(1, np.nan),
+        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
+        memory=np.empty(0),
+        scratch=np.empty((NUM_SCRATCH, dim)),
+        normal=np.zeros(dim + 2),
+        work=target.new_work(),
+    )
+
+
+@kernel
+def support_ball(plan, body, mean, normal, a, b):
+    """Set the unit outward normal of a Euclidean ball at mean's P-projection.
+
+    One secular equation: the projection is c + sum lambda_i a_i / (lambda_i + nu) q_i
+    with nu >= 0 such that it lies on the sphere. Any normal gives a valid halfspace,
+    so the root need not be exact.
+    """
+    dim = mean.shape[0]
+    for j in range(dim):
+        a[j] = mean[j] - body.center[j]
+    np.dot(a, plan.basis, b)
+    nu = 0.0
+    for _ in range(50):
+        size, slope = 0.0, 0.0
+        for j in range(dim):
+            ratio = plan.eigenvalues[j] * b[j] / (plan.eigenvalues[j] + nu)
+            size += ratio * ratio
+            slope += ratio * ratio / (plan.eigenvalues[j] + nu)
+        size = np.sqrt(size)
+        change = (size - body.radius) / body.radius * size * size / slope
+        nu += change  # Newton on 1/size, which is concave in nu: monotone from below
+        if abs(change) <= 1e-10 * nu:
+            break
+    for j in range(dim):
+        a[j] = plan.eigenvalues[j] * b[j] / (plan.eigenvalues[j] + nu)
+    np.dot(plan.basis, a, b)
+    size = np.sqrt(np.dot(b, b))
+    for j in range(dim):
+        normal[j] = b[j] / size
+    # <n, c> + R is the support of the ball in the direction n
+    normal[dim] = np.dot(normal[:dim], body.center) + body.radius
+    normal[dim + 1] = 1.0
+
+
+@kernel
+def support_any(target, pieces, plan, mean, normal, a):
+    """Halfspace through the Euclidean projection of mean, normal to mean - projection.
+
+    By the variational inequality of a projection it contains the domain.
+    """
+    dim = mean.shape[0]
+    gibbs.project(target, pieces, mean, a)
+    square, scale = 0.0, 2.0 * plan.reach
+    for j in range(dim):
+        normal[j] = mean[j] - a[j]
+        square += normal[j] * normal[j]
+        scale += abs(a[j])
+    size = np.sqrt(square)
+    if not size > 0.0:
+        normal[dim + 1] = 0.0
+        return
+    for j in range(dim):
+        normal[j] /= size
+    # The projection's rounding turns the normal by its ratio to the distance: outwards
+    # by what that can cut off, for the halfspace must contain the domain.
+    slack = PROJECTION_ERROR * scale * (1.0 + scale / size)
+    normal[dim] = np.dot(normal[:dim], a) + slack
+    normal[dim + 1] = 1.0
+
+
+@kernel
+def set_halfspace(target, pieces, plan, state, mean):
+    """If mean is outside, store a halfspace that contains the domain but not mean."""
+    dim = mean.shape[0]
+    state.normal[dim + 1] = 0.0
+    if plan.halfspace == 0:
+        return OK
+    status = gibbs.inside(target, pieces, mean, state.work)
+    if np.isnan(status):
+        return PIECE_FAILED
+    if status == 0.0:
+        a, b = state.scratch[NOISE], state.scratch[DIRECTION]
+        if plan.halfspace == 2:
+            support_ball(plan, target.body, mean, state.normal, a, b)
+        else:
+            support_any(target, pieces, plan, mean, state.normal, a)
+        if np.isnan(state.normal[0]):
+            return PIECE_FAILED
+    return OK
+
+
+@kernel
+def quadratic(form, difference, scratch):
+    """Return difference^T form difference."""
+    np.dot(form, difference, scratch)
+    return np.dot(difference, scratch)
+
+
+@kernel
+def gap_and_slack(plan, u_x, u_w, gradient, difference, scratch):
+    """Gap U(x) - U(w) - <g, x - w> - tangent/2 ||x - w||_P^2, and its rounding error.
+
+    The log acceptance ratio is minus the gap: >= 0 by the tangent's convexity.
+    """
+    linear = np.dot(gradient, difference)
+    square = 0.5 * plan.tangent * quadratic(plan.precision, difference, scratch)
+    slack = ROUNDING * (1.0 + abs(u_x) + abs(u_w) + abs(linear) + square)
+    return (u_x - u_w) - linear - square, slack
+
+
+@kernel
+def aim(plan, y, w, gradient, mean):
+    """Mean of the Gaussian envelope of exp(-U(x) - ||x - y||_P^2 / (2 h))."""
+    np.dot(plan.inverse, gradient, mean)
+    weight = 1.0 / (1.0 + plan.tangent * plan.step)
+    for j in range(mean.shape[0]):
+        mean[j] = weight * (
+            y[j] + plan.step * plan.tangent * w[j] - plan.step * mean[j]
+        )
+
+
+@kernel
+def propose(target, pieces, plan, draw, mean, state, rng, out):
+    """Draw from the envelope: 1 inside the domain, 0 outside, NaN if a piece failed.
+
+    `UNFINISHED` if the draw needs more tries of its own: it goes on when called again.
+    """
+    out[:] = np.nan
+    draw(
+        target.body,
+        target.regularizer,
+        plan,
+        mean,
+        state.normal,
+        state.scratch,
+        rng,
+        out,
+    )
+    if np.isnan(out[0]):
+        return np.nan
+    if out[0] == np.inf:
+        return UNFINISHED
+    return gibbs.inside(target, pieces, out, state.work)
+
+
+def compile_conditional(prepare: Callable[..., Any], judge: Callable[..., Any]) -> Any:
+    """Exact draw of the position given y in scratch[1], compiled with an oracle.
+
+    ``prepare(target, pieces, plan, state)`` finds the envelope and returns a code;
+    ``judge(target, pieces, plan, state, rng, is_resumed)`` accepts or refuses the
+    proposal in scratch[5]: 1, 0, minus a code of `errors`, or `PAUSED`. The draw
+    returns a code. Paused, it goes on with its next try or test when called again.
+    """
+    find, test = register_jitable(prepare), register_jitable(judge)
+
+    def conditional(
+        target: Any, pieces: Any, plan: Any, state: Any, rng: np.random.Generator
+    ) -> int:
+        control, mean, proposal = state.work.control, state.scratch[4], state.scratch[5]
+        is_over, stage = False, control[STAGE]
+        if stage == 0.0:
+            code: int = find(target, pieces, plan, state)
+            if code != OK:
+                return code
+            control[TRIES] = 0.0
+            is_over = is_due(control)
+        control[STAGE] = 0.0
+        while control[TRIES] < plan.max_tries or stage == TESTING:
+            if is_over:
+                control[STAGE] = TRYING
+                return PAUSED
+            if stage != TESTING:
+                metric, draw = plan.metric, plan.draw
+                status = propose(
+                    target, pieces, metric, draw, mean, state, rng, proposal
+                )
+                is_over = is_due(control)
+                if status == UNFINISHED:
+                    continue
+                control[TRIES] += 1.0
+                state.counts[PROPOSALS] += 1
+                if np.isnan(status):
+                    return PIECE_FAILED
+                if status == 0.0:
+                    continue
+                state.counts[INSIDE] += 1
+            verdict: int = test(target, pieces, plan, state, rng, stage == TESTING)
+            stage = TRYING
+            if verdict == PAUSED:
+                control[STAGE] = TESTING
+                return PAUSED
+            if verdict < 0:
+                return -verdict
+            if verdict == 1:
+                state.counts[ACCEPTED] += 1
+                state.position[:] = proposal
+                return OK
+        return EXHAUSTED
+
+    return kernel(conditional)
+
+
+def prepare(target, pieces, plan, state):
+    """Mean and halfspace of the envelope given y in scratch[1]; a code of `errors`."""
+    y, w = state.scratch[1], state.scratch[2]
+    gradient, mean = state.scratch[3], state.scratch[4]
+    gibbs.project(target, pieces, y, w)
+    u_w = gibbs.energy_gradient(target, pieces, w, state.work, gradient)
+    state.counts[GRADIENTS] += 1
+    state.counts[RECORDS] += target.data.num_records
+    if not np.isfinite(u_w):
+        return PIECE_FAILED
+    aim(plan.metric, y, w, gradient, mean)
+    state.work.control[U_AT_W] = u_w
+    return set_halfspace(target, pieces, plan.metric, state, mean)
+
+
+def judge(target, pieces, plan, state, rng, is_resumed):
+    """Accept or refuse the proposal in scratch[5]: 1, 0, or minus a failure code."""
+    w, gradient, metric = state.scratch[2], state.scratch[3], plan.metric
+    proposal, difference = state.scratch[5], state.scratch[6]
+    for j in range(w.shape[0]):
+        difference[j] = proposal[j] - w[j]
+    threshold = rng.standard_exponential()
+    state.energy[0] = np.nan
+    if metric.squeeze == 1:
+        # The gap is at most this quadratic: often no pass over the records is needed.
+        ceiling = 0.5 * quadratic(metric.excess, difference, state.scratch[7])
+        if ceiling <= threshold:
+            return 1
+    u_x = gibbs.energy(target, pieces, proposal, state.work)
+    state.counts[VALUES] += 1
+    state.counts[RECORDS] += target.data.num_records
+    u_w = state.work.control[U_AT_W]
+    gap, slack = gap_and_slack(metric, u_x, u_w, gradient, difference, state.scratch[7])
+    if not np.isfinite(gap):
+        return -PIECE_FAILED
+    if gap < -slack:
+        return -BOUND_VIOLATED
+    if threshold < gap:
+        return 0
+    state.energy[0] = u_x
+    if metric.kept > 0.0:
+        kept = gibbs.regularizer(target, pieces, proposal, state.work)
+        state.energy[0] += metric.kept * kept
+    return 1
+
+
+conditional = compile_conditional(prepare, judge)
+
+
+@kernel
+def displace_y(metric, state, rng):
+    """Draw y given x into scratch[1]."""
+    normal_noise(rng, state.scratch[0])
+    spread = np.sqrt(metric.step)
+    displace(metric, state.position, state.scratch[0], spread, state.scratch[1])
+
+
+def step(target, pieces, plan, state, rng):
+    """Draw y given x, then x given y."""
+    if state.work.control[STAGE] == 0.0:
+        displace_y(plan.metric, state, rng)
+    return conditional(target, pieces, plan, state, rng)
+
+
+run = compile_run(step)
