@@ -182,7 +182,7 @@ def startup() -> str:
 def samplers() -> str:
     """CPU seconds to a first draw, and to a finished tree, in new warm processes."""
     script = (
-        "import time\nimport dpsample as dps\nfrom dpsample import results\n"
+        "import time\nimport dpsample as dps\nfrom dpsample.verbs import results\n"
         "pack, first = results.named_stats, []\n"
         "def packed(*args, **options):\n"
         "    first.append(time.process_time())\n"

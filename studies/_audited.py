@@ -8,6 +8,7 @@ import dpsample as dps
 from dpsample import domains, losses
 from dpsample import optimizers as opt
 from dpsample.audits import neighbors
+from dpsample.numerics.norms import dual
 from dpsample.privacy import epsilon_of, gaussian_epsilon
 from dpsample.running import descent
 
@@ -52,7 +53,7 @@ def additive(factory, **options):
     def made(budget, calibration):
         found = factory(budget, sensitivity=1.0, calibration=calibration, **options)
         dim, p = options.get("dim", 1), options.get("p", 2.0)
-        shifts = neighbors.shifts(dim, sensitivity=1.0, p=dps.norms.dual(p))
+        shifts = neighbors.shifts(dim, sensitivity=1.0, p=dual(p))
         proved = gaussian_epsilon(budget.delta, found.gdp)
         return Audited(found, shifts[-1], proved)
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import dpsample as dps
-from dpsample.optimizers.loop.descent_scales import DescentScales, printed_rate
+from dpsample.optimizers.loop.noisy_descent import DescentScales, printed_rate
 
 DELTA = 1e-10  # the printed theorems ask for delta <= 1/n^2, here n <= 1e5
 LARGEST_NOMINAL = 1.0  # and for epsilon <= 1

@@ -8,6 +8,7 @@ from scipy.optimize import brentq
 import dpsample as dps
 from dpsample import domains, losses
 from dpsample.audits import neighbors
+from dpsample.numerics.norms import dual, norm
 from dpsample.privacy import gdp_from_budget
 from dpsample.samplers.exact.quadrature import law, mean_and_factor
 from dpsample.targets.gibbs import Gibbs
@@ -45,7 +46,7 @@ def public_facts(body, loss):
         num_records=NUM_RECORDS,
         dim=dim,
         row_bound=1.0,
-        row_norm=dps.norms.dual(p),
+        row_norm=dual(p),
         response_bound=1.0,
         loss=LOSSES[loss],
         domain=domain,
@@ -65,7 +66,7 @@ def problems(facts, rows, responses):
 def alternating(facts):
     """Oppose the largest rows with entries of both signs; the others are zero."""
     row = np.where(np.arange(facts.dim) % 2 == 0, 1.0, -1.0)
-    row /= dps.norms.norm(row, facts.row_norm)
+    row /= norm(row, facts.row_norm)
     rows, responses = np.zeros((NUM_RECORDS + 1, facts.dim)), np.ones(NUM_RECORDS + 1)
     rows[-2:], responses[-1] = row, -1.0
     return problems(facts, rows, responses)
@@ -76,7 +77,7 @@ def random_pair(facts, rng):
     rows = rng.normal(size=(facts.num_records + 1, facts.dim))
     if rng.random() < 0.5:  # along the axes
         rows *= np.abs(rows) == np.abs(rows).max(axis=1, keepdims=True)
-    rows /= dps.norms.norm(rows, facts.row_norm)[:, None]
+    rows /= norm(rows, facts.row_norm)[:, None]
     rows[: int(rng.integers(facts.num_records))] = 0.0
     return problems(facts, rows, rng.choice([-1.0, 1.0], size=len(rows)))
 

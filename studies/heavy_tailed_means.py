@@ -7,7 +7,7 @@ import numpy as np
 import dpsample as dps
 from dpsample.experiments import Figure, Metric, Slope, Study
 from dpsample.optimizers.algorithms import private_proximal_sgd
-from dpsample.optimizers.loop.batch_noise import full_batch
+from dpsample.optimizers.loop.perturbations import full_batch
 
 from . import _heavy_tailed as design
 

@@ -7,7 +7,7 @@ import numpy as np
 import dpsample as dps
 from dpsample.experiments import Figure, Metric, Study
 from dpsample.optimizers.algorithms import private_proximal_sgd
-from dpsample.optimizers.loop import batch_noise
+from dpsample.optimizers.loop import perturbations
 
 from . import _heavy_tailed as design
 
@@ -46,9 +46,9 @@ def printed(method, dim, budget):
     given = {"record_bound": 1.0, "num_records": NUM_RECORDS}
     given["num_steps"] = plan["num_steps"]
     if rate < 1.0:
-        noise = batch_noise.poisson(budget, sampling_rate=rate, **given)
+        noise = perturbations.poisson(budget, sampling_rate=rate, **given)
     else:
-        noise = batch_noise.full_batch(budget, **given)
+        noise = perturbations.full_batch(budget, **given)
     units = 1.0 if method == "DP-SPGD" else 2.0
     multiplier = noise.stddev * plan["batch_size"]
     claimed = units * math.sqrt(math.log(1.0 / DELTA)) / multiplier

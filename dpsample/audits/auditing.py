@@ -1,7 +1,4 @@
-"""What a claim says of the privacy curve at every epsilon.
-
-The verb `audit`: try to refute a privacy claim on one pair of data sets.
-"""
+"""Audit, to refute a privacy claim on one pair of data sets, by draws from both."""
 
 from __future__ import annotations
 
@@ -13,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dpsample.audits.exponential import exponential_scores
-from dpsample.audits.findings import find
+from dpsample.audits.findings import lower_bounds
 from dpsample.audits.report import AuditCurve, AuditReport
-from dpsample.audits.scores import Scores, additive_scores, black_box_scores
+from dpsample.audits.scores import Score, additive_scores, black_box_scores
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed
@@ -24,31 +21,6 @@ from dpsample.privacy import Budget, ExponentialMechanism, delta_of, gaussian_de
 from dpsample.privacy.accounting.events import Event
 from dpsample.running import progress as screen
 from dpsample.samplers import Sampler
-
-
-def claimed_curve(
-    epsilons: Array, budget: Budget, gdp: float | None, event: Event | None = None
-) -> Array:
-    r"""Upper bound of delta at each epsilon, as the claims imply it.
-
-    (epsilon, delta)-privacy implies (e, delta)-privacy for e above epsilon, and below
-    (e, 1 - (1 - delta) (1 + e^e) / (1 + e^epsilon))-privacy (Kairouz, Oh and Viswanath
-    2015); gdp-GDP implies the Gaussian curve, an event its own.
-    """
-    below = 1.0 - (1.0 - budget.delta) * (
-        np.exp(np.minimum(epsilons, budget.epsilon) - budget.epsilon)
-        + np.exp(-budget.epsilon)
-    ) / (1.0 + np.exp(-budget.epsilon))
-    claimed = np.where(epsilons >= budget.epsilon, budget.delta, below)
-    if gdp is not None:
-        claimed = np.minimum(claimed, [gaussian_delta(float(e), gdp) for e in epsilons])
-    if event is not None:
-        own = [delta_of(event, epsilon=e, relation=budget.relation) for e in epsilons]
-        claimed = np.minimum(claimed, own)
-    return claimed
-
-
-Score = Callable[[Array], Array]
 
 # Curve points as multiples of the budget's epsilon; 1 is among them.
 MULTIPLES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 4.0)
@@ -178,41 +150,49 @@ def audit(
             shared |= {"relation": budget.relation, "sampler": sampler}
             scores = exponential_scores(mechanism, problem, neighbor, **shared)
         elif isinstance(mechanism, AdditiveMechanism):
-            shared |= {"relation": budget.relation}
+            shared["relation"] = budget.relation
             scores = additive_scores(mechanism, problem, neighbor, **shared)
         else:
             shared |= {"log_ratio": log_ratio, "score": score}
             scores = black_box_scores(mechanism, problem, neighbor, **shared)
-    subject = _subject(mechanism)
-    return _report(scores, subject, budget=budget, gdp=gdp, event=event, alpha=alpha)
-
-
-def _report(
-    scores: Scores,
-    subject: str,
-    *,
-    budget: Budget,
-    gdp: float | None,
-    event: Event | None,
-    alpha: float,
-) -> AuditReport:
-    """Bounds of the scores next to the claims."""
     epsilons = budget.epsilon * np.array(MULTIPLES)
-    found = find(scores, epsilons, delta=budget.delta, alpha=alpha)
+    bounds = lower_bounds(scores, epsilons, delta=budget.delta, alpha=alpha)
     claimed = claimed_curve(epsilons, budget, gdp, event)
     return AuditReport(
-        subject=subject,
+        subject=_subject(mechanism),
         budget=budget,
         gdp_claimed=gdp,
         event=event,
-        epsilon_lower=found.epsilon_lower,
-        gdp_lower=found.gdp_lower,
-        delta_lower=float(found.delta_lower[MULTIPLES.index(1.0)]),
-        curve=AuditCurve(epsilons, found.delta_lower, found.delta_estimate, claimed),
+        epsilon_lower=bounds.epsilon_lower,
+        gdp_lower=bounds.gdp_lower,
+        delta_lower=float(bounds.delta_lower[MULTIPLES.index(1.0)]),
+        curve=AuditCurve(epsilons, bounds.delta_lower, bounds.delta_estimate, claimed),
         num_draws=2 * scores.first[0].size,
         alpha=alpha,
         notes=scores.notes,
     )
+
+
+def claimed_curve(
+    epsilons: Array, budget: Budget, gdp: float | None, event: Event | None = None
+) -> Array:
+    r"""Upper bound of delta at each epsilon, as the claims imply it.
+
+    (epsilon, delta)-privacy implies (e, delta)-privacy for e above epsilon, and below
+    (e, 1 - (1 - delta) (1 + e^e) / (1 + e^epsilon))-privacy (Kairouz, Oh and Viswanath
+    2015); gdp-GDP implies the Gaussian curve, an event its own.
+    """
+    below = 1.0 - (1.0 - budget.delta) * (
+        np.exp(np.minimum(epsilons, budget.epsilon) - budget.epsilon)
+        + np.exp(-budget.epsilon)
+    ) / (1.0 + np.exp(-budget.epsilon))
+    claimed = np.where(epsilons >= budget.epsilon, budget.delta, below)
+    if gdp is not None:
+        claimed = np.minimum(claimed, [gaussian_delta(float(e), gdp) for e in epsilons])
+    if event is not None:
+        own = [delta_of(event, epsilon=e, relation=budget.relation) for e in epsilons]
+        claimed = np.minimum(claimed, own)
+    return claimed
 
 
 def _check_arguments(mechanism: Any, budget: Budget, **known: Score | None) -> None:

@@ -1,4 +1,4 @@
-"""A data set on which clipping makes gradient descent unstable.
+"""Clipping instance: a data set on which clipped gradient descent is unstable.
 
 Xu et al. (2026), Algorithm 2, runs w <- w - eta (clipped mean gradient + lambda (w -
 w_0)), and their Algorithm 3 adds noise to its output as if one record moved it by at
@@ -40,7 +40,6 @@ __all__ = [
 ]
 __dir__ = dir_of(__all__)
 
-
 NUM_RECORDS = 100_001
 CLIP = 1.0
 RIDGE = 0.01
@@ -72,7 +71,7 @@ def clipped_descent(neighbor: bool = False, *, step_size: float = 1.0) -> Array:
     Raises
     ------
     ValueError
-        If ``step_size`` is not inside [0.01, 1], or ``neighbor`` is no bool.
+        If ``step_size`` is not inside [0.01, 1], or ``neighbor`` is not a bool.
 
     Examples
     --------
@@ -146,10 +145,8 @@ def printed_release(
         Number of outputs, >= 1.
     neighbor : bool
         Which of the two data sets.
-    epsilon : float
-        Claimed privacy loss, from 1e-60 to 1e60.
-    delta : float
-        Claimed probability, > 0 and < 1.
+    epsilon, delta : float
+        As in `printed_stddev`.
 
     Returns
     -------

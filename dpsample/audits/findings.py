@@ -1,28 +1,21 @@
-r"""One-sided confidence bounds for a probability and for a mean in [0, 1].
-
-Lower bounds of privacy loss from events, valid whatever the event.
+r"""Lower bounds of privacy loss from scores of draws, valid whatever the score.
 
 (epsilon, delta)-privacy says Q(S) <= e^epsilon P(S) + delta for *every* event S. So the
 event may come from anywhere - here it is {score > t}, with t chosen on the first half
 of the draws - and confidence bounds of Q(S) and P(S) from the second half refute a
-claim with no knowledge of the densities or their normalizing constants. In particular
-an estimated constant that moves t makes the test weaker, never wrong.
+claim with no knowledge of the densities or their normalizing constants. Half of alpha
+pays for epsilon and gdp, half for the curve, shared equally by the confidence bounds in
+each (union bound). Both directions count: P against Q and Q against P.
 
-Ratio of two normalizing constants from draws of both densities.
-
-With unnormalized densities p~ and q~, ratio s = log(q~/p~) and as many draws of each,
-Bennett's (1976) estimate of c = log(Z_q/Z_p) solves
+Where densities p~ and q~ are known up to constants, the curve is also estimated. With
+s = log(q~/p~) and as many draws of each law, Bennett's (1976) estimate of
+c = log(Z_q/Z_p) solves
 
 .. math:: \sum_{x \sim q} \frac{1}{1 + e^{s(x) - c}}
           = \sum_{x \sim p} \frac{1}{1 + e^{c - s(x)}},
 
-whose two sides have equal expectations at the true c (Meng and Wong 1996).
-
-All bounds of an audit, which hold together with probability 1 - alpha.
-
-Half of alpha pays for epsilon and gdp, half for the curve, shared equally by the
-confidence bounds in each (union bound). Both directions count: P against Q and Q
-against P.
+whose two sides have equal expectations at the true c (Meng and Wong 1996). An estimated
+constant that moves t makes a test weaker, never wrong.
 """
 
 from __future__ import annotations
@@ -36,94 +29,100 @@ import numpy as np
 from dpsample.audits.scores import Scores
 from dpsample.core.arrays import Array
 
-
-def binomial_lower(successes: Any, trials: int, alpha: float) -> Array:
-    """Lower bound of a probability, exceeded by it except with probability alpha.
-
-    Clopper and Pearson (1934): the p at which so many successes or more have
-    probability alpha. Exact for every number of trials.
-
-    Parameters
-    ----------
-    successes : int or array of int
-        Counts, each from independent trials.
-    trials : int
-        Number of trials, >= 1.
-    alpha : float
-        Probability that the bound is wrong, > 0 and < 1.
-
-    Returns
-    -------
-    array
-        Bounds in [0, 1], in the shape of ``successes``.
-    """
-    from scipy.special import betaincinv
-
-    count = np.asarray(successes, dtype=np.float64)
-    # The placeholder keeps the parameters of the unused branch positive.
-    bound = betaincinv(np.maximum(count, 1.0), trials - count + 1.0, alpha)
-    return np.where(count > 0, bound, 0.0)
-
-
-def binomial_upper(successes: Any, trials: int, alpha: float) -> Array:
-    """Upper bound of a probability, below it only with probability alpha.
-
-    The mirror image of `binomial_lower`: the p at which so few successes or fewer have
-    probability alpha.
-
-    Parameters
-    ----------
-    successes : int or array of int
-        Counts, each from independent trials.
-    trials : int
-        Number of trials, >= 1.
-    alpha : float
-        Probability that the bound is wrong, > 0 and < 1.
-
-    Returns
-    -------
-    array
-        Bounds in [0, 1], in the shape of ``successes``.
-    """
-    from scipy.special import betainccinv
-
-    count = np.asarray(successes, dtype=np.float64)
-    bound = betainccinv(count + 1.0, np.maximum(trials - count, 1.0), alpha)
-    return np.where(count < trials, bound, 1.0)
-
-
-def mean_lower(values: Array, alpha: float) -> float:
-    r"""Lower bound of a mean from independent values in [0, 1].
-
-    Empirical Bernstein bound of Maurer and Pontil (2009), Theorem 4, with V the sample
-    variance:
-
-    .. math:: \bar X - \sqrt{2 V \log(2/\alpha) / n} - 7 \log(2/\alpha) / (3 (n - 1)).
-
-    Parameters
-    ----------
-    values : array of shape (n,)
-        Independent values with one law, n >= 2.
-    alpha : float
-        Probability that the bound is wrong, > 0 and < 1.
-
-    Returns
-    -------
-    float
-        The bound, at least 0.
-    """
-    size, log_term = values.size, math.log(2.0 / alpha)
-    spread = math.sqrt(2.0 * float(values.var(ddof=1)) * log_term / size)
-    bound = float(values.mean()) - spread - 7.0 * log_term / (3.0 * (size - 1))
-    return max(0.0, bound)
-
-
+# Binomial bounds behind epsilon (two directions) and gdp (one event serves both).
+NUM_HEADLINE = 6
 # Thresholds that are compared: tails of either sample, and evenly spread ones.
 NUM_TAIL, NUM_EVEN = 150, 100
 # Scores that are closer than this share of their spread count as equal. Otherwise the
 # last bits of log ratios with atoms tell where a draw was rounded, and a correct
 # mechanism is refuted for its floating-point arithmetic (Mironov 2012).
 RESOLUTION = 2.0**-30
+NUM_HALVINGS = 100
+
+
+class Findings(NamedTuple):
+    """Lower bounds, and an estimate without a bound."""
+
+    epsilon_lower: float
+    gdp_lower: float
+    delta_lower: Array  # (num_epsilons,)
+    delta_estimate: Array  # (num_epsilons,)
+
+
+def lower_bounds(
+    scores: Scores, epsilons: Array, *, delta: float, alpha: float
+) -> Findings:
+    """Bound the curve at ``epsilons`` and epsilon at ``delta``.
+
+    The probability that any of the bounds is wrong is at most ``alpha``.
+    """
+    directions = (
+        Events(scores.first, scores.second),
+        Events(_reversed(scores.first), _reversed(scores.second)),
+    )
+    own = 0.5 * alpha / NUM_HEADLINE
+    epsilon_lower = max(events.epsilon(delta, own) for events in directions)
+    gdp_lower = directions[0].gdp(own)
+    # Two binomial bounds per event, and a mean where the ratio is known.
+    per_point = 3 if scores.kind == "log ratio" else 2
+    shared = 0.5 * alpha / (2 * per_point * len(epsilons))
+    lower = np.array(
+        [max(events.delta(e, shared) for events in directions) for e in epsilons]
+    )
+    if scores.kind == "log ratio":
+        means, estimate = _expected_losses(scores, epsilons, shared)
+        lower = np.maximum(lower, means)
+    elif scores.kind == "ratio up to a constant":
+        estimate = _bridged(scores, epsilons)
+    else:
+        plain = [[d.plain_delta(e, shared) for e in epsilons] for d in directions]
+        estimate = np.max(plain, axis=0)
+    # A point of the curve above delta is a bound of epsilon too.
+    beyond = epsilons[lower > delta]
+    epsilon_lower = max(epsilon_lower, float(beyond.max(initial=0.0)))
+    return Findings(epsilon_lower, gdp_lower, lower, estimate)
+
+
+def loss(ratio: Array, epsilon: float) -> Array:
+    """Return (1 - e^{epsilon - ratio})_+, whose mean is delta(epsilon)."""
+    return np.asarray(-np.expm1(np.minimum(epsilon - ratio, 0.0)))
+
+
+def _reversed(scores: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Scores for Q against P."""
+    return -scores[1], -scores[0]
+
+
+def _expected_losses(
+    scores: Scores, epsilons: Array, alpha: float
+) -> tuple[Array, Array]:
+    """Bounds and estimates of E_Q (1 - e^{epsilon - L})_+, larger direction of both.
+
+    Nothing is chosen, so both halves count.
+    """
+    forward = np.concatenate([scores.first[1], scores.second[1]])
+    backward = -np.concatenate([scores.first[0], scores.second[0]])
+    bounds, means = [], []
+    for epsilon in epsilons:
+        losses = [loss(ratio, epsilon) for ratio in (forward, backward)]
+        bounds.append(max(mean_lower(values, alpha) for values in losses))
+        means.append(max(float(values.mean()) for values in losses))
+    return np.array(bounds), np.array(means)
+
+
+def _bridged(scores: Scores, epsilons: Array) -> Array:
+    """Estimate the curve with a normalizing constant estimated on the first half.
+
+    The error of that constant has no bound here, so this is an estimate only.
+    """
+    constant = log_constant(*scores.first)
+    forward, backward = scores.second[1] - constant, constant - scores.second[0]
+    return np.array(
+        [
+            max(float(loss(r, epsilon).mean()) for r in (forward, backward))
+            for epsilon in epsilons
+        ]
+    )
 
 
 class Counts(NamedTuple):
@@ -142,10 +141,8 @@ class Counts(NamedTuple):
 class Events:
     """Events {score > t} of one direction: Q(S) is compared with e^epsilon P(S).
 
-    Parameters
-    ----------
-    first, second : tuple of two arrays of shape (n,)
-        Scores of draws of P and of Q; thresholds come from ``first``.
+    ``first`` and ``second`` hold scores of draws of P and of Q, two arrays (n,) each;
+    thresholds come from ``first``.
     """
 
     def __init__(self, first: tuple[Array, Array], second: tuple[Array, Array]) -> None:
@@ -242,22 +239,48 @@ def _count(scores: tuple[Array, Array], thresholds: Array) -> Counts:
     return Counts(above[0], above[1], size)
 
 
-NUM_HALVINGS = 100
+def binomial_lower(successes: Any, trials: int, alpha: float) -> Array:
+    """Lower bound of a probability, wrong with probability alpha at most.
+
+    Clopper and Pearson (1934): the p at which so many successes or more have
+    probability alpha. Exact for every number of independent trials; one bound in [0, 1]
+    for each entry of ``successes``.
+    """
+    from scipy.special import betaincinv
+
+    count = np.asarray(successes, dtype=np.float64)
+    # The placeholder keeps the parameters of the unused branch positive.
+    bound = betaincinv(np.maximum(count, 1.0), trials - count + 1.0, alpha)
+    return np.where(count > 0, bound, 0.0)
+
+
+def binomial_upper(successes: Any, trials: int, alpha: float) -> Array:
+    """Upper bound of a probability, the mirror image of `binomial_lower`."""
+    from scipy.special import betainccinv
+
+    count = np.asarray(successes, dtype=np.float64)
+    bound = betainccinv(count + 1.0, np.maximum(trials - count, 1.0), alpha)
+    return np.where(count < trials, bound, 1.0)
+
+
+def mean_lower(values: Array, alpha: float) -> float:
+    r"""Lower bound of a mean from independent values in [0, 1].
+
+    Empirical Bernstein bound of Maurer and Pontil (2009), Theorem 4, with V the sample
+    variance:
+
+    .. math:: \bar X - \sqrt{2 V \log(2/\alpha) / n} - 7 \log(2/\alpha) / (3 (n - 1)).
+
+    It is at least 0 and wrong with probability alpha at most; n >= 2.
+    """
+    size, log_term = values.size, math.log(2.0 / alpha)
+    spread = math.sqrt(2.0 * float(values.var(ddof=1)) * log_term / size)
+    bound = float(values.mean()) - spread - 7.0 * log_term / (3.0 * (size - 1))
+    return max(0.0, bound)
 
 
 def log_constant(ratio_p: Array, ratio_q: Array) -> float:
-    """Estimate log(Z_q/Z_p) from the ratios s at draws of p and of q.
-
-    Parameters
-    ----------
-    ratio_p, ratio_q : array of shape (n,)
-        log(q~/p~) at draws of p and at draws of q.
-
-    Returns
-    -------
-    float
-        The estimate; log(q/p) is s minus it.
-    """
+    """Estimate log(Z_q/Z_p) from s at n draws of p and at n draws of q, each (n,)."""
     from scipy.special import expit
 
     low = float(min(ratio_p.min(), ratio_q.min())) - 1.0
@@ -265,111 +288,8 @@ def log_constant(ratio_p: Array, ratio_q: Array) -> float:
     for _ in range(NUM_HALVINGS):
         middle = 0.5 * (low + high)
         # The difference increases in c.
-        if expit(middle - ratio_q).sum() > expit(ratio_p - middle).sum():
-            high = middle
-        else:
-            low = middle
+        is_high = expit(middle - ratio_q).sum() > expit(ratio_p - middle).sum()
+        low, high = (low, middle) if is_high else (middle, high)
         if high - low <= 1e-12 * max(1.0, abs(high)):
             break
     return 0.5 * (low + high)
-
-
-# Binomial bounds behind epsilon (two directions) and gdp (one event serves both).
-NUM_HEADLINE = 6
-
-
-class Findings(NamedTuple):
-    """Lower bounds, and an estimate without a bound."""
-
-    epsilon_lower: float
-    gdp_lower: float
-    delta_lower: Array  # (num_epsilons,)
-    delta_estimate: Array  # (num_epsilons,)
-
-
-def find(scores: Scores, epsilons: Array, *, delta: float, alpha: float) -> Findings:
-    """Bounds from scores.
-
-    Parameters
-    ----------
-    scores : Scores
-        Scores of both laws in two halves.
-    epsilons : array of shape (num_epsilons,)
-        Where the curve is bounded.
-    delta : float
-        Where epsilon is bounded.
-    alpha : float
-        Probability that any bound is wrong.
-
-    Returns
-    -------
-    Findings
-        The bounds.
-    """
-    directions = (
-        Events(scores.first, scores.second),
-        Events(_reversed(scores.first), _reversed(scores.second)),
-    )
-    own = 0.5 * alpha / NUM_HEADLINE
-    epsilon_lower = max(events.epsilon(delta, own) for events in directions)
-    gdp_lower = directions[0].gdp(own)
-    # Two binomial bounds per event, and a mean where the ratio is known.
-    per_point = 3 if scores.kind == "log ratio" else 2
-    shared = 0.5 * alpha / (2 * per_point * len(epsilons))
-    lower = np.array(
-        [max(events.delta(e, shared) for events in directions) for e in epsilons]
-    )
-    if scores.kind == "log ratio":
-        means, estimate = _expected_losses(scores, epsilons, shared)
-        lower = np.maximum(lower, means)
-    elif scores.kind == "ratio up to a constant":
-        estimate = _bridged(scores, epsilons)
-    else:
-        plain = [[d.plain_delta(e, shared) for e in epsilons] for d in directions]
-        estimate = np.max(plain, axis=0)
-    # A point of the curve above delta is a bound of epsilon too.
-    beyond = epsilons[lower > delta]
-    epsilon_lower = max(epsilon_lower, float(beyond.max(initial=0.0)))
-    return Findings(epsilon_lower, gdp_lower, lower, estimate)
-
-
-def loss(ratio: Array, epsilon: float) -> Array:
-    """Return (1 - e^{epsilon - ratio})_+, whose mean is delta(epsilon)."""
-    return np.asarray(-np.expm1(np.minimum(epsilon - ratio, 0.0)))
-
-
-def _reversed(scores: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Scores for Q against P."""
-    return -scores[1], -scores[0]
-
-
-def _expected_losses(
-    scores: Scores, epsilons: Array, alpha: float
-) -> tuple[Array, Array]:
-    """Bounds and estimates of E_Q (1 - e^{epsilon - L})_+, larger direction of both.
-
-    Nothing is chosen, so both halves count.
-    """
-    forward = np.concatenate([scores.first[1], scores.second[1]])
-    backward = -np.concatenate([scores.first[0], scores.second[0]])
-    bounds, means = [], []
-    for epsilon in epsilons:
-        losses = [loss(ratio, epsilon) for ratio in (forward, backward)]
-        bounds.append(max(mean_lower(values, alpha) for values in losses))
-        means.append(max(float(values.mean()) for values in losses))
-    return np.array(bounds), np.array(means)
-
-
-def _bridged(scores: Scores, epsilons: Array) -> Array:
-    """Estimate the curve with a normalizing constant estimated on the first half.
-
-    The error of that constant has no bound here, so this is an estimate only.
-    """
-    constant = log_constant(*scores.first)
-    forward, backward = scores.second[1] - constant, constant - scores.second[0]
-    return np.array(
-        [
-            max(float(loss(r, epsilon).mean()) for r in (forward, backward))
-            for epsilon in epsilons
-        ]
-    )

@@ -1,6 +1,4 @@
-"""Problems made of a few extreme records, with given public facts.
-
-Pairs of neighboring problems on which a mechanism is hardest to defend.
+"""Neighbors: pairs of problems on which a mechanism is hardest to defend.
 
 Every function takes public facts and returns two problems that have them and differ in
 one record, the last one. The other records are neutral where that is possible: a row of
@@ -22,113 +20,13 @@ from dpsample.problem.facts import RELATIONS, PublicFacts
 from dpsample.problem.problem import Problem
 
 __all__ = ["at_kink", "duplicated", "opposite", "shifts", "worst_case", "zeroed"]
+__dir__ = dir_of(__all__)
 
 Pair = tuple[Problem, Problem]
 Direction = Literal["axis", "corner", "difference"]
 
 # Largest number of entries that are stored densely, whatever they are.
 MAX_DENSE = 1_000_000
-
-
-def width(facts: PublicFacts) -> int:
-    """Length of a row without the intercept's 1."""
-    return facts.dim - int(facts.intercept)
-
-
-def unit(dim: int) -> Array:
-    """First vector of the standard basis."""
-    vector = np.zeros(dim)
-    vector[0] = 1.0
-    return vector
-
-
-def checked(facts: PublicFacts) -> None:
-    """Refuse what are no public facts."""
-    check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
-
-
-def extreme_row(facts: PublicFacts, direction: Direction) -> Array:
-    """Row of norm ``row_bound`` in a direction."""
-    check.one_of(("axis", "corner", "difference"), direction=direction)
-    size_of_row, domain = width(facts), facts.domain
-    if direction == "axis":
-        row = unit(size_of_row)
-        size = 1.0
-    elif direction == "difference":
-        if size_of_row < 2:
-            check.fail("direction", "of a row with two entries", direction)
-        row = unit(size_of_row)
-        row[1] = -1.0
-        size = float(norms.norm(row, facts.row_norm))
-    elif isinstance(domain, SchattenBall):
-        row = np.eye(*domain.shape).reshape(-1)
-        size = float(norms.schatten(row, facts.row_norm, domain.shape))
-    else:
-        row = np.ones(size_of_row)
-        size = float(norms.norm(row, facts.row_norm))
-    return np.asarray(facts.row_bound / size * row)
-
-
-def response_bound(facts: PublicFacts) -> float:
-    """Largest response: a label, the declared bound, or 1 where there is none."""
-    if facts.loss.is_classification or facts.response_bound is None:
-        return 1.0
-    return facts.response_bound
-
-
-def neutral(facts: PublicFacts) -> tuple[Array, Array]:
-    """Rows of zeros; with an intercept, labels that balance as well as they can."""
-    rows = np.zeros((facts.num_records, width(facts)))
-    responses = np.zeros(facts.num_records)
-    if facts.loss.is_classification:
-        responses[::2], responses[1::2] = 1.0, -1.0
-    return rows, responses
-
-
-def pair(
-    facts: PublicFacts,
-    rows: Array,
-    responses: Array,
-    *,
-    direction: Direction,
-    last: tuple[Array, float] | None = None,
-) -> Pair:
-    """Problems whose last record is extreme, and ``last``: by default its opposite."""
-    row, bound = extreme_row(facts, direction), response_bound(facts)
-    records = (row, bound), ((row, -bound) if last is None else last)
-    first, second = (_ending(facts, rows, responses, *record) for record in records)
-    return first, second
-
-
-def _ending(
-    facts: PublicFacts, rows: Array, responses: Array, row: Array, response: float
-) -> Problem:
-    """Return the problem of these records, the last of them replaced."""
-    return _problem(
-        facts, np.vstack([rows[:-1], row]), np.append(responses[:-1], response)
-    )
-
-
-def _problem(facts: PublicFacts, rows: Array, responses: Array) -> Problem:
-    features: Any = rows
-    if rows.size > MAX_DENSE and np.count_nonzero(rows) < 0.1 * rows.size:
-        from scipy import sparse
-
-        features = sparse.csr_matrix(rows)
-    return Problem(
-        features,
-        responses,
-        loss=facts.loss,
-        domain=facts.domain,
-        row_bound=facts.row_bound,
-        row_norm=facts.row_norm,
-        response_bound=facts.response_bound,
-        intercept=facts.intercept,
-        offset_bound=facts.offset_bound,
-    )
-
-
-__dir__ = dir_of(__all__)
 
 
 def worst_case(
@@ -224,9 +122,7 @@ def duplicated(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
 
     Parameters
     ----------
-    facts : PublicFacts
-        Facts of both problems.
-    direction : {"axis", "corner", "difference"}
+    facts, direction
         As in `opposite`.
 
     Returns
@@ -257,9 +153,7 @@ def at_kink(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
 
     Parameters
     ----------
-    facts : PublicFacts
-        Facts of both problems.
-    direction : {"axis", "corner", "difference"}
+    facts, direction
         As in `opposite`.
 
     Returns
@@ -294,9 +188,7 @@ def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
 
     Parameters
     ----------
-    facts : PublicFacts
-        Facts of both problems.
-    direction : {"axis", "corner", "difference"}
+    facts, direction
         As in `opposite`.
 
     Returns
@@ -365,4 +257,94 @@ def shifts(
     axis, diagonal = unit(dim), np.ones(dim)
     return tuple(
         (np.zeros(dim), sensitivity * v / norms.norm(v, p)) for v in (axis, diagonal)
+    )
+
+
+def width(facts: PublicFacts) -> int:
+    """Length of a row without the intercept's 1."""
+    return facts.dim - int(facts.intercept)
+
+
+def unit(dim: int) -> Array:
+    """First vector of the standard basis."""
+    vector = np.zeros(dim)
+    vector[0] = 1.0
+    return vector
+
+
+def checked(facts: PublicFacts) -> None:
+    """Refuse what is not public facts."""
+    check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
+
+
+def extreme_row(facts: PublicFacts, direction: Direction) -> Array:
+    """Row of norm ``row_bound`` in a direction."""
+    check.one_of(("axis", "corner", "difference"), direction=direction)
+    size_of_row, domain = width(facts), facts.domain
+    if direction == "corner" and isinstance(domain, SchattenBall):
+        row = np.eye(*domain.shape).reshape(-1)
+        size = float(norms.schatten(row, facts.row_norm, domain.shape))
+        return np.asarray(facts.row_bound / size * row)
+    row = np.ones(size_of_row) if direction == "corner" else unit(size_of_row)
+    if direction == "axis":
+        return facts.row_bound * row
+    if direction == "difference":
+        if size_of_row < 2:
+            check.fail("direction", "of a row with two entries", direction)
+        row[1] = -1.0
+    return np.asarray(facts.row_bound / float(norms.norm(row, facts.row_norm)) * row)
+
+
+def response_bound(facts: PublicFacts) -> float:
+    """Largest response: a label, the declared bound, or 1 where there is none."""
+    if facts.loss.is_classification or facts.response_bound is None:
+        return 1.0
+    return facts.response_bound
+
+
+def neutral(facts: PublicFacts) -> tuple[Array, Array]:
+    """Rows of zeros; with an intercept, labels that balance as well as they can."""
+    rows = np.zeros((facts.num_records, width(facts)))
+    responses = np.zeros(facts.num_records)
+    if facts.loss.is_classification:
+        responses[::2], responses[1::2] = 1.0, -1.0
+    return rows, responses
+
+
+def pair(
+    facts: PublicFacts,
+    rows: Array,
+    responses: Array,
+    *,
+    direction: Direction,
+    last: tuple[Array, float] | None = None,
+) -> Pair:
+    """Problems whose last record is extreme, and ``last``: by default its opposite."""
+    row, bound = extreme_row(facts, direction), response_bound(facts)
+    records = (row, bound), ((row, -bound) if last is None else last)
+    first, second = (
+        _problem(
+            facts, np.vstack([rows[:-1], row]), np.append(responses[:-1], response)
+        )
+        for row, response in records
+    )
+    return first, second
+
+
+def _problem(facts: PublicFacts, rows: Array, responses: Array) -> Problem:
+    features: Any = rows
+    if rows.size > MAX_DENSE and np.count_nonzero(rows) < 0.1 * rows.size:
+        from scipy import sparse
+
+        features = sparse.csr_matrix(rows)
+    return Problem(
+        features,
+        responses,
+        loss=facts.loss,
+        domain=facts.domain,
+        row_bound=facts.row_bound,
+        row_norm=facts.row_norm,
+        response_bound=facts.response_bound,
+        intercept=facts.intercept,
+        offset_bound=facts.offset_bound,
     )

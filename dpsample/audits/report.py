@@ -1,4 +1,4 @@
-"""What an audit found, in numbers, in words and as a plot."""
+"""Audit report: bounds beside claims, in numbers, in words and as a plot."""
 
 from __future__ import annotations
 
@@ -107,28 +107,31 @@ class AuditReport:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Every claim that is refuted, in words."""
-        budget, curve, found = self.budget, self.curve, []
+        budget, curve = self.budget, self.curve
+        refuted = []
         if self.epsilon_lower > budget.epsilon:
-            found.append(
+            refuted.append(
                 f"epsilon >= {self.epsilon_lower:.4g} at delta = {budget.delta:g}, "
                 f"claimed {budget.epsilon:g}"
             )
         if self.delta_lower > budget.delta:
-            found.append(
+            refuted.append(
                 f"delta >= {self.delta_lower:.3g} at epsilon = {budget.epsilon:g}, "
                 f"claimed {budget.delta:g}"
             )
         if self.gdp_claimed is not None and self.gdp_lower > self.gdp_claimed:
-            found.append(f"gdp >= {self.gdp_lower:.4g}, claimed {self.gdp_claimed:.4g}")
+            refuted.append(
+                f"gdp >= {self.gdp_lower:.4g}, claimed {self.gdp_claimed:.4g}"
+            )
         above = np.flatnonzero(curve.delta_lower > curve.claimed)
-        if above.size and not found:
+        if above.size and not refuted:
             i = int(above[np.argmax((curve.delta_lower - curve.claimed)[above])])
-            found.append(
+            refuted.append(
                 f"delta >= {curve.delta_lower[i]:.3g} at epsilon = "
                 f"{curve.epsilons[i]:.3g}, where the claim implies "
                 f"{curve.claimed[i]:.3g}"
             )
-        return tuple(found)
+        return tuple(refuted)
 
     @property
     def verdict(self) -> str:
@@ -141,14 +144,9 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as numbers, words and lists, ready for ``json.dumps``."""
-        budget = self.budget
         return {
             "subject": self.subject,
-            "budget": {
-                "epsilon": budget.epsilon,
-                "delta": budget.delta,
-                "relation": budget.relation,
-            },
+            "budget": dict(vars(self.budget)),
             "gdp_claimed": self.gdp_claimed,
             "event": None if self.event is None else self.event.to_dict(),
             "is_refuted": self.is_refuted,

@@ -4,15 +4,11 @@ A score is a number per draw. It is best when it increases with the likelihood r
 (Neyman and Pearson 1933); every other score gives valid but weaker bounds. The first
 half is for choices, the second for what is claimed.
 
-Scores of additive noise, whose privacy loss is known exactly.
-
-A score that tells two samples apart, learned when no likelihood is known.
-
-Logistic regression on the standardized outputs and their squares, which sees shifts and
-changes of spread. Outputs are cut at `CUT` spreads, so that heavy tails cannot decide
-the fit. Any function is a valid score: a bad one makes an audit weak, not wrong.
-
-Scores of a mechanism that can only be run, or whose log ratio is known.
+Of additive noise the privacy loss is known exactly. For a mechanism that can only be
+run, a score that tells two samples apart is learned: logistic regression on the
+standardized outputs and their squares, which sees shifts and changes of spread. Outputs
+are cut at `CUT` spreads, so that heavy tails cannot decide the fit. Any function is a
+valid score: a bad one makes an audit weak, not wrong.
 """
 
 from __future__ import annotations
@@ -31,11 +27,30 @@ from dpsample.noise import AdditiveMechanism
 
 Draw = Callable[[np.random.Generator, int], Array]
 Kind = Literal["log ratio", "ratio up to a constant", "score"]
+Progress = Callable[[float], None]
+Score = Callable[[Array], Array]
 
 # Streams of one half of one law: fixed, so that threads cannot change a draw.
 NUM_STREAMS = 16
 # Draws that are in memory at once, per stream.
 MAX_CHUNK = 65_536
+# More than rounding moves a pair at the very distance that is allowed.
+ROUNDING = 1e-9
+# Of the logistic regression; the ridge is relative to the number of draws.
+CUT, RIDGE, MAX_ITERATIONS, TOLERANCE = 8.0, 1e-3, 25, 1e-8
+# Most coefficients for which squares are fitted too.
+MAX_SQUARED = 200
+# Draws of each law that the fit looks at.
+MAX_FITTED = 50_000
+
+LOSS_NOTE = "independent draws; the privacy loss of every output is known exactly"
+LEARNED_NOTE = (
+    "the score is a logistic discriminant of the outputs, learned on the first half of "
+    "the draws: a better score may find more"
+)
+GIVEN_NOTE = "the score was given; a better one may find more"
+RATIO_NOTE = "the given log ratio is trusted to be that of the two laws"
+STREAM_NOTE = "every run has its own part of an independent random stream"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,38 +85,25 @@ def draw_outputs(
     num_draws: int,
     *,
     threads: int | None,
-    score: Callable[[Array], Array] | None = None,
+    score: Score | None = None,
 ) -> Array:
     """Draw in threads, with a part of the draws per stream.
 
-    Parameters
-    ----------
-    draw : callable
-        (rng, count) to outputs of shape (count, ...), which become rows.
-    streams : list of Generator
-        Independent streams; the draws depend on them and not on the threads.
-    num_draws : int
-        Number of draws in total.
-    threads : int or None
-        Number of threads; by default the number of processors.
-    score : callable, optional
-        Maps rows to one number each; the rows are then forgotten.
-
-    Returns
-    -------
-    array of shape (num_draws, dim), or (num_draws,) with ``score``
-        Outputs or scores.
+    ``draw`` maps a generator and a count to outputs (count, ...), which become rows;
+    they depend on the streams and not on the number of threads. The result has shape
+    (num_draws, dim), or (num_draws,) with a ``score`` that maps rows to one number each
+    and lets them be forgotten.
     """
     sizes = [len(part) for part in np.array_split(np.empty(num_draws), len(streams))]
 
     def work(rng: np.random.Generator, size: int) -> list[Array]:
-        found = []
+        pieces = []
         while size > 0:
             count = min(size, MAX_CHUNK)
             rows = _as_rows(draw(rng, count), count)
-            found.append(rows if score is None else _numbers(score(rows), count))
+            pieces.append(rows if score is None else _numbers(score(rows), count))
             size -= count
-        return found
+        return pieces
 
     with ThreadPoolExecutor(threads) as pool:
         parts = list(pool.map(work, streams, sizes))
@@ -128,15 +130,6 @@ def _numbers(values: Array, count: int) -> Array:
     if numbers.shape != (count,):
         check.fail("scores", f"of shape ({count},)", f"shape {numbers.shape}")
     return numbers
-
-
-Progress = Callable[[float], None]
-
-NOTE = "independent draws; the privacy loss of every output is known exactly"
-
-
-# More than rounding moves a pair at the very distance that is allowed.
-ROUNDING = 1e-9
 
 
 def check_pair(
@@ -170,32 +163,26 @@ def additive_scores(
     neighbor: Any,
     *,
     relation: str,
-    num_draws: int,
-    seed: Seed,
-    threads: int | None,
-    on_progress: Progress,
+    **running: Any,
 ) -> Scores:
     """Log ratios of value + noise and neighbor + noise."""
     first = check.array("problem", _vector("problem", value), shape=(None,))
     second = check.array("neighbor", _vector("neighbor", neighbor), shape=first.shape)
     check_pair(mechanism, first, second, relation)
-    roots = seed_sequence(seed).spawn(4)
+    draw = _four_parts(
+        lambda center, rng, count: (
+            center + mechanism.noise.draw(rng, (count, center.size))
+        ),
+        (first, second),
+        **running,
+    )
 
-    def draw(i: int) -> Array:
-        center = (first, second)[i % 2]
-        found = draw_outputs(
-            lambda rng, count: center + mechanism.noise.draw(rng, (count, center.size)),
-            streams(roots[i], NUM_STREAMS),
-            num_draws // 2,
-            threads=threads,
-            score=lambda outputs: mechanism.privacy_loss(outputs, second, first),
-        )
-        on_progress((i + 1) / 4)
-        return found
+    def loss(outputs: Array) -> Array:
+        return np.asarray(mechanism.privacy_loss(outputs, second, first))
 
-    p, q, later_p, later_q = (draw(i) for i in range(4))
+    p, q, later_p, later_q = (draw(i, loss) for i in range(4))
     return Scores(
-        first=(p, q), second=(later_p, later_q), kind="log ratio", notes=(NOTE,)
+        first=(p, q), second=(later_p, later_q), kind="log ratio", notes=(LOSS_NOTE,)
     )
 
 
@@ -204,14 +191,55 @@ def _vector(name: str, value: Any) -> Any:
     return np.atleast_1d(check.entries(name, value))
 
 
-CUT = 8.0
-RIDGE = 1e-3  # relative to the number of draws
-MAX_ITERATIONS = 25
-TOLERANCE = 1e-8
-# Most coefficients for which squares are fitted too.
-MAX_SQUARED = 200
-# Draws of each law that the fit looks at.
-MAX_FITTED = 50_000
+def black_box_scores(
+    mechanism: Callable[[Any, np.random.Generator, int], Array],
+    first: Any,
+    second: Any,
+    *,
+    log_ratio: Score | None = None,
+    score: Score | None = None,
+    **running: Any,
+) -> Scores:
+    """Scores of a callable's outputs on two data sets."""
+    known = log_ratio if log_ratio is not None else score
+    draw = _four_parts(mechanism, (first, second), **running)
+    half = draw(0, known), draw(1, known)
+    note = RATIO_NOTE if log_ratio is not None else GIVEN_NOTE
+    if known is None:
+        known, note = learn(*half), LEARNED_NOTE
+        half = known(half[0]), known(half[1])
+    return Scores(
+        first=half,
+        second=(draw(2, known), draw(3, known)),
+        kind="score" if log_ratio is None else "log ratio",
+        notes=(note, STREAM_NOTE),
+    )
+
+
+def _four_parts(
+    mechanism: Callable[[Any, np.random.Generator, int], Array],
+    data: tuple[Any, Any],
+    *,
+    num_draws: int,
+    seed: Seed,
+    threads: int | None,
+    on_progress: Progress,
+) -> Callable[[int, Score | None], Array]:
+    """Return a function that draws part i: law i % 2, in half i // 2 of the draws."""
+    roots = seed_sequence(seed).spawn(4)
+
+    def draw(i: int, score: Score | None) -> Array:
+        outputs = draw_outputs(
+            lambda rng, count: mechanism(data[i % 2], rng, count),
+            streams(roots[i], NUM_STREAMS),
+            num_draws // 2,
+            threads=threads,
+            score=score,
+        )
+        on_progress((i + 1) / 4)
+        return outputs
+
+    return draw
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -232,17 +260,9 @@ class Discriminant:
 
 
 def learn(outputs_p: Array, outputs_q: Array) -> Discriminant:
-    """Fit the score to draws of both laws.
+    """Fit the score to draws of both laws, each (num_draws, dim).
 
-    Parameters
-    ----------
-    outputs_p, outputs_q : array of shape (num_draws, dim)
-        Draws; at most `MAX_FITTED` of each are used.
-
-    Returns
-    -------
-    Discriminant
-        The score.
+    At most `MAX_FITTED` of each are used.
     """
     p, q = outputs_p[:MAX_FITTED], outputs_q[:MAX_FITTED]
     both = np.concatenate([p, q])
@@ -276,56 +296,3 @@ def _logistic(features: Array, labels: Array) -> Array:
         if np.abs(step).max() < TOLERANCE:
             break
     return np.asarray(weights[:-1])
-
-
-Score = Callable[[Array], Array]
-
-LEARNED_NOTE = (
-    "the score is a logistic discriminant of the outputs, learned on the first half of "
-    "the draws: a better score may find more"
-)
-GIVEN_NOTE = "the score was given; a better one may find more"
-RATIO_NOTE = "the given log ratio is trusted to be that of the two laws"
-STREAM_NOTE = "every run has its own part of an independent random stream"
-
-
-def black_box_scores(
-    mechanism: Callable[[Any, np.random.Generator, int], Array],
-    first: Any,
-    second: Any,
-    *,
-    num_draws: int,
-    seed: Seed,
-    threads: int | None,
-    on_progress: Progress,
-    log_ratio: Score | None = None,
-    score: Score | None = None,
-) -> Scores:
-    """Scores of a callable's outputs on two data sets."""
-    known = log_ratio if log_ratio is not None else score
-    per_half = num_draws // 2
-    roots = seed_sequence(seed).spawn(4)
-
-    def draw(i: int, chosen: Score | None) -> Array:
-        data = (first, second)[i % 2]
-        found = draw_outputs(
-            lambda rng, count: mechanism(data, rng, count),
-            streams(roots[i], NUM_STREAMS),
-            per_half,
-            threads=threads,
-            score=chosen,
-        )
-        on_progress((i + 1) / 4)
-        return found
-
-    half = draw(0, known), draw(1, known)
-    note = RATIO_NOTE if log_ratio is not None else GIVEN_NOTE
-    if known is None:
-        known, note = learn(*half), LEARNED_NOTE
-        half = known(half[0]), known(half[1])
-    return Scores(
-        first=half,
-        second=(draw(2, known), draw(3, known)),
-        kind="score" if log_ratio is None else "log ratio",
-        notes=(note, STREAM_NOTE),
-    )

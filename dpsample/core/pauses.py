@@ -149,15 +149,6 @@ def fill(control: Array, rows: Callable[[int], tuple[int, int]]) -> int:
         heard()
 
 
-def finish(control: Array, part: Callable[[], int]) -> int:
-    """Call ``part()``, which returns a code, until that is not `PAUSED`."""
-    while True:
-        code = call(control, part)
-        if code != PAUSED:
-            return int(code)
-        heard()
-
-
 CHUNK_SECONDS = 0.03
 LARGEST = 1_000_000  # runs shorter than one task would let the size grow forever
 

@@ -4,7 +4,6 @@ Nothing here is a proof of privacy: no diagnostic enters a certificate.
 """
 
 from dpsample.core.public import dir_of
-from dpsample.diagnostics.calibration import Calibration, simulation_based_calibration
 from dpsample.diagnostics.chain_plots import (
     plot_autocorrelation,
     plot_ess_evolution,
@@ -12,12 +11,16 @@ from dpsample.diagnostics.chain_plots import (
     plot_trace,
 )
 from dpsample.diagnostics.check_report import CheckReport, Finding
-from dpsample.diagnostics.checking import check
+from dpsample.diagnostics.draw_check import check
 from dpsample.diagnostics.draw_pictures import plot_draws
 from dpsample.diagnostics.identities import Expectations, gamma_check, stein_check
 from dpsample.diagnostics.mixing import MixingBound, tv_bound
 from dpsample.diagnostics.moments import MomentCheck, unbiased_moments
 from dpsample.diagnostics.references import Comparison, compare
+from dpsample.diagnostics.simulation_based import (
+    Calibration,
+    simulation_based_calibration,
+)
 from dpsample.diagnostics.summaries import summary
 
 __all__ = [

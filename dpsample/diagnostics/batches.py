@@ -1,4 +1,4 @@
-"""Tests on chains by means of batches, long enough to be almost independent.
+"""Batches of chains, for tests: stretches long enough to be almost independent.
 
 A batch is a stretch of one chain of at least `BATCH_TIMES` correlation times. Means of
 batches are treated as independent normal numbers, with Student's and Fisher's laws for
@@ -8,7 +8,6 @@ few of them: autocorrelated chains are not flagged for being autocorrelated.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -25,17 +24,9 @@ MIN_BATCHES = 2
 def correlation_times(values: Array) -> Array:
     """Integrated autocorrelation time of each function, averaged over chains.
 
-    Chains are centered one by one: that their means differ is not autocorrelation.
-
-    Parameters
-    ----------
-    values : array of shape (chain, draw, m)
-        Functions of the draws.
-
-    Returns
-    -------
-    array of shape (m,)
-        Draws per effective draw, at least 1; infinite where nothing moved.
+    From ``values`` (chain, draw, m): draws per effective draw, shape (m,), at least 1
+    and infinite where nothing moved. Chains are centered one by one: that their means
+    differ is not autocorrelation.
     """
     from arviz_stats.base import array_stats
 
@@ -55,17 +46,8 @@ def correlation_times(values: Array) -> Array:
 def batch_means(values: Array, time: float) -> Array | None:
     """Means of batches in each half of each chain, or None if halves are too short.
 
-    Parameters
-    ----------
-    values : array of shape (chain, draw)
-        One function of the draws.
-    time : float
-        Its correlation time.
-
-    Returns
-    -------
-    array of shape (chain, 2, num_batches) or None
-        Means; the draws that fill no batch are the first of each half.
+    ``values`` has shape (chain, draw) and the correlation time ``time``; the means have
+    shape (chain, 2, num_batches). Draws that fill no batch are the first of each half.
     """
     half = values.shape[1] // 2
     if not math.isfinite(time):
@@ -81,17 +63,10 @@ def batch_means(values: Array, time: float) -> Array | None:
 
 
 def differ(means: Array) -> float:
-    """Return the level at which halves of chains have different means: Fisher's F test.
+    """Level at which halves of chains have different means, by Fisher's F test.
 
-    Parameters
-    ----------
-    means : array of shape (chain, 2, num_batches)
-        Means of batches.
-
-    Returns
-    -------
-    float
-        Probability of a larger variance ratio if all halves have one mean.
+    That is the probability of a larger variance ratio if all halves have one mean;
+    ``means`` are those of `batch_means`.
     """
     from scipy.stats import f
 
@@ -112,23 +87,13 @@ def off_zero(values: Array, time: float) -> tuple[float, float, float] | None:
     of the Royal Statistical Society B 54, 1992, pages 221-228): without it 400
     independent Gamma(0.05) numbers fail 80 times as often as 1 in 10 000.
 
-    Parameters
-    ----------
-    values : array of shape (chain, draw)
-        One function of the draws.
-    time : float
-        Its correlation time.
-
-    Returns
-    -------
-    statistic : float
-        Mean in standard errors, or its transform if that is nearer to 0.
-    above, below : float
-        Probabilities of a larger and of a smaller statistic if the mean is zero.
+    Of ``values`` (chain, draw) with the correlation time ``time``: the mean in standard
+    errors, or its transform if that is nearer to 0, and the probabilities of a larger
+    and of a smaller statistic if the mean is zero.
     """
     from scipy.stats import t
 
-    means: Any = batch_means(values, time)
+    means = batch_means(values, time)
     if means is None:
         return None
     error = max(

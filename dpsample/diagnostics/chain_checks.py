@@ -1,11 +1,10 @@
-"""Whether chains agree with one another and with their own past.
+"""Checks of chains: whether they agree, and move far enough and often enough.
 
 Halves of chains are compared by Fisher's F test on means of batches, after a
 normal-score transform: for coefficients, which shows different places; for their
 distances from the median, which shows different spreads; and for the energy. R-hat,
-whose law depends on the target, is quoted as evidence but decides nothing.
-
-Whether chains move far enough and often enough: facts about draws, not tests.
+whose law depends on the target, is quoted as evidence but decides nothing. Rules about
+effective sizes, moves and step sizes are facts about draws, not tests.
 """
 
 from __future__ import annotations
@@ -24,6 +23,17 @@ from dpsample.running.rounds import effective_size
 # Gap between groups of chains, in sds within chains, from which they look like modes:
 # two normal laws as far apart overlap by less than a tenth.
 MODE_GAP = 4.0
+# With fewer, a mean is known to a tenth of an sd at best, and the tests on batches, as
+# well as effective sizes themselves, are unreliable.
+MIN_ESS = 100.0
+# Tuned walks accept 0.2 to 0.7. Below the first, most work is lost and a chain can stay
+# anywhere for long; above the second with correlations of the third length, steps are
+# far shorter than they could be.
+LOW_ACCEPTANCE, HIGH_ACCEPTANCE, LONG_TIME = 0.05, 0.95, 50.0
+# A walk that accepts a fifth of its proposals stays this long with probability 1e-10.
+MIN_STAY, STAY_SHARE = 100, 0.1
+# Bias in total variation that is small beside the Monte Carlo error of 10 000 draws.
+SMALL_BIAS = 0.01
 
 
 def normal_scores(values: Array) -> Array:
@@ -87,7 +97,6 @@ def _finding(chains: ChainDraws, scores: Array, column: int, name: str) -> Findi
             evidence=evidence,
             remedy="A longer warm-up (num_warmup=...), or a start nearer to the mode "
             "(init=None).",
-            is_problem=True,
         )
     return Finding(
         name="disagreeing chains",
@@ -95,7 +104,6 @@ def _finding(chains: ChainDraws, scores: Array, column: int, name: str) -> Findi
         remedy="Look at plot_rank and plot_trace. More draws if chains are slow, "
         "another start if one is stuck in a corner, another sampler if it "
         "stays there.",
-        is_problem=True,
     )
 
 
@@ -137,29 +145,20 @@ def _modes(values: Array, name: str) -> Finding | None:
         remedy="If the loss is not convex, no sampler here is proved for it: use a "
         "convex loss or a smaller domain. If it is convex, a chain never "
         "left its start: change init or the sampler.",
-        is_problem=True,
     )
-
-
-# With fewer, a mean is known to a tenth of an sd at best, and the tests on batches, as
-# well as effective sizes themselves, are unreliable.
-MIN_ESS = 100.0
-# Tuned walks accept 0.2 to 0.7. Below the first, most work is lost and a chain can stay
-# anywhere for long; above the second with correlations of the third length, steps are
-# far shorter than they could be.
-LOW_ACCEPTANCE, HIGH_ACCEPTANCE, LONG_TIME = 0.05, 0.95, 50.0
-# A walk that accepts a fifth of its proposals stays this long with probability 1e-10.
-MIN_STAY, STAY_SHARE = 100, 0.1
-# Bias in total variation that is small beside the Monte Carlo error of 10 000 draws.
-SMALL_BIAS = 0.01
 
 
 def look_at_movement(chains: ChainDraws) -> list[Finding]:
     """Look at effective size, moves, step size and what the sampler says of itself."""
     ess = effective_size(chains.theta)
-    stuck = stuck_walk(chains.theta)
-    found = [stuck, step_size(chains, ess), too_few(chains, ess), bias(chains)]
-    return [finding for finding in (*found, interrupted(chains)) if finding]
+    findings = (
+        stuck_walk(chains.theta),
+        step_size(chains, ess),
+        too_few(chains, ess),
+        bias(chains),
+        interrupted(chains),
+    )
+    return [finding for finding in findings if finding]
 
 
 def too_few(chains: ChainDraws, ess: float) -> Finding | None:
@@ -177,23 +176,11 @@ def too_few(chains: ChainDraws, ess: float) -> Finding | None:
         f"coefficient or its square; {wanted:g} are wanted.",
         remedy=f"About {growth} times as many draws (target_ess=... finds the number), "
         "or a sampler that moves farther: num_steps=..., or another one.",
-        is_problem=True,
     )
 
 
 def stays(theta: Array) -> Array:
-    """Longest stretch of equal draws in each chain.
-
-    Parameters
-    ----------
-    theta : array of shape (chain, draw, dim)
-        Draws.
-
-    Returns
-    -------
-    array of int of shape (chain,)
-        Lengths, at least 1.
-    """
+    """Longest stretch of equal draws in each chain of ``theta`` (chain, draw, dim)."""
     moved = (theta[:, 1:] != theta[:, :-1]).any(axis=2)
     ends = np.ones((len(theta), 1), dtype=bool)
     marks = np.concatenate([ends, moved, ends], axis=1)
@@ -214,7 +201,6 @@ def stuck_walk(theta: Array) -> Finding | None:
         f"{num_draws} draws.",
         remedy="A smaller step_size, another start (init=...), or a sampler without "
         "rejections: HitAndRun(), Proximal().",
-        is_problem=True,
     )
 
 
@@ -235,7 +221,6 @@ def step_size(chains: ChainDraws, ess: float) -> Finding | None:
             evidence=f"{seen}effective one.",
             remedy=f"step_size={step / 4.0:.2g}, or step_size=None: a pilot run finds "
             "one.",
-            is_problem=True,
         )
     if rate > HIGH_ACCEPTANCE and time > LONG_TIME:
         return Finding(

@@ -1,4 +1,4 @@
-"""Pictures of chains, drawn by arviz-plots: ranks, traces, effective sizes, lags."""
+"""Plots of chains, drawn by arviz-plots: ranks, traces, autocorrelation, sizes."""
 
 from __future__ import annotations
 
@@ -57,22 +57,18 @@ def plot_trace(draws: Any, coefficients: Sequence[str] | None = None) -> Any:
 
     Parameters
     ----------
-    draws : DataTree
-        What `sample` returned.
-    coefficients : sequence of str, optional
-        Names; by default all, or the 12 of smallest effective size.
+    draws, coefficients
+        As in `plot_rank`.
 
     Returns
     -------
     arviz_plots.PlotCollection
-        One panel per coefficient; ``.savefig(path)`` writes it.
+        One panel per coefficient.
 
     Raises
     ------
-    ImportError
-        If arviz-plots is not installed, with the line that installs it.
-    ValueError
-        If the draws are not those of `sample`, or a name is not a coefficient.
+    ImportError, ValueError
+        As from `plot_rank`.
     """
     return _plotted("plot_trace", draws, coefficients, chains_of="trace")
 
@@ -84,24 +80,20 @@ def plot_autocorrelation(
 
     Parameters
     ----------
-    draws : DataTree
-        What `sample` returned.
-    coefficients : sequence of str, optional
-        Names; by default all, or the 12 of smallest effective size.
+    draws, coefficients
+        As in `plot_rank`.
     max_lag : int
         Longest lag in draws.
 
     Returns
     -------
     arviz_plots.PlotCollection
-        One panel per coefficient; ``.savefig(path)`` writes it.
+        One panel per coefficient.
 
     Raises
     ------
-    ImportError
-        If arviz-plots is not installed, with the line that installs it.
-    ValueError
-        If the draws are not those of `sample`, or a name is not a coefficient.
+    ImportError, ValueError
+        As from `plot_rank`.
     """
     check.integer(1, max_lag=max_lag)
     return _plotted(
@@ -117,22 +109,18 @@ def plot_ess_evolution(draws: Any, coefficients: Sequence[str] | None = None) ->
 
     Parameters
     ----------
-    draws : DataTree
-        What `sample` returned.
-    coefficients : sequence of str, optional
-        Names; by default all, or the 12 of smallest effective size.
+    draws, coefficients
+        As in `plot_rank`.
 
     Returns
     -------
     arviz_plots.PlotCollection
-        One panel per coefficient; ``.savefig(path)`` writes it.
+        One panel per coefficient.
 
     Raises
     ------
-    ImportError
-        If arviz-plots is not installed, with the line that installs it.
-    ValueError
-        If the draws are not those of `sample`, or a name is not a coefficient.
+    ImportError, ValueError
+        As from `plot_rank`.
     """
     return _plotted("plot_ess_evolution", draws, coefficients)
 
@@ -164,7 +152,7 @@ def _plotted(
     if chains_of:
         options["aes"] = {"color": ["chain"], "linestyle": ["chain"]}
         options["aes_by_visuals"] = {chains_of: ["color", "linestyle"]}
-    found = getattr(arviz_plots, name)(
+    plot = getattr(arviz_plots, name)(
         draws,
         var_names="theta",
         coords={"coefficient": shown},
@@ -175,17 +163,17 @@ def _plotted(
         **options,
     )
     if chains_of and len(chains.theta) > 1:
-        found.add_legend("chain")
+        plot.add_legend("chain")
     if name == "plot_ess_evolution":
-        _explain(found, columns)
-    return found
+        _explain(plot, columns)
+    return plot
 
 
-def _explain(found: Any, columns: int) -> None:
+def _explain(plot: Any, columns: int) -> None:
     """Say which line is which: arviz-plots has no legend for them."""
     from matplotlib.lines import Line2D
 
-    figure = found.viz["figure"].item()
+    figure = plot.viz["figure"].item()
     lines = [
         Line2D([], [], color="C0", marker="o", label="bulk"),
         Line2D([], [], color="C1", marker="^", ls="--", label="tail"),

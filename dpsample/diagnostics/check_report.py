@@ -1,4 +1,4 @@
-"""What a check found, in words: each finding with evidence and what to try."""
+"""Check report: findings about draws, each with evidence and what to try."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Finding:
         What was seen, with numbers.
     remedy : str
         What to try.
-    is_problem : bool
+    is_problem : bool, default True
         False for what is worth knowing and no reason to doubt the draws.
 
     Examples
     --------
     >>> print(Finding(name="stuck walk", evidence="Chain 2 never moved.",
-    ...               remedy="Use a smaller step_size.", is_problem=True))
+    ...               remedy="Use a smaller step_size."))
     PROBLEM: stuck walk
       seen: Chain 2 never moved.
       try: Use a smaller step_size.
@@ -40,18 +40,13 @@ class Finding:
     name: str
     evidence: str
     remedy: str
-    is_problem: bool
+    is_problem: bool = True
 
     def __str__(self) -> str:
         """Three paragraphs."""
         head = "PROBLEM" if self.is_problem else "note"
-        return "\n".join(
-            [
-                f"{head}: {self.name}",
-                _wrapped(f"seen: {self.evidence}"),
-                _wrapped(f"try: {self.remedy}"),
-            ]
-        )
+        body = (f"seen: {self.evidence}", f"try: {self.remedy}")
+        return "\n".join([f"{head}: {self.name}", *map(_wrapped, body)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +91,8 @@ class CheckReport:
     def __repr__(self) -> str:
         """Show findings, what was looked at, and what that can show."""
         count = len(self.problems)
-        found = "no problem found" if self.ok else f"{count} problem{'s'[: count > 1]}"
-        lines = [f"CheckReport: {found}", *map(str, self.findings)]
+        verdict = f"{count} problem{'s'[: count > 1]}" if count else "no problem found"
+        lines = [f"CheckReport: {verdict}", *map(str, self.findings)]
         lines.append(f"looked at: {', '.join(self.looked_at)}.")
         lines.extend(f"not looked at: {words}" for words in self.skipped)
         lines.append(

@@ -1,14 +1,4 @@
-r"""Fields for Stein's identity (Schwinger-Dyson): they vanish on the boundary.
-
-.. math:: E[\operatorname{div} \varphi - \langle \varphi, \nabla V \rangle] = 0.
-
-Along a direction v let the chord through x end at t_- <= 0 <= t_+; b = -t_- t_+ is 0 on
-the boundary and changes by t_- + t_+ along v. That serves every domain, with no formula
-for its shape: integrate along lines.
-
-Means of chains against what they should be, with a budget of false alarms.
-
-Checks of draws that need no reference: identities that hold under the target.
+r"""Identities that hold under a target, for checks of draws that need no reference.
 
 Stein's identity (Schwinger-Dyson): for a field phi that vanishes on the boundary,
 
@@ -34,61 +24,16 @@ from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.diagnostics.laws import chains_of, effective_size
+from dpsample.diagnostics.laws import POWER, chains_of, effective_size
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.exact import gaussian
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.targets.gibbs import Gibbs, chords, energies, slopes
 
 MAX_DIRECTIONS = 10
-
-
-def stein_values(target: Gibbs, points: Array) -> Iterator[tuple[str, Array]]:
-    """Names and values of div phi - <phi, grad V>."""
-    found, gradient = fit(target), slopes(target, points)
-    white = (points - found.center) @ found.whiten.T
-    factor, name = found.factor, "axis {} of the fit"
-    if factor.shape[1] > MAX_DIRECTIONS:
-        # A few mixtures of all axes see more than a few axes.
-        noise = np.random.default_rng(0).standard_normal(factor.shape[1:] * 2)
-        basis = np.linalg.qr(noise)[0][:, :MAX_DIRECTIONS]
-        white, factor, name = white @ basis, factor @ basis, "mixture {} of axes"
-    for i, direction in enumerate(factor.T):
-        room, change = _bump(chords(target, points, direction))
-        along, place = gradient @ direction, white[:, i]
-        label = name.format(i)
-        yield f"constant, {label}", change - room * along
-        yield f"linear, {label}", place * (change - room * along) + room
-    yield "radial", _radial(target, points, gradient)
-
-
-def _bump(ends: Array) -> tuple[Array, Array]:
-    """Return a function that is 0 at the chord's finite ends, and its slope there."""
-    low, high = ends.T
-    below, above = np.isfinite(low), np.isfinite(high)
-    left, right = np.where(below, -low, 1.0), np.where(above, high, 1.0)
-    return left * right, above * -left + below * right
-
-
-def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
-    """Field (1 - rho)(x - c), rho the gauge about an interior point c: 1 outside."""
-    domain, dim = target.problem.domain, target.dim
-    center = domain.interior_point(dim)
-    away = points - center
-    reach = chords(target, np.broadcast_to(center, points.shape), away)[:, 1]
-    # Very near to the center, rounding turns a direction out of the simplex's plane.
-    gauge = 1.0 / np.where(reach > 0.0, reach, np.inf)
-    rank = domain.affine_dim(dim)
-    # <x - c, grad rho> = rho: the gauge is homogeneous of degree 1.
-    return np.asarray(
-        rank * (1.0 - gauge) - gauge - (1.0 - gauge) * (away * gradient).sum(axis=1)
-    )
-
-
 # Fewer effective draws give no standard error that could be trusted.
 MIN_ESS = 50.0
-# Probability with which the discrepancy that could be seen is seen.
-POWER = 0.9
+ROUNDING = 1e-12  # relative size of a slope that counts as zero
 
 
 class Identity(NamedTuple):
@@ -154,9 +99,7 @@ class Expectations:
 
     def __repr__(self) -> str:
         """z-scores, the verdict, and what could have been seen."""
-        lines = [
-            f"{self.title}: mean (expected) z-score, effective draws",
-        ]
+        lines = [f"{self.title}: mean (expected) z-score, effective draws"]
         findings = self.findings
         for i, name in enumerate(self.names):
             sign = "<= " if self.is_limit[i] else ""
@@ -180,70 +123,6 @@ class Expectations:
                 "For study: not a privacy proof.",
             ]
         )
-
-
-def judge(
-    title: str,
-    identities: dict[str, Identity],
-    *,
-    false_alarm: float,
-    is_independent: bool,
-    blind: str,
-) -> Expectations:
-    """z-scores of identities and their limits.
-
-    Parameters
-    ----------
-    title : str
-        What is checked.
-    identities : dict of str to Identity
-        Values with their expectations.
-    false_alarm : float
-        Budget of all of them together.
-    is_independent : bool
-        Whether the draws are independent: standard errors need no effective size then.
-    blind : str
-        A sentence on what such a check cannot see.
-
-    Returns
-    -------
-    Expectations
-        The findings.
-    """
-    check.open_interval(0.0, 1.0, false_alarm=false_alarm)
-    from scipy.stats import t
-
-    sizes = np.array(
-        [
-            float(i.values.size) if is_independent else effective_size(i.values)
-            for i in identities.values()
-        ]
-    )
-    sizes = np.where(sizes >= MIN_ESS, sizes, np.nan)
-    expected = np.array([i.expected for i in identities.values()])
-    is_limit = np.array([i.is_limit for i in identities.values()])
-    means = np.array([i.values.mean() for i in identities.values()])
-    spread = np.array([i.values.std(ddof=1) for i in identities.values()])
-    errors = spread / np.sqrt(sizes)
-    share = false_alarm / len(identities)
-    limits = np.asarray(t.isf(np.where(is_limit, share, 0.5 * share), sizes - 1.0))
-    return Expectations(
-        title=title,
-        names=tuple(identities),
-        means=means,
-        expected=expected,
-        errors=errors,
-        z_scores=(means - expected) / errors,
-        effective_sizes=sizes,
-        limits=limits,
-        detectable=(limits + t.isf(1.0 - POWER, sizes - 1.0)) / np.sqrt(sizes),
-        is_limit=is_limit,
-        false_alarm=float(false_alarm),
-        blind=blind,
-    )
-
-
-ROUNDING = 1e-12  # relative size of a slope that counts as zero
 
 
 def stein_check(
@@ -294,13 +173,13 @@ def stein_check(
     """
     theta, is_independent = _theta(draws, target)
     points = theta.reshape(-1, target.dim)
-    found = {
+    identities = {
         name: Identity(values.reshape(theta.shape[:2]), 0.0)
         for name, values in stein_values(target, points)
     }
     return judge(
         "Stein's identities",
-        found,
+        identities,
         false_alarm=false_alarm,
         is_independent=is_independent,
         blind="A wrong share of separate modes, with the right shape in each, stays "
@@ -373,22 +252,107 @@ def gamma_check(
     power = known if degree is None else degree
     values = energies(target, theta.reshape(-1, target.dim)).reshape(theta.shape[:2])
     excess = values - lowest
-    found = {"V - min V <= d": Identity(excess, float(rank), is_limit=True)}
+    laws = {"V - min V <= d": Identity(excess, float(rank), is_limit=True)}
     if power is not None:
         from scipy.special import gammainc
 
         shape = rank / power
         level = np.asarray(gammainc(shape, np.maximum(excess, 0.0)), np.float64)
-        found["V - min V, mean d / a"] = Identity(excess, shape)
-        found["its distribution function, mean 1/2"] = Identity(level, 0.5)
-        found["its square, mean 1/3"] = Identity(level**2, 1.0 / 3.0)
+        laws["V - min V, mean d / a"] = Identity(excess, shape)
+        laws["its distribution function, mean 1/2"] = Identity(level, 0.5)
+        laws["its square, mean 1/3"] = Identity(level**2, 1.0 / 3.0)
     blind = "Only energies are looked at: a wrong law on level sets stays unseen."
     return judge(
         "Law of the energy",
-        found,
+        laws,
         false_alarm=false_alarm,
         is_independent=is_independent,
         blind=blind,
+    )
+
+
+def judge(
+    title: str,
+    identities: dict[str, Identity],
+    *,
+    false_alarm: float,
+    is_independent: bool,
+    blind: str,
+) -> Expectations:
+    """z-scores of identities and their limits.
+
+    ``false_alarm`` is the budget of all of them together. Independent draws need no
+    effective size. ``blind`` is a sentence on what such a check cannot see.
+    """
+    from scipy.stats import t
+
+    check.open_interval(0.0, 1.0, false_alarm=false_alarm)
+    values = [identity.values for identity in identities.values()]
+    size_of = np.size if is_independent else effective_size
+    sizes = np.array([float(size_of(v)) for v in values])
+    sizes = np.where(sizes >= MIN_ESS, sizes, np.nan)
+    expected = np.array([i.expected for i in identities.values()])
+    is_limit = np.array([i.is_limit for i in identities.values()])
+    means = np.array([v.mean() for v in values])
+    spread = np.array([v.std(ddof=1) for v in values])
+    errors = spread / np.sqrt(sizes)
+    share = false_alarm / len(identities)
+    limits = np.asarray(t.isf(np.where(is_limit, share, 0.5 * share), sizes - 1.0))
+    return Expectations(
+        title=title,
+        names=tuple(identities),
+        means=means,
+        expected=expected,
+        errors=errors,
+        z_scores=(means - expected) / errors,
+        effective_sizes=sizes,
+        limits=limits,
+        detectable=(limits + t.isf(1.0 - POWER, sizes - 1.0)) / np.sqrt(sizes),
+        is_limit=is_limit,
+        false_alarm=float(false_alarm),
+        blind=blind,
+    )
+
+
+def stein_values(target: Gibbs, points: Array) -> Iterator[tuple[str, Array]]:
+    """Names and values of div phi - <phi, grad V>."""
+    normal, gradient = fit(target), slopes(target, points)
+    white = (points - normal.center) @ normal.whiten.T
+    factor, name = normal.factor, "axis {} of the fit"
+    if factor.shape[1] > MAX_DIRECTIONS:
+        # A few mixtures of all axes see more than a few axes.
+        noise = np.random.default_rng(0).standard_normal(factor.shape[1:] * 2)
+        basis = np.linalg.qr(noise)[0][:, :MAX_DIRECTIONS]
+        white, factor, name = white @ basis, factor @ basis, "mixture {} of axes"
+    for i, direction in enumerate(factor.T):
+        room, change = _bump(chords(target, points, direction))
+        along, place = gradient @ direction, white[:, i]
+        label = name.format(i)
+        yield f"constant, {label}", change - room * along
+        yield f"linear, {label}", place * (change - room * along) + room
+    yield "radial", _radial(target, points, gradient)
+
+
+def _bump(ends: Array) -> tuple[Array, Array]:
+    """Return a function that is 0 at the chord's finite ends, and its slope there."""
+    low, high = ends.T
+    below, above = np.isfinite(low), np.isfinite(high)
+    left, right = np.where(below, -low, 1.0), np.where(above, high, 1.0)
+    return left * right, above * -left + below * right
+
+
+def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
+    """Field (1 - rho)(x - c), rho the gauge about an interior point c: 1 outside."""
+    domain, dim = target.problem.domain, target.dim
+    center = domain.interior_point(dim)
+    away = points - center
+    reach = chords(target, np.broadcast_to(center, points.shape), away)[:, 1]
+    # Very near to the center, rounding turns a direction out of the simplex's plane.
+    gauge = 1.0 / np.where(reach > 0.0, reach, np.inf)
+    rank = domain.affine_dim(dim)
+    # <x - c, grad rho> = rho: the gauge is homogeneous of degree 1.
+    return np.asarray(
+        rank * (1.0 - gauge) - gauge - (1.0 - gauge) * (away * gradient).sum(axis=1)
     )
 
 

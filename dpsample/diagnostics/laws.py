@@ -1,6 +1,4 @@
-"""Ends of independent chains, and single draws picked from chains.
-
-The exact law of a target, in whatever form it can be had.
+"""Laws of targets in whatever exact form they can be had, and independent draws.
 
 Closed forms where the energy is quadratic (a Gaussian on the whole space or a box),
 quadrature in dimension 1 and 2, independent exact draws up to dimension 3 and for
@@ -31,6 +29,15 @@ from dpsample.targets.gibbs import Gibbs, energies
 
 # Draws between two that count as independent, in integrated autocorrelation times.
 SPACING = 2.0
+# Probability with which the discrepancy that could be seen is seen.
+POWER = 0.9
+NUM_PANELS = 24
+# Standard deviations from a box beyond which moments are rounding errors.
+FAR = 30.0
+DRAWN = ("exact draws", "proximal")
+REFERENCES = ("auto", "closed form", "quadrature", "exact draws", "proximal")
+
+View = Callable[[Array], Array]
 
 
 def end_of(prepared: Any, num_draws: int) -> Callable[[np.random.Generator], Array]:
@@ -106,8 +113,7 @@ def effective_size(values: Array) -> float:
 
     if np.ptp(values) == 0.0:
         return float("nan")
-    found = array_stats.ess(values, method="mean", chain_axis=0, draw_axis=1)
-    return float(found)
+    return float(array_stats.ess(values, method="mean", chain_axis=0, draw_axis=1))
 
 
 def chains_of(draws: Any) -> tuple[Array, bool]:
@@ -119,15 +125,6 @@ def chains_of(draws: Any) -> tuple[Array, bool]:
     if draws.ndim == 3:
         return check.array("draws", draws, shape=(None, None, None)), False
     return check.array("draws", draws, shape=(None, None))[None], True
-
-
-View = Callable[[Array], Array]
-
-NUM_PANELS = 24
-# Standard deviations from a box beyond which moments are rounding errors.
-FAR = 30.0
-DRAWN = ("exact draws", "proximal")
-REFERENCES = ("auto", "closed form", "quadrature", "exact draws", "proximal")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -248,23 +245,10 @@ def choose(target: Gibbs, reference: str) -> str:
 def drawer(
     target: Gibbs, name: str, error: float, rng: np.random.Generator
 ) -> Callable[[np.random.Generator], Array]:
-    """Return a function that makes one draw from a stream.
+    """Return a function from a stream to one draw, of shape (dim,).
 
-    Parameters
-    ----------
-    target : Gibbs
-        The target.
-    name : {"exact draws", "proximal"}
-        How draws are made.
-    error : float
-        Bound of the total variation of a draw that is not exact.
-    rng : numpy.random.Generator
-        Stream of the preparation.
-
-    Returns
-    -------
-    callable
-        Stream to draw, of shape (dim,).
+    ``name`` is one of `DRAWN`, ``error`` bounds the total variation of a draw that is
+    not exact, and ``rng`` is the stream of the preparation.
     """
     if name == "exact draws":
         return end_of(Exact().prepare(target, rng), 1)
@@ -279,8 +263,8 @@ def names(target: Gibbs) -> tuple[str, ...]:
 
 def views(target: Gibbs) -> dict[str, View]:
     """Functions of points whose laws are compared: all coordinates and the energy."""
-    found = {name: coordinate(j) for j, name in enumerate(names(target))}
-    return found | {"energy": lambda points: energies(target, points)}
+    coordinates = {name: coordinate(j) for j, name in enumerate(names(target))}
+    return coordinates | {"energy": lambda points: energies(target, points)}
 
 
 def coordinate(j: int) -> View:

@@ -1,6 +1,4 @@
-r"""Bounds of total variation over time, in words and as a plot.
-
-How close a chain is to its target after t steps: coupled chains beside the proof.
+r"""Mixing: total variation of a chain to its target after t steps.
 
 Pairs of chains with a lag L meet at times tau (`dpsample.samplers.couplings`), and
 
@@ -30,6 +28,10 @@ from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
 WORDS = "statistical, for this data set, not a privacy proof"
+PILOT_REPLICATES = 100
+NUM_STEPS_SHOWN = 13
+# Lags from 0 to the last step shown: a geometric tail falls to 0.001 meanwhile.
+LAGS_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,13 +96,8 @@ class MixingBound:
         ax.plot(curve.steps, curve.upper, "C0--", label=limit)
         extrapolated = curve.steps[curve.is_extrapolated]
         if extrapolated.size:
-            ax.axvspan(
-                extrapolated[0],
-                curve.steps[-1],
-                color="0.92",
-                zorder=0,
-                label="extrapolated",
-            )
+            gray = {"color": "0.92", "zorder": 0, "label": "extrapolated"}
+            ax.axvspan(extrapolated[0], curve.steps[-1], **gray)
         if self.proved is not None:
             proof = f"proved, {self.proved_for}"
             ax.plot(curve.steps, self.proved, "C1-", label=proof)
@@ -116,9 +113,10 @@ class MixingBound:
     def __repr__(self) -> str:
         """One line per number of steps, and what the numbers mean."""
         curve, count = self.curve, self.curve.replicates
+        owner = "" if self.proved is None else f"; proved: {self.proved_for}"
         lines = [
             f"total variation of {self.sampler} to its target",
-            f"({count} pairs of chains, lag {self.times.lag}{self._owner()})",
+            f"({count} pairs of chains, lag {self.times.lag}{owner})",
             f"{'steps':>8}  {'estimate':>9}  {f'upper {curve.confidence:g}':>10}"
             + ("" if self.proved is None else "  proved"),
         ]
@@ -139,16 +137,6 @@ class MixingBound:
                 f"3 / {count}.",
             ]
         )
-
-    def _owner(self) -> str:
-        """Words for the proved curve, if there is one."""
-        return "" if self.proved is None else f"; proved: {self.proved_for}"
-
-
-PILOT_REPLICATES = 100
-NUM_STEPS_SHOWN = 13
-# Lags from 0 to the last step shown: a geometric tail falls to 0.001 meanwhile.
-LAGS_SHOWN = 3
 
 
 def tv_bound(
@@ -265,11 +253,11 @@ def pilot_lag(prepared: Any, target: Gibbs, seed: Any, **options: Any) -> int:
     """
     lag = 1
     for child in seed.spawn(2):
-        found = _times(
+        times = _times(
             prepared, target, child, lag=lag, replicates=PILOT_REPLICATES, **options
         )
-        found.tv_bound(0)  # refuses pairs that did not meet
-        lag = max(lag, found.advised_lag)
+        times.tv_bound(0)  # refuses pairs that did not meet
+        lag = max(lag, times.advised_lag)
     return lag
 
 

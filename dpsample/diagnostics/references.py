@@ -1,7 +1,4 @@
-"""What a comparison with an exact law found, in numbers and in words.
-
-Distance of draws to the exact law of their target, with a stated error budget.
-"""
+"""Comparison of draws with the exact law of their target, with an error budget."""
 
 from __future__ import annotations
 
@@ -15,12 +12,19 @@ from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.diagnostics import distances, laws
 from dpsample.diagnostics.distances import Interval
+from dpsample.diagnostics.laws import POWER
 from dpsample.samplers.couplings.replicates import run_all
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
 
-# Probability with which the discrepancy that could be seen is seen.
-POWER = 0.9
+# Reference draws per point that is tested.
+DRAWS_PER_POINT = 10
+# Share of the false alarms that the error of proximal references may take.
+SLACK = 1e-3
+# Of each limit of total variation and of Wasserstein distances.
+LIMIT_ERROR = 0.025
+
+Tests = dict[str, tuple[float, float]]  # distance and p-value of each view
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,16 +116,6 @@ def shift(distance: float) -> float:
     return float(2.0 * norm.ppf(0.5 + 0.5 * min(distance, 1.0)))
 
 
-# Reference draws per point that is tested.
-DRAWS_PER_POINT = 10
-# Share of the false alarms that the error of proximal references may take.
-SLACK = 1e-3
-# Of each limit of total variation and of Wasserstein distances.
-LIMIT_ERROR = 0.025
-
-Tests = dict[str, tuple[float, float]]  # distance and p-value of each view
-
-
 def compare(
     draws: Any,
     target: Gibbs,
@@ -197,14 +191,8 @@ def compare(
         check.integer(1, threads=threads)
     own, others = seed_sequence(seed).spawn(2)
     if isinstance(draws, Sampler):
-        points, subject = laws.replicates(
-            draws,
-            target,
-            num_replicates,
-            num_draws=num_draws,
-            seed=own,
-            threads=threads,
-        )
+        run: dict[str, Any] = {"num_draws": num_draws, "seed": own, "threads": threads}
+        points, subject = laws.replicates(draws, target, num_replicates, **run)
     else:
         points, subject = laws.independent(draws)
     if points.shape[1] != target.dim or len(points) < 2:
@@ -218,20 +206,20 @@ def compare(
         tuning, *rest = streams(others, other + 1)
         draw = laws.drawer(target, name, error / other, tuning)
         drawn = np.array(run_all(draw, rest, threads))
-        found = _against_draws(target, points, drawn, error)
+        tests = _against_draws(target, points, drawn, error)
     elif grid is not None and name == "quadrature":
-        found = _against_grid(target, points, grid)
+        tests = _against_grid(target, points, grid)
     else:
-        found = _against_closed_form(target, points, grid)
-    level = false_alarm / len(found)
+        tests = _against_closed_form(target, points, grid)
+    level = false_alarm / len(tests)
     limit = distances.threshold(level, len(points), other)
     return Comparison(
         subject=subject,
         reference=name,
         size=len(points),
-        views=tuple(found),
-        distances=np.array([distance for distance, _ in found.values()]),
-        p_values=np.array([p for _, p in found.values()]),
+        views=tuple(tests),
+        distances=np.array([distance for distance, _ in tests.values()]),
+        p_values=np.array([p for _, p in tests.values()]),
         threshold=limit,
         false_alarm=float(false_alarm),
         detectable=limit + distances.threshold(1.0 - POWER, len(points), other),
@@ -244,20 +232,20 @@ def _against_closed_form(target: Gibbs, points: Array, grid: laws.Grid | None) -
     """One-sample tests; the energy's law is known on the whole space, or by a grid."""
     form = laws.closed_form(target)
     assert form is not None
-    found = {}
+    tests = {}
     for j, name in enumerate(laws.names(target)):
-        found[name] = _one_sample(points[:, j], form.coordinates[j].cdf)
+        tests[name] = _one_sample(points[:, j], form.coordinates[j].cdf)
     if form.excess is not None:
         excess = energies(target, points) - form.lowest
-        found["energy"] = _one_sample(excess, form.excess.cdf)
+        tests["energy"] = _one_sample(excess, form.excess.cdf)
     elif grid is not None:
-        found["energy"] = _against_grid(target, points, grid)["energy"]
-    return found
+        tests["energy"] = _against_grid(target, points, grid)["energy"]
+    return tests
 
 
 def _against_grid(target: Gibbs, points: Array, grid: laws.Grid) -> Tests:
     """One-sample tests that allow for the change between two grids."""
-    found = {}
+    tests = {}
     for name, view in laws.views(target).items():
         values = view(points)
         fine, coarse = (
@@ -265,18 +253,18 @@ def _against_grid(target: Gibbs, points: Array, grid: laws.Grid) -> Tests:
             for nodes, weights in ((grid.points, grid.weights), grid.coarse)
         )
         error = float(np.abs(fine(values) - coarse(values)).max())
-        found[name] = _one_sample(values, fine, error)
-    return found
+        tests[name] = _one_sample(values, fine, error)
+    return tests
 
 
 def _against_draws(target: Gibbs, points: Array, drawn: Array, error: float) -> Tests:
     """Two-sample tests; the error of the reference is added to the p-values."""
-    found = {}
+    tests = {}
     for name, view in laws.views(target).items():
         distance = distances.two_sample_kolmogorov(view(points), view(drawn))
         p = distances.p_value(distance, len(points), len(drawn))
-        found[name] = distance, min(1.0, p + error)
-    return found
+        tests[name] = distance, min(1.0, p + error)
+    return tests
 
 
 def _one_sample(values: Array, cdf: Any, error: float = 0.0) -> tuple[float, float]:

@@ -1,6 +1,6 @@
-"""What the diagnostics read from draws: arrays and words, checked once.
+"""Summary of draws: one row of numbers for each coefficient; and how draws are read.
 
-One row of numbers for each coefficient: where it is, and how well that is known.
+`read` checks a DataTree once and gives the diagnostics arrays and words.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from dpsample.core.arrays import Array
 
 # Fewer draws in a chain have no effective sample size: halves need two each.
 MIN_DRAWS = 4
+# The interval that ArviZ shows by default: odd, lest it look like a test.
+CI_PROB = 0.89
+# The tail ESS is the smaller of those of this quantile and of its mirror image.
+TAIL_PROB = 0.05
+MIXING = ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "ess_square", "r_hat")
 
 
 class ChainDraws(NamedTuple):
@@ -40,8 +45,7 @@ class ChainDraws(NamedTuple):
 
 def chosen(coefficients: Any, names: Sequence[str]) -> list[str]:
     """Names of some coefficients, each of them once."""
-    is_list = isinstance(coefficients, list | tuple) and len(coefficients) > 0
-    if not is_list:
+    if not (isinstance(coefficients, list | tuple) and coefficients):
         check.fail("coefficients", "a list of names", check.shown(coefficients))
     for name in coefficients:
         check.one_of(names, coefficients=name)
@@ -83,13 +87,6 @@ def read(draws: Any) -> ChainDraws:
         stats={name: np.asarray(stats[name].values) for name in stats},
         attributes=dict(draws.attrs),
     )
-
-
-# The interval that ArviZ shows by default: odd, lest it look like a test.
-CI_PROB = 0.89
-# The tail ESS is the smaller of those of this quantile and of its mirror image.
-TAIL_PROB = 0.05
-MIXING = ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "ess_square", "r_hat")
 
 
 def summary(draws: Any, *, ci_prob: float = CI_PROB) -> Any:
@@ -162,15 +159,7 @@ def summary(draws: Any, *, ci_prob: float = CI_PROB) -> Any:
 def mixing(theta: Array) -> dict[str, Array]:
     """Monte Carlo errors, effective sizes and R-hat of each coefficient.
 
-    Parameters
-    ----------
-    theta : array of shape (chain, draw, dim)
-        Draws.
-
-    Returns
-    -------
-    dict of str to array of shape (dim,)
-        Columns of the table; NaN where nothing moved.
+    Columns (dim,) from draws (chain, draw, dim), NaN where nothing moved.
     """
     from arviz_stats.base import array_stats
 
@@ -179,9 +168,9 @@ def mixing(theta: Array) -> dict[str, Array]:
     has_moved = np.ptp(theta, axis=(0, 1)) > 0.0
     moved = theta[:, :, has_moved]
     squares = (moved - moved.mean(axis=(0, 1))) ** 2
-    found: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     if moved.size:
-        found = {
+        known = {
             "mcse_mean": array_stats.mcse(moved, method="mean", **axes),
             "mcse_sd": array_stats.mcse(moved, method="sd", **axes),
             "ess_bulk": array_stats.ess(moved, method="bulk", **axes),
@@ -192,22 +181,14 @@ def mixing(theta: Array) -> dict[str, Array]:
     columns = {}
     for name in MIXING:
         columns[name] = np.full(theta.shape[2], np.nan)
-        columns[name][has_moved] = found.get(name, np.nan)
+        columns[name][has_moved] = known.get(name, np.nan)
     return columns
 
 
 def r_hat(values: Array) -> Array:
-    """Rank-normalized split R-hat of each function, shape (m,).
+    """Rank-normalized split R-hat of functions (chain, draw, m), shape (m,).
 
-    Parameters
-    ----------
-    values : array of shape (chain, draw, m)
-        Functions of the draws.
-
-    Returns
-    -------
-    array of shape (m,)
-        R-hat; ArviZ gives a single chain none, so its halves count as chains.
+    ArviZ gives a single chain none, so its halves count as chains.
     """
     from arviz_stats.base import array_stats
 

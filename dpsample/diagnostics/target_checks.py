@@ -1,19 +1,16 @@
-"""Distances of draws to the sides of the domain, and what a log-concave law allows.
+"""Checks of draws against their target: its domain, numbers, convexity and identities.
 
-The slack s of a side is a concave function of theta, so P(s > t) is log-concave in t,
-and with the median m of s
+*Sides.* The slack s of a side of the domain is a concave function of theta, so
+P(s > t) is log-concave in t, and with the median m of s
 
     P(s < c m) <= c log 2,    0 <= c <= 1.
 
 A draw much nearer to a side than that comes from another law: one that projects onto
 the domain, or clips, puts mass on the boundary.
 
-Whether draws fit their target: its numbers, its convexity, its energies.
-
-Stein's identities of a target, tested on means of batches.
-
-They see a law that is wrong inside the domain or at its boundary, even if all chains
-agree on it: a walk that does not count refused proposals, a missing acceptance step.
+*Identities.* Stein's, tested on means of batches, see a law that is wrong inside the
+domain or at its boundary, even if all chains agree on it: a walk that does not count
+refused proposals, a missing acceptance step.
 """
 
 from __future__ import annotations
@@ -38,22 +35,20 @@ from dpsample.targets.gibbs import Gibbs, energies
 # Median distance to a side, relative to that of an inner point: nearer, half of the
 # draws are in a thin layer along it.
 NEAR = 0.01
+# Slopes are evaluated at most at so many draws, equally spaced: each costs a pass over
+# the records, and neighbors in a chain tell much the same.
+MAX_POINTS = 10_000
+# Points at which the target is evaluated anew: each costs a pass over the records.
+NUM_PROBES = 100
+# Rounding of a mean over many records, in units of its size.
+ROUNDING = 1e-9
 
 
 def slacks(domain: Any, points: Array) -> Array:
     """Concave functions that are >= 0 on the domain and 0 on its sides.
 
-    Parameters
-    ----------
-    domain : Domain
-        Any domain.
-    points : array of shape (num_points, dim)
-        Points.
-
-    Returns
-    -------
-    array of shape (num_points, num_sides)
-        Distances to sides, up to a constant each; no sides for the whole space.
+    Of points (num_points, dim): distances to sides, up to a constant each, of shape
+    (num_points, num_sides); no sides for the whole space.
     """
     dim = points.shape[1]
     if domain.name == "ball":
@@ -79,12 +74,12 @@ def look_at_boundary(target: Any, chains: ChainDraws, alpha: float) -> list[Find
     outside = points[~contained(domain, points)]
     if len(outside):
         return [_outside(outside[0], len(outside), len(points))]
-    found = slacks(domain, points)
-    if found.size == 0:
+    gaps = slacks(domain, points)
+    if gaps.size == 0:
         return []
-    medians = np.median(found, axis=0)
-    limit = alpha / (math.log(2.0) * found.size)
-    is_on = (found <= limit * medians).any(axis=1)
+    medians = np.median(gaps, axis=0)
+    limit = alpha / (math.log(2.0) * gaps.size)
+    is_on = (gaps <= limit * medians).any(axis=1)
     if is_on.any():
         return [_on_the_boundary(float(is_on.mean()))]
     inner = slacks(domain, domain.interior_point(target.dim)[None])[0]
@@ -95,11 +90,11 @@ def look_at_boundary(target: Any, chains: ChainDraws, alpha: float) -> list[Find
 def contained(domain: Any, points: Array) -> NDArray[np.bool_]:
     """Whether each row of points is in the domain."""
     body, out = domain.body(points.shape[1]), np.full(1, np.nan)
-    found = np.zeros(len(points), dtype=bool)
+    is_inside = np.zeros(len(points), dtype=bool)
     for i, point in enumerate(points):
         domain.contains_piece(body, point, out)
-        found[i] = out[0] == 1.0
-    return found
+        is_inside[i] = out[0] == 1.0
+    return is_inside
 
 
 def _outside(point: Array, count: int, total: int) -> Finding:
@@ -108,7 +103,6 @@ def _outside(point: Array, count: int, total: int) -> Finding:
         evidence=f"{count} of {total} draws, such as {np.array2string(point)}.",
         remedy="Check that the draws are of this target; if they are, the sampler is "
         "wrong.",
-        is_problem=True,
     )
 
 
@@ -119,7 +113,6 @@ def _on_the_boundary(share: float) -> Finding:
         "domain, up to rounding. A density puts none there.",
         remedy="A sampler that rejects proposals outside of the domain: one that "
         "projects or clips them has another law.",
-        is_problem=True,
     )
 
 
@@ -134,12 +127,6 @@ def _along_the_boundary(sides: int) -> Finding:
         "or Proximal suit such a target.",
         is_problem=False,
     )
-
-
-# Points at which the target is evaluated anew: each costs a pass over the records.
-NUM_PROBES = 100
-# Rounding of a mean over many records, in units of its size.
-ROUNDING = 1e-9
 
 
 def require_same(chains: ChainDraws, target: Gibbs) -> None:
@@ -169,7 +156,6 @@ def stored_energies(target: Gibbs, chains: ChainDraws) -> Finding | None:
         f"{values[probes[worst]]:.6g} is stored where it is {own[worst]:.6g}.",
         remedy="Check that target is the one that was sampled (k, mu, records); if it "
         "is, the sampler or a custom loss is wrong.",
-        is_problem=True,
     )
 
 
@@ -191,7 +177,6 @@ def convexity(target: Gibbs, chains: ChainDraws) -> Finding | None:
         f"its mean at both ({np.mean(is_above):.0%} of {NUM_PROBES} pairs).",
         remedy="A convex loss: there may be other modes that no chain visited, and "
         "neither samplers nor privacy proofs here cover such an energy.",
-        is_problem=True,
     )
 
 
@@ -224,7 +209,6 @@ def excess(
             remedy="A longer warm-up (num_warmup=...), a start nearer to the mode "
             "(init=None), or another sampler: chains are far from where the target "
             "has its mass.",
-            is_problem=True,
         )
     ], ""
 
@@ -233,11 +217,6 @@ def _spread(indices: NDArray[np.int64]) -> NDArray[np.int64]:
     """At most `NUM_PROBES` of the indices, evenly spread."""
     count = min(NUM_PROBES, len(indices))
     return indices[np.linspace(0, len(indices) - 1, count).astype(np.int64)]
-
-
-# Slopes are evaluated at most at so many draws, equally spaced: each costs a pass over
-# the records, and neighbors in a chain tell much the same.
-MAX_POINTS = 10_000
 
 
 def look_at_stein(
@@ -268,6 +247,5 @@ def look_at_stein(
             remedy="Check that target is the one that was sampled. If it is: a longer "
             "warm-up, a start nearer to the mode, or a sampler whose exactness is "
             'not "biased". compare and stein_check say more.',
-            is_problem=True,
         )
     ], ""

@@ -7,7 +7,7 @@ from typing import Any
 from dpsample import domains
 from dpsample.core import spec
 from dpsample.core.public import dir_of
-from dpsample.noise.cone_table import ConeTable, cone_table
+from dpsample.noise.cone import ConeTable, cone_table
 from dpsample.noise.elementary import Gaussian, Laplace, gaussian, laplace
 from dpsample.noise.gaussian_mechanisms import (
     gaussian_mechanism,

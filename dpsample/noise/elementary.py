@@ -139,10 +139,8 @@ def laplace(
 
     Parameters
     ----------
-    rng : numpy.random.Generator
-        Source of randomness.
-    size : int or tuple of int, optional
-        Shape of the result; without it, one number.
+    rng, size
+        As in `gaussian`.
     scale : float, default 1.0
         Mean absolute value > 0.
 

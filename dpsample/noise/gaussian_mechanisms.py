@@ -1,4 +1,4 @@
-"""Mechanisms that add Gaussian noise, plain or generalized."""
+"""Mechanisms that add Gaussian noise, plain or generalized, for a budget."""
 
 from __future__ import annotations
 
@@ -208,24 +208,6 @@ def schatten_gaussian_mechanism(
 
 
 def _gaussian(
-    noise: Noise,
-    budget: Budget,
-    gdp: float,
-    *,
-    inputs: dict[str, Any],
-    theorems: tuple[str, ...],
-    norm: float,
-    calibration: NoiseCalibration = "exact",
-    dim: int | None = None,
+    noise: Noise, budget: Budget, gdp: float, **terms: Any
 ) -> AdditiveMechanism:
-    return certified(
-        noise,
-        budget,
-        inputs,
-        event=GaussianEvent(gdp),
-        theorems=theorems,
-        calibration=calibration,
-        gdp=gdp,
-        dim=dim,
-        norm=norm,
-    )
+    return certified(noise, budget, event=GaussianEvent(gdp), gdp=gdp, **terms)

@@ -1,10 +1,9 @@
 # mypy: allow-untyped-defs
-"""Compiled noise: kernels that fill a vector inside the loop of an algorithm.
-
-Generalized Gaussian noise: density proportional to exp(-||z||_r^2 / (2 sigma^2)).
+"""Generalized Gaussian noise: density proportional to exp(-||z||_r^2 / (2 sigma^2)).
 
 The norm of a draw is sigma times a chi variable with d degrees of freedom and its
-direction follows the cone measure of the unit ball, independently.
+direction follows the cone measure of the unit ball, independently. The kernels that
+fill a vector inside the loop of an algorithm follow the spec and its draws.
 """
 
 from __future__ import annotations
@@ -18,107 +17,9 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.noise.cone import chi, cone_vector, scale_to
-from dpsample.noise.cone_table import cone_table
+from dpsample.noise.cone import chi, cone_table, cone_vector, scale_to
 from dpsample.noise.law import Noise, checked_rng, checked_size, parts
 from dpsample.numerics.norms import norm
-
-
-@kernel
-def fill_gaussian(rng, stddev, out):
-    """Fill ``out`` with independent N(0, stddev^2).
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Source of randomness.
-    stddev : float
-        Standard deviation, absolute.
-    out : ndarray, shape (d,)
-        Written; nothing is allocated.
-    """
-    for i in range(len(out)):
-        out[i] = stddev * rng.standard_normal()
-
-
-@kernel
-def fill_laplace(rng, scale, out):
-    """Fill ``out`` with independent Laplace variables of mean absolute value scale.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Source of randomness.
-    scale : float
-        Mean absolute value.
-    out : ndarray, shape (d,)
-        Written; nothing is allocated.
-    """
-    for i in range(len(out)):
-        out[i] = rng.laplace(0.0, scale)
-
-
-@kernel
-def fill_generalized_gaussian(rng, table, sigma, out):
-    """Fill ``out`` with one generalized Gaussian vector.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Source of randomness.
-    table : ConeTable
-        Result of `cone_table` for the exponent r.
-    sigma : float
-        Scale: the norm of the vector is sigma times a chi variable.
-    out : ndarray, shape (d,)
-        Written; nothing is allocated.
-    """
-    if table.r == 2.0 or len(out) == 1:
-        fill_gaussian(rng, sigma, out)
-        return
-    norm = cone_vector(rng, table, out)
-    scale_to(norm, sigma * chi(rng, len(out)), out)
-
-
-@kernel
-def fill_rows(rng, table, sigma, out):
-    """Fill every row of ``out`` with one generalized Gaussian vector."""
-    for i in range(out.shape[0]):
-        fill_generalized_gaussian(rng, table, sigma, out[i])
-
-
-def log_ball_volume(dim: int, r: float) -> float:
-    """Logarithm of the volume of the unit l_r ball, (2 G(1 + 1/r))^d / G(1 + d/r)."""
-    corner = math.lgamma(1.0 + 1.0 / r) + math.log(2.0)
-    return dim * corner - math.lgamma(1.0 + dim / r)
-
-
-def log_radial_constant(dim: int, log_volume: float, sigma: float) -> float:
-    """Logarithm of the integral of exp(-||z||^2 / (2 sigma^2)), any norm.
-
-    It is d Vol (2 sigma^2)^(d/2) Gamma(d/2) / 2 for a unit ball of volume Vol.
-    """
-    half = 0.5 * dim
-    return (
-        log_volume
-        + half * math.log(2.0)
-        + dim * math.log(sigma)
-        + math.lgamma(1 + half)
-    )
-
-
-def log_radial_moment(order: float, dim: int, sigma: float) -> float:
-    """Logarithm of the moment E ||z||^order of the norm of a draw."""
-    half = 0.5 * dim
-    growth = math.lgamma(half + 0.5 * order) - math.lgamma(half)
-    return order * (0.5 * math.log(2.0) + math.log(sigma)) + growth
-
-
-def _moment(order: float, log_value: float) -> float:
-    try:
-        return math.exp(log_value)
-    except OverflowError:
-        check.fail("order", "small enough for a moment that a float holds", order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,3 +149,96 @@ def generalized_gaussian(
     for rows in parts(out.reshape(-1, shape[-1])):
         fill_rows(generator, table, float(sigma), rows)
     return out
+
+
+@kernel
+def fill_gaussian(rng, stddev, out):
+    """Fill ``out`` with independent N(0, stddev^2).
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of randomness.
+    stddev : float
+        Standard deviation, absolute.
+    out : ndarray, shape (d,)
+        Written; nothing is allocated.
+    """
+    for i in range(len(out)):
+        out[i] = stddev * rng.standard_normal()
+
+
+@kernel
+def fill_laplace(rng, scale, out):
+    """Fill ``out`` with independent Laplace variables of mean absolute value scale.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of randomness.
+    scale : float
+        Mean absolute value.
+    out : ndarray, shape (d,)
+        Written; nothing is allocated.
+    """
+    for i in range(len(out)):
+        out[i] = rng.laplace(0.0, scale)
+
+
+@kernel
+def fill_generalized_gaussian(rng, table, sigma, out):
+    """Fill ``out`` with one generalized Gaussian vector.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of randomness.
+    table : ConeTable
+        Result of `cone_table` for the exponent r.
+    sigma : float
+        Scale: the norm of the vector is sigma times a chi variable.
+    out : ndarray, shape (d,)
+        Written; nothing is allocated.
+    """
+    if table.r == 2.0 or len(out) == 1:
+        fill_gaussian(rng, sigma, out)
+        return
+    norm = cone_vector(rng, table, out)
+    scale_to(norm, sigma * chi(rng, len(out)), out)
+
+
+@kernel
+def fill_rows(rng, table, sigma, out):
+    """Fill every row of ``out`` with one generalized Gaussian vector."""
+    for i in range(out.shape[0]):
+        fill_generalized_gaussian(rng, table, sigma, out[i])
+
+
+def log_ball_volume(dim: int, r: float) -> float:
+    """Logarithm of the volume of the unit l_r ball, (2 G(1 + 1/r))^d / G(1 + d/r)."""
+    corner = math.lgamma(1.0 + 1.0 / r) + math.log(2.0)
+    return dim * corner - math.lgamma(1.0 + dim / r)
+
+
+def log_radial_constant(dim: int, log_volume: float, sigma: float) -> float:
+    """Logarithm of the integral of exp(-||z||^2 / (2 sigma^2)), any norm.
+
+    It is d Vol (2 sigma^2)^(d/2) Gamma(d/2) / 2 for a unit ball of volume Vol.
+    """
+    half = 0.5 * dim
+    scale = log_volume + half * math.log(2.0) + dim * math.log(sigma)
+    return scale + math.lgamma(1 + half)
+
+
+def log_radial_moment(order: float, dim: int, sigma: float) -> float:
+    """Logarithm of the moment E ||z||^order of the norm of a draw."""
+    half = 0.5 * dim
+    growth = math.lgamma(half + 0.5 * order) - math.lgamma(half)
+    return order * (0.5 * math.log(2.0) + math.log(sigma)) + growth
+
+
+def _moment(order: float, log_value: float) -> float:
+    try:
+        return math.exp(log_value)
+    except OverflowError:
+        check.fail("order", "small enough for a moment that a float holds", order)

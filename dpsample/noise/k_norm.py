@@ -1,13 +1,9 @@
 # mypy: allow-untyped-defs
-"""Boundary of a symmetric polytope, cut into simplices.
-
-Compiled K-norm noise: a Gamma(d) radius times a cone-measure direction.
-
-K-norm noise: density proportional to exp(-||z||_K / scale).
+"""K-norm noise: density proportional to exp(-||z||_K / scale).
 
 ||z||_K is the gauge of a convex body K that is symmetric about 0 [1]_. The gauge of a
 draw is scale times a Gamma(d) variable and its direction follows the cone measure of K,
-independently.
+independently. The boundary of a polytope is cut into simplices.
 
 References
 ----------
@@ -27,250 +23,18 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, Domain, Polytope, SchattenBall
-from dpsample.noise.cone import cone_vector, scale_to
-from dpsample.noise.cone_table import ConeTable, cone_table
+from dpsample.noise.cone import ConeTable, cone_table, cone_vector, scale_to
 from dpsample.noise.generalized_gaussian import log_ball_volume
 from dpsample.noise.law import Noise, checked_rng, checked_size, parts
 from dpsample.noise.schatten import log_schatten_volume, schatten_plan
 from dpsample.noise.schatten_spectrum import SchattenPlan, fill_schatten
 
+COORDINATES, SPECTRUM, FACETS = 0, 1, 2
 MAX_DIM = 6
 MAX_VERTICES = 2000
 _TOLERANCE = 1e-9
 _FLAT = 1e-14
 _REMEDY = "Use a ball or a box that contains the polytope."
-
-
-def symmetric_facets(rows: Array, limits: Array) -> tuple[Array, float]:
-    """Return simplices that cover the boundary of ``rows z <= limits``.
-
-    Parameters
-    ----------
-    rows : ndarray, shape (m, d)
-        Normals.
-    limits : ndarray, shape (m,)
-        Right-hand sides.
-
-    Returns
-    -------
-    simplices : ndarray, shape (num_simplices, d, d)
-        The corners of each, one per row.
-    log_volume : float
-        Logarithm of the volume of the polytope.
-
-    Raises
-    ------
-    ValueError
-        If the polytope is not symmetric about 0, not bounded, has more than 6
-        dimensions or 2000 vertices, or Qhull's triangulation is not accurate.
-    """
-    vertices = _vertices(rows, limits)
-    reach = (vertices @ rows.T + limits).min(axis=0) / limits
-    if reach.min() < -_TOLERANCE:
-        got = f"a set that -z leaves through row {int(np.argmin(reach))}"
-        check.fail("domain", "symmetric about 0", got)
-    simplices, volume = _triangulated(vertices)
-    sizes = np.abs(np.linalg.det(simplices))
-    # Qhull cuts facets with many corners into simplices that may be flat.
-    simplices = simplices[sizes > _FLAT * sizes.sum()]
-    parts = sizes.sum() / math.factorial(rows.shape[1])
-    if not abs(parts / volume - 1.0) < _TOLERANCE:
-        got = f"simplices of volume {parts:.12g} in a hull of {volume:.12g}"
-        check.fail("the triangulation", "exact", got, _REMEDY)
-    return simplices, math.log(parts)
-
-
-def _vertices(rows: Array, limits: Array) -> Array:
-    from scipy.spatial import HalfspaceIntersection
-
-    dim = rows.shape[1]
-    if dim > MAX_DIM:
-        check.fail("the polytope's dimension", f"<= {MAX_DIM}", dim, _REMEDY)
-    unit = rows / limits[:, None]
-    if dim == 1:
-        ends = np.array([1.0 / unit.max(), 1.0 / unit.min()])
-        return ends[:, None]
-    half = np.column_stack([unit, -np.ones(len(unit))])
-    vertices = np.unique(
-        HalfspaceIntersection(half, np.zeros(dim)).intersections, axis=0
-    )
-    if len(vertices) > MAX_VERTICES:
-        got = f"{len(vertices)}"
-        check.fail("the number of vertices", f"<= {MAX_VERTICES}", got, _REMEDY)
-    return vertices
-
-
-def _triangulated(vertices: Array) -> tuple[Array, float]:
-    from scipy.spatial import ConvexHull
-
-    if vertices.shape[1] == 1:
-        return vertices[:, :, None], float(np.ptp(vertices))
-    hull = ConvexHull(vertices)
-    return vertices[hull.simplices], float(hull.volume)
-
-
-COORDINATES, SPECTRUM, FACETS = 0, 1, 2
-
-
-class KNormTable(NamedTuple):
-    """Parameters of K-norm noise, one compiled type for every domain.
-
-    Attributes
-    ----------
-    kind : int
-        COORDINATES (balls, boxes), SPECTRUM (Schatten balls) or FACETS (polytopes).
-    cone : ConeTable
-        Directions of balls and boxes.
-    plan : SchattenPlan
-        Directions of Schatten balls.
-    sides : ndarray, shape (d,) or (1,)
-        Semi-axes of balls and boxes; the radius of a Schatten ball.
-    simplices : ndarray, shape (num_simplices, d, d)
-        Corners of the simplices that cover the boundary of a polytope.
-    shares : ndarray, shape (num_simplices,)
-        Their cumulative volumes, up to a factor.
-
-    Examples
-    --------
-    >>> from dpsample.domains import Ball
-    >>> from dpsample.noise import k_norm_table
-    >>> k_norm_table(Ball(2.0, p=1.0), dim=3).sides.tolist()
-    [2.0, 2.0, 2.0]
-    """
-
-    kind: int
-    cone: ConeTable
-    plan: SchattenPlan
-    sides: Array
-    simplices: Array
-    shares: Array
-
-
-@kernel
-def _fill_from_facets(rng, table, scale, out):
-    """Exponential weights on the corners of one simplex of the boundary.
-
-    Their sum is a Gamma(d) variable, independent of the point they weigh out.
-    """
-    last = len(table.shares) - 1
-    level = table.shares[last] * rng.random()
-    # Rounding may carry the level to the last share.
-    which = min(np.searchsorted(table.shares, level, "right"), last)
-    out[:] = 0.0
-    for i in range(len(out)):
-        weight = scale * rng.standard_exponential()
-        for j in range(len(out)):
-            out[j] += weight * table.simplices[which, i, j]
-
-
-@kernel
-def fill_k_norm(rng, table, scale, out):
-    """Fill ``out`` with one draw of K-norm noise.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Source of randomness.
-    table : KNormTable
-        Result of `k_norm_table` for the domain and ``len(out)``.
-    scale : float
-        Scale: the gauge of the draw is scale times a Gamma(d) variable.
-    out : ndarray, shape (d,)
-        Written; matrices row by row.
-    """
-    if table.kind == FACETS:
-        _fill_from_facets(rng, table, scale, out)
-        return
-    radius = scale * rng.standard_gamma(1.0 * len(out))
-    if table.kind == SPECTRUM:
-        fill_schatten(rng, table.plan, radius * table.sides[0], out)
-        return
-    norm = cone_vector(rng, table.cone, out)
-    scale_to(norm, radius, out)
-    for i in range(len(out)):
-        out[i] *= table.sides[i]
-
-
-@kernel
-def fill_k_norm_rows(rng, table, scale, out):
-    """Fill every row of ``out`` with one draw."""
-    for i in range(out.shape[0]):
-        fill_k_norm(rng, table, scale, out[i])
-
-
-def k_norm_table(domain: Domain, dim: int) -> KNormTable:
-    """Return what `fill_k_norm` needs to draw K-norm noise.
-
-    Parameters
-    ----------
-    domain : Ball, Box, SchattenBall or Polytope
-        Body K, symmetric about 0.
-    dim : int
-        Number of coordinates.
-
-    Returns
-    -------
-    KNormTable
-        Parameters of one compiled type for all domains.
-
-    Raises
-    ------
-    ValueError
-        If the domain is of another kind, not symmetric about 0, of another dimension,
-        or so large that no exact method is practical.
-
-    Examples
-    --------
-    >>> k_norm_table(Box(-2.0, 2.0), 3).sides.tolist()
-    [2.0, 2.0, 2.0]
-    """
-    sides = _semi_axes(domain, dim)
-    kind, cone, plan = COORDINATES, cone_table(math.inf), schatten_plan((1, 1), 2.0)
-    simplices, shares = np.zeros((0, dim, dim)), np.zeros(0)
-    if isinstance(domain, Ball):
-        cone = cone_table(domain.p)
-    elif isinstance(domain, SchattenBall):
-        kind, plan = SPECTRUM, schatten_plan(domain.shape, domain.p)
-    elif isinstance(domain, Polytope):
-        kind, simplices = FACETS, _facets(domain)[0].copy()
-        shares = np.cumsum(np.abs(np.linalg.det(simplices)))
-    return KNormTable(kind, cone, plan, sides, simplices, shares)
-
-
-def _semi_axes(domain: Domain, dim: int) -> Array:
-    """Check the domain; return its half widths, or its one radius."""
-    kinds = (Ball, Box, SchattenBall, Polytope)
-    check.instance(kinds, domain=domain, remedy="Choose one of them.")
-    domain.check(dim)
-    if isinstance(domain, Polytope):
-        if not domain.is_bounded:
-            check.fail("domain", "bounded", domain)
-        if not (domain.b > 0.0).all():
-            check.fail("domain", "symmetric about 0", "a set without 0 inside")
-        return np.zeros(0)
-    if isinstance(domain, SchattenBall):
-        return np.full(1, domain.radius)
-    body = domain.body(dim)
-    if not (body.lower == -body.upper).all():
-        got = f"center {check.shown(domain.default_center(dim).tolist())}"
-        check.fail("domain", "symmetric about 0", got)
-    return np.array(body.upper)
-
-
-@lru_cache(maxsize=32)
-def _facets(domain: Polytope) -> tuple[Array, float]:
-    return symmetric_facets(domain.A, domain.b)
-
-
-def _log_volume(domain: Domain, dim: int) -> float:
-    sides = _semi_axes(domain, dim)
-    if isinstance(domain, Polytope):
-        return _facets(domain)[1]
-    if isinstance(domain, SchattenBall):
-        volume = log_schatten_volume(domain.shape, domain.p)
-        return volume + dim * math.log(domain.radius)
-    p = domain.p if isinstance(domain, Ball) else math.inf
-    return log_ball_volume(dim, p) + float(np.log(sides).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,3 +140,222 @@ def k_norm(
     for rows in parts(out.reshape(-1, shape[-1]), cost=cost):
         fill_k_norm_rows(generator, table, float(scale), rows)
     return out
+
+
+class KNormTable(NamedTuple):
+    """Parameters of K-norm noise, one compiled type for every domain.
+
+    Attributes
+    ----------
+    kind : int
+        COORDINATES (balls, boxes), SPECTRUM (Schatten balls) or FACETS (polytopes).
+    cone : ConeTable
+        Directions of balls and boxes.
+    plan : SchattenPlan
+        Directions of Schatten balls.
+    sides : ndarray, shape (d,) or (1,)
+        Semi-axes of balls and boxes; the radius of a Schatten ball.
+    simplices : ndarray, shape (num_simplices, d, d)
+        Corners of the simplices that cover the boundary of a polytope.
+    shares : ndarray, shape (num_simplices,)
+        Their cumulative volumes, up to a factor.
+
+    Examples
+    --------
+    >>> from dpsample.domains import Ball
+    >>> from dpsample.noise import k_norm_table
+    >>> k_norm_table(Ball(2.0, p=1.0), dim=3).sides.tolist()
+    [2.0, 2.0, 2.0]
+    """
+
+    kind: int
+    cone: ConeTable
+    plan: SchattenPlan
+    sides: Array
+    simplices: Array
+    shares: Array
+
+
+def k_norm_table(domain: Domain, dim: int) -> KNormTable:
+    """Return what `fill_k_norm` needs to draw K-norm noise.
+
+    Parameters
+    ----------
+    domain : Ball, Box, SchattenBall or Polytope
+        Body K, symmetric about 0.
+    dim : int
+        Number of coordinates.
+
+    Returns
+    -------
+    KNormTable
+        Parameters of one compiled type for all domains.
+
+    Raises
+    ------
+    ValueError
+        If the domain is of another kind, not symmetric about 0, of another dimension,
+        or so large that no exact method is practical.
+
+    Examples
+    --------
+    >>> k_norm_table(Box(-2.0, 2.0), 3).sides.tolist()
+    [2.0, 2.0, 2.0]
+    """
+    sides = _semi_axes(domain, dim)
+    kind, cone, plan = COORDINATES, cone_table(math.inf), schatten_plan((1, 1), 2.0)
+    simplices, shares = np.zeros((0, dim, dim)), np.zeros(0)
+    if isinstance(domain, Ball):
+        cone = cone_table(domain.p)
+    elif isinstance(domain, SchattenBall):
+        kind, plan = SPECTRUM, schatten_plan(domain.shape, domain.p)
+    elif isinstance(domain, Polytope):
+        kind, simplices = FACETS, _facets(domain)[0].copy()
+        shares = np.cumsum(np.abs(np.linalg.det(simplices)))
+    return KNormTable(kind, cone, plan, sides, simplices, shares)
+
+
+@kernel
+def _fill_from_facets(rng, table, scale, out):
+    """Exponential weights on the corners of one simplex of the boundary.
+
+    Their sum is a Gamma(d) variable, independent of the point they weigh out.
+    """
+    last = len(table.shares) - 1
+    level = table.shares[last] * rng.random()
+    # Rounding may carry the level to the last share.
+    which = min(np.searchsorted(table.shares, level, "right"), last)
+    out[:] = 0.0
+    for i in range(len(out)):
+        weight = scale * rng.standard_exponential()
+        for j in range(len(out)):
+            out[j] += weight * table.simplices[which, i, j]
+
+
+@kernel
+def fill_k_norm(rng, table, scale, out):
+    """Fill ``out`` with one draw of K-norm noise.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Source of randomness.
+    table : KNormTable
+        Result of `k_norm_table` for the domain and ``len(out)``.
+    scale : float
+        Scale: the gauge of the draw is scale times a Gamma(d) variable.
+    out : ndarray, shape (d,)
+        Written; matrices row by row.
+    """
+    if table.kind == FACETS:
+        _fill_from_facets(rng, table, scale, out)
+        return
+    radius = scale * rng.standard_gamma(1.0 * len(out))
+    if table.kind == SPECTRUM:
+        fill_schatten(rng, table.plan, radius * table.sides[0], out)
+        return
+    norm = cone_vector(rng, table.cone, out)
+    scale_to(norm, radius, out)
+    for i in range(len(out)):
+        out[i] *= table.sides[i]
+
+
+@kernel
+def fill_k_norm_rows(rng, table, scale, out):
+    """Fill every row of ``out`` with one draw."""
+    for i in range(out.shape[0]):
+        fill_k_norm(rng, table, scale, out[i])
+
+
+def _semi_axes(domain: Domain, dim: int) -> Array:
+    """Check the domain; return its half widths, or its one radius."""
+    kinds = (Ball, Box, SchattenBall, Polytope)
+    check.instance(kinds, domain=domain, remedy="Choose one of them.")
+    domain.check(dim)
+    if isinstance(domain, Polytope):
+        if not domain.is_bounded:
+            check.fail("domain", "bounded", domain)
+        if not (domain.b > 0.0).all():
+            check.fail("domain", "symmetric about 0", "a set without 0 inside")
+        return np.zeros(0)
+    if isinstance(domain, SchattenBall):
+        return np.full(1, domain.radius)
+    body = domain.body(dim)
+    if not (body.lower == -body.upper).all():
+        got = f"center {check.shown(domain.default_center(dim).tolist())}"
+        check.fail("domain", "symmetric about 0", got)
+    return np.array(body.upper)
+
+
+@lru_cache(maxsize=32)
+def _facets(domain: Polytope) -> tuple[Array, float]:
+    return symmetric_facets(domain.A, domain.b)
+
+
+def _log_volume(domain: Domain, dim: int) -> float:
+    sides = _semi_axes(domain, dim)
+    if isinstance(domain, Polytope):
+        return _facets(domain)[1]
+    if isinstance(domain, SchattenBall):
+        volume = log_schatten_volume(domain.shape, domain.p)
+        return volume + dim * math.log(domain.radius)
+    p = domain.p if isinstance(domain, Ball) else math.inf
+    return log_ball_volume(dim, p) + float(np.log(sides).sum())
+
+
+def symmetric_facets(rows: Array, limits: Array) -> tuple[Array, float]:
+    """Return simplices that cover the boundary of ``rows z <= limits``.
+
+    The normals ``rows`` have shape (m, d), the right-hand sides ``limits`` shape (m,);
+    corners are rows of the simplices (num_simplices, d, d). The second result is the
+    logarithm of the polytope's volume.
+
+    Raises
+    ------
+    ValueError
+        If the polytope is not symmetric about 0, not bounded, has more than 6
+        dimensions or 2000 vertices, or Qhull's triangulation is not accurate.
+    """
+    vertices = _vertices(rows, limits)
+    reach = (vertices @ rows.T + limits).min(axis=0) / limits
+    if reach.min() < -_TOLERANCE:
+        got = f"a set that -z leaves through row {int(np.argmin(reach))}"
+        check.fail("domain", "symmetric about 0", got)
+    simplices, volume = _triangulated(vertices)
+    sizes = np.abs(np.linalg.det(simplices))
+    # Qhull cuts facets with many corners into simplices that may be flat.
+    simplices = simplices[sizes > _FLAT * sizes.sum()]
+    parts = sizes.sum() / math.factorial(rows.shape[1])
+    if not abs(parts / volume - 1.0) < _TOLERANCE:
+        got = f"simplices of volume {parts:.12g} in a hull of {volume:.12g}"
+        check.fail("the triangulation", "exact", got, _REMEDY)
+    return simplices, math.log(parts)
+
+
+def _vertices(rows: Array, limits: Array) -> Array:
+    from scipy.spatial import HalfspaceIntersection
+
+    dim = rows.shape[1]
+    if dim > MAX_DIM:
+        check.fail("the polytope's dimension", f"<= {MAX_DIM}", dim, _REMEDY)
+    unit = rows / limits[:, None]
+    if dim == 1:
+        ends = np.array([1.0 / unit.max(), 1.0 / unit.min()])
+        return ends[:, None]
+    half = np.column_stack([unit, -np.ones(len(unit))])
+    vertices = np.unique(
+        HalfspaceIntersection(half, np.zeros(dim)).intersections, axis=0
+    )
+    if len(vertices) > MAX_VERTICES:
+        got = f"{len(vertices)}"
+        check.fail("the number of vertices", f"<= {MAX_VERTICES}", got, _REMEDY)
+    return vertices
+
+
+def _triangulated(vertices: Array) -> tuple[Array, float]:
+    from scipy.spatial import ConvexHull
+
+    if vertices.shape[1] == 1:
+        return vertices[:, :, None], float(np.ptp(vertices))
+    hull = ConvexHull(vertices)
+    return vertices[hull.simplices], float(hull.volume)

@@ -1,7 +1,4 @@
-"""Generators and sizes at the door of every noise function.
-
-What every law of additive noise offers.
-"""
+"""Law of additive noise: what each one offers, and checks of generators and sizes."""
 
 from __future__ import annotations
 
@@ -16,56 +13,8 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.spec import Spec
 
+# Gaussian numbers that a compiled call makes in about 20 ms.
 CALL_NUMBERS = 200_000
-
-
-def checked_rng(rng: Any) -> np.random.Generator:
-    """Return ``rng`` if it is a Generator."""
-    check.instance(
-        np.random.Generator, rng=rng, remedy="Use numpy.random.default_rng()."
-    )
-    return rng  # type: ignore[no-any-return]
-
-
-def _is_side(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        return False
-    return int(value) >= 0
-
-
-def checked_size(size: Any, num_axes: int = 0) -> tuple[int, ...]:
-    """Return ``size`` as a tuple whose last ``num_axes`` entries are >= 1."""
-    if _is_side(size):
-        size = (size,)
-    if not (isinstance(size, tuple | list) and all(map(_is_side, size))):
-        check.fail("size", "an integer >= 0 or a tuple of them", check.shown(size))
-    shape = tuple(int(side) for side in size)
-    if math.prod(shape) > check.LONGEST:
-        check.fail("size", f"of at most {check.LONGEST} numbers", check.shown(size))
-    if len(shape) < num_axes or 0 in shape[len(shape) - num_axes :]:
-        remedy = "The last axes hold the coordinates of one draw."
-        check.fail("size", f"of at least {num_axes} axes >= 1 at the end", size, remedy)
-    return shape
-
-
-def parts(rows: Array, *, cost: int = 1) -> Iterator[Array]:
-    """Split rows for calls of about 20 ms, so that Ctrl-C is heard in between.
-
-    Parameters
-    ----------
-    rows : array of shape (num_rows, dim)
-        What is to be filled.
-    cost : int
-        Work per number, in units of one Gaussian.
-
-    Yields
-    ------
-    array of shape (at most num_rows, dim)
-        The next rows.
-    """
-    count = max(1, CALL_NUMBERS // (cost * max(1, rows.shape[1])))
-    for start in range(0, len(rows), count):
-        yield rows[start : start + count]
 
 
 class Noise(Spec):
@@ -86,3 +35,43 @@ class Noise(Spec):
     def log_density(self, z: Any) -> Any:
         """Return the normalized log density of the vectors on the last axis."""
         raise NotImplementedError
+
+
+def checked_rng(rng: Any) -> np.random.Generator:
+    """Return ``rng`` if it is a Generator."""
+    check.instance(
+        np.random.Generator, rng=rng, remedy="Use numpy.random.default_rng()."
+    )
+    return rng  # type: ignore[no-any-return]
+
+
+def checked_size(size: Any, num_axes: int = 0) -> tuple[int, ...]:
+    """Return ``size`` as a tuple whose last ``num_axes`` entries are >= 1."""
+    if _is_side(size):
+        size = (size,)
+    if not (isinstance(size, tuple | list) and all(map(_is_side, size))):
+        check.fail("size", "an integer >= 0 or a tuple of them", check.shown(size))
+    shape = tuple(int(side) for side in size)
+    if math.prod(shape) > check.LONGEST:
+        check.fail("size", f"of at most {check.LONGEST} numbers", check.shown(size))
+    if len(shape) < num_axes or 0 in shape[len(shape) - num_axes :]:
+        remedy = "The last axes hold the coordinates of one draw."
+        check.fail("size", f"of at least {num_axes} axes >= 1 at the end", size, remedy)
+    return shape
+
+
+def _is_side(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        return False
+    return int(value) >= 0
+
+
+def parts(rows: Array, *, cost: int = 1) -> Iterator[Array]:
+    """Split rows for calls of about 20 ms, between which Ctrl-C is heard.
+
+    Rows have shape (num_rows, dim); ``cost`` is the work per number in units of one
+    Gaussian.
+    """
+    count = max(1, CALL_NUMBERS // (cost * max(1, rows.shape[1])))
+    for start in range(0, len(rows), count):
+        yield rows[start : start + count]

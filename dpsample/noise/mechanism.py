@@ -151,10 +151,7 @@ class AdditiveMechanism:
         ValueError
             If a point is not finite or has another length.
         """
-        first, second = self._vector("value", value), self._vector("neighbor", neighbor)
-        if len(second) != len(first):
-            got = f"shape {second.shape}"
-            check.fail("neighbor", f"of shape ({len(first)},)", got)
+        first, second = self._pair(value, neighbor)
         points = check.vectors("outputs", outputs, dim=len(first))
         shape, rows = points.shape[:-1], points.reshape(-1, len(first))
         size, is_squared = norm_of(self.noise)
@@ -187,9 +184,7 @@ class AdditiveMechanism:
         >>> mech.change([0.0, 0.0], [3.0, -4.0])
         7.0
         """
-        first, second = self._vector("value", value), self._vector("neighbor", neighbor)
-        if len(second) != len(first):
-            check.fail("neighbor", f"of shape ({len(first)},)", f"shape {second.shape}")
+        first, second = self._pair(value, neighbor)
         gap = second - first
         if isinstance(self.noise, KNorm):
             gauge = self.noise.domain.gauge
@@ -199,6 +194,12 @@ class AdditiveMechanism:
         if isinstance(self.noise, SchattenGaussian):
             return float(schatten(gap, self.norm, self.noise.shape))
         return float(norm(gap, self.norm))
+
+    def _pair(self, value: Any, neighbor: Any) -> tuple[Array, Array]:
+        first, second = self._vector("value", value), self._vector("neighbor", neighbor)
+        if len(second) != len(first):
+            check.fail("neighbor", f"of shape ({len(first)},)", f"shape {second.shape}")
+        return first, second
 
     def _vector(self, name: str, value: Any) -> Array:
         vector = check.array(name, value, shape=(self.dim,))
@@ -228,12 +229,12 @@ def norm_of(noise: Noise) -> tuple[Callable[[Array], Any], bool]:
 def certified(
     noise: Noise,
     budget: Budget,
-    inputs: dict[str, Any],
     *,
+    inputs: dict[str, Any],
     event: GaussianEvent | PureEvent,
     theorems: tuple[str, ...],
-    dim: int | None,
     norm: float | None,
+    dim: int | None = None,
     calibration: NoiseCalibration = "exact",
     gdp: float | None = None,
 ) -> AdditiveMechanism:

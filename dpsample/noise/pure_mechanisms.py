@@ -54,7 +54,7 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
     """
     scale = pure_scale(budget, sensitivity)
     inputs = {"sensitivity": sensitivity, "norm": "l1", "scale": scale}
-    return _pure(Laplace(scale), budget, inputs, LAPLACE_THEOREM, dim=None, norm=1.0)
+    return _pure(Laplace(scale), budget, inputs, theorems=(LAPLACE_THEOREM,), norm=1.0)
 
 
 def k_norm_mechanism(
@@ -102,25 +102,11 @@ def k_norm_mechanism(
     k_norm_table(domain, dim)  # refuses what cannot be drawn
     body = json.dumps(domain.to_dict())
     inputs = {"sensitivity": sensitivity, "K": body, "scale": scale}
-    return _pure(noise, budget, inputs, K_NORM_THEOREM, dim=dim, norm=None)
+    return _pure(noise, budget, inputs, theorems=(K_NORM_THEOREM,), dim=dim, norm=None)
 
 
 def _pure(
-    noise: Laplace | KNorm,
-    budget: Budget,
-    inputs: dict[str, Any],
-    theorem: str,
-    *,
-    dim: int | None,
-    norm: float | None,
+    noise: Laplace | KNorm, budget: Budget, inputs: dict[str, Any], **terms: Any
 ) -> AdditiveMechanism:
     spent = up(inputs["sensitivity"] / noise.scale)
-    return certified(
-        noise,
-        budget,
-        inputs,
-        event=PureEvent(spent),
-        theorems=(theorem,),
-        dim=dim,
-        norm=norm,
-    )
+    return certified(noise, budget, inputs=inputs, event=PureEvent(spent), **terms)

@@ -1,4 +1,8 @@
-"""Volumes of unit balls of Schatten norms, in closed form.
+"""Schatten noise on matrices: density proportional to exp(-||Z||^2 / (2 sigma^2)).
+
+With D entries, the norm of a draw is sigma times a chi variable with D degrees of
+freedom, and its direction follows the cone measure of the unit ball, independently.
+`schatten_plan` chooses the proposal for spectra by its acceptance, a ratio of volumes.
 
 The singular values t of an m x k matrix, m <= k, carry the volume element
 
@@ -12,13 +16,6 @@ References
 ----------
 .. [1] N. G. de Bruijn, On some multiple integrals involving determinants, Journal of
    the Indian Mathematical Society 19, 1955.
-
-Choice of the proposal for spectra: the largest acceptance, in closed form.
-
-Generalized Gaussian noise on matrices: exp(-||Z||^2 / (2 sigma^2)), Schatten norm.
-
-With D entries, the norm of a draw is sigma times a chi variable with D degrees of
-freedom, and its direction follows the cone measure of the unit ball, independently.
 """
 
 from __future__ import annotations
@@ -29,7 +26,6 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -49,242 +45,13 @@ _LOG_GAMMA_3_2 = math.lgamma(1.5)
 # Entries of the Pfaffian are at most 1 and right to about 1e-15.
 _ENTRY_ERROR = 1e-15
 WORST_ERROR = 1e-6
-
-
-def log_gaussian_spectrum(m: int, k: float) -> float:
-    """Logarithm of the integral of exp(-sum t_i^2) over the spectrum, k > m - 1 real.
-
-    Laguerre form of Selberg's integral in w = t^2, without C.
-    """
-    total = -m * math.log(2.0)
-    for j in range(m):
-        total += math.lgamma(0.5 * (k - m + 1 + j)) + math.lgamma(0.5 * (j + 3))
-    return total - m * _LOG_GAMMA_3_2
-
-
-def log_cube_spectrum(m: int, k: int) -> float:
-    """Logarithm of the integral over t in [0, 1]^m, without C."""
-    a = 0.5 * (k - m + 1)
-    total = -m * math.log(2.0)
-    for j in range(m):
-        total += math.lgamma(a + 0.5 * j) + math.lgamma(1.0 + 0.5 * j)
-        total += math.lgamma(0.5 * (j + 3)) - math.lgamma(a + 0.5 * (m + j + 1))
-    return total - m * _LOG_GAMMA_3_2
-
-
-def log_power_spectrum(m: int, k: int, r: float) -> float:
-    """Logarithm of the integral of exp(-sum t_i^r), r < inf; NaN if not accurate."""
-    from scipy import special
-
-    if r == 2.0 or m == 1:
-        return log_gaussian_spectrum(m, k) if r == 2.0 else _log_single(k, r)
-    a = (k - m + 1.0 + 2.0 * np.arange(m)) / r
-    entries = 2.0 * special.betainc(a[:, None], a[None, :], 0.5) - 1.0
-    entries = 0.5 * (entries - entries.T)
-    if m % 2 == 1:
-        border = np.ones((m, 1))
-        entries = np.block([[entries, border], [-border.T, np.zeros((1, 1))]])
-    log_pfaffian = _log_abs_pfaffian(entries)
-    if not math.isfinite(log_pfaffian) or _log_error(entries) > WORST_ERROR:
-        return math.nan
-    single = float(special.gammaln(a).sum()) - m * math.log(r)
-    return math.lgamma(m + 1.0) + single + log_pfaffian
-
-
-def _log_single(k: int, r: float) -> float:
-    return math.lgamma(k / r) - math.log(r)
-
-
-def _log_abs_pfaffian(matrix: Any) -> float:
-    """Logarithm of |Pf| by skew elimination with pivots (Parlett and Reid)."""
-    a = np.array(matrix)
-    total = 0.0
-    for i in range(0, len(a), 2):
-        pivot = i + 1 + int(np.argmax(np.abs(a[i + 1 :, i])))
-        a[[i + 1, pivot]] = a[[pivot, i + 1]]
-        a[:, [i + 1, pivot]] = a[:, [pivot, i + 1]]
-        if a[i, i + 1] == 0.0:
-            return -math.inf
-        total += math.log(abs(a[i, i + 1]))
-        ratio = a[i, i + 2 :] / a[i, i + 1]
-        step = np.outer(ratio, a[i + 2 :, i + 1])
-        a[i + 2 :, i + 2 :] += step - step.T
-    return total
-
-
-def _log_error(matrix: Any) -> float:
-    """First-order bound of the error of log |Pf|, from d log Pf = tr(A^-1 dA) / 2."""
-    return 0.5 * _ENTRY_ERROR * float(np.abs(np.linalg.inv(matrix)).sum())
-
-
-def log_schatten_volume(shape: tuple[int, int], r: float) -> float:
-    """Logarithm of the volume of the unit ball of the Schatten norm.
-
-    Parameters
-    ----------
-    shape : tuple of two int
-        Rows and columns of the matrices.
-    r : float
-        Exponent in [1, inf].
-
-    Returns
-    -------
-    float
-        The logarithm, in the coordinates of the entries.
-
-    Raises
-    ------
-    ValueError
-        If the matrices are so large that the Pfaffian cancels.
-
-    Examples
-    --------
-    >>> round(math.exp(log_schatten_volume((2, 2), math.inf)), 6)
-    6.579736
-    """
-    m, k = sorted(shape)
-    dim = m * k
-    # C from the Gaussian integral of all entries, pi^(d/2).
-    log_c = 0.5 * dim * math.log(math.pi) - log_gaussian_spectrum(m, k)
-    if math.isinf(r):
-        return log_c + log_cube_spectrum(m, k)
-    inside = log_power_spectrum(m, k, r)
-    if math.isnan(inside):
-        remedy = f"The constant of r = {r:g} needs smaller matrices, or r = 2 or inf."
-        check.fail("shape", "small enough for an accurate volume", shape, remedy)
-    return log_c + inside - math.lgamma(1.0 + dim / r)
-
-
 MIN_ACCEPTANCE = 1e-4
 _GRID = np.exp(np.linspace(-40.0, 0.0, 2001))
 _NUM_DOF = 24
 # The bound is a maximum found numerically.
 _MARGIN = 1e-9
 
-
-def schatten_plan(shape: Any, r: float) -> SchattenPlan:
-    """Return what the kernels need to draw with Schatten cone-measure direction.
-
-    Parameters
-    ----------
-    shape : tuple of two int
-        Rows and columns of a matrix.
-    r : float
-        Exponent in [1, inf].
-
-    Returns
-    -------
-    SchattenPlan
-        The proposal with the largest acceptance, and that acceptance.
-
-    Raises
-    ------
-    ValueError
-        If r < 1, ``shape`` is not a pair of positive integers, or no exact method
-        accepts one in 10 000 proposals.
-
-    Notes
-    -----
-    r = 2 and r = inf accept always, at every size. The acceptance is the ratio of two
-    volumes; it falls as the smaller side of the matrix grows.
-
-    Examples
-    --------
-    >>> plan = schatten_plan((2, 2), 1.0)
-    >>> round(plan.acceptance, 6)
-    0.75
-    """
-    from dpsample.domains import SchattenBall
-
-    check.at_least(1.0, r=r)
-    sides = SchattenBall(1.0, p=r, shape=shape).shape
-    return _plan(sides, float(r))
-
-
-@lru_cache(maxsize=256)
-def _plan(shape: tuple[int, int], r: float) -> SchattenPlan:
-    m, k = sorted(shape)
-    if r == 2.0 or m == 1:
-        return SchattenPlan(2.0 if m == 1 else r, *shape, WISHART, float(k), 0.0, 1.0)
-    if math.isinf(r):
-        return SchattenPlan(r, *shape, OPERATOR, float(k), 0.0, 1.0)
-    options = _large_exponent(m, k, r) if r > 2.0 else _small_exponent(m, k, r)
-    log_best, method, dof, bound = max(options)
-    if not log_best >= math.log(MIN_ACCEPTANCE):
-        remedy = (
-            "Use r = 2 or r = inf, which are exact at every size, or Gaussian noise."
-        )
-        condition = f"small enough for exact Schatten noise with r = {r:g}"
-        check.fail("shape", condition, shape, remedy)
-    return SchattenPlan(r, *shape, method, dof, bound, math.exp(log_best))
-
-
-Option = tuple[float, int, float, float]
-
-
-def _large_exponent(m: int, k: int, r: float) -> list[Option]:
-    """Log acceptance, method, dof and bound for r > 2."""
-    dim = m * k
-    flat = dim * (0.5 - 1.0 / r) * math.log(m)
-    target = _log_direction(log_power_spectrum(m, k, r), dim, r)
-    square = _log_direction(log_gaussian_spectrum(m, k), dim, 2.0)
-    cube = log_cube_spectrum(m, k) + math.log(dim)
-    # Without the volume, the least value of the ratio.
-    wishart = -flat if math.isnan(target) else target - square - flat
-    operator = -dim * math.log(m) / r if math.isnan(target) else target - cube
-    return [(wishart, WISHART, float(k), flat), (operator, OPERATOR, float(k), 0.0)]
-
-
-def _small_exponent(m: int, k: int, r: float) -> list[Option]:
-    """Log acceptance, method, dof and bound for r < 2."""
-    dim = m * k
-    power = log_power_spectrum(m, k, r)
-    if math.isnan(power):
-        flat = -dim * (1.0 / r - 0.5) * math.log(m)
-        return [(flat, WISHART, float(k), 0.0)]
-    shapes = (k + m + 1.0 - 2.0 * np.arange(1, m + 1)) / r
-    single = sum(math.lgamma(a) for a in shapes) - m * math.log(r)
-    ordered = power - math.lgamma(m + 1.0) - single
-    options = [(ordered, ORDERED, float(k), 0.0)]
-    for dof in np.linspace(m, k, _NUM_DOF if k > m else 1).tolist():
-        bound = wishart_bound(m, k, dof, r)
-        proposal = _log_direction(log_gaussian_spectrum(m, dof), m * dof, 2.0)
-        accept = _log_direction(power, dim, r) - proposal - bound
-        options.append((accept, WISHART, dof, bound))
-    return options
-
-
-def _log_direction(log_integral: float, dim: float, r: float) -> float:
-    """Integral over directions, given that of exp(-||t||_r^r) over all spectra."""
-    return log_integral - math.lgamma(dim / r) + math.log(r)
-
-
-def wishart_bound(m: int, k: int, dof: float, r: float) -> float:
-    """Upper bound of (k - dof) sum log t + m dof log||t||_2 - m k log||t||_r, r < 2.
-
-    At a maximum each t_i solves a + b t^2 - c t^r = 0 with a >= 0 and b, c > 0; the
-    left side is convex in t^r, so that the t_i have at most two values. One dimension
-    is left, where q of them are 1 and the others are x <= 1.
-    """
-    best = -math.inf
-    for q in range(1, m + 1):
-        grid = _GRID
-        for _ in range(6):
-            values = _two_values(grid, q, m, k, dof, r)
-            i = int(np.argmax(values))
-            best = max(best, float(values[i]))
-            low, high = grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)]
-            grid = np.linspace(low, high, 41)
-    return best + _MARGIN * max(1.0, abs(best))
-
-
-def _two_values(
-    x: NDArray[np.float64], q: int, m: int, k: int, dof: float, r: float
-) -> NDArray[np.float64]:
-    square = np.log(q + (m - q) * x**2)
-    power = np.log(q + (m - q) * x**r)
-    logs = (k - dof) * (m - q) * np.log(x)
-    return np.asarray(logs + 0.5 * m * dof * square - m * k / r * power)
+Option = tuple[float, int, float, float]  # log acceptance, method, dof and bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,3 +176,211 @@ def schatten_gaussian(
     for rows in parts(out.reshape(-1, shape[-2] * shape[-1]), cost=min(shape[-2:])):
         fill_schatten_rows(generator, plan, float(sigma), rows)
     return out
+
+
+def schatten_plan(shape: Any, r: float) -> SchattenPlan:
+    """Return what the kernels need to draw with Schatten cone-measure direction.
+
+    Parameters
+    ----------
+    shape : tuple of two int
+        Rows and columns of a matrix.
+    r : float
+        Exponent in [1, inf].
+
+    Returns
+    -------
+    SchattenPlan
+        The proposal with the largest acceptance, and that acceptance.
+
+    Raises
+    ------
+    ValueError
+        If r < 1, ``shape`` is not a pair of positive integers, or no exact method
+        accepts one in 10 000 proposals.
+
+    Notes
+    -----
+    r = 2 and r = inf accept always, at every size. The acceptance is the ratio of two
+    volumes; it falls as the smaller side of the matrix grows.
+
+    Examples
+    --------
+    >>> plan = schatten_plan((2, 2), 1.0)
+    >>> round(plan.acceptance, 6)
+    0.75
+    """
+    check.at_least(1.0, r=r)
+    sides = SchattenBall(1.0, p=r, shape=shape).shape
+    return _plan(sides, float(r))
+
+
+@lru_cache(maxsize=256)
+def _plan(shape: tuple[int, int], r: float) -> SchattenPlan:
+    m, k = sorted(shape)
+    if r == 2.0 or m == 1:
+        return SchattenPlan(2.0 if m == 1 else r, *shape, WISHART, float(k), 0.0, 1.0)
+    if math.isinf(r):
+        return SchattenPlan(r, *shape, OPERATOR, float(k), 0.0, 1.0)
+    options = _large_exponent(m, k, r) if r > 2.0 else _small_exponent(m, k, r)
+    log_best, method, dof, bound = max(options)
+    if not log_best >= math.log(MIN_ACCEPTANCE):
+        remedy = (
+            "Use r = 2 or r = inf, which are exact at every size, or Gaussian noise."
+        )
+        condition = f"small enough for exact Schatten noise with r = {r:g}"
+        check.fail("shape", condition, shape, remedy)
+    return SchattenPlan(r, *shape, method, dof, bound, math.exp(log_best))
+
+
+def _large_exponent(m: int, k: int, r: float) -> list[Option]:
+    """Log acceptance, method, dof and bound for r > 2."""
+    dim = m * k
+    flat = dim * (0.5 - 1.0 / r) * math.log(m)
+    target = _log_direction(log_power_spectrum(m, k, r), dim, r)
+    square = _log_direction(log_gaussian_spectrum(m, k), dim, 2.0)
+    cube = log_cube_spectrum(m, k) + math.log(dim)
+    # Without the volume, the least value of the ratio.
+    wishart = -flat if math.isnan(target) else target - square - flat
+    operator = -dim * math.log(m) / r if math.isnan(target) else target - cube
+    return [(wishart, WISHART, float(k), flat), (operator, OPERATOR, float(k), 0.0)]
+
+
+def _small_exponent(m: int, k: int, r: float) -> list[Option]:
+    """Log acceptance, method, dof and bound for r < 2."""
+    dim = m * k
+    power = log_power_spectrum(m, k, r)
+    if math.isnan(power):
+        flat = -dim * (1.0 / r - 0.5) * math.log(m)
+        return [(flat, WISHART, float(k), 0.0)]
+    shapes = (k + m + 1.0 - 2.0 * np.arange(1, m + 1)) / r
+    single = sum(math.lgamma(a) for a in shapes) - m * math.log(r)
+    ordered = power - math.lgamma(m + 1.0) - single
+    options = [(ordered, ORDERED, float(k), 0.0)]
+    for dof in np.linspace(m, k, _NUM_DOF if k > m else 1).tolist():
+        bound = wishart_bound(m, k, dof, r)
+        proposal = _log_direction(log_gaussian_spectrum(m, dof), m * dof, 2.0)
+        accept = _log_direction(power, dim, r) - proposal - bound
+        options.append((accept, WISHART, dof, bound))
+    return options
+
+
+def _log_direction(log_integral: float, dim: float, r: float) -> float:
+    """Integral over directions, given that of exp(-||t||_r^r) over all spectra."""
+    return log_integral - math.lgamma(dim / r) + math.log(r)
+
+
+def wishart_bound(m: int, k: int, dof: float, r: float) -> float:
+    """Upper bound of (k - dof) sum log t + m dof log||t||_2 - m k log||t||_r, r < 2.
+
+    At a maximum each t_i solves a + b t^2 - c t^r = 0 with a >= 0 and b, c > 0; the
+    left side is convex in t^r, so that the t_i have at most two values. One dimension
+    is left, where q of them are 1 and the others are x <= 1.
+    """
+    best = -math.inf
+    for q in range(1, m + 1):
+        grid = _GRID
+        for _ in range(6):
+            values = _two_values(grid, q, m, k, dof, r)
+            i = int(np.argmax(values))
+            best = max(best, float(values[i]))
+            low, high = grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)]
+            grid = np.linspace(low, high, 41)
+    return best + _MARGIN * max(1.0, abs(best))
+
+
+def _two_values(x: Array, q: int, m: int, k: int, dof: float, r: float) -> Array:
+    square = np.log(q + (m - q) * x**2)
+    power = np.log(q + (m - q) * x**r)
+    logs = (k - dof) * (m - q) * np.log(x)
+    return np.asarray(logs + 0.5 * m * dof * square - m * k / r * power)
+
+
+def log_gaussian_spectrum(m: int, k: float) -> float:
+    """Logarithm of the integral of exp(-sum t_i^2) over the spectrum, k > m - 1 real.
+
+    Laguerre form of Selberg's integral in w = t^2, without C.
+    """
+    total = -m * math.log(2.0)
+    for j in range(m):
+        total += math.lgamma(0.5 * (k - m + 1 + j)) + math.lgamma(0.5 * (j + 3))
+    return total - m * _LOG_GAMMA_3_2
+
+
+def log_cube_spectrum(m: int, k: int) -> float:
+    """Logarithm of the integral over t in [0, 1]^m, without C."""
+    a = 0.5 * (k - m + 1)
+    total = -m * math.log(2.0)
+    for j in range(m):
+        total += math.lgamma(a + 0.5 * j) + math.lgamma(1.0 + 0.5 * j)
+        total += math.lgamma(0.5 * (j + 3)) - math.lgamma(a + 0.5 * (m + j + 1))
+    return total - m * _LOG_GAMMA_3_2
+
+
+def log_power_spectrum(m: int, k: int, r: float) -> float:
+    """Logarithm of the integral of exp(-sum t_i^r), r < inf; NaN if not accurate."""
+    from scipy import special
+
+    if r == 2.0:
+        return log_gaussian_spectrum(m, k)
+    if m == 1:
+        return math.lgamma(k / r) - math.log(r)
+    a = (k - m + 1.0 + 2.0 * np.arange(m)) / r
+    entries = 2.0 * special.betainc(a[:, None], a[None, :], 0.5) - 1.0
+    entries = 0.5 * (entries - entries.T)
+    if m % 2 == 1:
+        border = np.ones((m, 1))
+        entries = np.block([[entries, border], [-border.T, np.zeros((1, 1))]])
+    log_pfaffian = _log_abs_pfaffian(entries)
+    if not math.isfinite(log_pfaffian) or _log_error(entries) > WORST_ERROR:
+        return math.nan
+    single = float(special.gammaln(a).sum()) - m * math.log(r)
+    return math.lgamma(m + 1.0) + single + log_pfaffian
+
+
+def _log_abs_pfaffian(matrix: Any) -> float:
+    """Logarithm of |Pf| by skew elimination with pivots (Parlett and Reid)."""
+    a = np.array(matrix)
+    total = 0.0
+    for i in range(0, len(a), 2):
+        pivot = i + 1 + int(np.argmax(np.abs(a[i + 1 :, i])))
+        a[[i + 1, pivot]] = a[[pivot, i + 1]]
+        a[:, [i + 1, pivot]] = a[:, [pivot, i + 1]]
+        if a[i, i + 1] == 0.0:
+            return -math.inf
+        total += math.log(abs(a[i, i + 1]))
+        ratio = a[i, i + 2 :] / a[i, i + 1]
+        step = np.outer(ratio, a[i + 2 :, i + 1])
+        a[i + 2 :, i + 2 :] += step - step.T
+    return total
+
+
+def _log_error(matrix: Any) -> float:
+    """First-order bound of the error of log |Pf|, from d log Pf = tr(A^-1 dA) / 2."""
+    return 0.5 * _ENTRY_ERROR * float(np.abs(np.linalg.inv(matrix)).sum())
+
+
+def log_schatten_volume(shape: tuple[int, int], r: float) -> float:
+    """Logarithm of the volume of the Schatten-r unit ball, in the entries' coordinates.
+
+    Raises
+    ------
+    ValueError
+        If the matrices are so large that the Pfaffian cancels.
+
+    Examples
+    --------
+    >>> round(math.exp(log_schatten_volume((2, 2), math.inf)), 6)
+    6.579736
+    """
+    m, k = sorted(shape)
+    dim = m * k
+    # C from the Gaussian integral of all entries, pi^(d/2).
+    log_c = 0.5 * dim * math.log(math.pi) - log_gaussian_spectrum(m, k)
+    if math.isinf(r):
+        return log_c + log_cube_spectrum(m, k)
+    inside = log_power_spectrum(m, k, r)
+    if math.isnan(inside):
+        remedy = f"The constant of r = {r:g} needs smaller matrices, or r = 2 or inf."
+        check.fail("shape", "small enough for an accurate volume", shape, remedy)
+    return log_c + inside - math.lgamma(1.0 + dim / r)

@@ -14,6 +14,7 @@ from dpsample.optimizers.algorithms.heavy_tailed_frank_wolfe import (
 from dpsample.optimizers.algorithms.localized_clipped_gd import (
     IteratedLocalizedClippedGD,
     LocalizedClippedGD,
+    PrivateStochasticApproximation,
 )
 from dpsample.optimizers.algorithms.noisy_gd import NoisyGD, NoisySGD
 from dpsample.optimizers.algorithms.noisy_mirror_descent import NoisyMirrorDescent
@@ -23,9 +24,6 @@ from dpsample.optimizers.algorithms.objective_perturbation import (
 )
 from dpsample.optimizers.algorithms.phased_sgd import PhasedSGD
 from dpsample.optimizers.algorithms.private_proximal_sgd import PrivateProximalSGD
-from dpsample.optimizers.algorithms.private_stochastic_approximation import (
-    PrivateStochasticApproximation,
-)
 from dpsample.optimizers.algorithms.prox_gd import ProxGD
 from dpsample.optimizers.algorithms.proximal_sgd import ProximalSGD
 from dpsample.optimizers.algorithms.svrg import SVRG

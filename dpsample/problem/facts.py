@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import NoReturn
+from functools import cached_property
+from typing import Any, NoReturn
 
 import numpy as np
 
 from dpsample import domains, losses
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.spec import Json
+from dpsample.core.spec import Json, frozen
 from dpsample.domains import Domain, SchattenBall
 from dpsample.losses import Custom, Loss, RecordGradient
 from dpsample.losses.record_gradient import ONLY_MINIMIZE
@@ -83,14 +84,31 @@ class PublicFacts:
         """Whether norms are Schatten norms."""
         return isinstance(self.domain, SchattenBall)
 
-    @property
+    @cached_property
     def full_row_bound(self) -> float:
         """Bound of a row with the intercept's 1 appended."""
         if not self.intercept:
             return self.row_bound
         return float(norms.norm(np.array([self.row_bound, 1.0]), self.row_norm))
 
-    @property
+    @cached_property
+    def center(self) -> Array:
+        """Center of the domain, shape (dim,): where algorithms start."""
+        return frozen(self.domain.default_center(self.dim))
+
+    @cached_property
+    def radius(self) -> float:
+        """Largest l2 distance of a point of the domain from its center."""
+        return float(self.domain.max_norm(2.0, self.center, self.dim))
+
+    @cached_property
+    def slope_bound(self) -> float:
+        """Bound of the loss's slope on the domain; infinite where there is none."""
+        bound = 1.0 if self.response_bound is None else self.response_bound
+        slope = float(self.loss.slope_bound(self.margin_bound, bound))
+        return slope if math.isfinite(slope) else math.inf
+
+    @cached_property
     def margin_bound(self) -> float:
         """Bound of abs(<a, theta> + offset) over the domain and all possible rows."""
         return float(self.full_row_bound * self._radius + self.offset_bound)
@@ -119,18 +137,30 @@ class PublicFacts:
         :math:`\max \|a\|_{p^*} / \|a\|_q`, q the row norm.
         """
         check.at_least(1.0, p=p)
-        bound = 1.0 if self.response_bound is None else self.response_bound
-        slope = self.loss.slope_bound(self.margin_bound, bound)
-        if not np.isfinite(slope):
+        if math.isinf(self.slope_bound):
             self._fail_unbounded()
-        return float(slope * self.full_row_bound * self._dual_ratio(p))
+        return float(self.slope_bound * self.full_row_bound * self.dual_ratio(p))
 
-    def _dual_ratio(self, p: float) -> float:
-        """Largest dual l_p norm of a row of norm 1."""
-        size = self.dim
-        if isinstance(self.domain, SchattenBall):
-            size = min(self.domain.shape)
-        return norms.conversion(size, self.row_norm, norms.dual(p))
+    def lipschitz_or_inf(self, p: float) -> float:
+        """`lipschitz`, infinite where there is none."""
+        check.at_least(1.0, p=p)
+        return self.lipschitz(p) if math.isfinite(self.slope_bound) else math.inf
+
+    def dual_ratio(self, p: float) -> float:
+        """Largest ratio of a row's norm dual to l_p and its declared norm."""
+        check.at_least(1.0, p=p)
+        if p not in self._constants:
+            size = self.dim
+            if isinstance(self.domain, SchattenBall):
+                size = min(self.domain.shape)
+            ratio = norms.conversion(size, self.row_norm, norms.dual(p))
+            self._constants[p] = float(ratio)
+        return self._constants[p]
+
+    @cached_property
+    def _constants(self) -> dict[Any, float]:
+        """Ratios by p, and smoothness by ("smoothness", p), once asked for."""
+        return {}
 
     def _fail_unbounded(self) -> NoReturn:
         if isinstance(self.loss, RecordGradient):
@@ -207,12 +237,22 @@ def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
     check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
     check.at_least(1.0, p=p)
     if isinstance(facts.loss, RecordGradient) and p == 2.0:
-        if not math.isfinite(facts.loss.smoothness):
-            remedy = (
-                "Pass smoothness=... to dps.losses.record_gradient, or a step size."
-            )
-            check.fail("loss", "of declared smoothness", facts.loss, remedy)
-        return facts.loss.smoothness
+        return _declared(facts.loss)
+    key = ("smoothness", p)
+    if key not in facts._constants:
+        facts._constants[key] = _smoothness(facts, p)
+    return facts._constants[key]
+
+
+def smoothness_or_inf(facts: PublicFacts, p: float = 2.0) -> float:
+    """`smoothness`, infinite where there is none."""
+    try:
+        return smoothness(facts, p)
+    except ValueError:  # a kink, or a curvature without end
+        return math.inf
+
+
+def _smoothness(facts: PublicFacts, p: float) -> float:
     bound = 1.0 if facts.response_bound is None else facts.response_bound
     # Every built-in curvature is largest at one of these responses.
     response = np.array([-bound, bound])
@@ -227,4 +267,12 @@ def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
             facts.loss,
             "Use a smooth loss, and a bounded domain if its curvature grows.",
         )
-    return curvature * float(facts.full_row_bound * facts._dual_ratio(p)) ** 2
+    return curvature * float(facts.full_row_bound * facts.dual_ratio(p)) ** 2
+
+
+def _declared(loss: RecordGradient) -> float:
+    """Smoothness that the user declared in the l_2 norm."""
+    if not math.isfinite(loss.smoothness):
+        remedy = "Pass smoothness=... to dps.losses.record_gradient, or a step size."
+        check.fail("loss", "of declared smoothness", loss, remedy)
+    return loss.smoothness

@@ -20,8 +20,13 @@ from dpsample.core.pauses import ChunkSize
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
 from dpsample.optimizers.loop.loop import Arguments, Memory, descend, new_memory
-from dpsample.optimizers.loop.optimizer import Recipe
-from dpsample.optimizers.loop.phase import Loop, Minimization, Phase, PhaseNumbers
+from dpsample.optimizers.loop.optimizer import (
+    Loop,
+    Minimization,
+    Phase,
+    PhaseNumbers,
+    Recipe,
+)
 from dpsample.optimizers.loop.solve import (
     CERTIFIED,
     FAILED,
@@ -148,9 +153,8 @@ class Program:
         problem, recipe = self.problem, self.recipe
         memory = new_memory(problem.dim, self.arguments.num_buckets)
         state = _State(memory=memory, rng=rng, on_chunk=on_chunk, num_points=num_points)
-        theta = problem.domain.default_center(problem.dim)
-        if recipe.start is not None:
-            theta = recipe.start.copy()
+        start = problem.facts.center if recipe.start is None else recipe.start
+        theta = start.copy()
         for phase, chunk in zip(recipe.phases, self.chunks, strict=True):
             memory.theta[:] = theta
             if not phase.keeps_ball:
@@ -180,7 +184,7 @@ class Program:
         noise = phase.output_stddev * rng.standard_normal(theta.size)
         point = self.problem.domain.project(theta + noise)
         is_found = np.isfinite(point).all()
-        return point if is_found else self.problem.domain.default_center(theta.size)
+        return point if is_found else self.problem.facts.center.copy()
 
     def _loop(self, phase: Loop, state: _State, chunk: ChunkSize) -> Array:
         """Run a gradient loop from memory.theta."""

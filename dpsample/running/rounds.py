@@ -38,11 +38,11 @@ def effective_size(draws: Array) -> float:
     if draws.shape[1] < 4 or not np.ptp(draws, axis=(0, 1)).all():
         return 0.0
     squares = (draws - draws.mean(axis=(0, 1))) ** 2
-    found = [
+    sizes = [
         array_stats.ess(values, chain_axis=0, draw_axis=1, method="bulk")
         for values in (draws, squares)
     ]
-    smallest = float(np.min(found))
+    smallest = float(np.min(sizes))
     return smallest if smallest > 0.0 else 0.0
 
 

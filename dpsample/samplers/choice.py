@@ -40,20 +40,7 @@ MODERATE = 30
 
 
 def choose(target: Any) -> tuple[Sampler, str]:
-    """Sampler for a target, and why.
-
-    Parameters
-    ----------
-    target : Gibbs
-        The target.
-
-    Returns
-    -------
-    sampler : Sampler
-        One that supports the target.
-    reason : str
-        A few words.
-    """
+    """Sampler that supports a target, and in a few words why this one."""
     domain = target.problem.domain
     rank = domain.affine_dim(target.dim)
     if draws_exactly(target):
@@ -62,11 +49,11 @@ def choose(target: Any) -> tuple[Sampler, str]:
         return Exact(), f"{why}: independent exact draws"
     if domain.name in FLAT_DOMAINS and conditional_of(target) == QUADRATIC:
         return CoordinateHitAndRun(), "a quadratic energy on a flat-sided domain"
-    found = fit(target)
+    gaussian = fit(target)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
-    if independence_acceptance(target, found) >= WORTHWHILE:
+    if independence_acceptance(target, gaussian) >= WORTHWHILE:
         is_long = target.problem.num_records >= MANY * rank
-        is_inner = found.share_inside >= MOSTLY
+        is_inner = gaussian.share_inside >= MOSTLY
         if (
             is_smooth
             and is_long
@@ -76,12 +63,12 @@ def choose(target: Any) -> tuple[Sampler, str]:
             return FactorizedMetropolis(), "close to a Gaussian: few records per draw"
         return LaplaceIndependence(), "close to a Gaussian: independent proposals"
     is_rough = has_rough_regularizer(target)
-    if (is_rough or found.share_inside < MOSTLY) and has_inner_draws(target):
+    if (is_rough or gaussian.share_inside < MOSTLY) and has_inner_draws(target):
         why = "regularizer" if is_rough else "boundary near the mode"
         return Proximal(), f"a {why} that makes the target unlike a Gaussian"
     if domain.name in FLAT_DOMAINS:
         return CoordinateHitAndRun(), "a flat-sided domain: exact draws along the axes"
-    if rank <= MODERATE and not (is_smooth and found.share_inside >= MOSTLY):
+    if rank <= MODERATE and not (is_smooth and gaussian.share_inside >= MOSTLY):
         return HitAndRun(), "kinks or a boundary, few dimensions: exact draws on lines"
     return TiltedGibbs(), "slope and shape of the target in each proposal"
 
@@ -117,11 +104,11 @@ def has_inner_draws(target: Any) -> bool:
     return target.problem.domain.name == "whole_space" or names != {"full"}
 
 
-def independence_acceptance(target: Any, found: GaussianFit) -> float:
+def independence_acceptance(target: Any, gaussian: GaussianFit) -> float:
     """Rough acceptance of proposals from the Gaussian fit, by a few probes."""
-    shape = (NUM_PROBES, found.factor.shape[1])
+    shape = (NUM_PROBES, gaussian.factor.shape[1])
     noise = np.random.default_rng(0).standard_normal(shape)
-    points = found.center + noise @ found.factor.T
+    points = gaussian.center + noise @ gaussian.factor.T
     log_weights = np.full(NUM_PROBES, -np.inf)
     for i, point in enumerate(points):
         if target.problem.domain.contains(point):

@@ -8,7 +8,7 @@ BOUND_VIOLATED = 2
 EXHAUSTED = 3
 UNCOVERED = 4
 
-_WORDS = {
+_TEXTS = {
     PIECE_FAILED: (
         "A loss, regularizer or domain raised or returned NaN. If the loss is your "
         "own, evaluate it at the margins that the domain allows."
@@ -45,4 +45,4 @@ def raise_unless_ok(code: int) -> None:
         For every code except `OK`.
     """
     if code != OK:
-        raise SamplingError(_WORDS[int(code)])
+        raise SamplingError(_TEXTS[int(code)])

@@ -1,13 +1,11 @@
-"""A good starting point: accelerated projected gradients with restarts.
+"""Gaussian close to the target, and a good starting point.
 
-Its accuracy moves the running time only, never the law of a draw.
-
-Gaussian close to the target: center and covariance that proposals are built on.
-
-Newton's method for the energy in which every loss is averaged over a window around its
-margin: slope (phi(u + w) - phi(u - w)) / 2w and curvature (phi'(u + w) - phi'(u - w)) /
-2w, with w^2 / 3 the variance of the margin under the Gaussian itself. One rule serves
-smooth losses and losses with kinks. It moves running times only, never a law.
+The start is the end of accelerated projected gradients with restarts. From there
+Newton's method runs for the energy in which every loss is averaged over a window around
+its margin: slope (phi(u + w) - phi(u - w)) / 2w and curvature (phi'(u + w) -
+phi'(u - w)) / 2w, with w^2 / 3 the variance of the margin under the Gaussian itself.
+One rule serves smooth losses and losses with kinks. Start and Gaussian move running
+times only, never the law of a draw.
 """
 
 from __future__ import annotations
@@ -22,8 +20,11 @@ from dpsample.problem.records import curvature_matrix
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import as_rows
 
-MAX_ITERATIONS = 1000
-WINDOW = 10
+MAX_ITERATIONS, WINDOW = 1000, 10
+MAX_NEWTON_STEPS = 25
+NUM_PROBES = 200
+# Share of the way from the mode to an interior point, off the boundary.
+RETREAT = 1e-3
 
 
 def minimize(
@@ -31,21 +32,9 @@ def minimize(
 ) -> tuple[Array, float]:
     """Approximate minimizer of the energy on the domain, and the energy there.
 
-    Parameters
-    ----------
-    target : Gibbs
-        The target; with ``mu=0.0`` its empirical risk alone is minimized.
-    mu : float, optional
-        Replaces the target's weight of the regularizer.
-    tolerance : float
-        Stop when ten iterations gain less than this, in units of the energy.
-
-    Returns
-    -------
-    theta : array of shape (dim,)
-        A point of the domain.
-    energy : float
-        Its energy.
+    ``mu`` replaces the weight of the regularizer: with 0.0 the empirical risk alone is
+    minimized. It stops when ten iterations gain less than ``tolerance``, in units of
+    the energy.
     """
     numbers = target.numbers if mu is None else target.numbers._replace(mu=float(mu))
     pieces, work = target.pieces, target.new_work()
@@ -82,12 +71,6 @@ def minimize(
     return theta, float(value)
 
 
-MAX_NEWTON_STEPS = 25
-NUM_PROBES = 200
-# Share of the way from the mode to an interior point, off the boundary.
-RETREAT = 1e-3
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GaussianFit:
     """Center in the domain, and factor, inverse factor of the covariance.
@@ -113,18 +96,7 @@ class GaussianFit:
 
 
 def fit(target: Any) -> GaussianFit:
-    """Gaussian fit of a target.
-
-    Parameters
-    ----------
-    target : Gibbs
-        The target.
-
-    Returns
-    -------
-    GaussianFit
-        Center and covariance.
-    """
+    """Gaussian fit of a target."""
     basis = hull_basis(target)
     start, _ = minimize(target)
     interior = target.problem.domain.interior_point(target.dim)
@@ -133,11 +105,11 @@ def fit(target: Any) -> GaussianFit:
     if not target.problem.domain.contains(center):
         center = start
         precision = _derivatives(target, basis, center, np.linalg.inv(precision))[1]
-    found = _from_precision(target, basis, center, precision)
-    if found.share_inside < 0.5 and target.problem.domain.is_bounded:
+    gaussian = _from_precision(target, basis, center, precision)
+    if gaussian.share_inside < 0.5 and target.problem.domain.is_bounded:
         extra = basis.T @ np.diag(_domain_precision(target)) @ basis
-        found = _from_precision(target, basis, center, precision + extra)
-    return found
+        gaussian = _from_precision(target, basis, center, precision + extra)
+    return gaussian
 
 
 def hull_basis(target: Any) -> Array:

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs
-"""Parts that Metropolis samplers share: noise, energy of a proposal, the coin."""
+"""Parts that Metropolis samplers share: noise, energy of a proposal, accept test."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def slope(target, pieces, state, theta, gradient):
 
 @kernel
 def settle(state, proposal, energy, log_ratio, rng):
-    """Toss the coin: move to the proposal with probability min(1, e^log_ratio)."""
+    """Accept test: move to the proposal with probability min(1, e^log_ratio)."""
     if np.isnan(log_ratio):
         return PIECE_FAILED
     if -rng.standard_exponential() <= log_ratio:
@@ -84,3 +84,12 @@ def normal_noise(rng, noise):
     """Fill noise with standard normals."""
     for j in range(noise.shape[0]):
         noise[j] = rng.standard_normal()
+
+
+@kernel
+def walk(target, pieces, plan, state, rng, noise):
+    """Test the proposal at step factor noise from the position, if it is symmetric."""
+    proposal = state.scratch[1]
+    displace(plan, state.position, noise, plan.step, proposal)
+    energy = weigh(target, pieces, state, proposal)
+    return settle(state, proposal, energy, state.energy[0] - energy, rng)

@@ -1,10 +1,9 @@
 # mypy: allow-untyped-defs
-"""Loss of one record at a time: what samplers query that never see all records.
+"""Losses of single records, and bounds of what one can do on the domain.
 
-Bounds of what one record's loss can do on the domain, for these records.
-
-They may be sharper than the declared ones: a sampler's error and running time may
-depend on the records, privacy constants may not.
+They serve samplers that never see all records. The bounds hold for these records and
+may be sharper than the declared ones: a sampler's error and running time may depend on
+the records, privacy constants may not.
 """
 
 from __future__ import annotations
@@ -17,6 +16,9 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.norms import norm
 from dpsample.targets.gibbs import as_rows
+
+# Relative widening of bounds: it covers rounding of norms and slopes.
+SLACK = 1e-9
 
 
 @kernel(fastmath={"reassoc"})
@@ -48,10 +50,6 @@ def loss(target, pieces, u, i, work):
     work.out[0] = np.nan
     pieces.loss_record(target.data.loss_params, u, target.data.response[i], work.out)
     return work.out[0]
-
-
-# Relative widening: it covers rounding of norms and slopes.
-SLACK = 1e-9
 
 
 def row_norms(target: Any) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -68,31 +67,3 @@ class Sampler:
         is_supported, reason = self.supports(target)
         if not is_supported:
             check.fail("sampler", "one that supports the target", repr(self), reason)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TunedSampler(Sampler):
-    """Base of samplers with one step size, which a pilot run finds by default.
-
-    Attributes
-    ----------
-    step_size : float or None
-        The user's step, or None.
-    num_steps : int
-        Steps per draw.
-    longest_step : float
-        Largest step that has a meaning.
-    """
-
-    longest_step: ClassVar[float] = math.inf
-
-    step_size: float | None = None
-    num_steps: int = 1
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        check.integer(1, num_steps=self.num_steps)
-        if self.step_size is not None:
-            check.positive(step_size=self.step_size)
-            if self.step_size > self.longest_step:
-                check.fail("step_size", f"<= {self.longest_step:g}", self.step_size)

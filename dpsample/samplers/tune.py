@@ -5,16 +5,19 @@ A stream of its own keeps the draws independent of how long the pilot took.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
+from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, PreparedChain
+from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, PreparedChain, init
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.moves import MetropolisPlan
+from dpsample.samplers.sampler import Sampler
 
 NUM_BLOCKS, BLOCK = 16, 25  # proposals for one search of the step
 NUM_ROUNDS = 4  # of the covariance, each twice as long as the one before
@@ -23,45 +26,83 @@ MIN_STEP, MAX_STEP = 1e-12, 1e6
 TRUSTED_SHARE = 0.9
 
 
+def gaussian_plan(gaussian: GaussianFit, step: float) -> MetropolisPlan:
+    """Plan of the samplers that need a fit and a step, and nothing else."""
+    return MetropolisPlan(
+        step=float(step),
+        center=gaussian.center,
+        factor=gaussian.factor,
+        whiten=gaussian.whiten,
+    )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TuningRecipe:
-    """How a sampler becomes a chain: its kernel, and what the pilot aims at.
+    """How a sampler becomes a chain: its kernel, and the acceptance rate to aim at.
 
     ``plan_fn`` makes the kernel's plan from a Gaussian fit and a step.
     """
 
     run: Any
-    init_fn: Callable[[Any, Any, Array], Any]
-    plan_fn: Callable[[GaussianFit, float], Any]
     rate: float
     first_step: float
+    init_fn: Callable[[Any, Any, Array], Any] = init
+    plan_fn: Callable[[GaussianFit, float], Any] = gaussian_plan
     longest: float = MAX_STEP
     num_steps: int = 1
     num_warmup: int = 1000
 
-    def build(self, target: Any, found: GaussianFit, step: float) -> PreparedChain:
+    def build(self, target: Any, gaussian: GaussianFit, step: float) -> PreparedChain:
         """Chain with this fit and step."""
         return PreparedChain(
             target=target,
-            plan=self.plan_fn(found, step),
+            plan=self.plan_fn(gaussian, step),
             run=self.run,
             init_fn=self.init_fn,
-            start=found.center,
+            start=gaussian.center,
             num_steps=self.num_steps,
             num_warmup=self.num_warmup,
             settings={"step_size": step},
-            scatter=found.factor,
+            scatter=gaussian.factor,
         )
 
 
-def gaussian_plan(found: GaussianFit, step: float) -> MetropolisPlan:
-    """Plan of the samplers that need a fit and a step, and nothing else."""
-    return MetropolisPlan(
-        step=float(step),
-        center=found.center,
-        factor=found.factor,
-        whiten=found.whiten,
-    )
+@dataclass(frozen=True, kw_only=True)
+class TunedSampler(Sampler):
+    """Base of samplers with one step size, which a pilot run finds by default.
+
+    Attributes
+    ----------
+    step_size : float or None
+        The user's step, or None.
+    num_steps : int
+        Steps per draw.
+    longest_step : float
+        Largest step that has a meaning.
+    """
+
+    longest_step: ClassVar[float] = math.inf
+
+    step_size: float | None = None
+    num_steps: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check.integer(1, num_steps=self.num_steps)
+        if self.step_size is not None:
+            check.positive(step_size=self.step_size)
+            if self.step_size > self.longest_step:
+                check.fail("step_size", f"<= {self.longest_step:g}", self.step_size)
+
+    def _recipe(self, target: Any) -> TuningRecipe:
+        """How the sampler becomes a chain for a target."""
+        raise NotImplementedError
+
+    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+        """Fit a Gaussian to the target, and find the step by a pilot run."""
+        self.require(target)
+        recipe = replace(self._recipe(target), num_steps=self.num_steps)
+        return prepare(target, rng, recipe, step=self.step_size)
 
 
 def prepare(
@@ -73,49 +114,35 @@ def prepare(
 ) -> PreparedChain:
     """Fit a Gaussian, improve it where the domain cuts it, and search the step size.
 
-    Parameters
-    ----------
-    target : Gibbs
-        The target.
-    rng : Generator
-        Stream of the pilot run.
-    recipe : Recipe
-        The sampler.
-    step : float, optional
-        A step size chosen by the user.
-
-    Returns
-    -------
-    Prepared
-        The chain with its frozen plan.
+    ``rng`` is the pilot run's own stream; ``step`` is the user's step size, if given.
     """
-    found = fit(target)
+    gaussian = fit(target)
     chosen = recipe.first_step if step is None else step
-    if found.share_inside < TRUSTED_SHARE:
+    if gaussian.share_inside < TRUSTED_SHARE:
         for turn in range(NUM_ROUNDS):
             if step is None:
-                chosen = search_step(target, recipe, found, rng, chosen)
-            pilot = recipe.build(target, found, chosen)
-            found = _learn(found, pilot, rng, 2**turn)
+                chosen = search_step(target, recipe, gaussian, rng, chosen)
+            pilot = recipe.build(target, gaussian, chosen)
+            gaussian = _learn(gaussian, pilot, rng, 2**turn)
     if step is None:
-        chosen = search_step(target, recipe, found, rng, chosen)
-    return recipe.build(target, found, chosen)
+        chosen = search_step(target, recipe, gaussian, rng, chosen)
+    return recipe.build(target, gaussian, chosen)
 
 
 def search_step(
     target: Any,
     recipe: TuningRecipe,
-    found: GaussianFit,
+    gaussian: GaussianFit,
     rng: np.random.Generator,
     step: float,
 ) -> float:
     """Robbins-Monro on the logarithm of the step, averaged over its second half."""
     log_step, trail = np.log(step), []
-    position = found.center
+    position = gaussian.center
     for turn in range(NUM_BLOCKS):
-        prepared = recipe.build(target, found, float(np.exp(log_step)))
+        prepared = recipe.build(target, gaussian, float(np.exp(log_step)))
         state = prepared.init(position)
-        seen = _acceptance(prepared, state, rng)
+        seen = acceptance(prepared, state, rng, -(-BLOCK // prepared.num_steps))
         position = state.position
         log_step += 4.0 * (seen - recipe.rate) / np.sqrt(1.0 + turn)
         log_step = float(np.clip(log_step, np.log(MIN_STEP), np.log(recipe.longest)))
@@ -123,29 +150,31 @@ def search_step(
     return float(np.exp(np.mean(trail[NUM_BLOCKS // 2 :])))
 
 
-def _acceptance(prepared: PreparedChain, state: Any, rng: np.random.Generator) -> float:
+def acceptance(
+    prepared: PreparedChain, state: Any, rng: np.random.Generator, count: int
+) -> float:
+    """Share of the proposals of ``count`` draws that are accepted."""
     before = state.counts.copy()
-    dim = state.position.size
-    count = -(-BLOCK // prepared.num_steps)
-    prepared.runner()(state, rng, np.empty((count, dim)), np.empty((count, NUM_STATS)))
+    draws = np.empty((count, state.position.size))
+    prepared.runner()(state, rng, draws, np.empty((count, NUM_STATS)))
     made = state.counts - before
     return float(made[ACCEPTED] / max(made[PROPOSALS], 1))
 
 
 def _learn(
-    found: GaussianFit, pilot: PreparedChain, rng: np.random.Generator, length: int
+    gaussian: GaussianFit, pilot: PreparedChain, rng: np.random.Generator, length: int
 ) -> GaussianFit:
     """Mean and shrunken covariance of a pilot run, in whitened coordinates."""
-    dim = found.whiten.shape[0]
+    dim = gaussian.whiten.shape[0]
     count = length * (100 + 20 * dim)
-    draws = np.empty((count, found.center.size))
+    draws = np.empty((count, gaussian.center.size))
     pilot.runner()(pilot.init(), rng, draws, np.empty((count, NUM_STATS)))
     kept = draws[count // 4 :]
-    white = (kept - found.center) @ found.whiten.T
+    white = (kept - gaussian.center) @ gaussian.whiten.T
     covariance = np.atleast_2d(np.cov(white.T))
     weight = len(kept) / (len(kept) + 10.0 * dim)
     guess = np.trace(covariance) / dim
     covariance = weight * covariance + (1.0 - weight) * guess * np.eye(dim)
     if not guess > 0.0:
-        return found  # nothing moved: the next round has a shorter step
-    return found.rescaled(kept.mean(axis=0), covariance)
+        return gaussian  # nothing moved: the next round has a shorter step
+    return gaussian.rescaled(kept.mean(axis=0), covariance)

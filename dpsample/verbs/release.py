@@ -48,7 +48,7 @@ class ReleasePlan:
     @cached_property
     def setting(self) -> ProximalSetting:
         """Metrics and start of the sampler; they depend on the records."""
-        return self.sampler.setting(self.target)
+        return ProximalSetting.of(self.sampler, self.target)
 
     @cached_property
     def best(self) -> Array:
@@ -176,7 +176,7 @@ def release(
     gamma = plan.mechanism.gamma
     with _all_or_nothing():
         pilot_stream, stream = streams(seed, 2)
-        prepared = sampler.pilot(plan.setting, pilot_stream, gamma)
+        prepared = plan.setting.prepare(pilot_stream, gamma)
         num_steps = prepared.certified_steps(gamma)
         state = prepared.init()
         chains.advance(prepared.runner(squeeze=True), state, stream, num_steps)

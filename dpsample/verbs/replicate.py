@@ -117,15 +117,15 @@ def replicate(
     if risks is not None:
         _check_columns(risks, *arguments, **options)
     with _display(progress, verb.__name__, num_replicates) as on_done:
-        found = _run(task, seeds, risks, threads or os.cpu_count() or 1, stop, on_done)
-    thetas = np.array([theta for theta, _, _ in found])
+        runs = _run(task, seeds, risks, threads or os.cpu_count() or 1, stop, on_done)
+    thetas = np.array([theta for theta, _, _ in runs])
     values = None
     if risks is not None:
-        values = np.array([value for _, _, value in found])
+        values = np.array([value for _, _, value in runs])
     elif callable(evaluate):
         values = _along_last(evaluate, thetas)
     return Replicates(
-        thetas=thetas, certificate=found[0][1], values=values, seed=seeds[0].entropy
+        thetas=thetas, certificate=runs[0][1], values=values, seed=seeds[0].entropy
     )
 
 

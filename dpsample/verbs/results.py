@@ -1,9 +1,4 @@
-"""What the verbs return: a release, or draws as an ArviZ DataTree.
-
-What `minimize` returns: a parameter vector, its certificate, and its cost.
-
-What `replicate` returns: parameters of independent runs, and their values.
-"""
+"""Results of the verbs: a release, a fit, replicates, or draws as an ArviZ DataTree."""
 
 from __future__ import annotations
 
@@ -76,11 +71,10 @@ class Release:
         array of shape (num_rows,)
             The margins.
         """
-        has_intercept = int(self.certificate.facts.intercept)
-        names = self.feature_names[: self.theta.size - has_intercept]
-        features = columns.in_order("features", features, names)
         facts = self.certificate.facts
         width = self.theta.size - int(facts.intercept)
+        names = self.feature_names[:width]
+        features = columns.in_order("features", features, names)
         if is_sparse(features):
             features = as_csr("features", features, width=width)
         else:
@@ -94,9 +88,7 @@ class Release:
         Parameters
         ----------
         features : array, sparse matrix or DataFrame, number of features columns
-            Rows scaled as the training rows were. Columns of a DataFrame are matched by
-            name with ``feature_names``, whatever their order; a missing, unknown or
-            repeated one is refused. Arrays are matched by position.
+            As in `margin`.
 
         Returns
         -------

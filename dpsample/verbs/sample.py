@@ -136,7 +136,7 @@ def sample(
     rounds = None if target_ess is None else Rounds(target_ess, num_draws)
     entropy = root.generate_state(4)
     with _display(progress, f"{chosen!r}: {reason}", warmup) as on_progress:
-        found = chains.run(
+        run = chains.run(
             prepared,
             starts,
             chain_streams,
@@ -148,11 +148,11 @@ def sample(
             extend=rounds,
             on_progress=on_progress,
         )
-    if not found.is_interrupted:
-        results.fill_energies(target, found.draws, found.stats)
+    if not run.is_interrupted:
+        results.fill_energies(target, run.draws, run.stats)
     return results.to_datatree(
-        found.draws,
-        results.named_stats(found.stats, step_size=prepared.settings.get("step_size")),
+        run.draws,
+        results.named_stats(run.stats, step_size=prepared.settings.get("step_size")),
         coefficients=target.problem.feature_names,
         constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
         attributes={
@@ -163,10 +163,10 @@ def sample(
             "target": repr(target),
             "seed": str(root.entropy),
             "num_warmup": warmup,
-            "is_interrupted": found.is_interrupted,
+            "is_interrupted": run.is_interrupted,
             **arithmetic(),
             **prepared.settings,
-            **({} if rounds is None else rounds.report(found.is_interrupted)),
+            **({} if rounds is None else rounds.report(run.is_interrupted)),
         },
     )
 

@@ -80,8 +80,8 @@ def piece_targets() -> Iterator[tuple[str, Gibbs]]:
 
 def public_samplers() -> list[type[Sampler]]:
     """Every sampler of the package; each works without an argument."""
-    found = [getattr(samplers, name) for name in samplers.__all__]
-    classes = [c for c in found if isinstance(c, type) and issubclass(c, Sampler)]
+    public = [getattr(samplers, name) for name in samplers.__all__]
+    classes = [c for c in public if isinstance(c, type) and issubclass(c, Sampler)]
     return [c for c in classes if c is not Sampler]
 
 
@@ -125,8 +125,9 @@ def warm(
     _run(first, on_progress)
     if processes > 1:
         names = [kind.__name__ for kind in kinds[1::2]]
-        words = f"from dpsample import warm; warm.noises(); warm.samplers_only({names})"
-        helper = subprocess.Popen([sys.executable, "-c", words])
+        call = f"warm.noises(); warm.samplers_only({names})"
+        program = f"from dpsample.verbs import warm; {call}"
+        helper = subprocess.Popen([sys.executable, "-c", program])
         _run(second[::2], on_progress)
         helper.wait()
         _run(second[1::2] + last, on_progress)

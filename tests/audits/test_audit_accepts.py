@@ -22,6 +22,7 @@ from tests.support.audit_mechanisms import (
     poisson_descent,
 )
 from tests.support.statistics import spend
+from tests.support.tiers import one_in
 
 
 def quiet():
@@ -71,6 +72,7 @@ EXACT = {
 }
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", EXACT)
 def test_exponential_mechanisms_with_exact_draws(name):
     loss, domain, dim, options, relation = EXACT[name]
@@ -118,6 +120,7 @@ def test_exponential_mechanisms_with_chains(name):
     assert "is not an exact sampler" in report.notes[0]
 
 
+@pytest.mark.slow
 def test_chains_and_exact_draws_find_the_same_loss():
     facts = facts_of(losses.Linear(), BALL, 6)
     budget = dps.Budget(epsilon=1.0, delta=1e-3)

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom
 
 from dpsample.audits.auditing import claimed_curve
-from dpsample.audits.findings import Counts, find, loss
+from dpsample.audits.findings import Counts, loss, lower_bounds
 from dpsample.audits.scores import Scores
 from dpsample.privacy import Budget, gaussian_delta, gaussian_epsilon
 from tests.support.statistics import spend
@@ -33,7 +33,7 @@ KINDS = [("log ratio", 0.0), ("ratio up to a constant", 5.0), ("score", -3.0)]
 @pytest.mark.parametrize(("kind", "constant"), KINDS)
 def test_bounds_are_below_the_truth_and_near_it(kind, constant):
     scores = gaussian_scores(1, size=500_000, kind=kind, constant=constant)
-    found = find(scores, EPSILONS, delta=DELTA, alpha=spend())
+    found = lower_bounds(scores, EPSILONS, delta=DELTA, alpha=spend())
     assert 0.95 < found.gdp_lower < 1.0
     true = gaussian_epsilon(DELTA, 1.0)
     assert 0.78 * true < found.epsilon_lower < true
@@ -44,7 +44,7 @@ def test_bounds_are_below_the_truth_and_near_it(kind, constant):
 @pytest.mark.parametrize(("kind", "constant"), KINDS[:2])
 def test_the_curve_of_the_attack_is_estimated(kind, constant):
     scores = gaussian_scores(2, size=500_000, kind=kind, constant=constant)
-    found = find(scores, EPSILONS, delta=DELTA, alpha=spend())
+    found = lower_bounds(scores, EPSILONS, delta=DELTA, alpha=spend())
     assert found.delta_estimate == pytest.approx(truth(), rel=0.05)
 
 
@@ -55,7 +55,7 @@ def test_a_rare_shift_is_found_in_either_direction():
     forward = Scores(first=(x[0], rare[0]), second=(x[1], rare[1]), kind="score")
     backward = Scores(first=(-rare[0], -x[0]), second=(-rare[1], -x[1]), kind="score")
     for scores in (forward, backward):
-        found = find(scores, EPSILONS, delta=DELTA, alpha=spend())
+        found = lower_bounds(scores, EPSILONS, delta=DELTA, alpha=spend())
         assert found.epsilon_lower > 1.5
         assert 0.01 < found.delta_lower[-1] < 0.02
 
@@ -64,7 +64,7 @@ def share_wrong(make, repeats=150, alpha=0.3):
     """How often any bound is above the truth of N(0, 1) against N(1, 1)."""
     wrong = 0
     for seed in range(repeats):
-        found = find(make(seed), EPSILONS, delta=DELTA, alpha=alpha)
+        found = lower_bounds(make(seed), EPSILONS, delta=DELTA, alpha=alpha)
         wrong += bool(
             found.gdp_lower > 1.0
             or found.epsilon_lower > gaussian_epsilon(DELTA, 1.0)
@@ -87,7 +87,7 @@ def test_a_score_that_is_claimed_to_be_the_log_ratio_but_is_shifted_breaks_them(
 
 
 def test_equal_laws_have_no_privacy_loss():
-    found = find(
+    found = lower_bounds(
         gaussian_scores(4, gdp=1e-12, kind="score"), EPSILONS, delta=DELTA, alpha=0.01
     )
     assert found.epsilon_lower == 0.0 == found.gdp_lower
@@ -97,7 +97,7 @@ def test_equal_laws_have_no_privacy_loss():
 def test_reused_draws_would_find_loss_where_there_is_none():
     def share_found(change):
         found = [
-            find(
+            lower_bounds(
                 change(gaussian_scores(seed, gdp=1e-9, size=200, kind="score")),
                 EPSILONS,
                 delta=1e-9,
@@ -132,7 +132,7 @@ def test_infinite_ratios_are_certain_events():
         second=(np.full(1000, -np.inf), np.full(1000, np.inf)),
         kind="log ratio",
     )
-    found = find(scores, EPSILONS, delta=DELTA, alpha=0.01)
+    found = lower_bounds(scores, EPSILONS, delta=DELTA, alpha=0.01)
     assert np.all(found.delta_lower > 0.8)
     assert found.epsilon_lower > 4.0
 

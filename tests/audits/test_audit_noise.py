@@ -17,6 +17,7 @@ from dpsample.noise import (
 )
 from dpsample.numerics.norms import dual
 from tests.support.statistics import spend
+from tests.support.tiers import one_in, usual
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-3)
 
@@ -62,6 +63,7 @@ def scaled(mechanism, share):
     )
 
 
+@usual("laplace", "gaussian", "K-norm, disk")
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_calibrated_noise_is_not_refuted_and_half_of_it_is(name):
     mechanism, p, dim = MECHANISMS[name]()
@@ -74,6 +76,7 @@ def test_calibrated_noise_is_not_refuted_and_half_of_it_is(name):
         assert half.is_refuted, half
 
 
+@pytest.mark.slow
 def test_schatten_noise_is_not_refuted_and_half_of_it_is():
     mechanism = schatten_gaussian_mechanism(
         BUDGET, shape=(2, 2), sensitivity=1.0, p=1.5, r=3.0
@@ -167,6 +170,7 @@ def test_the_relation_says_how_far_neighbors_are():  # P8
         dps.audit(other, 0.0, 1.0, zeroed, **options)
 
 
+@one_in(3)
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_values_at_the_very_sensitivity_are_neighbors(scale):  # P8
     options = {**quiet(), "num_draws": 100}

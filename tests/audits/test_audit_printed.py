@@ -19,7 +19,7 @@ from dpsample import optimizers as opt
 from dpsample.domains import Ball
 from dpsample.losses import Linear, Logistic, Squared
 from dpsample.noise import GeneralizedGaussian
-from dpsample.optimizers.loop.phase import Minimization
+from dpsample.optimizers.loop.optimizer import Minimization
 from dpsample.privacy import epsilon_of
 from tests.contracts.hostile_cases import REQUIRED
 from tests.support.audit_cases import (

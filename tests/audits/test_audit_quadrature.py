@@ -10,6 +10,7 @@ from dpsample.audits import exact_curve, neighbors
 from dpsample.privacy import gaussian_delta
 from tests.support.quadrature import grid, privacy_curve
 from tests.support.statistics import spend
+from tests.support.tiers import one_in
 
 BALL = domains.Ball(1.0)
 EPSILONS = np.array([0.0, 0.25, 0.5, 1.0])
@@ -74,6 +75,7 @@ def test_a_disk_agrees_with_the_law_of_its_first_coordinate():
     assert curve.delta == pytest.approx(reference, rel=1e-4)
 
 
+@one_in(5)
 @pytest.mark.parametrize("dim", [1, 2])
 @pytest.mark.parametrize(
     "make",
@@ -94,6 +96,7 @@ def test_mechanisms_stay_below_the_curve_of_theorem_2(loss, make, dim):
     assert np.all(curve.delta <= bound_of(mech) + 2.0 * curve.error)
 
 
+@one_in(3)
 @pytest.mark.parametrize(
     ("domain", "dim", "p", "row_norm"),
     [
@@ -128,6 +131,7 @@ def test_printed_constants_exceed_their_claim_in_the_plane():
     assert printed.delta[-1] == pytest.approx(0.0142, rel=5e-3)
 
 
+@one_in(2)
 @pytest.mark.parametrize(
     "loss", [losses.Linear(), losses.Hinge()], ids=lambda v: v.name
 )

@@ -20,6 +20,7 @@ from tests.support.audit_mechanisms import (
     with_replacement_step,
 )
 from tests.support.statistics import spend
+from tests.support.tiers import one_in, usual
 
 LINEAR = dps.PublicFacts(
     num_records=10_000,
@@ -79,6 +80,7 @@ def gaussian_release(stddev):
     return mechanism
 
 
+@usual("0.001")
 @pytest.mark.parametrize(("delta", "num_draws"), [(1e-3, 200_000), (1e-6, 800_000)])
 def test_half_of_the_gaussian_noise_is_refuted_with_a_learned_score(delta, num_draws):
     budget = dps.Budget(epsilon=1.0, delta=delta)
@@ -100,6 +102,7 @@ def test_half_of_the_gaussian_noise_is_refuted_with_a_learned_score(delta, num_d
     assert 0.9 * true < half.gdp_lower < true
 
 
+@pytest.mark.slow
 def test_printed_noisy_sgd_of_one_step_is_refuted():
     budget = dps.Budget(epsilon=1.0, delta=1e-8)
     mechanism, log_ratio = with_replacement_step(**printed_nsgd(1.0, 1e-8))
@@ -127,6 +130,7 @@ def test_the_same_step_with_the_noise_of_a_full_batch_is_not_refuted():
     assert not report.is_refuted
 
 
+@one_in(3)
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_noise_of_proximal_sgd_as_printed_is_refuted(epsilon):
     """Xie et al. (2026), Algorithm 1: erratum gradient-E25, no T in the noise."""

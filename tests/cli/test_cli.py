@@ -1,6 +1,7 @@
 """The commands: what they print and write, and errors on one line with exit code 2."""
 
 import bz2
+import dataclasses
 import inspect
 import json
 import os
@@ -198,11 +199,17 @@ def test_an_interrupt_ends_quietly(files, monkeypatch, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("module", [release, sample])
-def test_options_are_the_parameters_of_the_command(module):
-    command = getattr(commands, module.__name__.rsplit(".")[-1])
-    fields = module.Options.__dataclass_fields__
-    assert set(inspect.signature(command).parameters) == set(fields)
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (commands.release, release.ReleaseOptions),
+        (commands.sample, sample.SampleOptions),
+    ],
+)
+def test_options_are_the_parameters_of_the_command(command, options):
+    assert set(inspect.signature(command).parameters) == {
+        field.name for field in dataclasses.fields(options)
+    }
 
 
 def test_help_lists_the_commands(capsys):

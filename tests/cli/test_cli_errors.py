@@ -3,6 +3,7 @@
 import pytest
 
 from dpsample import cli
+from tests.support.tiers import one_in
 
 BUDGET = ("--epsilon", "1", "--delta", "1e-6", "--radius", "1", "--row-bound", "1")
 GOOD = "x,y\n0.5,1\n0.1,-1\n"
@@ -45,6 +46,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@one_in(4)
 @pytest.mark.parametrize("place", PLACES)
 def test_any_content_where_a_file_is_meant_is_one_line(folder, capsys, place):
     suffix, command = PLACES[place]

@@ -14,6 +14,7 @@ from dpsample import cli
 from tests.support.output_cases import NAMES, arguments, kept_in
 from tests.support.output_cases import records as records
 from tests.support.output_cases import spare as spare
+from tests.support.tiers import usual
 
 
 class Stream(io.TextIOWrapper):
@@ -85,6 +86,7 @@ def ended(process):
     return process.returncode, out, err.decode()
 
 
+@pytest.mark.slow
 def test_a_terminal_of_ascii_prints_any_name(records):  # S7
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
     code, out, err = ended(start(records, env=environment))
@@ -99,6 +101,7 @@ def test_an_error_about_any_name_is_printed_in_ascii(records):
     assert code == 2 and err.isascii() and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_loses_nothing(records, spare):  # S7
     process = start(records)
     assert process.stdout.readline().startswith(b"Encoding")
@@ -109,6 +112,7 @@ def test_a_reader_that_goes_away_loses_nothing(records, spare):  # S7
     kept_in(spare, err)
 
 
+@usual("False")
 @pytest.mark.skipif(os.name != "posix", reason="descriptors of POSIX")
 @pytest.mark.parametrize("has_output", [False, True])
 def test_a_closed_stdout_is_found_before_the_draw(records, spare, has_output):  # S7

@@ -39,6 +39,7 @@ def test_a_quick_run_and_its_report(tmp_path, capsys):
     assert "--quick" in (folder / "toy.md").read_text()
 
 
+@pytest.mark.slow
 def test_all_studies_are_run_and_reported_by_one_command(tmp_path, capsys):
     write_toy(tmp_path)
     other = TOY.replace('name="toy"', 'name="second"').replace("9.0", "8.0")

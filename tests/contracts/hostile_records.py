@@ -26,9 +26,8 @@ from dpsample.optimizers.loop.estimators import (
     Mean,
     TruncatedMean,
 )
-from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
-from dpsample.optimizers.loop.phase import Loop
 from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
 from dpsample.running import descent
 from tests.contracts.hostile_cases import World

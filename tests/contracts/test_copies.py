@@ -13,6 +13,7 @@ import dpsample as dps
 from tests.contracts import public_objects
 from tests.contracts.public_objects import BASES, example, public_classes
 from tests.support.processes import run_python
+from tests.support.tiers import one_in
 
 WAYS = {
     "pickle": lambda value: pickle.loads(pickle.dumps(value)),
@@ -55,6 +56,7 @@ def contents(value):
     return type(value).__name__, contents(state) if state else str(value)
 
 
+@one_in(4)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_copy_has_the_type_and_content_of_the_original(kind, way):  # S4
@@ -101,6 +103,7 @@ for name in {names}:
 """
 
 
+@pytest.mark.slow
 def test_another_process_evaluates_a_used_target(tmp_path):  # S4
     """As multiprocessing by spawn does; the functions of `local` are in no module."""
     skip_if_interpreted()

@@ -21,7 +21,7 @@ from tests.contracts.doors import doors, public_callables
 DOORS = {door.name: door for door in doors()}
 PAIRS = [(door, name) for door in DOORS.values() for name in door.parameters]
 # Their calls cost tenths of a second: by default only what must be refused is tried,
-# at each parameter another third of the values.
+# at each parameter another ninth of the values; of the others' values it is a third.
 COSTLY = (
     "audit",
     "diagnostics.",
@@ -60,9 +60,8 @@ def is_tried(door, name, value, *, costly):
 
 def is_due(door, name, label, *, costly):
     """Whether the value's turn has come at this parameter."""
-    if costly or not door.name.startswith(COSTLY):
-        return True
-    return zlib.crc32(f"{door.name}.{name}={label}".encode()) % 3 == 0
+    turns = 9 if door.name.startswith(COSTLY) else 3
+    return costly or zlib.crc32(f"{door.name}.{name}={label}".encode()) % turns == 0
 
 
 def faults(door, *, costly):
@@ -93,8 +92,8 @@ def test_a_door_refuses_malformed_arguments_in_the_grammar(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in DOORS if name.startswith(COSTLY)])
-def test_a_costly_door_accepts_what_it_documents_or_says_why_not(name):
+@pytest.mark.parametrize("name", DOORS)
+def test_a_door_accepts_what_it_documents_or_says_why_not(name):
     found = list(faults(DOORS[name], costly=True))
     assert not found, "\n".join(found)
 
@@ -118,7 +117,7 @@ def random_faults(number, *, costly):
 
 
 def test_random_values_are_refused_in_the_grammar_or_accepted(capsys):
-    found = random_faults(300, costly=False)
+    found = random_faults(100, costly=False)
     print_outcomes(capsys)
     assert not found, "\n".join(found)
 

@@ -18,13 +18,12 @@ from dpsample.domains import Ball
 from dpsample.numerics.norms import norm
 from dpsample.optimizers import HeavyTailedFrankWolfe, HeavyTailedLasso
 from dpsample.optimizers.loop.estimators import PSI_BOUND
-from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
 from dpsample.optimizers.loop.perturbations import (
     GeneralizedGaussianNoise,
     NoNoise,
     Perturbation,
 )
-from dpsample.optimizers.loop.phase import Loop, Minimization
 from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
 from dpsample.running import descent
 from tests.contracts.hostile_cases import SETTINGS, World, all_losses, planned
@@ -33,7 +32,7 @@ from tests.contracts.optimizer_cases import LIMITED
 from tests.support.mutants import vertices_without_nan_scores
 from tests.support.plain_descent import Affine
 from tests.support.statistics import assert_frequency, assert_scale, rejected, spend
-from tests.support.tiers import slow
+from tests.support.tiers import one_in, slow
 
 BUDGET = dps.Budget(epsilon=0.5, delta=1e-3)
 NUM_RUNS = 100
@@ -122,6 +121,7 @@ RUNS = [
 ]
 
 
+@one_in(2)
 @pytest.mark.parametrize(("case", "name"), RUNS)
 def test_the_output_of_hostile_records_has_the_calibrated_noise(case, name) -> None:
     """The whole run; P1, P2."""

@@ -17,6 +17,7 @@ from dpsample.running import descent
 from tests.contracts.optimizer_cases import AFFINE, DEFAULTS, LIMITED, Case, problem
 from tests.contracts.test_optimizers import LOCALIZED, ONE_PASS_CASES, STEPWISE
 from tests.support.plain_descent import without_noise
+from tests.support.tiers import one_in
 
 VERTEX = ("HeavyTailedFrankWolfe", "HeavyTailedLasso")
 # How public numbers scale with the rows; those of the other names do not.
@@ -45,6 +46,7 @@ def scaled(method: Optimizer, scale: float) -> Optimizer:
     return replace(method, **changes)
 
 
+@one_in(3)
 @pytest.mark.parametrize("case", DEFAULTS, ids=str)
 def test_scaling_rows_and_bounds_scales_the_answer_back(case: Case) -> None:
     """With the same random numbers, noise and default hyper-parameters included."""
@@ -93,6 +95,7 @@ COORDINATEWISE = [c for c in DEFAULTS if c.name != "NoisyMirrorDescent"] + [
 ]
 
 
+@one_in(3)
 @pytest.mark.parametrize("case", COORDINATEWISE, ids=str)
 def test_permuting_columns_permutes_the_answer(case: Case) -> None:
     order, ends = np.array([2, 0, 1]), []
@@ -112,6 +115,7 @@ def test_permuting_columns_permutes_the_answer(case: Case) -> None:
     np.testing.assert_allclose(ends[1], ends[0][order], rtol=0.0, atol=1e-12)
 
 
+@one_in(3)
 @pytest.mark.parametrize("case", DEFAULTS, ids=str)
 def test_in_one_dimension_all_norms_coincide(case: Case) -> None:
     """Norms of the rows, of the domain and of the method, noise included."""

@@ -17,9 +17,8 @@ import pytest
 import dpsample as dps
 from dpsample.numerics.norms import norm
 from dpsample.optimizers.loop.batches import Full, Poisson
-from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
 from dpsample.optimizers.loop.perturbations import GeneralizedGaussianNoise, NoNoise
-from dpsample.optimizers.loop.phase import Loop, Minimization
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy import epsilon_of
 from dpsample.privacy.accounting.events import (

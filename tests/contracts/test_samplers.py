@@ -21,6 +21,7 @@ from tests.support.sampler_grid import (
     supported,
     supported_losses,
 )
+from tests.support.tiers import one_in, usual
 
 FIELDS = ("position", "energy", "counts", "memory")
 # From the last to the first: test_sampler_invariance.py goes the other way, so two
@@ -77,7 +78,7 @@ def test_the_sampler_says_what_it_is(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_state_begins_with_the_common_fields_and_keeps_its_type(name):
-    prepared = prepare(name)
+    prepared = prepared_cell(name, *cell_of(name))
     state = prepared.init()
     assert state._fields[:4] == FIELDS
     assert state.position.dtype == state.energy.dtype == state.memory.dtype == float
@@ -88,6 +89,7 @@ def test_the_state_begins_with_the_common_fields_and_keeps_its_type(name):
     assert after is state and typeof(after) == before
 
 
+@usual("-ball]")
 @pytest.mark.parametrize(("name", "domain"), CELLS)
 def test_the_stored_energy_is_the_targets(name, domain):
     for loss in supported_losses(name, domain):
@@ -102,7 +104,7 @@ def test_the_stored_energy_is_the_targets(name, domain):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_counts_grow_and_the_statistics_are_their_differences(name):
-    prepared = prepare(name)
+    prepared = prepared_cell(name, *cell_of(name))
     state, rng, advance = prepared.init(), np.random.default_rng(3), prepared.runner()
     out, stats = np.empty((1, state.position.size)), np.empty((1, chain.NUM_STATS))
     seen = state.counts.copy()
@@ -131,6 +133,7 @@ def test_draws_depend_on_the_seed_alone_and_not_on_chunks(name):
     assert not np.array_equal(draw(prepared, [20], seed=3)[0], whole)
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_plan_depends_on_the_pilot_stream_alone(name):
     for first, second in zip(
@@ -156,6 +159,7 @@ def test_neither_target_nor_plan_is_changed(name):
     np.testing.assert_array_equal(prepared.start, start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_plan_has_one_type_for_all_targets(name):
     found = {}
@@ -168,6 +172,7 @@ def test_the_plan_has_one_type_for_all_targets(name):
     assert len(found) <= (2 if name == "Exact" else 1), found
 
 
+@usual("-ball]")
 @pytest.mark.parametrize(("name", "domain"), CELLS)
 def test_starts_lie_in_the_domain(name, domain):
     for loss in supported_losses(name, domain):
@@ -180,11 +185,12 @@ def test_starts_lie_in_the_domain(name, domain):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_words_of_the_settings_can_be_written(name):
-    settings = prepare(name).settings
+    settings = prepared_cell(name, *cell_of(name)).settings
     assert json.loads(json.dumps(settings)) == settings
     assert all(isinstance(key, str) for key in settings)
 
 
+@one_in(3, 1)
 @pytest.mark.parametrize("name", NAMES)
 def test_options_do_what_they_say(name):
     sampler = SAMPLERS[name]

@@ -10,6 +10,7 @@ import pytest
 from dpsample.core import cache as cache_module
 from dpsample.core import jit
 from tests.support.processes import files_below
+from tests.support.tiers import one_in
 from tests.support.toy_kernels import SHOW, make_toy, show
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is cached")
@@ -76,6 +77,7 @@ def lying_hash(path):
     path.write_bytes(bytes(content))
 
 
+@one_in(4)
 @compiled
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 @pytest.mark.parametrize(
@@ -144,6 +146,7 @@ def test_two_signatures_never_share_an_entry(cache):
     assert used()[0] == 0 and used() == (1, 1)
 
 
+@pytest.mark.slow
 @compiled
 def test_a_process_survives_a_truncated_index(tmp_path):  # S3
     toy, cache = make_toy(tmp_path), tmp_path / "cache"

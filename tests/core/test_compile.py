@@ -9,14 +9,15 @@ import pytest
 
 from dpsample.verbs.warm import public_samplers
 from tests.support.processes import files_below, run_python
+from tests.support.tiers import usual
 
 SET_UP = """
 import json, time
 import numpy as np
 import dpsample as dps
-from dpsample import chains
+from dpsample.running import chains
 from dpsample.core.streams import streams
-from dpsample.samplers import alternation
+from dpsample.samplers.proximal import alternation
 
 def make(loss, domain, p=2.0, rows=None, response=None, **options):
     rng = np.random.default_rng(1)
@@ -96,7 +97,8 @@ for domain in (BALL, BOX, SPACE):
 dps.release(make(mine, BALL).problem, dps.Budget(epsilon=1.0, delta=1e-6))
 """
 SAMPLERS = """
-from dpsample import domains, warm
+from dpsample import domains
+from dpsample.verbs import warm
 cases = warm.sampler_targets()
 for regularizer in (None, dps.regularizers.SquaredNorm(1.5)):
     for domain in (BALL, BOX, SPACE, ROUND, MATRICES, HALVES, domains.Simplex()):
@@ -126,6 +128,7 @@ def warm_cache(tmp_path_factory):
     return cache
 
 
+@usual("layouts", "custom")
 @pytest.mark.parametrize(
     "code",
     [EVERYTHING, LAYOUTS, CUSTOM, pytest.param(SAMPLERS, marks=pytest.mark.slow)],
@@ -174,11 +177,12 @@ def test_a_warm_process_is_quick(warm_cache, name):
     assert tree < 2.5
 
 
+@pytest.mark.slow
 def test_a_piece_that_was_never_compiled_would_be_seen(warm_cache):
     """Negative control: a loss with a new compiled type leaves new files."""
     code = """
-from dpsample import _stable
-_stable.vexp(np.float32(1.0))
+from dpsample.numerics import stable
+stable.vexp(np.float32(1.0))
 """
     before = files_below(warm_cache)
     run_python(SET_UP + code, NUMBA_CACHE_DIR=warm_cache)
@@ -197,6 +201,7 @@ print(json.dumps([answer.theta.tolist(), draws]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "p"), [(1, 2.0), (2, 1.5)])
 def test_interpreted_kernels_give_the_compiled_draws(warm_cache, loss, p):
     code = SET_UP + TINY.format(loss=loss, p=p)

@@ -34,6 +34,7 @@ def test_an_edit_in_a_callee_is_never_served_stale(toy, tmp_path):
     assert show(toy, cache)[0] == "31.0\n"
 
 
+@pytest.mark.slow
 def test_a_cache_with_a_fixed_name_serves_the_old_value(toy, tmp_path):
     """Planted bug: Numba itself looks at the caller's file only."""
     source = (toy / "core" / "cache.py").read_text()
@@ -93,6 +94,7 @@ def test_only_stale_caches_of_this_package_are_removed(tmp_path):
     assert left == {"dpsample-young", "dpsample-now", "other", "dpsample-file"}
 
 
+@pytest.mark.slow
 def test_use_keeps_a_cache_young(toy, tmp_path):
     show(toy, tmp_path / "cache")
     (folder,) = (tmp_path / "cache").iterdir()
@@ -131,6 +133,7 @@ def mine(x):
 """
 
 
+@pytest.mark.slow
 def test_users_keep_their_own_cache(toy, tmp_path):
     (toy.parent / "users.py").write_text(USERS)
     cache = tmp_path / "cache"

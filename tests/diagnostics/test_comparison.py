@@ -20,6 +20,7 @@ from tests.support.quadrature import (
     log_gammainc,
     privacy_curve,
 )
+from tests.support.tiers import one_in
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 EPSILONS = np.array([0.0, 0.1, 0.25, 0.5, 1.0, 2.0])
@@ -164,6 +165,7 @@ def energies(target, points):
     return np.array([target.energy([point]) for point in points])
 
 
+@one_in(7)
 @pytest.mark.parametrize(
     ("loss", "relation", "options"),
     [

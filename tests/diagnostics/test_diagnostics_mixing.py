@@ -21,6 +21,7 @@ from dpsample.samplers.couplings.replicates import run_all
 from tests.support.exact_mixing import GridChain, autoregressive_tv, standard_normal
 from tests.support.gibbs_targets import ONE_DIMENSION
 from tests.support.statistics import assert_law, rejected, spend
+from tests.support.tiers import one_in, usual
 
 # Always accepted, or an exact conditional draw: x' = ratio x + sqrt(1 - ratio^2) z.
 AUTOREGRESSIONS = {
@@ -45,7 +46,7 @@ GRIDS = [
 ]
 
 
-def usual():
+def plain():
     """Options of a check, whose level is spent."""
     return {"replicates": 200, "confidence": 1.0 - spend(), "seed": 61}
 
@@ -69,6 +70,7 @@ def check_curve(bound, exact):
     assert bound.upper[-1] < 0.9
 
 
+@usual("Crank")
 @pytest.mark.parametrize(
     "name",
     [
@@ -79,19 +81,21 @@ def check_curve(bound, exact):
 def test_limits_lie_above_the_distance_of_an_autoregression(name):
     sampler, dim, ratio = AUTOREGRESSIONS[name]
     start = np.full(dim, 3.0)
-    bound = tv_bound(standard_normal(dim), sampler, init=start, **usual())
+    bound = tv_bound(standard_normal(dim), sampler, init=start, **plain())
     exact = [autoregressive_tv(t, ratio, start) for t in bound.steps]
     check_curve(bound, np.array(exact))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case_name", "walk"), GRIDS)
 def test_limits_lie_above_the_distance_by_quadrature(case_name, walk):
     target, prepared, chain, start = grid_chain(case_name, walk)
     node = chain.nodes[start]
-    bound = tv_bound(target, prepared, init=[node], **usual())
+    bound = tv_bound(target, prepared, init=[node], **plain())
     check_curve(bound, np.array([chain.tv(t, start) for t in bound.steps]))
 
 
+@one_in(2)
 @pytest.mark.parametrize(("case_name", "walk"), GRIDS)
 def test_the_matrix_is_that_of_the_chain(case_name, walk):
     _, prepared, chain, start = grid_chain(case_name, walk)
@@ -145,6 +149,7 @@ def test_proved_curve_is_that_of_the_chain_and_lies_above_the_distance():
     assert near.proved[2] < 0.8 * bound.proved[2]
 
 
+@pytest.mark.slow
 def test_other_samplers_are_shown_beside_the_proximal_one():
     target = ONE_DIMENSION["hinge"].target
     bound = tv_bound(target, MALA(), replicates=50, seed=66)
@@ -194,6 +199,7 @@ def test_threads_do_not_change_a_curve():
     assert (one.times.times != other.times.times).any()
 
 
+@pytest.mark.slow
 def test_plot_shows_estimate_limit_and_proof():
     pytest.importorskip("matplotlib").use("Agg")
     bound = tv_bound(standard_normal(2), Proximal(), replicates=60, seed=70)

@@ -8,7 +8,7 @@ import pytest
 import dpsample as dps
 from dpsample.diagnostics import unbiased_moments
 from dpsample.samplers import MALA, BallWalk, Proximal, RandomWalk
-from dpsample.samplers.couplings import replicates
+from dpsample.samplers.couplings import coupled_steps
 from dpsample.samplers.couplings.pair import compile_pair
 from dpsample.samplers.metropolis import random_walk
 from tests.support.biased_draws import Planted
@@ -19,7 +19,7 @@ from tests.support.gibbs_targets import CASES
 from tests.support.statistics import spend
 
 
-def usual():
+def plain():
     """Options of a check, whose level is spent."""
     return {"replicates": 200, "seed": 121, "false_alarm": spend(is_exact=False)}
 
@@ -43,11 +43,11 @@ def test_moments_agree_with_exact_values_and_a_wrong_k_is_seen(
     case_name, sampler, reference
 ):
     target = CASES[case_name].target
-    found = unbiased_moments(target, sampler, **usual())
+    found = unbiased_moments(target, sampler, **plain())
     assert found.ok and found.reference == reference
     assert found.limit > 5.0 and len(found.exact) == 2
     wrong = dps.Gibbs(target.problem, k=0.3 * target.k, mu=target.mu)
-    biased = unbiased_moments(wrong, sampler, **usual())
+    biased = unbiased_moments(wrong, sampler, **plain())
     exact, errors = found.exact, biased.found.standard_errors
     rows = zip(biased.found.estimates, exact, errors, strict=True)
     scores = tuple((e - x) / s for e, x, s in rows)
@@ -57,17 +57,14 @@ def test_moments_agree_with_exact_values_and_a_wrong_k_is_seen(
 @pytest.mark.slow
 def test_a_coupling_that_changes_the_law_of_one_chain_is_seen(monkeypatch):
     target = standard_normal(1)
-    name, honest = replicates._COUPLINGS[random_walk.run]
-    options = usual() | {"replicates": 3000, "lag": 1, "burn_in": 0, "num_draws": 1}
+    honest = coupled_steps.COUPLINGS[random_walk.run]
+    options = plain() | {"replicates": 3000, "lag": 1, "burn_in": 0, "num_draws": 1}
     options |= {"init": [2.0]}
     sampler = RandomWalk(step_size=2.0)
     assert unbiased_moments(target, sampler, **options).ok
     bug = compile_pair(walk_with_common_noise)
-    monkeypatch.setitem(
-        replicates._COUPLINGS,
-        random_walk.run,
-        (name, lambda prepared: replace(honest(prepared), run=bug)),
-    )
+    mutant = replace(honest, run=bug)
+    monkeypatch.setitem(coupled_steps.COUPLINGS, random_walk.run, mutant)
     assert not unbiased_moments(target, sampler, **options).ok
 
 
@@ -77,7 +74,7 @@ def test_functions_of_the_user_are_integrated_by_quadrature():
     def product(draws):
         return draws[:, 0] * draws[:, 1]
 
-    options = usual() | {"replicates": 100}
+    options = plain() | {"replicates": 100}
     found = unbiased_moments(target, MALA(), moments=("theta", product), **options)
     points, weights = CASES["logistic on a ball"].law
     assert found.exact[1] == pytest.approx(weights @ product(points), abs=1e-3)

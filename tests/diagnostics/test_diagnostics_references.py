@@ -15,6 +15,7 @@ from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES
 from tests.support.sampler_grid import grid_case
 from tests.support.statistics import spend
+from tests.support.tiers import usual
 
 L, D = dps.losses, dps.domains
 FIRST = np.array([1.0, 0.0, 0.0])
@@ -34,6 +35,7 @@ def longer(sampler_fn=RandomWalk, **options):
     return sampler_fn(num_steps=5, **options)
 
 
+@usual("absolute on the line")
 @pytest.mark.parametrize(
     ("case_name", "reference"),
     [

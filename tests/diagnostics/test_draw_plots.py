@@ -10,6 +10,7 @@ import pytest
 import dpsample as dps
 from dpsample.diagnostics.draw_pictures import plane_curve, space_curves
 from tests.support import planted_failures as planted
+from tests.support.tiers import one_in, usual
 
 matplotlib.use("Agg")
 D = dps.domains
@@ -45,6 +46,7 @@ def inside(domain, dim, *, num_chains=2, num_draws=40):
     return planted.tree(np.reshape(flat, points.shape))
 
 
+@usual("box", "interval", "diamond")
 @pytest.mark.parametrize("name", DOMAINS)
 def test_draws_are_drawn_in_every_domain(name):
     domain, dim = DOMAINS[name]
@@ -65,6 +67,7 @@ def test_outlines_are_on_the_boundary(name):
         assert not domain.contains(center + 1.001 * (point - center))
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", ["ball", "cube", "column"])
 def test_nets_are_on_the_boundary(name):
     domain, _ = DOMAINS[name]
@@ -98,6 +101,7 @@ def test_selected_coefficients_are_drawn_without_a_boundary():
     assert dps.diagnostics.plot_draws(draws, coefficients=["x0"], ax=given) is given
 
 
+@usual("plot_trace")
 @pytest.mark.parametrize("name", PLOTS)
 def test_plots_of_chains_have_one_panel_per_coefficient(name, tmp_path):
     draws = inside(D.WholeSpace(), 3, num_draws=200)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.sampler_grid import TARGETS, exact_starts, grid_case
 from tests.support.stein import bump, gradient, stein_law
+from tests.support.tiers import one_in
 
 
 @pytest.mark.parametrize(("domain", "loss"), TARGETS)
@@ -16,6 +17,7 @@ def test_the_identities_hold_under_quadrature(domain, loss):
         assert abs(mean) < 0.02 * np.sqrt(variance)
 
 
+@one_in(6)
 @pytest.mark.parametrize(("domain", "loss"), TARGETS)
 def test_bumps_and_slopes_are_right(domain, loss):
     """Differences in random directions, against the target's own gradient too."""

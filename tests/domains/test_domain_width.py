@@ -12,6 +12,7 @@ from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSp
 from dpsample.domains.domain import mean_largest, simulated_width
 from tests.support.bodies import bounded, label
 from tests.support.statistics import assert_mean, rejected
+from tests.support.tiers import one_in
 
 CORNER = [0.2, -0.1, 0.3]
 CUBE = Polytope(np.vstack([np.eye(3), -np.eye(3)]), [1.0, 2.0, 1.0, 1.0, 1.0, 3.0])
@@ -53,6 +54,7 @@ def bisected(domain, theta):
 every_gauge = pytest.mark.parametrize("pair", around_zero(), ids=label)
 
 
+@one_in(4)
 @every_gauge
 def test_the_gauge_is_the_least_multiple_that_contains_a_point(pair):
     domain, dim = pair

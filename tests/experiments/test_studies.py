@@ -11,8 +11,7 @@ from dpsample import cli
 from dpsample.experiments.loading import study_names
 
 STUDIES = Path(__file__).parents[2] / "studies"
-# One of each kind: samplers, privacy, optimizers, noise.
-BY_DEFAULT = {"schatten", "printed_claims", "heavy_tailed_rates", "noise"}
+BY_DEFAULT = {"noise"}
 MOST_SECONDS = 60.0
 
 

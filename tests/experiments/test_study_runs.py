@@ -14,6 +14,7 @@ from dpsample.experiments.backends import Backend
 from dpsample.experiments.run import Clock
 from dpsample.experiments.tasks import CellError, Row, Task
 from tests.support.processes import ROOT
+from tests.support.tiers import one_in
 from tests.support.toy_study import NUM_ROWS, TOY, run_toy, table
 
 pytestmark = pytest.mark.usefixtures("environment")
@@ -35,12 +36,14 @@ def serial(tmp_path):
     return table(tmp_path / "serial")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [{"jobs": 2}, PROCESSES])
 def test_threads_and_processes_give_the_bits_of_a_serial_run(tmp_path, serial, backend):
     assert run_toy(tmp_path, tmp_path / "other", backend=backend) == NUM_ROWS
     assert table(tmp_path / "other") == serial
 
 
+@pytest.mark.slow
 def test_the_first_task_of_processes_compiles_here_and_no_task_may_remain(tmp_path):
     text = TOY.replace("(product.T @ product).sum()", "os.getpid()")
     run_toy(tmp_path, tmp_path, backend=PROCESSES, text=text)
@@ -142,6 +145,7 @@ def test_ctrl_c_keeps_what_is_finished(
     assert table(output) == serial
 
 
+@one_in(3)
 @pytest.mark.parametrize("backend", [{}, {"jobs": 2}, PROCESSES])
 def test_a_failing_cell_is_named_and_the_rows_before_it_are_kept(tmp_path, backend):
     text = TOY.replace(

@@ -102,6 +102,7 @@ def test_ctrl_c_at_any_line_leaves_a_store_that_takes_rows(tmp_path):
     assert line > 10 and len(kept) < 2 * line
 
 
+@pytest.mark.slow
 def test_a_run_killed_three_times_resumes_to_the_same_table(tmp_path):
     kills, missing = killed_run(tmp_path, 3, 1)
     assert kills == 3 and 0 < missing[-1] <= NUM_ROWS

@@ -17,9 +17,13 @@ from dpsample.optimizers.loop.estimators import (
     Mean,
     TruncatedMean,
 )
-from dpsample.optimizers.loop.optimizer import Recipe, check_any_loss
+from dpsample.optimizers.loop.optimizer import (
+    Loop,
+    Minimization,
+    Recipe,
+    check_any_loss,
+)
 from dpsample.optimizers.loop.perturbations import GaussianNoise
-from dpsample.optimizers.loop.phase import Loop, Minimization
 from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
 from dpsample.problem.facts import PublicFacts
 from dpsample.running import descent

@@ -21,6 +21,7 @@ from tests.support.statistics import (
     cdf_from_log_density,
     rejected,
 )
+from tests.support.tiers import one_in
 
 INF = math.inf
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 10.0, INF)
@@ -57,6 +58,7 @@ def free_share_cdf(r, dim):
     return (lambda x: 0.5 + 0.5 * x) if np.isinf(r) else signed_share_cdf(r, dim)
 
 
+@one_in(5)
 @pytest.mark.parametrize("dim", DIMS)
 @pytest.mark.parametrize("r", EXPONENTS)
 def test_norm_is_chi_and_direction_follows_the_cone_measure(r, dim):
@@ -75,6 +77,7 @@ def test_largest_coordinate_of_the_cube_is_every_one_equally_often(dim):
     assert_mean(at_corner, 1.0 / dim, (dim - 1.0) / dim**2, detects=0.1)
 
 
+@one_in(5)
 @pytest.mark.parametrize("dim", [3, 50])
 @pytest.mark.parametrize("r", EXPONENTS)
 def test_whole_direction_agrees_with_gamma_variables(r, dim):
@@ -85,6 +88,7 @@ def test_whole_direction_agrees_with_gamma_variables(r, dim):
     assert_same_law(first, magnitudes(reference, other))
 
 
+@one_in(4)
 @pytest.mark.parametrize(
     ("r", "dim", "mistake"),
     [
@@ -181,6 +185,7 @@ def test_density_of_independent_normals():
     np.testing.assert_allclose(GeneralizedGaussian(2.0, 0.6).log_density(z), expected)
 
 
+@one_in(5, 2)
 @pytest.mark.parametrize("dim", [1, *DIMS])
 @pytest.mark.parametrize("r", EXPONENTS)
 def test_moments_agree_with_quadrature_of_their_laws(r, dim):

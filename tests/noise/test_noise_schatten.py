@@ -9,8 +9,7 @@ import pytest
 from scipy.stats import chi, norm
 
 from dpsample.core.streams import streams
-from dpsample.noise import SchattenGaussian, schatten_gaussian
-from dpsample.noise import schatten as schatten_plan_module
+from dpsample.noise import SchattenGaussian, schatten_gaussian, schatten_plan
 from dpsample.noise.schatten import wishart_bound
 from dpsample.noise.schatten_spectrum import (
     OPERATOR,
@@ -29,6 +28,7 @@ from tests.support.statistics import (
     cdf_from_log_density,
     rejected,
 )
+from tests.support.tiers import one_in, usual
 
 INF = math.inf
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 10.0, INF)
@@ -55,6 +55,7 @@ def spectra(z):
     return np.linalg.svd(z, compute_uv=False)
 
 
+@one_in(5)
 @pytest.mark.parametrize("shape", [(2, 2), (3, 2), (2, 6)])
 @pytest.mark.parametrize("r", EXPONENTS)
 def test_two_singular_values_agree_with_quadrature(r, shape):
@@ -87,6 +88,7 @@ def test_wrong_spectra_are_rejected():
         assert_law(t[:, 0] / t[:, 1], ratio_cdf(2, 1.0))
 
 
+@usual("1.0")
 @pytest.mark.parametrize("r", [1.0, 4.0, INF])
 def test_singular_vectors_are_uniform(r):
     z = schatten_gaussian(streams(454, 1)[0], size=(NUM_DRAWS, 2, 2), r=r)
@@ -121,6 +123,7 @@ def drawn_spectra(plan, seed, num_draws=20_000):
     return spectra(out.reshape(-1, *shape)) / schatten(out, plan.r, shape)[:, None]
 
 
+@usual("shape0")
 @pytest.mark.parametrize(
     ("shape", "r", "first", "second"),
     [
@@ -145,12 +148,13 @@ def test_proposals_give_the_same_law(shape, r, first, second):
         assert_same_law(other[:, 2], s[:, 2])
 
 
+@pytest.mark.slow
 def test_uniform_matrices_of_the_operator_ball_at_every_size():
     rng = np.random.default_rng(457)
     box = rng.uniform(-1.0, 1.0, (1_500_000, 2, 3))
     t = spectra(box[(box**2).sum(axis=(1, 2)) <= 2.0])
     t = t[t[:, 0] <= 1.0]
-    plan = schatten_plan_module((2, 3), INF)
+    plan = schatten_plan((2, 3), INF)
     ours = drawn_spectra(plan, 458, 30_000)
     assert_same_law(ours[:, 1], t[:, 1] / t[:, 0])
     big = schatten_gaussian(streams(459, 1)[0], size=(20, 30, 40), r=INF)
@@ -158,10 +162,11 @@ def test_uniform_matrices_of_the_operator_ball_at_every_size():
     assert (np.abs(size - math.sqrt(1200.0)) < 6.0).all()
 
 
+@one_in(6)
 @pytest.mark.parametrize("shape", [(2, 2), (2, 3), (4, 4), (5, 5), (3, 20)])
 @pytest.mark.parametrize("r", [1.0, 1.5, 3.0, 4.0, 10.0])
 def test_acceptance_is_the_ratio_of_the_volumes(shape, r):
-    plan = schatten_plan_module(shape, r)
+    plan = schatten_plan(shape, r)
     rng, t, accepted = streams(460, 1)[0], np.empty(min(shape)), []
     for _ in range(6000):
         _propose(rng, plan, t)
@@ -188,7 +193,7 @@ def test_log_acceptance_is_never_positive(shape):
     rng = np.random.default_rng(462)
     for r in (1.0, 1.2, 1.7, 2.0, 2.5, 6.0, INF):
         for plan in (
-            schatten_plan_module(shape, r),
+            schatten_plan(shape, r),
             plan_of(shape, min(r, 50.0), ORDERED),
         ):
             for spread in (0.0, 1e-8, 0.1, 1.0, 5.0):
@@ -217,17 +222,17 @@ def test_flattened_draws_are_those_of_the_matrices():
 def test_impractical_sizes_are_refused_with_a_remedy():
     for shape, r in (((8, 8), 1.0), ((20, 20), 3.0), ((30, 30), 1.5)):
         with pytest.raises(ValueError, match=r"shape must be small enough.*Use r = 2"):
-            schatten_plan_module(shape, r)
+            schatten_plan(shape, r)
         with pytest.raises(ValueError, match="small enough"):
             schatten_gaussian(streams(0, 1)[0], size=shape, r=r)
-    assert schatten_plan_module((30, 30), INF).acceptance == 1.0
+    assert schatten_plan((30, 30), INF).acceptance == 1.0
     # Without an accurate volume, the least value of the ratio decides.
-    assert schatten_plan_module((20, 20), 1e4).acceptance > 0.8
+    assert schatten_plan((20, 20), 1e4).acceptance > 0.8
     for bad in ((2,), "ab", (0, 2), (2, 2.5), 3):
         with pytest.raises(ValueError, match="shape"):
-            schatten_plan_module(bad, 1.0)
+            schatten_plan(bad, 1.0)
     with pytest.raises(ValueError, match="r must be >= 1"):
-        schatten_plan_module((2, 2), 0.5)
+        schatten_plan((2, 2), 0.5)
     noise = SchattenGaussian(1.0, 1.0, (2, 2))
     for call in (
         lambda: noise.draw(streams(0, 1)[0], 3),

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from dpsample.numerics.norms import dual, norm, schatten
 from dpsample.numerics.regularity import regularity, squared_norm_gradient
+from tests.support.tiers import one_in
 
 EXPONENTS = [2.0, 2.1, 3.0, 4.0, 7.5, 20.0]
 SPACES = [1.0, 1.01, 1.2, 1.5, 1.9, 2.0, 3.0, 10.0, math.inf]
@@ -107,6 +108,7 @@ def test_the_smooth_norm_is_equivalent_with_the_stated_constant(p, r):
         assert found.kappa == pytest.approx(wanted, rel=1e-14)
 
 
+@one_in(5)
 @pytest.mark.parametrize("p", SPACES)
 @pytest.mark.parametrize("dim", DIMS)
 def test_the_best_exponent_minimizes_kappa(p, dim):

@@ -28,10 +28,20 @@ WIDE = np.concatenate(
         [-600.0, 600.0, -1e-300, 1e-300, 1e-17, -1e-9, 0.0, 35.0, -37.5],
     )
 )
+
+
+def softplus(x):
+    return stable.softplus_sigmoid(x)[0]
+
+
+def sigmoid(x):
+    return stable.softplus_sigmoid(x)[1]
+
+
 EXACT = {
     stable.vexp: mp.exp,
-    stable.log1p_exp: lambda x: mp.log1p(mp.exp(x)),
-    stable.sigmoid: lambda x: 1 / (1 + mp.exp(-x)),
+    softplus: lambda x: mp.log1p(mp.exp(x)),
+    sigmoid: lambda x: 1 / (1 + mp.exp(-x)),
 }
 
 
@@ -42,17 +52,9 @@ def test_vector_functions_have_full_relative_accuracy(function):
     assert max(errors) < 1e-15
 
 
-def test_joint_softplus_and_sigmoid_agree_with_the_single_functions():
-    for x in WIDE:
-        value, slope = stable.softplus_sigmoid(float(x))
-        np.testing.assert_allclose(value, stable.log1p_exp(float(x)), rtol=1e-15)
-        np.testing.assert_allclose(slope, stable.sigmoid(float(x)), rtol=1e-15)
-
-
 @pytest.mark.parametrize(
     ("function", "at_minus_inf", "at_inf"),
-    [(stable.vexp, 0.0, np.inf), (stable.log1p_exp, 0.0, np.inf)]
-    + [(stable.sigmoid, 0.0, 1.0)],
+    [(stable.vexp, 0.0, np.inf), (softplus, 0.0, np.inf)] + [(sigmoid, 0.0, 1.0)],
 )
 def test_limits_and_nan(function, at_minus_inf, at_inf):
     assert function(-np.inf) == at_minus_inf
@@ -64,14 +66,14 @@ def test_limits_and_nan(function, at_minus_inf, at_inf):
 def test_exponential_keeps_its_range_up_to_overflow():
     assert relative(stable.vexp(709.7), mp.exp(mp.mpf(709.7))) < 1e-15
     assert stable.vexp(709.79) == np.inf
-    assert stable.log1p_exp(1e300) == 1e300
+    assert softplus(1e300) == 1e300
 
 
 @kernel(fastmath={"reassoc", "contract", "nsz"})
 def _total(values):
     total = 0.0
     for i in range(values.shape[0]):
-        total += stable.log1p_exp(values[i])
+        total += stable.softplus_sigmoid(values[i])[0]
     return total
 
 
@@ -79,10 +81,6 @@ def test_reassociating_caller_keeps_the_accuracy():
     values = np.linspace(-40.0, 40.0, 4001)
     exact = np.logaddexp(0.0, values).sum()
     np.testing.assert_allclose(_total(values), exact, rtol=1e-13)
-
-
-def test_log1m_exp_is_nan_above_0():
-    assert np.isnan(stable.log1m_exp(1e-9))
 
 
 def exact_log_ndtr(x: float) -> mp.mpf:
@@ -105,24 +103,6 @@ def test_normal_log_cdf_is_accurate_in_both_tails():
     assert np.isnan(stable.log_ndtr(np.nan))
 
 
-LOG_P = [-1e10, -1e4, -745.0, -10.0, -1.0, -0.6931471805599453, -0.69, -0.1]
-
-
-@pytest.mark.parametrize("log_p", LOG_P + [-1e-3, -1e-8, -1e-16, -1e-50, -1e-300])
-def test_normal_quantile_inverts_the_log_cdf(log_p):
-    x = mp.mpf(float(stable.ndtri_exp(log_p)))
-    value = exact_log_ndtr(x)
-    slope = mp.exp(-x * x / 2 - mp.log(2 * mp.pi) / 2 - value)
-    assert abs((value - mp.mpf(log_p)) / slope) < 1e-14 * max(1, abs(x))
-
-
-def test_normal_quantile_at_the_ends():
-    assert stable.ndtri_exp(0.0) == np.inf
-    assert stable.ndtri_exp(-np.inf) == -np.inf
-    assert np.isnan(stable.ndtri_exp(0.1))
-    assert np.isnan(stable.ndtri_exp(np.nan))
-
-
 def exact_log_gammainc(a: float, x: mp.mpf) -> mp.mpf:
     a, x = mp.mpf(a), mp.mpf(x)
     if x < 2 * a + 100:
@@ -139,53 +119,31 @@ RATIOS = [1e-9, 0.01, 0.3, 0.499, 0.501, 0.7, 0.95, 0.999, 1.0, 1.001, 1.05, 1.5
 
 
 @pytest.mark.parametrize("a", SHAPES)
-def test_log_incomplete_gamma_and_its_inverse(a):
+def test_log_incomplete_gamma(a):
     for x in [ratio * a for ratio in RATIOS] + [a + 1.0, 1e-300, 1e-80, 0.3]:
         exact = exact_log_gammainc(a, x)
         if exact > -1e-280:
             continue
         assert relative(gamma.log_gammainc(a, x), exact) < 5e-13
-        log_p = float(exact)
-        y = mp.mpf(float(gamma.gammainc_inv_log(a, log_p)))
-        value = exact_log_gammainc(a, y)
-        slope = mp.exp(a * mp.log(y) - y - mp.loggamma(a) - value)
-        assert abs((value - mp.mpf(log_p)) / slope) < 5e-13
-
-
-@pytest.mark.parametrize("a", SHAPES)
-def test_upper_and_lower_probabilities_add_up(a):
-    for ratio in RATIOS:
-        lower = np.exp(gamma.log_gammainc(a, ratio * a))
-        upper = np.exp(gamma.log_gammaincc(a, ratio * a))
-        np.testing.assert_allclose(lower + upper, 1.0, rtol=1e-12)
 
 
 def test_incomplete_gamma_at_the_ends():
     assert gamma.log_gammainc(2.0, 0.0) == -np.inf
     assert gamma.log_gammainc(2.0, np.inf) == 0.0
-    assert gamma.log_gammaincc(2.0, 0.0) == 0.0
-    assert gamma.log_gammaincc(2.0, np.inf) == -np.inf
     assert gamma.log_gammainc(1e4, 1e6) == 0.0
-    assert gamma.gammainc_inv_log(2.0, 0.0) == np.inf
-    assert gamma.gammainc_inv_log(2.0, -np.inf) == 0.0
-    for function in (gamma.log_gammainc, gamma.log_gammaincc):
-        assert np.isnan(function(2.0, np.nan))
-        assert np.isnan(function(2.0, -1.0))
-    assert np.isnan(gamma.gammainc_inv_log(2.0, 0.5))
-    assert np.isnan(gamma.gammainc_inv_log(2.0, np.nan))
+    assert np.isnan(gamma.log_gammainc(2.0, np.nan))
+    assert np.isnan(gamma.log_gammainc(2.0, -1.0))
 
 
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
         (stable.vexp, (-3.7,)),
-        (stable.log1p_exp, (2.1,)),
-        (stable.sigmoid, (-0.4,)),
+        (stable.softplus_sigmoid, (2.1,)),
+        (stable.softplus_sigmoid, (-0.4,)),
         (stable.log_ndtr, (-25.0,)),
-        (stable.ndtri_exp, (-3.0,)),
         (gamma.log_gammainc, (7.5, 3.0)),
-        (gamma.log_gammaincc, (7.5, 30.0)),
-        (gamma.gammainc_inv_log, (7.5, -3.0)),
+        (gamma.log_gammainc, (7.5, 30.0)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

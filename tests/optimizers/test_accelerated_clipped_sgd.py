@@ -7,12 +7,15 @@ import pytest
 
 import dpsample as dps
 from dpsample.optimizers import AcceleratedClippedSGD
-from dpsample.optimizers.loop.batch_noise import SCHEMES, epoch, forecast
 from dpsample.optimizers.loop.batches import Full, Slices
 from dpsample.optimizers.loop.estimators import ClippedMean
-from dpsample.optimizers.loop.optimizer import Recipe
-from dpsample.optimizers.loop.perturbations import GaussianNoise
-from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.optimizer import Loop, Recipe
+from dpsample.optimizers.loop.perturbations import (
+    SCHEMES,
+    GaussianNoise,
+    epoch,
+    forecast,
+)
 from dpsample.optimizers.loop.steps import AcceleratedStep
 from dpsample.privacy import epsilon_of, gdp_from_budget, shuffle_local_noise
 from dpsample.privacy.accounting.events import (
@@ -166,6 +169,7 @@ def test_poisson_needs_the_least_noise_by_far():
     assert found["poisson"] < 0.25 * min(found["disjoint"], found["shuffle"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
 def test_forecast_is_close_to_the_calibrated_noise(budget):
     for scheme, accuracy in (("poisson", 0.4), ("disjoint", 1e-9), ("best", 1e-9)):

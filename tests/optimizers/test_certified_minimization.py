@@ -7,12 +7,12 @@ from scipy import optimize, sparse
 
 import dpsample as dps
 from dpsample.optimizers.loop.estimators import ClippedMean, Mean
-from dpsample.optimizers.loop.optimizer import Recipe
-from dpsample.optimizers.loop.phase import Minimization
+from dpsample.optimizers.loop.optimizer import Minimization, Recipe
 from dpsample.optimizers.loop.solve import enough_steps
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
 from tests.support.clipped_cases import logistic, rows_and_labels, squared
+from tests.support.tiers import one_in
 
 BALL = dps.domains.Ball
 SOLVERS = ("accelerated", "svrg")
@@ -52,6 +52,7 @@ def reference(problem, tilt, *, ridge=0.05, center=0.0):
     return theta
 
 
+@one_in(7)
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)
 def test_the_gap_that_was_asked_for_holds_on_every_domain(domain, solver):
@@ -73,6 +74,7 @@ def test_a_solver_that_stops_early_would_be_found_out():
     assert objective(problem, theta, tilt) - objective(problem, best, tilt) > 1e-12
 
 
+@one_in(3)
 @pytest.mark.parametrize("seed", range(5))
 def test_certificate_bounds_the_true_gap_at_any_point(seed):
     # The bound of `solve` itself, at points that are not on any solver's way.

@@ -26,6 +26,7 @@ from tests.support.clipped_cases import (
     squared,
 )
 from tests.support.statistics import assert_law, assert_mean, rejected
+from tests.support.tiers import one_in
 
 
 def linear(rows, response, domain=None):
@@ -65,6 +66,7 @@ def test_clipped_gradients_belong_to_a_convex_loss():
         assert (gaps @ (v - w)).min() >= -1e-15
 
 
+@one_in(3)
 @pytest.mark.parametrize("loss", ["logistic", "power_four"])
 @pytest.mark.parametrize(("ridge", "size"), [(0.0, 1.0), (0.3, 1.0), (0.1, 2.1)])
 def test_no_neighbor_moves_the_last_iterate_farther_than_declared(loss, ridge, size):
@@ -146,6 +148,7 @@ def test_noise_in_steps_pays_for_every_step():
         assert recipe.phases[0].output_stddev == 0.0
 
 
+@one_in(2)
 @pytest.mark.parametrize("place", ["output", "steps"])
 def test_law_of_the_output_on_linear_losses(place):
     rng = np.random.default_rng(8)

@@ -29,9 +29,8 @@ from dpsample.optimizers.loop.estimators import (
     TruncatedMean,
 )
 from dpsample.optimizers.loop.loop import Arguments, new_memory
-from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
-from dpsample.optimizers.loop.phase import Loop
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import GaussianEvent
 

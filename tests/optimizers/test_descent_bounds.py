@@ -7,9 +7,8 @@ import pytest
 
 import dpsample as dps
 from dpsample.optimizers import NoisyGD
-from dpsample.optimizers.loop.batch_noise import CalibratedNoise
-from dpsample.optimizers.loop.descent_scales import DescentScales
-from dpsample.optimizers.loop.noisy_descent import DescentPlan
+from dpsample.optimizers.loop.noisy_descent import DescentPlan, DescentScales
+from dpsample.optimizers.loop.perturbations import CalibratedNoise
 from dpsample.privacy import gdp_from_budget
 from dpsample.privacy.accounting.events import GaussianEvent
 from tests.support.clipped_cases import BUDGET

@@ -7,8 +7,7 @@ import dpsample as dps
 from dpsample.optimizers.loop.estimate import smooth_slopes
 from dpsample.optimizers.loop.estimators import Mean
 from dpsample.optimizers.loop.loop import Arguments, new_memory
-from dpsample.optimizers.loop.optimizer import Recipe
-from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.problem.problem import Problem
 

@@ -12,9 +12,8 @@ from dpsample.domains import PROJECT
 from dpsample.optimizers.loop import advance, loop
 from dpsample.optimizers.loop.batches import Full, Poisson, Slices
 from dpsample.optimizers.loop.estimators import ClippedMean, Mean
-from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise, NoNoise
-from dpsample.optimizers.loop.phase import Loop
 from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
 from dpsample.problem.problem import Problem
 from dpsample.running import descent

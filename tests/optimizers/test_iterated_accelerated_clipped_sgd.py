@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpsample.optimizers import IteratedAcceleratedClippedSGD
-from dpsample.optimizers.loop.batch_noise import SCHEMES
 from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.perturbations import SCHEMES
 from dpsample.privacy import epsilon_of
 from dpsample.privacy.accounting.events import ParallelEvent
 from dpsample.running import descent

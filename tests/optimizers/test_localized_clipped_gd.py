@@ -8,7 +8,8 @@ from scipy.stats import norm
 
 import dpsample as dps
 from dpsample.optimizers import ClippedGD, LocalizedClippedGD
-from dpsample.optimizers.loop.localization import minimizations, plan_of
+from dpsample.optimizers.algorithms.localized_clipped_gd import minimizations, plan_of
+from dpsample.optimizers.loop.growing_blocks import Block
 from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of, gdp_from_budget
 from dpsample.problem.problem import Problem
@@ -87,9 +88,7 @@ def test_descent_and_the_certified_solver_agree():
     problem = logistic(64, 3)
     plan = plan_of(
         LocalizedClippedGD(clip=0.3, accuracy=1e-8).scales(problem.facts, None),
-        first=0,
-        count=128,
-        distance=2.0,
+        Block(0, 128, 2.0),
         accuracy=1e-8,
     )
     phase = minimizations(problem.facts, plan)[0]
@@ -120,7 +119,7 @@ def test_no_neighbor_moves_a_phase_farther_than_declared(domain):
             scales = LocalizedClippedGD(clip=clip, distance=1.0).scales(
                 problem.facts, BUDGET
             )
-            plan = plan_of(scales, first=0, count=2 * n, distance=40.0, accuracy=1e-4)
+            plan = plan_of(scales, Block(0, 2 * n, 40.0), accuracy=1e-4)
             phase = minimizations(problem.facts, plan)[0]
             bound = phase.output_stddev * gdp_from_budget(1.0, 1e-6)
             quiet = Recipe(
@@ -148,6 +147,7 @@ def test_noise_of_every_phase_spends_the_budget(budget, shift):
     assert spent == pytest.approx(budget.epsilon, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_law_of_the_output_on_linear_losses():
     rng = np.random.default_rng(2)
     rows, y = rng.uniform(-1.0, 1.0, (40, 1)), rng.uniform(-1.0, 1.0, 40)

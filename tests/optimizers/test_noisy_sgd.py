@@ -26,6 +26,7 @@ from tests.support.clipped_cases import (
     squared,
 )
 from tests.support.statistics import assert_law, rejected
+from tests.support.tiers import one_in
 
 
 def recipe(problem, method, budget=BUDGET, calibration="exact"):
@@ -73,6 +74,7 @@ def test_average_of_a_linear_loss_has_its_gaussian_law():
     assert abs(correlation) < 6.0 / math.sqrt(4000)
 
 
+@one_in(2)
 @pytest.mark.parametrize("loss", ["logistic", "linear"])
 def test_neighbors_with_the_same_noise_stay_close(loss):
     n, steps, size = 12, 15, 1.5

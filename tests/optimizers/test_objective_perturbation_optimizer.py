@@ -73,6 +73,7 @@ def test_minimizer_of_a_linear_loss_has_its_gaussian_law():
         assert_law(thetas[:, 0], norm(2.0 * mean[0], 2.0 * sd).cdf)
 
 
+@pytest.mark.slow
 def test_logistic_minimizer_has_the_law_of_the_change_of_variables():
     # w solves n F'(w) + 2 n lambda w = -G, which increases in w.
     rows, labels = rows_and_labels(40, 1)

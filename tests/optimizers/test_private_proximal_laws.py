@@ -37,6 +37,7 @@ def test_output_on_linear_losses_has_the_gaussian_law_of_its_noise() -> None:
     assert_law(rotated, norm(scale=spread).cdf)
 
 
+@pytest.mark.slow
 def test_poisson_batches_are_unbiased() -> None:
     """Mean and variance of the output on linear losses, clipping included."""
     vectors = np.array([[3.0], [0.5], [1.0], [-0.5]] * 5)

@@ -11,9 +11,9 @@ import pytest
 import dpsample as dps
 from dpsample.optimizers import PrivateProximalSGD, ProximalSGD
 from dpsample.optimizers.algorithms import private_proximal_sgd
-from dpsample.optimizers.loop.batch_noise import SHIFTS
 from dpsample.optimizers.loop.batches import Full, Poisson
 from dpsample.optimizers.loop.estimators import BucketedMedian, CatoniMean, ClippedMean
+from dpsample.optimizers.loop.perturbations import SHIFTS
 from dpsample.privacy import (
     Budget,
     GaussianEvent,

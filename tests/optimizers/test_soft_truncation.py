@@ -17,6 +17,7 @@ from dpsample.optimizers.loop.contributions import (
     soft_truncation,
     truncation_table,
 )
+from tests.support.tiers import one_in
 
 PRECISIONS = (0.01, 0.3, 1.0, math.sqrt(math.log(10.0)), 7.0, 1e3)
 
@@ -70,6 +71,7 @@ def test_without_smoothing_it_is_the_truncation_itself() -> None:
         assert fast(1e6, np.array([a]))[0] == pytest.approx(psi(a), abs=1e-5)
 
 
+@one_in(3)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_table_is_exact_to_1e_14(precision: float) -> None:
     rng = np.random.default_rng(int(precision * 100))

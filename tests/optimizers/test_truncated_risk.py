@@ -9,13 +9,13 @@ import dpsample as dps
 from dpsample.domains import Ball
 from dpsample.numerics.norms import norm
 from dpsample.optimizers import TruncatedMirrorDescent
-from dpsample.optimizers.algorithms.truncated_risk import (
+from dpsample.optimizers.algorithms.truncated_mirror_descent import (
     TruncatedScales,
     risks,
     truncation,
 )
-from dpsample.optimizers.loop.batch_noise import forecast
 from dpsample.optimizers.loop.mirror_geometry import geometry
+from dpsample.optimizers.loop.perturbations import forecast
 from dpsample.privacy import gdp_from_budget
 from dpsample.running import descent
 from tests.support.mirror_cases import AxisLogistic, random_problem

@@ -16,6 +16,7 @@ from dpsample.privacy.curves.additive import (
     pure_scale,
     smooth_sensitivity,
 )
+from tests.support.tiers import one_in
 
 EPSILONS = [1e-3, 3e-3, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0]
 DELTAS = [1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-3, 0.01, 0.1, 0.4]
@@ -30,6 +31,7 @@ def exact_delta(epsilon, gdp):
         return upper - mpmath.exp(eps) * lower
 
 
+@one_in(7)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", DELTAS)
 def test_gaussian_round_trips_to_ten_digits(epsilon, delta):
@@ -47,6 +49,7 @@ def test_gaussian_round_trips_to_ten_digits(epsilon, delta):
         assert again <= epsilon * (1.0 + 1e-15)
 
 
+@one_in(7)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize(("dim", "p", "r"), CASES)

@@ -11,6 +11,7 @@ from dpsample.numerics.norms import conversion, dual, norm
 from dpsample.numerics.regularity import regularity
 from dpsample.privacy.calibration.exponent_choice import best_exponent, noise_cost
 from tests.support.statistics import assert_mean, rejected
+from tests.support.tiers import one_in
 
 CASES = [(3, 2.0, 2.0), (50, 1.5, 3.0), (50, 1.0, 8.0), (1000, 1.1, 4.5), (7, 3.0, 2.5)]
 
@@ -32,6 +33,7 @@ def test_norm_moments_agree_with_closed_forms():
                 assert got == pytest.approx(float(own), rel=1e-11)
 
 
+@one_in(6)
 @pytest.mark.parametrize("order", [1.0, 2.0])
 @pytest.mark.parametrize("r", [2.0, 3.0, 9.0])
 @pytest.mark.parametrize("dim", [2, 6, 80])
@@ -74,6 +76,7 @@ def test_norm_moments_agree_with_simulation(order, q, r, dim):
 # Choice of the exponent.
 
 
+@one_in(5)
 @pytest.mark.parametrize("dim", [1, 2, 10, 1000])
 @pytest.mark.parametrize("p", [1.0, 1.01, 1.2, 1.5, 2.0, 3.0, math.inf])
 @pytest.mark.parametrize("criterion", ["dual", "euclidean"])

@@ -23,6 +23,7 @@ from dpsample.privacy import (
     verify,
 )
 from tests.support.public_facts import BUDGET, final, logistic_facts
+from tests.support.tiers import usual
 
 TOTAL = Budget(epsilon=2.0, delta=1e-6)
 ZERO_OUT = Budget(epsilon=1.0, delta=1e-6, relation="zero_out")
@@ -89,6 +90,7 @@ OTHERS = {
 }
 
 
+@usual("pure", "concentrated", "gaussian")
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("kind", OTHERS)
 def test_what_remains_can_be_spent_and_no_more(kind, relation):

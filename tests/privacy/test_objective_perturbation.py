@@ -10,6 +10,7 @@ from dpsample.privacy import Budget, gaussian_delta
 from dpsample.privacy.calibration.objective_calibration import objective_stddev
 from dpsample.privacy.curves.objective_perturbation import LEAST_Z, PerturbedObjective
 from tests.support import tilted_scalars as scalars
+from tests.support.tiers import one_in
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 RELATIONS = ("replace_one", "zero_out")
@@ -102,6 +103,7 @@ def worst_ratio(relation, seed, *, bounded, num_problems=300):
     return worst
 
 
+@one_in(2)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("bounded", [False, True])
 def test_exact_curves_of_random_problems_are_below_the_bound(relation, bounded):

@@ -13,6 +13,7 @@ from dpsample.privacy.curves.output_perturbation import (
     minimizer_sensitivity,
 )
 from dpsample.problem.facts import PublicFacts
+from tests.support.tiers import one_in
 
 WHOLE = dps.domains.WholeSpace()
 RIDGE = 0.4
@@ -49,6 +50,7 @@ def ridge_minimizer(loss, rows, response):
     return minimize(value_and_gradient, start, jac=True, options=options).x
 
 
+@one_in(3)
 @pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
 @pytest.mark.parametrize("loss", [losses.Logistic(), losses.SmoothedHinge(0.5)])
 def test_no_replaced_record_moves_the_minimizer_farther(loss, relation):

@@ -18,6 +18,7 @@ from dpsample.privacy import (
     gaussian_epsilon,
     poisson_noise_multiplier,
 )
+from tests.support.tiers import one_in
 
 REPLACE = NeighboringRelation.REPLACE_ONE
 SPECIAL = NeighboringRelation.REPLACE_SPECIAL
@@ -41,6 +42,7 @@ def mixture_delta(epsilon, *, rate, noise, first, second):
     return float(np.trapezoid(excess, z))
 
 
+@one_in(3)
 @pytest.mark.parametrize("rate", [0.01, 0.9])
 @pytest.mark.parametrize("noise", [0.7, 2.0])
 @pytest.mark.parametrize("epsilon", [0.0, 0.05, 2.0])

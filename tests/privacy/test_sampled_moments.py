@@ -26,6 +26,7 @@ from dpsample.privacy import (
 from dpsample.privacy.accounting.accounting import SAMPLED_THEOREM
 from dpsample.privacy.accounting.loss_distributions import composed_delta
 from dpsample.privacy.accounting.renyi import Steps, log_moment, sampled_delta
+from tests.support.tiers import one_in
 
 RELATIONS = ("replace_one", "zero_out")
 
@@ -57,6 +58,7 @@ def exact(order, rate, noise, relation, *, reverse=False):
         return float(mpmath.log(mpmath.quad(integrand, sorted(middle + ends))))
 
 
+@one_in(5)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
     ("order", "rate", "noise"),

@@ -8,6 +8,7 @@ from scipy.stats import beta
 
 import dpsample as dps
 from tests.support import planted_failures as planted
+from tests.support.tiers import usual
 
 S = dps.samplers
 # The rate of false alarms is below this with confidence 0.95 (Clopper-Pearson).
@@ -65,6 +66,7 @@ def slow_chain_alarm(seed):
     return [f.name for f in dps.diagnostics.check(draws).problems]
 
 
+@usual("slow_chain_alarm")
 @pytest.mark.parametrize(("alarm", "few"), [(alarm, 16), (slow_chain_alarm, 60)])
 def test_correct_runs_pass(alarm, few):
     assert not [found for seed in range(few) if (found := alarm(seed))]

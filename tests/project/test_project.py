@@ -1,5 +1,6 @@
 """What README, package metadata and continuous integration promise holds."""
 
+import importlib
 import os
 import re
 import shlex
@@ -7,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 import dpsample
 from dpsample import cli
@@ -69,9 +71,76 @@ def test_the_readme_commands_run_on_the_files_it_shows(tmp_path, monkeypatch, ca
     assert answer.feature_names == names
 
 
-def test_links_of_the_readme_exist():
-    for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
-        assert (ROOT / link).is_file(), link
+PAGES = sorted(
+    page
+    for folder in (".", "docs", "studies", "notebooks", "benchmarks")
+    for page in (ROOT / folder).glob("*.md")
+)
+PROGRAMS = sorted(
+    program
+    for folder in ("dpsample", "tests", "studies", "notebooks", "benchmarks")
+    for program in (ROOT / folder).rglob("*.py")
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_exist(page):
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text("utf-8")):
+        assert (page.parent / link).exists(), link
+
+
+def resolves(path):
+    """Whether a dotted path is a module, or something in one."""
+    parts = path.split(".")
+    for k in range(len(parts), 0, -1):
+        try:
+            value = importlib.import_module(".".join(parts[:k]))
+        except ImportError:
+            continue
+        for part in parts[k:]:
+            value = getattr(value, part, None)
+        return value is not None
+    return False
+
+
+def mentioned(text):
+    """Dotted paths of this package, also in words and in programs within strings."""
+    text = re.sub(r"^```\w+ \S+\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    for path in re.findall(r"\b(?:dps|dpsample)(?:\.[A-Za-z_]\w*)+", text):
+        yield re.sub(r"^dps\b", "dpsample", path)
+    imports = r"\bfrom (dpsample[\w.]*) import (\([^)]*\)|[^\n;\"'\\]*)"
+    for module, names in re.findall(imports, text):
+        for name in re.findall(r"\w+", re.sub(r"\bas \w+|#.*", "", names)):
+            yield f"{module}.{name}"
+
+
+def test_every_name_of_the_package_that_is_mentioned_exists():
+    this = Path(__file__).parent
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    files = pages + [file for file in PROGRAMS if file.parent != this]
+    unknown = {
+        f"{file.relative_to(ROOT)}: {path}"
+        for file in files
+        for path in set(mentioned(file.read_text("utf-8")))
+        if not resolves(path)
+    }
+    assert not unknown, unknown
+    assert "dpsample.api" in mentioned("`from dpsample import api`")
+    assert not resolves("dpsample.api")
+
+
+def test_citation_and_metadata_agree():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"]
+    assert citation["authors"] == PROJECT["authors"]
+    assert f"\n## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_hooks_of_a_commit_are_those_of_the_environment():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    assert [repo["repo"] for repo in hooks["repos"]] == ["local"]
+    assert {hook["language"] for hook in hooks["repos"][0]["hooks"]} == {"system"}
 
 
 def test_files_that_are_installed_exist():
@@ -88,6 +157,6 @@ def test_every_public_name_resolves(name):
 
 
 def test_ci_is_executable_and_installs_what_the_readme_says():
-    script = ROOT / ".ci" / "run"
-    assert os.access(script, os.X_OK)
-    assert "-e '.[test,dev]'" in script.read_text()
+    for name in ("run", "nightly", "matrix"):
+        assert os.access(ROOT / ".ci" / name, os.X_OK)
+    assert "-e '.[test,dev]'" in (ROOT / ".ci" / "run").read_text()

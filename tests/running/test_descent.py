@@ -8,9 +8,8 @@ import dpsample as dps
 from dpsample.core.pauses import ChunkSize
 from dpsample.optimizers.loop.batches import Full, Poisson, Slices
 from dpsample.optimizers.loop.estimators import BucketedMedian, ClippedMean
-from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
-from dpsample.optimizers.loop.phase import Loop, Minimization
 from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
 from dpsample.running import descent
 from tests.support.statistics import assert_law, rejected

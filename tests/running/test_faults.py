@@ -33,6 +33,7 @@ def started(toy, cache):
     )
 
 
+@pytest.mark.slow
 @compiled
 @pytest.mark.skipif(os.name != "posix", reason="no kill -9")
 @pytest.mark.parametrize("num_files", [1, slow(2)])
@@ -51,6 +52,7 @@ def test_a_process_killed_while_compiling_harms_no_other(tmp_path, num_files):
     assert files_below(cache) == before
 
 
+@pytest.mark.slow
 @compiled
 def test_processes_that_fill_one_empty_cache_at_once_agree(tmp_path):
     toy, cache = make_toy(tmp_path), tmp_path / "cache"

@@ -6,7 +6,7 @@ import pytest
 import dpsample as dps
 from dpsample.core.streams import restore, save_state
 from dpsample.noise import law
-from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.loop.steps import MAX_LISTED, GradientStep, listed
 from dpsample.running import chains, descent
 from dpsample.samplers.proximal import restricted

@@ -22,6 +22,7 @@ from tests.support.statistics import (
     cdf_from_log_density,
     rejected,
 )
+from tests.support.tiers import one_in, usual
 
 
 def axis_law(half, radius, distance, sample):
@@ -51,6 +52,7 @@ BALLS = [
 ] + [(20, 4.0, 4.0), (400, 20.0, 20.0), (400, 1e3, 30.0), (3, 1e3, 1e3), (2, 1.0, 1e-6)]
 
 
+@one_in(5)
 @pytest.mark.parametrize(("dim", "distance", "radius"), BALLS)
 def test_ball_draw_has_the_two_stage_law(dim, distance, radius):
     num_draws, stddev = 10_000 if dim < 100 else 4_000, 0.7
@@ -108,6 +110,7 @@ def test_wrong_law_across_the_axis_is_rejected(mistake):
             assert_law(law(wrong), lambda p: np.clip(p, 0.0, 2.0))
 
 
+@usual("3-0.0-1.5", "2-2.0-1.0")
 @pytest.mark.parametrize(
     ("dim", "distance", "radius"),
     [(1, 0.5, 1.0), (2, 1.0, 1.0), (2, 2.0, 1.0), (3, 0.0, 1.5), (3, 1.5, 1.5)]

@@ -9,6 +9,7 @@ import dpsample as dps
 from dpsample.samplers.proximal import certify, metric, proximal
 from tests.support import bodies
 from tests.support.gibbs_cases import example
+from tests.support.tiers import one_in
 
 L, D = dps.losses, dps.domains
 STEPS = (0.2, 1.0, 4.0)
@@ -81,6 +82,7 @@ def is_below(kl, tv, *, step, start_bound, power=2.0):
     return contracts, kl_holds, tv_holds
 
 
+@one_in(6)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", TARGETS)
 def test_measured_divergences_stay_below_the_proof(name, step):
@@ -180,6 +182,7 @@ def distances(domain, dim, seed, *, is_tight):
     return np.array(pairs).T
 
 
+@one_in(4)
 @pytest.mark.parametrize("pair", bodies.bounded(), ids=bodies.label)
 def test_the_distance_bound_holds_on_every_domain(pair):
     for is_tight in (True, False):

@@ -8,6 +8,7 @@ from dpsample import samplers as S
 from dpsample.samplers.choice import choose, independence_acceptance
 from dpsample.samplers.gaussian_fit import fit
 from tests.support.gibbs_targets import CASES
+from tests.support.tiers import one_in
 
 D, L, R = dps.domains, dps.losses, dps.regularizers
 
@@ -71,6 +72,7 @@ TARGETS = {
 }
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", TARGETS)
 def test_each_kind_of_target_has_its_sampler(name):
     target, expected = TARGETS[name]
@@ -80,6 +82,7 @@ def test_each_kind_of_target_has_its_sampler(name):
     assert 10 < len(reason) < 80 and "\n" not in reason
 
 
+@one_in(5)
 @pytest.mark.parametrize("name", CASES)
 def test_the_chosen_sampler_draws(name):
     target = CASES[name].target

@@ -23,7 +23,7 @@ from tests.support.line_targets import (
 )
 from tests.support.replicates import law_margin
 from tests.support.statistics import assert_law, rejected
-from tests.support.tiers import by_turns, slow
+from tests.support.tiers import by_turns, one_in, slow, usual
 
 every_target = pytest.mark.parametrize("name", TARGETS)
 L, D = dps.losses, dps.domains
@@ -44,6 +44,7 @@ def prepared_for(target):
     return CoordinateHitAndRun().prepare(target, np.random.default_rng(0))
 
 
+@one_in(3)
 @every_target
 def test_draws_stay_inside_and_report_their_energy(name):
     target = TARGETS[name]
@@ -55,6 +56,7 @@ def test_draws_stay_inside_and_report_their_energy(name):
     assert len(np.unique(draws[:, 0])) > 700  # on the simplex some pairs miss it
 
 
+@usual("linear on a box")
 @pytest.mark.parametrize("name", by_turns(INVARIANT, turns=4))
 def test_one_sweep_from_exact_draws_leaves_the_law(name):
     case = TWO_DIMENSIONS[name]
@@ -75,6 +77,7 @@ def test_caches_of_another_point_are_detected(name):
     assert law_margin(case, draws) > 1.0
 
 
+@pytest.mark.slow
 def test_slacks_of_another_point_are_detected():
     case = TWO_DIMENSIONS["hinge on a triangle"]
     rng = np.random.default_rng(5)

@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from dpsample.samplers.couplings.proximal import Twins
 
 from dpsample.samplers import (
     MALA,
@@ -15,12 +14,14 @@ from dpsample.samplers import (
     TiltedGibbs,
 )
 from dpsample.samplers.chain import NUM_STATS
-from dpsample.samplers.couplings import metropolis, proximal
+from dpsample.samplers.couplings import coupled_steps
+from dpsample.samplers.couplings.coupled_steps import Twins
 from dpsample.samplers.couplings.pair import compile_pair
 from dpsample.samplers.couplings.replicates import find
 from tests.support.coupling_mutants import walk_with_common_noise, walk_with_two_coins
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin
+from tests.support.tiers import usual
 
 SAMPLERS = {
     "random walk": RandomWalk(step_size=1.0),
@@ -30,12 +31,12 @@ SAMPLERS = {
     "tilted gibbs": TiltedGibbs(step_size=1.0),
     "proximal": Proximal(step_size=0.5),
 }
-MODULES = {
-    "random walk": metropolis,
-    "mala": metropolis,
-    "crank nicolson": metropolis,
-    "independence": metropolis,
-    "tilted gibbs": proximal,
+STEPS = {
+    "random walk": coupled_steps.couple_random_walks,
+    "mala": coupled_steps.couple_langevin,
+    "crank nicolson": coupled_steps.couple_crank_nicolson,
+    "independence": coupled_steps.couple_independence,
+    "tilted gibbs": coupled_steps.couple_tilted_gibbs,
 }
 # One with its mode on the boundary, so that proposals leave the domain; one with kinks.
 TARGETS = ("logistic, mode on the sphere", "hinge on the plane")
@@ -55,8 +56,9 @@ def one_step(pair, x, y, rng):
     return draws[0], others[0], has_met
 
 
+@usual("crank nicolson")
 @pytest.mark.parametrize("case_name", TARGETS)
-@pytest.mark.parametrize("name", [n for n in MODULES if n != "independence"])
+@pytest.mark.parametrize("name", [n for n in STEPS if n != "independence"])
 def test_the_first_chain_is_the_sampler_bit_for_bit(name, case_name):
     case = CASES[case_name]
     prepared, pair = coupled(name, case)
@@ -111,6 +113,7 @@ def name_and_target():
             yield pytest.param(name, case_name, marks=marks)
 
 
+@usual("crank nicolson")
 @pytest.mark.parametrize(("name", "case_name"), list(name_and_target()))
 def test_both_chains_keep_the_target(name, case_name, exact):
     case = CASES[case_name]
@@ -133,6 +136,7 @@ def test_common_noise_after_a_lost_coin_is_rejected(exact):
     assert first < 1.0 < second
 
 
+@usual("crank nicolson")
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_chains_that_met_stay_equal(name):
     case = CASES["logistic, mode on the sphere"]
@@ -166,13 +170,12 @@ def steps_together(couple, target, plan, state, other, count):
     return count
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", STEPS)
 def test_coupled_steps_are_faithful_before_anything_is_copied(name):
     case = CASES["hinge on the plane"]
     _, pair = coupled(name, case)
     chains = [pair.init(np.array([0.2, -0.1])) for _ in range(2)]
-    module = MODULES[name]
-    assert steps_together(module.couple, case.target, pair.plan, *chains, 60) == 60
+    assert steps_together(STEPS[name], case.target, pair.plan, *chains, 60) == 60
 
 
 def test_two_coins_are_not_faithful():

@@ -71,6 +71,7 @@ def point_estimate(sample, t):
     return sample.tv_bound(t), sample.tv_curve([t]).horizon[0]
 
 
+@pytest.mark.slow
 def test_limit_fails_as_rarely_as_it_says_and_the_estimate_does_not():
     allowed = binom.isf(spend(), 1000, 0.1)
     assert failures(curve_limit, runs=1000, seed=31) <= allowed

@@ -17,7 +17,7 @@ from dpsample.samplers import (
 from dpsample.samplers.couplings import MeetingTimes
 from tests.support.exact_mixing import autoregressive_tv, standard_normal
 from tests.support.gibbs_targets import CASES
-from tests.support.tiers import slow
+from tests.support.tiers import one_in, slow
 
 DIM, START = 10, np.full(10, 3.0)
 STEPS = np.array([5, 10, 15, 20, 25])
@@ -63,6 +63,7 @@ def test_curve_of_an_autoregressive_chain(gaussian):
         check_curve(early)
 
 
+@pytest.mark.slow
 def test_curve_of_the_proximal_sampler(gaussian):
     # The exact conditional draw gives x' = x / 1.25 plus noise: the same chain.
     found = couplings.meeting_times(
@@ -79,6 +80,7 @@ def test_curve_of_the_proximal_sampler(gaussian):
     assert found.tv_bound(20) == pytest.approx(0.081, abs=0.08)
 
 
+@one_in(5)
 @pytest.mark.parametrize(
     "sampler",
     [

@@ -18,7 +18,7 @@ from tests.support.sampler_grid import (
     prepared_cell,
 )
 from tests.support.stein import gradient
-from tests.support.tiers import slow
+from tests.support.tiers import one_in, slow
 
 
 def log_normal(x, mean, covariance):
@@ -114,6 +114,7 @@ def disagreements(name, domain, loss, propose, *, count=150):
     return wrong
 
 
+@one_in(5)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(
     "domain", ["whole space", slow("ball"), slow("l_1.5 ball"), "polytope"]

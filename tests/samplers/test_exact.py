@@ -12,6 +12,7 @@ from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin
 from tests.support.statistics import assert_mean, assert_same_law, rejected
+from tests.support.tiers import one_in, usual
 
 D, L, R = dps.domains, dps.losses, dps.regularizers
 
@@ -31,6 +32,7 @@ SLOW = [
 ]
 
 
+@usual("linear on a box", "hinge on a triangle", "absolute on the line")
 @pytest.mark.parametrize("name", [*FAST, *SLOW])
 def test_draws_have_the_law(name):
     case = CASES[name]
@@ -101,6 +103,7 @@ def points_in(target, rng, count):
     return np.array([target.problem.domain.project(x) for x in points])
 
 
+@one_in(5)
 @pytest.mark.parametrize("name", BODIES)
 def test_one_cell_holds_a_point_and_its_tangent_is_below_the_energy(name):
     target = BODIES[name]
@@ -118,6 +121,7 @@ def test_one_cell_holds_a_point_and_its_tangent_is_below_the_energy(name):
     assert (np.diff(plan.cumulative) >= 0.0).all()
 
 
+@one_in(5)
 @pytest.mark.parametrize("name", BODIES)
 def test_half_of_the_proposals_are_accepted_in_three_dimensions(name):
     target = BODIES[name]

@@ -8,12 +8,12 @@ import pytest
 
 import dpsample as dps
 from dpsample.core.jit import kernel, pointer
-from dpsample.samplers import gaussian_fit
-from dpsample.samplers.proximal import alternation as proximal
-from dpsample.samplers.proximal import metric
+from dpsample.samplers.proximal import alternation, metric
+from dpsample.samplers.proximal.proximal import ProximalSetting
+from dpsample.targets import gibbs
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, law_margin, replicate
-from tests.support.tiers import by_turns, slow_but
+from tests.support.tiers import by_turns, one_in, slow_but, usual
 
 GAMMA = 1e-4  # far below what the tests can see
 COUNT = 8_000
@@ -30,13 +30,13 @@ def prepare(case, seed=1):
 
 def options(case, seed=2):
     """Every valid metric with the step that its pilot would choose."""
-    start, _ = gaussian_fit.minimize(case.target)
     rng = np.random.default_rng(seed)
-    for option in metric.candidates(case.target, oracle="metric"):
-        tried = dps.Proximal()._try(case.target, option, start, rng, GAMMA)
-        yield option, tried.trial.step
+    setting = ProximalSetting.of(dps.Proximal(), case.target)
+    for option, bound in setting.options:
+        yield option, setting.tried(option, bound, rng, GAMMA).trial.step
 
 
+@usual("mode on the sphere", "around 6, mode")
 @pytest.mark.parametrize(
     "name",
     slow_but(CASES, {*list(CASES)[::3], FULL, BOUNDARY} - {*MANY_STEPS}),
@@ -48,6 +48,7 @@ def test_certified_draws_have_the_law_of_the_quadrature(name):
     assert law_margin(case, sample) < 1.0
 
 
+@usual("logistic on the box [5, 7]", "hinge, p = 1.2, l_1 ball")
 @pytest.mark.parametrize("name", by_turns(CASES, 1, turns=3))
 def test_one_step_leaves_exact_draws_exact_in_every_metric(name):
     case, rng = CASES[name], np.random.default_rng(4)
@@ -60,6 +61,7 @@ def test_one_step_leaves_exact_draws_exact_in_every_metric(name):
         assert law_margin(case, moved) < 1.0, option.name
 
 
+@usual("tangent")
 @pytest.mark.parametrize("oracle", ["metric", "tangent"])
 def test_both_oracles_draw_from_the_same_law(oracle):
     case = CASES[FULL]
@@ -78,9 +80,9 @@ def test_the_halfspace_is_in_use_when_the_mode_is_on_the_boundary():
     prepared = prepare(case)
     full = next(o for o, _ in options(case) if o.name == "full")
     state = prepared.init()
-    args = (full.numbers(case.target), case.target.pieces, full.plan(0.1))
-    rng = np.random.default_rng(0)
-    assert proximal.step(*args, full.draw, state, rng, 10_000) == 0
+    plan = alternation.TangentPlan(full.plan(0.1), full.draw, 10_000)
+    args = (full.numbers(case.target), case.target.pieces, plan)
+    assert alternation.step(*args, state, np.random.default_rng(0)) == 0
     assert state.normal[-1] == 1.0
     assert np.linalg.norm(state.normal[: case.dim]) == pytest.approx(1.0)
 
@@ -119,6 +121,7 @@ BUGS = {
 }
 
 
+@usual("gradient in the wrong metric")
 @pytest.mark.parametrize("bug", by_turns(BUGS))
 def test_planted_bug_is_caught(bug):
     # Without its quadratic the envelope is so wide that a draw takes many trials.
@@ -192,6 +195,7 @@ def test_squeeze_changes_no_draw(name):
     np.testing.assert_array_equal(squeezed, plain)
 
 
+@one_in(8)
 @pytest.mark.parametrize("name", CASES)
 def test_the_gap_lies_between_zero_and_its_ceiling(name):
     """No coin: the acceptance ratio itself, on random pairs of the domain."""
@@ -203,11 +207,9 @@ def test_the_gap_lies_between_zero_and_its_ceiling(name):
         work, scratch = case.target.new_work(), np.empty(case.dim)
         gradient = np.empty(case.dim)
         for w, x in zip(points, others, strict=True):
-            u_w = dps.targets.energy_gradient(
-                numbers, case.target.pieces, w, work, gradient
-            )
-            u_x = dps.targets.energy(numbers, case.target.pieces, x, work)
-            gap, slack = proximal.gap_and_slack(
+            u_w = gibbs.energy_gradient(numbers, case.target.pieces, w, work, gradient)
+            u_x = gibbs.energy(numbers, case.target.pieces, x, work)
+            gap, slack = alternation.gap_and_slack(
                 plan, u_x, u_w, gradient, x - w, scratch
             )
             assert gap >= -slack

@@ -9,8 +9,10 @@ from dpsample.samplers.subsampled import factorized_events
 from dpsample.samplers.subsampled import factorized_events as events
 from tests.support.factorized_cases import CASES, moved, penalties, prepared, replaced
 from tests.support.statistics import assert_mean, rejected
+from tests.support.tiers import one_in
 
 
+@one_in(4)
 @pytest.mark.parametrize("step", [1.0, 0.2])
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("name", CASES)
@@ -78,6 +80,7 @@ def drastic(chain, seed):
     raise AssertionError("no such start")
 
 
+@one_in(8)
 @pytest.mark.parametrize("kernel", [events.thin, events.check_all])
 @pytest.mark.parametrize("step", [1.0, 0.4])
 @pytest.mark.parametrize("is_sparse", [False, True])
@@ -89,6 +92,7 @@ def test_the_process_fires_with_the_right_probability(is_sparse, step, kernel):
     assert_mean(survived, chance, variance, detects=0.2)
 
 
+@one_in(6)
 @pytest.mark.parametrize("mistake", ["rates halved", "bounds doubled", "no curvature"])
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_planted_bugs_of_the_process_are_seen(is_sparse, mistake):

@@ -15,7 +15,7 @@ from tests.support.factorized_cases import (
 )
 from tests.support.gibbs_cases import example
 from tests.support.replicates import law_margin
-from tests.support.tiers import slow
+from tests.support.tiers import slow, usual
 
 L, D = dps.losses, dps.domains
 COUNT = 4_500
@@ -53,6 +53,7 @@ def one_step(chain, starts, rng):
     return ends
 
 
+@usual("fourth power, ball")
 @pytest.mark.parametrize(
     ("name", "is_sparse", "step"),
     [

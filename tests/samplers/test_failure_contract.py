@@ -9,6 +9,7 @@ import pytest
 import dpsample as dps
 from dpsample.core.streams import streams
 from dpsample.running import chains
+from tests.support.tiers import one_in
 from tests.support.unchecked_losses import unchecked
 
 # An exception inside a compiled piece cannot travel; Python reports it and goes on.
@@ -129,6 +130,7 @@ def test_a_rare_failure_in_the_middle_of_a_run_is_raised(how):
         dps.sample(target, sampler=sampler, num_draws=30_000, **options)
 
 
+@one_in(2)
 @pytest.mark.parametrize("how", HOW[::2])
 def test_release_never_returns_a_point_at_which_the_loss_fails(how):
     """Points that the squeeze accepts unseen are looked at before they leave."""

@@ -7,6 +7,7 @@ from numba import njit
 import dpsample as dps
 from dpsample.samplers import gaussian_fit
 from tests.support.sampler_grid import DOMAINS, LOSSES, TARGETS, grid_case
+from tests.support.tiers import one_in
 
 L, D = dps.losses, dps.domains
 
@@ -55,6 +56,7 @@ def test_with_many_records_the_fit_is_within_ten_percent(loss):
     assert 0.85 < ratios.min() and ratios.max() < 1.15
 
 
+@one_in(5)
 @pytest.mark.parametrize(("domain", "loss"), TARGETS)
 def test_factor_and_whiten_are_inverse_and_the_center_is_inside(domain, loss):
     target = grid_case(domain, loss).target

@@ -13,7 +13,7 @@ from dpsample.samplers.univariate import line
 from tests.support.gibbs_targets import TWO_DIMENSIONS
 from tests.support.line_targets import TARGETS, copied, draw, one_draw_each
 from tests.support.replicates import law_margin
-from tests.support.tiers import by_turns
+from tests.support.tiers import by_turns, one_in
 from tests.support.unchecked_losses import unchecked
 
 every_target = pytest.mark.parametrize("name", TARGETS)
@@ -31,6 +31,7 @@ def prepared_for(target, **options):
     return HitAndRun(**options).prepare(target, np.random.default_rng(0))
 
 
+@one_in(6)
 @every_target
 def test_energy_and_slope_along_a_line_are_those_of_the_target(name):
     target = TARGETS[name]
@@ -53,6 +54,7 @@ def test_energy_and_slope_along_a_line_are_those_of_the_target(name):
         np.testing.assert_allclose(slope, expected, rtol=1e-9, atol=1e-9)
 
 
+@one_in(4)
 @every_target
 def test_draws_stay_inside_and_report_their_energy(name):
     target = TARGETS[name]
@@ -64,6 +66,7 @@ def test_draws_stay_inside_and_report_their_energy(name):
     assert len(np.unique(draws[:, 0])) > 1400
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", by_turns(INVARIANT, turns=3))
 def test_one_step_from_exact_draws_leaves_the_law(name):
     case = TWO_DIMENSIONS[name]
@@ -84,6 +87,7 @@ def test_margins_of_another_point_are_detected():
     )
 
 
+@pytest.mark.slow
 def test_a_wrong_temperature_is_detected():
     case = TWO_DIMENSIONS["hinge on the plane"]
     rng = np.random.default_rng(5)

@@ -15,6 +15,7 @@ from dpsample.samplers.metropolis.laplace_independence import energies, make_bat
 from tests.support.gibbs_cases import example
 from tests.support.replicates import law_margin
 from tests.support.statistics import assert_law, rejected
+from tests.support.tiers import one_in, usual
 from tests.support.unchecked_losses import unchecked
 
 L, D = dps.losses, dps.domains
@@ -83,6 +84,7 @@ def test_a_block_of_records_may_end_anywhere():
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@one_in(3)
 @pytest.mark.parametrize("tail", [np.inf, 5.0])
 @pytest.mark.parametrize("name", CASES)
 def test_weights_are_the_density_over_the_proposal(name, tail):
@@ -109,6 +111,7 @@ def test_weights_are_the_density_over_the_proposal(name, tail):
     )
 
 
+@usual("hinge on a ball-inf")
 @pytest.mark.parametrize("tail", [np.inf, 5.0])
 @pytest.mark.parametrize("name", CASES)
 def test_one_step_keeps_the_target(name, tail):

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.samplers.gaussian_fit import minimize
 from dpsample.samplers.proximal import metric
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES, TRIANGLE
 from tests.support.replicates import replicate
 from tests.support.statistics import assert_same_law, rejected
+from tests.support.tiers import usual
 
 L, D = dps.losses, dps.domains
 
@@ -113,7 +115,7 @@ def lp_draws(case, rng, count):
     """
     scale, q = case.shape
     # The mode of a loss with kinks is found roughly: with a margin, checked below.
-    lowest = dps.samplers.mode.minimize(case.target, mu=0.0)[1] - 0.5
+    lowest = minimize(case.target, mu=0.0)[1] - 0.5
     kept = []
     while sum(map(len, kept)) < count:
         g = rng.gamma(1.0 / q, size=(200_000, case.dim)) ** (1.0 / q)
@@ -173,6 +175,7 @@ def moved(case, option, starts, seed, change=lambda plan: plan):
     return replicate(case.target, option, starts, rng, **args)
 
 
+@usual("box, dim 3")
 @pytest.mark.parametrize("name", HIGHER)
 def test_steps_leave_exact_draws_exact_in_more_dimensions(name):
     case, (starts, reference) = HIGHER[name], exact_halves(name)
@@ -183,6 +186,7 @@ def test_steps_leave_exact_draws_exact_in_more_dimensions(name):
             assert_same_law(a, b)
 
 
+@usual("box, dim 3")
 @pytest.mark.parametrize("name", HIGHER)
 def test_a_planted_bug_is_caught_in_more_dimensions(name):
     case, (starts, reference) = HIGHER[name], exact_halves(name)

@@ -10,6 +10,7 @@ from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import TRIANGLE, TWO_DIMENSIONS
 from tests.support.replicates import law_margin
 from tests.support.statistics import assert_same_law, rejected
+from tests.support.tiers import usual
 
 D, L, R = dps.domains, dps.losses, dps.regularizers
 CASES = {
@@ -47,6 +48,7 @@ def walk(prepared, starts, seed):
 SLOW = ("absolute on a box", "nuclear")
 
 
+@usual("linear on a box")
 @pytest.mark.parametrize(
     "name",
     [
@@ -136,6 +138,7 @@ def simplex_draws(target, seed, count):
     return kept[:count]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regularizer", [R.Entropy(), R.SquaredNorm()])
 def test_the_target_on_the_simplex_is_invariant(regularizer):
     target = simplex_target(regularizer)

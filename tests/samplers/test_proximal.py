@@ -18,7 +18,7 @@ from dpsample.samplers.proximal import alternation, metric, proximal
 from dpsample.targets import gibbs
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, replicate
-from tests.support.tiers import slow
+from tests.support.tiers import one_in, slow
 from tests.support.unchecked_losses import unchecked
 
 L, D = dps.losses, dps.domains
@@ -73,6 +73,7 @@ def options(name):
     return metric.candidates(CASES[name].target, oracle="metric")
 
 
+@one_in(16)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", CASES)
 def test_envelope_times_ratio_is_the_conditional_density(name, step):
@@ -89,6 +90,7 @@ BUGS = {
 }
 
 
+@one_in(5)
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_wrong_number_of_the_plan_is_seen(bug):
     name = "logistic with offset, ball off center"
@@ -195,23 +197,27 @@ def test_a_failed_run_returns_no_position():
 
 
 def test_interpreted_step_equals_the_compiled_one():
-    interpreted = getattr(alternation.step, "py_func", alternation.step)
+    compiled = alternation.conditional
+    interpreted = getattr(compiled, "py_func", compiled)
     for name, case in CASES.items():
         for option in options(name):
-            args = (option.numbers(case.target), case.target.pieces, option.plan(0.02))
+            plan = alternation.TangentPlan(option.plan(0.02), option.draw, 10_000)
+            args = (option.numbers(case.target), case.target.pieces, plan)
             start = case.exact(np.random.default_rng(1), 1)[0]
             positions = []
-            for step in (alternation.step, interpreted):
+            for conditional in (compiled, interpreted):
                 state, rng = (
                     alternation.init(case.target, start),
                     np.random.default_rng(2),
                 )
                 for _ in range(3):
-                    assert step(*args, option.draw, state, rng, 10_000) == 0
+                    alternation.displace_y(plan.metric, state, rng)
+                    assert conditional(*args, state, rng) == 0
                 positions.append(state.position)
             np.testing.assert_allclose(*positions, rtol=1e-12, atol=1e-13)
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", CASES)
 def test_energies_belong_to_their_draws(name):
     case = CASES[name]
@@ -223,6 +229,7 @@ def test_energies_belong_to_their_draws(name):
     assert state.energy[0] == stats[-1, ENERGY]
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", CASES)
 def test_statistics_are_differences_of_the_counts(name):
     case = CASES[name]

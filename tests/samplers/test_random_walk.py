@@ -10,6 +10,7 @@ from dpsample.samplers.metropolis import ball_walk, random_walk
 from tests.support.sampler_grid import exact_starts, fast_draws, grid_case
 from tests.support.sampler_margins import law_margin
 from tests.support.statistics import assert_law, assert_mean, rejected
+from tests.support.tiers import one_in
 
 COUNT = 20_000
 
@@ -92,6 +93,7 @@ def test_points_are_uniform_in_the_ball():
         assert_law(radius**2, stats.uniform.cdf)
 
 
+@one_in(4)
 @pytest.mark.parametrize("p", [1.0, 1.5, np.inf])
 @pytest.mark.parametrize("domain", ["ball", "simplex", "l_1 ball"])
 def test_every_norm_of_the_noise_keeps_exact_draws_exact(p, domain):

@@ -10,6 +10,7 @@ from dpsample.samplers.proximal import restricted
 from tests.support import mutants
 from tests.support.exact_draws import INF, interpreted, lp_draws, truncated_normal_cdf
 from tests.support.statistics import assert_law, assert_mean, assert_same_law, rejected
+from tests.support.tiers import one_in
 
 LINE_CASES = [
     {"v": 1.0, "variance": 1.0, "kappa": 3.0, "q": 1.5},
@@ -75,6 +76,7 @@ def plane_moments(v, variance, kappa, q, lower=-INF, upper=INF, radius=INF, ball
     return [(m, s - m * m) for m, s in zip(means, seconds, strict=True)]
 
 
+@one_in(8)
 @pytest.mark.parametrize("q", [1.2, 1.5])
 @pytest.mark.parametrize(("v", "variance", "kappa"), PLANE)
 @pytest.mark.parametrize("body", SETS, ids=str)
@@ -102,6 +104,7 @@ def test_lp_draw_has_the_moments_of_the_quadrature(v, variance, kappa, q, body):
                 assert_mean(statistic(draws.T), mean, spread, detects=0.1)
 
 
+@one_in(4)
 @pytest.mark.parametrize("dim", [2, 10, 300])
 @pytest.mark.parametrize("q", [1.1, 1.6, 2.0])
 def test_squared_norm_without_gaussian_is_gamma(dim, q):

@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.samplers.chain import PreparedChain
 from tests.support import sampler_mutants as mutants
 from tests.support.sampler_grid import (
     DOMAINS,
+    MANY,
+    PLANTED,
     ROWS,
     SAMPLERS,
     TARGETS,
@@ -34,16 +37,16 @@ from tests.support.sampler_margins import (
     law_margin,
 )
 from tests.support.stein import stein_margin
-from tests.support.tiers import by_turns, slow
+from tests.support.tiers import by_turns, one_in, slow
 
 # The acceptance line of the package, and no domain may have fewer than on the simplex.
 LEAST = {"whole space": 10, "ball": 8, "box": 8, "simplex": 4, "polytope": 4}
 
 # Samplers whose steps are so short that a draw needs many to go anywhere.
 SHORT = ("RandomizedSeries",)
-LONG = (*SHORT, "TunaMH")
 
 
+@one_in(6)
 @pytest.mark.parametrize(("domain", "loss"), by_turns(TARGETS))
 def test_the_exact_starts_have_the_law_of_the_quadrature(domain, loss):
     case, starts = grid_case(domain, loss), exact_starts(domain, loss)
@@ -89,6 +92,7 @@ def test_stationary_pairs_are_exchangeable(name, domain, losses):
             assert asymmetry_margin(case, starts, draws[:, 2]) < 1.0, loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_independent_draws_forget_the_start(name):
     if SAMPLERS[name].exactness == "iid":
@@ -99,6 +103,7 @@ def test_independent_draws_forget_the_start(name):
                 assert dependence_margin(case, starts, draws[:, 0]) < 1.0
 
 
+@pytest.mark.slow
 def test_a_dependent_draw_is_noticed():
     starts, draws = stationary("RandomWalk", "ball", "hinge")
     assert dependence_margin(grid_case("ball", "hinge"), starts, draws[:, 0]) > 1.0
@@ -125,10 +130,8 @@ def test_what_is_not_supported_is_refused_with_a_remedy(name, domain):
 # Planted bugs: each must be caught by the check that the sampler passes above.
 
 
-@pytest.mark.parametrize(
-    "name",
-    by_turns((n for n in SAMPLERS if n not in LONG), turns=3) + [slow(n) for n in LONG],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_a_chain_for_another_temperature_is_noticed(name):
     domain, loss = next(cell for cell in TARGETS if supported(name, *cell)[0])
     case, sampler = grid_case(domain, loss), SAMPLERS[name]
@@ -143,11 +146,13 @@ def test_a_chain_for_another_temperature_is_noticed(name):
     assert law_margin(case, draws[:, -1]) > 1.0
 
 
-def margin_of(name, domain, loss, *, step=None, plan=None, k=None, num_draws=20):
+def margin_of(
+    name, domain, loss, *, step=None, plan=None, k=None, num_draws=20, count=MANY
+):
     """Margin of a plain sampler's last draw, with a change that is a bug."""
     prepared, case = prepared_cell(name, domain, loss), grid_case(domain, loss)
     if plan is not None:
-        prepared = dps.samplers.chain.Prepared(
+        prepared = PreparedChain(
             target=prepared.target,
             plan=plan(prepared.plan),
             run=prepared.run,
@@ -156,7 +161,7 @@ def margin_of(name, domain, loss, *, step=None, plan=None, k=None, num_draws=20)
         )
     draws = fast_draws(
         prepared,
-        exact_starts(domain, loss),
+        exact_starts(domain, loss)[:count],
         np.random.default_rng(21),
         num_draws,
         run=None if step is None else mutants.run_of(step),
@@ -170,7 +175,7 @@ def margin_of(name, domain, loss, *, step=None, plan=None, k=None, num_draws=20)
     [
         slow("RandomWalk", "ball", "absolute", mutants.clamped),
         slow("BallWalk", "polytope", "hinge", mutants.speedy),
-        ("MALA", "whole space", "absolute", mutants.without_reverse),
+        slow("MALA", "whole space", "absolute", mutants.without_reverse),
         slow("MALA", "box", "logistic", mutants.stale_gradient),
         slow("TiltedGibbs", "whole space", "absolute", mutants.tangent_at_x),
     ],
@@ -184,36 +189,40 @@ def test_a_wrong_step_is_caught(name, domain, loss, step):
     ("name", "change"),
     [
         ("PreconditionedCrankNicolson", lambda p: p._replace(whiten=1.2 * p.whiten)),
-        ("PreconditionedCrankNicolson", lambda p: p._replace(factor=1.2 * p.factor)),
+        slow(
+            "PreconditionedCrankNicolson", lambda p: p._replace(factor=1.2 * p.factor)
+        ),
         ("TiltedGibbs", lambda p: p._replace(whiten=1.2 * p.whiten)),
         ("MALA", lambda p: p._replace(whiten=1.2 * p.whiten)),
     ],
 )
 def test_a_wrong_plan_is_caught(name, change):
-    assert margin_of(name, "whole space", "logistic") < 1.0
-    assert margin_of(name, "whole space", "logistic", plan=change) > 1.0
+    options = {"num_draws": 8, "count": PLANTED}
+    assert margin_of(name, "whole space", "logistic", **options) < 1.0
+    assert margin_of(name, "whole space", "logistic", plan=change, **options) > 1.0
 
 
-@pytest.mark.parametrize("name", [slow("RandomWalk"), slow("BallWalk"), "MALA"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["RandomWalk", "BallWalk", "MALA"])
 def test_a_temperature_that_is_15_percent_off_is_caught(name):
     assert margin_of(name, "whole space", "logistic", k=1.15, num_draws=60) > 1.0
 
 
 @pytest.mark.parametrize(
-    ("name", "domain", "loss", "step", "change"),
+    ("name", "domain", "loss", "step", "change", "count"),
     [
-        slow("RandomWalk", "box", "hinge", mutants.clamped, {}),
-        ("RandomWalk", "simplex", "logistic", None, {"k": 30.0}),
-        ("MALA", "whole space", "logistic", None, {"k": 12.0}),
-        ("BallWalk", "ball", "absolute", None, {"mu": 0.0}),
-        slow("TiltedGibbs", "schatten ball", "hinge", None, {"k": 25.0}),
+        slow("RandomWalk", "box", "hinge", mutants.clamped, {}, MANY),
+        ("RandomWalk", "simplex", "logistic", None, {"k": 30.0}, PLANTED),
+        slow("MALA", "whole space", "logistic", None, {"k": 12.0}, MANY),
+        ("BallWalk", "ball", "absolute", None, {"mu": 0.0}, PLANTED),
+        slow("TiltedGibbs", "schatten ball", "hinge", None, {"k": 25.0}, MANY),
     ],
 )
-def test_a_wrong_law_breaks_an_identity(name, domain, loss, step, change):
+def test_a_wrong_law_breaks_an_identity(name, domain, loss, step, change, count):
     case, prepared = grid_case(domain, loss), prepared_cell(name, domain, loss)
     draws = fast_draws(
         prepared,
-        exact_starts(domain, loss),
+        exact_starts(domain, loss)[:count],
         np.random.default_rng(31),
         60,
         run=None if step is None else mutants.run_of(step),

@@ -11,6 +11,7 @@ from dpsample.samplers.subsampled.series_bias import (
     overshoot_bound,
     proxy_for,
 )
+from tests.support.tiers import one_in
 
 
 def displayed(v, cut, power, *, scale=2.0):
@@ -61,6 +62,7 @@ def exact_overshoot(variance):
     return total
 
 
+@one_in(3)
 @pytest.mark.parametrize("variance", [0.2, 0.1, 0.05, 0.02, 0.01, 0.005])
 def test_overshoot_of_a_linear_loss_is_below_the_bound(variance):
     # The change of a linear loss has the proxy 2 variance: no slack but the moments'.

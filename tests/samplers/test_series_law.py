@@ -13,7 +13,7 @@ from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin
 from tests.support.series_runs import advance, prepared
-from tests.support.tiers import by_turns, slow
+from tests.support.tiers import by_turns, slow, usual
 
 L, D = dps.losses, dps.domains
 
@@ -30,6 +30,7 @@ def measured_distance(case, sample, bins=6):
     return 0.5 * np.abs(found - expected).sum()
 
 
+@pytest.mark.slow
 def test_certified_runs_are_within_their_bias_of_the_law():
     chain, count = prepared(SMALL, error=0.15), 1000
     starts = np.tile(chain.start, (count, 1))
@@ -81,6 +82,7 @@ def practical(name):
     return chain, count
 
 
+@usual("hinge, p = 1.5, triangle")
 @pytest.mark.parametrize("name", by_turns(INNER_KINDS))
 def test_many_steps_from_the_law_keep_it(name):
     case, (chain, count) = CASES[name], practical(name)

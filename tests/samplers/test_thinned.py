@@ -13,7 +13,7 @@ from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin
 from tests.support.statistics import assert_mean, rejected
-from tests.support.tiers import by_turns
+from tests.support.tiers import by_turns, one_in, usual
 
 L, D = dps.losses, dps.domains
 SAMPLER = dps.samplers.Proximal(oracle="thinned")
@@ -74,6 +74,7 @@ def uncertain(name):
     raise AssertionError("all points are close to each other")
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_acceptance_is_that_of_the_tangent_oracle(name):
     test, rng, count = uncertain(name), np.random.default_rng(1), 4000
@@ -119,6 +120,7 @@ def test_expected_number_of_tests_is_the_ceiling_until_one_fails():
     assert abs(tests - 3.0) < 6.0 * math.sqrt(3.0 / count)
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", CASES)
 def test_gaps_of_records_are_below_the_ceiling(name):
     case, rng = CASES[name], np.random.default_rng(3)
@@ -159,6 +161,7 @@ def one_step_each(prepared, starts, rng):
     return ends, state
 
 
+@usual("absolute on a box")
 @pytest.mark.parametrize("name", by_turns(LAWS))
 def test_a_step_from_the_law_keeps_it(name):
     case, rng = CASES[name], np.random.default_rng(5)

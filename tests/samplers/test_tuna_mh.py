@@ -21,6 +21,7 @@ from dpsample.samplers.subsampled.tuna_mh import (
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin
+from tests.support.tiers import usual
 
 L, D = dps.losses, dps.domains
 
@@ -158,6 +159,7 @@ def steps_from_the_law(case, chain, *, num_steps, count, numbers=None, plan=None
 NAMES = ["hinge on a ball", "logistic, mode on the sphere", "hinge, p = 1.2, plane"]
 
 
+@usual("hinge on a ball-0.05")
 @pytest.mark.parametrize("chi", [0.05, 5.0])
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_from_the_law_keep_it(name, chi):

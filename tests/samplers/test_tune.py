@@ -9,6 +9,7 @@ import dpsample as dps
 from dpsample.samplers import chain, gaussian_fit, tune
 from dpsample.samplers.metropolis import random_walk
 from tests.support.sampler_grid import SAMPLERS, grid_case, prepared_cell, supported
+from tests.support.tiers import one_in
 
 AIMS = {
     "RandomWalk": 0.234,
@@ -42,6 +43,7 @@ def acceptance(prepared, count=20_000):
     return counts[chain.ACCEPTED] / counts[chain.PROPOSALS]
 
 
+@one_in(5)
 @pytest.mark.parametrize(("name", "domain", "loss"), CELLS)
 def test_acceptance_is_near_the_aim(name, domain, loss):
     """400 proposals fix the step: 0.12 is more than four of their deviations."""
@@ -54,6 +56,7 @@ def test_acceptance_that_cannot_reach_the_aim_ends_at_the_longest_step():
     assert acceptance(prepared) > 0.6
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", AIMS)
 def test_the_pilot_is_deterministic_and_leaves_the_stream_of_draws_alone(name):
     target = grid_case("ball", "hinge").target
@@ -92,7 +95,6 @@ def test_nothing_is_learned_from_a_chain_that_never_moves():
     found = gaussian_fit.fit(target)
     recipe = tune.TuningRecipe(
         run=random_walk.run,
-        init_fn=random_walk.init,
         plan_fn=lambda f, step: random_walk.RandomWalkPlan(step, 2.0, f.factor),
         rate=0.234,
         first_step=1.0,

@@ -8,8 +8,10 @@ from dpsample.privacy import gdp_from_budget
 from studies import _clipped as clipped
 from studies import _clipped_records as records
 from studies import tnc, tnc_lower
+from tests.support.tiers import one_in
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["l4", "logistic"])
 def test_no_point_of_the_ball_has_a_smaller_risk_than_the_minimum(loss):
     least, multiplier = records.minimum("stand-in", "test", loss)
@@ -30,6 +32,7 @@ def test_a_printed_formula_spends_almost_the_epsilon_of_its_cell(method):
     assert 0.9 < spent <= 1.0
 
 
+@one_in(3)
 @pytest.mark.parametrize("theta", [2.0, 3.0, 4.0])
 def test_the_growth_instance_has_its_risk(theta):
     params = {"theta": theta, "n": 200_000, "epsilon": 1.0}

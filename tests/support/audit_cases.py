@@ -13,8 +13,7 @@ import dpsample as dps
 from dpsample.audits import neighbors
 from dpsample.domains import Ball, WholeSpace
 from dpsample.losses import Hinge, Huber, Linear
-from dpsample.optimizers.loop.optimizer import Optimizer
-from dpsample.optimizers.loop.phase import Minimization
+from dpsample.optimizers.loop.optimizer import Minimization, Optimizer
 from dpsample.optimizers.loop.steps import FrankWolfeStep
 from dpsample.running import descent
 from tests.support.statistics import spend

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
+from dpsample.samplers.gaussian_fit import minimize
 
 FORMULAS = {
     "linear": lambda u, y, s: -y * u,
@@ -113,7 +114,7 @@ class Case:
             return -self.domain.support(-eye), self.domain.support(eye)
         # V is k mu-strongly convex in l2: |x - x*| sqrt(k mu) has Gaussian tails.
         reach = (np.sqrt(80.0) + np.sqrt(self.dim)) / np.sqrt(self.k * self.mu)
-        mode = dps.samplers.mode.minimize(self.target, tolerance=1e-9)[0]
+        mode = minimize(self.target, tolerance=1e-9)[0]
         return mode - reach, mode + reach
 
     @cached_property
@@ -121,7 +122,7 @@ class Case:
         """Lower bound of the energy, for the rejection below."""
         lower, upper = self.frame
         points = np.random.default_rng(0).uniform(lower, upper, (20_000, self.dim))
-        mode, energy = dps.samplers.mode.minimize(self.target, tolerance=1e-9)
+        mode, energy = minimize(self.target, tolerance=1e-9)
         found = self.energy(np.vstack([points[self.inside(points)], mode])).min()
         assert abs(self.energy(mode[None])[0] - energy) < 1e-9 * (1.0 + abs(energy))
         return found - 1e-3

@@ -7,8 +7,7 @@ import numpy as np
 import dpsample as dps
 from dpsample.optimizers.loop.batches import Batches, Full
 from dpsample.optimizers.loop.estimators import Estimator
-from dpsample.optimizers.loop.optimizer import Recipe
-from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.steps import GradientStep, Step
 from dpsample.running.descent import run
 

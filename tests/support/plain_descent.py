@@ -17,9 +17,8 @@ import dpsample as dps
 from dpsample.domains import WholeSpace
 from dpsample.optimizers.loop.batches import Poisson, Slices
 from dpsample.optimizers.loop.estimators import BucketedMedian
-from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.optimizer import Minimization, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
-from dpsample.optimizers.loop.phase import Minimization
 from dpsample.optimizers.loop.steps import (
     AcceleratedStep,
     GradientStep,

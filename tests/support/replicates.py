@@ -12,14 +12,12 @@ from tests.support.statistics import spend
 
 
 @kernel
-def _replicate(target, pieces, plan, draw, state, rng, starts, num_steps, out):
+def _replicate(target, pieces, plan, state, rng, starts, num_steps, out):
     draws = np.empty((num_steps, starts.shape[1]))
     stats = np.empty((num_steps, NUM_STATS))
     for i in range(starts.shape[0]):
         state.position[:] = starts[i]
-        code, _ = alternation.run(
-            target, pieces, plan, draw, state, rng, 2**62, draws, stats
-        )
+        code, _ = alternation.run(target, pieces, plan, state, rng, 1, draws, stats)
         if code != OK:
             return code
         out[i] = draws[num_steps - 1]
@@ -31,11 +29,12 @@ def replicate(
 ):
     """Last position of one run from each start; raises if a run fails."""
     out = np.full_like(starts, np.nan)
+    numbers = metric.numbers(target) if numbers is None else numbers
+    plan = metric.plan(step) if plan is None else plan
     code = _replicate(
-        metric.numbers(target) if numbers is None else numbers,
+        numbers,
         target.pieces,
-        metric.plan(step) if plan is None else plan,
-        metric.draw,
+        alternation.TangentPlan(plan, metric.draw, alternation.NO_CAP),
         alternation.init(target, starts[0]),
         rng,
         starts,

@@ -24,7 +24,7 @@ SUITE_ALPHA, ALPHA = 1e-6, 2e-10
 
 LEDGER: Counter[str] = Counter()  # number of checks by test
 FIXED: set[str] = set()  # tests with a check whose level is approximate
-_controls = 0
+_controls: list[str] = []  # the running negative control
 
 
 def spend(number: int = 1, *, is_exact: bool = True) -> float:
@@ -46,14 +46,13 @@ def rejected() -> Iterator[None]:
 
     One check: a planted bug of the stated size passes as rarely as a right law fails.
     """
-    global _controls
     spend()
-    _controls += 1
+    _controls.append("rejected")
     try:
         with pytest.raises(AssertionError, match="statistic"):
             yield
     finally:
-        _controls -= 1
+        _controls.pop()
 
 
 def dkw_bound(num_draws: int, alpha: float) -> float:

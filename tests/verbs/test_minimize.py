@@ -12,9 +12,8 @@ import pytest
 import threadpoolctl
 
 import dpsample as dps
-from dpsample.optimizers.loop.optimizer import Optimizer, Recipe
+from dpsample.optimizers.loop.optimizer import Loop, Optimizer, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
-from dpsample.optimizers.loop.phase import Loop
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.verbs.minimize import TRACE_POINTS

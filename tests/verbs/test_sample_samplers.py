@@ -12,7 +12,7 @@ from dpsample.running import checkpoint
 from dpsample.samplers.chain import STAT_NAMES
 from dpsample.verbs.warm import LOGISTIC, make, public_samplers, sampler_targets
 from tests.support.processes import run_python
-from tests.support.tiers import slow
+from tests.support.tiers import one_in, slow
 
 KINDS = {kind.__name__: kind for kind in public_samplers()}
 BALL = dps.domains.Ball(1.0)
@@ -32,6 +32,7 @@ def test_the_samplers_are_found():
     assert len(KINDS) >= 12 and {"Proximal", "MALA", "Exact"} <= KINDS.keys()
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", KINDS)
 def test_threads_and_resumes_change_nothing(tmp_path, name):
     sampler, path = KINDS[name](), tmp_path / "run.npz"
@@ -57,6 +58,7 @@ def test_a_resume_that_forgets_the_memory_would_be_seen(tmp_path, monkeypatch):
     assert not resumed["posterior"].equals(whole["posterior"])
 
 
+@one_in(4)
 @pytest.mark.parametrize("name", KINDS)
 def test_statistics_say_what_was_done(name):
     sampler = KINDS[name]()
@@ -86,6 +88,7 @@ def test_statistics_say_what_was_done(name):
     ]
 
 
+@one_in(5)
 @pytest.mark.parametrize("name", KINDS)
 def test_a_tree_survives_a_file(tmp_path, name):
     tree, path = sample(KINDS[name](), num_draws=6), tmp_path / "draws.nc"
@@ -142,7 +145,7 @@ def test_a_class_in_place_of_a_sampler_is_refused_with_the_remedy():
 PRESS = """
 import json, os, signal, threading, time
 import dpsample as dps
-from dpsample import chains
+from dpsample.running import chains
 from dpsample.verbs.warm import LOGISTIC, make
 
 run, pressed, seconds = chains.run, [], []
@@ -166,6 +169,7 @@ print(json.dumps(seconds))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["RandomWalk", slow("LaplaceIndependence")])
 def test_ctrl_c_returns_within_a_tenth_of_a_second(name):
     """The best of several times: the machine may be busy."""

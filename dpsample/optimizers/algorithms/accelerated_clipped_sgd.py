@@ -1,4 +1,9 @@
-r"""Hyper-parameters of accelerated clipped gradients: batches, threshold, step.
+r"""Accelerated clipped stochastic gradients, for heavy-tailed gradients.
+
+Xu et al. (arXiv 2026), Algorithms 6 and 7: accelerated stochastic approximation
+(Ghadimi and Lan 2012) on clipped, noisy batch means, in one epoch or in one on each of
+the growing blocks of `IteratedLocalizedClippedGD`. With errata: alpha_t = 2/(t+1)
+(gradient-E20).
 
 With fresh batches, :math:`\eta \ge 2\beta` and noise of mean square :math:`\Sigma^2 =
 d\varsigma^2 + r_2^2/b` in each gradient, T steps from :math:`|w_0 - w^*| \le D` end at
@@ -6,20 +11,10 @@ d\varsigma^2 + r_2^2/b` in each gradient, T steps from :math:`|w_0 - w^*| \le D`
     E F_C(w^{ag}_T) - F_C(w^*) <= 2 eta D^2/(T(T+1)) + Sigma^2 (2T+1)/(6 eta).
 
 Proof. With :math:`\alpha_t = 2/(t+1)`, :math:`\eta_t = 4\eta/(t(t+1))` the standard
-recursion (Ghadimi and Lan 2012) adds :math:`\alpha_t^2 \Sigma^2/(2 (\eta_t - \beta
-\alpha_t^2))` in step t; :math:`\eta_t - \beta\alpha_t^2 \ge \eta_t/2`, and weights
-proportional to t(t+1) sum to the second term. (Its published constant, for noise alone,
-is about four times as large.)
-
-Accelerated clipped stochastic gradients in one epoch.
-
-Xu et al. (arXiv 2026), Algorithm 6: accelerated stochastic approximation (Ghadimi and
-Lan 2012) on clipped, noisy batch means. With errata: alpha_t = 2/(t+1) (gradient-E20).
-
-Iterated accelerated clipped SGD on growing blocks of records.
-
-Xu et al. (arXiv 2026), Algorithm 7: the blocks of `IteratedLocalizedClippedGD`, each an
-epoch of `AcceleratedClippedSGD`.
+recursion adds :math:`\alpha_t^2 \Sigma^2/(2 (\eta_t - \beta \alpha_t^2))` in step t;
+:math:`\eta_t - \beta\alpha_t^2 \ge \eta_t/2`, and weights proportional to t(t+1) sum to
+the second term. (Its published constant, for noise alone, is about four times as
+large.)
 """
 
 from __future__ import annotations
@@ -31,15 +26,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from dpsample.core import check
-from dpsample.optimizers.loop.batch_noise import (
-    DISJOINT_THEOREM,
-    SCHEMES,
-    Epoch,
-    NoiseForecast,
-    Scheme,
-    epoch,
-    forecast,
-)
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.clipping import (
     CLIPPED_GRADIENT,
@@ -48,10 +34,19 @@ from dpsample.optimizers.loop.clipping import (
     clipped_smoothness,
 )
 from dpsample.optimizers.loop.estimators import ClippedMean
-from dpsample.optimizers.loop.growing_blocks import Gap, GrowingBlocks
-from dpsample.optimizers.loop.optimizer import Calibration, Recipe
-from dpsample.optimizers.loop.perturbations import GaussianNoise, NoNoise
-from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.growing_blocks import Block, Gap, GrowingBlocks
+from dpsample.optimizers.loop.optimizer import Calibration, Loop, Recipe
+from dpsample.optimizers.loop.perturbations import (
+    DISJOINT_THEOREM,
+    SCHEMES,
+    Epoch,
+    GaussianNoise,
+    NoiseForecast,
+    NoNoise,
+    Scheme,
+    epoch,
+    forecast,
+)
 from dpsample.optimizers.loop.steps import AcceleratedStep
 from dpsample.privacy.accounting.events import GaussianEvent, ParallelEvent
 from dpsample.privacy.budget import Budget
@@ -81,6 +76,43 @@ class Acceleration(NamedTuple):
         """Bound of the mean excess clipped risk from E |w_0 - w*|^2 <= spread."""
         t = self.num_steps
         return 2.0 * eta * spread / (t * (t + 1)) + variance * (2 * t + 1) / (6.0 * eta)
+
+
+class AcceleratedRun(NamedTuple):
+    """One run: its numbers, its batches, and the mean square of a gradient's error."""
+
+    plan: Acceleration
+    epoch: Epoch
+    variance: float
+
+    @property
+    def eta(self) -> float:
+        """Step parameter."""
+        return self.plan.eta(self.variance)
+
+    def gap(self, spread: float) -> float:
+        """Bound of the mean excess clipped risk from E |w_0 - w*|^2 <= spread."""
+        return self.plan.gap(spread, eta=self.eta, variance=self.variance)
+
+    @property
+    def loop(self) -> Loop:
+        """Gradient loop of the run."""
+        stddev = self.epoch.stddev
+        return Loop(
+            num_steps=self.plan.num_steps,
+            step=AcceleratedStep(self.eta),
+            batches=self.epoch.batches,
+            estimator=ClippedMean(threshold=self.plan.clip),
+            noise=GaussianNoise(stddev) if stddev else NoNoise(),
+        )
+
+
+def run_of(
+    plan: Acceleration, batches: Epoch, scales: HeavyTailedScales
+) -> AcceleratedRun:
+    """Run with the error of its batch means."""
+    variance = variance_of(scales, plan.clip, batches.stddev, plan.batch_size)
+    return AcceleratedRun(plan, batches, variance)
 
 
 def variance_of(
@@ -166,58 +198,46 @@ class Accelerated(HeavyTailed):
         """Check the numbers."""
         super().__post_init__()
         check.one_of(SCHEMES, scheme=self.scheme)
-        if self.num_steps is not None:
-            check.integer(1, num_steps=self.num_steps)
+        self._check_given(count="num_steps")
 
-    def run_of(
+    def _proved_run(
         self,
         facts: PublicFacts,
         scales: HeavyTailedScales,
         budget: Budget | None,
-        *,
-        first: int,
-        count: int,
-        distance: float,
-    ) -> tuple[Acceleration, Epoch, float]:
-        """Numbers of one accelerated run, its batches, and eta."""
-        run = acceleration(
+        block: Block,
+    ) -> AcceleratedRun:
+        """Run of the smallest bound, with the noise that is proved."""
+        plan = acceleration(
             facts,
             scales,
-            forecast(self.scheme, budget, count),
-            distance=distance,
+            forecast(self.scheme, budget, block.num_records),
+            distance=block.distance,
             num_steps=self.num_steps,
         )
         batches = epoch(
             self.scheme,
             budget,
-            record_bound=run.clip,
-            first=first,
-            count=count,
-            num_steps=run.num_steps,
+            record_bound=plan.clip,
+            first=block.first,
+            count=block.num_records,
+            num_steps=plan.num_steps,
         )
-        return run, batches, run.eta(self.variance(scales, run, batches))
+        return run_of(plan, batches, scales)
 
-    def variance(
-        self, scales: HeavyTailedScales, run: Acceleration, batches: Epoch
-    ) -> float:
-        """Mean square of noise and sampling error of a batch mean."""
-        return variance_of(scales, run.clip, batches.stddev, run.batch_size)
-
-    def printed_run(
+    def _printed_run(
         self,
         facts: PublicFacts,
         scales: HeavyTailedScales,
         budget: Budget | None,
-        *,
-        first: int,
-        count: int,
-        distance: float,
-    ) -> tuple[Acceleration, Epoch, float]:
+        block: Block,
+    ) -> AcceleratedRun:
         r"""Return printed threshold, batches and noise, O() read as 1, eta as ours.
 
         :math:`\varsigma^2 = C^2 T \log(1/\delta)/(n\epsilon)^2` on the mean of each of
         T disjoint shuffled batches, which proves :math:`s C/(b\varsigma)`-GDP.
         """
+        first, count, distance = block[:3]
         root = math.inf  # epsilon n / sqrt(d log(1/delta))
         if budget is not None:
             log = math.log(1.0 / budget.delta)
@@ -238,19 +258,7 @@ class Accelerated(HeavyTailed):
             moved = scales.shift * min(clip, scales.lipschitz) / run.batch_size
             event = GaussianEvent(moved / stddev * (1.0 + 1e-12))
         batches = Epoch(slices, stddev, event, DISJOINT_THEOREM)
-        return run, batches, run.eta(self.variance(scales, run, batches))
-
-    def loop_of(self, found: tuple[Acceleration, Epoch, float]) -> Loop:
-        """Gradient loop of one accelerated run."""
-        run, batches, eta = found
-        noise = GaussianNoise(batches.stddev) if batches.stddev else NoNoise()
-        return Loop(
-            num_steps=run.num_steps,
-            step=AcceleratedStep(eta),
-            batches=batches.batches,
-            estimator=ClippedMean(threshold=run.clip),
-            noise=noise,
-        )
+        return run_of(run, batches, scales)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,35 +311,25 @@ class AcceleratedClippedSGD(Accelerated):
 
     name: ClassVar[str] = "accelerated_clipped_sgd"
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop and its noise; see `Optimizer.recipe`."""
+        """One loop and its noise."""
         scales = self.scales(facts, budget)
-        make = self.printed_run if calibration == "paper" else self.run_of
-        found = make(
-            facts,
-            scales,
-            budget,
-            first=0,
-            count=facts.num_records,
-            distance=scales.distance,
-        )
-        run, batches, eta = found
+        make = self._printed_run if calibration == "paper" else self._proved_run
+        block = Block(0, facts.num_records, scales.distance)
+        run = make(facts, scales, budget, block)
         return Recipe(
-            phases=(self.loop_of(found),),
-            event=batches.event,
+            phases=(run.loop,),
+            event=run.epoch.event,
             inputs={
-                "clip": run.clip,
-                "num_steps": run.num_steps,
-                "eta": eta,
-                "batches": batches.batches.name,
-                "noise_stddev": batches.stddev,
+                "clip": run.plan.clip,
+                "num_steps": run.plan.num_steps,
+                "eta": run.eta,
+                "batches": run.epoch.batches.name,
+                "noise_stddev": run.epoch.stddev,
             },
-            theorems=(batches.theorem, CLIPPED_GRADIENT),
+            theorems=(run.epoch.theorem, CLIPPED_GRADIENT),
             assumptions=(SHUFFLED_BLOCKS,) if calibration == "paper" else (),
         )
 
@@ -343,17 +341,11 @@ class AcceleratedClippedSGD(Accelerated):
         empirical risk for Poisson samples.
         """
         scales = self.scales(facts, budget)
-        run, batches, eta = self.run_of(
-            facts,
-            scales,
-            budget,
-            first=0,
-            count=facts.num_records,
-            distance=scales.distance,
+        block = Block(0, facts.num_records, scales.distance)
+        run = self._proved_run(facts, scales, budget, block)
+        return (
+            run.gap(scales.distance**2) + scales.bias(run.plan.clip) * scales.diameter
         )
-        variance = self.variance(scales, run, batches)
-        gap = run.gap(scales.distance**2, eta=eta, variance=variance)
-        return gap + scales.bias(run.clip) * scales.diameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -392,28 +384,25 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
 
     name: ClassVar[str] = "iterated_accelerated_clipped_sgd"
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop for every block; see `Optimizer.recipe`."""
+        """One loop for every block."""
         scales = self.scales(facts, budget)
-        found = self._runs(facts, scales, budget, calibration)
-        events = tuple(e.event for _, e, _ in found if e.event is not None)
+        runs = self._runs(facts, scales, budget, calibration)
+        events = tuple(r.epoch.event for r in runs if r.epoch.event is not None)
         return Recipe(
-            phases=tuple(self.loop_of(one) for one in found),
+            phases=tuple(run.loop for run in runs),
             event=ParallelEvent(events) if events else None,
             inputs={
-                "num_runs": len(found),
-                "first_clip": found[0][0].clip,
-                "last_clip": found[-1][0].clip,
-                "first_noise_stddev": found[0][1].stddev,
-                "last_noise_stddev": found[-1][1].stddev,
+                "num_runs": len(runs),
+                "first_clip": runs[0].plan.clip,
+                "last_clip": runs[-1].plan.clip,
+                "first_noise_stddev": runs[0].epoch.stddev,
+                "last_noise_stddev": runs[-1].epoch.stddev,
             },
             theorems=(
-                *dict.fromkeys(batches.theorem for _, batches, _ in found),
+                *dict.fromkeys(run.epoch.theorem for run in runs),
                 CLIPPED_GRADIENT,
             ),
             assumptions=(SHUFFLED_BLOCKS,) if calibration == "paper" else (),
@@ -427,8 +416,8 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
             remedy = "The bound needs fresh batches."
             check.fail("scheme", "'disjoint', 'shuffle' or 'best'", "poisson", remedy)
         return [
-            (_gap(run, eta, self.variance(scales, run, batches)), run.clip)
-            for run, batches, eta in self._runs(facts, scales, budget, "exact")
+            (run.gap, run.plan.clip)
+            for run in self._runs(facts, scales, budget, "exact")
         ]
 
     def _runs(
@@ -437,13 +426,7 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
         scales: HeavyTailedScales,
         budget: Budget | None,
         calibration: Calibration,
-    ) -> list[tuple[Acceleration, Epoch, float]]:
-        make = self.printed_run if calibration == "paper" else self.run_of
-        return [
-            make(facts, scales, budget, first=first, count=count, distance=distance)
-            for first, count, distance in self.blocks(facts, scales)
-        ]
-
-
-def _gap(run: Acceleration, eta: float, variance: float) -> Gap:
-    return lambda spread: run.gap(spread, eta=eta, variance=variance)
+    ) -> list[AcceleratedRun]:
+        make = self._printed_run if calibration == "paper" else self._proved_run
+        blocks = self.blocks(facts, scales)
+        return [make(facts, scales, budget, block) for block in blocks]

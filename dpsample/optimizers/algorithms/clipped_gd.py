@@ -12,19 +12,28 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dpsample.core import check
-from dpsample.optimizers.loop.batch_noise import SHIFTS, full_batch
 from dpsample.optimizers.loop.clipping import (
     CLIPPED_GRADIENT,
     clipped_smoothness,
     descent_sensitivity,
-    lipschitz_or_inf,
 )
 from dpsample.optimizers.loop.estimators import ClippedMean
-from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.loop.perturbations import GaussianNoise, NoNoise, Perturbation
-from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.optimizer import (
+    Calibration,
+    Loop,
+    Optimizer,
+    Recipe,
+    refuse_paper,
+)
+from dpsample.optimizers.loop.perturbations import (
+    SHIFTS,
+    GaussianNoise,
+    NoNoise,
+    Perturbation,
+    full_batch,
+    gdp_of,
+)
 from dpsample.optimizers.loop.steps import GradientStep
-from dpsample.privacy import gdp_from_budget
 from dpsample.privacy.accounting.events import Event, GaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
@@ -36,13 +45,6 @@ CONTRACTION = (
     "moves the last iterate by a geometric sum"
 )
 STEPWISE = "adaptive Gaussian steps on all records compose by the root of the squares"
-
-
-def refuse_paper(calibration: Calibration, name: str) -> None:
-    """Fail for an algorithm that was published without a noise formula."""
-    if calibration == "paper":
-        remedy = f"No noise is printed for {name}."
-        check.fail("calibration", "'exact'", calibration, remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,19 +109,15 @@ class ClippedGD(Optimizer):
         check.integer(1, num_steps=self.num_steps)
         check.above(0.0, clip=self.clip)
         check.non_negative(ridge=self.ridge)
-        if self.step_size is not None:
-            check.positive(step_size=self.step_size)
+        self._check_given("step_size")
         check.one_of(("output", "steps"), noise=self.noise)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over all records and its noise; see `Optimizer.recipe`."""
-        refuse_paper(calibration, "clipped gradient descent")
-        clip = min(self.clip, lipschitz_or_inf(facts))
+        """One loop over all records and its noise."""
+        refuse_paper(calibration, "No noise is printed for clipped gradient descent.")
+        clip = min(self.clip, facts.lipschitz_or_inf(2.0))
         size = self._step_size(facts, clip)
         noise: Perturbation = NoNoise()
         output, event = 0.0, None
@@ -183,5 +181,5 @@ class ClippedGD(Optimizer):
             check.fail(
                 "step_size", "small enough for a finite sensitivity", size, remedy
             )
-        gdp = gdp_from_budget(budget.epsilon, budget.delta)
+        gdp = gdp_of(budget)
         return up(moved / gdp), GaussianEvent(gdp)

@@ -12,14 +12,24 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpsample.core import check
-from dpsample.optimizers.algorithms.clipped_gd import refuse_paper
-from dpsample.optimizers.loop.batch_noise import POISSON_THEOREM, poisson
 from dpsample.optimizers.loop.batches import Poisson
-from dpsample.optimizers.loop.clipping import lipschitz_or_inf, start_distance
 from dpsample.optimizers.loop.estimators import ClippedMean
-from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.loop.perturbations import GaussianNoise, NoNoise, Perturbation
-from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.optimizer import (
+    EQUAL_WEIGHTS,
+    Calibration,
+    Loop,
+    Optimizer,
+    Recipe,
+    refuse_paper,
+    start_distance,
+)
+from dpsample.optimizers.loop.perturbations import (
+    POISSON_THEOREM,
+    GaussianNoise,
+    NoNoise,
+    Perturbation,
+    poisson,
+)
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
@@ -86,18 +96,13 @@ class DPSGD(Optimizer):
             check.fail("sampling_rate", "<= 1", self.sampling_rate)
         check.integer(1, num_steps=self.num_steps)
         check.instance(bool, averages=self.averages)
-        for name in ("clip", "step_size", "distance"):
-            if getattr(self, name) is not None:
-                check.positive(**{name: getattr(self, name)})
+        self._check_given("clip", "step_size", "distance")
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over Poisson samples; see `Optimizer.recipe`."""
-        refuse_paper(calibration, "DP-SGD")
+        """One loop over Poisson samples."""
+        refuse_paper(calibration, "No noise is printed for DP-SGD.")
         clip, stddev, event = self._noise(facts, budget)
         size = self.step_size or self._best_step(facts, clip, stddev)
         noise: Perturbation = GaussianNoise(stddev) if event else NoNoise()
@@ -125,7 +130,7 @@ class DPSGD(Optimizer):
         clipped or the output is the last iterate.
         """
         clip, stddev, _ = self._noise(facts, budget)
-        if clip < lipschitz_or_inf(facts) or not self.averages:
+        if clip < facts.lipschitz_or_inf(2.0) or not self.averages:
             return math.inf
         size = self.step_size or self._best_step(facts, clip, stddev)
         far = start_distance(facts, self.distance)
@@ -137,7 +142,7 @@ class DPSGD(Optimizer):
         self, facts: PublicFacts, budget: Budget | None
     ) -> tuple[float, float, Event | None]:
         """Threshold, noise and event."""
-        lipschitz = lipschitz_or_inf(facts)
+        lipschitz = facts.lipschitz_or_inf(2.0)
         clip = lipschitz if self.clip is None else min(self.clip, lipschitz)
         if budget is None:
             return clip, 0.0, None

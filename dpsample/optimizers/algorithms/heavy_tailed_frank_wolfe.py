@@ -1,18 +1,14 @@
-r"""Private Frank-Wolfe with soft-truncated gradients on disjoint folds.
+r"""Private Frank-Wolfe on an l1 ball about 0, for heavy-tailed data.
 
 Hu, Ni, Xiao and Wang (2022), "High dimensional differentially private stochastic
-optimization with heavy-tailed data", as the baseline HTDP-FW of Xie et al. (2022),
-section 6. Step t = 1, ..., T reads fold t only, estimates the gradient by the soft
-truncation of Catoni and Giulini, and moves :math:`w \leftarrow (1 - \eta_t) w + \eta_t
-v`, :math:`\eta_t = 2/(t+2)`, towards a vertex :math:`v = \pm R e_j` of the l1 ball
-drawn by the exponential mechanism.
-
-Private Frank-Wolfe for the lasso with clipped heavy-tailed records.
-
-Hu, Ni, Xiao and Wang (2022), as the baseline HTP-LASSO of Xie et al. (2022), section 6:
-every entry of the features and of the response is clipped to :math:`\pm K` once, and T
-Frank-Wolfe steps on all records choose vertices of the l1 ball by the exponential
+optimization with heavy-tailed data", as the baselines of Xie et al. (2022), section 6.
+Step t = 1, ..., T moves :math:`w \leftarrow (1 - \eta_t) w + \eta_t v`, :math:`\eta_t =
+2/(t+2)`, towards a vertex :math:`v = \pm R e_j` of the l1 ball drawn by the exponential
 mechanism.
+
+HTDP-FW reads fold t only and estimates the gradient by the soft truncation of Catoni
+and Giulini. HTP-LASSO reads all records in every step, with every entry of the features
+and of the response clipped to :math:`\pm K` once.
 """
 
 from __future__ import annotations
@@ -26,16 +22,15 @@ import numpy as np
 from dpsample.core import check
 from dpsample.domains import Ball, Domain
 from dpsample.losses import Squared
-from dpsample.optimizers.loop.batch_noise import SHIFTS
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.estimators import PSI_BOUND, CatoniMean, Mean
-from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.optimizer import Calibration, Loop, Optimizer, Recipe
+from dpsample.optimizers.loop.perturbations import SHIFTS
 from dpsample.optimizers.loop.steps import FrankWolfeStep, listed
 from dpsample.privacy import rho_from_bounded_range, rho_from_budget
 from dpsample.privacy.accounting.events import ConcentratedEvent, PureEvent
 from dpsample.privacy.budget import Budget
-from dpsample.problem.facts import PublicFacts, smoothness
+from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
 DISJOINT = "every record is read in one step only: parallel composition"
 SELECTION = (
@@ -109,17 +104,10 @@ class HeavyTailedFrankWolfe(Optimizer):
         """Check the numbers."""
         check.positive(moment_bound=self.moment_bound)
         check.open_interval(0.0, 1.0, failure_probability=self.failure_probability)
-        if self.num_steps is not None:
-            check.integer(1, num_steps=self.num_steps)
-        for name in ("scale", "smoothness"):
-            if getattr(self, name) is not None:
-                check.positive(**{name: getattr(self, name)})
+        self._check_given("scale", "smoothness", count="num_steps")
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
         """Phases and event for a problem with these facts."""
         radius = l1_radius(facts.domain, facts.dim)
@@ -208,10 +196,7 @@ class HeavyTailedFrankWolfe(Optimizer):
     def _entry_smoothness(self, facts: PublicFacts) -> float:
         if self.smoothness is not None:
             return self.smoothness
-        try:
-            return smoothness(facts, 1.0)
-        except ValueError:
-            return math.inf
+        return smoothness_or_inf(facts, 1.0)
 
 
 def l1_radius(domain: Domain, dim: int) -> float:
@@ -298,16 +283,10 @@ class HeavyTailedLasso(Optimizer):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if self.num_steps is not None:
-            check.integer(1, num_steps=self.num_steps)
-        if self.entry_bound is not None:
-            check.positive(entry_bound=self.entry_bound)
+        self._check_given("entry_bound", count="num_steps")
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
         """Phases and event for a problem with these facts."""
         if not isinstance(facts.loss, Squared):

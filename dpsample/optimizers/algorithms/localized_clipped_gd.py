@@ -1,35 +1,36 @@
-r"""Localized clipped gradient methods for heavy-tailed gradients.
+r"""Localized minimization of clipped risks, for heavy-tailed gradients.
 
-Xu et al. (arXiv 2026), Algorithm 3, in a version that can be run: every phase is solved
-to a certified accuracy instead of by more than n^2 passes.
-
-Iterated localized runs on growing blocks of records.
-
-Xu et al. (arXiv 2026), Algorithm 5: for growth :math:`F(w) - F(w^*) \ge \lambda |w -
-w^*|^\theta` with any theta above a known bound.
+Xu et al. (arXiv 2026), Algorithms 3, 4 and 5. Phase i solves :math:`\min \frac1{n_i}
+\sum f_C + \frac1{2 \eta_i n_i} |w - w_{i-1}|^2` on :math:`n_i = \lfloor n/2^i \rfloor`
+fresh records, :math:`\eta_i = \eta/4^i`, to a certified accuracy (the printed version
+takes more than n^2 passes) and adds Gaussian noise. Minimizers of neighbors are
+:math:`s C \eta_i` apart, s = 2 for a replaced record and 1 for one set to zero.
+Algorithms 4 and 5 make several such runs, from the last one's output.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from dpsample.core import check
 from dpsample.optimizers.loop.clipping import (
     CLIPPED_GRADIENT,
     HeavyTailed,
     HeavyTailedScales,
+    clipped_smoothness,
 )
-from dpsample.optimizers.loop.growing_blocks import Gap, GrowingBlocks
-from dpsample.optimizers.loop.localization import (
-    ASSUMPTIONS,
-    THEOREMS,
-    LocalizationPlan,
-    minimizations,
-    plan_of,
+from dpsample.optimizers.loop.estimators import ClippedMean
+from dpsample.optimizers.loop.growing_blocks import (
+    Block,
+    Gap,
+    GrowingBlocks,
+    check_growth,
 )
-from dpsample.optimizers.loop.optimizer import Calibration, Recipe
-from dpsample.optimizers.loop.phase import Phase
+from dpsample.optimizers.loop.optimizer import Calibration, Minimization, Phase, Recipe
+from dpsample.optimizers.loop.perturbations import gdp_of
+from dpsample.optimizers.loop.variance_reduced import STEPS_PER_CONDITION
 from dpsample.optimizers.printed.localization import (
     CAPPED,
     PrintedLocalization,
@@ -37,10 +38,106 @@ from dpsample.optimizers.printed.localization import (
     printed_loops,
     printed_phases,
 )
-from dpsample.privacy import gdp_from_budget
-from dpsample.privacy.accounting.events import Event, GaussianEvent
+from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.privacy.budget import Budget
+from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.output_perturbation import (
+    CERTIFIED_GAP,
+    SENSITIVITY_THEOREM,
+)
 from dpsample.problem.facts import PublicFacts
+
+DISJOINT = "disjoint phases: every record is read in one phase"
+
+
+class Stage(NamedTuple):
+    """One phase of a localized run."""
+
+    first: int
+    size: int
+    eta: float
+    stddev: float
+    error: float  # distance of the certified point from the minimizer
+
+
+class LocalizationPlan(NamedTuple):
+    """All public numbers of one localized run."""
+
+    scales: HeavyTailedScales
+    clip: float
+    stages: tuple[Stage, ...]
+
+    @property
+    def eta(self) -> float:
+        """Step eta of the schedule eta_i = eta/4^i."""
+        return 4.0 * self.stages[0].eta
+
+    def gap(self, spread: float) -> float:
+        """Bound of the mean excess *clipped* risk if E |start - minimizer|^2 <= spread.
+
+        On-average stability of the minimizer costs 2 eta_i E |clipped gradient|^2.
+        """
+        rms = self.scales.root_mean_square(self.clip)
+        total, far = 0.0, spread
+        for stage in self.stages:
+            total += 0.5 * far / (stage.eta * stage.size) + 2.0 * rms**2 * stage.eta
+            off = math.sqrt(self.scales.dim) * stage.stddev + stage.error
+            far = off**2
+        return total + rms * off
+
+
+def plan_of(scales: HeavyTailedScales, run: Block, accuracy: float) -> LocalizationPlan:
+    """Threshold, step and noise of a localized run.
+
+    With the scales' noise the clipped excess risk is at most about
+    4 D^2/(eta n) + eta (2 r^2/3 + 4 d (s C/gdp)^2/n), which eta minimizes.
+    """
+    first, count = run.first, run.num_records
+    if count < 2:
+        check.fail("num_records", "at least 2 in every localized run", count)
+    clip = scales.threshold(count)
+    bound = clip if math.isfinite(clip) else scales.moment
+    rms = scales.root_mean_square(clip)
+    per_step = scales.shift * clip / scales.gdp if math.isfinite(scales.gdp) else 0.0
+    variance = 2.0 * rms**2 / 3.0 + 4.0 * scales.dim * per_step**2 / count
+    eta = run.distance * math.sqrt(4.0 / (count * variance))
+    stages = []
+    for i in range(1, count.bit_length()):
+        step = eta * 0.25**i
+        stddev = up(per_step * step * (1.0 + accuracy)) if per_step else 0.0
+        # Both neighbors err by half of accuracy * (distance of their minimizers).
+        error = 0.5 * accuracy * scales.shift * bound * step
+        stages.append(Stage(first, count >> i, step, stddev, error))
+        first += count >> i
+    return LocalizationPlan(scales, clip, tuple(stages))
+
+
+def minimizations(
+    facts: PublicFacts, plan: LocalizationPlan, local_radius: float = math.inf
+) -> tuple[Minimization, ...]:
+    """Phases of a plan; a local ball stays about the start of the first."""
+    curvature = clipped_smoothness(facts, plan.clip)
+    phases = []
+    for index, stage in enumerate(plan.stages):
+        ridge = 1.0 / (stage.eta * stage.size)
+        # Epochs of random records pay where they are much shorter than a pass.
+        epoch = STEPS_PER_CONDITION * (1.0 + curvature / ridge)
+        phases.append(
+            Minimization(
+                ridge=ridge,
+                smoothness=curvature,
+                gap=0.5 * ridge * stage.error**2,
+                first=stage.first,
+                last=stage.first + stage.size,
+                estimator=ClippedMean(threshold=plan.clip),
+                is_anchored=True,
+                local_radius=local_radius,
+                output_stddev=stage.stddev,
+                keeps_ball=index > 0,
+                solver="svrg" if 4.0 * epoch <= stage.size else "accelerated",
+            )
+        )
+    return tuple(phases)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,19 +165,30 @@ class Localized(HeavyTailed):
         check.open_interval(0.0, 1.0, accuracy=self.accuracy, failure=self.failure)
         check.integer(1, max_steps=self.max_steps)
 
-    def exact_recipe(
-        self,
-        phases: tuple[Phase, ...],
-        plans: tuple[LocalizationPlan, ...],
-        budget: Budget | None,
+    def _runs(self, facts: PublicFacts, scales: HeavyTailedScales) -> tuple[Block, ...]:
+        """Localized runs, on disjoint records: here one on all of them."""
+        return (Block(0, facts.num_records, scales.distance),)
+
+    def _plans(
+        self, facts: PublicFacts, scales: HeavyTailedScales
+    ) -> tuple[LocalizationPlan, ...]:
+        """Public numbers of all runs."""
+        runs = self._runs(facts, scales)
+        return tuple(plan_of(scales, run, self.accuracy) for run in runs)
+
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """Recipe of certified phases on disjoint records."""
-        event: Event | None = None
-        if budget is not None:
-            event = GaussianEvent(gdp_from_budget(budget.epsilon, budget.delta))
+        """Phases of all runs, certified or printed."""
+        scales = self.scales(facts, budget)
+        if calibration == "paper":
+            return self._printed(facts, scales, budget)
+        plans, phases = self._plans(facts, scales), list[Phase]()
+        for run, plan in zip(self._runs(facts, scales), plans, strict=True):
+            phases.extend(minimizations(facts, plan, run.local_radius))
         return Recipe(
-            phases=phases,
-            event=event,
+            phases=tuple(phases),
+            event=None if budget is None else GaussianEvent(gdp_of(budget)),
             inputs={
                 "num_phases": len(phases),
                 "clip": plans[0].clip,
@@ -88,27 +196,29 @@ class Localized(HeavyTailed):
                 "first_noise_stddev": plans[0].stages[0].stddev,
                 "last_noise_stddev": plans[-1].stages[-1].stddev,
             },
-            theorems=(CLIPPED_GRADIENT, *THEOREMS),
-            assumptions=ASSUMPTIONS,
+            theorems=(CLIPPED_GRADIENT, SENSITIVITY_THEOREM, DISJOINT),
+            assumptions=(CERTIFIED_GAP,),
         )
 
-    def paper_recipe(
-        self,
-        facts: PublicFacts,
-        scales: HeavyTailedScales,
-        budget: Budget | None,
-        runs: tuple[tuple[PrintedLocalization, ...], ...],
-        radii: tuple[float, ...] | None = None,
+    def _printed(
+        self, facts: PublicFacts, scales: HeavyTailedScales, budget: Budget | None
     ) -> Recipe:
-        """Recipe of printed phases on disjoint records, with what is true of them."""
-        loops: list[Phase] = []
-        for index, run in enumerate(runs):
-            radius = None if radii is None else radii[index]
-            loops.extend(printed_loops(run, self.max_steps, radius))
-        printed = tuple(phase for run in runs for phase in run)
+        """Recipe of printed phases, with what is true of them."""
+        loops, printed = list[Phase](), list[PrintedLocalization]()
+        for run in self._runs(facts, scales):
+            phases = printed_phases(
+                scales,
+                budget,
+                first=run.first,
+                count=run.num_records,
+                distance=run.distance,
+                failure=self.failure,
+            )
+            printed.extend(phases)
+            loops.extend(printed_loops(phases, self.max_steps, run.local_radius))
         event = None
         if budget is not None:
-            event = printed_event(facts, scales, printed, self.max_steps)
+            event = printed_event(facts, scales, tuple(printed), self.max_steps)
         return Recipe(
             phases=tuple(loops),
             event=event,
@@ -119,7 +229,7 @@ class Localized(HeavyTailed):
                 "first_noise_stddev": printed[0].stddev,
                 "last_noise_stddev": printed[-1].stddev,
             },
-            theorems=(CLIPPED_GRADIENT, THEOREMS[-1]),
+            theorems=(CLIPPED_GRADIENT, DISJOINT),
             assumptions=(CAPPED,),
         )
 
@@ -173,27 +283,6 @@ class LocalizedClippedGD(Localized):
 
     name: ClassVar[str] = "localized_clipped_gd"
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
-    ) -> Recipe:
-        """Phases of the certified or of the printed schedule; see `Optimizer`."""
-        scales = self.scales(facts, budget)
-        if calibration == "paper":
-            run = printed_phases(
-                scales,
-                budget,
-                first=0,
-                count=facts.num_records,
-                distance=scales.distance,
-                failure=self.failure,
-            )
-            return self.paper_recipe(facts, scales, budget, (run,))
-        plan = self._plan(facts, budget)
-        return self.exact_recipe(minimizations(facts, plan), (plan,), budget)
-
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
         r"""Bound of the mean excess population risk of calibration "exact".
 
@@ -203,19 +292,10 @@ class LocalizedClippedGD(Localized):
         the distance on an unbounded domain, where nothing is clipped or the bound is
         conditional on it).
         """
-        plan = self._plan(facts, budget)
-        bias = plan.scales.bias(plan.clip) * plan.scales.diameter
-        return plan.gap(plan.scales.distance**2) + bias
-
-    def _plan(self, facts: PublicFacts, budget: Budget | None) -> LocalizationPlan:
         scales = self.scales(facts, budget)
-        return plan_of(
-            scales,
-            first=0,
-            count=facts.num_records,
-            distance=scales.distance,
-            accuracy=self.accuracy,
-        )
+        (plan,) = self._plans(facts, scales)
+        bias = scales.bias(plan.clip) * scales.diameter
+        return plan.gap(scales.distance**2) + bias
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,32 +340,9 @@ class IteratedLocalizedClippedGD(GrowingBlocks, Localized):
 
     name: ClassVar[str] = "iterated_localized_clipped_gd"
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
-    ) -> Recipe:
-        """Phases of all runs; see `Optimizer.recipe`."""
-        scales = self.scales(facts, budget)
-        if calibration == "paper":
-            runs = tuple(
-                printed_phases(
-                    scales,
-                    budget,
-                    first=first,
-                    count=count,
-                    distance=distance,
-                    failure=self.failure,
-                )
-                for first, count, distance in self.blocks(facts, scales)
-            )
-            return self.paper_recipe(facts, scales, budget, runs)
-        plans = self._plans(facts, scales)
-        phases: list[Phase] = []
-        for plan in plans:
-            phases.extend(minimizations(facts, plan))
-        return self.exact_recipe(tuple(phases), plans, budget)
+    def _runs(self, facts: PublicFacts, scales: HeavyTailedScales) -> tuple[Block, ...]:
+        """One run on every block."""
+        return self.blocks(facts, scales)
 
     def run_bounds(
         self, facts: PublicFacts, scales: HeavyTailedScales, budget: Budget | None
@@ -294,16 +351,99 @@ class IteratedLocalizedClippedGD(GrowingBlocks, Localized):
         del budget
         return [(plan.gap, plan.clip) for plan in self._plans(facts, scales)]
 
-    def _plans(
-        self, facts: PublicFacts, scales: HeavyTailedScales
-    ) -> tuple[LocalizationPlan, ...]:
-        return tuple(
-            plan_of(
-                scales,
-                first=first,
-                count=count,
-                distance=distance,
-                accuracy=self.accuracy,
-            )
-            for first, count, distance in self.blocks(facts, scales)
+
+def num_runs(num_records: int) -> int:
+    """Localized runs m = floor(log2(2n/log2 n)/2) - 1, at least 1."""
+    check.integer(2, num_records=num_records)
+    inside = 2.0 * num_records / math.log2(num_records)
+    return max(1, math.floor(0.5 * math.log2(inside)) - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateStochasticApproximation(Localized):
+    r"""`LocalizedClippedGD` on m blocks of records, in balls of radius R, R/2, R/4, ...
+
+    Run l reads its own :math:`\lfloor n/m \rfloor` records, starts at the last run's
+    output and stays in the ball of radius :math:`R_0/2^{l-1}` about it, :math:`m =
+    \max(1, \lfloor \frac12 \log_2 \frac{2n}{\log_2 n} \rfloor - 1)`: Xu et al. (arXiv
+    2026), Algorithm 4. ``distance`` is R_0.
+
+    Parameters
+    ----------
+    moment, order, clip, distance
+        See `HeavyTailed`.
+    accuracy, max_steps, failure
+        See `Localized`.
+
+    Raises
+    ------
+    ValueError
+        As for `LocalizedClippedGD`.
+
+    Guarantee
+    ---------
+    As for `LocalizedClippedGD`: the blocks are disjoint, and every one may spend the
+    whole budget.
+
+    Examples
+    --------
+    >>> [num_runs(n) for n in (10**3, 10**4, 10**5, 10**6)]
+    [2, 4, 5, 7]
+    """
+
+    name: ClassVar[str] = "private_stochastic_approximation"
+
+    def _runs(self, facts: PublicFacts, scales: HeavyTailedScales) -> tuple[Block, ...]:
+        """One run on every block, in the ball of its radius."""
+        blocks = num_runs(facts.num_records)
+        count = facts.num_records // blocks
+        radii = [scales.distance * 0.5**i for i in range(blocks)]
+        return tuple(Block(i * count, count, r, r) for i, r in enumerate(radii))
+
+    def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
+        """Bound of the mean excess population risk, without any growth.
+
+        The sum of the runs' bounds: against the point of a run's ball that lies towards
+        the minimizer, which is no worse than where the run starts.
+        """
+        scales = self.scales(facts, budget)
+        runs, plans = self._runs(facts, scales), self._plans(facts, scales)
+        return sum(
+            plan.gap(run.distance**2) + 2.0 * run.distance * scales.bias(plan.clip)
+            for plan, run in zip(plans, runs, strict=True)
         )
+
+    def printed_growth_bound(
+        self,
+        facts: PublicFacts,
+        budget: Budget | None,
+        *,
+        exponent: float,
+        constant: float,
+    ) -> float:
+        r"""Return the printed bound under growth, with the rate a of our inner runs.
+
+        :math:`4 (2 a)^{\theta/(\theta-1)} \lambda^{-1/(\theta-1)}` if :math:`\lambda
+        \ge 2 R_0^{1-\theta} a`, else infinite. The theorem states it with high
+        probability for the printed inner loop; for ours, whose rate a bounds a mean, it
+        is a reference and not a proof.
+
+        Parameters
+        ----------
+        facts, budget
+            As for `recipe`.
+        exponent, constant : float
+            theta, from 1.01 to 1000, and lambda, from 1e-60 to 1e60, of the growth.
+
+        Returns
+        -------
+        float
+        """
+        check_growth(exponent, constant)
+        scales = self.scales(facts, budget)
+        radius, plan = scales.distance, self._plans(facts, scales)[0]
+        rate = plan.gap(radius**2) / radius + 2.0 * scales.bias(plan.clip)
+        if constant < 2.0 * radius ** (1.0 - exponent) * rate:
+            return math.inf
+        power = 1.0 / (exponent - 1.0)
+        return float(4.0 * (2.0 * rate) ** (exponent * power) * constant**-power)

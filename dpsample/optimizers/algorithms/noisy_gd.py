@@ -1,12 +1,9 @@
 r"""Noisy gradient descent: Bassily, Feldman, Talwar and Thakurta (2019), Algorithm 1.
 
-:math:`w_{t+1} = P(w_t - \eta (g_t + N(0, \sigma^2 I)))`, the average of w_1..w_T, with
-the gradients of all records; `noisy_sgd` draws batches.
-
-Noisy stochastic gradient descent: the steps of `noisy_gd` on random batches.
-
-Bassily, Feldman, Talwar and Thakurta (2019), Algorithm 1, whose batches are drawn with
-replacement; what is proved here is about Poisson samples.
+:math:`w_{t+1} = P(w_t - \eta (g_t + N(0, \sigma^2 I)))`, the average of w_1..w_T.
+`NoisyGD` takes the gradients of all records, `NoisySGD` those of random batches: the
+paper draws them with replacement, what is proved here is about Poisson samples. Plan
+and risk bound are those of `loop.noisy_descent`.
 """
 
 from __future__ import annotations
@@ -15,26 +12,21 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpsample.core import check
-from dpsample.optimizers.loop.clipping import lipschitz_or_inf
-from dpsample.optimizers.loop.descent_scales import (
-    DescentScales,
-    best_step,
-    printed_rate,
-    scales_of,
-    smoothness_or_inf,
-)
 from dpsample.optimizers.loop.estimators import ClippedMean, Estimator, Mean
 from dpsample.optimizers.loop.noisy_descent import (
     BatchedDescent,
     DescentPlan,
+    DescentScales,
     NoisyDescent,
     Scheme,
+    best_step,
+    printed_rate,
     recipe_of,
+    scales_of,
 )
 from dpsample.optimizers.loop.optimizer import Calibration, Recipe
 from dpsample.privacy.budget import Budget
-from dpsample.problem.facts import PublicFacts
+from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +38,13 @@ class ProjectedDescent(NoisyDescent):
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
-        if self.clip is not None:
-            check.positive(clip=self.clip)
+        self._check_given("clip")
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop of noisy gradient steps; see `Optimizer.recipe`."""
-        clip, lipschitz = self.clip or math.inf, lipschitz_or_inf(facts)
+        """One loop of noisy gradient steps."""
+        clip, lipschitz = self.clip or math.inf, facts.lipschitz_or_inf(2.0)
         is_clipped = clip < lipschitz
         if is_clipped:
             lipschitz = clip

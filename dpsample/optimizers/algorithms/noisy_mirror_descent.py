@@ -1,8 +1,12 @@
-r"""Excess risk of noisy regularized mirror descent, and the steps that minimize it.
+r"""Noisy regularized mirror descent in l_p, 1 < p < 2, without constraints.
 
-With :math:`\gamma > \beta`, :math:`\omega = 1 + \alpha/\gamma`, weights
-:math:`\omega^t` and gradient noise :math:`\xi`, :math:`E\|\xi\|_q^2 = \nu^2`, the
-three-point inequality gives for the regularized empirical minimizer u
+:math:`w_{t+1} = \arg\min_w \langle \nabla F_n(w_t) + \xi_t, w\rangle + \gamma D_\Phi(w,
+w_t) + \alpha \Phi(w)`, averaged with weights :math:`\omega^t`,
+:math:`\omega = 1 + \alpha/\gamma`: arXiv:2303.18047, Algorithm 3, with its potential
+and its step corrected.
+
+With :math:`\gamma > \beta` and :math:`E\|\xi\|_q^2 = \nu^2` the three-point inequality
+gives for the regularized empirical minimizer u
 
     E[(F_n + alpha Phi)(w) - (F_n + alpha Phi)(u)]
         <= nu^2/(2 (gamma - beta)) + alpha E Phi(u)/(omega^T - 1),
@@ -11,12 +15,6 @@ three-point inequality gives for the regularized empirical minimizer u
 u generalizes by stability, 2 L^2/(n alpha), so that also
 :math:`E\Phi(u) \le \Phi(\theta^*) + 2 L^2/(n \alpha^2)`, and the output is
 :math:`E\|w - u\|_p \le \sqrt{2 E D}` away from it, which costs 2 L times that.
-
-Noisy regularized mirror descent in l_p, 1 < p < 2, without constraints.
-
-:math:`w_{t+1} = \arg\min_w \langle \nabla F_n(w_t) + \xi_t, w\rangle + \gamma D_\Phi(w,
-w_t) + \alpha \Phi(w)`, averaged with weights :math:`(1 + \alpha/\gamma)^t`:
-arXiv:2303.18047, Algorithm 3, with its potential and its step corrected.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from numpy.typing import NDArray
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.domains import WholeSpace
-from dpsample.optimizers.loop.batch_noise import full_batch
 from dpsample.optimizers.loop.estimators import Mean
 from dpsample.optimizers.loop.mirror_geometry import (
     GENERALIZED_THEOREM,
@@ -40,9 +37,14 @@ from dpsample.optimizers.loop.mirror_geometry import (
     NoiseName,
     geometry,
 )
-from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.loop.perturbations import NoNoise, Perturbation
-from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.optimizer import (
+    EQUAL_WEIGHTS,
+    Calibration,
+    Loop,
+    Optimizer,
+    Recipe,
+)
+from dpsample.optimizers.loop.perturbations import NoNoise, Perturbation, full_batch
 from dpsample.optimizers.loop.steps import MirrorStep, listed
 from dpsample.optimizers.printed.mirror_descent import printed_noisy
 from dpsample.privacy.accounting.events import Event
@@ -217,21 +219,15 @@ class NoisyMirrorDescent(Optimizer):
         if self.p > 2.0:
             check.fail("p", "<= 2", self.p, "For p > 2 use PhasedSGD.")
         check.positive(distance=self.distance)
-        if self.num_steps is not None:
-            check.integer(1, num_steps=self.num_steps)
+        self._check_given("step_size", count="num_steps")
         if self.ridge is not None:
             check.non_negative(ridge=self.ridge)
-        if self.step_size is not None:
-            check.positive(step_size=self.step_size)
         check.one_of(NOISES, noise=self.noise)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over all records and its noise; see `Optimizer.recipe`."""
+        """One loop over all records and its noise."""
         space = self._geometry(facts)
         if calibration == "paper":
             return self._printed(facts, budget)

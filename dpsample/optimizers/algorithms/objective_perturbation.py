@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dpsample.core import check
-from dpsample.optimizers.loop.descent_scales import RISKS, Risk
+from dpsample.optimizers.loop.noisy_descent import RISKS, Risk
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
 from dpsample.optimizers.loop.tilted import (
     GUARANTEED,
@@ -111,17 +111,13 @@ class ObjectivePerturbation(Optimizer):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if self.ridge is not None:
-            check.positive(ridge=self.ridge)
+        self._check_given("ridge")
         check.one_of(RISKS, risk=self.risk)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One certified minimization; see `Optimizer.recipe`."""
+        """One certified minimization."""
         scales = tilt_scales(facts, risk=self.risk)
         if calibration == "paper" and budget is not None:
             tilt = bassily(scales, budget, is_exact=True)
@@ -203,20 +199,16 @@ class ApproximateObjectivePerturbation(Optimizer):
             check.non_negative(ridge=self.ridge)
             if self.ridge + self.strong_convexity == 0.0:
                 check.fail("ridge", "> 0 without strong_convexity", self.ridge)
-        if self.gap is not None:
-            check.positive(gap=self.gap)
+        self._check_given("gap")
         check.open_interval(0.0, 1.0, share=self.share)
         check.one_of(SOLVERS, solver=self.solver)
         check.one_of(RISKS, risk=self.risk)
         check.one_of(PAPERS, printed=self.printed)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One certified minimization; see `Optimizer.recipe`."""
+        """One certified minimization."""
         scales = tilt_scales(
             facts, risk=self.risk, strong_convexity=self.strong_convexity
         )

@@ -13,13 +13,19 @@ from typing import ClassVar, NamedTuple
 
 from dpsample.core import check
 from dpsample.numerics.norms import conversion
-from dpsample.optimizers.loop.batch_noise import SHIFTS
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.estimators import Mean
-from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.optimizer import (
+    EQUAL_WEIGHTS,
+    Calibration,
+    Loop,
+    Optimizer,
+    Recipe,
+    refuse_paper,
+    start_distance,
+)
+from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
 from dpsample.optimizers.loop.steps import GradientStep
-from dpsample.privacy import gdp_from_budget
 from dpsample.privacy.accounting.events import Event, GaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
@@ -93,22 +99,14 @@ class PhasedSGD(Optimizer):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if self.distance is not None:
-            check.positive(distance=self.distance)
+        self._check_given("distance", "step_size")
         check.at_least(2.0, p=self.p, remedy="For p < 2 use NoisyMirrorDescent.")
-        if self.step_size is not None:
-            check.positive(step_size=self.step_size)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop for every phase; see `Optimizer.recipe`."""
-        if calibration == "paper":
-            remedy = "No schedule is printed for phased SGD."
-            check.fail("calibration", "'exact'", calibration, remedy)
+        """One loop for every phase."""
+        refuse_paper(calibration, "No schedule is printed for phased SGD.")
         plan = self._plan(facts, budget)
         phases, first = [], 0
         for size, step, stddev in zip(
@@ -127,7 +125,7 @@ class PhasedSGD(Optimizer):
             first += size
         event: Event | None = None
         if budget is not None:
-            event = GaussianEvent(gdp_from_budget(budget.epsilon, budget.delta))
+            event = GaussianEvent(gdp_of(budget))
         return Recipe(
             phases=tuple(phases),
             event=event,
@@ -161,7 +159,7 @@ class PhasedSGD(Optimizer):
             check.fail("num_records", "at least 2 for phases of half of them", n)
         shift = 0.0
         if budget is not None:
-            gdp = gdp_from_budget(budget.epsilon, budget.delta)
+            gdp = gdp_of(budget)
             shift = up(SHIFTS[budget.relation] * lipschitz / gdp)
         sizes = tuple(n >> i for i in range(1, n.bit_length()))
         distance = self._distance(facts)
@@ -192,11 +190,7 @@ class PhasedSGD(Optimizer):
 
     def _distance(self, facts: PublicFacts) -> float:
         """l_2 distance from the start within which a minimizer is taken to be."""
-        center = facts.domain.default_center(facts.dim)
-        radius = float(facts.domain.max_norm(2.0, center, facts.dim))
-        if self.distance is not None:
-            return min(self.distance * conversion(facts.dim, self.p, 2.0), radius)
-        if math.isinf(radius):
-            remedy = "Pass distance=..., a public bound of |start - minimizer|."
-            check.fail("domain", "bounded without a distance", facts.domain, remedy)
-        return radius
+        given = self.distance
+        if given is not None:
+            given *= conversion(facts.dim, self.p, 2.0)
+        return start_distance(facts, given)

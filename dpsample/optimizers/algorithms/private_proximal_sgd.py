@@ -1,16 +1,10 @@
-"""Widths, scales and batch sizes of robust estimators, from public moment bounds.
-
-They trade the bias of truncation for noise, whose size is proportional to the width or
-scale. ``multiplier`` z is the noise's standard deviation over one record's l2 bound.
-
-Private proximal gradient descent with clipped, median or soft-truncated gradients.
+"""Private proximal gradient descent with clipped, median or soft-truncated gradients.
 
 Xie et al. (2022), Algorithms 1 (clip), 2 and 3 (bucketed median) and 4 (Catoni): the
 steps of `ProximalSGD` with a robust estimate of the gradient over a Poisson sample of
 rate m/n, divided by the constant m, plus Gaussian noise. One record's part in m times
-the estimate is bounded by construction, whatever the tails of the data.
-
-Estimator and batch size of a private proximal descent, from public numbers.
+the estimate is bounded by construction, whatever the tails of the data. Widths and
+scales trade the bias of truncation for noise, whose size is proportional to them.
 """
 
 from __future__ import annotations
@@ -22,8 +16,7 @@ from typing import Any, ClassVar
 from dpsample.core import check
 from dpsample.losses import RecordGradient
 from dpsample.optimizers.algorithms.proximal_sgd import ProximalSGD, excess_bound
-from dpsample.optimizers.loop import batch_noise
-from dpsample.optimizers.loop.batch_noise import SHIFTS, CalibratedNoise
+from dpsample.optimizers.loop import perturbations
 from dpsample.optimizers.loop.batches import Batches, Full, Poisson
 from dpsample.optimizers.loop.estimators import (
     PSI_BOUND,
@@ -32,92 +25,16 @@ from dpsample.optimizers.loop.estimators import (
     ClippedMean,
     Estimator,
 )
-from dpsample.optimizers.loop.optimizer import Calibration, Recipe
-from dpsample.optimizers.loop.perturbations import GaussianNoise
-from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Calibration, Loop, Recipe
+from dpsample.optimizers.loop.perturbations import (
+    SHIFTS,
+    CalibratedNoise,
+    GaussianNoise,
+)
 from dpsample.privacy.accounting.events import GaussianEvent, PoissonGaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
 from dpsample.problem.facts import PublicFacts
-
-
-def median_width(
-    *,
-    multiplier: float,
-    dim: int,
-    batch_size: int,
-    ratio: float,
-    moment_bound: float,
-    order: float,
-) -> float:
-    r"""Minimize noise plus truncation bias of a coordinate over the width.
-
-    Noise :math:`z \varrho\, (Q/j) \sqrt p/(2 m)` with ``ratio`` Q/j; the bias of
-    clipping to :math:`\pm\varrho/2`, for a mean within :math:`\varrho/4`, is at most
-
-    .. math:: E(|g - Eg| - \varrho/4)_+
-        \le \frac{(k-1)^{k-1}}{k^k} \Big(\frac4\varrho\Big)^{k-1} E|g - Eg|^k.
-    """
-    slope = 0.5 * multiplier * ratio * math.sqrt(dim) / batch_size
-    if slope == 0.0:
-        return math.inf
-    k = order
-    bias = moment_bound * ((k - 1.0) / k) ** (k - 1.0) / k * 4.0 ** (k - 1.0)
-    return float(((k - 1.0) * bias / slope) ** (1.0 / k))
-
-
-def printed_width(budget: Budget, *, dim: int, batch_size: int, order: float) -> float:
-    r"""Width :math:`(\epsilon m/\sqrt{p \log(1/\delta)})^{1/k}` of Xie et al."""
-    noise = math.sqrt(dim * math.log(1.0 / budget.delta))
-    return float((budget.epsilon * batch_size / noise) ** (1.0 / order))
-
-
-def catoni_scale(
-    *,
-    multiplier: float,
-    dim: int,
-    batch_size: int,
-    moment_bound: float,
-    precision: float,
-    failure_probability: float,
-) -> float:
-    r"""Minimize deviation plus noise of a coordinate over the scale.
-
-    With probability :math:`1 - 2\zeta` the estimate of a mean is within
-
-    .. math:: \frac{\tau (1 + 1/\nu)}{2 s}
-        + \frac sm \Big(\frac\nu2 + \log\frac1\zeta\Big)
-
-    of it, and the noise within :math:`\frac sm \frac{2\sqrt2}3 z
-    \sqrt{2 p \log(1/\zeta)}`.
-    """
-    log = math.log(1.0 / failure_probability)
-    noise = PSI_BOUND * multiplier * math.sqrt(2.0 * dim * log)
-    slope = 0.5 * precision + log + noise
-    spread = 0.5 * moment_bound * (1.0 + 1.0 / precision)
-    return math.sqrt(spread * batch_size / slope)
-
-
-def printed_scale(
-    budget: Budget, *, batch_size: int, moment_bound: float, failure_probability: float
-) -> float:
-    r"""Scale :math:`\sqrt{m\epsilon\tau}/(\log(1/\zeta) \log^{1/4}(1/\delta))`."""
-    log = math.log(1.0 / failure_probability)
-    size = math.sqrt(batch_size * budget.epsilon * moment_bound)
-    return float(size / (log * math.log(1.0 / budget.delta) ** 0.25))
-
-
-def median_batch(num_records: int, *, dim: int, epsilon: float, order: float) -> float:
-    """Batch size that minimizes the rate after Corollary 1 of Xie et al."""
-    k, n = order, float(num_records)
-    size = k * math.log(n) + (2.0 * k - 0.5) * math.log(dim)
-    return math.exp((size + (1.0 - k) * math.log(epsilon)) / (2.0 * k - 1.0))
-
-
-def catoni_batch(num_records: int, *, dim: int, epsilon: float) -> float:
-    """Batch size that minimizes the rate after Corollary 2 of Xie et al."""
-    return float((num_records * dim) ** (2.0 / 3.0) * epsilon ** (-1.0 / 3.0))
-
 
 LEAST_STEPS = 100
 ESTIMATORS = ("clip", "bucketed_median", "catoni")
@@ -226,25 +143,21 @@ class PrivateProximalSGD(ProximalSGD):
         check.open_interval(1.0, math.inf, moment_order=self.moment_order)
         check.non_negative(mean_bound=self.mean_bound)
         check.open_interval(0.0, 1.0, failure_probability=self.failure_probability)
-        for name in ("num_buckets", "num_central"):
-            if getattr(self, name) is not None:
-                check.integer(1, **{name: getattr(self, name)})
+        self._check_given(count="num_buckets")
+        self._check_given(count="num_central")
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
         """Phases and event for a problem with these facts."""
-        size = self.checked_batch_size(facts, choose_batch_size(self, facts, budget))
+        size = self.checked_batch_size(facts, self._batch_size(facts, budget))
         printed = None if calibration == "exact" else budget
         num_steps = self.steps_of(facts, size)
         if printed is None and self.num_steps is None:
             num_steps = max(num_steps, LEAST_STEPS)
         rate = size / facts.num_records
         unit = self._unit_noise(budget, printed, facts, size, num_steps)
-        estimator = choose_estimator(self, facts, size, unit.stddev * size, printed)
+        estimator = self._estimator(facts, size, unit.stddev * size, printed)
         record_bound = estimator.record_bound(facts.dim)
         stddev = 0.0 if budget is None else up(unit.stddev * record_bound)
         batches: Batches = Full() if size == facts.num_records else Poisson(rate=rate)
@@ -288,7 +201,7 @@ class PrivateProximalSGD(ProximalSGD):
         if budget is None:
             return CalibratedNoise(0.0, GaussianEvent(0.0))
         if printed is not None:
-            z = printed_multiplier(self, facts.dim, printed)
+            z = self._printed_multiplier(facts.dim, printed)
             if rate == 1.0:
                 shift = SHIFTS[budget.relation] * math.sqrt(num_steps)
                 return CalibratedNoise(z / n, GaussianEvent(up(shift / z)))
@@ -297,10 +210,10 @@ class PrivateProximalSGD(ProximalSGD):
             )
             return CalibratedNoise(z / size, event)
         if rate == 1.0:
-            return batch_noise.full_batch(
+            return perturbations.full_batch(
                 budget, record_bound=1.0, num_records=n, num_steps=num_steps
             )
-        return batch_noise.poisson(
+        return perturbations.poisson(
             budget,
             record_bound=1.0,
             num_records=n,
@@ -329,111 +242,108 @@ class PrivateProximalSGD(ProximalSGD):
             bias = 0.5 * math.sqrt(facts.dim) * spread / facts.dim / estimator.scale
         else:
             return math.inf
-        center = facts.domain.default_center(facts.dim)
-        radius = math.inf
-        if facts.domain.is_bounded:
-            radius = facts.domain.max_norm(2.0, center, facts.dim)
         return excess_bound(
             self.sizes(facts, num_steps),
             smoothness=self.curvature(facts),
-            diameter=2.0 * radius,
+            diameter=2.0 * facts.radius if facts.domain.is_bounded else math.inf,
             variance=skipped * variance / size + facts.dim * stddev**2,
             bias=bias,
         )
 
+    def _batch_size(self, facts: PublicFacts, budget: Budget | None) -> float:
+        """Batch size of the paper, before it is rounded and cut at num_records.
 
-def choose_batch_size(
-    spec: PrivateProximalSGD, facts: PublicFacts, budget: Budget | None
-) -> float:
-    """Batch size of the paper, before it is rounded and cut at num_records."""
-    epsilon = 1.0 if budget is None else budget.epsilon
-    if spec.estimator == "clip":
-        return facts.num_records / 6.0
-    if spec.estimator == "catoni":
-        return catoni_batch(facts.num_records, dim=facts.dim, epsilon=epsilon)
-    return median_batch(
-        facts.num_records, dim=facts.dim, epsilon=epsilon, order=spec.moment_order
-    )
+        It minimizes the rates after Corollary 1 (median) and Corollary 2 (Catoni).
+        """
+        n, dim, k = facts.num_records, facts.dim, self.moment_order
+        epsilon = 1.0 if budget is None else budget.epsilon
+        if self.estimator == "clip":
+            return n / 6.0
+        if self.estimator == "catoni":
+            return float((n * dim) ** (2.0 / 3.0) * epsilon ** (-1.0 / 3.0))
+        size = k * math.log(n) + (2.0 * k - 0.5) * math.log(dim)
+        return math.exp((size + (1.0 - k) * math.log(epsilon)) / (2.0 * k - 1.0))
 
+    def _buckets(self, dim: int, printed: Budget | None) -> tuple[int, int]:
+        """Numbers of buckets and of central values."""
+        num_buckets, central = self.num_buckets, self.num_central
+        if num_buckets is None:
+            count = 3.0 * math.log(2.0 * dim / self.failure_probability)
+            # An even number of buckets halves what a record can do to the median.
+            even = 2 * math.ceil(0.5 * count)
+            num_buckets = even if printed is None else math.ceil(count)
+        return num_buckets, 2 - num_buckets % 2 if central is None else central
 
-def buckets(
-    spec: PrivateProximalSGD, dim: int, printed: Budget | None
-) -> tuple[int, int]:
-    """Numbers of buckets and of central values."""
-    num_buckets, central = spec.num_buckets, spec.num_central
-    if num_buckets is None:
-        count = 3.0 * math.log(2.0 * dim / spec.failure_probability)
-        # An even number of buckets halves what a record can do to the median.
-        even = 2 * math.ceil(0.5 * count)
-        num_buckets = even if printed is None else math.ceil(count)
-    return num_buckets, 2 - num_buckets % 2 if central is None else central
+    def _printed_multiplier(self, dim: int, budget: Budget) -> float:
+        """Return the printed noise over the l2 bound of one record."""
+        multiplier = math.sqrt(math.log(1.0 / budget.delta)) / budget.epsilon
+        if self.estimator == "catoni":
+            return 2.0 * multiplier
+        if self.estimator == "bucketed_median":  # printed for one central value
+            return 2.0 * self._buckets(dim, budget)[1] * multiplier
+        return multiplier
 
+    def _estimator(
+        self, facts: PublicFacts, size: int, multiplier: float, printed: Budget | None
+    ) -> Estimator:
+        """Estimator; ``multiplier`` is the noise's stddev over a record's l2 bound."""
+        if self.estimator == "clip":
+            given = self.threshold
+            return ClippedMean(
+                threshold=facts.lipschitz(2.0) if given is None else given
+            )
+        choose = self._catoni if self.estimator == "catoni" else self._median
+        return choose(facts.dim, size, multiplier, printed)
 
-def printed_multiplier(spec: PrivateProximalSGD, dim: int, budget: Budget) -> float:
-    """Return the printed noise over the l2 bound of one record."""
-    multiplier = math.sqrt(math.log(1.0 / budget.delta)) / budget.epsilon
-    if spec.estimator == "catoni":
-        return 2.0 * multiplier
-    if spec.estimator == "bucketed_median":  # printed for one central value
-        return 2.0 * buckets(spec, dim, budget)[1] * multiplier
-    return multiplier
+    def _median(
+        self, dim: int, size: int, multiplier: float, printed: Budget | None
+    ) -> BucketedMedian:
+        r"""Median whose width minimizes noise plus truncation bias of a coordinate.
 
+        Noise :math:`z \varrho\, (Q/j) \sqrt p/(2 m)`; the bias of clipping to
+        :math:`\pm\varrho/2`, for a mean within :math:`\varrho/4`, is at most
 
-def choose_estimator(
-    spec: PrivateProximalSGD,
-    facts: PublicFacts,
-    size: int,
-    multiplier: float,
-    printed: Budget | None,
-) -> Estimator:
-    """Estimator with its threshold, width or scale."""
-    if spec.estimator == "clip":
-        given = spec.threshold
-        return ClippedMean(threshold=facts.lipschitz(2.0) if given is None else given)
-    if spec.estimator == "catoni":
-        return _catoni(spec, facts.dim, size, multiplier, printed)
-    num_buckets, central = buckets(spec, facts.dim, printed)
-    width = spec.threshold
-    if width is None and printed is not None:
-        width = printed_width(
-            printed, dim=facts.dim, batch_size=size, order=spec.moment_order
-        )
-    elif width is None:
-        width = median_width(
-            multiplier=multiplier,
-            dim=facts.dim,
-            batch_size=size,
-            ratio=num_buckets / central,
-            moment_bound=spec.moment_bound,
-            order=spec.moment_order,
-        )
-        width = max(width, 4.0 * spec.mean_bound)
-    return BucketedMedian(width=width, num_buckets=num_buckets, num_central=central)
+        .. math:: E(|g - Eg| - \varrho/4)_+
+            \le \frac{(k-1)^{k-1}}{k^k} \Big(\frac4\varrho\Big)^{k-1} E|g - Eg|^k.
 
+        Printed is :math:`\varrho = (\epsilon m/\sqrt{p \log(1/\delta)})^{1/k}`.
+        """
+        num_buckets, central = self._buckets(dim, printed)
+        k, width = self.moment_order, self.threshold
+        if width is None and printed is not None:
+            noise = math.sqrt(dim * math.log(1.0 / printed.delta))
+            width = float((printed.epsilon * size / noise) ** (1.0 / k))
+        elif width is None:
+            slope = 0.5 * multiplier * (num_buckets / central) * math.sqrt(dim) / size
+            bias = self.moment_bound * ((k - 1.0) / k) ** (k - 1.0) / k
+            bias *= 4.0 ** (k - 1.0)
+            width = math.inf
+            if slope != 0.0:
+                width = float(((k - 1.0) * bias / slope) ** (1.0 / k))
+            width = max(width, 4.0 * self.mean_bound)
+        return BucketedMedian(width=width, num_buckets=num_buckets, num_central=central)
 
-def _catoni(
-    spec: PrivateProximalSGD,
-    dim: int,
-    size: int,
-    multiplier: float,
-    printed: Budget | None,
-) -> CatoniMean:
-    precision = math.sqrt(math.log(1.0 / spec.failure_probability))
-    scale = spec.threshold
-    if scale is None and printed is not None:
-        scale = printed_scale(
-            printed,
-            batch_size=size,
-            moment_bound=spec.moment_bound,
-            failure_probability=spec.failure_probability,
-        )
-    elif scale is None:
-        scale = catoni_scale(
-            multiplier=multiplier,
-            dim=dim,
-            batch_size=size,
-            moment_bound=spec.moment_bound,
-            precision=precision,
-            failure_probability=spec.failure_probability,
-        )
-    return CatoniMean(scale=scale, precision=precision)
+    def _catoni(
+        self, dim: int, size: int, multiplier: float, printed: Budget | None
+    ) -> CatoniMean:
+        r"""Soft truncation whose scale minimizes deviation plus noise of a coordinate.
+
+        With probability :math:`1 - 2\zeta` the estimate of a mean is within
+
+        .. math:: \frac{\tau (1 + 1/\nu)}{2 s}
+            + \frac sm \Big(\frac\nu2 + \log\frac1\zeta\Big)
+
+        of it, and the noise within :math:`\frac sm \frac{2\sqrt2}3 z
+        \sqrt{2 p \log(1/\zeta)}`. Printed is :math:`s =
+        \sqrt{m\epsilon\tau}/(\log(1/\zeta) \log^{1/4}(1/\delta))`.
+        """
+        log, scale = math.log(1.0 / self.failure_probability), self.threshold
+        precision = math.sqrt(log)
+        if scale is None and printed is not None:
+            root = math.sqrt(size * printed.epsilon * self.moment_bound)
+            scale = float(root / (log * math.log(1.0 / printed.delta) ** 0.25))
+        elif scale is None:
+            noise = PSI_BOUND * multiplier * math.sqrt(2.0 * dim * log)
+            spread = 0.5 * self.moment_bound * (1.0 + 1.0 / precision)
+            scale = math.sqrt(spread * size / (0.5 * precision + log + noise))
+        return CatoniMean(scale=scale, precision=precision)

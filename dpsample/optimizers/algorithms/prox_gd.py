@@ -12,18 +12,15 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpsample.core import check
-from dpsample.optimizers.loop.descent_scales import (
-    DescentScales,
-    best_step,
-    printed_rate,
-    scales_of,
-)
 from dpsample.optimizers.loop.estimators import Mean
 from dpsample.optimizers.loop.noisy_descent import (
     BatchedDescent,
     DescentPlan,
+    DescentScales,
+    best_step,
+    printed_rate,
     recipe_of,
+    scales_of,
 )
 from dpsample.optimizers.loop.optimizer import Calibration, Recipe
 from dpsample.privacy.budget import Budget
@@ -88,16 +85,12 @@ class ProxGD(BatchedDescent):
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
-        if self.smoothing is not None:
-            check.positive(smoothing=self.smoothing)
+        self._check_given("smoothing")
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop of noisy gradient steps; see `Optimizer.recipe`."""
+        """One loop of noisy gradient steps."""
         scales = scales_of(
             facts, lipschitz=facts.lipschitz(2.0), smoothness=math.inf, risk=self.risk
         )

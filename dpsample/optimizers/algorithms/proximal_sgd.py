@@ -20,8 +20,13 @@ from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, Domain, WholeSpace
 from dpsample.optimizers.loop.batches import Batches, Full, WithReplacement
 from dpsample.optimizers.loop.estimators import Mean
-from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.optimizer import (
+    EQUAL_WEIGHTS,
+    Calibration,
+    Loop,
+    Optimizer,
+    Recipe,
+)
 from dpsample.optimizers.loop.steps import ProximalStep, listed
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness
@@ -90,18 +95,12 @@ class ProximalSGD(Optimizer):
         for group in self.groups:
             check.integer(0, groups=group)
         object.__setattr__(self, "groups", tuple(int(g) for g in self.groups))
-        for name in ("batch_size", "num_steps"):
-            if getattr(self, name) is not None:
-                check.integer(1, **{name: getattr(self, name)})
-        if self.smoothness is not None:
-            check.positive(smoothness=self.smoothness)
+        self._check_given(count="batch_size")
+        self._check_given("smoothness", count="num_steps")
         check.positive(step_scale=self.step_scale)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
         """Phases for a problem with these facts; a budget is refused."""
         del calibration  # there is no noise

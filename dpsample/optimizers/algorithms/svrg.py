@@ -13,16 +13,20 @@ from typing import ClassVar
 
 from dpsample.core import check
 from dpsample.domains import WholeSpace
-from dpsample.optimizers.loop.batch_noise import SHIFTS
-from dpsample.optimizers.loop.descent_scales import RISKS, Risk
 from dpsample.optimizers.loop.estimators import Mean
-from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.loop.phase import Minimization
+from dpsample.optimizers.loop.noisy_descent import RISKS, Risk
+from dpsample.optimizers.loop.optimizer import (
+    Calibration,
+    Minimization,
+    Optimizer,
+    Recipe,
+    refuse_paper,
+)
+from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
 from dpsample.optimizers.loop.tilted import TiltScales, tilt_scales
 from dpsample.privacy.accounting.events import Event, GaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
-from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.privacy.curves.output_perturbation import (
     CERTIFIED_GAP,
     SENSITIVITY_THEOREM,
@@ -95,22 +99,15 @@ class SVRG(Optimizer):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if self.ridge is not None:
-            check.positive(ridge=self.ridge)
-        if self.gap is not None:
-            check.positive(gap=self.gap)
+        self._check_given("ridge", "gap")
         check.one_of(RISKS, risk=self.risk)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One certified minimization; see `Optimizer.recipe`."""
-        if calibration == "paper" and budget is not None:
-            remedy = "No noise is printed for SVRG on its own."
-            check.fail("calibration", "'exact'", calibration, remedy)
+        """One certified minimization."""
+        if budget is not None:
+            refuse_paper(calibration, "No noise is printed for SVRG on its own.")
         scales = tilt_scales(facts, risk=self.risk)
         ridge = self._ridge(scales, budget)
         m = 2.0 * ridge
@@ -148,7 +145,7 @@ class SVRG(Optimizer):
         if scales.is_population:
             total += 1.0 / n
         if budget is not None:
-            gdp = gdp_from_budget(budget.epsilon, budget.delta)
+            gdp = gdp_of(budget)
             shift = 0.5 * SHIFTS[budget.relation]
             total += shift * math.sqrt(scales.dim) / (n * gdp)
         if total == 0.0:
@@ -178,5 +175,5 @@ def _noise(
     moved = minimizer_sensitivity(
         facts, strong_convexity=strong_convexity, relation=budget.relation, gap=gap
     )
-    gdp = gdp_from_budget(budget.epsilon, budget.delta)
+    gdp = gdp_of(budget)
     return up(moved / gdp), GaussianEvent(gdp)

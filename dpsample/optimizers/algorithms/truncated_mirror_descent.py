@@ -1,83 +1,214 @@
-r"""The loop of truncated mirror descent: exact and printed recipes share it.
-
-Truncated mirror descent on a bounded set, one pass, for heavy-tailed gradients.
+r"""Truncated mirror descent on a bounded set, one pass, for heavy-tailed gradients.
 
 :math:`w_t = \arg\min_{w \in C} \langle \frac1b \sum_{i \in B_t} h_i + \xi_t, w\rangle +
 \gamma D_\Phi(w, w_{t-1})`, h the gradients of l_q norm at most B and 0 for the others,
 the mean iterate: arXiv:2303.18047, Algorithm 4, with its potential corrected.
+
+F is beta-smooth in l_p and :math:`E\|\nabla f - \nabla F\|_q^2 \le \sigma^2`, so that
+:math:`\|\nabla F\|_q \le g = g^* + \beta M` on the set, M its diameter.
+Gradients above B = g + lambda become 0, with probability :math:`P \le
+\sigma^2/\lambda^2`. With D the potential's largest value on the domain and a gradient
+error of bias b and mean square E,
+
+    E F(mean iterate) - F* <= gamma D/T + E/(2 (gamma - beta)) + M b,
+    b <= sigma sqrt(P) + g P,
+
+which the three-point inequality gives for gamma > beta. E sums sampling, kappa V/(batch
+size), and noise; V <= sigma^2 + g^2 P in l_2 (and (sqrt(V) + b)^2 in l_q).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
+from dpsample.domains import Ball
 from dpsample.numerics.norms import dual
-from dpsample.optimizers.algorithms.truncated_risk import (
-    TruncatedScales,
-    TruncatedSchedule,
-    best_schedule,
-    scales_of,
-)
-from dpsample.optimizers.loop.batch_noise import SCHEMES, SHUFFLE_THEOREM, Scheme, epoch
 from dpsample.optimizers.loop.batches import Batches, Slices
 from dpsample.optimizers.loop.estimators import TruncatedMean
 from dpsample.optimizers.loop.mirror_geometry import (
     GENERALIZED_THEOREM,
     NOISES,
+    Geometry,
     NoiseName,
+    geometry,
 )
-from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.loop.perturbations import Perturbation
-from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
+from dpsample.optimizers.loop.optimizer import (
+    EQUAL_WEIGHTS,
+    Calibration,
+    Loop,
+    Optimizer,
+    Recipe,
+)
+from dpsample.optimizers.loop.perturbations import (
+    SCHEMES,
+    SHUFFLE_THEOREM,
+    Perturbation,
+    Scheme,
+    epoch,
+    forecast,
+)
 from dpsample.optimizers.loop.steps import GradientStep, MirrorStep, Step
 from dpsample.optimizers.printed.mirror_descent import printed_truncated
-from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
-from dpsample.problem.facts import PublicFacts
+from dpsample.problem.facts import PublicFacts, smoothness
 
 
-class TruncatedRun(NamedTuple):
-    """What the loop needs besides the geometry."""
+class TruncatedScales(NamedTuple):
+    """Public numbers of one problem, in l_p and its dual l_q."""
 
-    plan: TruncatedSchedule
-    batches: Batches
-    noise: Perturbation
+    num_records: int
+    space: Geometry
+    radius: float  # largest distance of the domain from the start
+    diameter: float  # of the domain
+    smoothness: float  # of the population risk
+    slope: float  # bound of the population gradient on the domain
+    moment: float  # sigma
+    lipschitz: float  # of one record's loss; may be infinite
+    noise_bound: float  # of one record's gradient in the norm of the noise
+
+    def record_bound(self, threshold: Any) -> Any:
+        """Bound of a truncated gradient in the norm of the noise."""
+        return np.minimum(threshold * self.space.threshold_ratio, self.noise_bound)
+
+    @property
+    def is_euclidean(self) -> bool:
+        """Whether squares of independent errors just add."""
+        return self.space.q == 2.0
 
 
-def recipe_of(
+class TruncatedSchedule(NamedTuple):
+    """Hyper-parameters of a run and the risk that they guarantee."""
+
+    scheme: Scheme
+    num_steps: int
+    threshold: float
+    step_size: float
+    risk: float
+
+
+def truncation(scales: TruncatedScales, threshold: Array) -> tuple[Array, Array]:
+    """Bias and variance of one truncated gradient, for every threshold."""
+    moment, slope = scales.moment, scales.slope
+    slack = np.maximum(threshold - slope, 0.0)
+    with np.errstate(divide="ignore"):
+        dropped = np.minimum(1.0, (moment / slack) ** 2)
+    dropped = np.where(threshold >= scales.lipschitz, 0.0, dropped)
+    bias = moment * np.sqrt(dropped) + slope * dropped
+    variance = moment**2 + slope**2 * dropped
+    if not scales.is_euclidean:
+        root = np.sqrt(variance)
+        variance = (root + np.minimum(bias, root)) ** 2
+    return bias, variance
+
+
+def risks(
     scales: TruncatedScales,
-    run: TruncatedRun,
-    event: Event | None,
-    inputs: dict[str, float | int | str],
-    theorems: tuple[str, ...],
-) -> Recipe:
+    threshold: Array,
+    *,
+    num_steps: int,
+    noise: float,
+    copies: int,
+    step_size: float | None,
+) -> tuple[Array, Array]:
+    """Risk bound and gamma of every threshold.
+
+    ``noise`` is the standard deviation of Gaussian noise of a batch mean per unit of
+    the record bound; ``copies`` as in `Geometry.perturbation`.
+    """
+    space, beta = scales.space, scales.smoothness
+    size = scales.num_records // num_steps
+    bias, variance = truncation(scales, threshold)
+    sampling = space.kappa * variance / size
+    noisy = (noise * scales.record_bound(threshold)) ** 2 * space.mean_square(copies)
+    error = sampling + noisy
+    if not scales.is_euclidean:
+        error = (np.sqrt(sampling) + np.sqrt(noisy)) ** 2
+    share = 0.5 * space.kappa * scales.radius**2 / num_steps
+    gamma = beta + np.sqrt(0.5 * error / share)
+    if step_size is not None:
+        gamma = np.full(threshold.shape, 1.0 / step_size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moved = np.where(error > 0.0, 0.5 * error / (gamma - beta), 0.0)
+    total = gamma * share + moved + scales.diameter * bias
+    return np.where(gamma >= beta, total, np.inf), gamma
+
+
+def best_schedule(
+    scales: TruncatedScales,
+    budget: Budget | None,
+    scheme: Scheme,
+    *,
+    num_steps: int | None,
+    threshold: float | None,
+    step_size: float | None,
+) -> TruncatedSchedule:
+    """Minimize `risks` over what is not given; "best": over both one-pass schemes."""
+    largest = scales.num_records
+    counts = np.unique(np.round(np.geomspace(1.0, largest, 100))).astype(int)
+    steps = counts.tolist() if num_steps is None else [num_steps]
+    scale = max(scales.moment, 1e-12 * scales.slope, 1e-300)
+    thresholds = scales.slope + scale * np.geomspace(0.5, 1e6, 100)
+    # A gradient may exceed the Lipschitz constant by rounding errors.
+    top = scales.lipschitz * (1.0 + 1e-9)
+    thresholds = np.unique(np.minimum(thresholds, top))
+    if threshold is not None:
+        thresholds = np.array([min(threshold, top)])
+    schemes: tuple[Scheme, ...] = (scheme,)
+    if scheme == "best":
+        schemes = ("disjoint", "shuffle")
+    found: list[TruncatedSchedule] = []
+    for word in schemes:
+        noise = forecast(word, budget, scales.num_records)
+        for count in steps:
+            copies = scales.num_records // count if word == "shuffle" else 1
+            risk, gamma = risks(
+                scales,
+                thresholds,
+                num_steps=count,
+                noise=noise(count),
+                copies=copies,
+                step_size=step_size,
+            )
+            i = int(np.argmin(risk))
+            plan = (float(thresholds[i]), 1.0 / float(gamma[i]), float(risk[i]))
+            found.append(TruncatedSchedule(word, count, *plan))
+    best = min(found, key=lambda schedule: schedule.risk)
+    if num_steps is None and math.isinf(best.risk):
+        remedy = "Give num_steps, or shorter steps."
+        check.fail("step_size", "< 1/smoothness", f"{step_size!r}", remedy)
+    return best
+
+
+def loop_of(
+    scales: TruncatedScales,
+    plan: TruncatedSchedule,
+    batches: Batches,
+    noise: Perturbation,
+) -> Loop:
     """Mirror steps on the l_p ball, or projected gradient steps in l_2."""
-    space, size = scales.space, run.plan.step_size
-    step: Step = GradientStep(size)
+    space = scales.space
+    step: Step = GradientStep(plan.step_size)
     if not scales.is_euclidean:
         step = MirrorStep(
-            size,
+            plan.step_size,
             exponent=space.s,
             kappa=space.kappa,
             radius=scales.radius,
             ball_exponent=min(dual(space.q), space.s),
         )
-    loop = Loop(
-        num_steps=run.plan.num_steps,
+    return Loop(
+        num_steps=plan.num_steps,
         step=step,
-        batches=run.batches,
-        estimator=TruncatedMean(threshold=run.plan.threshold, row_norm=space.q),
-        noise=run.noise,
+        batches=batches,
+        estimator=TruncatedMean(threshold=plan.threshold, row_norm=space.q),
+        noise=noise,
         weights=EQUAL_WEIGHTS,
-    )
-    return Recipe(
-        phases=(loop,),
-        event=event,
-        inputs=inputs | {"noise_scale": float(run.noise.numbers().scale)},
-        theorems=theorems,
     )
 
 
@@ -176,23 +307,14 @@ class TruncatedMirrorDescent(Optimizer):
             check.at_least(1.0, p=self.p)
             if self.p > 2.0:
                 check.fail("p", "<= 2", self.p)
-        for name in ("moment", "smoothness", "step_size"):
-            value = getattr(self, name)
-            if value is not None:
-                check.positive(**{name: value})
+        positive = ("moment", "smoothness", "step_size", "threshold")
+        self._check_given(*positive, count="num_steps")
         check.non_negative(optimal_slope=self.optimal_slope)
-        if self.num_steps is not None:
-            check.integer(1, num_steps=self.num_steps)
-        if self.threshold is not None:
-            check.positive(threshold=self.threshold)
 
-    def recipe(
-        self,
-        facts: PublicFacts,
-        budget: Budget | None,
-        calibration: Calibration = "exact",
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over batches and its noise; see `Optimizer.recipe`."""
+        """One loop over batches and its noise."""
         scales = self._scales(facts)
         if calibration == "paper":
             return self._printed(facts, budget, scales)
@@ -207,34 +329,73 @@ class TruncatedMirrorDescent(Optimizer):
         )
         copies = count // plan.num_steps if plan.scheme == "shuffle" else 1
         noise = scales.space.perturbation(found.stddev, copies)
+        loop = loop_of(scales, plan, found.batches, noise)
         inputs = inputs_of(plan) | {"noise": self.noise}
         if math.isfinite(plan.risk):
             name = "risk_forecast" if self.scheme == "poisson" else "risk_bound"
             inputs[name] = plan.risk
+        inputs["noise_scale"] = float(noise.numbers().scale)
         theorems = [found.theorem] if found.theorem else []
         if self.noise == "generalized_gaussian":
             theorems.append(GENERALIZED_THEOREM)
-        run = TruncatedRun(plan, found.batches, noise)
-        return recipe_of(scales, run, found.event, inputs, tuple(theorems))
+        return Recipe(
+            phases=(loop,), event=found.event, inputs=inputs, theorems=tuple(theorems)
+        )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
         """Bound of the mean excess population risk, under the declared moments.
 
-        See `truncated_risk`. With Poisson samples a forecast only.
+        With Poisson samples a forecast only.
         """
         return self._schedule(self._scales(facts), budget).risk
 
     def _scales(self, facts: PublicFacts) -> TruncatedScales:
+        """Numbers of a problem: what is None follows from its domain and its bounds."""
         if self.num_steps is not None and self.num_steps > facts.num_records:
             check.fail("num_steps", f"<= {facts.num_records} records", self.num_steps)
-        return scales_of(
-            facts,
-            self.noise,
-            p=self.p,
-            moment=self.moment,
-            beta=self.smoothness,
-            optimal_slope=self.optimal_slope,
+        domain, dim = facts.domain, facts.dim
+        if not domain.is_bounded:
+            remedy = "Use a Ball, or NoisyMirrorDescent on the whole space."
+            check.fail("domain", "bounded", domain, remedy)
+        center, own = domain.default_center(dim), 2.0
+        if isinstance(domain, Ball) and not center.any():
+            own = min(domain.p, 2.0)
+        exponent = own if self.p is None else float(self.p)
+        if exponent < 2.0 and exponent != own:
+            remedy = "Mirror steps are taken on l_p balls about 0 only."
+            check.fail("domain", f"Ball(radius, p={exponent:g})", domain, remedy)
+        if dim == 1:  # where all norms coincide, and errors of estimates just add
+            exponent = 2.0
+        space = geometry(exponent, dim, self.noise)
+        radius = float(domain.max_norm(exponent, center, dim))
+        diameter = 2.0 * radius
+        beta = self.smoothness
+        if beta is None:
+            beta = smoothness(facts, exponent)
+        return TruncatedScales(
+            num_records=facts.num_records,
+            space=space,
+            radius=radius,
+            diameter=diameter,
+            smoothness=beta,
+            slope=self.optimal_slope + beta * diameter,
+            moment=self._moment(facts, exponent),
+            lipschitz=facts.lipschitz_or_inf(exponent),
+            noise_bound=facts.lipschitz_or_inf(dual(space.noise_exponent)),
         )
+
+    def _moment(self, facts: PublicFacts, p: float) -> float:
+        """Return the given moment, or the one that the Lipschitz constant implies.
+
+        E|g - E g|_2^2 <= L^2; in other norms |g - E g| <= 2 L.
+        """
+        if self.moment is not None:
+            return self.moment
+        bound = facts.lipschitz_or_inf(p)
+        if math.isinf(bound):
+            remedy = "Pass moment=..., a public bound of the gradients' deviation."
+            check.fail("moment", "given without a Lipschitz constant", "None", remedy)
+        return bound if dual(p) == 2.0 else 2.0 * bound
 
     def _schedule(
         self, scales: TruncatedScales, budget: Budget | None
@@ -266,10 +427,11 @@ class TruncatedMirrorDescent(Optimizer):
         steps, size = printed.num_steps, printed.step_size
         plan = TruncatedSchedule("shuffle", steps, printed.threshold, size, math.inf)
         slices = Slices(size=facts.num_records // steps, is_shuffled=True)
-        return recipe_of(
-            scales._replace(space=printed.space),
-            TruncatedRun(plan, slices, printed.noise),
-            printed.event,
-            inputs_of(plan),
-            (GENERALIZED_THEOREM, SHUFFLE_THEOREM),
+        scales = scales._replace(space=printed.space)
+        loop = loop_of(scales, plan, slices, printed.noise)
+        return Recipe(
+            phases=(loop,),
+            event=printed.event,
+            inputs=inputs_of(plan) | {"noise_scale": printed.noise.sigma},
+            theorems=(GENERALIZED_THEOREM, SHUFFLE_THEOREM),
         )

@@ -1,9 +1,7 @@
-"""What is publicly known of a clipped loss: slopes, curvature, bias, noise.
+"""Clipped losses and heavy tails: slopes, curvature, bias and noise that are public.
 
 For a loss phi(<a, w>) of a linear margin, clipping gradients at C is not a heuristic:
 the clipped gradient is that of the convex loss whose slope is phi' clipped at C/|a|.
-
-Public numbers that clipped methods for heavy-tailed gradients share.
 """
 
 from __future__ import annotations
@@ -13,12 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dpsample.core import check
-from dpsample.domains import SchattenBall
 from dpsample.losses import PowerFour
-from dpsample.numerics.norms import conversion
-from dpsample.optimizers.loop.batch_noise import SHIFTS
-from dpsample.optimizers.loop.optimizer import Optimizer
-from dpsample.privacy import gdp_from_budget
+from dpsample.optimizers.loop.optimizer import Optimizer, start_distance
+from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness
 
@@ -26,27 +21,6 @@ CLIPPED_GRADIENT = (
     "for losses of a linear margin, clipped gradients are the gradients of a convex "
     "loss whose Lipschitz constant is the clipping threshold"
 )
-
-
-def slope_bound_or_inf(facts: PublicFacts) -> float:
-    """Public bound of |phi'| on the domain; infinite where there is none."""
-    bound = 1.0 if facts.response_bound is None else facts.response_bound
-    slope = float(facts.loss.slope_bound(facts.margin_bound, bound))
-    return slope if math.isfinite(slope) else math.inf
-
-
-def lipschitz_or_inf(facts: PublicFacts) -> float:
-    """l2 Lipschitz constant of one record's loss; infinite where there is none."""
-    slope = slope_bound_or_inf(facts)
-    return facts.lipschitz(2.0) if math.isfinite(slope) else math.inf
-
-
-def row_bound(facts: PublicFacts) -> float:
-    """Bound of the l2 norm of a row."""
-    size = facts.dim
-    if isinstance(facts.domain, SchattenBall):
-        size = min(facts.domain.shape)
-    return float(facts.full_row_bound * conversion(size, facts.row_norm, 2.0))
 
 
 def clipped_smoothness(facts: PublicFacts, clip: float) -> float:
@@ -57,8 +31,9 @@ def clipped_smoothness(facts: PublicFacts, clip: float) -> float:
     """
     if not isinstance(facts.loss, PowerFour) or math.isinf(clip):
         return smoothness(facts)
-    clipped = float(12.0 * (0.25 * clip * row_bound(facts) ** 2) ** (2.0 / 3.0))
-    if math.isinf(lipschitz_or_inf(facts)):
+    row_bound = float(facts.full_row_bound * facts.dual_ratio(2.0))
+    clipped = float(12.0 * (0.25 * clip * row_bound**2) ** (2.0 / 3.0))
+    if math.isinf(facts.lipschitz_or_inf(2.0)):
         return clipped
     return min(clipped, smoothness(facts))
 
@@ -163,24 +138,21 @@ class HeavyTailed(Optimizer):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for name in ("moment", "distance"):
-            value = getattr(self, name)
-            if value is not None:
-                check.positive(**{name: value})
+        self._check_given("moment", "distance")
         if self.clip is not None:
             check.above(0.0, clip=self.clip)
         check.open_interval(1.0, 1e6, order=self.order)
 
     def scales(self, facts: PublicFacts, budget: Budget | None) -> HeavyTailedScales:
         """Public numbers of a problem and a budget."""
-        lipschitz = lipschitz_or_inf(facts)
+        lipschitz = facts.lipschitz_or_inf(2.0)
         moment = lipschitz if self.moment is None else min(self.moment, lipschitz)
         if math.isinf(moment):
             remedy = "Pass moment=..., a public bound of the gradients' k-th moment."
             check.fail("moment", "given without a Lipschitz constant", "None", remedy)
         return HeavyTailedScales(
             dim=facts.dim,
-            gdp=_gdp(budget),
+            gdp=gdp_of(budget),
             shift=2.0 if budget is None else SHIFTS[budget.relation],
             lipschitz=lipschitz,
             moment=moment,
@@ -191,26 +163,7 @@ class HeavyTailed(Optimizer):
         )
 
 
-def _gdp(budget: Budget | None) -> float:
-    return math.inf if budget is None else gdp_from_budget(budget.epsilon, budget.delta)
-
-
-def domain_radius(facts: PublicFacts) -> float:
-    """Largest l2 distance from the domain's center."""
-    center = facts.domain.default_center(facts.dim)
-    return float(facts.domain.max_norm(2.0, center, facts.dim))
-
-
-def start_distance(facts: PublicFacts, distance: float | None) -> float:
-    """Bound of the distance from the start to a minimizer."""
-    radius = domain_radius(facts)
-    if distance is None and math.isinf(radius):
-        remedy = "Pass distance=..., a public bound of |start - minimizer|."
-        check.fail("domain", "bounded without a distance", facts.domain, remedy)
-    return radius if distance is None else min(distance, radius)
-
-
 def diameter(facts: PublicFacts, distance: float | None) -> float:
     """Diameter of the domain; twice the distance if that is infinite."""
-    radius = domain_radius(facts)
+    radius = facts.radius
     return 2.0 * (start_distance(facts, distance) if math.isinf(radius) else radius)

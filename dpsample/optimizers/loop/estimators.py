@@ -82,7 +82,9 @@ class Estimator(Spec):
 
     def numbers(self, records: RecordLimits, divisor: float) -> EstimatorNumbers:
         """Return what the kernel reads; norms of the rows have exponent `q`."""
-        bound = min(records.slope_bound, self.largest_slope)
+        bound = records.slope_bound
+        if isinstance(self, Mean):
+            bound = min(bound, self.slope)
         return EstimatorNumbers(
             kind=self.kind,
             divisor=float(divisor),
@@ -96,11 +98,6 @@ class Estimator(Spec):
         )
 
     @property
-    def largest_slope(self) -> float:
-        """Public bound of slopes that the estimator itself brings."""
-        return math.inf
-
-    @property
     def q(self) -> float:
         """Exponent of the norm in which gradients are measured."""
         return 2.0
@@ -108,17 +105,7 @@ class Estimator(Spec):
     @property
     def needs_norms(self) -> bool:
         """Whether the kernel reads the norms of the rows, which take a pass."""
-        return self.needs_limits or self.smoothing > 0.0
-
-    @property
-    def needs_limits(self) -> bool:
-        """Whether slopes are limited by the norms of the rows."""
-        return self.kind in (CLIP, TRUNCATE)
-
-    @property
-    def slope_threshold(self) -> float:
-        """Largest norm of a gradient that is clipped or truncated as a whole."""
-        return math.inf
+        return isinstance(self, LimitedMean) or self.smoothing > 0.0
 
     def _fields(self) -> dict[str, Any]:
         return {
@@ -157,69 +144,51 @@ class Mean(Estimator):
         del dim
         return self.lipschitz
 
-    @property
-    def largest_slope(self) -> float:
-        """Public bound of slopes that the estimator itself brings."""
-        return self.slope
-
 
 @dataclass(frozen=True, kw_only=True)
-class ClippedMean(Estimator):
-    """Mean of g_i min(1, C / |g_i|_2)."""
+class LimitedMean(Estimator):
+    """Base of means of gradients that are limited as a whole."""
 
     threshold: float
-    name: ClassVar[str] = "clipped_mean"
-    kind: ClassVar[int] = CLIP
 
     def __post_init__(self) -> None:
         """Check the threshold."""
         check.at_least(0.0, threshold=self.threshold)
 
     def record_bound(self, dim: int) -> float:
-        """Return C."""
+        """Return the threshold, in the estimator's norm."""
         del dim
         return self.threshold
-
-    @property
-    def slope_threshold(self) -> float:
-        """Largest norm of a gradient."""
-        return float(self.threshold)
 
     def _fields(self) -> dict[str, Any]:
         return super()._fields() | {"threshold": float(self.threshold)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class TruncatedMean(Estimator):
+class ClippedMean(LimitedMean):
+    """Mean of g_i min(1, C / |g_i|_2)."""
+
+    name: ClassVar[str] = "clipped_mean"
+    kind: ClassVar[int] = CLIP
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruncatedMean(LimitedMean):
     """Mean of g_i if |g_i|_q <= B, else 0; ``row_norm`` is q."""
 
-    threshold: float
     row_norm: float = 2.0
     name: ClassVar[str] = "truncated_mean"
     kind: ClassVar[int] = TRUNCATE
 
     def __post_init__(self) -> None:
         """Check the threshold and the norm."""
-        check.at_least(0.0, threshold=self.threshold)
+        super().__post_init__()
         check.at_least(1.0, row_norm=self.row_norm)
-
-    def record_bound(self, dim: int) -> float:
-        """Return B, in the l_q norm."""
-        del dim
-        return self.threshold
 
     @property
     def q(self) -> float:
         """Exponent of the norm in which gradients are measured."""
         return self.row_norm
-
-    @property
-    def slope_threshold(self) -> float:
-        """Largest norm of a gradient."""
-        return float(self.threshold)
-
-    def _fields(self) -> dict[str, Any]:
-        return super()._fields() | {"threshold": float(self.threshold)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,8 @@
-r"""Mean excess risk of iterated runs under growth.
+r"""Runs on growing blocks of records, each from half the last one's distance.
 
-If :math:`F(w) - F^* \ge \lambda |w - w^*|^\theta`, a run with mean excess risk g ends
-at :math:`E|w - w^*|^\theta \le g/\lambda`, and the next one starts there.
-
-Runs on growing blocks of records, each from half the last one's distance.
-
-Xu et al. (arXiv 2026), Algorithms 5 and 7: for growth :math:`F(w) - F(w^*) \ge \lambda
-|w - w^*|^\theta` with any theta above a known bound.
+Xu et al. (arXiv 2026), Algorithms 5 and 7: for growth :math:`F(w) - F^* \ge \lambda
+|w - w^*|^\theta` with any theta above a known bound. There a run with mean excess risk
+g ends at :math:`E|w - w^*|^\theta \le g/\lambda`, and the next one starts there.
 """
 
 from __future__ import annotations
@@ -14,11 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dpsample.core import check
 from dpsample.optimizers.loop.clipping import HeavyTailed, HeavyTailedScales
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
+
+Gap = Callable[[float], float]
+
+
+class Block(NamedTuple):
+    """Records of one run, the distance it allows for, and its ball if it has one."""
+
+    first: int
+    num_records: int
+    distance: float
+    local_radius: float = math.inf
 
 
 def check_growth(exponent: float, constant: float) -> None:
@@ -28,7 +36,7 @@ def check_growth(exponent: float, constant: float) -> None:
 
 
 def growth_bound(
-    gaps: tuple[Callable[[float], float], ...],
+    gaps: tuple[Gap, ...],
     biases: tuple[float, ...],
     *,
     distance: float,
@@ -75,9 +83,6 @@ def _fixed_point(
         far = min(diameter, (risk / constant) ** (1.0 / exponent))
         risk = gap + bias * far
     return risk
-
-
-Gap = Callable[[float], float]
 
 
 def block_sizes(num_records: int, least_exponent: float) -> tuple[int, ...]:
@@ -165,11 +170,11 @@ class GrowingBlocks(HeavyTailed):
 
     def blocks(
         self, facts: PublicFacts, scales: HeavyTailedScales
-    ) -> tuple[tuple[int, int, float], ...]:
-        """First record, size and distance of every run."""
+    ) -> tuple[Block, ...]:
+        """Return the block of every run."""
         sizes = block_sizes(facts.num_records, self.least_exponent)
         return tuple(
-            (sum(sizes[:i]), size, scales.distance * 0.5**i)
+            Block(sum(sizes[:i]), size, scales.distance * 0.5**i)
             for i, size in enumerate(sizes)
         )
 

@@ -1,15 +1,15 @@
 # mypy: allow-untyped-defs
 """The loop that every gradient-based algorithm shares, compiled once.
 
-step t: query point -> gradient estimate -> noise -> move -> average.
-
-What the kernels read of a problem and a recipe: the same for every run.
+Step t: query point -> gradient estimate -> noise -> move -> average. `Arguments` are
+what the kernels read of a problem and a recipe, the same for every run.
 """
 
 from __future__ import annotations
 
 import math
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +19,21 @@ from dpsample.core.jit import kernel, pointer
 from dpsample.core.pauses import is_due, new_control
 from dpsample.domains import PROJECT
 from dpsample.losses.record_gradient import loop_pointers
+from dpsample.numerics.norms import norm
 from dpsample.optimizers.loop.advance import advance, query_point
-from dpsample.optimizers.loop.clipping import slope_bound_or_inf
 from dpsample.optimizers.loop.contributions import slope_limits
 from dpsample.optimizers.loop.estimate import estimate
-from dpsample.optimizers.loop.estimators import BucketedMedian, Estimator, RecordLimits
-from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.estimators import (
+    BucketedMedian,
+    Estimator,
+    LimitedMean,
+    RecordLimits,
+)
+from dpsample.optimizers.loop.optimizer import Loop, PhaseNumbers, Recipe
 from dpsample.optimizers.loop.perturbations import perturb
-from dpsample.optimizers.loop.phase import Loop, PhaseNumbers, row_norms
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data
+from dpsample.targets.gibbs import as_rows
 
 BLOCK = 1024
 
@@ -120,6 +125,32 @@ def take_steps(data, body, pieces, phase, memory, rng, start, stop):
     return stop
 
 
+class _Kept:
+    """What all recipes read of one problem, computed once."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.data = problem.data
+        self.body = problem.domain.body(problem.dim)
+        slope, gradient, takes_records = loop_pointers(problem.loss)
+        self.pieces = LoopPieces(
+            loss_slope=slope,
+            project=pointer(problem.domain.project_piece, PROJECT),
+            record_gradient=gradient,
+            takes_records=takes_records,
+        )
+        self.norms: dict[float, Array] = {}  # of the rows, by exponent
+
+
+_kept: WeakKeyDictionary[Problem, _Kept] = WeakKeyDictionary()
+
+
+def _kept_of(problem: Problem) -> _Kept:
+    kept = _kept.get(problem)
+    if kept is None or kept.data is not problem.data:
+        kept = _kept[problem] = _Kept(problem)
+    return kept
+
+
 class Arguments:
     """Records, domain and C functions; threads share them, nobody writes to them.
 
@@ -135,19 +166,15 @@ class Arguments:
         recipe.check(problem.facts)
         self.dim = problem.dim
         self.data = _clipped(problem.data, recipe.entry_bound)
-        self.body = problem.domain.body(problem.dim)
-        slope, gradient, takes_records = loop_pointers(problem.loss)
-        self.pieces = LoopPieces(
-            loss_slope=slope,
-            project=pointer(problem.domain.project_piece, PROJECT),
-            record_gradient=gradient,
-            takes_records=takes_records,
-        )
+        kept = _kept_of(problem)
+        self.body, self.pieces = kept.body, kept.pieces
         estimators = [phase.estimator for phase in recipe.phases]
         exponents = {e.q for e in estimators if e.needs_norms}
-        self._norms = {q: row_norms(self.data, q) for q in exponents}
+        self._norms = kept.norms if self.data is kept.data else {}
+        for q in exponents - self._norms.keys():
+            self._norms[q] = _row_norms(self.data, q)
         self._limits: dict[tuple[float, float], Array] = {}
-        self._slope_bound = slope_bound_or_inf(problem.facts)
+        self._slope_bound = problem.facts.slope_bound
         self.is_total = recipe.is_noisy
         buckets = [e.num_buckets for e in estimators if isinstance(e, BucketedMedian)]
         self.num_buckets = max(buckets, default=1)
@@ -164,13 +191,19 @@ class Arguments:
 
     def _limits_of(self, estimator: Estimator) -> Array:
         """Largest slope of every record, once for all phases of one threshold."""
-        if not estimator.needs_limits:
+        if not isinstance(estimator, LimitedMean):
             return np.empty(0)
-        key = (estimator.q, estimator.slope_threshold)
+        key = (estimator.q, float(estimator.threshold))
         if key not in self._limits:
             norms = self._norms[estimator.q]
             self._limits[key] = slope_limits(norms, key[1], self.data.dim)
         return self._limits[key]
+
+
+def _row_norms(data: Data, exponent: float) -> Array:
+    """Norms of the rows; infinite where they overflow."""
+    with np.errstate(over="ignore"):  # a warning would tell of a record
+        return np.ascontiguousarray(norm(as_rows(data), exponent), dtype=np.float64)
 
 
 def _clipped(data: Data, entry_bound: float) -> Data:

@@ -46,7 +46,7 @@ class Geometry(NamedTuple):
 
         The l_2 norm for Gaussian noise, the l_r norm for generalized Gaussian noise.
         """
-        own = gradient_bound(facts, dual(self.noise_exponent))
+        own = facts.lipschitz_or_inf(dual(self.noise_exponent))
         return min(threshold * self.threshold_ratio, own)
 
     @property
@@ -98,13 +98,6 @@ def geometry(
         kappa=found.kappa,
         noise=noise,
     )
-
-
-def gradient_bound(facts: PublicFacts, p: float) -> float:
-    """l_p Lipschitz constant of one record's loss; infinite where there is none."""
-    bound = 1.0 if facts.response_bound is None else facts.response_bound
-    slope = facts.loss.slope_bound(facts.margin_bound, bound)
-    return facts.lipschitz(p) if math.isfinite(slope) else math.inf
 
 
 def gaussian_mean_square(dim: int, q: float) -> float:

@@ -1,6 +1,4 @@
-r"""Batches, steps and noise of noisy gradient descent, and what they prove.
-
-Noisy projected gradient descent: its numbers, its recipe, its risk bound.
+r"""Noisy projected gradient descent: its scales, plan, recipe and risk bound.
 
 :math:`w_{t+1} = P(w_t - \eta (g_t + N(0, \sigma^2 I)))`, the average of w_1..w_T. With
 M the domain's radius about w_0, over all records,
@@ -31,26 +29,24 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 from dpsample.core import check
-from dpsample.optimizers.loop.batch_noise import (
+from dpsample.optimizers.loop.batches import Batches, Full, Poisson, WithReplacement
+from dpsample.optimizers.loop.estimators import Estimator
+from dpsample.optimizers.loop.optimizer import (
+    EQUAL_WEIGHTS,
+    Calibration,
+    Loop,
+    Optimizer,
+    Recipe,
+)
+from dpsample.optimizers.loop.perturbations import (
     SHIFTS,
     CalibratedNoise,
+    GaussianNoise,
+    NoNoise,
     full_batch,
+    gdp_of,
     poisson,
 )
-from dpsample.optimizers.loop.batches import Batches, Full, Poisson, WithReplacement
-from dpsample.optimizers.loop.descent_scales import (
-    RISKS,
-    DescentScales,
-    Risk,
-    enough_steps,
-    printed_batch,
-    printed_stddev,
-    printed_steps,
-)
-from dpsample.optimizers.loop.estimators import Estimator
-from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
-from dpsample.optimizers.loop.perturbations import GaussianNoise, NoNoise
-from dpsample.optimizers.loop.phase import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import (
     Event,
@@ -59,6 +55,103 @@ from dpsample.privacy.accounting.events import (
 )
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
+
+Risk = Literal["population", "empirical"]
+RISKS = ("population", "empirical")
+LEAST_STEPS = 10
+
+
+class DescentScales(NamedTuple):
+    """Public numbers that step sizes and bounds are made of."""
+
+    radius: float  # M
+    lipschitz: float  # L
+    smoothness: float  # beta of what is descended on; infinite at a kink
+    dim: int
+    num_records: int
+    is_population: bool
+
+
+def scales_of(
+    facts: PublicFacts, *, lipschitz: float, smoothness: float, risk: Risk
+) -> DescentScales:
+    """Numbers of a problem, the radius being that about the starting point."""
+    return DescentScales(
+        radius=facts.radius,
+        lipschitz=float(lipschitz),
+        smoothness=smoothness,
+        dim=facts.dim,
+        num_records=facts.num_records,
+        is_population=risk == "population",
+    )
+
+
+def enough_steps(scales: DescentScales, budget: Budget | None, *, is_full: bool) -> int:
+    """Return the steps after which the bound is near its limit: more never hurt it.
+
+    Parameters
+    ----------
+    scales : Scales
+        Public numbers.
+    budget : Budget or None
+        None: no noise.
+    is_full : bool
+        Whether every step reads all records: then smooth losses need fewer steps.
+
+    Returns
+    -------
+    int
+    """
+    limits = [0.5 * scales.num_records] if scales.is_population else []
+    if budget is not None:
+        gdp = gdp_of(budget)
+        ratio = scales.num_records * gdp / SHIFTS[budget.relation]
+        limits.append(ratio**2 / scales.dim)
+    if not limits:
+        remedy = "Without noise the empirical risk keeps falling."
+        check.fail("num_steps", "given without a budget", "None", remedy)
+    enough = min(limits)
+    if is_full and 0.0 < scales.lipschitz < math.inf and scales.radius < math.inf:
+        rate = scales.lipschitz * math.sqrt(sum(1.0 / limit for limit in limits))
+        # There beta M^2/(2 T) is a twentieth of the bound's limit, M times the rate.
+        enough = min(enough, 10.0 * scales.smoothness * scales.radius / rate)
+    return max(LEAST_STEPS, math.ceil(enough))
+
+
+def printed_steps(scales: DescentScales, budget: Budget) -> int:
+    """Return the number of steps of Bassily et al. (2019), Theorem 3.2, rounded."""
+    n, log_term = scales.num_records, math.log(1.0 / budget.delta)
+    private = (budget.epsilon * n) ** 2 / (32.0 * scales.dim * log_term)
+    return max(1, math.floor(min(n / 8.0, private)))
+
+
+def printed_batch(num_records: int, num_steps: int, epsilon: float) -> int:
+    """Batch size n sqrt(epsilon / 4T), rounded up, between 1 and n."""
+    size = math.ceil(num_records * math.sqrt(epsilon / (4.0 * num_steps)))
+    return min(max(size, 1), num_records)
+
+
+def printed_stddev(scales: DescentScales, budget: Budget, num_steps: int) -> float:
+    """Noise of Bassily et al. (2019), Algorithm 1."""
+    log_term = 8.0 * num_steps * math.log(1.0 / budget.delta)
+    size = scales.num_records * budget.epsilon
+    return scales.lipschitz * math.sqrt(log_term) / size
+
+
+def printed_rate(scales: DescentScales, budget: Budget) -> float:
+    """max(sqrt(d log(1/delta))/(epsilon n), 1/sqrt(n)) of the printed bounds."""
+    n = scales.num_records
+    private = math.sqrt(scales.dim * math.log(1.0 / budget.delta)) / budget.epsilon / n
+    return max(private, 1.0 / math.sqrt(n))
+
+
+def best_step(scales: DescentScales, num_steps: int, slope: float) -> float:
+    """Minimizer of M^2/(2 eta T) + eta slope/2."""
+    if not math.isfinite(scales.radius):
+        remedy = "The step is made of its radius: pass step_size for any other."
+        check.fail("domain", "bounded", "an unbounded one", remedy)
+    return scales.radius / math.sqrt(num_steps * slope)
+
 
 Scheme = Literal["full", "poisson", "with_replacement"]
 THEOREMS: dict[str, str] = {
@@ -232,10 +325,7 @@ class NoisyDescent(Optimizer):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if self.num_steps is not None:
-            check.integer(1, num_steps=self.num_steps)
-        if self.step_size is not None:
-            check.positive(step_size=self.step_size)
+        self._check_given("step_size", count="num_steps")
         check.one_of(RISKS, risk=self.risk)
 
     def plan(
@@ -327,8 +417,7 @@ class BatchedDescent(NoisyDescent):
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
-        if self.batch_size is not None:
-            check.integer(1, batch_size=self.batch_size)
+        self._check_given(count="batch_size")
         check.one_of((None, *self.schemes), batches=self.batches)
 
     def batch_scheme(self, *, is_paper: bool) -> Scheme:

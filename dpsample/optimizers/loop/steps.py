@@ -46,37 +46,50 @@ class StepNumbers(NamedTuple):
     reach: float  # coordinates beyond it are moved to it; infinite: none
 
 
-def _numbers(kind: int, sizes: Array, **fields: Any) -> StepNumbers:
-    default: dict[str, Any] = {
-        "ridge": 0.0,
-        "local_radius": math.inf,
-        "radius": math.inf,
-        "exponent": 2.0,
-        "ball_exponent": 2.0,
-        "kappa": 1.0,
-        "selection": math.inf,
-        "l1": 0.0,
-        "l2": 0.0,
-        "groups": np.empty(0, dtype=np.int64),
-        "reach": math.inf,
-    }
-    # A copy is writable, as all arrays of the loop's one compiled type.
-    return StepNumbers(kind=kind, sizes=np.array(sizes), **(default | fields))
+UNUSED = StepNumbers(
+    kind=GRADIENT,
+    sizes=np.ones(1),
+    ridge=0.0,
+    local_radius=math.inf,
+    radius=math.inf,
+    exponent=2.0,
+    ball_exponent=2.0,
+    kappa=1.0,
+    selection=math.inf,
+    l1=0.0,
+    l2=0.0,
+    groups=np.empty(0, dtype=np.int64),
+    reach=math.inf,
+)
 
 
 class Step(Spec):
-    """Base of all steps; ``numbers(dim)`` is what the kernel reads."""
+    """Base of all steps."""
+
+    kind: ClassVar[int]
+
+    def _freeze_sizes(self, sizes: ArrayLike) -> None:
+        """Check the step sizes, all > 0, and keep them as an array."""
+        values = check.array("sizes", np.atleast_1d(sizes), shape=(None,))
+        if not (values > 0.0).all():
+            check.fail("sizes", "> 0", float(values.min()))
+        object.__setattr__(self, "sizes", frozen(values))
 
     def numbers(self, dim: int) -> StepNumbers:
-        """Return what the kernel reads."""
-        raise NotImplementedError
+        """Return what the kernel reads, for ``dim`` parameters."""
+        values = self._values(dim)
+        # Copies are writable, as all arrays of the loop's one compiled type.
+        arrays: dict[str, Any] = {
+            "sizes": np.array(values.pop("sizes")),
+            "groups": np.array(values.pop("groups", ()), dtype=np.int64),
+        }
+        arrays |= {name: float(value) for name, value in values.items()}
+        return UNUSED._replace(kind=self.kind, **arrays)
 
-
-def _sizes(sizes: ArrayLike) -> Array:
-    values = check.array("sizes", np.atleast_1d(sizes), shape=(None,))
-    if not (values > 0.0).all():
-        check.fail("sizes", "> 0", float(values.min()))
-    return frozen(values)
+    def _values(self, dim: int) -> dict[str, Any]:
+        """Fields by their names in `StepNumbers`."""
+        del dim  # only groups are checked against it
+        return dict(vars(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,22 +104,13 @@ class GradientStep(Step):
     ridge: float = 0.0
     local_radius: float = math.inf
     name: ClassVar[str] = "gradient"
+    kind: ClassVar[int] = GRADIENT
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        object.__setattr__(self, "sizes", _sizes(self.sizes))
+        self._freeze_sizes(self.sizes)
         check.non_negative(ridge=self.ridge)
         check.at_least(0.0, local_radius=self.local_radius)
-
-    def numbers(self, dim: int) -> StepNumbers:
-        """Return what the kernel reads."""
-        del dim
-        return _numbers(
-            GRADIENT,
-            _sizes(self.sizes),
-            ridge=float(self.ridge),
-            local_radius=float(self.local_radius),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,27 +128,21 @@ class ProximalStep(Step):
     l2: float = 0.0
     groups: tuple[int, ...] = ()
     name: ClassVar[str] = "proximal"
+    kind: ClassVar[int] = PROX
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        object.__setattr__(self, "sizes", _sizes(self.sizes))
+        self._freeze_sizes(self.sizes)
         check.non_negative(l1=self.l1, l2=self.l2)
 
-    def numbers(self, dim: int) -> StepNumbers:
-        """Return what the kernel reads."""
+    def _values(self, dim: int) -> dict[str, Any]:
         groups = np.array(self.groups, dtype=np.int64)
         if groups.size not in (0, dim):
             check.fail("groups", f"of length {dim}", f"length {groups.size}")
         if groups.size and not (0 <= groups.min() and groups.max() < dim):
             # Kernels index memory of length dim with them.
             check.fail("groups", f"numbers from 0 to {dim - 1}", self.groups)
-        return _numbers(
-            PROX,
-            _sizes(self.sizes),
-            l1=float(self.l1),
-            l2=float(self.l2),
-            groups=groups,
-        )
+        return super()._values(dim)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,10 +161,11 @@ class MirrorStep(Step):
     radius: float = math.inf
     ball_exponent: float | None = None
     name: ClassVar[str] = "mirror"
+    kind: ClassVar[int] = MIRROR
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        object.__setattr__(self, "sizes", _sizes(self.sizes))
+        self._freeze_sizes(self.sizes)
         check.positive(kappa=self.kappa)
         check.non_negative(alpha=self.alpha)
         check.at_least(0.0, radius=self.radius)
@@ -177,18 +176,10 @@ class MirrorStep(Step):
             if self.ball_exponent > self.exponent:
                 check.fail("ball_exponent", "<= exponent", self.ball_exponent)
 
-    def numbers(self, dim: int) -> StepNumbers:
-        """Return what the kernel reads."""
-        del dim
-        return _numbers(
-            MIRROR,
-            _sizes(self.sizes),
-            ridge=float(self.alpha),
-            radius=float(self.radius),
-            exponent=float(self.exponent),
-            ball_exponent=float(self.ball_exponent or self.exponent),
-            kappa=float(self.kappa),
-        )
+    def _values(self, dim: int) -> dict[str, Any]:
+        values = super()._values(dim)
+        values["ridge"] = values.pop("alpha")
+        return values | {"ball_exponent": self.ball_exponent or self.exponent}
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,20 +193,16 @@ class AcceleratedStep(Step):
     eta: float
     local_radius: float = math.inf
     name: ClassVar[str] = "accelerated"
+    kind: ClassVar[int] = ACCELERATED
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         check.positive(eta=self.eta)
         check.at_least(0.0, local_radius=self.local_radius)
 
-    def numbers(self, dim: int) -> StepNumbers:
-        """Return what the kernel reads."""
+    def _values(self, dim: int) -> dict[str, Any]:
         del dim
-        return _numbers(
-            ACCELERATED,
-            np.array([1.0 / self.eta]),
-            local_radius=float(self.local_radius),
-        )
+        return {"sizes": [1.0 / self.eta], "local_radius": self.local_radius}
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,19 +217,10 @@ class FrankWolfeStep(Step):
     radius: float
     selection: float = math.inf
     name: ClassVar[str] = "frank_wolfe"
+    kind: ClassVar[int] = FRANK_WOLFE
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        object.__setattr__(self, "sizes", _sizes(self.sizes))
+        self._freeze_sizes(self.sizes)
         check.positive(radius=self.radius)
         check.at_least(0.0, selection=self.selection)
-
-    def numbers(self, dim: int) -> StepNumbers:
-        """Return what the kernel reads."""
-        del dim
-        return _numbers(
-            FRANK_WOLFE,
-            _sizes(self.sizes),
-            radius=float(self.radius),
-            selection=float(self.selection),
-        )

@@ -1,12 +1,10 @@
-r"""Risk of a randomly tilted minimizer, and the ridge that makes it small.
+r"""Objective perturbation: its risk, and ridge, noise and accuracy that make it small.
 
 :math:`J(w) = F(w) + \langle G, w\rangle / n + \frac m2 |w - c|^2`, m = 2 lambda +
 Delta, G of standard deviation sigma, Delta/2 |w - c|^2 being part of the risk. Strong
 convexity at both minimizers gives :math:`|G|^2 / (2 m n^2)` as the cost of the tilt,
 and its largest values over the domain give :math:`\sigma W / n`, W the Gaussian width.
 Stability costs :math:`2 L^2 / (m n)`: neighbors share the tilt.
-
-Noise, solver accuracy and event of objective perturbation.
 """
 
 from __future__ import annotations
@@ -20,9 +18,9 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.domains import Domain
-from dpsample.optimizers.loop.descent_scales import Risk
 from dpsample.optimizers.loop.estimators import Mean
-from dpsample.optimizers.loop.phase import Minimization
+from dpsample.optimizers.loop.noisy_descent import Risk
+from dpsample.optimizers.loop.optimizer import Minimization
 from dpsample.privacy.accounting.events import ApproximateEvent, Event
 from dpsample.privacy.budget import Budget, Relation
 from dpsample.privacy.calibration.objective_calibration import (
@@ -91,9 +89,8 @@ def tilt_scales(
     facts: PublicFacts, *, risk: Risk, strong_convexity: float = 0.0
 ) -> TiltScales:
     """Numbers of a problem with a smooth loss of a linear margin."""
-    center = facts.domain.default_center(facts.dim)
     return TiltScales(
-        radius=float(facts.domain.max_norm(2.0, center, facts.dim)),
+        radius=facts.radius,
         lipschitz=facts.lipschitz(2.0),
         smoothness=smoothness(facts),
         dim=facts.dim,

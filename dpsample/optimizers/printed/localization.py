@@ -19,7 +19,7 @@ from dpsample.optimizers.loop.clipping import (
     descent_sensitivity,
 )
 from dpsample.optimizers.loop.estimators import ClippedMean
-from dpsample.optimizers.loop.phase import Loop
+from dpsample.optimizers.loop.optimizer import Loop
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import Event, GaussianEvent
 from dpsample.privacy.budget import Budget
@@ -108,25 +108,26 @@ def printed_phases(
 def printed_loops(
     phases: tuple[PrintedLocalization, ...],
     max_steps: int,
-    local_radius: float | None = None,
+    local_radius: float,
 ) -> tuple[Loop, ...]:
     """Gradient loops of the printed phases.
 
     A ball of ``local_radius`` about the first start stands for the printed ones about
     each phase's start, which never bind: |minimizer - start| <= L/lambda.
     """
+    is_local = math.isfinite(local_radius)
     return tuple(
         Loop(
             num_steps=int(min(phase.num_steps, max_steps)),
             step=GradientStep(
                 phase.eta,
                 ridge=phase.ridge,
-                local_radius=phase.radius if local_radius is None else local_radius,
+                local_radius=local_radius if is_local else phase.radius,
             ),
             batches=Full(first=phase.first, last=phase.first + phase.size),
             estimator=ClippedMean(threshold=phase.clip),
             output_stddev=phase.stddev,
-            keeps_ball=local_radius is not None and index > 0,
+            keeps_ball=is_local and index > 0,
         )
         for index, phase in enumerate(phases)
     )

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from dpsample.core import check
 from dpsample.numerics.regularity import printed_kappa
-from dpsample.optimizers.loop.batch_noise import SHIFTS
 from dpsample.optimizers.loop.mirror_geometry import Geometry, geometry
-from dpsample.optimizers.loop.perturbations import GeneralizedGaussianNoise
+from dpsample.optimizers.loop.perturbations import SHIFTS, GeneralizedGaussianNoise
 from dpsample.privacy import (
     epsilon_of,
     gaussian_epsilon,

@@ -97,12 +97,10 @@ def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
 
     Parameters
     ----------
-    event : Event
-        From `dpsample.privacy.accounting.events`.
+    event, relation
+        As in `delta_of`.
     delta : float
         Probability, > 0 and < 1.
-    relation : {"replace_one", "zero_out"}
-        Neighboring relation under which the event's numbers hold.
 
     Returns
     -------
@@ -137,21 +135,10 @@ def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
 def theorems_used(
     event: Event | None, *, epsilon: float, relation: str
 ) -> tuple[str, ...]:
-    """Name the bounds behind ``delta_of`` that a reader might not expect.
+    """Name the theorems behind ``delta_of`` that a reader might not expect.
 
-    Parameters
-    ----------
-    event : Event or None
-        From `dpsample.privacy.accounting.events`; None if nothing is proved.
-    epsilon : float
-        Privacy loss, >= 0; at infinity nothing is proved.
-    relation : {"replace_one", "zero_out"}
-        Neighboring relation.
-
-    Returns
-    -------
-    tuple of str
-        Theorems, none if exact formulas or loss distributions gave the number.
+    None if exact formulas or loss distributions gave the number, or nothing is proved:
+    without an event, or at an infinite epsilon.
     """
     used: set[str] = set()
     if event is not None and math.isfinite(epsilon):

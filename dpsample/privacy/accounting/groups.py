@@ -139,14 +139,10 @@ def group_epsilon(event: Event, *, delta: float, size: int, relation: str) -> fl
 
     Parameters
     ----------
-    event : Event
-        Any event.
+    event, size, relation
+        As in `group_delta`.
     delta : float
         Probability, > 0 and < 1.
-    size : int
-        Number of records, >= 1.
-    relation : {"replace_one", "zero_out"}
-        Relation under which the event's numbers hold for one record.
 
     Returns
     -------

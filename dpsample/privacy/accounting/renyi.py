@@ -203,23 +203,9 @@ def sampled_delta(
     """Delta at ``epsilon`` of sampled steps composed with a rho-zCDP mechanism.
 
     The exponent is convex in the order (log A is, being the logarithm of a
-    moment), so that halving finds the best order of the lattice.
-
-    Parameters
-    ----------
-    epsilon : float
-        Privacy loss, >= 0.
-    steps : tuple of Steps
-        Steps with sampling rates < 1.
-    rho : float
-        Bound of the Renyi divergence over the order of whatever else is composed.
-    relation : {"replace_one", "zero_out"}
-        Neighboring relation.
-
-    Returns
-    -------
-    float
-        delta in [0, 1], rounded up.
+    moment), so that halving finds the best order of the lattice. Sampling
+    rates are < 1; ``rho`` bounds the Renyi divergence over the order of whatever else
+    is composed. The result is in [0, 1] and rounded up.
     """
 
     def log_delta(j: int) -> float:
@@ -243,23 +229,10 @@ def sampled_delta(
 
 @functools.lru_cache(maxsize=16_384)
 def log_moment(order: float, rate: float, noise: float, relation: str) -> float:
-    """Upper bound of log A of one step.
+    """Upper bound of log A of one step of sampling rate q = ``rate`` inside (0, 1).
 
-    Parameters
-    ----------
-    order : float
-        Order > 1 of the divergence.
-    rate : float
-        Sampling rate q, > 0 and < 1.
-    noise : float
-        Standard deviation z of the noise over the bound of one record's vector.
-    relation : {"replace_one", "zero_out"}
-        Which pair.
-
-    Returns
-    -------
-    float
-        The bound; infinity if the order would take too many points.
+    ``noise`` is z in units of the bound of one record's vector. The result is infinite
+    if the order, > 1, would take too many points.
     """
     square, excess = noise * noise, order - 1.0
     if not 1e-300 < square < 1e300:

@@ -18,7 +18,7 @@ have mu = lambda fixed and no Theta: the largest private k = lambda/a is best.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -251,22 +251,6 @@ def _range(inputs: CalibrationInputs, regularizer: Regularizer) -> float:
     return value
 
 
-def _risk_model(
-    inputs: CalibrationInputs, *, swap_lipschitz: float, ratio: float
-) -> RiskModel:
-    facts = inputs.facts
-    return RiskModel(
-        risk=inputs.risk,
-        confidence=inputs.confidence,
-        dim=facts.domain.affine_dim(facts.dim),
-        num_records=facts.num_records,
-        lipschitz=facts.lipschitz(inputs.p),
-        swap_lipschitz=swap_lipschitz,
-        ratio=ratio,
-        has_ridge=inputs.has_ridge,
-    )
-
-
 def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
     """Derive every number of the mechanism; the module's formulas."""
     facts, budget = inputs.facts, inputs.budget
@@ -283,16 +267,23 @@ def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
     distance = (lipschitz if is_printed else diff) / (facts.num_records * target)
     check.open_interval(1e-150, 1e150, **{"sqrt(mu/k)": distance}, remedy=BEYOND_FLOATS)
     ratio = distance**2 / (1.0 if is_printed else kept)
-    chosen = _risk_model(
-        inputs, swap_lipschitz=lipschitz if is_printed else swap, ratio=ratio
+    valid = RiskModel(
+        risk=inputs.risk,
+        confidence=inputs.confidence,
+        dim=facts.domain.affine_dim(facts.dim),
+        num_records=facts.num_records,
+        lipschitz=lipschitz,
+        swap_lipschitz=swap,
+        ratio=ratio,
+        has_ridge=inputs.has_ridge,
     )
+    chosen = replace(valid, swap_lipschitz=lipschitz) if is_printed else valid
     k, mu = _temperature(inputs, chosen.constant()[0], ratio, range_bound)
     check.normal(k=k, mu=mu, remedy=BEYOND_FLOATS)
     gdp, epsilon = target, budget.epsilon
     if is_printed:
         gdp = diff / facts.num_records * math.sqrt(k / (mu * kept))
         epsilon = gaussian_epsilon(delta_exact, gdp)
-    valid = _risk_model(inputs, swap_lipschitz=swap, ratio=ratio)
     constant, proofs = valid.constant()
     inversion = INVERSION_NAMES[inputs.calibration]
     theorems = (COMPARISON, inversion, _choice(inputs), *proofs)

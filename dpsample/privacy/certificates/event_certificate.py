@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from collections.abc import Mapping
@@ -114,12 +115,8 @@ class EventCertificate(Sealed):
 
         Parameters
         ----------
-        mechanism : str
-            What was run, in words.
-        budget : Budget
-            Epsilon, delta and the relation under which the event's numbers hold.
-        event : Event or None
-            None if nothing is proved.
+        mechanism, budget, event, seeded
+            As in the class; the event's numbers hold under the budget's relation.
         inputs : mapping of str to number or word
             Public inputs of the calibration, in the order in which they are shown.
         theorems, assumptions : tuple of str
@@ -127,8 +124,6 @@ class EventCertificate(Sealed):
             takes for granted comes first.
         calibration : {"exact", "paper"}
             "exact" demands that the event proves the budget's epsilon.
-        seeded : bool
-            Whether a seed made the random bits: then nothing is releasable.
 
         Returns
         -------
@@ -143,13 +138,12 @@ class EventCertificate(Sealed):
         """
         check.instance(Budget, budget=budget)
         check.instance((Event, type(None)), event=event)
-        epsilon = proved(event, budget)
+        epsilon, accounted = _accounted(event, budget)
         if calibration == "exact" and not epsilon <= budget.epsilon * (1.0 + SLACK):
             condition = f"such that epsilon <= {budget.epsilon!r} is proved"
             remedy = "Add noise, or record it with calibration='paper'."
             check.fail("event", condition, f"epsilon = {epsilon!r}", remedy)
         check.instance((tuple, list), theorems=theorems)
-        accounted = theorems_used(event, epsilon=epsilon, relation=budget.relation)
         return cls(
             mechanism=mechanism,
             budget=budget,
@@ -213,6 +207,13 @@ class EventCertificate(Sealed):
             ("theorems", "\n".join(self.theorems)),
             ("assumptions", "\n".join(self.assumptions)),
         ]
+
+
+@functools.lru_cache(maxsize=256)  # accounting takes longer than many fits
+def _accounted(event: Event | None, budget: Budget) -> tuple[float, tuple[str, ...]]:
+    """Epsilon that is proved, and the theorems of accounting behind it."""
+    epsilon = proved(event, budget)
+    return epsilon, theorems_used(event, epsilon=epsilon, relation=budget.relation)
 
 
 def proved(event: Event | None, budget: Budget) -> float:

@@ -213,10 +213,7 @@ def _bisect(is_safe: Callable[[float], bool], *, safe: float, unsafe: float) -> 
         middle = 0.5 * (safe + unsafe)
         if middle in (safe, unsafe):
             return safe
-        if is_safe(middle):
-            safe = middle
-        else:
-            unsafe = middle
+        safe, unsafe = (middle, unsafe) if is_safe(middle) else (safe, middle)
 
 
 @check.plain
@@ -268,10 +265,8 @@ def paper_gdp(epsilon: float, delta: float) -> float:
 
     Parameters
     ----------
-    epsilon : float
-        Privacy loss, > 0.
-    delta : float
-        Probability, > 0 and < 1/2.
+    epsilon, delta : float
+        As in `closed_form_gdp`.
 
     Returns
     -------
@@ -281,7 +276,7 @@ def paper_gdp(epsilon: float, delta: float) -> float:
     Raises
     ------
     ValueError
-        If ``epsilon`` is not a finite number > 0 or ``delta`` is not inside (0, 1/2).
+        As from `closed_form_gdp`.
 
     Examples
     --------

@@ -158,10 +158,8 @@ def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> 
     ----------
     delta : float
         Probability, > 0 and < 1.
-    local_epsilon : float
-        epsilon_0 of each randomizer, >= 0 and at most 600.
-    num_records : int
-        n, >= 1.
+    local_epsilon, num_records
+        As in `shuffle_delta`.
 
     Returns
     -------

@@ -14,14 +14,20 @@ from dpsample.privacy.printed.tilted import judged
 NUM_RECORDS, DELTA = 10_000, 1e-8
 LOG = math.log(1.0 / DELTA)
 # epsilon and T = min(n/8, epsilon^2 n^2 / (32 d log(1/delta))) at d = 50.
-SGD = ((1.0, 1250), (0.5, 848), (0.1, 33))
+SETTINGS = ((1.0, 1250), (0.5, 848), (0.1, 33))
 FEW_STEPS = ((1.0, 1), (1.0, 20))
-SGD_FORMULA = "sigma^2 = 8 T L^2 log(1/delta) / (n epsilon)^2, m = n sqrt(epsilon/(4T))"
+SGD: dict[str, Any] = {
+    "paper": "bassily",
+    "place": "Algorithm 1, Theorem 3.1",
+    "formula": "sigma^2 = 8 T L^2 log(1/delta) / (n epsilon)^2, "
+    "m = n sqrt(epsilon/(4T))",
+    "delta": DELTA,
+}
 
 
 def cases() -> Iterator[Case]:
     """Algorithm 1 in every variant of sampling, Algorithms 2 and 3 by part."""
-    for epsilon, num_steps in SGD:
+    for epsilon, num_steps in SETTINGS:
         yield from _noisy_sgd(epsilon, num_steps)
     for epsilon, num_steps in FEW_STEPS:
         yield _few_steps(epsilon, num_steps)
@@ -38,19 +44,9 @@ def _batch(epsilon: float, num_steps: int) -> tuple[int, float]:
 
 def _noisy_sgd(epsilon: float, num_steps: int) -> Iterator[Case]:
     batch, noise = _batch(epsilon, num_steps)
-    shared: dict[str, Any] = {
-        "paper": "bassily",
-        "place": "Algorithm 1, Theorem 3.1",
-        "formula": SGD_FORMULA,
-        "setting": f"n = 1e4, d = 50, T = {num_steps}, m = {batch}, z = {noise:.3g}",
-        "epsilon": epsilon,
-        "delta": DELTA,
-    }
-    step: dict[str, Any] = {
-        "noise_multiplier": noise,
-        "num_steps": num_steps,
-        "delta": DELTA,
-    }
+    setting = f"n = 1e4, d = 50, T = {num_steps}, m = {batch}, z = {noise:.3g}"
+    shared = SGD | {"setting": setting, "epsilon": epsilon}
+    step: Any = {"noise_multiplier": noise, "num_steps": num_steps, "delta": DELTA}
     rate = batch / NUM_RECORDS
     relations: tuple[Relation, ...] = ("zero_out", "replace_one")
     for relation in relations:
@@ -66,15 +62,7 @@ def _noisy_sgd(epsilon: float, num_steps: int) -> Iterator[Case]:
         ("(2r, 0)", "replace_one"),
     )
     for pair, relation in pairs:
-        yield Case(
-            **shared,
-            accounting=f"with replacement, pair {pair}",
-            relation=relation,
-            meaning="attack",
-            epsilon_at=curves.repeated(
-                pair, batch=batch, num_records=NUM_RECORDS, **step
-            ),
-        )
+        yield _repeated(pair, relation, batch, shared, step)
     yield Case(
         **shared,
         accounting="Poisson sampling, Renyi",
@@ -87,24 +75,22 @@ def _noisy_sgd(epsilon: float, num_steps: int) -> Iterator[Case]:
 def _few_steps(epsilon: float, num_steps: int) -> Case:
     """Few large batches hold a record several times (BFTT-4)."""
     batch, noise = _batch(epsilon, num_steps)
+    setting = f"n = 1e4, T = {num_steps}, m = {batch}, z = {noise:.3g}"
+    shared = SGD | {"setting": setting, "epsilon": epsilon}
+    step = {"noise_multiplier": noise, "num_steps": num_steps, "delta": DELTA}
+    return _repeated("(2r, 0)", "replace_one", batch, shared, step)
+
+
+def _repeated(
+    pair: curves.Pair, relation: Relation, batch: int, shared: Any, step: Any
+) -> Case:
+    """Attack on sampling with replacement, by how often one record counts."""
     return Case(
-        paper="bassily",
-        place="Algorithm 1, Theorem 3.1",
-        formula=SGD_FORMULA,
-        setting=f"n = 1e4, T = {num_steps}, m = {batch}, z = {noise:.3g}",
-        accounting="with replacement, pair (2r, 0)",
-        relation="replace_one",
-        epsilon=epsilon,
-        delta=DELTA,
+        **shared,
+        accounting=f"with replacement, pair {pair}",
+        relation=relation,
         meaning="attack",
-        epsilon_at=curves.repeated(
-            "(2r, 0)",
-            batch=batch,
-            num_records=NUM_RECORDS,
-            noise_multiplier=noise,
-            num_steps=num_steps,
-            delta=DELTA,
-        ),
+        epsilon_at=curves.repeated(pair, batch=batch, num_records=NUM_RECORDS, **step),
     )
 
 

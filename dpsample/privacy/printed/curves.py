@@ -194,15 +194,8 @@ def _local_delta(epsilon: float, local: float, num_records: int, delta: float) -
 class MixturePair:
     """Two mixtures of normals of one spread; the likelihood ratio increases.
 
-    Parameters
-    ----------
-    weights : tuple of float
-        Probabilities of the components, shared by both mixtures.
-    means, others : tuple of float
-        Means of the components of the first and of the second mixture: each
-        ``means[i] >= others[i]``.
-    stddev : float
-        Standard deviation of every component.
+    Component i has the same probability in both and the means ``means[i] >=
+    others[i]``; all have one standard deviation.
     """
 
     weights: tuple[float, ...]
@@ -271,23 +264,9 @@ class MixturePair:
 def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> float:
     """Epsilon at ``delta`` of the pair in both orders, composed ``num_steps`` times.
 
-    Parameters
-    ----------
-    pair : MixturePair
-        One step.
-    num_steps : int
-        Number of independent steps, >= 1.
-    delta : float
-        Probability, > 0 and < 1.
+    Discretization rounds up; rounding errors of the convolution are below 2e-14 and
+    2e-16 more per step in delta.
 
-    Returns
-    -------
-    float
-        epsilon >= 0 of this pair: discretization rounds up, rounding errors of the
-        convolution are below 2e-14 and 2e-16 more per step in delta.
-
-    Examples
-    --------
     >>> pair = MixturePair(weights=(1.0,), means=(1.0,), others=(0.0,), stddev=40.0)
     >>> print(f"{composed_epsilon(pair, num_steps=100, delta=1e-6):.3f}")
     1.061
@@ -296,9 +275,8 @@ def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> floa
     plds = [_loss_distribution(pair)]
     if swapped != pair:
         plds.append(_loss_distribution(swapped))
-    return float(
-        max(p.self_compose(num_steps).get_epsilon_for_delta(delta) for p in plds)
-    )
+    composed = [pld.self_compose(num_steps) for pld in plds]
+    return float(max(pld.get_epsilon_for_delta(delta) for pld in composed))
 
 
 def _loss_distribution(pair: MixturePair) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+from dpsample.privacy.budget import Relation
 from dpsample.privacy.curves.gaussian import paper_gdp
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case
@@ -19,30 +21,23 @@ def cases() -> Iterator[Case]:
     The theorems charge G / n for a replaced record, which moves the objective by
     2 G / n (GLLST-E1), and use a gdp that Fact 2 does not imply (GLLST-E2).
     """
-    for epsilon, delta in REPLACED:
-        yield Case(
-            paper="gopi",
-            place="Theorems 3 to 6",
-            formula=FORMULA,
-            setting="any n and d, linear losses",
-            accounting="exact Gaussian curve, difference 2G/n",
-            relation="replace_one",
-            epsilon=epsilon,
-            delta=delta,
-            epsilon_at=curves.gaussian(2.0 * paper_gdp(epsilon, delta), delta),
-        )
-    for epsilon, delta in ZEROED:
-        yield Case(
-            paper="gopi",
-            place="Theorems 3 and 4",
-            formula=FORMULA,
-            setting="any n and d, linear losses",
-            accounting="exact Gaussian curve, difference G/n",
-            relation="zero_out",
-            epsilon=epsilon,
-            delta=delta,
-            epsilon_at=curves.gaussian(paper_gdp(epsilon, delta), delta),
-        )
+    settings: tuple[tuple[str, Relation, str, float, Any], ...] = (
+        ("Theorems 3 to 6", "replace_one", "2G/n", 2.0, REPLACED),
+        ("Theorems 3 and 4", "zero_out", "G/n", 1.0, ZEROED),
+    )
+    for place, relation, difference, moves, budgets in settings:
+        for epsilon, delta in budgets:
+            yield Case(
+                paper="gopi",
+                place=place,
+                formula=FORMULA,
+                setting="any n and d, linear losses",
+                accounting=f"exact Gaussian curve, difference {difference}",
+                relation=relation,
+                epsilon=epsilon,
+                delta=delta,
+                epsilon_at=curves.gaussian(moves * paper_gdp(epsilon, delta), delta),
+            )
     yield Case(
         paper="gopi",
         place="Corollaries 2 to 5",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case
@@ -16,6 +17,13 @@ LOG = math.log(2.5 / DELTA)
 TILT = "sigma_1^2 = 128 L^2 log(2.5/delta) / epsilon^2"
 OUTPUT = "sigma_2^2 = 64 alpha log(2.5/delta) / (lambda epsilon^2)"
 MIRROR = "sigma^2 = 64 L^2 kappa T log(1/delta) / (n epsilon)^2"
+UNPROVED: dict[str, Any] = {
+    "paper": "su",
+    "relation": "replace_one",
+    "epsilon": EPSILON,
+    "delta": DELTA,
+    "meaning": "unproved",
+}
 
 
 def cases() -> Iterator[Case]:
@@ -23,15 +31,11 @@ def cases() -> Iterator[Case]:
     yield from _objective()
     yield from _mirror_descent()
     yield Case(
-        paper="su",
+        **UNPROVED,
         place="Algorithm 4",
         formula="sigma_1^2 = O(kappa log(n/delta) log(1/delta) / (n epsilon^2))",
         setting="constant not given",
         accounting="shuffled generalized Gaussian noise",
-        relation="replace_one",
-        epsilon=EPSILON,
-        delta=DELTA,
-        meaning="unproved",
     )
 
 
@@ -68,15 +72,11 @@ def _objective() -> Iterator[Case]:
         ("Algorithm 2", "lambda = max(r beta / (epsilon n) - Delta, 0) (gradient-E6)"),
     ):
         yield Case(
-            paper="su",
+            **UNPROVED,
             place=place,
             formula=TILT,
             setting=setting,
             accounting="none applies",
-            relation="replace_one",
-            epsilon=EPSILON,
-            delta=DELTA,
-            meaning="unproved",
         )
 
 

@@ -59,21 +59,9 @@ def huber_attack(
 ) -> EpsilonAt:
     """Epsilon of the worst Huber loss against a linear one, or against none.
 
-    Parameters
-    ----------
-    ratio : float
-        beta / (2 n lambda), > 0.
-    noise : float
-        Standard deviation of G over the Lipschitz constant.
-    delta : float
-        Where epsilon is read.
-    relation : {"replace_one", "zero_out"}
-        Whether the Huber loss is replaced by a linear one or set to zero.
-
-    Returns
-    -------
-    callable
-        epsilon at a multiple of the noise: attained, hence a lower bound.
+    ``ratio`` is beta / (2 n lambda), > 0, and ``noise`` the standard deviation of G
+    over the Lipschitz constant. The Huber loss is replaced by a linear one, or set to
+    zero. Epsilon at ``delta`` is attained, hence a lower bound.
 
     Examples
     --------
@@ -91,10 +79,8 @@ def huber_attack(
         low, high = 0.0, LARGEST_EPSILON
         while high - low > 1e-5 * high:
             middle = 0.5 * (low + high)
-            if divergence(pairs, middle) > delta:
-                low = middle
-            else:
-                high = middle
+            is_told = divergence(pairs, middle) > delta
+            low, high = (middle, high) if is_told else (low, middle)
         return low
 
     return epsilon_at

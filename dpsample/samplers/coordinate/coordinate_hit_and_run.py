@@ -1,12 +1,5 @@
 # mypy: allow-untyped-defs
-"""What follows the moves of coordinates: slacks, margins and a gradient.
-
-Sweeps of coordinate moves for a quadratic energy: no record is touched.
-
-The loop unpacks all tuples first: handing one to a function costs two atomic operations
-per array, more than a whole move.
-
-Coordinate hit-and-run: exact draws of one coordinate after the other.
+"""Coordinate hit-and-run: exact draws of one coordinate after the other.
 
     theta_j given the others has density proportional to exp(-V) on a chord:
 
@@ -60,7 +53,7 @@ from dpsample.samplers.coordinate.slacks import (
 )
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import fit
-from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.univariate import line
 from dpsample.samplers.univariate.adaptive_rejection import (
     HULL_SHAPE,
@@ -72,6 +65,10 @@ from dpsample.samplers.univariate.piecewise_quadratic import draw_quadratic
 
 # Sweeps after which all that follows the moves is computed anew from the position.
 RESYNCHRONIZE = 1000.0
+# What a paused sweep keeps, beside a paused draw on a line: the turn, the last facets'
+# coordinate and the move there, and the coordinates and the chord of the line.
+SWEEP = TURN + NUM_KEPT
+BETWEEN = ON_LINE + 1.0  # stage of a sweep that is paused between two moves
 
 
 @kernel
@@ -149,7 +146,11 @@ def energy_of(theta, base, center, slope, ridge, slopes):
 
 @kernel
 def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
-    """Fill draws where chords need no piece; called as what `compile_run` returns."""
+    """Fill draws where chords need no piece; called as what `compile_run` returns.
+
+    All tuples are unpacked first: handing one to a function costs two atomic operations
+    per array, more than a whole move.
+    """
     center, slope, ridge, hessian = plan.center, plan.slope, plan.ridge, plan.hessian
     room, theta, memory = plan.room, state.position, state.memory
     kind, radius, p, middle = room.kind, room.radius, room.p, room.center
@@ -217,12 +218,6 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
         if is_over and row + 1 < draws.shape[0]:
             return PAUSED, row + 1
     return OK, draws.shape[0]
-
-
-# What a paused sweep keeps, beside a paused draw on a line: the turn, the last facets'
-# coordinate and the move there, and the coordinates and the chord of the line.
-SWEEP = TURN + NUM_KEPT
-BETWEEN = ON_LINE + 1.0  # stage of a sweep that is paused between two moves
 
 
 @kernel
@@ -366,15 +361,14 @@ class CoordinateHitAndRun(Sampler):
     False
     """
 
-    exactness: ClassVar[Exactness] = "invariant"
     is_reversible: ClassVar[bool] = False
 
     def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
         """Fit a Gaussian, and copy the features by columns if they are needed."""
         del rng  # nothing is tuned
         self.require(target)
-        found = fit(target)
-        plan = make_plan(target, found)
+        gaussian = fit(target)
+        plan = make_plan(target, gaussian)
         kinds = ("quadratic", "piecewise quadratic", "convex")
         is_flat = plan.conditional == QUADRATIC and plan.room.kind != CHORD
         return PreparedChain(
@@ -382,7 +376,7 @@ class CoordinateHitAndRun(Sampler):
             plan=plan,
             run=run_quadratic if is_flat else run,
             init_fn=init,
-            start=found.center,
+            start=gaussian.center,
             settings={"conditionals": kinds[plan.conditional]},
-            scatter=found.factor,
+            scatter=gaussian.factor,
         )

@@ -1,9 +1,8 @@
 # mypy: allow-untyped-defs
-"""Columns of the features: the records that one coordinate moves, and their rates.
+"""Exact moves along one coordinate, and what they must know of a target.
 
-Exact draws along one coordinate, or along e_i - e_j on the simplex (else j = -1).
-
-What coordinate hit-and-run must know of a target, fixed before the first draw.
+A move is along e_i, or along e_i - e_j on the simplex (else j = -1). It changes the
+margins of the records that are not zero there, so features are kept by columns.
 """
 
 from __future__ import annotations
@@ -31,6 +30,13 @@ from dpsample.samplers.univariate.piecewise_quadratic import (
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import as_rows
 
+# Kinds of conditional densities.
+QUADRATIC, KINKED, SMOOTH = range(3)
+# Sorting kinks beats adaptive rejection below about this many records on the line, and
+# kinks inside the chord.
+MAX_KINKED_RECORDS, MAX_KINKS = 128, 20
+WIDTH = 1.3  # of the first tangents from the guessed mode, in standard deviations
+
 
 class Columns(NamedTuple):
     """Features by columns; ``dense`` or ``values`` is empty."""
@@ -50,26 +56,21 @@ class Moved(NamedTuple):
     response: Array
 
 
-def make_columns(data: Data) -> Columns:
-    """Copy of the features by columns."""
+def make_columns(data: Data, *, is_needed: bool) -> Columns:
+    """Copy of the features by columns; empty where conditionals need no record."""
     none = np.empty(0, dtype=np.int64)
+    columns = Columns(np.empty((0, 0)), none, none, np.empty(0))
+    if not is_needed:
+        return columns
     if data.dense.shape[0] > 0:
-        dense = np.ascontiguousarray(data.dense.T)
-        return Columns(dense, none, none, np.empty(0))
+        return columns._replace(dense=np.ascontiguousarray(data.dense.T))
     by_columns = as_rows(data).tocsc()
     by_columns.sort_indices()
-    return Columns(
-        dense=np.empty((0, 0)),
+    return columns._replace(
         starts=by_columns.indptr.astype(np.int64),
         rows=by_columns.indices.astype(np.int64),
         values=np.array(by_columns.data),
     )
-
-
-def no_columns() -> Columns:
-    """Columns of a target whose conditionals need no record."""
-    none = np.empty(0, dtype=np.int64)
-    return Columns(np.empty((0, 0)), none, none, np.empty(0))
 
 
 def make_moved(columns: Columns) -> Moved:
@@ -93,16 +94,12 @@ def gather(columns, i, j, moved):
         if other >= stop or (
             first < last and columns.rows[first] < columns.rows[other]
         ):
-            moved.rows[size], moved.rates[size] = (
-                columns.rows[first],
-                columns.values[first],
-            )
+            moved.rows[size] = columns.rows[first]
+            moved.rates[size] = columns.values[first]
             first += 1
         elif first >= last or columns.rows[other] < columns.rows[first]:
-            moved.rows[size], moved.rates[size] = (
-                columns.rows[other],
-                -columns.values[other],
-            )
+            moved.rows[size] = columns.rows[other]
+            moved.rates[size] = -columns.values[other]
             other += 1
         else:
             moved.rows[size] = columns.rows[first]
@@ -137,13 +134,6 @@ def shift(columns, margins, rates, t, moved):
     else:
         for m in range(rates.shape[0]):
             margins[moved.rows[m]] += t * rates[m]
-
-
-QUADRATIC, KINKED, SMOOTH = range(3)
-# Sorting kinks beats adaptive rejection below about this many records on the line, and
-# kinks inside the chord.
-MAX_KINKED_RECORDS, MAX_KINKS = 128, 20
-WIDTH = 1.3  # of the first tangents from the guessed mode, in standard deviations
 
 
 class CoordinatePlan(NamedTuple):
@@ -290,23 +280,14 @@ def general_move(target, pieces, plan, state, response, margins, i, j, low, high
                 rng, first, weight * curvature, low, high, out[0], out[1], count, out[2]
             )
             return code, t, rates
-    path = line.Line(
-        state.work,
-        target.data.loss_params,
-        target.data.block,
-        target.k / target.data.num_records,
+    path = line.line_of(
+        target,
+        state,
         here,
         rates,
         responses,
-        target.regularizer,
-        target.k * target.mu,
-        theta,
-        direction,
-        state.scratch[2],
         plan.is_quadratic,
-        0.0,
-        slope,
-        curvature,
+        (0.0, slope, curvature),
     )
     guess, width = guess_of(plan, theta, i, j)
     code, t, _, evaluations = line.draw_on_line(
@@ -363,13 +344,13 @@ def conditional_of(target: Any) -> int:
     return KINKED if isinstance(loss, Hinge | Absolute | Quantile) else SMOOTH
 
 
-def make_plan(target: Any, found: GaussianFit) -> CoordinatePlan:
+def make_plan(target: Any, gaussian: GaussianFit) -> CoordinatePlan:
     """Plan of a target with a Gaussian fit."""
     data, loss = target.data, target.problem.loss
-    dim, center = target.dim, found.center
+    dim, center = target.dim, gaussian.center
     conditional = conditional_of(target)
     is_quadratic = conditional == QUADRATIC
-    stddevs = np.sqrt((found.factor**2).sum(axis=1))
+    stddevs = np.sqrt((gaussian.factor**2).sum(axis=1))
     room = make_room(target, center, stddevs)
     ridge, hessian = 0.0, np.empty((0, 0))
     if is_quadratic and target.mu > 0.0:
@@ -386,14 +367,14 @@ def make_plan(target: Any, found: GaussianFit) -> CoordinatePlan:
         jump = float((loss.slope(labels + 1.0, labels) - left)[0])
     return CoordinatePlan(
         room=room,
-        columns=no_columns() if is_quadratic else make_columns(data),
+        columns=make_columns(data, is_needed=not is_quadratic),
         conditional=conditional,
         is_quadratic=int(has_quadratic_regularizer(target) or target.mu == 0.0),
         num_slacks=1 if room.kind == BALL else len(room.limits),
         num_margins=0 if is_quadratic else data.num_records,
         num_slopes=len(hessian),
         center=center,
-        precision=np.ascontiguousarray(found.whiten.T @ found.whiten),
+        precision=np.ascontiguousarray(gaussian.whiten.T @ gaussian.whiten),
         base=target.energy(center),
         slope=target.gradient(center) if is_quadratic else np.zeros(dim),
         ridge=float(ridge),

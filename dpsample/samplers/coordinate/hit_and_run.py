@@ -11,7 +11,7 @@ and a step costs one product of the features with e.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regulari
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.moves import normal_noise
-from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.univariate import line
 from dpsample.samplers.univariate.adaptive_rejection import HULL_SHAPE
 from dpsample.targets import gibbs
@@ -80,35 +80,6 @@ def choose_direction(plan, state, rng):
 
 
 @kernel
-def line_through(target, plan, state):
-    """Line through the position along scratch[1]."""
-    theta, direction = state.position, state.scratch[1]
-    value, slope, curvature = 0.0, 0.0, 0.0
-    if plan.is_quadratic == 1:
-        value, slope, curvature = line.quadratic_along(
-            target.regularizer, theta, direction
-        )
-    return line.Line(
-        state.work,
-        target.data.loss_params,
-        target.data.block,
-        target.k / target.data.num_records,
-        state.memory[1:],
-        state.rates,
-        target.data.response,
-        target.regularizer,
-        target.k * target.mu,
-        theta,
-        direction,
-        state.scratch[2],
-        plan.is_quadratic,
-        value,
-        slope,
-        curvature,
-    )
-
-
-@kernel
 def move_inside(target, pieces, state, t):
     """Move by t along scratch[1], or less where rounding leads out; return the move."""
     theta, direction, moved = state.position, state.scratch[1], state.scratch[2]
@@ -140,10 +111,21 @@ def step(target, pieces, plan, state, rng):
     if is_new:
         synchronize(target, state)
         choose_direction(plan, state, rng)
-        direction = state.scratch[1]
-        line.rates_of(target.data, state.nothing, direction, state.rates)
-    along = line_through(target, plan, state)
-    gibbs.chord(target, pieces, state.position, along.direction, state.ends)
+        line.rates_of(target.data, state.nothing, state.scratch[1], state.rates)
+    theta, direction, margins = state.position, state.scratch[1], state.memory[1:]
+    penalty = (0.0, 0.0, 0.0)
+    if plan.is_quadratic == 1:
+        penalty = line.quadratic_along(target.regularizer, theta, direction)
+    along = line.line_of(
+        target,
+        state,
+        margins,
+        state.rates,
+        target.data.response,
+        plan.is_quadratic,
+        penalty,
+    )
+    gibbs.chord(target, pieces, theta, direction, state.ends)
     low, high = state.ends
     if not low <= high:
         return PIECE_FAILED
@@ -155,8 +137,8 @@ def step(target, pieces, plan, state, rng):
     guess, width = line.guess_along(
         plan.whiten,
         plan.center,
-        state.position,
-        along.direction,
+        theta,
+        direction,
         state.scratch[3][: plan.whiten.shape[0]],
         state.scratch[4],
     )
@@ -175,9 +157,8 @@ def step(target, pieces, plan, state, rng):
     if code != OK:
         return code
     t = move_inside(target, pieces, state, t)
-    margins = along.margins
     for i in range(margins.shape[0]):
-        margins[i] += t * along.rates[i]
+        margins[i] += t * state.rates[i]
     state.energy[0] = value
     return OK
 
@@ -228,8 +209,6 @@ class HitAndRun(Sampler):
     """
 
     num_steps: int = 1
-    exactness: ClassVar[Exactness] = "invariant"
-    is_reversible: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -241,12 +220,12 @@ class HitAndRun(Sampler):
         domain = target.problem.domain
         is_zero_sum = domain.affine_dim(target.dim) < target.dim
 
-        def plan(found: GaussianFit, step: float) -> HitAndRunPlan:
+        def plan(gaussian: GaussianFit, step: float) -> HitAndRunPlan:
             del step  # there is none
             return HitAndRunPlan(
-                center=found.center,
-                factor=found.factor,
-                whiten=found.whiten,
+                center=gaussian.center,
+                factor=gaussian.factor,
+                whiten=gaussian.whiten,
                 is_zero_sum=int(is_zero_sum),
                 is_quadratic=int(has_quadratic_regularizer(target)),
             )

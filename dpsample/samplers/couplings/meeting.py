@@ -1,8 +1,4 @@
-"""Bounds of total variation over time, shown with what they do not prove.
-
-Upper confidence limit of a mean of bounded variables, and a geometric tail.
-
-Meeting times of coupled chains, and what they say of total variation.
+"""Meeting times of coupled chains, and what they say of total variation.
 
 Chains X and Y of one kernel and one initial law, X ahead by L steps, are moved jointly.
 With tau = inf {t : X_t = Y_{t-L}},
@@ -10,7 +6,8 @@ With tau = inf {t : X_t = Y_{t-L}},
     TV(X_t, X_{t+KL}) <= sum_{j<=K} P(tau > t + jL),
     TV(X_t, pi) <= E max(0, ceil((tau - L - t) / L)),
 
-the second if tau has a geometric tail (arXiv:1905.09971, Theorem 2.5).
+the second if tau has a geometric tail (arXiv:1905.09971, Theorem 2.5). A bound is shown
+with its upper confidence limit and with what it does not prove.
 """
 
 from __future__ import annotations
@@ -31,6 +28,7 @@ from dpsample.samplers.couplings.replicates import (
 )
 
 LABEL = "statistical, for this dataset, not a DP proof"
+NUM_BISECTIONS = 60
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,9 +74,6 @@ class TotalVariationCurve:
             note = "  extrapolated" if is_extrapolated else ""
             lines.append(f"{step:>8}  {estimate:>10.3g}  {upper:.3g}{note}")
         return "\n".join(lines)
-
-
-NUM_BISECTIONS = 60
 
 
 def divergence(q: Array, p: Array) -> Array:
@@ -310,10 +305,10 @@ def meeting_times(
     """
     pilot, streams = stream_per_replicate(seed, replicates, threads)
     coupled = build(sampler, target, pilot, lag=lag, max_steps=max_steps, init=init)
-    found = run_all(lambda rng: coupled.meet(rng)[:2], streams, threads)
+    pairs = run_all(lambda rng: coupled.meet(rng)[:2], streams, threads)
     return MeetingTimes(
-        times=np.array([time for time, _ in found], dtype=np.int64),
-        is_censored=np.array([not has_met for _, has_met in found]),
+        times=np.array([time for time, _ in pairs], dtype=np.int64),
+        is_censored=np.array([not has_met for _, has_met in pairs]),
         lag=lag,
         max_steps=max_steps,
         num_steps=coupled.num_steps,

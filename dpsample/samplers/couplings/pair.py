@@ -1,15 +1,14 @@
 # mypy: allow-untyped-defs
-"""Reflection-maximal coupling of two Gaussians, and parts that coupled kernels share.
+"""Two chains moved by one compiled kernel until they meet, and what such kernels share.
 
-For x = a + s z and x' = a' + s z', z standard normal and shift = (a - a') / s:
+Noise is coupled by reflection, which is maximal for two Gaussians. For x = a + s z and
+x' = a' + s z', z standard normal and shift = (a - a') / s:
 
     z' = z + shift                  if -log U >= (||z + shift||^2 - ||z||^2) / 2,
     z' = z - 2 <e, z> e             otherwise,  e = shift / ||shift||.
 
 Both are standard normal; x = x' with probability 2 Phi(-||shift|| / 2), one minus the
 total variation of the two laws, which no coupling exceeds (arXiv:1905.09971).
-
-Two chains moved by one compiled kernel until they meet.
 """
 
 from __future__ import annotations

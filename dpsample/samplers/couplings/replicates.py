@@ -1,7 +1,4 @@
-"""Which coupled kernel belongs to which prepared chain.
-
-Replicates of two coupled chains with a lag, each on a stream of its own.
-"""
+"""Replicates of two coupled chains with a lag, each on a stream of its own."""
 
 from __future__ import annotations
 
@@ -20,33 +17,11 @@ from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
 from dpsample.core.streams import Seed, streams
 from dpsample.samplers.chain import NUM_STATS, PreparedChain
-from dpsample.samplers.couplings import metropolis_pairs, proximal_pairs
-from dpsample.samplers.metropolis import (
-    laplace_independence,
-    mala,
-    preconditioned_crank_nicolson,
-    random_walk,
-    tilted_gibbs,
-)
-from dpsample.samplers.proximal import alternation, proximal
+from dpsample.samplers.couplings.coupled_steps import coupled_chain
+from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
-# Kernel of the single chain: name of the sampler, coupled kernel of a prepared chain.
-_COUPLINGS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
-    alternation.run: ("Proximal", proximal_pairs.pair_proximal),
-    random_walk.run: ("RandomWalk", metropolis_pairs.pair_random_walks),
-    mala.run: ("MALA", metropolis_pairs.pair_langevin),
-    preconditioned_crank_nicolson.run: (
-        "PreconditionedCrankNicolson",
-        metropolis_pairs.pair_crank_nicolson,
-    ),
-    laplace_independence.run: (
-        "LaplaceIndependence",
-        metropolis_pairs.pair_independence,
-    ),
-    tilted_gibbs.run: ("TiltedGibbs", proximal_pairs.pair_tilted_gibbs),
-}
 _REMEDY = (
     "Use RandomWalk(p=2), MALA, PreconditionedCrankNicolson, LaplaceIndependence, "
     "TiltedGibbs or Proximal."
@@ -54,25 +29,20 @@ _REMEDY = (
 
 
 def find(sampler: Any, target: Any, rng: np.random.Generator) -> tuple[Any, Any, str]:
-    """Return prepared chain, its coupled kernel, and words for the sampler."""
+    """Return the prepared chain, its coupled kernel, and a text for the sampler."""
     prepared = sampler
     if isinstance(sampler, Sampler):
         prepared = sampler.prepare(target, rng)
-    key: Any
-    if isinstance(prepared, proximal.PreparedProximal):
-        key = alternation.run
-    elif isinstance(prepared, PreparedChain):
-        key = prepared.run
-    else:
+    if not isinstance(prepared, PreparedChain | PreparedProximal):
         wanted = "a sampler or what its prepare returned"
         check.fail("sampler", wanted, check.shown(sampler), _REMEDY)
     if prepared.target is not target:
         check.fail("sampler", "prepared for the target", "another target")
-    if key not in _COUPLINGS:
+    coupling = coupled_chain(prepared)
+    if coupling is None:
         check.fail("sampler", "one that has a coupling", repr(sampler), _REMEDY)
-    name, pair_fn = _COUPLINGS[key]
-    words = repr(sampler) if prepared is not sampler else name
-    return prepared, pair_fn(prepared), words
+    name, pair = coupling
+    return prepared, pair, repr(sampler) if prepared is not sampler else name
 
 
 Result = TypeVar("Result")

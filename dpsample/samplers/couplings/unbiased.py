@@ -187,8 +187,8 @@ def unbiased_moments(
     def task(rng: np.random.Generator) -> tuple[int, bool, list[Any]]:
         return _replicate(coupled, _Sum(functions, lag, burn_in, last), rng)
 
-    found = run_all(task, streams, threads)
-    missed = sum(not has_met for _, has_met, _ in found)
+    pairs = run_all(task, streams, threads)
+    missed = sum(not has_met for _, has_met, _ in pairs)
     if missed:
         check.fail(
             "max_steps",
@@ -197,7 +197,7 @@ def unbiased_moments(
             "Increase max_steps, or use a sampler that mixes faster.",
         )
     values = tuple(
-        np.array([each[i] for _, _, each in found]) for i in range(len(functions))
+        np.array([each[i] for _, _, each in pairs]) for i in range(len(functions))
     )
     return UnbiasedMoments(
         names=tuple(m if isinstance(m, str) else m.__name__ for m in moments),
@@ -206,5 +206,5 @@ def unbiased_moments(
             v.std(axis=0, ddof=1) / np.sqrt(replicates) for v in values
         ),
         replicates=values,
-        times=np.array([time for time, _, _ in found], dtype=np.int64),
+        times=np.array([time for time, _, _ in pairs], dtype=np.int64),
     )

@@ -1,8 +1,8 @@
 r"""Independent exact draws: quadratic energies, and bodies of dimension up to 3.
 
 Where V is quadratic the target is a Gaussian restricted to the domain, drawn as such
-(`samplers.exact_gaussian`). In dimension up to 3 draws are rejected from a piecewise
-tangent envelope of e^{-V} (`samplers.exact_cells`), for every convex loss and domain.
+(`exact.gaussian`). In dimension up to 3 draws are rejected from a piecewise tangent
+envelope of e^{-V} (`exact.grid`), for every convex loss and domain.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class Exact(Sampler):
     """
 
     exactness: ClassVar[Exactness] = "iid"
-    is_reversible: ClassVar[bool] = True
 
     def _supports(self, target: Any) -> tuple[bool, str]:
         """Whether the target is of one of the kinds above."""
@@ -70,15 +69,15 @@ class Exact(Sampler):
                 start=target.problem.domain.interior_point(target.dim),
                 num_warmup=0,
             )
-        found = fit(target)
-        cells = grid.build(target, found)
+        shape = fit(target)
+        cells = grid.build(target, shape)
         return PreparedChain(
             target=target,
             plan=cells,
             run=grid.run,
             init_fn=init,
-            start=found.center,
+            start=shape.center,
             num_warmup=0,
             settings={"num_cells": len(cells.base)},
-            scatter=found.factor,
+            scatter=shape.factor,
         )

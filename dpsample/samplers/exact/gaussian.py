@@ -104,18 +104,7 @@ run = compile_run(step)
 
 
 def quadratic(target: Any) -> Quadratic | None:
-    """Plan if the energy is quadratic and the domain allows an exact draw, else None.
-
-    Parameters
-    ----------
-    target : Gibbs
-        The target.
-
-    Returns
-    -------
-    Quadratic or None
-        The plan.
-    """
+    """Plan, or None unless the energy is quadratic and the domain allows the draw."""
     loss, numbers = target.problem.loss.name, target.numbers
     if numbers.regularizer.exponent != 2.0 and target.mu > 0.0:
         return None

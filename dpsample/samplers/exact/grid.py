@@ -1,7 +1,5 @@
 # mypy: allow-untyped-defs
-"""Coordinates z in which cells are boxes, and the first cells.
-
-Rejection from a piecewise tangent envelope, for bodies of dimension up to 3.
+"""Rejection from a piecewise tangent envelope, for bodies of dimension up to 3.
 
 With theta = c + L z, the energy is convex in z: on each cell of a partition into boxes
 it is at least its tangent at one point, so that
@@ -10,8 +8,6 @@ it is at least its tangent at one point, so that
 
 is above the density. A cell is drawn by its mass, z in it as independent truncated
 exponentials, and kept with probability e^{tangent - V}.
-
-Partition of a body into boxes on which tangents are close to the energy.
 
 Boxes are split one by one, between the tangent's point and the mean of the exponential
 density, always the one that is expected to cause most rejections. What is expected
@@ -47,11 +43,21 @@ from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.moves import displace, weigh
 from dpsample.targets import gibbs
 
-# Relative widening of the outer box: it covers rounding errors.
+# Relative widening of the outer box and of all that keeps a cell: it covers rounding.
 SLACK = 1e-9
+MAX_TRIES = 100_000
+# Relative size of rounding errors in an energy and its tangent.
+ROUNDING = 1e-10
+MAX_CELLS = {1: 200, 2: 1500, 3: 4000}
+TOLERANCE = {1: 0.01, 2: 0.04, 3: 0.1}  # share of rejections at which splitting ends
+CHECK_EVERY = 50
+SPLITTING = 1.0  # stage of a paused build, whose first cells are done
+# Other axes are tried if more than so many tolerances are expected to be rejected.
+ENOUGH = 1.5
+MIN_CURVATURE, MAX_CURVATURE = 0.3, 1e4
 
 
-def turned(target: Any, found: GaussianFit) -> GaussianFit:
+def turned(target: Any, shape: GaussianFit) -> GaussianFit:
     """Fit with its first axis along the gradient at the mode.
 
     At a mode on the boundary this is the normal, along which the density is steep: the
@@ -59,44 +65,39 @@ def turned(target: Any, found: GaussianFit) -> GaussianFit:
     """
     slope = target.gradient(gaussian_fit.minimize(target)[0])
     if not np.isfinite(slope).all():
-        slope = target.gradient(found.center)
-    slope = found.factor.T @ slope
+        slope = target.gradient(shape.center)
+    slope = shape.factor.T @ slope
     rank = len(slope)
     turn = np.linalg.qr(np.column_stack([slope, np.eye(rank)]))[0]
     return replace(
-        found,
-        factor=np.ascontiguousarray(found.factor @ turn),
-        whiten=np.ascontiguousarray(turn.T @ found.whiten),
+        shape,
+        factor=np.ascontiguousarray(shape.factor @ turn),
+        whiten=np.ascontiguousarray(turn.T @ shape.whiten),
     )
 
 
-def separate(target: Any, found: GaussianFit) -> GaussianFit:
+def separate(target: Any, shape: GaussianFit) -> GaussianFit:
     """Fit whose axes are those of the parameters, where these are free.
 
     Faces are then parallel to those of a box, and to the kinks of l_p norms.
     """
-    if found.factor.shape[0] > found.factor.shape[1]:
-        return turned(target, found)
-    deviations = np.sqrt(np.einsum("ij,ij->i", found.factor, found.factor))
-    return replace(found, factor=np.diag(deviations), whiten=np.diag(1.0 / deviations))
+    if shape.factor.shape[0] > shape.factor.shape[1]:
+        return turned(target, shape)
+    deviations = np.sqrt(np.einsum("ij,ij->i", shape.factor, shape.factor))
+    return replace(shape, factor=np.diag(deviations), whiten=np.diag(1.0 / deviations))
 
 
-def first_cells(target: Any, found: GaussianFit) -> tuple[Array, Array]:
+def first_cells(target: Any, shape: GaussianFit) -> tuple[Array, Array]:
     """Outer box of the domain, possibly infinite, cut at the center on every axis."""
     domain = target.problem.domain
-    shift = found.whiten @ found.center
-    upper = domain.support(found.whiten) - shift
-    lower = -domain.support(-found.whiten) - shift
+    shift = shape.whiten @ shape.center
+    upper = domain.support(shape.whiten) - shift
+    lower = -domain.support(-shape.whiten) - shift
     slack = SLACK * (1.0 + np.abs(shift))
     lower, upper = lower * (1.0 + SLACK) - slack, upper * (1.0 + SLACK) + slack
     sides = [((a, 0.0), (0.0, b)) for a, b in zip(lower, upper, strict=True)]
     boxes = np.array(list(itertools.product(*sides)))
     return boxes[:, :, 0], boxes[:, :, 1]
-
-
-MAX_TRIES = 100_000
-# Relative size of rounding errors in an energy and its tangent.
-ROUNDING = 1e-10
 
 
 class Cells(NamedTuple):
@@ -162,16 +163,6 @@ def step(target, pieces, plan, state, rng):
 
 
 run = compile_run(step)
-
-
-MAX_CELLS = {1: 200, 2: 1500, 3: 4000}
-TOLERANCE = {1: 0.01, 2: 0.04, 3: 0.1}  # share of rejections at which splitting ends
-CHECK_EVERY = 50
-SPLITTING = 1.0  # stage of a paused build, whose first cells are done
-# Other axes are tried if more than so many tolerances are expected to be rejected.
-ENOUGH = 1.5
-MIN_CURVATURE, MAX_CURVATURE = 0.3, 1e4
-# Relative widening of everything that keeps a cell: it covers rounding errors.
 
 
 @kernel
@@ -313,41 +304,28 @@ def grow(target, pieces, frame, pile, count, tolerance):
         count += 1
 
 
-def build(target: Any, found: GaussianFit) -> Cells:
-    """Cells for a target.
-
-    Parameters
-    ----------
-    target : Gibbs
-        The target; the domain's affine hull has dimension 1, 2 or 3.
-    found : GaussianFit
-        Coordinates.
-
-    Returns
-    -------
-    Cells
-        The envelope.
-    """
-    cells, loss = envelope(target, turned(target, found))
-    if loss > ENOUGH * TOLERANCE[found.factor.shape[1]]:
-        other, other_loss = envelope(target, separate(target, found))
+def build(target: Any, shape: GaussianFit) -> Cells:
+    """Cells for a target on a domain whose affine hull has dimension 1, 2 or 3."""
+    cells, loss = envelope(target, turned(target, shape))
+    if loss > ENOUGH * TOLERANCE[shape.factor.shape[1]]:
+        other, other_loss = envelope(target, separate(target, shape))
         if other_loss < loss:
             cells = other
     raise_unless_ok(UNCOVERED if cells is None else OK)
     return cast(Cells, cells)
 
 
-def envelope(target: Any, found: GaussianFit) -> tuple[Cells | None, float]:
+def envelope(target: Any, shape: GaussianFit) -> tuple[Cells | None, float]:
     """Cells in these coordinates and the expected share of rejections."""
-    rank = found.factor.shape[1]
-    lower, upper = first_cells(target, found)
+    rank = shape.factor.shape[1]
+    lower, upper = first_cells(target, shape)
     room = MAX_CELLS[rank]
     pile = Pile(*(np.zeros((room, rank)) for _ in range(4)), *np.zeros((4, room)))
     pile.lower[: len(lower)], pile.upper[: len(upper)] = lower, upper
     frame = Frame(
-        center=found.center,
-        factor=found.factor,
-        whiten=found.whiten,
+        center=shape.center,
+        factor=shape.factor,
+        whiten=shape.whiten,
         is_bounded=bool(target.problem.domain.is_bounded),
         work=target.new_work(),
         theta=np.empty(target.dim),
@@ -369,8 +347,8 @@ def envelope(target: Any, found: GaussianFit) -> tuple[Cells | None, float]:
     cumulative = np.cumsum(mass) / mass.sum()
     cumulative[-1] = 1.0
     cells = Cells(
-        center=found.center,
-        factor=found.factor,
+        center=shape.center,
+        factor=shape.factor,
         lower=pile.lower[kept],
         upper=pile.upper[kept],
         touch=pile.touch[kept],

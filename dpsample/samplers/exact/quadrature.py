@@ -44,8 +44,8 @@ def mean_and_factor(targets: Sequence[Gibbs]) -> tuple[Array, Array]:
     The mean of a log-concave density is deep inside its body, which the mode is not:
     rays from there have lengths that vary slowly with the angle.
     """
-    found = fit(targets[0])
-    origin, factor = found.center, found.factor
+    gaussian = fit(targets[0])
+    origin, factor = gaussian.center, gaussian.factor
     for _ in range(2):
         rays = _rays(targets, origin, factor, num_angles=COARSE_ANGLES)
         points, weights = _grid(rays, COARSE_PANELS)
@@ -63,22 +63,10 @@ def law(
 ) -> tuple[Array, Array]:
     """Points, shape (num_points, dim), and the probability of each per target.
 
-    Parameters
-    ----------
-    targets : sequence of Gibbs
-        Densities on one domain whose affine hull has dimension 1 or 2.
-    origin, factor : array of shape (dim,), (dim, 1 or 2)
-        Mean and factor of the covariance, see `mean_and_factor`.
-    num_panels : int
-        Panels per ray in the plane, with 16 times as many rays; 50 times as many panels
-        on a line.
-
-    Returns
-    -------
-    points : array of shape (num_points, dim)
-        The nodes.
-    probabilities : array of shape (number of targets, num_points)
-        Rows that sum to 1.
+    The targets are densities on one domain whose affine hull has dimension 1 or 2;
+    ``origin`` and ``factor`` are those of `mean_and_factor`. In the plane there are
+    ``num_panels`` panels per ray, with 16 times as many rays; on a line 50 times as
+    many panels. Rows of the probabilities, one per target, sum to 1.
     """
     rays = _rays(targets, origin, factor, num_angles=ANGLES_PER_PANEL * num_panels)
     is_line = factor.shape[1] == 1

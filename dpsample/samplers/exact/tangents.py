@@ -1,7 +1,8 @@
 # mypy: allow-untyped-defs
-"""The density proportional to e^{-slope x} on an interval, which may be a half line.
+"""Tangents of the energy on boxes, and the mass of e^{-tangent} on each.
 
-Tangents of the energy on boxes, and the mass of e^{-tangent} on each.
+Along an axis e^{-tangent} is proportional to e^{-slope x} on an interval, which may be
+a half line: its mass, its moments and an exact draw.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from dpsample.targets import gibbs
 # Below this product of slope and width the density is taken for constant: the error
 # of the mass is relative and of the order of its square.
 FLAT = 1e-8
+# Smallest outward slope, in units of the fit, of the tangent on an unbounded cell.
+OUTWARD = 0.3
+MAX_DOUBLINGS = 60
+# Share of the way to the center from a projection: no slope is infinite there.
+RETREAT = 0.01
 
 
 @kernel
@@ -57,13 +63,6 @@ def draw(rng, slope, low, high):
         return min(low + width * u, high)
     step = -math.log1p(u * math.expm1(-size * width)) / size
     return min(low + step, high) if slope > 0.0 else max(high - step, low)
-
-
-# Smallest outward slope, in units of the fit, of the tangent on an unbounded cell.
-OUTWARD = 0.3
-MAX_DOUBLINGS = 60
-# Share of the way to the center from a projection: no slope is infinite there.
-RETREAT = 0.01
 
 
 class Frame(NamedTuple):

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.samplers import tune
-from dpsample.samplers.chain import PreparedChain, compile_run, init
-from dpsample.samplers.moves import displace, normal_noise, settle, weigh
-from dpsample.samplers.sampler import TunedSampler
+from dpsample.samplers.chain import compile_run
+from dpsample.samplers.moves import normal_noise, walk
+from dpsample.samplers.tune import TunedSampler, TuningRecipe
 
 
 @kernel
@@ -33,12 +32,10 @@ def uniform_in_ball(rng, out):
 
 
 def step(target, pieces, plan, state, rng):
-    """One proposal and its coin."""
-    noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
+    """One proposal and its accept test."""
+    noise = state.scratch[0][: plan.factor.shape[1]]
     uniform_in_ball(rng, noise)
-    displace(plan, state.position, noise, plan.step, proposal)
-    energy = weigh(target, pieces, state, proposal)
-    return settle(state, proposal, energy, state.energy[0] - energy, rng)
+    return walk(target, pieces, plan, state, rng, noise)
 
 
 run = compile_run(step)
@@ -68,15 +65,5 @@ class BallWalk(TunedSampler):
     True
     """
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
-        """Fit the covariance and find the radius."""
-        self.require(target)
-        recipe = tune.TuningRecipe(
-            run=run,
-            init_fn=init,
-            plan_fn=tune.gaussian_plan,
-            rate=0.3,
-            first_step=2.4,
-            num_steps=self.num_steps,
-        )
-        return tune.prepare(target, rng, recipe, step=self.step_size)
+    def _recipe(self, target: Any) -> TuningRecipe:
+        return TuningRecipe(run=run, rate=0.3, first_step=2.4)

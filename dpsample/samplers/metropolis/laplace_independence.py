@@ -1,24 +1,21 @@
 # mypy: allow-untyped-defs
-"""Energies of many points in one pass over the records.
-
-The pass costs memory traffic once for all points. Dense features meet the points in one
-matrix product per block of records; a sparse record adds its few rows of the transposed
-points, so that the innermost loop runs over points and not over columns.
-
-Independence Metropolis with the Gaussian fit, energies of whole batches at once.
+"""Independence Metropolis with the Gaussian fit, energies of whole batches at once.
 
     x' ~ q = N(c, C) or t_nu(c, C),    accepted with min(1, w(x') / w(x)),  w = pi / q.
 
 Proposals do not depend on the state, so a batch of them is drawn ahead and weighed in
-one pass over the records. Proposals outside the domain have weight 0: they are steps
-that stay, and only counted.
+one pass over the records, whose memory traffic is paid once for all. Dense features
+meet the points in one matrix product per block of records; a sparse record adds its few
+rows of the transposed points, so that the innermost loop runs over points and not over
+columns. Proposals outside the domain have weight 0: they are steps that stay, and only
+counted.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +28,6 @@ from dpsample.samplers import gaussian_fit, tune
 from dpsample.samplers.chain import (
     ACCEPTED,
     NUM_COUNTS,
-    NUM_STATS,
     PROPOSALS,
     RECORDS,
     VALUES,
@@ -43,10 +39,24 @@ from dpsample.samplers.metropolis.preconditioned_crank_nicolson import (
     PreconditionedCrankNicolson,
 )
 from dpsample.samplers.moves import displace, normal_noise
-from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.samplers.sampler import Sampler
 from dpsample.targets import gibbs
 
 BLOCK_NUMBERS = 32768  # 256 kB of margins: they stay in a second-level cache
+# Entries of the header: log weight of the position, proposals used and held, and
+# proposals outside the domain after the last one held.
+LOG_WEIGHT, CURSOR, HELD, TRAILING = range(4)
+MAX_TRIES = 20  # per proposal that a batch is worth
+# What a paused refill keeps: proposals made, held and outside after the last one held,
+# or, while they are weighed, the next record. Its stages.
+NUM_MADE, NUM_HELD, NUM_OUTSIDE, NEXT_RECORD = range(KEPT, KEPT + 4)
+PROPOSING, WEIGHING = 1.0, 2.0
+MIN_SHARE = 0.01
+REFUSAL = (
+    "Hardly any proposal of the Gaussian fit lies in the domain. "
+    "Use HitAndRun, RandomWalk or Proximal."
+)
+NUM_PILOT = 8  # batches that compare two fits
 
 
 class BatchWork(NamedTuple):
@@ -108,12 +118,8 @@ def add_row(value, row, out):
 @kernel
 def add_four_rows(values, rows, columns, first, out):
     """Add four scaled rows to out in one walk: it is bound by loads and stores."""
-    v0, v1, v2, v3 = (
-        values[first],
-        values[first + 1],
-        values[first + 2],
-        values[first + 3],
-    )
+    v0, v1 = values[first], values[first + 1]
+    v2, v3 = values[first + 2], values[first + 3]
     r0, r1 = rows[columns[first]], rows[columns[first + 1]]
     r2, r3 = rows[columns[first + 2]], rows[columns[first + 3]]
     for b in range(out.shape[0]):
@@ -170,22 +176,6 @@ def energies(target, pieces, points, work, out, begin):
         penalty = gibbs.regularizer(target, pieces, points[b], work.work)
         out[b] = target.k * (out[b] / data.num_records + target.mu * penalty)
     return begin
-
-
-# Entries of the header: log weight of the position, proposals used and held, and
-# proposals outside the domain after the last one held.
-LOG_WEIGHT, CURSOR, HELD, TRAILING = range(4)
-MAX_TRIES = 20  # per proposal that a batch is worth
-# What a paused refill keeps: proposals made, held and outside after the last one held,
-# or, while they are weighed, the next record. Its stages.
-NUM_MADE, NUM_HELD, NUM_OUTSIDE, NEXT_RECORD = range(KEPT, KEPT + 4)
-PROPOSING, WEIGHING = 1.0, 2.0
-MIN_SHARE = 0.01
-REFUSAL = (
-    "Hardly any proposal of the Gaussian fit lies in the domain. "
-    "Use HitAndRun, RandomWalk or Proximal."
-)
-NUM_PILOT = 8  # batches that compare two fits
 
 
 class IndependencePlan(NamedTuple):
@@ -305,7 +295,7 @@ def fill_batch(target, pieces, plan, state, rng):
 
 
 def step(target, pieces, plan, state, rng):
-    """Next proposal and its coin."""
+    """One proposal and its accept test."""
     header, stage = state.header, state.work.control[STAGE]
     is_empty = header[CURSOR] == header[HELD] and header[TRAILING] == 0.0
     if is_empty or stage != 0.0:
@@ -382,8 +372,6 @@ class LaplaceIndependence(Sampler):
 
     batch: int = 128
     tail: float = math.inf
-    exactness: ClassVar[Exactness] = "invariant"
-    is_reversible: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -397,38 +385,37 @@ class LaplaceIndependence(Sampler):
 
     def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
         """Fit the Gaussian; where the domain cuts it, learn another in a pilot run."""
-        found = gaussian_fit.fit(target)
-        if found.share_inside < MIN_SHARE:
+        gaussian = gaussian_fit.fit(target)
+        if gaussian.share_inside < MIN_SHARE:
             check.fail("sampler", "one that supports the target", repr(self), REFUSAL)
-        prepared = self._build(target, found.center, found.factor, found.whiten)
-        if found.share_inside >= tune.TRUSTED_SHARE:
+        prepared = self._build(target, gaussian)
+        if gaussian.share_inside >= tune.TRUSTED_SHARE:
             return prepared
         learned = PreconditionedCrankNicolson().prepare(target, rng).plan
-        other = self._build(target, learned.center, learned.factor, learned.whiten)
-        rates = [_acceptance(chain, rng) for chain in (prepared, other)]
+        other = self._build(target, learned)
+        # Proposals outside the domain are counted, too.
+        rates = [
+            tune.acceptance(chain, chain.init(), rng, NUM_PILOT * 128)
+            for chain in (prepared, other)
+        ]
         return other if rates[1] > rates[0] else prepared
 
-    def _build(
-        self, target: Any, center: Array, factor: Array, whiten: Array
-    ) -> PreparedChain:
+    def _build(self, target: Any, gaussian: Any) -> PreparedChain:
+        """Chain with the center, factor and whiten of a fit or plan."""
         plan = IndependencePlan(
-            center, factor, whiten, float(self.tail), int(self.batch)
+            center=gaussian.center,
+            factor=gaussian.factor,
+            whiten=gaussian.whiten,
+            tail=float(self.tail),
+            batch=int(self.batch),
         )
         return PreparedChain(
             target=target,
             plan=plan,
             run=run,
             init_fn=init,
-            start=center,
+            start=plan.center,
             num_warmup=100,
             settings={"batch": plan.batch, "tail": plan.tail},
-            scatter=factor,
+            scatter=plan.factor,
         )
-
-
-def _acceptance(prepared: PreparedChain, rng: np.random.Generator) -> float:
-    """Share of accepted proposals in a short run, those outside the domain included."""
-    state, count = prepared.init(), NUM_PILOT * 128
-    draws = np.empty((count, state.position.size))
-    prepared.runner()(state, rng, draws, np.empty((count, NUM_STATS)))
-    return float(state.counts[ACCEPTED] / state.counts[PROPOSALS])

@@ -17,11 +17,10 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.samplers import tune
-from dpsample.samplers.chain import PROPOSALS, PreparedChain, compile_run, new_state
+from dpsample.samplers.chain import PROPOSALS, compile_run, new_state
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.moves import displace, normal_noise, settle_slope, slope
-from dpsample.samplers.sampler import TunedSampler
+from dpsample.samplers.tune import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 
 NUM_ROWS = 6
@@ -45,19 +44,34 @@ def log_proposal(plan, origin, slope_there, theta, white, drift):
     return -square / (4.0 * plan.step)
 
 
+@kernel
+def log_acceptance(plan, state, proposal, energy, new_gradient, white, drift):
+    """Log of the acceptance ratio of a proposal inside the domain."""
+    here, gradient = state.position, state.memory
+    log_ratio = state.energy[0] - energy
+    log_ratio += log_proposal(plan, proposal, new_gradient, here, white, drift)
+    return log_ratio - log_proposal(plan, here, gradient, proposal, white, drift)
+
+
+@kernel
+def pull(plan, gradient, scale, noise):
+    """Subtract scale L^T gradient from the noise."""
+    for i in range(noise.shape[0]):
+        along = 0.0
+        for j in range(gradient.shape[0]):
+            along += plan.factor[j, i] * gradient[j]
+        noise[i] -= scale * along
+
+
 def step(target, pieces, plan, state, rng):
-    """One proposal and its coin; the state's memory is the gradient."""
-    gradient, rank = state.memory, plan.factor.shape[1]
+    """One proposal and its accept test; the state's memory is the gradient."""
+    rank = plan.factor.shape[1]
     noise, proposal = state.scratch[0][:rank], state.scratch[1]
     new_gradient, drift = state.scratch[2], state.scratch[3]
     white = state.scratch[4][:rank]
     normal_noise(rng, noise)
     scale = math.sqrt(2.0 * plan.step)
-    for i in range(rank):
-        along = 0.0
-        for j in range(gradient.shape[0]):
-            along += plan.factor[j, i] * gradient[j]
-        noise[i] -= plan.step / scale * along
+    pull(plan, state.memory, plan.step / scale, noise)
     displace(plan, state.position, noise, scale, proposal)
     state.counts[PROPOSALS] += 1
     threshold = -rng.standard_exponential()
@@ -65,11 +79,9 @@ def step(target, pieces, plan, state, rng):
     if status != 1.0:
         return OK if status == 0.0 else PIECE_FAILED
     energy = slope(target, pieces, state, proposal, new_gradient)
-    log_ratio = state.energy[0] - energy
-    log_ratio += log_proposal(
-        plan, proposal, new_gradient, state.position, white, drift
+    log_ratio = log_acceptance(
+        plan, state, proposal, energy, new_gradient, white, drift
     )
-    log_ratio -= log_proposal(plan, state.position, gradient, proposal, white, drift)
     return settle_slope(state, proposal, energy, new_gradient, log_ratio, threshold)
 
 
@@ -106,16 +118,8 @@ class MALA(TunedSampler):
     0.1
     """
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
-        """Fit the covariance and find the step."""
-        self.require(target)
+    def _recipe(self, target: Any) -> TuningRecipe:
         dim = target.problem.domain.affine_dim(target.dim)
-        recipe = tune.TuningRecipe(
-            run=run,
-            init_fn=init,
-            plan_fn=tune.gaussian_plan,
-            rate=0.57,
-            first_step=dim ** (-1.0 / 3.0),
-            num_steps=self.num_steps,
+        return TuningRecipe(
+            run=run, init_fn=init, rate=0.57, first_step=dim ** (-1.0 / 3.0)
         )
-        return tune.prepare(target, rng, recipe, step=self.step_size)

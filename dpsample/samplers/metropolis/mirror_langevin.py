@@ -1,5 +1,15 @@
 # mypy: allow-untyped-defs
-"""Strictly convex functions phi whose gradients map a body's interior to all of R^m.
+"""Metropolis-adjusted mirror Langevin: moves in the dual coordinates of a mirror map.
+
+    grad phi(x') = grad phi(x) - tau grad V(x) + sqrt(2 tau) B(x) z,    B B^T = H(x),
+
+with H the Hessian of phi and z ~ N(0, I), accepted by the Metropolis-Hastings rule for
+
+    q(x, x') = N(grad phi(x'); grad phi(x) - tau grad V(x), 2 tau H(x)) det H(x').
+
+A barrier as phi keeps every proposal inside the domain. Any choice of subgradient
+leaves the target invariant. Without the adjustment the law would be biased. The
+gradient of the strictly convex phi maps the interior of a body to all of R^m:
 
 ==========  ==================================================  =====================
 geometry    phi                                                 coordinates
@@ -11,17 +21,6 @@ POWER       sum (u_i^2 + 1)^(p/2) / (p (p - 1))                 u_i = (x_i - c_i
 ==========  ==================================================  =====================
 
 Vectors have the length of x; on the simplex the last entry of a dual vector is 0.
-
-Metropolis-adjusted mirror Langevin: moves in the dual coordinates of a mirror map.
-
-    grad phi(x') = grad phi(x) - tau grad V(x) + sqrt(2 tau) B(x) z,    B B^T = H(x),
-
-with H the Hessian of phi and z ~ N(0, I), accepted by the Metropolis-Hastings rule for
-
-    q(x, x') = N(grad phi(x'); grad phi(x) - tau grad V(x), 2 tau H(x)) det H(x').
-
-A barrier as phi keeps every proposal inside the domain. Any choice of subgradient
-leaves the target invariant. Without the adjustment the law would be biased.
 """
 
 from __future__ import annotations
@@ -36,14 +35,19 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.norms import distance
-from dpsample.samplers import moves, tune
-from dpsample.samplers.chain import PROPOSALS, PreparedChain, compile_run, new_state
+from dpsample.samplers import moves
+from dpsample.samplers.chain import PROPOSALS, compile_run, new_state
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
-from dpsample.samplers.sampler import TunedSampler
+from dpsample.samplers.tune import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 
 BOX, BALL, SIMPLEX, POWER = range(4)
+GEOMETRIES = ("auto", "barrier", "entropy", "power")
+# Share of the way to an interior point for a start on the boundary.
+RETREAT = 1e-3
+# Exponents nearer to 1 would leave almost no curvature in the tails.
+MIN_EXPONENT = 1.1
 MAX_NEWTON = 60
 # Points nearer to the boundary than this count as outside: squares stay finite.
 TINY = 1e-140
@@ -217,13 +221,6 @@ def inverse_form(mirror, x, v):
     return total
 
 
-GEOMETRIES = ("auto", "barrier", "entropy", "power")
-# Share of the way to an interior point for a start on the boundary.
-RETREAT = 1e-3
-# Exponents nearer to 1 would leave almost no curvature in the tails.
-MIN_EXPONENT = 1.1
-
-
 class MirrorPlan(NamedTuple):
     """Step and mirror map."""
 
@@ -266,7 +263,7 @@ def propose(plan, origin, slope_there, rng, noise, dual, out):
 
 
 def step(target, pieces, plan, state, rng):
-    """One proposal and its coin; the state's memory is the gradient."""
+    """One proposal and its accept test; the state's memory is the gradient."""
     gradient, proposal, new_gradient = state.memory, state.scratch[0], state.scratch[1]
     here, there = state.scratch[2], state.scratch[3]
     state.counts[PROPOSALS] += 1
@@ -316,10 +313,10 @@ def geometry_of(target: Any, wanted: str) -> int | None:
     return None if wanted == "barrier" else POWER
 
 
-def mirror_map(target: Any, geometry: int, found: GaussianFit) -> Map:
+def mirror_map(target: Any, geometry: int, gaussian: GaussianFit) -> Map:
     """Map whose Hessian at the fit's center has about the fit's scales."""
-    body, center = target.numbers.body, found.center
-    deviations = np.sqrt(np.einsum("ij,ij->i", found.factor, found.factor))
+    body, center = target.numbers.body, gaussian.center
+    deviations = np.sqrt(np.einsum("ij,ij->i", gaussian.factor, gaussian.factor))
     exponent = float(np.clip(target.numbers.regularizer.exponent, MIN_EXPONENT, 2.0))
     unit = Map(
         geometry=geometry,
@@ -390,19 +387,15 @@ class MirrorLangevin(TunedSampler):
             'use geometry="auto".'
         )
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
-        """Choose the map, scale it by the fit, and find the step."""
-        self.require(target)
+    def _recipe(self, target: Any) -> TuningRecipe:
         geometry: Any = geometry_of(target, self.geometry)
         dim = target.problem.domain.affine_dim(target.dim)
-        recipe = tune.TuningRecipe(
+        return TuningRecipe(
             run=run,
             init_fn=init,
-            plan_fn=lambda found, step: MirrorPlan(
-                float(step), mirror_map(target, geometry, found)
+            plan_fn=lambda gaussian, step: MirrorPlan(
+                float(step), mirror_map(target, geometry, gaussian)
             ),
             rate=0.57,
             first_step=dim ** (-1.0 / 3.0),
-            num_steps=self.num_steps,
         )
-        return tune.prepare(target, rng, recipe, step=self.step_size)

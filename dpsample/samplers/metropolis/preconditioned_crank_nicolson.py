@@ -16,10 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.samplers import tune
-from dpsample.samplers.chain import PreparedChain, compile_run, init
+from dpsample.samplers.chain import compile_run
 from dpsample.samplers.moves import displace, normal_noise, settle, weigh
-from dpsample.samplers.sampler import TunedSampler
+from dpsample.samplers.tune import TunedSampler, TuningRecipe
 
 
 @kernel
@@ -32,7 +31,7 @@ def half_square(plan, theta, difference, white):
 
 
 def step(target, pieces, plan, state, rng):
-    """One proposal and its coin."""
+    """One proposal and its accept test."""
     rank = plan.factor.shape[1]
     noise, proposal = state.scratch[0][:rank], state.scratch[1]
     origin, white = state.scratch[2], state.scratch[3][:rank]
@@ -77,16 +76,7 @@ class PreconditionedCrankNicolson(TunedSampler):
 
     longest_step: ClassVar[float] = 1.0
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
-        """Fit the Gaussian and find the share of noise."""
-        self.require(target)
-        recipe = tune.TuningRecipe(
-            run=run,
-            init_fn=init,
-            plan_fn=tune.gaussian_plan,
-            rate=0.6,
-            first_step=0.5,
-            longest=self.longest_step,
-            num_steps=self.num_steps,
+    def _recipe(self, target: Any) -> TuningRecipe:
+        return TuningRecipe(
+            run=run, rate=0.6, first_step=0.5, longest=self.longest_step
         )
-        return tune.prepare(target, rng, recipe, step=self.step_size)

@@ -18,10 +18,9 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.samplers import tune
-from dpsample.samplers.chain import PreparedChain, compile_run, init
-from dpsample.samplers.moves import displace, normal_noise, settle, weigh
-from dpsample.samplers.sampler import TunedSampler
+from dpsample.samplers.chain import compile_run
+from dpsample.samplers.moves import normal_noise, walk
+from dpsample.samplers.tune import TunedSampler, TuningRecipe
 
 
 class RandomWalkPlan(NamedTuple):
@@ -64,12 +63,10 @@ def fill_noise(p, rng, noise):
 
 
 def step(target, pieces, plan, state, rng):
-    """One proposal and its coin."""
-    noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
+    """One proposal and its accept test."""
+    noise = state.scratch[0][: plan.factor.shape[1]]
     fill_noise(plan.p, rng, noise)
-    displace(plan, state.position, noise, plan.step, proposal)
-    energy = weigh(target, pieces, state, proposal)
-    return settle(state, proposal, energy, state.energy[0] - energy, rng)
+    return walk(target, pieces, plan, state, rng, noise)
 
 
 run = compile_run(step)
@@ -108,18 +105,13 @@ class RandomWalk(TunedSampler):
         super().__post_init__()
         check.at_least(1.0, p=self.p)
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
-        """Fit the covariance and find the step."""
-        self.require(target)
+    def _recipe(self, target: Any) -> TuningRecipe:
         dim = target.problem.domain.affine_dim(target.dim)
-        recipe = tune.TuningRecipe(
+        return TuningRecipe(
             run=run,
-            init_fn=init,
-            plan_fn=lambda found, step: RandomWalkPlan(
-                step, float(self.p), found.factor
+            plan_fn=lambda gaussian, step: RandomWalkPlan(
+                step, float(self.p), gaussian.factor
             ),
             rate=0.44 if dim == 1 else 0.234,
             first_step=2.38 / math.sqrt(dim),
-            num_steps=self.num_steps,
         )
-        return tune.prepare(target, rng, recipe, step=self.step_size)

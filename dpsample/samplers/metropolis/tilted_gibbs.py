@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.samplers import tune
-from dpsample.samplers.chain import PreparedChain, compile_run, init
+from dpsample.samplers.chain import compile_run
 from dpsample.samplers.moves import displace, normal_noise, settle, slope, weigh
-from dpsample.samplers.sampler import TunedSampler
+from dpsample.samplers.tune import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 
 # Share of the way to the center for a point on the boundary, where a regularizer such
@@ -37,34 +36,48 @@ def surrogate(plan, theta, w, s, difference, white):
     return np.dot(s, difference) + 0.5 * np.dot(white, white)
 
 
-def step(target, pieces, plan, state, rng):
-    """Draw y, propose x' given y, toss the coin."""
-    dim, rank = plan.factor.shape
-    noise, proposal = state.scratch[0][:rank], state.scratch[1]
+@kernel
+def tilt(target, pieces, plan, state):
+    """From y in scratch[2] fill w, the slope there and the proposal's mean."""
     y, w, s = state.scratch[2], state.scratch[3], state.scratch[4]
-    white, mean = state.scratch[5][:rank], state.scratch[6]
-    normal_noise(rng, noise)
-    displace(plan, state.position, noise, math.sqrt(plan.step), y)
+    white, mean = state.scratch[5][: plan.factor.shape[1]], state.scratch[6]
     # w depends on y only, so the proposal is independent of x given y.
     gibbs.project(target, pieces, y, w)
     is_outside = False
-    for j in range(dim):
+    for j in range(y.shape[0]):
         is_outside = is_outside or w[j] != y[j]
     if is_outside:
-        for j in range(dim):
+        for j in range(y.shape[0]):
             w[j] += RETREAT * (plan.center[j] - w[j])
     slope(target, pieces, state, w, s)
     weight = plan.step / (1.0 + plan.step)
     np.dot(s, plan.factor, white)
-    np.dot(plan.factor, white, mean)
-    for j in range(dim):
-        mean[j] = (1.0 - weight) * y[j] + weight * (w[j] - mean[j])
+    displace(plan, w, white, -1.0, mean)
+    for j in range(y.shape[0]):
+        mean[j] = (1.0 - weight) * y[j] + weight * mean[j]
+
+
+@kernel
+def log_acceptance(plan, state, energy):
+    """Log of the acceptance ratio of the proposal in scratch[1], given y."""
+    w, s, difference = state.scratch[3], state.scratch[4], state.scratch[6]
+    white = state.scratch[5][: plan.factor.shape[1]]
+    here, proposal = state.position, state.scratch[1]
+    log_ratio = state.energy[0] - surrogate(plan, here, w, s, difference, white)
+    return log_ratio - (energy - surrogate(plan, proposal, w, s, difference, white))
+
+
+def step(target, pieces, plan, state, rng):
+    """Draw y, propose x' given y, accept or refuse it."""
+    noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
     normal_noise(rng, noise)
-    displace(plan, mean, noise, math.sqrt(weight), proposal)
+    displace(plan, state.position, noise, math.sqrt(plan.step), state.scratch[2])
+    tilt(target, pieces, plan, state)
+    normal_noise(rng, noise)
+    scale = math.sqrt(plan.step / (1.0 + plan.step))
+    displace(plan, state.scratch[6], noise, scale, proposal)
     energy = weigh(target, pieces, state, proposal)
-    log_ratio = state.energy[0] - surrogate(plan, state.position, w, s, mean, white)
-    log_ratio -= energy - surrogate(plan, proposal, w, s, mean, white)
-    return settle(state, proposal, energy, log_ratio, rng)
+    return settle(state, proposal, energy, log_acceptance(plan, state, energy), rng)
 
 
 run = compile_run(step)
@@ -94,15 +107,5 @@ class TiltedGibbs(TunedSampler):
     True
     """
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
-        """Fit the covariance and find the step."""
-        self.require(target)
-        recipe = tune.TuningRecipe(
-            run=run,
-            init_fn=init,
-            plan_fn=tune.gaussian_plan,
-            rate=0.7,
-            first_step=1.0,
-            num_steps=self.num_steps,
-        )
-        return tune.prepare(target, rng, recipe, step=self.step_size)
+    def _recipe(self, target: Any) -> TuningRecipe:
+        return TuningRecipe(run=run, rate=0.7, first_step=1.0)

@@ -144,16 +144,6 @@ class Pilot:
         return best
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ProximalSetting:
-    """What a target fixes before any random bit."""
-
-    target: Any
-    options: tuple[tuple[ProximalMetric, float], ...]  # each with its W_0
-    start: Array
-    bounds: thinned.Bounds | None  # of the thinned oracle's tests
-
-
 @dataclass(frozen=True)
 class Proximal(Sampler):
     """Proximal sampler with an exact tangent oracle.
@@ -225,65 +215,74 @@ class Proximal(Sampler):
         SamplingError
             If a loss raises or returns NaN, or a declared bound is found not to hold.
         """
-        return self.pilot(self.setting(target), rng, gamma)
+        return ProximalSetting.of(self, target).prepare(rng, gamma)
 
-    def setting(self, target: Any) -> ProximalSetting:
-        """Metrics and start: what all prepared chains of a target share."""
-        options = metric.candidates(target, oracle=self.oracle)
+    def _bounds(self, target: Any) -> thinned.Bounds | None:
+        return thinned.bounds(target) if self.oracle == "thinned" else None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProximalSetting:
+    """What sampler and target fix before any random bit."""
+
+    target: Any
+    options: tuple[tuple[ProximalMetric, float], ...]  # each with its W_0
+    start: Array
+    step_size: float | None
+    bounds: thinned.Bounds | None  # of the thinned oracle's tests
+
+    @classmethod
+    def of(cls, sampler: Proximal, target: Any) -> ProximalSetting:
+        """Metrics and start for a target; raises as `Proximal.prepare`."""
+        options = metric.candidates(target, oracle=sampler.oracle)
         start, energy = gaussian_fit.minimize(target)
         if not (np.isfinite(energy) and np.isfinite(target.gradient(start)).all()):
             raise SamplingError("The energy or its slope is not finite on the domain.")
-        return ProximalSetting(
+        return cls(
             target=target,
             options=tuple((o, start_bound(target, o, start)) for o in options),
             start=start,
-            bounds=self._bounds(target),
+            step_size=sampler.step_size,
+            bounds=sampler._bounds(target),
         )
 
-    def pilot(
-        self, setting: ProximalSetting, rng: np.random.Generator, gamma: float
-    ) -> PreparedProximal:
-        """Try steps in every metric; as `prepare`."""
-        target = setting.target
-        prepared = [
-            self._try(setting, option, bound, rng, gamma)
-            for option, bound in setting.options
-        ]
-        best = min(prepared, key=lambda chain: chain.trial.work)
+    def prepare(self, rng: np.random.Generator, gamma: float) -> PreparedProximal:
+        """Try steps in every metric; as `Proximal.prepare`."""
+        chains = [self.tried(*option, rng, gamma) for option in self.options]
+        best = min(chains, key=lambda chain: chain.trial.work)
         if not np.isfinite(best.trial.work):
             raise NoCertificate(
-                f"Exact draws on the {target.problem.domain.name} are impractical: "
-                "hardly any proposal falls inside. Use a WholeSpace, Ball or Box."
+                f"Exact draws on the {self.target.problem.domain.name} are "
+                "impractical: hardly any proposal falls inside. Use a WholeSpace, Ball "
+                "or Box."
             )
         return best
 
-    def _try(
+    def tried(
         self,
-        setting: ProximalSetting,
         option: ProximalMetric,
         bound: float,
         rng: np.random.Generator,
         gamma: float,
     ) -> PreparedProximal:
+        """Chain in one metric, with the step that a pilot run finds best."""
+
         def steps_for(*, step: float) -> int:
             return certify.num_steps(gamma, step=step, start_bound=bound)
 
-        pilot = Pilot(setting.target, option, setting.start, rng)
+        pilot = Pilot(self.target, option, self.start, rng)
         if self.step_size is None:
             trial = pilot.search(steps_for)
         else:
             trial = pilot.trial(self.step_size, FIRST_STEPS, steps_for)
         return PreparedProximal(
-            target=setting.target,
+            target=self.target,
             metric=option,
             trial=trial,
-            start=setting.start,
+            start=self.start,
             start_bound=bound,
-            bounds=setting.bounds,
+            bounds=self.bounds,
         )
-
-    def _bounds(self, target: Any) -> thinned.Bounds | None:
-        return thinned.bounds(target) if self.oracle == "thinned" else None
 
 
 def start_bound(target: Any, option: ProximalMetric, start: Array) -> float:
@@ -366,18 +365,11 @@ class PreparedProximal:
         NaN.
         """
         numbers, pieces = self.metric.numbers(self.target), self.target.pieces
-        plan: Any = TangentPlan(
-            self.metric.plan(self.trial.step, squeeze=squeeze),
-            self.metric.draw,
-            NO_CAP,
-        )
+        metric = self.metric.plan(self.trial.step, squeeze=squeeze)
         run: Any = alternation.run
+        plan: Any = TangentPlan(metric, self.metric.draw, NO_CAP)
         if self.bounds is not None:
-            run, plan = (
-                thinned.run,
-                thinned.ThinnedPlan(
-                    plan.metric, plan.draw, plan.max_tries, self.bounds
-                ),
-            )
+            run = thinned.run
+            plan = thinned.ThinnedPlan(metric, self.metric.draw, NO_CAP, self.bounds)
         fill = filler(run, numbers, pieces, plan)
         return lambda *chain: raise_unless_ok(fill(*chain))

@@ -1,17 +1,14 @@
 # mypy: allow-untyped-defs
-"""Choice of the separable envelope of `restricted.draw_lp`, by fixed quadrature.
-
-With S = sum |u_i|^q and A = sum |u_i|^r the target is e^{-(kappa / 2) S^(2/q)} times a
-Gaussian, on A <= bound. The envelope is e^{-b S - c A} times the Gaussian with
-b = (kappa / q) S0^(2/q - 1). Any S0 > 0 and c >= 0 are exact; the best ones solve
-E S = S0 and, if the constraint is active, E A = bound (otherwise c = 0).
-
-Exact draws of Gaussians, and of Gaussians times a squared l_q norm, on convex sets.
+"""Exact draws of Gaussians, and of Gaussians times a squared l_q norm, on convex sets.
 
 `gaussian_in_ball` draws the coordinate along the axis through the mean first, then the
-rest (`samplers.ball_axis`). `gaussian_in_box` is a product of truncated normals.
-`draw_lp` rejects from the tangent of (kappa / 2) S^(2/q), which is convex in
-S = sum |u_i|^q, so that the proposal is a product of one-dimensional densities.
+rest (`ball_axis`). `gaussian_in_box` is a product of truncated normals. `draw_lp` is
+for e^{-(kappa / 2) S^(2/q)} times a Gaussian, on A <= bound, with S = sum |u_i|^q and
+A = sum |u_i|^r. It rejects from e^{-b S - c A} times the Gaussian, a product of
+one-dimensional densities, with b = (kappa / q) S0^(2/q - 1) the slope of a tangent:
+S^(2/q) is convex in S. Any S0 > 0 and c >= 0 are exact; the best ones solve E S = S0
+and, if the constraint is active, E A = bound (otherwise c = 0), found by fixed
+quadrature.
 """
 
 from __future__ import annotations
@@ -32,6 +29,9 @@ from dpsample.samplers.univariate.log_concave import (
 )
 
 MAX_NEWTON = 25
+MAX_TRIES = 10_000
+# Below this relative size of S - S0 the acceptance is computed from a series.
+_SERIES_BELOW = 1e-3
 _TOLERANCE = 0.2
 _FLOOR = 1e-290
 
@@ -136,11 +136,6 @@ def tilts(v, variance, kappa, q, r, bound, lower, upper):
     if sums[1] <= bound + _TOLERANCE * math.sqrt(sums[4]):
         return math.exp(log_s0), 0.0
     return _solve_active(log_s0, v, variance, kappa, q, r, bound, lower, upper, sums)
-
-
-MAX_TRIES = 10_000
-# Below this relative size of S - S0 the acceptance is computed from a series.
-_SERIES_BELOW = 1e-3
 
 
 @kernel

@@ -1,9 +1,10 @@
 # mypy: allow-untyped-defs
-"""Alias tables: draw from a discrete law in constant time (Walker, Vose).
+"""Poisson process of record events: the Metropolis factors' product from few records.
 
-Bounds of every record's remainder, arranged so that records can be drawn by them.
-
-A record's |s_i|^3, s_i = <a_i, delta>, is bounded by one of
+Record i fires with probability 1 - min(1, e^{rho_i(x) - rho_i(x')}) =
+1 - e^{-(rho_i(x') - rho_i(x))^+}: the probability that a Poisson variable with that
+mean is not 0. All of them are thinned from one process at the rate of their bounds, or
+tried term by term. A record's |s_i|^3, s_i = <a_i, delta>, is bounded by one of
 
     ||a_i||_2^3 ||delta||_2^3,    ||a_i||_{H^{-1}}^3 ||delta||_H^3,
 
@@ -11,13 +12,8 @@ A record's |s_i|^3, s_i = <a_i, delta>, is bounded by one of
 
 the last by Jensen's inequality, sharp for sparse rows. Each is a weight of the record
 times a cube of the displacement: one channel per norm and per coordinate. A record
-takes the bound with the smallest mean under the Gaussian.
-
-The product of a Metropolis factor per record, by a Poisson process or term by term.
-
-Record i fires with probability 1 - min(1, e^{rho_i(x) - rho_i(x')}) =
-1 - e^{-(rho_i(x') - rho_i(x))^+}: the probability that a Poisson variable with that
-mean is not 0. All of them are thinned from one process at the rate of their bounds.
+takes the bound with the smallest mean under the Gaussian. Alias tables draw a record of
+a channel in constant time (Walker, Vose).
 """
 
 from __future__ import annotations
@@ -35,6 +31,14 @@ from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
 from dpsample.samplers.subsampled.taylor import Expansion
 from dpsample.targets.gibbs import as_rows
 
+# Covers the rounding of norms and sums.
+SLACK = 1.0 + 1e-9
+BLOCK = 4096
+FIRED = -1
+NUM_ROWS = 7  # of scratch memory before the numbers of a scan
+NUM_FOUND = 6
+# Relative rounding error of a remainder, which is a difference of losses.
+ROUNDING = 1e-13
 # One column in one place: a draw waits for memory once.
 COLUMN = np.dtype([("share", np.float64), ("own", np.uint32), ("other", np.uint32)])
 
@@ -100,11 +104,6 @@ def draw(table, rng):
     return np.int64(column["own"] if place - c < column["share"] else column["other"])
 
 
-# Covers the rounding of norms and sums.
-SLACK = 1.0 + 1e-9
-BLOCK = 4096
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Channels:
     """Channels 0 .. dim - 1 are coordinates, dim the norm of H, dim + 1 of l2.
@@ -136,19 +135,7 @@ class Channels:
 def channels(target: Any, expansion: Expansion, scale: float) -> Channels:
     """Give each record its bound and each channel its alias table.
 
-    Parameters
-    ----------
-    target : Gibbs
-        The target.
-    expansion : Expansion
-        Its expansion.
-    scale : float
-        Factor k M / (6 n) of all bounds.
-
-    Returns
-    -------
-    Channels
-        The arrangement; without entries if the scale is 0.
+    ``scale`` is the factor k M / (6 n) of all bounds; with 0 there are no entries.
     """
     rows, dim = as_rows(target.data), target.dim
     is_sparse = hasattr(rows, "indptr")
@@ -214,23 +201,16 @@ def _segments(
         records.append(columns.indices.astype(np.int64))
         weights.append(columns.data)
     for norm in (0, 1):
-        found = np.flatnonzero((kind == norm) & (coefficients > 0.0))
-        counts.append(np.array([len(found)], dtype=np.int64))
-        records.append(found)
-        weights.append(coefficients[found])
+        bounded = np.flatnonzero((kind == norm) & (coefficients > 0.0))
+        counts.append(np.array([len(bounded)], dtype=np.int64))
+        records.append(bounded)
+        weights.append(coefficients[bounded])
     starts = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
     return starts, np.concatenate(records), np.concatenate(weights)
 
 
-FIRED = -1
-NUM_ROWS = 7  # of scratch memory before the numbers of a scan
-NUM_FOUND = 6
-# Relative rounding error of a remainder, which is a difference of losses.
-ROUNDING = 1e-13
-
-
 class FactorizedPlan(NamedTuple):
-    """Expansion, bounds and alias tables; see `taylor` and `event_bounds`."""
+    """Expansion, bounds and alias tables; see `taylor` and `channels`."""
 
     step: float  # share b of fresh noise
     anchor: Array
@@ -248,7 +228,7 @@ class FactorizedPlan(NamedTuple):
     coefficients: Array
     channel_weights: Array
     starts: NDArray[np.int64]
-    table: Any  # array of `alias_table.COLUMN`
+    table: Any  # array of `COLUMN`
 
 
 @kernel
@@ -358,15 +338,15 @@ def excess(loss, params, response, record, scales, here, there, out):
 
 
 @kernel
-def scan(features, channels, coefficients, cubic, moves, found, rng):
+def scan(features, channels, coefficients, cubic, moves, walk, rng):
     """Walk through the points of the channels; the record of one that can fire, or -1.
 
-    ``found`` is channel, rate left there, points so far, mark, s_i, s'_i. The inner
+    ``walk`` is channel, rate left there, points so far, mark, s_i, s'_i. The inner
     loop gets arrays: to unpack a target in it costs more than to read a record.
     """
     dense, values, columns, rows = features
     weights, starts, table = channels
-    dim, channel, left = moves.shape[1] - 2, int(found[0]), found[1]
+    dim, channel, left = moves.shape[1] - 2, int(walk[0]), walk[1]
     cubes = 0.0
     while True:
         left -= rng.standard_exponential()
@@ -385,24 +365,24 @@ def scan(features, channels, coefficients, cubic, moves, found, rng):
             here, there, cubes = sparse_sums(values[row], columns[row], moves)
         level = cubes if channel < dim else moves[2, channel]
         mark = rng.random() * coefficients[i] * level
-        found[2] += 1.0
+        walk[2] += 1.0
         # Most points end here: s_i is known, and its own bound much smaller.
         if mark <= cubic * cube(abs(here), abs(there), abs(there - here)):
-            found[0], found[1], found[3] = channel, left, mark
-            found[4], found[5] = here, there
+            walk[0], walk[1], walk[3] = channel, left, mark
+            walk[4], walk[5] = here, there
             return i
 
 
 @kernel
 def thin(target, pieces, plan, state, moves, rng):
     """Walk through the Poisson process until a point fires or it ends."""
-    data, found, out = target.data, state.scratch[NUM_ROWS:].reshape(-1), state.work.out
+    data, walk, out = target.data, state.scratch[NUM_ROWS:].reshape(-1), state.work.out
     features = data.dense, data.values, data.columns, data.starts
     channels = plan.channel_weights, plan.starts, plan.table
-    found[0], found[1], found[2] = plan.first - 1, 0.0, 0.0
+    walk[0], walk[1], walk[2] = plan.first - 1, 0.0, 0.0
     code = OK
     while code == OK:
-        i = scan(features, channels, plan.coefficients, plan.cubic, moves, found, rng)
+        i = scan(features, channels, plan.coefficients, plan.cubic, moves, walk, rng)
         if i < 0:
             break
         penalty, code = excess(
@@ -411,13 +391,13 @@ def thin(target, pieces, plan, state, moves, rng):
             data.response[i],
             plan.records[i],
             (plan.weight, plan.cubic),
-            found[4],
-            found[5],
+            walk[4],
+            walk[5],
             out,
         )
-        if code == OK and found[3] < penalty:
+        if code == OK and walk[3] < penalty:
             code = FIRED
-    state.counts[RECORDS] += int(found[2])
+    state.counts[RECORDS] += int(walk[2])
     return code
 
 

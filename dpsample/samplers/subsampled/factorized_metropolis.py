@@ -6,7 +6,7 @@ r"""Factorized Metropolis about a Laplace approximation: few records per proposa
 accepted with probability prod_i min(1, e^{rho_i(x) - rho_i(x')}), rho_i the Taylor
 remainders of `taylor`, times one factor for the regularizer's (Cornish et al., 2019).
 The product is the probability that no point of a Poisson process fires: points come at
-the rate of the bounds of `event_bounds` and choose a record by its share of them.
+the rate of the bounds of `factorized_events` and choose a record by its share of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.moves import normal_noise
-from dpsample.samplers.sampler import TunedSampler
 from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_events import (
     FIRED,
@@ -146,7 +145,7 @@ def init(target: Any, plan: FactorizedPlan, position: Array) -> ChainState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactorizedMetropolis(TunedSampler):
+class FactorizedMetropolis(tune.TunedSampler):
     """Metropolis about a Laplace approximation that reads few records per step.
 
     Parameters
@@ -180,7 +179,7 @@ class FactorizedMetropolis(TunedSampler):
 
     def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
         """Expand at the mode and find the share of noise."""
-        plan, found, reason = _plan(target)
+        plan, gaussian, reason = _plan(target)
         if reason:
             check.fail("sampler", "one that supports the target", repr(self), reason)
         recipe = tune.TuningRecipe(
@@ -194,8 +193,8 @@ class FactorizedMetropolis(TunedSampler):
         )
         chosen = self.step_size
         if chosen is None:
-            chosen = tune.search_step(target, recipe, found, rng, 1.0)
-        return recipe.build(target, found, chosen)
+            chosen = tune.search_step(target, recipe, gaussian, rng, 1.0)
+        return recipe.build(target, gaussian, chosen)
 
 
 def _plan(target: Any) -> tuple[Any, Any, str]:
@@ -212,11 +211,11 @@ def _plan(target: Any) -> tuple[Any, Any, str]:
         return None, None, reason
     num_records = target.data.num_records
     curved = target.k / num_records
-    found = channels(target, expansion, curved * bound / 6.0)
-    if found.expected > max(MAX_SHARE * num_records, ALWAYS):
-        reason = f"{found.expected:.0f} records per draw are expected of {num_records}."
-        return None, None, f"{reason} {instead}"
-    first = 0 if found.starts[target.dim] > 0 else target.dim
+    bounds = channels(target, expansion, curved * bound / 6.0)
+    if bounds.expected > max(MAX_SHARE * num_records, ALWAYS):
+        work = f"{bounds.expected:.0f} records per draw are expected of {num_records}."
+        return None, None, f"{work} {instead}"
+    first = 0 if bounds.starts[target.dim] > 0 else target.dim
     plan = FactorizedPlan(
         step=1.0,
         anchor=expansion.anchor,
@@ -230,11 +229,11 @@ def _plan(target: Any) -> tuple[Any, Any, str]:
         weight=curved,
         cubic=curved * bound / 6.0,
         first=first,
-        spread=found.spread,
-        coefficients=found.coefficients,
-        channel_weights=found.weights,
-        starts=found.starts,
-        table=found.table,
+        spread=bounds.spread,
+        coefficients=bounds.coefficients,
+        channel_weights=bounds.weights,
+        starts=bounds.starts,
+        table=bounds.table,
     )
     gaussian = GaussianFit(
         center=expansion.anchor,

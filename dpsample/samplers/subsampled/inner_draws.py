@@ -3,7 +3,7 @@ r"""Exact draws of the proximal sampler's conditional law without the losses.
 
     g(x) proportional to exp(-psi(x) - <s, x> - ||x - y||_2^2 / (2h)) on the domain,
 
-psi = k mu r and s fixed. If psi is quadratic or separable, `draws` keeps it. Otherwise
+psi = k mu r and s fixed. If psi is quadratic or separable, the draw keeps it. Otherwise
 its tangent at a point w(y), with the quadratic that it exceeds there, is an envelope.
 """
 

@@ -1,12 +1,5 @@
 # mypy: allow-untyped-defs
-"""Unbiased estimate of a likelihood ratio from values of single records.
-
-    rho = 1 + sum_{i <= a} prod_{m <= i} (l_j(z) - l_j(x)),    l_j = k f(.; s_j),
-
-with a fresh uniform record j for each factor and a random length a, P(a >= i) = 1 / i!,
-has the mean sum_i (k F(z) - k F(x))^i / i! = exp(k F(z) - k F(x)).
-
-Randomized series: the proximal sampler with values of single records only.
+r"""Randomized series: the proximal sampler with values of single records only.
 
     y ~ N(x, h I),    x' ~ exp(-V(x') - ||x' - y||^2 / (2h)) on the domain,
 
@@ -15,8 +8,9 @@ drawn anew for every factor and a random length a, P(a >= i) = 1 / i!,
 
     rho = 1 + sum_{i <= a} prod_{m <= i} (l_j(z) - l_j(x)),    l_j = k f(.; s_j),
 
-has mean exp(k F(z) - k F(x)): x is accepted with probability rho / 2, cut off to [0, 1]
-(Gopi, Lee, Liu, arXiv:2207.08347). `series_bias` bounds what the cut does.
+has mean sum_i (k F(z) - k F(x))^i / i! = exp(k F(z) - k F(x)): x is accepted with
+probability rho / 2, cut off to [0, 1] (Gopi, Lee, Liu, arXiv:2207.08347). `series_bias`
+bounds what the cut does.
 """
 
 from __future__ import annotations
@@ -55,6 +49,11 @@ from dpsample.targets.gibbs import as_rows
 
 # Rounding of a difference of two values, relative to their size.
 ROUNDING = 1e-12
+MAX_TRIES = 1_000_000
+X, Z = 5, 6  # rows of the scratch memory
+TRIES = KEPT + 1  # of the step; where a paused step is: about to draw x, or z
+DRAW_X, DRAW_Z = 1.0, 2.0
+NUM_TRIALS, TOTAL, SQUARES = range(3)  # entries of the memory: the overshoot meter
 
 
 @kernel
@@ -108,13 +107,6 @@ def estimate(target, pieces, plan, state, x, z, rng):
     return OK, rho
 
 
-MAX_TRIES = 1_000_000
-X, Z = 5, 6  # rows of the scratch memory
-TRIES = KEPT + 1  # of the step; where a paused step is: about to draw x, or z
-DRAW_X, DRAW_Z = 1.0, 2.0
-NUM_TRIALS, TOTAL, SQUARES = range(3)  # entries of the memory: the overshoot meter
-
-
 class SeriesPlan(NamedTuple):
     """How g is drawn, and the losses' part.
 
@@ -135,7 +127,7 @@ class SeriesState(NamedTuple):
     counts: NDArray[np.int64]  # the common ones and the draws of g
     memory: Array  # (3,): trials, sum of overshoots, sum of their squares
     scratch: Array  # (NUM_ROWS, dim)
-    normal: Array  # (dim + 2,): supporting halfspace, see `draws`
+    normal: Array  # (dim + 2,): supporting halfspace, see `metric`
     work: Any
 
 

@@ -177,14 +177,14 @@ class SeriesNumbers:
         check.open_interval(0.0, 1.0, gamma=gamma)
         bias = min(0.5 * gamma, LARGEST_BIAS)
         for _ in range(100):
-            found = self._schedule(self.step_for(bias), gamma, bias)
-            if found.num_steps * bias <= 0.5 * gamma:
+            plan = self._schedule(self.step_for(bias), gamma, bias)
+            if plan.num_steps * bias <= 0.5 * gamma:
                 break
-            bias = 0.5 * gamma / (1.01 * found.num_steps)
-        proved = overshoot_bound(self.proxy(found.step)) <= bias * (1.0 + 1e-9)
-        if not (proved and found.bias <= gamma):
+            bias = 0.5 * gamma / (1.01 * plan.num_steps)
+        proved = overshoot_bound(self.proxy(plan.step)) <= bias * (1.0 + 1e-9)
+        if not (proved and plan.bias <= gamma):
             raise AssertionError("The steps of the randomized series prove too little.")
-        return found
+        return plan
 
     def _schedule(self, step: float, gamma: float, overshoot: float) -> SeriesSchedule:
         numbers = {

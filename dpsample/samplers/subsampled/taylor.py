@@ -62,15 +62,8 @@ def has_curvature(target: Any) -> bool:
 def expand(target: Any) -> Expansion | None:
     """Expansion at the mode, or at a point of the domain near it.
 
-    Parameters
-    ----------
-    target : Gibbs
-        The target; its loss has a second derivative.
-
-    Returns
-    -------
-    Expansion or None
-        None where the Hessian is singular, so that there is no Gaussian.
+    The loss must have a second derivative. None where the Hessian is singular, so that
+    there is no Gaussian.
     """
     basis = gaussian_fit.hull_basis(target)
     anchor = gaussian_fit.fit(target).center

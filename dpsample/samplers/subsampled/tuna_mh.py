@@ -25,18 +25,17 @@ from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.norms import dual, norm_along
 from dpsample.problem.facts import PublicFacts
-from dpsample.samplers import record_terms, tune
+from dpsample.samplers import record_terms
 from dpsample.samplers.chain import (
     PROPOSALS,
     RECORDS,
-    PreparedChain,
     compile_run,
     new_state,
 )
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
 from dpsample.samplers.moves import displace, normal_noise, settle
 from dpsample.samplers.record_terms import loss, margin
-from dpsample.samplers.sampler import TunedSampler
+from dpsample.samplers.tune import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 
 ROUNDING = 1e-12
@@ -116,7 +115,7 @@ def log_ratio_of_records(target, pieces, plan, state, proposal, rng):
 
 
 def step(target, pieces, plan, state, rng):
-    """One proposal and its coin."""
+    """One proposal and its accept test."""
     noise, proposal = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
     if state.work.control[STAGE] == 0.0:
         normal_noise(rng, noise)
@@ -203,18 +202,14 @@ class TunaMH(TunedSampler):
             return False, str(error)
         return True, ""
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
-        """Fit the covariance and find the step."""
-        self.require(target)
+    def _recipe(self, target: Any) -> TuningRecipe:
         bound, p = change_bound(target)
-        recipe = tune.TuningRecipe(
+        return TuningRecipe(
             run=run,
             init_fn=init,
-            plan_fn=lambda found, step: TunaPlan(
-                float(step), float(self.chi), bound, p, found.factor
+            plan_fn=lambda gaussian, step: TunaPlan(
+                float(step), float(self.chi), bound, p, gaussian.factor
             ),
             rate=0.5,
             first_step=2.38 / math.sqrt(target.problem.domain.affine_dim(target.dim)),
-            num_steps=self.num_steps,
         )
-        return tune.prepare(target, rng, recipe, step=self.step_size)

@@ -46,6 +46,33 @@ class Line(NamedTuple):
 
 
 @kernel
+def line_of(target, state, margins, rates, response, is_quadratic, along):
+    """Line through the position along scratch[1], for the records of the margins.
+
+    ``along`` is what the regularizer is if it is quadratic: constant, slope, curvature.
+    """
+    theta, direction, point = state.position, state.scratch[1], state.scratch[2]
+    return Line(
+        state.work,
+        target.data.loss_params,
+        target.data.block,
+        target.k / target.data.num_records,
+        margins,
+        rates,
+        response,
+        target.regularizer,
+        target.k * target.mu,
+        theta,
+        direction,
+        point,
+        is_quadratic,
+        along[0],
+        along[1],
+        along[2],
+    )
+
+
+@kernel
 def rates_of(data, nothing, direction, rates):
     """Fill rates with A e; ``nothing`` is an empty offset."""
     bare = Data(

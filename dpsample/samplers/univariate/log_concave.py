@@ -1,19 +1,15 @@
 # mypy: allow-untyped-defs
-"""Envelope of a one-dimensional log-concave density e^{-f}, without quadrature.
-
-The energy is f(t) = b |t|^q + c |t|^s + (t - v)^2 / (2 h) with b, c >= 0, q, s >= 1.
-The envelope is a plateau around the mode and two exponential tails along the tangents
-of f where it has risen by about 1. Both lie above e^{-f} because f is convex, wherever
-they touch it: an inexact mode or width costs tries and never the law.
-
-Exact draws from one-dimensional log-concave densities on an interval.
+"""Exact draws from one-dimensional log-concave densities on an interval.
 
 `truncated_normal` is the standard normal on [lower, upper]. `draw_factor` draws from
 e^{-f} on [lower, upper] with the energy
 
     f(t) = b |t|^q + c |t|^s + (t - v)^2 / (2 h),    b, c >= 0, q, s >= 1, 0 < h <= inf,
 
-by rejection from the envelope of `samplers.envelope`. NaN in an argument gives NaN.
+by rejection from a plateau around the mode and two exponential tails along the tangents
+of f where it has risen by about 1. Both lie above e^{-f} because f is convex, wherever
+they touch it: an inexact mode or width costs tries and never the law. NaN in an
+argument gives NaN.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ import numpy as np
 
 from dpsample.core.jit import kernel
 
-MAX_STEPS = 60
+MAX_STEPS, MAX_TRIES = 60, 10_000
 ENVELOPE_SIZE = 9
 _TINY_MODE = 1e-290
 
@@ -146,20 +142,9 @@ def factor_envelope(b, q, c, s, v, h, lower, upper):
     gap = 0.0
     if mode != 0.0:
         gap = max(gap, -left_start * left, -right_start * right)
-    return (
-        mode,
-        base,
-        left,
-        left_rise,
-        left_slope,
-        right,
-        right_rise,
-        right_slope,
-        gap,
-    )
-
-
-MAX_TRIES = 10_000
+    left_side = (left, left_rise, left_slope)
+    right_side = (right, right_rise, right_slope)
+    return (mode, base) + left_side + right_side + (gap,)
 
 
 @kernel
@@ -211,13 +196,6 @@ def truncated_normal(rng, lower, upper):
             if rng.standard_exponential() >= 0.5 * t * t:
                 return min(t, upper)
     return np.nan
-
-
-@kernel
-def factor_mode(b, q, c, s, v, h, lower, upper):
-    """Mode of the factor density on [lower, upper], to about 1e-15 relative."""
-    mode = math.copysign(positive_mode(b, q, c, s, abs(v), 1.0 / h), v)
-    return min(max(mode, lower), upper)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""The check: everything that is known to go wrong with draws, looked for at once."""
+"""Check of draws: everything that is known to go wrong, looked for at once."""
 
 from __future__ import annotations
 

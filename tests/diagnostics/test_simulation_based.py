@@ -7,7 +7,8 @@ from scipy.stats import binom, chi2
 
 import dpsample as dps
 from dpsample.core.streams import streams
-from dpsample.diagnostics import calibration, simulation_based_calibration
+from dpsample.diagnostics import simulation_based, simulation_based_calibration
+from dpsample.diagnostics.laws import POWER
 from dpsample.samplers import MALA, Exact, RandomWalk
 from dpsample.samplers.couplings.replicates import run_all
 from tests.support.biased_draws import Planted
@@ -32,11 +33,12 @@ def posterior(domain, *, size=40, dim=2, mu=0.02, **options):
 BALL = D.Ball(3.0)
 
 
-def usual():
+def plain():
     """Options of a check, whose level is spent."""
     return {"num_replicates": 60, "seed": 132, "false_alarm": spend(is_exact=False)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "sampler", "dim"),
     [
@@ -48,7 +50,7 @@ def usual():
 )
 def test_right_posteriors_have_uniform_ranks(domain, sampler, dim):
     target = posterior(domain, dim=dim)
-    options = usual() | ({"num_replicates": 300} if dim == 2 else {})
+    options = plain() | ({"num_replicates": 300} if dim == 2 else {})
     found = simulation_based_calibration(target, sampler, **options)
     assert found.ok and found.names == (*(f"theta[{j}]" for j in range(dim)), "energy")
     assert found.ranks.shape == (60 if dim == 1 else 300, dim + 1)
@@ -63,14 +65,14 @@ def test_a_wrong_k_and_a_wrong_prior_are_seen(bug, size):
     """Either changes k F + k mu r, or k mu r alone."""
     wrong = Planted(inner=Exact(), **bug)
     target = posterior(BALL, dim=1)
-    options = usual() | {"num_replicates": size}
+    options = plain() | {"num_replicates": size}
     found = simulation_based_calibration(target, wrong, **options)
     assert not found.ok and "NOT UNIFORM" in repr(found)
 
 
 def test_the_prior_is_drawn_from_its_law():
     target = posterior(D.WholeSpace(), mu=0.5)
-    draw = calibration.prior(target, 2000, np.random.default_rng(133))
+    draw = simulation_based.prior(target, 2000, np.random.default_rng(133))
     points = np.array(run_all(draw, streams(134, 2000), None))
     for column in points.T:
         assert_mean(column, 0.0, 1.0 / 20.0, detects=0.3)
@@ -83,7 +85,7 @@ def test_the_prior_is_drawn_from_its_law():
 @pytest.mark.slow
 def test_a_prior_without_exact_draws_is_proximal():
     simplex = posterior(D.Ball(1.0, p=1.0), dim=4, mu=0.1)
-    draw = calibration.prior(simplex, 50, np.random.default_rng(135))
+    draw = simulation_based.prior(simplex, 50, np.random.default_rng(135))
     points = np.array(run_all(draw, streams(136, 50), None))
     assert (np.abs(points).sum(axis=1) <= 1.0).all()
 
@@ -96,7 +98,9 @@ def test_labels_follow_the_likelihood():
         offset=np.full(20_000, 0.2), offset_bound=1.0,
     )  # fmt: skip
     target = dps.Gibbs(problem, k=20_000.0, mu=0.1)
-    made = calibration.relabeled(target, np.array([2.0]), np.random.default_rng(138))
+    made = simulation_based.relabeled(
+        target, np.array([2.0]), np.random.default_rng(138)
+    )
     labels = made.problem.data.response
     assert set(labels) == {-1.0, 1.0}
     count = int((labels > 0.0).sum())
@@ -114,11 +118,11 @@ def test_labels_follow_the_likelihood():
 
 def test_alarms_of_uniform_ranks_are_rare_and_a_rank_too_many_is_seen():
     rng, runs = np.random.default_rng(139), 1000
-    p = [calibration.uniformity(rng.integers(0, 20, 200), 19) for _ in range(runs)]
+    p = [simulation_based.uniformity(rng.integers(0, 20, 200), 19) for _ in range(runs)]
     assert np.sum(np.array(p) <= 0.05) <= binom.isf(spend(is_exact=False), runs, 0.07)
     # Planted bug: ties counted as below.
     late = rng.integers(1, 21, (runs, 200)).clip(0, 19)
-    bug = [calibration.uniformity(row, 19) for row in late]
+    bug = [simulation_based.uniformity(row, 19) for row in late]
     assert np.sum(np.array(bug) <= 0.05) > binom.isf(spend(is_exact=False), runs, 0.07)
 
 
@@ -126,25 +130,28 @@ def test_alarms_of_uniform_ranks_are_rare_and_a_rank_too_many_is_seen():
     ("size", "num_draws", "bins"), [(200, 19, 20), (50, 19, 5), (50, 4, 5), (60, 12, 6)]
 )
 def test_bins_have_enough_expected_ranks(size, num_draws, bins):
-    edges = calibration.bin_edges(size, num_draws)
+    edges = simulation_based.bin_edges(size, num_draws)
     assert len(edges) == bins + 1 and edges[0] == 0 and edges[-1] == num_draws + 1
     assert size * np.diff(edges).min() / (num_draws + 1) >= 7.0
 
 
 def test_the_effect_that_could_be_seen_is_seen():
     rng, runs, level = np.random.default_rng(140), 300, 0.01
-    effect = calibration.smallest_effect(20, 400, level)
+    effect = simulation_based.smallest_effect(20, 400, level)
     shares = np.where(np.arange(20) % 2, 1.0 + effect, 1.0 - effect) / 20
-    p = [calibration.uniformity(rng.choice(20, 400, p=shares), 19) for _ in range(runs)]
+    p = [
+        simulation_based.uniformity(rng.choice(20, 400, p=shares), 19)
+        for _ in range(runs)
+    ]
     seen = int(np.sum(np.array(p) <= level))
-    assert seen >= binom.ppf(spend(is_exact=False), runs, calibration.POWER - 0.05)
+    assert seen >= binom.ppf(spend(is_exact=False), runs, POWER - 0.05)
 
 
 def test_ties_are_broken_by_chance():
     target = posterior(BALL)
     theta, draws = np.zeros(2), np.zeros((19, 2))
     rng = np.random.default_rng(141)
-    found = [calibration._ranks(target, theta, draws, rng)[0] for _ in range(200)]
+    found = [simulation_based._ranks(target, theta, draws, rng)[0] for _ in range(200)]
     assert min(found) == 0 and max(found) == 19
 
 
@@ -158,6 +165,7 @@ def test_threads_do_not_change_a_rank():
     np.testing.assert_array_equal(one.ranks, many.ranks)
 
 
+@pytest.mark.slow
 def test_plot_and_words():
     pytest.importorskip("matplotlib").use("Agg")
     found = simulation_based_calibration(

@@ -1,6 +1,4 @@
-"""Ranks of parameters among posterior draws, and whether they are uniform.
-
-Simulation-based calibration: rank tests of a whole posterior computation.
+"""Simulation-based calibration: rank tests of a whole posterior computation.
 
 For theta from the prior e^{-k mu r} and labels from the likelihood e^{-k F} given
 theta, theta is one more draw from the posterior: its rank among independent draws is
@@ -23,6 +21,7 @@ from dpsample.core.axes import axes
 from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics import laws
 from dpsample.diagnostics.distances import threshold
+from dpsample.diagnostics.laws import POWER
 from dpsample.losses import Linear
 from dpsample.problem.problem import Problem
 from dpsample.samplers.chain import NUM_STATS
@@ -33,8 +32,9 @@ from dpsample.targets.gibbs import Gibbs, as_rows, energies
 
 # Expected ranks in a bin of the chi-square test.
 PER_BIN = 10
-# Probability with which the discrepancy that could be seen is seen.
-POWER = 0.9
+# Total variation of all prior draws together, where they are not exact.
+PRIOR_ERROR = 1e-6
+PILOT_DRAWS = 2000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,49 +136,6 @@ class Calibration:
                 "For study: not a privacy proof.",
             ]
         )
-
-
-def uniformity(ranks: NDArray[np.int64], num_draws: int) -> float:
-    """Chi-square p-value of ranks in 0, ..., num_draws.
-
-    As many bins as the expected counts allow, of the same number of ranks if that is
-    possible.
-    """
-    from scipy.stats import chisquare
-
-    edges = bin_edges(len(ranks), num_draws)
-    counts = np.histogram(ranks, edges - 0.5)[0]
-    expected = len(ranks) * np.diff(edges) / (num_draws + 1)
-    return float(chisquare(counts, expected).pvalue)
-
-
-def bin_edges(size: int, num_draws: int) -> NDArray[np.int64]:
-    """First ranks of the bins, and one more than the last rank."""
-    number = num_draws + 1
-    most = max(2, min(number, size // PER_BIN))
-    bins = next((b for b in range(most, 1, -1) if number % b == 0), most)
-    return np.linspace(0, number, bins + 1).astype(np.int64)
-
-
-def smallest_effect(bins: int, size: int, level: float) -> float:
-    """Root mean square relative error of shares that is seen with probability POWER."""
-    from scipy.optimize import brentq
-    from scipy.stats import chi2, ncx2
-
-    limit = chi2.isf(level, bins - 1)
-    top = 1.0
-    while ncx2.sf(limit, bins - 1, size * top**2) < POWER:
-        top *= 2.0
-
-    def excess(effect: float) -> float:
-        return float(ncx2.sf(limit, bins - 1, size * effect**2)) - POWER
-
-    return float(brentq(excess, 1e-9, top))
-
-
-# Total variation of all prior draws together, where they are not exact.
-PRIOR_ERROR = 1e-6
-PILOT_DRAWS = 2000
 
 
 def simulation_based_calibration(
@@ -351,3 +308,41 @@ def _ranks(
     below = (values[1:] < values[0]).sum(axis=0)
     ties = (values[1:] == values[0]).sum(axis=0)
     return np.asarray(below + rng.integers(0, ties + 1))
+
+
+def uniformity(ranks: NDArray[np.int64], num_draws: int) -> float:
+    """Chi-square p-value of ranks in 0, ..., num_draws.
+
+    As many bins as the expected counts allow, of the same number of ranks if that is
+    possible.
+    """
+    from scipy.stats import chisquare
+
+    edges = bin_edges(len(ranks), num_draws)
+    counts = np.histogram(ranks, edges - 0.5)[0]
+    expected = len(ranks) * np.diff(edges) / (num_draws + 1)
+    return float(chisquare(counts, expected).pvalue)
+
+
+def bin_edges(size: int, num_draws: int) -> NDArray[np.int64]:
+    """First ranks of the bins, and one more than the last rank."""
+    number = num_draws + 1
+    most = max(2, min(number, size // PER_BIN))
+    bins = next((b for b in range(most, 1, -1) if number % b == 0), most)
+    return np.linspace(0, number, bins + 1).astype(np.int64)
+
+
+def smallest_effect(bins: int, size: int, level: float) -> float:
+    """Root mean square relative error of shares that is seen with probability POWER."""
+    from scipy.optimize import brentq
+    from scipy.stats import chi2, ncx2
+
+    limit = chi2.isf(level, bins - 1)
+    top = 1.0
+    while ncx2.sf(limit, bins - 1, size * top**2) < POWER:
+        top *= 2.0
+
+    def excess(effect: float) -> float:
+        return float(ncx2.sf(limit, bins - 1, size * effect**2)) - POWER
+
+    return float(brentq(excess, 1e-9, top))
