@@ -26,8 +26,8 @@ def make_toy(folder):
     """Write the package below a folder."""
     package = folder / "source" / "toy"
     (package / "core").mkdir(parents=True)
-    for folder in (package, package / "core"):
-        (folder / "__init__.py").touch()
+    for place in (package, package / "core"):
+        (place / "__init__.py").touch()
     for name in ("core/cache.py", "core/jit.py"):
         text = (ROOT / "dpsample" / name).read_text()
         (package / name).write_text(text.replace("from dpsample.", "from toy."))
