@@ -267,3 +267,10 @@ def test_what_cannot_be_is_refused_in_words():
     tiny = Budget(epsilon=1e-12, delta=1e-30)
     with pytest.raises(ValueError, match="delta must be large enough"):
         poisson_noise_multiplier(tiny, sampling_rate=0.5, num_steps=10)
+
+
+def test_a_record_that_is_hardly_ever_taken_needs_little_noise():
+    # Loss distributions of less noise than that overflow: the search stops above.
+    budget = Budget(epsilon=8.0, delta=0.05)
+    noise = poisson_noise_multiplier(budget, sampling_rate=1e-3, num_steps=1)
+    assert 0.05 < noise <= 0.1
