@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from tests.support.statistics import ALPHA, FIXED, LEDGER, SUITE_ALPHA
+from tests.support.statistics import ALPHA, FIXED, LEDGER, SUITE_ALPHA, spent
 from tests.support.tiers import defer
 
 # Derandomized: a red test must be red again. Compilation makes any deadline flaky.
@@ -28,6 +28,8 @@ SEED = int(os.environ.get("SUITE_SEED", "0"))
 RECORD = os.environ.get("SUITE_LEDGER", "")
 # They compile most kernels, of samplers and of optimizers: first, one to each process.
 FIRST = ("contracts/test_samplers.py", "contracts/test_hostile_records.py")
+# Their examples draw for seconds.
+LONG_EXAMPLES = ("diagnostics/calibration.py", "diagnostics/moments.py")
 
 
 @pytest.fixture
@@ -63,6 +65,9 @@ if SEED:
 def pytest_collection_modifyitems(config, items):
     """Move cases to the slow tier, the kernels' files to the front."""
     defer(items)
+    for item in items:
+        if item.nodeid.split("::")[0].endswith(LONG_EXAMPLES):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: not item.nodeid.split("::")[0].endswith(FIRST))
     if SEED and RECORD:
         wanted = set(Path(RECORD).read_text().splitlines())
@@ -75,8 +80,8 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
     """Add what a process spent to this one's ledger."""
-    spent, fixed = getattr(node, "workeroutput", {}).get("ledger", ({}, []))
-    LEDGER.update(spent)
+    checks, fixed = getattr(node, "workeroutput", {}).get("ledger", ({}, []))
+    LEDGER.update(checks)
     FIXED.update(fixed)
 
 
@@ -85,7 +90,7 @@ def pytest_sessionfinish(session):
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["ledger"] = (dict(LEDGER), sorted(FIXED))
         return
-    if LEDGER.total() * ALPHA > SUITE_ALPHA:
+    if spent() > SUITE_ALPHA:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     if RECORD and not SEED:
         Path(RECORD).write_text("\n".join(sorted(LEDGER.keys() - FIXED)))
@@ -93,10 +98,9 @@ def pytest_sessionfinish(session):
 
 def pytest_terminal_summary(terminalreporter):
     """Say what the statistical checks of this run have spent."""
-    spent = LEDGER.total() * ALPHA
-    verdict = "TOO MUCH" if spent > SUITE_ALPHA else "within"
+    verdict = "TOO MUCH" if spent() > SUITE_ALPHA else "within"
     seeds = f", seeds drawn anew from SUITE_SEED={SEED}" if SEED else ""
     terminalreporter.write_line(
         f"statistical checks: {LEDGER.total()} at level {ALPHA:g} in {len(LEDGER)} "
-        f"tests spend {spent:.2g}, {verdict} {SUITE_ALPHA:g}{seeds}"
+        f"tests spend {spent():.2g}, {verdict} {SUITE_ALPHA:g}{seeds}"
     )

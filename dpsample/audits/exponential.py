@@ -60,10 +60,9 @@ def exponential_scores(
     *,
     relation: str,
     sampler: Any,
-    num_draws: int,
     seed: Seed,
-    threads: int | None,
     on_progress: Progress,
+    **running: Any,
 ) -> Scores:
     """Scores of draws from the targets of two neighboring problems."""
     targets = mechanism.target(problem), mechanism.target(neighbor)
@@ -83,10 +82,9 @@ def exponential_scores(
             targets[i],
             chosen,
             score,
-            num_draws=num_draws,
             seed=roots[i],
-            threads=threads,
             on_progress=_part(on_progress, i),
+            **running,
         )
         for i in range(2)
     )

@@ -56,10 +56,8 @@ def lower_bounds(
 
     The probability that any of the bounds is wrong is at most ``alpha``.
     """
-    directions = (
-        Events(scores.first, scores.second),
-        Events(_reversed(scores.first), _reversed(scores.second)),
-    )
+    swapped = [(-q, -p) for p, q in (scores.first, scores.second)]
+    directions = Events(scores.first, scores.second), Events(*swapped)
     own = 0.5 * alpha / NUM_HEADLINE
     epsilon_lower = max(events.epsilon(delta, own) for events in directions)
     gdp_lower = directions[0].gdp(own)
@@ -88,11 +86,6 @@ def loss(ratio: Array, epsilon: float) -> Array:
     return np.asarray(-np.expm1(np.minimum(epsilon - ratio, 0.0)))
 
 
-def _reversed(scores: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Scores for Q against P."""
-    return -scores[1], -scores[0]
-
-
 def _expected_losses(
     scores: Scores, epsilons: Array, alpha: float
 ) -> tuple[Array, Array]:
@@ -117,12 +110,11 @@ def _bridged(scores: Scores, epsilons: Array) -> Array:
     """
     constant = log_constant(*scores.first)
     forward, backward = scores.second[1] - constant, constant - scores.second[0]
-    return np.array(
-        [
-            max(float(loss(r, epsilon).mean()) for r in (forward, backward))
-            for epsilon in epsilons
-        ]
-    )
+    means = [
+        [float(loss(r, epsilon).mean()) for r in (forward, backward)]
+        for epsilon in epsilons
+    ]
+    return np.asarray(np.max(means, axis=1))
 
 
 class Counts(NamedTuple):
@@ -160,8 +152,7 @@ class Events:
             with np.errstate(divide="ignore"):
                 return np.log(np.maximum(lower - delta, 0.0)) - np.log(upper)
 
-        best = self._best(gain, alpha)
-        return max(0.0, float(gain(*self._bounds(best, alpha))[0]))
+        return self._lower(gain, alpha)
 
     def gdp(self, alpha: float) -> float:
         """Lower bound of gdp, wrong with probability 2 alpha at most.
@@ -175,15 +166,12 @@ class Events:
             # -inf - (-inf) cannot occur: the upper bound is never 0.
             return np.asarray(ndtri(lower) - ndtri(upper))
 
-        best = self._best(gain, alpha)
-        return max(0.0, float(gain(*self._bounds(best, alpha))[0]))
+        return self._lower(gain, alpha)
 
     def delta(self, epsilon: float, alpha: float) -> float:
         """Lower bound of delta(epsilon), wrong with probability 2 alpha at most."""
         growth = np.exp(epsilon)
-        best = self._best(lambda upper, lower: lower - growth * upper, alpha)
-        upper, lower = self._bounds(best, alpha)
-        return max(0.0, float((lower - growth * upper)[0]))
+        return self._lower(lambda upper, lower: lower - growth * upper, alpha)
 
     def plain_delta(self, epsilon: float, alpha: float) -> float:
         """Estimate of delta(epsilon) on the second half, for the event of `delta`."""
@@ -198,13 +186,14 @@ class Events:
             self._known[alpha] = self.first.bounds(alpha)
         return int(np.argmax(gain(*self._known[alpha])))
 
-    def _bounds(self, best: int, alpha: float) -> tuple[Array, Array]:
-        """Bounds on the second half at the chosen threshold, of shape (1,)."""
-        one = slice(best, best + 1)
+    def _lower(self, gain: Callable[[Array, Array], Array], alpha: float) -> float:
+        """Lower bound on the second half at the threshold that the first half chose."""
+        best = self._best(gain, alpha)
+        at = slice(best, best + 1)
         chosen = Counts(
-            self.second.above_p[one], self.second.above_q[one], self.second.size
+            self.second.above_p[at], self.second.above_q[at], self.second.size
         )
-        return chosen.bounds(alpha)
+        return max(0.0, float(gain(*chosen.bounds(alpha))[0]))
 
 
 def _spread(scores: tuple[Array, Array]) -> float:

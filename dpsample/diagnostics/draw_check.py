@@ -58,9 +58,8 @@ def check(draws: Any, target: Gibbs | None = None) -> CheckReport:
     ['too few draws']
     """
     chains = read(draws)
-    findings = chain_checks.look_at_movement(chains)
-    found, skipped = chain_checks.look_at_agreement(chains, ALPHA)
-    findings += found
+    disagreement, skipped = chain_checks.look_at_agreement(chains, ALPHA)
+    findings = chain_checks.look_at_movement(chains) + disagreement
     reasons, families = [skipped], 1
     looked_at = ["effective size, moves, step size"]
     if not skipped:
@@ -69,8 +68,8 @@ def check(draws: Any, target: Gibbs | None = None) -> CheckReport:
         reasons.append("domain, convexity, energies, identities (no target was given)")
     else:
         target_checks.require_same(chains, target)
-        found, skipped_there = _against(target, chains)
-        findings += found
+        mismatch, skipped_there = _against(target, chains)
+        findings += mismatch
         reasons += skipped_there
         looked_at.append("what the target says")
         families = 4
@@ -95,7 +94,7 @@ def _against(target: Gibbs, chains: ChainDraws) -> tuple[list[Finding], list[str
         findings += [] if finding is None else [finding]
     reasons = []
     for look in (target_checks.excess, target_checks.look_at_stein):
-        found, reason = look(target, chains, ALPHA)
-        findings += found
+        mismatch, reason = look(target, chains, ALPHA)
+        findings += mismatch
         reasons.append(reason)
     return findings, reasons

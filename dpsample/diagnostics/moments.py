@@ -58,11 +58,11 @@ class MomentCheck:
 
     def __repr__(self) -> str:
         """Estimates beside exact values, and what they show."""
-        found, lines = self.found, []
-        for i, name in enumerate(found.names):
+        unbiased, lines = self.found, []
+        for i, name in enumerate(unbiased.names):
             exact = self.exact[i]
-            errors = found.standard_errors[i]
-            rows = zip(np.ravel(found.estimates[i]), np.ravel(errors), strict=True)
+            errors = unbiased.standard_errors[i]
+            rows = zip(np.ravel(unbiased.estimates[i]), np.ravel(errors), strict=True)
             for j, (estimate, error) in enumerate(rows):
                 line = f"  {name}[{j}]: {estimate:.4g} +- {error:.2g}"
                 if exact is not None:
@@ -77,7 +77,7 @@ class MomentCheck:
         return "\n".join(
             [
                 f"unbiased moments by couplings of {self.sampler}",
-                f"({len(found.times)} replicates; exact values: {self.reference})",
+                f"({len(unbiased.times)} replicates; exact values: {self.reference})",
                 *lines,
                 f"{verdict}; correct kernels fail with probability about "
                 f"{self.false_alarm:g}.",
@@ -151,8 +151,8 @@ def unbiased_moments(
     ...                       domain=dps.domains.WholeSpace(), row_bound=1.0,
     ...                       response_bound=1.0)
     >>> target = dps.Gibbs(problem, k=10.0, mu=0.1)  # N(2.5, 1)
-    >>> found = dps.diagnostics.unbiased_moments(target, dps.samplers.MALA())
-    >>> found.ok, [value.round(12).tolist() for value in found.exact]
+    >>> moments = dps.diagnostics.unbiased_moments(target, dps.samplers.MALA())
+    >>> moments.ok, [value.round(12).tolist() for value in moments.exact]
     (True, [[2.5], [7.25]])
     """
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
@@ -170,7 +170,7 @@ def unbiased_moments(
     options: dict[str, Any] = {"init": init, "threads": threads}
     if lag is None:
         lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
-    found = couplings.unbiased_moments(
+    unbiased = couplings.unbiased_moments(
         prepared,
         target,
         moments=moments,
@@ -183,9 +183,9 @@ def unbiased_moments(
         **options,
     )
     reference, exact = _exact(target, moments)
-    rows = zip(found.estimates, found.standard_errors, exact, strict=True)
+    rows = zip(unbiased.estimates, unbiased.standard_errors, exact, strict=True)
     return MomentCheck(
-        found=found,
+        found=unbiased,
         sampler=words_for(sampler, "sampler"),
         reference=reference,
         exact=exact,

@@ -226,9 +226,9 @@ def look_at_stein(
     num_chains, num_draws, dim = chains.theta.shape
     stride = -(-num_chains * num_draws // MAX_POINTS)
     theta = chains.theta[:, ::stride]
-    found = list(stein_values(target, theta.reshape(-1, dim)))
-    values = np.stack([column for _, column in found], axis=1)
-    values = values.reshape(*theta.shape[:2], len(found))
+    functions = list(stein_values(target, theta.reshape(-1, dim)))
+    values = np.stack([column for _, column in functions], axis=1)
+    values = values.reshape(*theta.shape[:2], len(functions))
     times = correlation_times(values)
     tests = [off_zero(values[:, :, i], time) for i, time in enumerate(times)]
     if all(test is None for test in tests):
@@ -236,13 +236,13 @@ def look_at_stein(
     levels = [1.0 if test is None else 2.0 * min(test[1:]) for test in tests]
     worst = int(np.argmin(levels))
     test = tests[worst]
-    if test is None or levels[worst] * len(found) >= alpha:
+    if test is None or levels[worst] * len(functions) >= alpha:
         return [], ""
     return [
         Finding(
             name="a law that is not the target's",
             evidence="Under the target, the mean of Stein's function "
-            f'"{found[worst][0]}" is 0; the draws have {abs(test[0]):.3g} standard '
+            f'"{functions[worst][0]}" is 0; the draws have {abs(test[0]):.3g} standard '
             "errors.",
             remedy="Check that target is the one that was sampled. If it is: a longer "
             "warm-up, a start nearer to the mode, or a sampler whose exactness is "

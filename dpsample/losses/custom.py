@@ -15,7 +15,8 @@ from numba.extending import is_jitted
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.losses.declarations import Declared, Scale, compare, compare_records
+from dpsample.losses import declarations
+from dpsample.losses.declarations import Declared, Scale
 from dpsample.losses.loss import Pieces, compile_pieces
 
 Scalar = Callable[[float, float], float]  # of the margin and the response
@@ -51,12 +52,12 @@ class Custom(Declared):
         if self.functions is not None:
             scale = self._scale(margin_bound, response_bound)
             known = None if response_bound == np.inf else scale
-            compare_records(self, reaches, response, known)
+            declarations.compare_records(self, reaches, response, known)
 
     def _scale(self, margin_bound: float, response_bound: float | None) -> Scale:
         key = (margin_bound, response_bound)
         if key not in self._passed:
-            self._passed[key] = compare(self, *key)
+            self._passed[key] = declarations.compare(self, *key)
         return self._passed[key]
 
     @property

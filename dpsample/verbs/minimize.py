@@ -44,7 +44,6 @@ INTERRUPTED = (
 class MinimizationPlan:
     """All that runs with different random bits share."""
 
-    problem: Problem
     program: descent.Program
     certificate: EventCertificate | None
 
@@ -193,7 +192,7 @@ def planned(
             seeded=seeded,
         )
     program = descent.Program(problem, recipe)
-    return MinimizationPlan(problem=problem, program=program, certificate=certificate)
+    return MinimizationPlan(program=program, certificate=certificate)
 
 
 def _facts(problem: Problem) -> dict[str, float | int | str]:

@@ -14,6 +14,7 @@ import pytest
 import dpsample as dps
 from dpsample import cli
 from dpsample.cli import commands, demo, release, sample
+from tests.support.tiers import one_in
 
 BOUNDS = """
 [numeric]
@@ -160,6 +161,7 @@ def assert_one_line(capsys, message):
     assert message in err
 
 
+@one_in(5)
 @pytest.mark.parametrize("options", INPUT_ERRORS)
 def test_input_errors_are_one_line_with_exit_code_2(files, capsys, options):
     assert run(files, *options) == 2

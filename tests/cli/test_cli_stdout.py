@@ -14,7 +14,7 @@ from dpsample import cli
 from tests.support.output_cases import NAMES, arguments, kept_in
 from tests.support.output_cases import records as records
 from tests.support.output_cases import spare as spare
-from tests.support.tiers import usual
+from tests.support.tiers import one_in, usual
 
 
 class Stream(io.TextIOWrapper):
@@ -38,6 +38,7 @@ ERRORS = {
 }
 
 
+@one_in(2)
 @pytest.mark.parametrize("has_output", [False, True])
 @pytest.mark.parametrize("case", ERRORS)
 def test_an_answer_that_cannot_be_printed_is_kept(

@@ -133,6 +133,7 @@ def test_the_study_of_the_manual_runs(tmp_path, capsys):
     assert "2 below, 2 agrees" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_every_study_of_the_project_can_be_loaded(capsys):
     assert study(STUDIES, "list") == 0
     assert "noise" in capsys.readouterr().out

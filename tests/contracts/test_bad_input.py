@@ -12,6 +12,7 @@ import dpsample as dps
 from tests.contracts.door_calls import call
 from tests.contracts.door_objects import BUDGET, problem
 from tests.contracts.test_doors import DOORS
+from tests.support.tiers import one_in
 
 GRAMMAR = re.compile(
     r"^(?P<name>[A-Za-z_]+[A-Za-z0-9_\[\] <=]*) must be .+, got .+\.( .+\.)?$"
@@ -71,6 +72,7 @@ CASES = [
 ]
 
 
+@one_in(5)
 @pytest.mark.parametrize(("door", "parameter", "value"), CASES)
 def test_a_malformed_structure_is_refused_in_the_grammar(door, parameter, value):
     with pytest.raises(ValueError) as refusal:

@@ -17,7 +17,7 @@ from dpsample.domains import Ball, Box
 from tests.contracts.hostile_cases import World, all_losses
 from tests.contracts.hostile_records import MAX, records
 from tests.support.statistics import assert_mean
-from tests.support.tiers import slow
+from tests.support.tiers import one_in, slow
 
 BUDGET = dps.Budget(epsilon=5.0, delta=1e-6)
 FORM = settings(suppress_health_check=list(HealthCheck), phases=[Phase.generate])
@@ -38,6 +38,7 @@ def world_of(loss: Any, num_records: int = 4) -> World:
     return World(loss, Ball(1.0), num_records=num_records, response_bound=bound)
 
 
+@one_in(3)
 @pytest.mark.parametrize("examples", TIERS)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 def test_no_record_stops_a_release(loss, examples: int) -> None:
@@ -52,6 +53,7 @@ def test_no_record_stops_a_release(loss, examples: int) -> None:
     settings(FORM, max_examples=examples)(given(records(world))(example))()
 
 
+@one_in(3)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 def test_rows_and_responses_above_their_bounds_are_clipped_and_released(loss) -> None:
     rows = np.array([[1e300, -1e-300], [MAX, MAX], [5e-324, 0.0], [-0.0, 1e200]])
@@ -144,6 +146,7 @@ def test_every_finite_query_is_released(name, sensitivity, examples: int) -> Non
     settings(FORM, max_examples=4 * examples)(given(QUERIES)(example))()
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", mechanisms(1.0))
 def test_audits_take_hostile_queries(name: str) -> None:
     mechanism = mechanisms(1.0)[name]()
@@ -156,6 +159,7 @@ def test_audits_take_hostile_queries(name: str) -> None:
         assert not report.is_refuted
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", ["absolute", "huber", "logistic", "linear"])
 def test_audits_take_hostile_records(name: str) -> None:
     """Of the exponential mechanism: one record with the largest response there is."""

@@ -22,16 +22,16 @@ NOBODY = 65534
 ORDINARY = f"""
 import os, grp, pwd, warnings
 import numba
-from toy import _cache
+from toy.core import cache
 os.setgroups([])
 os.setgid({NOBODY})
 os.setuid({NOBODY})
 warnings.simplefilter("ignore")
 for place in {{places}}:
     numba.config.CACHE_DIR = place
-    print(place, _cache._open_cache().startswith(place))
+    print(place, cache._open_cache().startswith(place))
 """
-WHERE = "from toy._jit import CACHE_DIRECTORY; print(CACHE_DIRECTORY)"
+WHERE = "from toy.core.jit import CACHE_DIRECTORY; print(CACHE_DIRECTORY)"
 
 
 def mode(path):

@@ -215,6 +215,7 @@ def linear_mechanism(dim, confidence=None):
     return calibrate(facts, BUDGET, risk="empirical", confidence=confidence)
 
 
+@one_in(3)
 @pytest.mark.parametrize("slope", [1e-3, 0.01, 0.05, 0.2, 1.0])
 @pytest.mark.parametrize("dim", [5, 100])
 def test_empirical_risk_bounds_hold_for_linear_losses(slope, dim):

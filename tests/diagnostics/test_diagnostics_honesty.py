@@ -16,7 +16,7 @@ PACKAGE = Path(dps.__file__).parent
 # Whatever makes or checks a certificate.
 PROVING = [
     *sorted((PACKAGE / "privacy").rglob("*.py")),
-    *(PACKAGE / f"{name}.py" for name in ("api", "minimizing", "results", "fits")),
+    *sorted((PACKAGE / "verbs").rglob("*.py")),
     *sorted((PACKAGE / "optimizers").rglob("*.py")),
     *sorted((PACKAGE / "noise").rglob("*.py")),
     *sorted((PACKAGE / "samplers").rglob("*.py")),

@@ -213,6 +213,7 @@ def test_plot_shows_estimate_limit_and_proof():
     ax.figure.clear()
 
 
+@one_in(4)
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -58,6 +58,7 @@ def test_draws_are_drawn_in_every_domain(name):
     assert dim == 3 or ax.name == "rectilinear"
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", ["disk", "diamond", "box", "triangle", "simplex"])
 def test_outlines_are_on_the_boundary(name):
     domain, dim = DOMAINS[name]

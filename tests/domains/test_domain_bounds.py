@@ -26,6 +26,7 @@ from tests.support.bodies import (
     label,
     random_polytope,
 )
+from tests.support.tiers import one_in
 
 every_body = pytest.mark.parametrize("pair", bounded(), ids=label)
 
@@ -42,6 +43,7 @@ def vertices(polytope):
     return np.array(found)
 
 
+@one_in(5)
 @every_body
 def test_support_bounds_every_point_and_is_nearly_attained(pair):
     domain, dim = pair
@@ -105,6 +107,7 @@ def test_polytope_support_agrees_with_a_solver():
         assert polytope.support(v) == pytest.approx(-answer.fun, rel=1e-9)
 
 
+@one_in(5)
 @every_body
 @pytest.mark.parametrize("p", [1.0, 1.4, 2.0, 5.0, math.inf])
 def test_largest_norm_bounds_every_point(pair, p):

@@ -15,6 +15,7 @@ from tests.support.bodies import (
     label,
     random_polytope,
 )
+from tests.support.tiers import one_in
 
 every_body = pytest.mark.parametrize("pair", bounded(), ids=label)
 
@@ -30,6 +31,7 @@ def chord_errors(domain, theta, direction, ends):
     return all(inside), any(beyond)
 
 
+@one_in(5)
 @every_body
 def test_chord_ends_are_on_the_surface(pair):
     domain, dim = pair
@@ -47,6 +49,7 @@ def test_chord_ends_are_on_the_surface(pair):
         assert chord_errors(domain, theta, direction, shorter) != (True, False)
 
 
+@one_in(5)
 @every_body
 def test_chords_from_the_surface_stay_inside(pair):
     domain, dim = pair

@@ -28,6 +28,7 @@ from tests.support.bodies import (
     inside_points,
     label,
 )
+from tests.support.tiers import one_in
 
 every_body = pytest.mark.parametrize("pair", bounded(), ids=label)
 
@@ -42,6 +43,7 @@ def worst_gap(domain, points, images):
     return max(gaps)
 
 
+@one_in(5)
 @every_body
 def test_contains_is_the_definition(pair):
     domain, dim = pair
@@ -54,6 +56,7 @@ def test_contains_is_the_definition(pair):
             assert not by_definition(domain, theta, -1e-13)
 
 
+@one_in(5)
 @every_body
 def test_projection_is_the_nearest_point(pair):
     domain, dim = pair

@@ -204,6 +204,7 @@ def test_another_version_is_another_configuration(tmp_path, serial, monkeypatch)
     configuration._environment.cache_clear()
 
 
+@one_in(2)
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -28,6 +28,7 @@ from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
 from dpsample.problem.facts import PublicFacts
 from dpsample.running import descent
 from tests.running.test_descent import problem
+from tests.support.tiers import one_in
 
 O = dps.optimizers  # noqa: E741 - short in a list of methods
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -174,6 +175,7 @@ def smooth_problem():
     return problem(loss)
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", PRIVATE)
 def test_noise_in_every_clipped_step_is_private_for_any_loss(name):
     fit = dps.minimize(smooth_problem(), PRIVATE[name], BUDGET)
@@ -181,6 +183,7 @@ def test_noise_in_every_clipped_step_is_private_for_any_loss(name):
     assert dict(fit.certificate.inputs)["loss"] == "record_gradient"
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", NOT_PRIVATE)
 def test_what_needs_a_margin_is_refused(name):
     with pytest.raises(ValueError, match="margin"):

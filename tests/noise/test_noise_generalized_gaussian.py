@@ -159,6 +159,7 @@ def polar_integral(noise, breaks):
     return total
 
 
+@one_in(2)
 @pytest.mark.parametrize("r", EXPONENTS)
 def test_density_integrates_to_one(r):
     line = GeneralizedGaussian(r, 0.7)
@@ -216,6 +217,7 @@ def test_moments_of_independent_normals_and_printed_mean_square():
         assert GeneralizedGaussian(r, 1.5).mean_square(dim) == pytest.approx(printed)
 
 
+@one_in(2)
 @pytest.mark.parametrize("r", [1.0, 1.5, 3.0, 10.0, INF])
 def test_mean_square_of_draws(r):
     noise = GeneralizedGaussian(r, 2.0)

@@ -14,6 +14,7 @@ from dpsample.noise import KNorm, k_norm, k_norm_table
 from dpsample.noise.k_norm import fill_k_norm_rows
 from tests.support.noise_mutants import directions
 from tests.support.statistics import assert_law, assert_mean, assert_same_law, rejected
+from tests.support.tiers import one_in
 
 NUM_DRAWS = 50_000
 
@@ -60,6 +61,7 @@ def draws(domain, dim, seed, scale=1.0, num_draws=NUM_DRAWS):
     return k_norm(rng, size=(num_draws, dim), domain=domain, scale=scale)
 
 
+@one_in(3)
 @pytest.mark.parametrize("name", BODIES)
 def test_gauge_is_a_gamma_variable(name):
     domain, dim = BODIES[name]

@@ -14,6 +14,7 @@ from dpsample.noise import cone_table
 from dpsample.noise.cone import cone_vector, power, twice_exponent
 from tests.support.noise_mutants import unequal_layers, without_tail, without_wedges
 from tests.support.statistics import assert_law, assert_mean, rejected
+from tests.support.tiers import one_in
 
 EXPONENTS = (1.0, 1.5, 2.5, 3.0, 4.0, 10.0, 37.3, 1e3)
 
@@ -84,6 +85,7 @@ def assert_power(y, r):
     assert_mean(np.abs(y) ** r, 1.0, r, detects=0.009)
 
 
+@one_in(2)
 @pytest.mark.parametrize("r", EXPONENTS)
 def test_coordinates_follow_the_density(r):
     y, norm = coordinates(cone_table(r), 411)

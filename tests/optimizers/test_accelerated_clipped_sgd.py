@@ -35,6 +35,7 @@ from tests.support.clipped_cases import (
     logistic_gradients,
     squared,
 )
+from tests.support.tiers import one_in
 
 
 def test_without_budget_it_is_textbook_acceleration():
@@ -119,6 +120,7 @@ def test_one_pass_schemes_read_every_record_at_most_once(scheme):
     assert minimize(logistic(100, 2), method, BUDGET).num_gradients == 98
 
 
+@one_in(2)
 @pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_recorded_noise_proves_the_budget(scheme, budget):

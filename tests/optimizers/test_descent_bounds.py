@@ -12,6 +12,7 @@ from dpsample.optimizers.loop.perturbations import CalibratedNoise
 from dpsample.privacy import gdp_from_budget
 from dpsample.privacy.accounting.events import GaussianEvent
 from tests.support.clipped_cases import BUDGET
+from tests.support.tiers import one_in
 
 
 def facts_of(loss, num_records=2000, dim=20):
@@ -73,6 +74,7 @@ def mean_excess(beta, start, *, size, stddev, num_steps):
     return 0.5 * beta * (mean**2 + (reach**2).sum())
 
 
+@one_in(3)
 @pytest.mark.parametrize("share", [1e-6, 0.2, 0.9])
 @pytest.mark.parametrize("num_steps", [1, 4, 50])
 def test_the_smooth_bound_holds_for_quadratics_and_is_not_idle(share, num_steps):

@@ -60,7 +60,7 @@ def test_first_two_moments_on_linear_losses():
     variance = steps * eta**2 * (sampling + stddev**2)
     program = descent.Program(problem, recipe)
     ends = np.array(
-        [program.run(np.random.default_rng(seed)).theta[0] for seed in range(4000)]
+        [program.run(np.random.default_rng(seed)).theta[0] for seed in range(2700)]
     )
     assert_mean(ends, mean, variance, detects=0.25)
     spread = (ends - mean) ** 2 / variance

@@ -13,8 +13,10 @@ from dpsample.privacy.accounting.events import ParallelEvent
 from dpsample.running import descent
 from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import BUDGET, logistic
+from tests.support.tiers import one_in
 
 
+@one_in(2)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_iterated_runs_use_disjoint_blocks_and_halved_distances(scheme):
     method = IteratedAcceleratedClippedSGD(scheme=scheme, num_steps=4)

@@ -12,6 +12,7 @@ from dpsample.optimizers.loop.mirror_geometry import gaussian_mean_square, geome
 from dpsample.optimizers.loop.steps import MirrorStep
 from dpsample.privacy import generalized_gaussian_gdp
 from tests.support.mirror_cases import bregman, potential, potential_gradient
+from tests.support.tiers import one_in
 
 CASES = [(1.05, 50), (1.1, 3), (1.3, 40), (1.5, 30), (1.8, 12), (2.0, 7)]
 
@@ -102,6 +103,7 @@ def test_a_step_survives_the_ends_of_the_number_range():
     assert not stepped(np.zeros(4), np.zeros(4), MirrorStep(1.0, exponent=1.5)).any()
 
 
+@one_in(2)
 @pytest.mark.parametrize(("p", "dim"), CASES)
 def test_the_potential_is_1_strongly_convex(p, dim):
     space = geometry(p, dim, "gaussian")

@@ -27,6 +27,7 @@ from tests.support.clipped_cases import (
     rows_and_labels,
 )
 from tests.support.statistics import assert_law, rejected
+from tests.support.tiers import one_in
 
 METHODS = (ObjectivePerturbation, ApproximateObjectivePerturbation)
 
@@ -132,6 +133,7 @@ def test_without_budget_it_is_the_ridge_solution(solver):
     assert fit.certificate is None
 
 
+@one_in(2)
 @pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
 @pytest.mark.parametrize("method", METHODS)
 def test_noise_is_the_proved_one_for_both_parts(method, budget):

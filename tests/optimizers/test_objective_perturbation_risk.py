@@ -18,12 +18,14 @@ from dpsample.problem.problem import Problem
 from dpsample.running import descent
 from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import BUDGET, linear, logistic, rows_and_labels
+from tests.support.tiers import one_in
 
 
 def inputs(problem, method, budget=BUDGET, calibration="exact"):
     return method.recipe(problem.facts, budget, calibration).inputs
 
 
+@one_in(2)
 @pytest.mark.parametrize("risk", ["population", "empirical"])
 @pytest.mark.parametrize("dim", [1, 20])
 def test_ridge_minimizes_the_bound_although_the_noise_depends_on_it(risk, dim):

@@ -15,6 +15,7 @@ from dpsample.running import descent
 from tests.support.mirror_cases import AxisLogistic, logistic_gradients, random_problem
 from tests.support.public_facts import BUDGET, ZERO_OUT
 from tests.support.statistics import assert_law, rejected
+from tests.support.tiers import one_in
 
 RNG = np.random.default_rng(0)  # for runs that draw nothing
 
@@ -79,6 +80,7 @@ def phase_ends(problem, recipe, index):
     return descent.run(problem, only, RNG).theta
 
 
+@one_in(2)
 @pytest.mark.parametrize("loss", [dps.losses.Logistic(), dps.losses.Huber(0.1)])
 @pytest.mark.parametrize("domain", [dps.domains.WholeSpace(), dps.domains.Ball(0.3)])
 def test_no_neighbor_moves_a_phase_further_than_declared(loss, domain):

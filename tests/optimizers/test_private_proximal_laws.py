@@ -15,6 +15,7 @@ from dpsample.verbs.minimize import minimize
 from tests.support.gradient_vectors import vectors_problem
 from tests.support.proximal_cases import BUDGET, regression, spec
 from tests.support.statistics import assert_law, assert_mean, rejected
+from tests.support.tiers import one_in
 
 
 def test_output_on_linear_losses_has_the_gaussian_law_of_its_noise() -> None:
@@ -58,6 +59,7 @@ def test_poisson_batches_are_unbiased() -> None:
         )
 
 
+@one_in(2)
 @pytest.mark.parametrize("estimator", ["clip", "catoni"])
 @pytest.mark.parametrize("size", [400, 4000])
 def test_measured_excess_is_below_the_bound(estimator: str, size: int) -> None:

@@ -22,6 +22,7 @@ from dpsample.privacy import (
 )
 from dpsample.verbs.minimize import minimize
 from tests.support.proximal_cases import BUDGET, facts, regression, spec
+from tests.support.tiers import one_in
 
 ESTIMATORS = ("clip", "bucketed_median", "catoni")
 ZERO_OUT = Budget(epsilon=1.0, delta=1e-5, relation="zero_out")
@@ -42,6 +43,7 @@ def test_without_noise_and_limits_it_is_proximal_descent(estimator: str) -> None
     assert found.certificate is None and found.num_gradients == 50 * 25
 
 
+@one_in(4)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
 @pytest.mark.parametrize("size", [100, 1000])
@@ -67,6 +69,7 @@ def test_noise_proves_the_budget(estimator: str, budget: Budget, size: int) -> N
     assert spent == pytest.approx(proved, rel=1e-4)
 
 
+@one_in(2)
 @pytest.mark.parametrize(
     ("estimator", "relation", "epsilon", "size", "num_steps", "true"),
     [

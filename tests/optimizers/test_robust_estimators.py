@@ -18,6 +18,7 @@ from dpsample.optimizers.loop.estimators import (
     Mean,
 )
 from tests.support.gradient_vectors import estimate
+from tests.support.tiers import one_in
 
 ESTIMATORS = (
     ClippedMean(threshold=0.7),
@@ -75,6 +76,7 @@ def test_without_limits_every_estimator_is_the_mean(estimator: Estimator) -> Non
     )
 
 
+@one_in(2)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_no_record_moves_an_estimate_by_more_than_declared(
     estimator: Estimator,

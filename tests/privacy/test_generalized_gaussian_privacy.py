@@ -10,7 +10,7 @@ from dpsample.privacy import gaussian_delta
 from dpsample.privacy.curves.additive import generalized_gaussian_gdp
 from tests.support.quadrature import grid, privacy_curve
 from tests.support.shift_curves import equivalent_gdp, scaled_shift, shift_curve
-from tests.support.tiers import usual
+from tests.support.tiers import one_in, usual
 
 EXPONENTS = [2.0, 2.5, 3.0, 4.0, 6.0, 10.0]
 PLANE = [0.0, 10.0, 22.5, 33.0, 45.0, 60.0, 113.0]
@@ -49,6 +49,7 @@ def in_plane(angle):
     return [math.cos(math.radians(angle)), math.sin(math.radians(angle))]
 
 
+@one_in(5)
 @pytest.mark.parametrize("r", EXPONENTS)
 @pytest.mark.parametrize("angle", PLANE)
 def test_no_shift_in_the_plane_beats_the_gaussian(r, angle):
@@ -66,6 +67,7 @@ def test_no_shift_in_the_plane_beats_the_gaussian(r, angle):
             assert (deltas + errors < wanted).all()
 
 
+@one_in(5)
 @pytest.mark.parametrize("r", EXPONENTS)
 @pytest.mark.parametrize("direction", SPACE)
 def test_no_shift_in_space_beats_the_gaussian(r, direction):

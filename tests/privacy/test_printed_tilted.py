@@ -7,6 +7,7 @@ import pytest
 
 from dpsample.privacy.printed import bassily, su, tilted
 from tests.support import tilted_scalars as scalars
+from tests.support.tiers import one_in
 
 ATTACKED = {
     ("bassily", "Algorithm 2, Theorem 5.2", "replace_one"),
@@ -24,6 +25,7 @@ def pairs():
     return list(zip(proved, attacks, strict=True))
 
 
+@one_in(3)
 @pytest.mark.parametrize("index", range(len(pairs())))
 def test_attacks_are_below_the_proved_bound_and_near_it(index):
     proved, attack = pairs()[index]

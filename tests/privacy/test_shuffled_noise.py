@@ -12,6 +12,7 @@ from dpsample.privacy import (
     shuffle_local_noise,
     shuffle_total_delta,
 )
+from tests.support.tiers import one_in
 
 # n, epsilon, number of batches, closed and numerical noise of a batch mean over C.
 BATCHES = [
@@ -23,6 +24,7 @@ BATCHES = [
 ]
 
 
+@one_in(2)
 @pytest.mark.parametrize(("n", "epsilon", "batches", "closed", "numerical"), BATCHES)
 def test_local_noise_of_known_settings(n, epsilon, batches, closed, numerical):
     budget = Budget(epsilon=epsilon, delta=n**-1.1)

@@ -12,6 +12,7 @@ from dpsample.privacy import (
     shuffle_epsilon,
     shuffle_total_delta,
 )
+from tests.support.tiers import one_in
 
 
 def clone_divergence(epsilon, local, n):
@@ -76,6 +77,7 @@ def response_kernel(local, num_inputs):
     return kernel / kernel.sum(axis=1, keepdims=True)
 
 
+@one_in(4)
 @pytest.mark.parametrize("num_inputs", [2, 3])
 @pytest.mark.parametrize("num_records", [2, 4, 5])
 @pytest.mark.parametrize("local", [0.5, 2.0])
@@ -89,6 +91,7 @@ def test_bound_holds_for_shuffled_randomized_response(num_inputs, num_records, l
         assert exact <= bound + 1e-14
 
 
+@one_in(2)
 @pytest.mark.parametrize("num_records", [2, 3, 5])
 @pytest.mark.parametrize("leak", [1e-3, 0.05])
 def test_the_quoted_delta_term_holds_for_leaking_responses(num_records, leak):
@@ -122,6 +125,7 @@ PAIRS = [
 ]
 
 
+@one_in(2)
 @pytest.mark.parametrize(("n", "local", "closed", "numerical"), PAIRS)
 def test_known_numbers(n, local, closed, numerical):
     args = {"local_epsilon": local, "delta": 1e-6, "num_records": n}

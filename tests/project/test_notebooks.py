@@ -8,18 +8,13 @@ from pathlib import Path
 import jupytext
 import pytest
 
+from tests.support.tiers import one_in
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.py"))
-FIRST = "01_first_release"
 # Seconds for a notebook whose kernels must be compiled first, on busy processors; warm
 # and alone it takes less than 90.
 TIME_LIMIT = 600.0
-
-
-def marked(path):
-    """All but the first are slow."""
-    marks = () if path.stem == FIRST else (pytest.mark.slow,)
-    return pytest.param(path, marks=marks, id=path.stem)
 
 
 def run_script(path, folder, *, timeout=TIME_LIMIT):
@@ -43,7 +38,8 @@ def cells_of(path):
     return [(cell.cell_type, cell.source) for cell in cells if cell.source.strip()]
 
 
-@pytest.mark.parametrize("path", [marked(path) for path in NOTEBOOKS])
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_top_to_bottom_without_warnings(path, tmp_path):
     done = run_script(path, tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -72,6 +68,7 @@ def test_a_notebook_is_text_and_code_in_turn(path):
             compile(source, path.stem, "exec")
 
 
+@one_in(2)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_keeps_its_cells_as_an_ipynb_file(path, tmp_path):
     written = tmp_path / "again.ipynb"

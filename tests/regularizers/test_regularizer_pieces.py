@@ -17,10 +17,12 @@ from dpsample.regularizers import (
     optimal_exponent,
 )
 from tests.support.regularizer_cases import DIM, EVERY, random_point
+from tests.support.tiers import one_in
 
 every_regularizer = pytest.mark.parametrize("regularizer", EVERY, ids=repr)
 
 
+@one_in(5)
 @every_regularizer
 def test_gradient_is_the_slope_of_the_value(regularizer):
     rng = np.random.default_rng(42)

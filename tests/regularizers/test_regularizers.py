@@ -25,6 +25,7 @@ from tests.support.regularizer_cases import (
     random_point,
     regularizer_center,
 )
+from tests.support.tiers import one_in
 
 every_regularizer = pytest.mark.parametrize("regularizer", EVERY, ids=repr)
 
@@ -55,6 +56,7 @@ def deficit(regularizer, x, y, t):
     return regularizer.value(t * x + (1 - t) * y) - chord, quadratic
 
 
+@one_in(5)
 @every_regularizer
 def test_strong_convexity(regularizer):
     rng = np.random.default_rng(41)
@@ -111,6 +113,7 @@ DOMAINS = [
 ]
 
 
+@one_in(5)
 @pytest.mark.parametrize(
     "domain", DOMAINS, ids=lambda d: f"{d.name}{getattr(d, 'p', '')}"
 )

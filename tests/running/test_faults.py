@@ -87,6 +87,7 @@ def fill(disk, *, leaving):
     (disk / "filler").write_bytes(b"0" * max(free, 0))
 
 
+@pytest.mark.slow
 @compiled
 @pytest.mark.parametrize("leaving", [0, slow(20_000)])
 def test_a_full_disk_costs_the_cache_and_not_the_answer(tmp_path, small_disk, leaving):

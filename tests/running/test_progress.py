@@ -19,7 +19,6 @@ from dpsample.samplers.chain import ACCEPTANCE, ENERGY
 from dpsample.verbs.warm import LOGISTIC, make, public_samplers
 from tests.running.test_rounds import autoregression
 from tests.support.processes import ROOT
-from tests.support.tiers import usual
 
 
 class Clock:
@@ -139,7 +138,7 @@ dps.sample(make(LOGISTIC, dps.domains.Ball(1.0)), **options)
 """
 
 
-@usual("False")
+@pytest.mark.slow
 @pytest.mark.parametrize("is_wanted", [True, False])
 def test_a_terminal_gets_the_reason_and_a_line_per_chain(is_wanted):
     here, there = pty.openpty()

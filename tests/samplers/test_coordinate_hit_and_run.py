@@ -140,6 +140,7 @@ def test_chords_of_balls(p):
         slacks.settle(room, theta, total, j, 0.3 * ends[1])
 
 
+@one_in(2)
 @pytest.mark.parametrize("domain", [D.Box(-1.0, 1.0), D.Simplex()])
 @pytest.mark.parametrize("loss", [L.Logistic(), L.Hinge()])
 def test_sparse_features_give_the_draws_of_dense_ones(loss, domain):

@@ -21,7 +21,7 @@ from dpsample.samplers.couplings.replicates import find
 from tests.support.coupling_mutants import walk_with_common_noise, walk_with_two_coins
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin
-from tests.support.tiers import usual
+from tests.support.tiers import one_in, usual
 
 SAMPLERS = {
     "random walk": RandomWalk(step_size=1.0),
@@ -170,6 +170,7 @@ def steps_together(couple, target, plan, state, other, count):
     return count
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", STEPS)
 def test_coupled_steps_are_faithful_before_anything_is_copied(name):
     case = CASES["hinge on the plane"]

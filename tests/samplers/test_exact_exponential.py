@@ -6,6 +6,7 @@ from scipy.integrate import quad
 
 from dpsample.samplers.exact import tangents
 from tests.support.statistics import assert_law, rejected
+from tests.support.tiers import one_in
 
 INF = np.inf
 # Slope and interval.
@@ -21,6 +22,7 @@ DENSITIES = [
 ]
 
 
+@one_in(2)
 @pytest.mark.parametrize(("slope", "low", "high"), DENSITIES)
 def test_exponential_densities(slope, low, high):
     def density(x):

@@ -9,6 +9,7 @@ from dpsample.samplers.chain import ACCEPTED, PROPOSALS, VALUES
 from tests.support.exact_runs import prepare, run
 from tests.support.gibbs_cases import example
 from tests.support.statistics import assert_law, assert_same_law, rejected
+from tests.support.tiers import one_in
 
 D, L = dps.domains, dps.losses
 INF = np.inf
@@ -22,6 +23,7 @@ LINEAR = {
 }
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", LINEAR)
 def test_linear_losses_give_a_restricted_gaussian(name):
     case = example(L.Linear(), LINEAR[name], dim=5, k=5.0, mu=0.5)

@@ -15,12 +15,13 @@ from tests.support.factorized_cases import (
 )
 from tests.support.gibbs_cases import example
 from tests.support.replicates import law_margin
-from tests.support.tiers import slow, usual
+from tests.support.tiers import one_in, slow, usual
 
 L, D = dps.losses, dps.domains
 COUNT = 4_500
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", CASES)
 def test_detailed_balance_holds_without_randomness(name):
     chain, case = prepared(name), CASES[name]

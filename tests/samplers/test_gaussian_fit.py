@@ -82,6 +82,7 @@ def test_a_target_cut_by_its_domain_is_known_as_such():
     assert np.linalg.norm(found.factor, ord=2) < 0.5
 
 
+@one_in(3)
 @pytest.mark.parametrize("domain", ["whole space", "ball", "simplex"])
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=list(LOSSES))
 def test_degenerate_records(loss, domain):

@@ -147,6 +147,7 @@ def test_proposals_have_the_tail_they_say(tail):
         assert_law(squares, wrong)
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", CASES)
 def test_resume_is_bit_identical_anywhere_in_a_batch(name):
     chain = prepared(name, batch=16)

@@ -18,7 +18,7 @@ from dpsample.samplers.proximal import alternation, metric, proximal
 from dpsample.targets import gibbs
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import certified, replicate
-from tests.support.tiers import one_in, slow
+from tests.support.tiers import one_in
 from tests.support.unchecked_losses import unchecked
 
 L, D = dps.losses, dps.domains
@@ -135,7 +135,8 @@ def transition(name, step, change=lambda plan: plan, size=60):
     return matrix, weights / weights.sum()
 
 
-@pytest.mark.parametrize("name", ["hinge", slow("logistic on the box [5, 7]")])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hinge", "logistic on the box [5, 7]"])
 def test_the_exact_kernel_is_in_detailed_balance(name):
     matrix, law = transition(name, 1.0)
     flow = law[:, None] * matrix

@@ -54,6 +54,7 @@ def test_the_exact_starts_have_the_law_of_the_quadrature(domain, loss):
     assert law_margin(case, starts) < 1.0
 
 
+@one_in(2)
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_enough_samplers_support_each_domain(domain):
     names = [name for name in SAMPLERS if supported_losses(name, domain)]
@@ -109,6 +110,7 @@ def test_a_dependent_draw_is_noticed():
     assert dependence_margin(grid_case("ball", "hinge"), starts, draws[:, 0]) > 1.0
 
 
+@one_in(5)
 @pytest.mark.parametrize(("name", "domain"), ROWS)
 def test_what_is_not_supported_is_refused_with_a_remedy(name, domain):
     for loss in ("logistic", "hinge", "absolute"):

@@ -18,6 +18,7 @@ from dpsample.samplers.subsampled.tuna_mh import (
     poisson_rate,
     record_change,
 )
+from tests.support.entries import entry
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin
@@ -139,18 +140,20 @@ def steps_from_the_law(case, chain, *, num_steps, count, numbers=None, plan=None
     rng = np.random.default_rng(2)
     ends, state = case.exact(rng, count), chain.init()
     draws, stats = np.empty((1, case.dim)), np.empty((1, NUM_STATS))
+    arguments = (
+        case.target.numbers if numbers is None else numbers,
+        case.target.pieces,
+        chain.plan if plan is None else plan,
+        state,
+        rng,
+        num_steps,
+        draws,
+        stats,
+    )
+    run = entry(chain.run, *arguments)
     for i, start in enumerate(ends):
         state.position[:] = start
-        code, _ = chain.run(
-            case.target.numbers if numbers is None else numbers,
-            case.target.pieces,
-            chain.plan if plan is None else plan,
-            state,
-            rng,
-            num_steps,
-            draws,
-            stats,
-        )
+        code, _ = run(*arguments)
         assert code == OK
         ends[i] = draws[0]
     return ends, state

@@ -9,6 +9,7 @@ from scipy.special import expit
 from dpsample.datasets import logistic
 from studies import _private_fits as fits
 from studies import _real_records as records
+from tests.support.tiers import one_in
 
 FAR, CROWD = 200.0, 1e7
 
@@ -58,6 +59,7 @@ def largest_loss(stated, ridge):
     return max(worst, abs(own - other)), noise
 
 
+@one_in(3)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("ridge", [0.1, 1.0, 30.0])
 def test_the_peer_spends_the_epsilon_of_its_cell_and_no_more(epsilon, ridge):

@@ -5,6 +5,7 @@ import numpy as np
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.errors import OK
 from dpsample.samplers.subsampled.randomized_series import RandomizedSeries
+from tests.support.entries import entry
 
 
 def prepared(case, **options):
@@ -17,18 +18,20 @@ def advance(chain, starts, rng, *, num_steps, numbers=None, plan=None):
     state, out = chain.init(starts[0]), np.empty_like(starts)
     draws, stats = np.empty((1, starts.shape[1])), np.empty((1, NUM_STATS))
     target = chain.target
-    fixed = (target.numbers if numbers is None else numbers, target.pieces)
+    arguments = (
+        target.numbers if numbers is None else numbers,
+        target.pieces,
+        chain.plan if plan is None else plan,
+        state,
+        rng,
+        num_steps,
+        draws,
+        stats,
+    )
+    run = entry(chain.run, *arguments)
     for i, start in enumerate(starts):
         state.position[:] = start
-        code, _ = chain.run(
-            *fixed,
-            chain.plan if plan is None else plan,
-            state,
-            rng,
-            num_steps,
-            draws,
-            stats,
-        )
+        code, _ = run(*arguments)
         assert code == OK, code
         out[i] = draws[0]
     return out, state

@@ -40,6 +40,11 @@ def spend(number: int = 1, *, is_exact: bool = True) -> float:
     return ALPHA
 
 
+def spent() -> float:
+    """What all checks in the ledger have spent: above SUITE_ALPHA the run fails."""
+    return LEDGER.total() * ALPHA
+
+
 @contextmanager
 def rejected() -> Iterator[None]:
     """Context in which a statistical assert has to fail, with its statistic.

@@ -3,7 +3,7 @@
 from tests.support.processes import ROOT, run_python
 
 CALLEE = """
-from toy._jit import kernel
+from toy.core.jit import kernel
 
 FACTOR = {factor}
 
@@ -12,7 +12,7 @@ def scaled(x):
     return FACTOR * x
 """
 CALLER = """
-from toy._jit import kernel
+from toy.core.jit import kernel
 from toy.callee import scaled
 
 @kernel
@@ -25,9 +25,10 @@ SHOW = "from toy.caller import answer; print(answer(10.0))"
 def make_toy(folder):
     """Write the package below a folder."""
     package = folder / "source" / "toy"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    for name in ("_cache.py", "_jit.py"):
+    (package / "core").mkdir(parents=True)
+    for place in (package, package / "core"):
+        (place / "__init__.py").touch()
+    for name in ("core/cache.py", "core/jit.py"):
         text = (ROOT / "dpsample" / name).read_text()
         (package / name).write_text(text.replace("from dpsample.", "from toy."))
     (package / "callee.py").write_text(CALLEE.format(factor=2.0))

@@ -7,6 +7,7 @@ from scipy import sparse
 import dpsample as dps
 from dpsample.targets import gibbs
 from tests.support.bodies import random_polytope
+from tests.support.tiers import one_in
 
 DIM = 4
 SHAPE = (2, 2)
@@ -69,6 +70,7 @@ def interior(domain, rng):
     return middle + 0.4 * (domain.project(middle + rng.normal(size=DIM)) - middle)
 
 
+@one_in(5)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 def test_energy_is_the_formula_and_the_gradient_its_derivative(loss, case):
@@ -147,6 +149,7 @@ def extreme_margins(domain, rows):
     return np.maximum(reached, (np.array(inside) @ rows.T).max(axis=0))
 
 
+@one_in(5)
 @pytest.mark.parametrize("layout", [np.array, sparse.csr_matrix])
 @pytest.mark.parametrize("body", BODIES)
 def test_margin_intervals_are_the_extreme_margins(body, layout):

@@ -11,6 +11,7 @@ from scipy import sparse
 import dpsample as dps
 from dpsample.core.streams import streams
 from dpsample.running import chains
+from tests.support.tiers import one_in
 
 CENTER = [0.2, -0.1, 0.3]
 
@@ -111,6 +112,7 @@ OTHERS = {
 FIXED = {"sampler": dps.Proximal(oracle="tangent", step_size=0.01), "num_warmup": 0}
 
 
+@one_in(2)
 @pytest.mark.parametrize("change", OTHERS)
 def test_a_checkpoint_of_another_target_is_refused(tmp_path, change):
     path = tmp_path / "run.npz"
@@ -174,6 +176,7 @@ REGULARIZED = {
 }
 
 
+@one_in(2)
 @pytest.mark.parametrize("case", REGULARIZED)
 def test_stored_energies_are_the_targets_and_draws_are_inside(case):
     domain, p = REGULARIZED[case]

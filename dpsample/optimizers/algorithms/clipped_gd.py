@@ -123,18 +123,18 @@ class ClippedGD(Optimizer):
         output, event = 0.0, None
         if budget is not None and self.noise == "steps":
             check.positive(clip=clip, remedy="Clip, or bound the domain.")
-            found = full_batch(
+            calibrated = full_batch(
                 budget,
                 record_bound=clip,
                 num_records=facts.num_records,
                 num_steps=self.num_steps,
             )
-            noise, event = GaussianNoise(found.stddev), found.event
+            noise, event = GaussianNoise(calibrated.stddev), calibrated.event
         elif budget is not None:
             output, event = self._output(facts, budget, clip, size)
         inputs: dict[str, float | int | str] = {"clip": clip, "step_size": size}
         if event is not None:
-            inputs["noise_stddev"] = output or found.stddev
+            inputs["noise_stddev"] = output or calibrated.stddev
         return Recipe(
             phases=(
                 Loop(

@@ -165,17 +165,13 @@ class NoisySGD(BatchedDescent, ProjectedDescent):
     ----------
     num_steps : int, optional
         T; None: min(n/2, n^2 t^2/(4 d)) rounded up, at least 10, t the budget's gdp.
-    step_size : float, optional
-        eta; None: that of the smaller bound.
+    step_size, risk, clip
+        As for `NoisyGD`.
     batches : {"poisson", "with_replacement"}, optional
         None: "poisson", or "with_replacement" as printed, for which nothing is proved.
     batch_size : int, optional
         m; None: the printed :math:`n \sqrt{\epsilon / 4T}`, at most half of the
         records. It has to be given without a budget.
-    risk : {"population", "empirical"}
-        Which bound the step minimizes.
-    clip : float, optional
-        As for `NoisyGD`.
 
     Raises
     ------
@@ -203,14 +199,7 @@ class NoisySGD(BatchedDescent, ProjectedDescent):
     name: ClassVar[str] = "noisy_sgd"
     schemes: ClassVar[tuple[Scheme, ...]] = ("poisson", "with_replacement")
 
-    def size_of_batch(
-        self,
-        scales: DescentScales,
-        budget: Budget | None,
-        scheme: Scheme,
-        num_steps: int,
-    ) -> int:
+    def size_of_batch(self, scheme: Scheme, n: int, printed: int | None) -> int:
         """Return the size that was asked for, or the printed one up to n/2."""
-        size = super().size_of_batch(scales, budget, scheme, num_steps)
-        half = max(1, scales.num_records // 2)
-        return size if self.batch_size is not None else min(size, half)
+        size = super().size_of_batch(scheme, n, printed)
+        return size if self.batch_size is not None else min(size, max(1, n // 2))

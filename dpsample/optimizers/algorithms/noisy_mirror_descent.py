@@ -1,7 +1,7 @@
 r"""Noisy regularized mirror descent in l_p, 1 < p < 2, without constraints.
 
-:math:`w_{t+1} = \arg\min_w \langle \nabla F_n(w_t) + \xi_t, w\rangle + \gamma D_\Phi(w,
-w_t) + \alpha \Phi(w)`, averaged with weights :math:`\omega^t`,
+:math:`w_{t+1} = \arg\min_w \langle \nabla F_n(w_t) + \xi_t, w\rangle + \gamma
+D_\Phi(w, w_t) + \alpha \Phi(w)`, averaged with weights :math:`\omega^t`,
 :math:`\omega = 1 + \alpha/\gamma`: arXiv:2303.18047, Algorithm 3, with its potential
 and its step corrected.
 
@@ -236,13 +236,13 @@ class NoisyMirrorDescent(Optimizer):
         event: Event | None = None
         inputs = _inputs(space, schedule)
         if budget is not None:
-            found = full_batch(
+            calibrated = full_batch(
                 budget,
                 record_bound=space.record_bound(facts),
                 num_records=facts.num_records,
                 num_steps=schedule.num_steps,
             )
-            noise, event = space.perturbation(found.stddev), found.event
+            noise, event = space.perturbation(calibrated.stddev), calibrated.event
             inputs["noise"] = self.noise
             inputs["noise_scale"] = float(noise.numbers().scale)
         weight = schedule.ridge * schedule.step_size

@@ -33,7 +33,7 @@ SOLVERS = ("accelerated", "svrg")
 SHARE = 0.99
 
 
-def _recipe(
+def recipe_of(
     scales: TiltScales,
     tilt: Tilt,
     event: Event | None,
@@ -41,6 +41,7 @@ def _recipe(
     solver: Solver = "accelerated",
     assumptions: tuple[str, ...] = GUARANTEED,
 ) -> Recipe:
+    """Recipe of one tilted minimization."""
     return Recipe(
         phases=(tilt.phase(scales, solver),),
         event=event,
@@ -121,9 +122,9 @@ class ObjectivePerturbation(Optimizer):
         scales = tilt_scales(facts, risk=self.risk)
         if calibration == "paper" and budget is not None:
             tilt = bassily(scales, budget, is_exact=True)
-            return _recipe(scales, tilt, None, assumptions=(INEXACT,))
+            return recipe_of(scales, tilt, None, assumptions=(INEXACT,))
         tilt = proved_tilt(scales, budget, ridge=self.ridge, gap=None, share=SHARE)
-        return _recipe(scales, tilt, _spent(budget))
+        return recipe_of(scales, tilt, _spent(budget))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,4 +221,4 @@ class ApproximateObjectivePerturbation(Optimizer):
                 scales, budget, ridge=self.ridge, gap=self.gap, share=self.share
             )
             event = _spent(budget)
-        return _recipe(scales, tilt, event, solver=self.solver)
+        return recipe_of(scales, tilt, event, solver=self.solver)

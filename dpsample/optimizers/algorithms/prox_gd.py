@@ -46,16 +46,14 @@ class ProxGD(BatchedDescent):
     ----------
     smoothing : float, optional
         lambda; None: 2/eta, the largest that is stable.
-    num_steps : int, optional
-        T; None: as for `NoisyGD`.
+    num_steps, risk
+        As for `NoisyGD`.
     step_size : float, optional
         eta; None: the minimizer of the bound.
     batches : {"full", "poisson", "with_replacement"}, optional
         None: "full", or "with_replacement" as printed, for which nothing is proved.
     batch_size : int, optional
         Of random batches; None: the printed :math:`n \sqrt{\epsilon / 4T}`.
-    risk : {"population", "empirical"}
-        Which bound the step minimizes.
 
     Raises
     ------

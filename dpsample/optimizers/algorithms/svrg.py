@@ -24,7 +24,7 @@ from dpsample.optimizers.loop.optimizer import (
 )
 from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
 from dpsample.optimizers.loop.tilted import TiltScales, tilt_scales
-from dpsample.privacy.accounting.events import Event, GaussianEvent
+from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
 from dpsample.privacy.curves.output_perturbation import (
@@ -115,7 +115,10 @@ class SVRG(Optimizer):
         gap = self.gap or 0.5 * m * (ERROR_PART * moved) ** 2
         stddev, event = 0.0, None
         if budget is not None:
-            stddev, event = _noise(facts, budget, strong_convexity=m, gap=gap)
+            moved = minimizer_sensitivity(
+                facts, strong_convexity=m, relation=budget.relation, gap=gap
+            )
+            stddev, event = up(moved / gdp_of(budget)), GaussianEvent(gdp_of(budget))
         inputs: dict[str, float | int | str] = {
             "lipschitz": scales.lipschitz,
             "smoothness": scales.smoothness,
@@ -123,12 +126,21 @@ class SVRG(Optimizer):
             "gap": gap,
             "output_stddev": stddev,
         }
+        phase = Minimization(
+            ridge=m,
+            smoothness=scales.smoothness,
+            gap=gap,
+            estimator=Mean(lipschitz=scales.lipschitz),
+            is_anchored=True,
+            output_stddev=stddev,
+            solver="svrg",
+        )
         error = minimizer_error(strong_convexity=m, gap=gap)
         bound = scales.risk(ridge, 0.0) + scales.release_cost(error, stddev)
         if math.isfinite(bound):
             inputs["risk_bound"] = bound
         return Recipe(
-            phases=(_phase(scales, strong_convexity=m, gap=gap, stddev=stddev),),
+            phases=(phase,),
             event=event,
             inputs=inputs,
             theorems=THEOREMS if event is not None else (),
@@ -145,35 +157,9 @@ class SVRG(Optimizer):
         if scales.is_population:
             total += 1.0 / n
         if budget is not None:
-            gdp = gdp_of(budget)
             shift = 0.5 * SHIFTS[budget.relation]
-            total += shift * math.sqrt(scales.dim) / (n * gdp)
+            total += shift * math.sqrt(scales.dim) / (n * gdp_of(budget))
         if total == 0.0:
             remedy = "Without noise the empirical risk wants none."
             check.fail("ridge", "given without a budget", "None", remedy)
         return scales.lipschitz / scales.radius * math.sqrt(total)
-
-
-def _phase(
-    scales: TiltScales, *, strong_convexity: float, gap: float, stddev: float
-) -> Minimization:
-    return Minimization(
-        ridge=strong_convexity,
-        smoothness=scales.smoothness,
-        gap=gap,
-        estimator=Mean(lipschitz=scales.lipschitz),
-        is_anchored=True,
-        output_stddev=stddev,
-        solver="svrg",
-    )
-
-
-def _noise(
-    facts: PublicFacts, budget: Budget, *, strong_convexity: float, gap: float
-) -> tuple[float, Event]:
-    """Return the standard deviation of the output's noise, and what it proves."""
-    moved = minimizer_sensitivity(
-        facts, strong_convexity=strong_convexity, relation=budget.relation, gap=gap
-    )
-    gdp = gdp_of(budget)
-    return up(moved / gdp), GaussianEvent(gdp)

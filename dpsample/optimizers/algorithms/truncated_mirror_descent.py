@@ -162,7 +162,7 @@ def best_schedule(
     schemes: tuple[Scheme, ...] = (scheme,)
     if scheme == "best":
         schemes = ("disjoint", "shuffle")
-    found: list[TruncatedSchedule] = []
+    schedules: list[TruncatedSchedule] = []
     for word in schemes:
         noise = forecast(word, budget, scales.num_records)
         for count in steps:
@@ -177,8 +177,8 @@ def best_schedule(
             )
             i = int(np.argmin(risk))
             plan = (float(thresholds[i]), 1.0 / float(gamma[i]), float(risk[i]))
-            found.append(TruncatedSchedule(word, count, *plan))
-    best = min(found, key=lambda schedule: schedule.risk)
+            schedules.append(TruncatedSchedule(word, count, *plan))
+    best = min(schedules, key=lambda schedule: schedule.risk)
     if num_steps is None and math.isinf(best.risk):
         remedy = "Give num_steps, or shorter steps."
         check.fail("step_size", "< 1/smoothness", f"{step_size!r}", remedy)
@@ -319,7 +319,7 @@ class TruncatedMirrorDescent(Optimizer):
         if calibration == "paper":
             return self._printed(facts, budget, scales)
         plan, count = self._schedule(scales, budget), facts.num_records
-        found = epoch(
+        one_epoch = epoch(
             plan.scheme,
             budget,
             record_bound=float(scales.record_bound(plan.threshold)),
@@ -328,18 +328,21 @@ class TruncatedMirrorDescent(Optimizer):
             num_steps=plan.num_steps,
         )
         copies = count // plan.num_steps if plan.scheme == "shuffle" else 1
-        noise = scales.space.perturbation(found.stddev, copies)
-        loop = loop_of(scales, plan, found.batches, noise)
+        noise = scales.space.perturbation(one_epoch.stddev, copies)
+        loop = loop_of(scales, plan, one_epoch.batches, noise)
         inputs = inputs_of(plan) | {"noise": self.noise}
         if math.isfinite(plan.risk):
             name = "risk_forecast" if self.scheme == "poisson" else "risk_bound"
             inputs[name] = plan.risk
         inputs["noise_scale"] = float(noise.numbers().scale)
-        theorems = [found.theorem] if found.theorem else []
+        theorems = [one_epoch.theorem] if one_epoch.theorem else []
         if self.noise == "generalized_gaussian":
             theorems.append(GENERALIZED_THEOREM)
         return Recipe(
-            phases=(loop,), event=found.event, inputs=inputs, theorems=tuple(theorems)
+            phases=(loop,),
+            event=one_epoch.event,
+            inputs=inputs,
+            theorems=tuple(theorems),
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
@@ -432,6 +435,6 @@ class TruncatedMirrorDescent(Optimizer):
         return Recipe(
             phases=(loop,),
             event=printed.event,
-            inputs=inputs_of(plan) | {"noise_scale": printed.noise.sigma},
+            inputs=inputs_of(plan) | {"noise_scale": float(printed.noise.sigma)},
             theorems=(GENERALIZED_THEOREM, SHUFFLE_THEOREM),
         )

@@ -1,17 +1,17 @@
 # mypy: allow-untyped-defs
-"""Bregman projection on an l_p ball for the potential kappa/2 |w|_s^2, s > p.
+"""Steps, compiled: projected, proximal, mirror, accelerated, Frank-Wolfe.
 
-argmin kappa/2 |w|_s^2 - <theta, w> over |w|_p <= R, where the constraint is active:
-with multipliers A = kappa |w|_s^(2-s) and nu > 0, A |w_j|^(s-1) + nu |w_j|^(p-1) =
-|theta_j|. Scaling w = T u turns both into one scalar g = A T^(s-1) = nu T^(p-1):
+A mirror step that leaves its l_p ball takes the Bregman projection for the potential
+kappa/2 |w|_s^2, s > p: argmin kappa/2 |w|_s^2 - <theta, w> over |w|_p <= R, where the
+constraint is active. With multipliers A = kappa |w|_s^(2-s) and nu > 0, A |w_j|^(s-1)
++ nu |w_j|^(p-1) = |theta_j|. Scaling w = T u turns both into one scalar g = A T^(s-1) =
+nu T^(p-1):
 
     u_j^(s-1) + u_j^(p-1) = |theta_j|/g,  w = R u/|u|_p,
     g = kappa R |u|_s^(2-s)/|u|_p,
 
 whose last equation has one root, because the minimizer is unique. All is done with
 logarithms: near p = 1 powers of u leave the range of floating point.
-
-The compiled steps.
 """
 
 from __future__ import annotations

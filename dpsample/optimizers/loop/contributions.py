@@ -1,14 +1,5 @@
 # mypy: allow-untyped-defs
-"""Soft truncation of Catoni and Giulini, smoothed by a Gaussian factor.
-
-psi(t) = t - t^3/6 on |t| <= sqrt(2), constant outside; psi_bar(a, b) = E psi(a + b Z)
-for standard normal Z. The published closed form loses all digits for large |a|; this
-one sums moments of the truncated normal, or integrates when b is large.
-
-Estimators need psi_bar(a, |a|/sqrt(nu)) for one precision nu and many a: a cubic near 0
-and, beyond, polynomials in 1/|a| that are fitted once, ten times faster.
-
-One record's part in a sum: finite and within its bound, whatever the record holds.
+"""One record's part in a sum: finite and within its bound, whatever the record holds.
 
 A legal record may hold any finite number, so that slopes overflow, norms underflow and
 a user's own loss fails. A sum that one record turns into NaN loses its noise, and an
@@ -21,6 +12,13 @@ With u = 2^-53, N an upper bound of |a| and a slope |s| <= C/N (1 - 8 u), the ro
 products s a_j have norm at most |s| |a| (1 + u) plus subnormal numbers: at most C for
 every C >= `LEAST_BOUND`. Norms are computed with a relative error of at most (d + 8) u
 and one subnormal unit, d the number of columns, which N includes.
+
+The soft truncation of Catoni and Giulini is psi(t) = t - t^3/6 on |t| <= sqrt(2),
+constant outside; psi_bar(a, b) = E psi(a + b Z) for standard normal Z. The published
+closed form loses all digits for large |a|; this one sums moments of the truncated
+normal, or integrates when b is large. Estimators need psi_bar(a, |a|/sqrt(nu)) for one
+precision nu and many a: a cubic near 0 and, beyond, polynomials in 1/|a| that are
+fitted once, ten times faster.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ import math
 
 import numpy as np
 from numpy.polynomial import chebyshev
-from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
@@ -112,7 +109,7 @@ def cubic_part(precision):
 
 
 @functools.lru_cache(maxsize=8)
-def truncation_table(precision: float) -> NDArray[np.float64]:
+def truncation_table(precision: float) -> Array:
     """Polynomials of the truncation in head/|a|, on pieces of [0, 1].
 
     In that variable it changes like a normal distribution function of deviation 1 /

@@ -1,13 +1,12 @@
 # mypy: allow-untyped-defs
-"""Slopes of Moreau envelopes of a loss of the margin.
+"""Gradient estimates, compiled: slopes of a batch's losses, and what is made of them.
 
-The gradient of min_v phi(<a, v>) + lambda/2 |w - v|^2 at w is g a, where g solves g =
-phi'(s - c g), s = <a, w>, c = |a|^2/lambda: s - c g is the proximal point of phi. The
-right side decreases in g, so g lies between 0 and phi'(s). Where the slope is the same
-at s and at s - c phi'(s) it is the envelope's; the other records of a block keep a
-bracket each, which they narrow together.
-
-The compiled gradient estimate of one step.
+Some estimators read the slopes of Moreau envelopes. The gradient of min_v phi(<a, v>) +
+lambda/2 |w - v|^2 at w is g a, where g solves g = phi'(s - c g), s = <a, w>, c =
+|a|^2/lambda: s - c g is the proximal point of phi. The right side decreases in g, so g
+lies between 0 and phi'(s). Where the slope is the same at s and at s - c phi'(s) it is
+the envelope's; the other records of a block keep a bracket each, which they narrow
+together.
 """
 
 from __future__ import annotations

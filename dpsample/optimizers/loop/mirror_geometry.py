@@ -89,13 +89,13 @@ def geometry(
     r: Literal["best", "printed"] = "best",
 ) -> Geometry:
     """Geometry of l_p, 1 <= p <= 2, with the best or with the printed exponent r."""
-    found = regularity(p, dim=dim, r=r)
+    regular = regularity(p, dim=dim, r=r)
     return Geometry(
         dim=dim,
-        q=found.q,
-        r=found.r,
-        s=dual(found.r),
-        kappa=found.kappa,
+        q=regular.q,
+        r=regular.r,
+        s=dual(regular.r),
+        kappa=regular.kappa,
         noise=noise,
     )
 

@@ -131,13 +131,6 @@ def printed_batch(num_records: int, num_steps: int, epsilon: float) -> int:
     return min(max(size, 1), num_records)
 
 
-def printed_stddev(scales: DescentScales, budget: Budget, num_steps: int) -> float:
-    """Noise of Bassily et al. (2019), Algorithm 1."""
-    log_term = 8.0 * num_steps * math.log(1.0 / budget.delta)
-    size = scales.num_records * budget.epsilon
-    return scales.lipschitz * math.sqrt(log_term) / size
-
-
 def printed_rate(scales: DescentScales, budget: Budget) -> float:
     """max(sqrt(d log(1/delta))/(epsilon n), 1/sqrt(n)) of the printed bounds."""
     n = scales.num_records
@@ -193,16 +186,21 @@ class DescentPlan(NamedTuple):
         return Full()
 
     def bound(self, scales: DescentScales, step_size: float) -> float:
-        """Return the smaller bound; infinite where no conditions hold."""
-        if not has_bound(self, scales, step_size):
+        """Return the smaller bound; infinite where no conditions hold.
+
+        Random batches are proved for the empirical risk only: a batch may be rougher
+        than the mean of all records.
+        """
+        is_stable = step_size * scales.smoothness <= 2.0 * (1.0 + 1e-12)
+        if scales.is_population and not (is_stable and self.scheme == "full"):
             return math.inf
         regret = 0.5 * scales.radius**2 / (step_size * self.num_steps)
-        found = regret + 0.5 * step_size * self.slope(scales)
+        bound = regret + 0.5 * step_size * self.slope(scales)
         slack = 1.0 / step_size - scales.smoothness
         if slack > 0.0:
             stable = step_size * self._stability(scales)
-            found = min(found, regret + 0.5 * self._noise(scales) / slack + stable)
-        return found
+            bound = min(bound, regret + 0.5 * self._noise(scales) / slack + stable)
+        return bound
 
     def slope(self, scales: DescentScales) -> float:
         """V in the bound M^2/(2 eta T) + eta V/2, for any Lipschitz loss."""
@@ -222,7 +220,10 @@ class DescentPlan(NamedTuple):
         """Mean square of the error of a step's gradient."""
         total = scales.dim * self.stddev**2
         if self.scheme != "full":  # the variance of a batch mean
-            total += scales.lipschitz**2 * _spread(self, scales.num_records)
+            missing = 0.0
+            if self.scheme == "poisson":
+                missing = self.batch_size / scales.num_records
+            total += scales.lipschitz**2 * ((1.0 - missing) / self.batch_size)
         return total
 
     def _stability(self, scales: DescentScales) -> float:
@@ -230,24 +231,6 @@ class DescentPlan(NamedTuple):
         if not scales.is_population:
             return 0.0
         return scales.lipschitz**2 * (self.num_steps + 1) / scales.num_records
-
-
-def _spread(plan: DescentPlan, num_records: int) -> float:
-    """Variance of a batch mean over L^2."""
-    missing = plan.batch_size / num_records if plan.scheme == "poisson" else 0.0
-    return (1.0 - missing) / plan.batch_size
-
-
-def has_bound(plan: DescentPlan, scales: DescentScales, step_size: float) -> bool:
-    """Whether the conditions of the risk bound hold.
-
-    Random batches are proved for the empirical risk only: a batch may be rougher than
-    the mean of all records.
-    """
-    if not scales.is_population:
-        return True
-    is_stable = step_size * scales.smoothness <= 2.0 * (1.0 + 1e-12)
-    return is_stable and plan.scheme == "full"
 
 
 def recipe_of(
@@ -277,22 +260,20 @@ def proved_noise(
     scales: DescentScales, budget: Budget, scheme: Scheme, num_steps: int, size: int
 ) -> CalibratedNoise:
     """Return the smallest noise that is proved, and its event."""
+    n, bound = scales.num_records, scales.lipschitz
     if scheme == "with_replacement":
         remedy = "Or use NoisyGD, or calibration='paper' for reproduction."
         condition = "'poisson' where privacy is proved"
         check.fail("batches", condition, repr(scheme), remedy)
     if scheme == "full":
         return full_batch(
-            budget,
-            record_bound=scales.lipschitz,
-            num_records=scales.num_records,
-            num_steps=num_steps,
+            budget, record_bound=bound, num_records=n, num_steps=num_steps
         )
     return poisson(
         budget,
-        record_bound=scales.lipschitz,
-        num_records=scales.num_records,
-        sampling_rate=size / scales.num_records,
+        record_bound=bound,
+        num_records=n,
+        sampling_rate=size / n,
         num_steps=num_steps,
     )
 
@@ -300,19 +281,20 @@ def proved_noise(
 def printed_noise(
     scales: DescentScales, budget: Budget, scheme: Scheme, num_steps: int, size: int
 ) -> CalibratedNoise:
-    """Return the printed noise with the event that is true of it for these batches."""
-    stddev = printed_stddev(scales, budget, num_steps)
+    """Noise of Bassily et al. (2019), Algorithm 1, and what is true of it."""
+    log_term = 8.0 * num_steps * math.log(1.0 / budget.delta)
+    stddev = scales.lipschitz * math.sqrt(log_term)
+    stddev /= scales.num_records * budget.epsilon
     multiplier = stddev * size / scales.lipschitz
-    if scheme == "poisson":
-        rate = size / scales.num_records
-        return CalibratedNoise(
-            stddev,
-            PoissonGaussianEvent(
-                sampling_rate=rate, noise_multiplier=multiplier, num_steps=num_steps
-            ),
-        )
     gdp = SHIFTS[budget.relation] * math.sqrt(num_steps) / multiplier
-    return CalibratedNoise(stddev, GaussianEvent(gdp * (1.0 + 1e-12)))
+    event: Event = GaussianEvent(gdp * (1.0 + 1e-12))
+    if scheme == "poisson":
+        event = PoissonGaussianEvent(
+            sampling_rate=size / scales.num_records,
+            noise_multiplier=multiplier,
+            num_steps=num_steps,
+        )
+    return CalibratedNoise(stddev, event)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,13 +321,14 @@ class NoisyDescent(Optimizer):
             num_steps = printed_steps(scales, budget)
         is_full = scheme == "full"
         num_steps = num_steps or enough_steps(scales, budget, is_full=is_full)
-        size = self.size_of_batch(scales, budget, scheme, num_steps)
+        n = scales.num_records
         if budget is None:
+            size = self.size_of_batch(scheme, n, None)
             return DescentPlan(scheme, size, num_steps, None, False)
-        if is_paper:
-            noise = printed_noise(scales, budget, scheme, num_steps, size)
-        else:
-            noise = proved_noise(scales, budget, scheme, num_steps, size)
+        printed = printed_batch(n, num_steps, budget.epsilon)
+        size = self.size_of_batch(scheme, n, printed)
+        make = printed_noise if is_paper else proved_noise
+        noise = make(scales, budget, scheme, num_steps, size)
         return DescentPlan(scheme, size, num_steps, noise, scheme != "with_replacement")
 
     def batch_scheme(self, *, is_paper: bool) -> Scheme:
@@ -353,30 +336,20 @@ class NoisyDescent(Optimizer):
         del is_paper  # printed or not
         return "full"
 
-    def size_of_batch(
-        self,
-        scales: DescentScales,
-        budget: Budget | None,
-        scheme: Scheme,
-        num_steps: int,
-    ) -> int:
-        """Return what sums over a batch are divided by."""
-        del budget, scheme, num_steps
-        return scales.num_records
+    def size_of_batch(self, scheme: Scheme, n: int, printed: int | None) -> int:
+        """Return what sums over a batch of n records are divided by."""
+        del scheme, printed
+        return n
 
     def loop(
-        self,
-        plan: DescentPlan,
-        num_records: int,
-        step_size: float,
-        estimator: Estimator,
+        self, plan: DescentPlan, num_records: int, step_size: float, mean: Estimator
     ) -> Loop:
         """Return the loop that averages w_1, ..., w_T."""
         return Loop(
             num_steps=plan.num_steps,
             step=GradientStep(step_size),
             batches=plan.batches(num_records),
-            estimator=estimator,
+            estimator=mean,
             noise=GaussianNoise(plan.stddev) if plan.stddev else NoNoise(),
             weights=EQUAL_WEIGHTS,
         )
@@ -402,8 +375,8 @@ class NoisyDescent(Optimizer):
         -------
         float
         """
-        found = self.recipe(facts, budget, calibration).inputs.get("risk_bound")
-        return math.inf if found is None else float(found)
+        bound = self.recipe(facts, budget, calibration).inputs.get("risk_bound")
+        return math.inf if bound is None else float(bound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,26 +397,18 @@ class BatchedDescent(NoisyDescent):
         """Return the scheme that was asked for, or the first; the printed one."""
         return self.batches or ("with_replacement" if is_paper else self.schemes[0])
 
-    def size_of_batch(
-        self,
-        scales: DescentScales,
-        budget: Budget | None,
-        scheme: Scheme,
-        num_steps: int,
-    ) -> int:
+    def size_of_batch(self, scheme: Scheme, n: int, printed: int | None) -> int:
         """Return the size that was asked for, or the printed one."""
-        n = scales.num_records
+        size = self.batch_size
         if scheme == "full":
-            if self.batch_size not in (None, n):
+            if size not in (None, n):
                 remedy = "Choose batches='poisson' for less."
-                check.fail(
-                    "batch_size", "None for full batches", self.batch_size, remedy
-                )
+                check.fail("batch_size", "None for full batches", size, remedy)
             return n
-        if self.batch_size is not None:
-            if self.batch_size > n:
-                check.fail("batch_size", f"<= num_records = {n}", self.batch_size)
-            return int(self.batch_size)
-        if budget is None:
+        if size is not None:
+            if size > n:
+                check.fail("batch_size", f"<= num_records = {n}", size)
+            return int(size)
+        if printed is None:
             check.fail("batch_size", "given without a budget", "None")
-        return printed_batch(n, num_steps, budget.epsilon)
+        return printed

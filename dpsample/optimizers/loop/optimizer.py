@@ -34,6 +34,7 @@ from dpsample.optimizers.loop.estimators import (
     CatoniMean,
     ClippedMean,
     Estimator,
+    LimitedMean,
     Mean,
     RecordLimits,
     TruncatedMean,
@@ -102,11 +103,14 @@ class Loop:
     ) -> PhaseNumbers:
         """Return what the kernel reads."""
         batches = self.batches.numbers(data.num_records, rng)
+        divisor: float = batches.size  # or, for random batches, their mean size
+        if isinstance(self.batches, Poisson):
+            divisor = batches.rate * (batches.last - batches.first)
         weights = np.empty(0) if self.weights is None else self.weights
         reach = FAR if records.is_total else math.inf
         return PhaseNumbers(
             batches=batches,
-            estimator=self.estimator.numbers(records, self.divisor(batches)),
+            estimator=self.estimator.numbers(records, divisor),
             noise=self.noise.numbers(),
             step=self.step.numbers(dim)._replace(reach=reach),
             weights=np.array(weights, dtype=np.float64),
@@ -152,12 +156,6 @@ class Loop:
             if read > last - batches.first:
                 given = f"<= {last - batches.first} records of the phase"
                 check.fail("num_steps * size", given, read)
-
-    def divisor(self, batches: Any) -> float:
-        """Public constant by which sums over a batch are divided."""
-        if isinstance(self.batches, Poisson):
-            return float(batches.rate * (batches.last - batches.first))
-        return float(batches.size)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -285,46 +283,29 @@ class Recipe:
         check.above(0.0, entry_bound=bound, remedy="Infinity clips none.")
 
     def check(self, facts: PublicFacts) -> None:
-        """Fail unless kernels can run the phases on this many records and parameters.
-
-        Parameters
-        ----------
-        facts : PublicFacts
-            Of the problem.
-        """
+        """Fail unless kernels can run the phases on so many records and parameters."""
         for phase in self.phases:
             phase.check_fits(facts.num_records)
         if self.start is not None:
             check.array("start", self.start, shape=(facts.dim,))
 
     def check_private(self, facts: PublicFacts) -> None:
-        """Fail if noise would vanish or sums of bounded parts overflow, on any records.
-
-        Parameters
-        ----------
-        facts : PublicFacts
-            Of the problem.
-        """
+        """Fail if noise would vanish, or sums of bounded parts overflow."""
         for phase in self.phases:
-            _check_private(phase, facts)
+            if not phase.is_noisy:
+                remedy = "Thresholds and scales are too small for floating point."
+                check.fail("phases", "noisy to be private", phase, remedy)
+            bound = phase.estimator.record_bound(facts.dim)
+            if math.isinf(bound):  # a mean that leaves it to the loss's slope bound
+                continue
+            if not LEAST_BOUND <= bound <= FAR / facts.num_records:
+                condition = f"from {LEAST_BOUND:g} to {FAR:g}/num_records to be private"
+                check.fail("the bound of a record's gradient", condition, bound)
 
     @property
     def is_noisy(self) -> bool:
         """Whether anything is perturbed: then no record may end the run."""
         return any(phase.is_noisy for phase in self.phases)
-
-
-def _check_private(phase: Phase, facts: PublicFacts) -> None:
-    """Fail if noise would vanish or sums of bounded parts overflow, for any records."""
-    if not phase.is_noisy:
-        remedy = "Thresholds and scales are too small for floating point."
-        check.fail("phases", "noisy to be private", phase, remedy)
-    bound = phase.estimator.record_bound(facts.dim)
-    if math.isinf(bound):  # a mean that leaves it to the loss's slope bound
-        return
-    if not LEAST_BOUND <= bound <= FAR / facts.num_records:
-        condition = f"from {LEAST_BOUND:g} to {FAR:g}/num_records to be private"
-        check.fail("the bound of a record's gradient", condition, bound)
 
 
 def _with_door(method: Method) -> Method:
@@ -421,7 +402,7 @@ def start_distance(facts: PublicFacts, distance: float | None) -> float:
     return facts.radius if distance is None else min(distance, facts.radius)
 
 
-BOUNDED = (ClippedMean, TruncatedMean, BucketedMedian, CatoniMean)
+BOUNDED = (LimitedMean, BucketedMedian, CatoniMean)
 REMEDY = (
     "Use DPSGD, NoisyGD, NoisySGD or ClippedGD(noise='steps') with a clip, "
     "PrivateProximalSGD or AcceleratedClippedSGD."
@@ -430,15 +411,11 @@ REMEDY = (
 
 def check_any_loss(recipe: Recipe, optimizer: object, *, is_private: bool) -> None:
     """Refuse a recipe whose steps, or whose privacy, need a loss of the margin."""
+    condition = "private for losses that are no function of the margin"
     for phase in recipe.phases:
         reason = _needs_margin(phase, is_private)
         if reason:
-            check.fail(
-                "optimizer",
-                "private for losses that are no function of the margin",
-                f"{optimizer!r}, which {reason}",
-                REMEDY,
-            )
+            check.fail("optimizer", condition, f"{optimizer!r}, which {reason}", REMEDY)
 
 
 def trusts_loss(recipe: Recipe) -> bool:
@@ -459,15 +436,10 @@ def _needs_margin(phase: Phase, is_private: bool) -> str:
         return ""
     if phase.output_stddev > 0.0:
         return "perturbs its output: clipped descent can move it far"
-    if not _is_bounded(estimator):
+    if math.isinf(estimator.record_bound(1)) or not isinstance(estimator, BOUNDED):
         return "trusts a Lipschitz constant that no clipping enforces"
     if isinstance(phase.noise, NoNoise):
         step = phase.step
         if not (isinstance(step, FrankWolfeStep) and math.isfinite(step.selection)):
             return "adds no noise to its steps"
     return ""
-
-
-def _is_bounded(estimator: Estimator) -> bool:
-    """Whether one record's part is bounded, whatever its gradient is."""
-    return isinstance(estimator, BOUNDED) and math.isfinite(estimator.record_bound(1))

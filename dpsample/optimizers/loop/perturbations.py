@@ -40,6 +40,17 @@ from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
 
 NONE, GAUSSIAN, GENERALIZED = range(3)
+SHIFTS = {"replace_one": 2.0, "zero_out": 1.0}
+Scheme = Literal["poisson", "disjoint", "shuffle", "best"]
+SCHEMES = ("poisson", "disjoint", "shuffle", "best")
+POISSON_THEOREM = (
+    "Poisson-sampled Gaussian steps, composed by privacy loss distributions"
+)
+DISJOINT_THEOREM = "disjoint batches: every record is read in one Gaussian step"
+SHUFFLE_THEOREM = (
+    "amplification by shuffling of Gaussian local randomizers (Feldman, McMillan and "
+    "Talwar 2021), whose delta term is quoted"
+)
 
 
 class NoiseNumbers(NamedTuple):
@@ -114,26 +125,10 @@ class GeneralizedGaussianNoise(Perturbation):
         return float(self.sigma), int(self.copies), cone_table(self.r)
 
 
-@kernel(forceinline=True, counts_references=False)
-def perturb(noise, rng, scratch, gradient):
-    """Add one draw of the noise to ``gradient``."""
-    if noise.kind == GAUSSIAN:
-        for j in range(len(gradient)):
-            gradient[j] += noise.scale * rng.standard_normal()
-    elif noise.kind == GENERALIZED:
-        for _ in range(noise.copies):
-            fill_generalized_gaussian(rng, noise.table, noise.scale, scratch)
-            for j in range(len(gradient)):
-                gradient[j] += scratch[j] / noise.copies
-
-
 @cache
 def gdp_of(budget: Budget | None) -> float:
     """Gaussian-DP parameter of the budget; infinite without one."""
     return math.inf if budget is None else gdp_from_budget(budget.epsilon, budget.delta)
-
-
-SHIFTS = {"replace_one": 2.0, "zero_out": 1.0}
 
 
 class CalibratedNoise(NamedTuple):
@@ -143,7 +138,7 @@ class CalibratedNoise(NamedTuple):
     event: Event
 
 
-@lru_cache(maxsize=1024)  # as below
+@lru_cache(maxsize=1024)
 def full_batch(
     budget: Budget, *, record_bound: float, num_records: int, num_steps: int = 1
 ) -> CalibratedNoise:
@@ -186,18 +181,6 @@ def poisson(
     return CalibratedNoise(
         up(multiplier * record_bound / (sampling_rate * num_records)), event
     )
-
-
-Scheme = Literal["poisson", "disjoint", "shuffle", "best"]
-SCHEMES = ("poisson", "disjoint", "shuffle", "best")
-POISSON_THEOREM = (
-    "Poisson-sampled Gaussian steps, composed by privacy loss distributions"
-)
-DISJOINT_THEOREM = "disjoint batches: every record is read in one Gaussian step"
-SHUFFLE_THEOREM = (
-    "amplification by shuffling of Gaussian local randomizers (Feldman, McMillan and "
-    "Talwar 2021), whose delta term is quoted"
-)
 
 
 class Epoch(NamedTuple):
@@ -309,3 +292,16 @@ def forecast(scheme: Scheme, budget: Budget | None, count: int) -> NoiseForecast
         local = shuffle_local_noise(budget, num_records=count).noise_multiplier
     gdp = gdp_of(budget)
     return NoiseForecast(scheme, count, gdp, SHIFTS[budget.relation], local)
+
+
+@kernel(forceinline=True, counts_references=False)
+def perturb(noise, rng, scratch, gradient):
+    """Add one draw of the noise to ``gradient``."""
+    if noise.kind == GAUSSIAN:
+        for j in range(len(gradient)):
+            gradient[j] += noise.scale * rng.standard_normal()
+    elif noise.kind == GENERALIZED:
+        for _ in range(noise.copies):
+            fill_generalized_gaussian(rng, noise.table, noise.scale, scratch)
+            for j in range(len(gradient)):
+                gradient[j] += scratch[j] / noise.copies

@@ -151,10 +151,10 @@ def _candidates(
     private = spread * stddev_of(max(least, plain)) or plain
     low, high = 0.1 * min(plain, private), 4.0 * (plain + private)
     grid = np.geomspace(max(low, least), max(high, 4.0 * least), GRID)
-    found = [float(x) for x in grid]
+    ridges = [float(x) for x in grid]
     if least == 0.0 and scales.strong_convexity > 0.0:
-        found[0] = 0.0
-    return found
+        ridges[0] = 0.0
+    return ridges
 
 
 def _golden(cost: Callable[[float], float], low: float, high: float) -> float:
@@ -198,7 +198,7 @@ class Tilt(NamedTuple):
 
     def inputs(self, scales: TiltScales) -> dict[str, float | int | str]:
         """For the certificate."""
-        found: dict[str, float | int | str] = {
+        inputs: dict[str, float | int | str] = {
             "lipschitz": scales.lipschitz,
             "smoothness": scales.smoothness,
             "strong_convexity": scales.strong_convexity,
@@ -208,7 +208,7 @@ class Tilt(NamedTuple):
             "output_stddev": self.output_stddev,
         }
         bound = self.risk_bound(scales)
-        return found | ({"risk_bound": bound} if math.isfinite(bound) else {})
+        return inputs | ({"risk_bound": bound} if math.isfinite(bound) else {})
 
     def risk_bound(self, scales: TiltScales) -> float:
         """Bound of the mean excess risk; infinite on an unbounded domain."""
@@ -258,8 +258,8 @@ def proved_tilt(
     if budget is None:
         if ridge is None:
             ridge = best_ridge(scales, lambda ridge: 0.0, epsilon=math.inf)
-        found = gap or default_gap(scales, ridge, 0.0)
-        return Tilt(ridge, 0.0, found, 0.0)
+        accuracy = gap or default_gap(scales, ridge, 0.0)
+        return Tilt(ridge, 0.0, accuracy, 0.0)
     first = Budget(
         epsilon=share * budget.epsilon,
         delta=share * budget.delta,

@@ -138,11 +138,11 @@ def shuffled_event(
         local = gaussian_epsilon(local_delta, 2.0 * record_gdp)
         if local <= epsilon:
             return True
-        found = shuffle_delta(
+        main = shuffle_delta(
             epsilon=epsilon, local_epsilon=local, num_records=num_records
         )
         total = shuffle_total_delta(
-            found,
+            main,
             epsilon=epsilon,
             local_epsilon=local,
             local_delta=local_delta,

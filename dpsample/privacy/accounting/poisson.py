@@ -148,11 +148,11 @@ def fixed_size_epsilon(
 
     Examples
     --------
-    >>> found = fixed_size_epsilon(
+    >>> epsilon = fixed_size_epsilon(
     ...     delta=1e-5, num_records=100, batch_size=100, noise_multiplier=8.0,
     ...     num_steps=4,
     ... )
-    >>> print(f"{found:.3f}")
+    >>> print(f"{epsilon:.3f}")
     1.993
     """
     check.open_interval(0.0, 1.0, delta=delta)

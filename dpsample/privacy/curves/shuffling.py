@@ -68,8 +68,8 @@ def shuffle_closed_form(
 
     Examples
     --------
-    >>> found = shuffle_closed_form(local_epsilon=4.0, delta=1e-6, num_records=100_000)
-    >>> print(f"{found:.4f}")
+    >>> case = {"local_epsilon": 4.0, "num_records": 100_000}
+    >>> print(f"{shuffle_closed_form(delta=1e-6, **case):.4f}")
     0.5346
     """
     check.non_negative(local_epsilon=local_epsilon)
@@ -127,8 +127,8 @@ def shuffle_delta(*, epsilon: float, local_epsilon: float, num_records: int) -> 
 
     Examples
     --------
-    >>> found = shuffle_delta(epsilon=0.17, local_epsilon=4.0, num_records=100_000)
-    >>> print(f"{found:.2e}")
+    >>> delta = shuffle_delta(epsilon=0.17, local_epsilon=4.0, num_records=100_000)
+    >>> print(f"{delta:.2e}")
     9.8e-07
     """
     check.non_negative(epsilon=epsilon, local_epsilon=local_epsilon)
@@ -177,8 +177,8 @@ def shuffle_epsilon(*, delta: float, local_epsilon: float, num_records: int) -> 
 
     Examples
     --------
-    >>> found = shuffle_epsilon(delta=1e-6, local_epsilon=4.0, num_records=100_000)
-    >>> print(f"{found:.4f}")
+    >>> case = {"local_epsilon": 4.0, "num_records": 100_000}
+    >>> print(f"{shuffle_epsilon(delta=1e-6, **case):.4f}")
     0.1698
     """
     check.open_interval(0.0, 1.0, delta=delta)

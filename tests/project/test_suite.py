@@ -1,0 +1,89 @@
+"""The suite itself: levels are counted, tiers are chosen, seeds are drawn anew."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tests.support import statistics
+from tests.support.processes import run_python
+from tests.support.statistics import SUITE_ALPHA, assert_law, rejected, spend, spent
+from tests.support.tiers import defer, one_in, usual
+
+
+@pytest.fixture
+def ledger(monkeypatch):
+    """An empty ledger of its own."""
+    monkeypatch.setattr(statistics, "LEDGER", Counter())
+    monkeypatch.setattr(statistics, "FIXED", set())
+    return statistics.LEDGER
+
+
+def test_each_check_is_counted_and_a_control_is_one(ledger):
+    draws = np.random.default_rng(1).random(1000)
+    assert_law(draws, lambda x: x)
+    with rejected():
+        assert_law(draws, np.sqrt)
+    spend(3, is_exact=False)
+    assert ledger.total() == 5 and len(ledger) == 1
+    assert set(ledger) == statistics.FIXED
+    assert spent() == 5 * statistics.ALPHA < SUITE_ALPHA
+    spend(round(SUITE_ALPHA / statistics.ALPHA))
+    assert spent() > SUITE_ALPHA
+
+
+def test_a_control_that_is_not_rejected_fails(ledger):
+    draws = np.random.default_rng(1).random(1000)
+    with pytest.raises(pytest.fail.Exception), rejected():
+        assert_law(draws, lambda x: x)
+    spend()
+    assert ledger.total() == 2
+
+
+class Item:
+    """As much of a case as tiers look at."""
+
+    def __init__(self, label, mark):
+        self.nodeid, self.marks = f"test_x.py::test_y[{label}]", [mark.mark]
+
+    def get_closest_marker(self, name):
+        return next((mark for mark in self.marks if mark.name == name), None)
+
+    def add_marker(self, mark):
+        self.marks.append(mark.mark)
+
+
+@pytest.mark.parametrize(
+    ("mark", "kept"),
+    [
+        (one_in(3), [0, 3]),
+        (one_in(3, 1), [1, 4]),
+        (one_in(9), [0]),
+        (usual("4", "2"), [2, 4]),
+        (pytest.mark.slow, []),
+    ],
+)
+def test_some_cases_are_usual_and_the_others_slow(mark, kept):
+    items = [Item(i, mark) for i in range(5)]
+    defer(items)
+    left = [i for i, x in enumerate(items) if not x.get_closest_marker("slow")]
+    assert left == kept
+
+
+DRAWS = """
+import os
+import tests.conftest
+import numpy as np
+from dpsample.core.streams import streams
+__name__ = "tests.here"
+print(np.random.default_rng(3).random(), streams(3, 1)[0].random())
+"""
+
+
+def test_a_run_has_seeds_of_its_own_and_can_be_repeated():
+    first, again, other, plain = (
+        run_python(DRAWS, SUITE_SEED=seed)[0].split() for seed in (7, 7, 8, 0)
+    )
+    assert first == again
+    assert all(len({a, b, c}) == 3 for a, b, c in zip(first, other, plain, strict=True))
+    assert float(plain[0]) == np.random.default_rng(3).random()
