@@ -255,7 +255,7 @@ ARGUMENTS = {
     },
     "privacy.zcdp_delta": {"epsilon": 1.0, "rho": 0.1},
     "privacy.zcdp_epsilon": {"delta": 1e-6, "rho": 0.1},
-    "privacy.events.from_dict": {"data": {"name": "gaussian", "gdp": 0.5}},
+    "privacy.accounting.events.from_dict": {"data": {"name": "gaussian", "gdp": 0.5}},
     "privacy.printed.claims": {"paper": "nobody"},
     "regularizers.SchattenSquared": {"p": 1.5, "shape": O.SHAPE},
     "regularizers.SquaredNorm": {},

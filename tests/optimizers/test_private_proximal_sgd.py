@@ -10,7 +10,6 @@ import pytest
 
 import dpsample as dps
 from dpsample.optimizers import PrivateProximalSGD, ProximalSGD
-from dpsample.optimizers.algorithms import private_proximal_sgd
 from dpsample.optimizers.loop.batches import Full, Poisson
 from dpsample.optimizers.loop.estimators import BucketedMedian, CatoniMean, ClippedMean
 from dpsample.optimizers.loop.perturbations import SHIFTS
@@ -117,24 +116,29 @@ def test_printed_hyper_parameters() -> None:
 
 
 def test_default_width_and_scale_minimize_their_bounds() -> None:
-    given = {"multiplier": 9.0, "dim": 7, "batch_size": 300}
+    moment = {"moment_bound": 3.0, "batch_size": 300}
     for order in (1.5, 2.0, 4.0):
-        moment = {"moment_bound": 3.0, "order": order}
-        width = private_proximal_sgd.median_width(ratio=6.0, **given, **moment)
+        median = spec("bucketed_median", moment_order=order, **moment)._median(
+            7, 300, 9.0, None
+        )
+        ratio = median.num_buckets / median.num_central
 
-        def total(w: float, k: float = order) -> float:
-            noise = 9.0 * 0.5 * w * 6.0 * math.sqrt(7.0) / 300.0
+        def total(w: float, k: float = order, ratio: float = ratio) -> float:
+            noise = 9.0 * 0.5 * w * ratio * math.sqrt(7.0) / 300.0
             return noise + 3.0 * (k - 1) ** (k - 1) / k**k * (4.0 / w) ** (k - 1)
 
+        width = median.width
         assert total(width) <= min(total(0.99 * width), total(1.01 * width))
-    scale = private_proximal_sgd.catoni_scale(
-        moment_bound=3.0, precision=1.5, failure_probability=0.1, **given
+    catoni = spec("catoni", failure_probability=0.1, **moment)._catoni(
+        7, 300, 9.0, None
     )
+    scale, precision = catoni.scale, catoni.precision
 
     def deviation(s: float) -> float:
         log = math.log(10.0)
         noise = 2.0 * math.sqrt(2.0) / 3.0 * 9.0 * math.sqrt(2.0 * 7.0 * log)
-        return 3.0 * (1.0 + 1.0 / 1.5) / (2.0 * s) + s / 300.0 * (0.75 + log + noise)
+        spread = 3.0 * (1.0 + 1.0 / precision) / (2.0 * s)
+        return spread + s / 300.0 * (0.5 * precision + log + noise)
 
     assert deviation(scale) <= min(deviation(0.99 * scale), deviation(1.01 * scale))
 
