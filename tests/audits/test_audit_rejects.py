@@ -159,6 +159,6 @@ def test_clipping_without_noise_in_the_steps_is_refuted():
             rng, size=num_draws, neighbor=is_neighbor, epsilon=1.0, delta=1e-5
         )
 
-    report = dps.audit(release, False, True, budget, num_draws=20_000, **quiet())
+    report = dps.audit(release, False, True, budget, num_draws=25_000, **quiet())
     assert report.is_refuted
     assert report.epsilon_lower > 5.0 and report.delta_lower > 0.99
