@@ -38,7 +38,7 @@ def box_support(rows: Rows, lower: Array, upper: Array) -> Values:
         return _box_support_sparse(rows, lower, upper)
     with np.errstate(invalid="ignore", over="ignore"):
         best = np.where(rows == 0.0, 0.0, np.maximum(rows * lower, rows * upper))
-    largest: Values = best.sum(-1)
+        largest: Values = best.sum(-1)
     return largest
 
 
