@@ -127,9 +127,7 @@ def test_a_wrong_weight_is_seen(name):
     rng = np.random.default_rng(12)
     # Weights of positions and of proposals that disagree about the covariance.
     wrong = chain.plan._replace(whiten=0.5 * chain.plan.whiten)
-    chain = LaplaceIndependence(batch=4)._build(
-        case.target, wrong.center, wrong.factor, wrong.whiten
-    )
+    chain = LaplaceIndependence(batch=4)._build(case.target, wrong)
     assert law_margin(case, one_step(chain, case.exact(rng, COUNT), rng)) > 1.0
 
 
@@ -228,9 +226,9 @@ def test_a_loss_that_fails_is_reported():
     )
     target = dps.Gibbs(problem, k=1.0, mu=0.1)
     chain = LaplaceIndependence(batch=8).prepare(target, np.random.default_rng(0))
-    wide = LaplaceIndependence(batch=8)._build(
-        target, chain.plan.center, 1e3 * chain.plan.factor, 1e-3 * chain.plan.whiten
-    )
+    scaled = {"factor": 1e3 * chain.plan.factor, "whiten": 1e-3 * chain.plan.whiten}
+    plan = chain.plan._replace(**scaled)
+    wide = LaplaceIndependence(batch=8)._build(target, plan)
     with pytest.raises(SamplingError, match="NaN"):
         wide.runner()(
             wide.init(), np.random.default_rng(1), np.empty((9, 1)), np.empty((9, 5))
