@@ -298,52 +298,98 @@ class PrivateProximalSGD(ProximalSGD):
     def _median(
         self, dim: int, size: int, multiplier: float, printed: Budget | None
     ) -> BucketedMedian:
-        r"""Median whose width minimizes noise plus truncation bias of a coordinate.
-
-        Noise :math:`z \varrho\, (Q/j) \sqrt p/(2 m)`; the bias of clipping to
-        :math:`\pm\varrho/2`, for a mean within :math:`\varrho/4`, is at most
-
-        .. math:: E(|g - Eg| - \varrho/4)_+
-            \le \frac{(k-1)^{k-1}}{k^k} \Big(\frac4\varrho\Big)^{k-1} E|g - Eg|^k.
-
-        Printed is :math:`\varrho = (\epsilon m/\sqrt{p \log(1/\delta)})^{1/k}`.
-        """
+        """Median of the width asked for, printed, or best by the bounds."""
         num_buckets, central = self._buckets(dim, printed)
-        k, width = self.moment_order, self.threshold
+        own: Any = {"dim": dim, "batch_size": size, "order": self.moment_order}
+        width = self.threshold
         if width is None and printed is not None:
-            noise = math.sqrt(dim * math.log(1.0 / printed.delta))
-            width = float((printed.epsilon * size / noise) ** (1.0 / k))
+            width = printed_width(printed, **own)
         elif width is None:
-            slope = 0.5 * multiplier * (num_buckets / central) * math.sqrt(dim) / size
-            bias = self.moment_bound * ((k - 1.0) / k) ** (k - 1.0) / k
-            bias *= 4.0 ** (k - 1.0)
-            width = math.inf
-            if slope != 0.0:
-                width = float(((k - 1.0) * bias / slope) ** (1.0 / k))
+            own |= {"multiplier": multiplier, "ratio": num_buckets / central}
+            width = median_width(moment_bound=self.moment_bound, **own)
             width = max(width, 4.0 * self.mean_bound)
         return BucketedMedian(width=width, num_buckets=num_buckets, num_central=central)
 
     def _catoni(
         self, dim: int, size: int, multiplier: float, printed: Budget | None
     ) -> CatoniMean:
-        r"""Soft truncation whose scale minimizes deviation plus noise of a coordinate.
-
-        With probability :math:`1 - 2\zeta` the estimate of a mean is within
-
-        .. math:: \frac{\tau (1 + 1/\nu)}{2 s}
-            + \frac sm \Big(\frac\nu2 + \log\frac1\zeta\Big)
-
-        of it, and the noise within :math:`\frac sm \frac{2\sqrt2}3 z
-        \sqrt{2 p \log(1/\zeta)}`. Printed is :math:`s =
-        \sqrt{m\epsilon\tau}/(\log(1/\zeta) \log^{1/4}(1/\delta))`.
-        """
-        log, scale = math.log(1.0 / self.failure_probability), self.threshold
-        precision = math.sqrt(log)
+        """Soft truncation of the scale asked for, printed, or best by the bounds."""
+        own: Any = {
+            "batch_size": size,
+            "moment_bound": self.moment_bound,
+            "failure_probability": self.failure_probability,
+        }
+        precision = math.sqrt(math.log(1.0 / self.failure_probability))
+        scale = self.threshold
         if scale is None and printed is not None:
-            root = math.sqrt(size * printed.epsilon * self.moment_bound)
-            scale = float(root / (log * math.log(1.0 / printed.delta) ** 0.25))
+            scale = printed_scale(printed, **own)
         elif scale is None:
-            noise = PSI_BOUND * multiplier * math.sqrt(2.0 * dim * log)
-            spread = 0.5 * self.moment_bound * (1.0 + 1.0 / precision)
-            scale = math.sqrt(spread * size / (0.5 * precision + log + noise))
+            own |= {"multiplier": multiplier, "dim": dim, "precision": precision}
+            scale = catoni_scale(**own)
         return CatoniMean(scale=scale, precision=precision)
+
+
+def median_width(
+    *,
+    multiplier: float,
+    dim: int,
+    batch_size: int,
+    ratio: float,
+    moment_bound: float,
+    order: float,
+) -> float:
+    r"""Minimize noise plus truncation bias of a coordinate over the width.
+
+    Noise :math:`z \varrho\, (Q/j) \sqrt p/(2 m)` with ``ratio`` Q/j; the bias of
+    clipping to :math:`\pm\varrho/2`, for a mean within :math:`\varrho/4`, is at most
+
+    .. math:: E(|g - Eg| - \varrho/4)_+
+        \le \frac{(k-1)^{k-1}}{k^k} \Big(\frac4\varrho\Big)^{k-1} E|g - Eg|^k.
+    """
+    slope = 0.5 * multiplier * ratio * math.sqrt(dim) / batch_size
+    if slope == 0.0:
+        return math.inf
+    k = order
+    bias = moment_bound * ((k - 1.0) / k) ** (k - 1.0) / k * 4.0 ** (k - 1.0)
+    return float(((k - 1.0) * bias / slope) ** (1.0 / k))
+
+
+def printed_width(budget: Budget, *, dim: int, batch_size: int, order: float) -> float:
+    r"""Width :math:`(\epsilon m/\sqrt{p \log(1/\delta)})^{1/k}` of Xie et al."""
+    noise = math.sqrt(dim * math.log(1.0 / budget.delta))
+    return float((budget.epsilon * batch_size / noise) ** (1.0 / order))
+
+
+def catoni_scale(
+    *,
+    multiplier: float,
+    dim: int,
+    batch_size: int,
+    moment_bound: float,
+    precision: float,
+    failure_probability: float,
+) -> float:
+    r"""Minimize deviation plus noise of a coordinate over the scale.
+
+    With probability :math:`1 - 2\zeta` the estimate of a mean is within
+
+    .. math:: \frac{\tau (1 + 1/\nu)}{2 s}
+        + \frac sm \Big(\frac\nu2 + \log\frac1\zeta\Big)
+
+    of it, and the noise within :math:`\frac sm \frac{2\sqrt2}3 z
+    \sqrt{2 p \log(1/\zeta)}`.
+    """
+    log = math.log(1.0 / failure_probability)
+    noise = PSI_BOUND * multiplier * math.sqrt(2.0 * dim * log)
+    slope = 0.5 * precision + log + noise
+    spread = 0.5 * moment_bound * (1.0 + 1.0 / precision)
+    return math.sqrt(spread * batch_size / slope)
+
+
+def printed_scale(
+    budget: Budget, *, batch_size: int, moment_bound: float, failure_probability: float
+) -> float:
+    r"""Scale :math:`\sqrt{m\epsilon\tau}/(\log(1/\zeta) \log^{1/4}(1/\delta))`."""
+    log = math.log(1.0 / failure_probability)
+    size = math.sqrt(batch_size * budget.epsilon * moment_bound)
+    return float(size / (log * math.log(1.0 / budget.delta) ** 0.25))
