@@ -252,7 +252,7 @@ def heavy_tailed(python: str) -> Iterator[str]:
         def run(
             seed: int,
             records: dps.Problem = records,
-            method: optimizers.Optimizer = method,
+            method: Optimizer = method,
             budget: dps.Budget | None = budget,
         ) -> object:
             return dps.minimize(records, method, budget, seed=seed)
