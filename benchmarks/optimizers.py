@@ -24,7 +24,7 @@ import dpsample as dps
 from dpsample import optimizers
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.estimators import ClippedMean
-from dpsample.optimizers.loop.optimizer import Loop, Recipe
+from dpsample.optimizers.loop.optimizer import Loop, Optimizer, Recipe
 from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.running import chains, descent
 
