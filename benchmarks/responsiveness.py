@@ -63,6 +63,9 @@ class Done:
         """Return what the task returned."""
         return self.value
 
+    def exception(self, timeout: float | None = None) -> None:
+        """Return what the task raised: nothing."""
+
     def done(self) -> bool:
         """Whether it has run: yes."""
         return True
