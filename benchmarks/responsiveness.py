@@ -237,7 +237,7 @@ def descents(small: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
             continue
         fields = getattr(kind, "__dataclass_fields__", {})
         needed = {k: few[k] for k in fields if k in few}
-        long = {"num_steps": 10**7} if "num_steps" in fields else {}
+        long = {"num_steps": 10**5} if "num_steps" in fields else {}
         for options in ({}, needed, needed | long):
             try:
                 optimizer = kind(**options)
