@@ -19,6 +19,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
+from dpsample.optimizers.loop.estimate import CERTIFIED, FAILED, RUNNING
 from dpsample.optimizers.loop.loop import Arguments, Memory, descend, new_memory
 from dpsample.optimizers.loop.optimizer import (
     Loop,
@@ -27,14 +28,7 @@ from dpsample.optimizers.loop.optimizer import (
     PhaseNumbers,
     Recipe,
 )
-from dpsample.optimizers.loop.solve import (
-    CERTIFIED,
-    FAILED,
-    RUNNING,
-    Objective,
-    enough_steps,
-    minimize,
-)
+from dpsample.optimizers.loop.solve import Objective, enough_steps, minimize
 from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
 from dpsample.optimizers.loop.variance_reduced import minimize_by_svrg
 from dpsample.problem.problem import Problem
