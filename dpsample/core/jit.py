@@ -7,11 +7,13 @@ from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import numba
-from numba import cfunc, njit, types
+from numba import cfunc, types
 from numba.core.ccallback import CFunc
+from numba.core.registry import CPUDispatcher
 from numba.core.typing.templates import Signature
 
 from dpsample.core.cache import CACHE_DIRECTORY, package_cache
+from dpsample.core.linking import KernelDispatcher
 
 f8 = types.float64
 i8 = types.int64
@@ -72,18 +74,25 @@ def kernel(
     which keep the memory alive; a call from Python would leak a reference to every
     Generator. (The flag is always set, since a callee would inherit its caller's.)
 
-    ``options`` go to `numba.njit`. ``fastmath`` must never license the compiler to
-    drop NaN tests: NaN is the failure code of every kernel. ``cached=False`` is for
+    ``options`` go to Numba. ``fastmath`` must never license the compiler to drop NaN
+    tests: NaN is the failure code of every kernel. A kernel that has it is compiled for
+    itself, or the order of its sums would depend on its caller. ``cached=False`` is for
     functions of the user, whose changes our fingerprint does not see.
     """
     if function is None:
         return partial(
             kernel, cached=cached, counts_references=counts_references, **options
         )
-    options["_nrt"] = counts_references
-    cached = cached and bool(CACHE_DIRECTORY)
+    if numba.config.DISABLE_JIT:
+        return function
+    options |= {"_nrt": counts_references, "nopython": True, "nogil": True}
+    options |= {"error_model": "numpy", "boundscheck": None}
+    dispatcher = CPUDispatcher if "fastmath" in options else KernelDispatcher
     with package_cache():
-        return njit(cache=cached, nogil=True, error_model="numpy", **options)(function)
+        made = dispatcher(py_func=function, targetoptions=options)
+        if cached and CACHE_DIRECTORY:
+            made.enable_caching()
+    return made
 
 
 def pointer(

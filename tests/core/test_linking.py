@@ -1,0 +1,96 @@
+"""Kernels that call kernels: the same numbers, and one compilation."""
+
+import numpy as np
+import pytest
+from numba.core import event
+from numba.core.runtime import _nrt_python, rtsys
+
+from dpsample.core.jit import kernel
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(kernel(lambda: 0), "py_func"), reason="kernels are interpreted"
+)
+
+
+@kernel(cached=False, fastmath={"reassoc"})
+def total(values):
+    s = 0.0
+    for j in range(len(values)):
+        s += values[j]
+    return s
+
+
+@kernel(cached=False)
+def scaled(values, factor=2.0):
+    out = values.copy()
+    for j in range(len(out)):
+        out[j] *= factor
+    return out
+
+
+@kernel(cached=False)
+def checked(values):
+    if len(values) == 0:
+        raise ValueError("no values")
+    return total(scaled(values)) + total(scaled(values, factor=3.0))
+
+
+@kernel(cached=False)
+def outermost(values):
+    return checked(values) + 1.0
+
+
+class Compiled(event.Listener):
+    """Names of our functions that Numba compiled for calls from Python."""
+
+    def __init__(self):
+        self.names = []
+
+    def on_start(self, event):
+        function = event.data["dispatcher"].py_func
+        if function.__module__ == __name__:
+            self.names.append(function.__name__)
+
+    def on_end(self, event):
+        pass
+
+
+def test_a_callee_is_lowered_and_its_caller_compiled_once():
+    listener, values = Compiled(), np.array([1.0, 2.0, 4.0])
+    with event.install_listener("numba:compile", listener):
+        assert outermost(values) == 36.0
+        # A sum that may be reordered is one function, whoever calls it.
+        assert sorted(listener.names) == ["outermost", "total"]
+        assert checked(values) == 35.0  # from Python too, after it was lowered
+        assert scaled(values).tolist() == [2.0, 4.0, 8.0]
+    assert sorted(listener.names) == ["checked", "outermost", "scaled", "total"]
+
+
+def test_other_types_are_lowered_anew():
+    ones = np.ones(3, dtype=np.float32)
+    assert outermost(ones) == 16.0
+    assert outermost(np.ones((6, 2))[:, 0]) == 31.0
+
+
+def test_errors_of_callees_arrive():
+    with pytest.raises(ValueError, match="no values"):
+        outermost(np.empty(0))
+
+
+def test_sums_do_not_depend_on_the_caller():
+    values = np.random.default_rng(0).standard_normal(1003)
+    twice = total(2.0 * values) + total(3.0 * values)
+    assert checked(values) == twice
+    assert outermost(values) == twice + 1.0
+
+
+def test_arrays_of_callees_are_freed():
+    """A callee's references are counted as everywhere."""
+    outermost(np.ones(4))
+    _nrt_python.memsys_enable_stats()
+    before = rtsys.get_allocation_stats()
+    for _ in range(100):
+        outermost(np.ones(4))
+    after = rtsys.get_allocation_stats()
+    _nrt_python.memsys_disable_stats()
+    assert after.alloc - before.alloc == after.free - before.free > 0
