@@ -215,7 +215,7 @@ def _records(neighbor: bool) -> tuple[Array, Array, Array]:
     return matrices, np.vstack((CORNERS, last)), weights
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)
 def _descend(neighbor: bool, step_size: float) -> Array:
     w = np.zeros(2)
     num_steps = math.ceil(2.0 * math.log(NUM_RECORDS) / (step_size * RIDGE))

@@ -47,8 +47,8 @@ Piece = Callable[..., None]
 # A C function; under NUMBA_DISABLE_JIT the Python function.
 Pointer = CFunc | Callable[..., Any]
 
-_pointers: dict[tuple[int, object], Pointer] = {}
-_kept_alive: list[object] = []
+# With its function: an id is unique only while its object lives.
+_pointers: dict[tuple[int, object], tuple[object, Pointer]] = {}
 
 
 @overload
@@ -111,8 +111,6 @@ def pointer(
         cached = cached and bool(CACHE_DIRECTORY)
         python_function = getattr(function, "py_func", function)
         with package_cache():
-            _pointers[key] = cfunc(
-                signature, cache=cached, nopython=True, error_model="numpy"
-            )(python_function)
-        _kept_alive.append(function)  # an id is unique only while its object lives
-    return _pointers[key]
+            made = cfunc(signature, cache=cached, nopython=True, error_model="numpy")
+            _pointers[key] = function, made(python_function)
+    return _pointers[key][1]

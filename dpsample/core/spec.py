@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
@@ -34,6 +33,12 @@ def _plain(value: object) -> object:
     return "inf" if isinstance(value, float) and math.isinf(value) else value
 
 
+def _hashable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((key, _hashable(item)) for key, item in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
 class Spec:
     """Base of dataclasses whose fields are numbers, strings, tuples and arrays."""
 
@@ -53,8 +58,15 @@ class Spec:
         return self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
-        """Hash the content."""
-        return hash(json.dumps(self.to_dict()))
+        """Hash the content: equal specs may hold 1 and 1.0, or 0.0 and -0.0."""
+        return hash(_hashable(self.to_dict()))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the fields of a copy over, whose arrays have become writable."""
+        for value in state.values():
+            if isinstance(value, np.ndarray):
+                frozen(value)
+        self.__dict__.update(state)
 
 
 def from_dict(kinds: Iterable[type[Kind]], data: Json) -> Kind:

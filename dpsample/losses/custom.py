@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numba.extending import is_jitted
@@ -32,6 +32,13 @@ class Custom(Declared):
         default_factory=dict, init=False, compare=False, repr=False
     )
     name: ClassVar[str] = "custom"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what was passed: a global that a function reads may change.
+
+        Compiled functions keep its first value, and those that travel the last one.
+        """
+        return self.__dict__ | {"_passed": {}}
 
     def check_declarations(
         self, margin_bound: float, response_bound: float | None

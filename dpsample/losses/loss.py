@@ -115,8 +115,11 @@ class Loss:
     needs_response_bound: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        """Register the loss under its name and declare its pieces (compiled lazily)."""
-        if cls.name:
+        """Register the loss under its own name, and declare its pieces.
+
+        A loss that inherits its name leaves the certificates of its base alone.
+        """
+        if "name" in vars(cls):
             registry[cls.name] = cls
         if "_scalar" in cls.__dict__:
             cls.pieces = compile_pieces(

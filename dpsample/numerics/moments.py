@@ -58,7 +58,7 @@ def _log_coordinate(order: float, r: float) -> float:
     return math.lgamma((order + 1.0) / r) - math.lgamma(1.0 / r)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def _largest_power(order: float, r: float, dim: int) -> float:
     """E max |y_i|^order: the integral of order e^{order w} P(max > e^w) dw."""
     from scipy.special import gammaincc
@@ -72,7 +72,7 @@ def _largest_power(order: float, r: float, dim: int) -> float:
     return float(step * order * (np.exp(order * w) * above).sum())
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def _sum_power(order: float, q: float, r: float, dim: int) -> float:
     """E S^a, a = order/q < 2, S the sum of |y_i|^q."""
     a = order / q

@@ -20,6 +20,7 @@ TINY_SQUARE = 1e-290
 HUGE_SQUARE = 1e290
 
 
+@check.plain
 def dual(p: float) -> float:
     """Exponent of the dual norm: ``1/p + 1/dual(p) = 1``.
 
@@ -49,6 +50,7 @@ def dual(p: float) -> float:
     return 1.0 if math.isinf(p) else float(p / (p - 1.0))
 
 
+@check.plain
 def conversion(dim: int, from_p: float, to_p: float) -> float:
     """Largest ratio ``||a||_to / ||a||_from`` over nonzero vectors of length ``dim``.
 

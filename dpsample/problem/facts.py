@@ -79,6 +79,10 @@ class PublicFacts:
         if isinstance(self.loss, Custom):
             self.loss.check_declarations(self.margin_bound, self.response_bound)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what was derived: a copy derives it from its own fields."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
     @property
     def is_matrix(self) -> bool:
         """Whether norms are Schatten norms."""

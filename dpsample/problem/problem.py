@@ -140,7 +140,7 @@ class Problem:
         features = append_ones(rows) if intercept else rows
         self.data = records.make_data(features, y, shift, loss.params)
         # What a verb has derived from the problem last, and from which arguments.
-        self.plan: tuple[str, Any] | None = None
+        self.plan: tuple[Any, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the plan: another process makes its own."""

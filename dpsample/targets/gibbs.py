@@ -7,6 +7,7 @@ Energies, slopes and chords of a target at many points, in one compiled call.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -105,6 +106,7 @@ def chord(target, pieces, theta, direction, out):
     pieces.chord(target.body, theta, direction, out)
 
 
+@dataclass(frozen=True, init=False, eq=False)
 class Gibbs:
     r"""Density proportional to :math:`e^{-k(F(\theta) + \mu r(\theta))}` on the domain.
 
@@ -135,6 +137,11 @@ class Gibbs:
     6.9315
     """
 
+    problem: Problem
+    k: float
+    mu: float
+    regularizer: Regularizer
+
     def __init__(
         self,
         problem: Problem,
@@ -153,12 +160,12 @@ class Gibbs:
                 mu,
                 "Without a regularizer the density may have no finite integral.",
             )
-        self.problem = problem
-        self.k, self.mu = float(k), float(mu)
-        self.regularizer = SquaredNorm(2.0) if regularizer is None else regularizer
-        check.instance(Regularizer, regularizer=self.regularizer)
+        chosen = SquaredNorm(2.0) if regularizer is None else regularizer
+        check.instance(Regularizer, regularizer=chosen)
         # Refuses a center or shape of another size, and the entropy off the simplex.
-        self.regularizer.range_on(problem.domain, problem.dim)
+        chosen.range_on(problem.domain, problem.dim)
+        # Frozen, for kernels read numbers that are made from these once.
+        vars(self).update(problem=problem, k=float(k), mu=float(mu), regularizer=chosen)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the C functions: another process compiles or loads its own."""

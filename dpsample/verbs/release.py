@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.privacy import Budget, Certificate, ExponentialMechanism, calibrate
-from dpsample.privacy.certificates.terms import Calibration, Risk
+from dpsample.privacy.certificates.terms import Calibration, CalibrationInputs, Risk
 from dpsample.privacy.verification import verify_own
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
@@ -215,10 +216,12 @@ def _planned(
 
     The problem keeps the last plan: replicates, and releases that follow, draw at once.
     """
-    # By their text: 1.0 and True are equal, and one of them is refused.
-    key = repr((budget, options, sampler, seeded))
-    if problem.plan is not None and problem.plan[0] == key:
-        return cast(ReleasePlan, problem.plan[1])
+    # Checked: 1.0 and True are equal, and one of them is refused.
+    inputs = CalibrationInputs(facts=problem.facts, budget=budget, **options)
+    key = inputs, sampler, seeded
+    kept = problem.plan  # read once: another thread may replace it
+    if kept is not None and kept[0] == key:
+        return cast(ReleasePlan, kept[1])
     mechanism = calibrate(problem, budget, **options)
     certificate = mechanism.certificate.with_sampler(
         sampler=repr(sampler),
@@ -230,7 +233,8 @@ def _planned(
     plan = ReleasePlan(
         mechanism=mechanism,
         certificate=certificate,
-        target=mechanism.target(problem),
+        # A copy has no plan: no circle keeps the records after their last use.
+        target=mechanism.target(copy.copy(problem)),
         sampler=sampler,
     )
     problem.plan = key, plan

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.core.spec import Spec
 from tests.contracts import public_objects
 from tests.contracts.public_objects import BASES, example, public_classes
 from tests.support.processes import run_python
@@ -68,6 +69,16 @@ def test_a_copy_has_the_type_and_content_of_the_original(kind, way):  # S4
         assert type(made) is type(value)
         assert contents(made) == contents(value)
         use(value)
+
+
+def test_arrays_that_a_spec_forbids_to_write_stay_so_in_its_copies():
+    """Constants and hashes are computed from them once."""
+    specs = [example(kind) for kind in KINDS if issubclass(kind, Spec)]
+    specs += [dps.domains.Ball(1.0, center=[0.0]), dps.regularizers.SquaredNorm(2.0)]
+    copies = [way(spec) for spec in specs for way in WAYS.values()]
+    values = [value for each in copies for value in vars(each).values()]
+    arrays = [value for value in values if isinstance(value, np.ndarray)]
+    assert len(arrays) >= 3 and not any(array.flags.writeable for array in arrays)
 
 
 def test_every_public_class_is_there():

@@ -1,9 +1,12 @@
 """The decorator and its cache: never stale, never another's, never a failure."""
 
 import ast
+import gc
 import os
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numba
 import numpy as np
@@ -269,3 +272,24 @@ def test_only_compiled_functions_leave_out_their_types():
             decorators = [ast.unparse(each) for each in node.decorator_list]
             is_kernel = any(each.startswith("kernel") for each in decorators)
             assert is_kernel or node.name in handed_on, (source, node.name)
+
+
+def test_no_interrupted_pointer_leaves_the_id_of_its_function_behind(monkeypatch):
+    """The next function may get that id, and would be given the other's C function."""
+    if numba.config.DISABLE_JIT:
+        pytest.skip("there are no C functions")
+
+    @contextmanager
+    def interrupted():
+        yield
+        raise KeyboardInterrupt
+
+    piece = jit.kernel(lambda out: None, cached=False)
+    key = id(piece), numba.types.void(jit.vector)
+    monkeypatch.setattr(jit, "package_cache", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        jit.pointer(piece, key[1], cached=False)
+    seen = weakref.ref(piece)
+    del piece
+    gc.collect()
+    assert seen() is not None or key not in jit._pointers

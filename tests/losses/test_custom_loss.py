@@ -1,13 +1,16 @@
 """A user's own loss: declared facts, its own values, refusals at the probe points."""
 
+import copy
 import json
 import math
+import pickle
 
 import numba
 import numpy as np
 import pytest
 
 from dpsample import losses
+from dpsample.losses import declarations
 
 
 def pseudo_huber(**changes):
@@ -43,6 +46,28 @@ def test_a_custom_loss_takes_compiled_functions():
     slope = numba.njit(lambda u, y: 0.5 * np.sign(u - y))
     loss = losses.custom(value, slope, slope_bound=0.5)
     assert loss.value(3.0, 1.0) == 1.0 and loss.slope(3.0, 1.0) == 0.5
+
+
+def test_a_copy_of_a_loss_is_compared_with_its_declarations_again(monkeypatch):
+    """In another process its functions read what a global holds by then."""
+    compared, compare = [], declarations.compare
+
+    def counted(loss, *bounds):
+        compared.append(loss)
+        return compare(loss, *bounds)
+
+    monkeypatch.setattr(declarations, "compare", counted)
+    loss = pseudo_huber()
+    for _ in range(2):
+        loss.check_declarations(1.0, 1.0)
+    assert len(compared) == 1
+    ways = [copy.copy, copy.deepcopy]
+    if not numba.config.DISABLE_JIT:  # plain closures do not travel
+        ways.append(lambda loss: pickle.loads(pickle.dumps(loss)))
+    for way in ways:
+        again = way(loss)
+        again.check_declarations(1.0, 1.0)
+        assert compared[-1] is again
 
 
 def raising(u, y):

@@ -275,3 +275,13 @@ def test_a_response_above_its_bound_is_named(name):
     with pytest.raises(ValueError, match=words):
         loss.check_response(np.array([2.0, -2.5]), 2.0)
     loss.check_response(np.array([2.0, -2.0]), 2.0)
+
+
+def test_a_loss_that_inherits_its_name_does_not_replace_its_base():
+    """Else certificates of the base would be verified with bounds of the heir."""
+
+    class Heir(losses.Logistic):
+        largest_slope = 0.5
+
+    assert Heir().name == "logistic"
+    assert type(losses.from_dict({"name": "logistic"})) is losses.Logistic

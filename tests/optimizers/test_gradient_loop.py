@@ -1,6 +1,7 @@
 """Kernels of the gradient loop against NumPy and brute force."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -261,3 +262,14 @@ def test_a_loop_leaves_the_reference_counts_of_its_arguments_alone(batches):
         program.run(rng)
     after = [sys.getrefcount(one) for one in kept]
     assert after == before
+
+
+def test_what_is_kept_of_a_problem_is_of_its_facts_now():
+    """Steps on an old domain, or with an old loss, would have noise for another one."""
+    problem = logistic(20, 2)
+    phases = (Loop(num_steps=1, step=GradientStep(9.0)),)
+    recipe = Recipe(phases=phases, event=None, inputs={})
+    far = descent.run(problem, recipe, np.random.default_rng(1)).theta
+    problem.facts = replace(problem.facts, domain=dps.domains.Ball(1e-3))
+    near = descent.run(problem, recipe, np.random.default_rng(1)).theta
+    assert np.linalg.norm(near) <= 1e-3 * (1.0 + 1e-12) < np.linalg.norm(far)

@@ -1,7 +1,9 @@
 """Public facts: Lipschitz constants against brute force and between neighbors."""
 
+import copy
 import itertools
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 import dpsample as dps
 from dpsample.numerics.norms import dual, norm, schatten
-from dpsample.problem.facts import PublicFacts
+from dpsample.problem.facts import PublicFacts, smoothness
 
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, np.inf)
 DIM = 3
@@ -195,3 +197,27 @@ def test_the_papers_constant_is_too_small_for_opposite_records():
     assert abs(change[0] - change[1]) == pytest.approx(
         2.0 * pair[0].diff_lipschitz(2.0), rel=1e-14
     )
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+def test_no_exponent_of_numpy_leaves_a_rounded_constant_behind(kind):
+    """2.5 is the same number in all types: what one computes serves the others."""
+    used, fresh = facts(dim=1000), facts(dim=1000)
+    for constant in (PublicFacts.lipschitz, PublicFacts.dual_ratio, smoothness):
+        assert constant(used, kind(2.5)) == constant(fresh, 2.5)
+        assert constant(used, 2.5) == constant(fresh, 2.5)
+
+
+def test_a_copy_of_facts_derives_its_own_constants():
+    """Else a row bound that is changed in a copy would keep the old noise."""
+    made = facts()
+    expected = made.lipschitz(3.0), made.radius, smoothness(made)
+    assert not made.center.any()
+    ways = (copy.copy, copy.deepcopy, lambda facts: pickle.loads(pickle.dumps(facts)))
+    for way in ways:
+        again = way(made)
+        with pytest.raises(ValueError, match="read-only"):
+            again.center[0] = 1.0
+        object.__setattr__(again, "row_bound", 2.0 * made.row_bound)
+        assert again.lipschitz(3.0) == 2.0 * expected[0]
+        assert expected == (made.lipschitz(3.0), made.radius, smoothness(made))

@@ -170,7 +170,7 @@ def test_a_margin_bound_around_the_wrong_center_raises(monkeypatch):
     case = CASES["logistic on a ball around 6, mode on the boundary"]
     target = dps.Gibbs(case.target.problem, k=case.k, mu=case.mu)
     size = np.abs(case.rows[:, 0]) * 1.0
-    monkeypatch.setattr(target, "margin_intervals", lambda: (-size, size))
+    monkeypatch.setitem(vars(target), "margin_intervals", lambda: (-size, size))
     with pytest.raises(dps.SamplingError, match="acceptance ratio above 1"):
         prepared = dps.Proximal().prepare(target, np.random.default_rng(1))
         certified(prepared, GAMMA, 200, np.random.default_rng(2))

@@ -1,5 +1,7 @@
 """Targets: energies, gradients, margin intervals, refusals, failing pieces."""
 
+from dataclasses import FrozenInstanceError
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -258,3 +260,12 @@ def test_how_far_a_response_is_leaves_the_density_alone(loss, far):
         np.testing.assert_array_equal(problem.data.response, response)
     np.testing.assert_allclose(found[1], found[0], rtol=0.0, atol=1e-10)
     assert np.ptp(found[0]) > 0.1
+
+
+def test_what_the_kernels_numbers_are_made_from_cannot_be_changed():
+    """They would go on with the old temperature, a sampler's proof with the new."""
+    target = make(dps.domains.Ball(1.0))
+    target.energy(np.zeros(DIM))
+    for name in ("k", "mu", "problem", "regularizer"):
+        with pytest.raises(FrozenInstanceError):
+            setattr(target, name, getattr(target, name))

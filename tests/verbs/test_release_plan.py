@@ -1,6 +1,10 @@
 """The plan that a problem keeps: it saves work and changes nothing."""
 
+import dataclasses
+import gc
+import itertools
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -10,9 +14,9 @@ import dpsample as dps
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 
 
-def fresh():
+def fresh(kind=dps.Problem):
     data = dps.datasets.logistic(200, 2, seed=1)
-    return dps.Problem(
+    return kind(
         data.features,
         data.response,
         loss=dps.losses.Logistic(),
@@ -67,3 +71,63 @@ def test_a_pickled_problem_has_no_plan():
     dps.release(used, BUDGET, seed=1)
     assert used.plan is not None and b"ReleasePlan" not in pickle.dumps(used)
     assert pickle.loads(pickle.dumps(used)).plan is None
+
+
+class Contended(dps.Problem):
+    """Another thread replaces the plan between the second look at it and the third."""
+
+    plans = itertools.repeat(None)
+
+    @property
+    def plan(self):
+        return next(self.plans)
+
+    @plan.setter
+    def plan(self, value):
+        self.made = value
+
+
+def test_a_plan_that_another_thread_makes_meanwhile_is_not_taken_for_ours():
+    """It may be that of a budget a hundred times larger, or of a run with no seed."""
+    contended, other = fresh(Contended), dps.Budget(epsilon=100.0, delta=1e-6)
+    made = []
+    for budget in (BUDGET, other):
+        dps.release(contended, budget, seed=1)
+        made.append(contended.made)
+    contended.plans = itertools.chain(made[:1] * 2, itertools.repeat(made[1]))
+    answer = dps.release(contended, BUDGET, seed=1)
+    assert answer.mechanism.budget == answer.certificate.budget == BUDGET
+
+
+class TeamBudget(dps.Budget):
+    def __repr__(self):
+        return "the team's budget"
+
+
+def test_a_plan_is_found_by_numbers_and_not_by_their_text():
+    """A subclass with a text of its own got the answer of another budget."""
+    used = fresh()
+    for epsilon in (10.0, 0.1):
+        budget = TeamBudget(epsilon=epsilon, delta=1e-6)
+        assert dps.release(used, budget, seed=1).mechanism.budget.epsilon == epsilon
+
+
+def test_other_public_facts_have_a_plan_of_their_own():
+    used = fresh()
+    first = dps.release(used, BUDGET, seed=1).mechanism
+    used.facts = dataclasses.replace(used.facts, row_bound=5.0)
+    assert dps.release(used, BUDGET, seed=1).mechanism.gdp == first.gdp
+    assert used.plan[1].mechanism.lipschitz == 5.0 * first.lipschitz
+
+
+def test_a_plan_does_not_keep_the_records_after_their_last_use():
+    """In a loop over problems a circle would hold them until the collector comes."""
+    used = fresh()
+    dps.release(used, BUDGET, seed=1)
+    gc.disable()
+    try:
+        seen = weakref.ref(used)
+        del used
+        assert seen() is None
+    finally:
+        gc.enable()

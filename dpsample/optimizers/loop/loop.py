@@ -132,7 +132,7 @@ class _Kept:
     """What all recipes read of one problem, computed once."""
 
     def __init__(self, problem: Problem) -> None:
-        self.data = problem.data
+        self.data, self.facts = problem.data, problem.facts
         self.body = problem.domain.body(problem.dim)
         slope, gradient, takes_records = loop_pointers(problem.loss)
         self.pieces = LoopPieces(
@@ -149,7 +149,7 @@ _kept: WeakKeyDictionary[Problem, _Kept] = WeakKeyDictionary()
 
 def _kept_of(problem: Problem) -> _Kept:
     kept = _kept.get(problem)
-    if kept is None or kept.data is not problem.data:
+    if kept is None or kept.data is not problem.data or kept.facts is not problem.facts:
         kept = _kept[problem] = _Kept(problem)
     return kept
 

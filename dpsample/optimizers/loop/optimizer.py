@@ -26,7 +26,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.spec import Spec
+from dpsample.core.spec import Spec, frozen
 from dpsample.optimizers.loop.batches import Batches, Full, Poisson, Slices
 from dpsample.optimizers.loop.contributions import FAR, LEAST_BOUND
 from dpsample.optimizers.loop.estimators import (
@@ -49,7 +49,7 @@ from dpsample.problem.records import Data
 # Smaller noise is lost among the numbers below it.
 LEAST_NOISE = 1e-300
 
-EQUAL_WEIGHTS = np.ones(1)  # of all iterates
+EQUAL_WEIGHTS = frozen(np.ones(1))  # of all iterates
 
 
 class PhaseNumbers(NamedTuple):

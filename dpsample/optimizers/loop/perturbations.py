@@ -125,7 +125,7 @@ class GeneralizedGaussianNoise(Perturbation):
         return float(self.sigma), int(self.copies), cone_table(self.r)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def gdp_of(budget: Budget | None) -> float:
     """Gaussian-DP parameter of the budget; infinite without one."""
     return math.inf if budget is None else gdp_from_budget(budget.epsilon, budget.delta)
@@ -138,6 +138,7 @@ class CalibratedNoise(NamedTuple):
     event: Event
 
 
+@check.plain
 @lru_cache(maxsize=1024)
 def full_batch(
     budget: Budget, *, record_bound: float, num_records: int, num_steps: int = 1
@@ -160,6 +161,7 @@ def disjoint(
     return full_batch(budget, record_bound=record_bound, num_records=batch_size)
 
 
+@check.plain
 @lru_cache(maxsize=1024)  # accounting takes longer than many fits; inputs are public
 def poisson(
     budget: Budget,

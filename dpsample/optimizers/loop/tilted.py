@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -101,7 +101,7 @@ def tilt_scales(
     )
 
 
-@cache  # a polytope's takes thousands of linear programs
+@lru_cache(maxsize=32)  # a polytope's takes thousands of linear programs
 def _width(domain: Domain, dim: int) -> float:
     width = domain.gaussian_width(dim)
     return float(width.value + WIDTH_ERRORS * width.standard_error)

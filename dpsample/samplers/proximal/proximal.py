@@ -179,6 +179,7 @@ class Proximal(Sampler):
         check.one_of(ORACLES, oracle=self.oracle)
         if self.step_size is not None:
             check.positive(step_size=self.step_size)
+            object.__setattr__(self, "step_size", float(self.step_size))
 
     def _supports(self, target: Any) -> tuple[bool, str]:
         """Whether a metric exists for the target, and the reason if not."""
