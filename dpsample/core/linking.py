@@ -23,12 +23,11 @@ Types = tuple[Any, ...]
 class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
     """Code of a kernel and of its callees, to be linked into a caller's."""
 
-    def finalize(self) -> None:
-        """Collect the callees' code, without optimizing or assembling it."""
-        for library in dict.fromkeys(self._linking_libraries):
-            self._reload_init.update(library._reload_init)
-            module = library._get_module_for_linking()
-            self._final_module.link_in(module, preserve=True)
+    def _optimize_final_module(self) -> None:
+        """Leave it to the caller's library."""
+
+    def _finalize_final_module(self) -> None:
+        """Assemble nothing."""
         self._finalize_dynamic_globals()
         self._finalized = True
 
