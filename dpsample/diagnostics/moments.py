@@ -13,10 +13,12 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence
 from dpsample.diagnostics import laws
+from dpsample.diagnostics.laws import Prepared
 from dpsample.diagnostics.mixing import pilot_lag, prepare, words_for
 from dpsample.samplers import couplings
 from dpsample.samplers.couplings.replicates import check_counts
 from dpsample.samplers.couplings.unbiased import NAMED, Function
+from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
 # Averaged values of k per lag: what is spent on the burn-in becomes a small part.
@@ -91,7 +93,7 @@ class MomentCheck:
 
 def unbiased_moments(
     target: Gibbs,
-    sampler: Any,
+    sampler: Sampler | Prepared,
     *,
     moments: Sequence[str | Function] = ("theta", "theta_squared"),
     lag: int | None = None,
@@ -189,7 +191,12 @@ def unbiased_moments(
         sampler=words_for(sampler, "sampler"),
         reference=reference,
         exact=exact,
-        z_scores=tuple(_z_scores(*row) for row in rows),
+        z_scores=tuple(
+            np.full(np.shape(estimate), np.nan)
+            if known is None
+            else np.asarray((estimate - known) / error)
+            for estimate, error, known in rows
+        ),
         limit=_limit(false_alarm, exact, replicates),
         false_alarm=float(false_alarm),
     )
@@ -213,12 +220,6 @@ def _exact(
         ]
         return "quadrature", tuple(grid.mean(function) for function in functions)
     return "not known", tuple(None for _ in moments)
-
-
-def _z_scores(estimate: Any, error: Any, exact: Any) -> Array:
-    if exact is None:
-        return np.full(np.shape(estimate), np.nan)
-    return np.asarray((estimate - exact) / error)
 
 
 def _limit(

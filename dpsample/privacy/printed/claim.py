@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Literal
 
+from dpsample.core.spec import Json
 from dpsample.privacy.budget import Relation
 
 Meaning = Literal["exact", "upper bound", "attack", "unproved"]
@@ -89,7 +90,7 @@ class Claim(Formula):
         }
         return words[self.meaning][0 if within else 1]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Fields and verdict, ready for JSON."""
         return asdict(self) | {"verdict": self.verdict}
 

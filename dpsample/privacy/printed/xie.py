@@ -24,7 +24,8 @@ def cases() -> Iterator[Case]:
     """Algorithm 1 (clipping), 2 and 4 (medians, soft truncation), 3 (one mean).
 
     Noise without T (gradient-E25); Algorithm 1 counts a replaced record once, although
-    it moves the sum by 2 C (gradient-E31).
+    it moves the sum by 2 C (gradient-E31). In a batch of fixed size a record moves the
+    sum, or not: the same pair as Poisson sampling under zero_out.
     """
     for setting, rate, num_steps in (SIXTH, TENTH):
         for epsilon in EPSILONS:
@@ -59,7 +60,9 @@ def _clipped(
         accounting="fixed size, pair (2C, 0)",
         relation="replace_one",
         meaning="attack",
-        epsilon_at=curves.fixed_size(noise_multiplier=0.5 * noise, **step),
+        epsilon_at=curves.poisson(
+            noise_multiplier=0.5 * noise, relation="zero_out", **step
+        ),
     )
 
 
@@ -81,7 +84,7 @@ def _robust(
         **shared,
         accounting="fixed size, pair (sensitivity, 0)",
         meaning="attack",
-        epsilon_at=curves.fixed_size(noise_multiplier=noise, **step),
+        epsilon_at=curves.poisson(noise_multiplier=noise, relation="zero_out", **step),
     )
 
 
