@@ -10,9 +10,9 @@ by quadrature on rays from the mean of p (`dpsample.samplers.exact.quadrature`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -56,7 +56,7 @@ class ExactCurve:
 
 
 def exact_curve(
-    target: Gibbs, neighbor_target: Gibbs, epsilons: Any, *, num_panels: int = 24
+    target: Gibbs, neighbor_target: Gibbs, epsilons: ArrayLike, *, num_panels: int = 24
 ) -> ExactCurve:
     r"""Privacy curve of two targets on a body of dimension 1 or 2, by quadrature.
 
