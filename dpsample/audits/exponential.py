@@ -220,14 +220,8 @@ def differing_records(
 ) -> tuple[Record, Record]:
     """Find the records of two problems at the place where they differ.
 
-    The problems have the same public facts and columns; ``relation`` says how they have
-    to differ.
-
-    Raises
-    ------
-    ValueError
-        If they do not differ in exactly one record, or none of the two records has a
-        loss that is constant under "zero_out".
+    The problems have the same public facts and columns, and differ in exactly one
+    record; under the ``relation`` "zero_out" one of the two has a constant loss.
     """
     columns.same("neighbor", neighbor.feature_names, problem.feature_names)
     first, second = problem.data, neighbor.data

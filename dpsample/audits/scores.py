@@ -58,22 +58,12 @@ STREAM_NOTE = "every run has its own part of an independent random stream"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scores:
-    """Scores of independent draws of P (first data set) and Q (second).
+    """Scores of independent draws of P (first data set) and Q (second)."""
 
-    Attributes
-    ----------
-    first, second : tuple of two arrays of shape (n,)
-        Scores of the draws of P and of Q, in each half.
-    kind : {"log ratio", "ratio up to a constant", "score"}
-        Whether the score is log(Q/P), that plus an unknown constant, or anything.
-    notes : tuple of str
-        What was drawn and how, in words.
-    """
-
-    first: tuple[Array, Array]
-    second: tuple[Array, Array]
-    kind: Kind
-    notes: tuple[str, ...] = ()
+    first: tuple[Array, Array]  # (n,) each, of the draws of P and of Q, in one half
+    second: tuple[Array, Array]  # in the other half
+    kind: Kind  # whether the score is log(Q/P), that plus a constant, or anything
+    notes: tuple[str, ...] = ()  # what was drawn and how, in words
 
     def __post_init__(self) -> None:
         """Refuse scores that cannot be ordered."""

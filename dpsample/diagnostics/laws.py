@@ -172,25 +172,13 @@ def step_function(values: Array, weights: Array) -> Callable[[Array], Array]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClosedForm:
-    """Normal or truncated normal coordinates of a quadratic energy.
+    """Normal or truncated normal coordinates of a quadratic energy."""
 
-    Attributes
-    ----------
-    mean, variance : array of shape (dim,)
-        Moments of each coordinate.
-    coordinates : list
-        Frozen laws of scipy, one per coordinate.
-    excess : object or None
-        Law of V - min V: Gamma(dim / 2) on the whole space.
-    lowest : float
-        min V.
-    """
-
-    mean: Array
-    variance: Array
-    coordinates: list[Any]
-    excess: Any
-    lowest: float
+    mean: Array  # (dim,), of each coordinate
+    variance: Array  # (dim,)
+    coordinates: list[Any]  # frozen laws of scipy, one per coordinate
+    excess: Any  # law of V - min V: Gamma(dim / 2) on the whole space, else None
+    lowest: float  # min V
 
 
 def closed_form(target: Gibbs) -> ClosedForm | None:

@@ -157,6 +157,8 @@ def unbiased_moments(
     >>> moments.ok, [value.round(12).tolist() for value in moments.exact]
     (True, [[2.5], [7.25]])
     """
+    from scipy.stats import t
+
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.open_interval(0.0, 1.0, false_alarm=false_alarm)
     check.integer(1, max_steps=max_steps)
@@ -186,6 +188,7 @@ def unbiased_moments(
     )
     reference, exact = _exact(target, moments)
     rows = zip(unbiased.estimates, unbiased.standard_errors, exact, strict=True)
+    number = sum(np.size(value) for value in exact if value is not None)
     return MomentCheck(
         found=unbiased,
         sampler=words_for(sampler, "sampler"),
@@ -197,7 +200,7 @@ def unbiased_moments(
             else np.asarray((estimate - known) / error)
             for estimate, error, known in rows
         ),
-        limit=_limit(false_alarm, exact, replicates),
+        limit=float(t.isf(0.5 * false_alarm / max(1, number), replicates - 1)),
         false_alarm=float(false_alarm),
     )
 
@@ -220,12 +223,3 @@ def _exact(
         ]
         return "quadrature", tuple(grid.mean(function) for function in functions)
     return "not known", tuple(None for _ in moments)
-
-
-def _limit(
-    false_alarm: float, exact: tuple[Array | None, ...], replicates: int
-) -> float:
-    from scipy.stats import t
-
-    number = sum(np.size(value) for value in exact if value is not None)
-    return float(t.isf(0.5 * false_alarm / max(1, number), replicates - 1))

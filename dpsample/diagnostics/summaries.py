@@ -49,11 +49,8 @@ def chosen(coefficients: object, names: Sequence[str]) -> list[str]:
 def read(draws: DataTree) -> ChainDraws:
     """Chains of a DataTree as `sample` makes it.
 
-    Raises
-    ------
-    ValueError
-        If there is no ``posterior["theta"]`` of dims (chain, draw, coefficient), a
-        chain has fewer than `MIN_DRAWS` draws, or a draw is not finite.
+    It needs ``posterior["theta"]`` of dims (chain, draw, coefficient), at least
+    `MIN_DRAWS` draws in each chain, all of them finite.
     """
     remedy = "Pass what dps.sample returned."
     try:

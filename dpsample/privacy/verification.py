@@ -132,10 +132,7 @@ class CertificateError(RuntimeError):
 def verify_own(certificate: Certificate | EventCertificate) -> None:
     """Verify a certificate before anything is drawn under it.
 
-    Raises
-    ------
-    CertificateError
-        If it does not verify, which no input should bring about.
+    CertificateError is raised if it does not verify: no input should bring that about.
     """
     try:
         verify(certificate)

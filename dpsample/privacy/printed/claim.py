@@ -97,18 +97,10 @@ class Claim(Formula):
 
 @dataclass(frozen=True, kw_only=True)
 class Case(Formula):
-    """A claim before its numbers are computed; the other fields are those of `Claim`.
+    """A claim before its numbers are computed; `Claim` lists the other fields."""
 
-    Attributes
-    ----------
-    epsilon_at : callable or None
-        True epsilon when the noise is multiplied by a factor; None if nothing is known.
-    needed : float or None
-        Factor that meets the claim where it is known beforehand.
-    """
-
-    epsilon_at: EpsilonAt | None = None
-    needed: float | None = None
+    epsilon_at: EpsilonAt | None = None  # noise times a factor; None: nothing is known
+    needed: float | None = None  # factor that meets the claim, if known beforehand
 
     def claim(self) -> Claim:
         """Compute what is true, and the noise that the claim needs."""
