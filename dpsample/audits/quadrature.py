@@ -114,27 +114,14 @@ def exact_curve(
     check.integer(2, num_panels=num_panels)
     pair = target, neighbor_target
     origin, factor = mean_and_factor(pair)
-    coarse, fine = (
-        _both_directions(pair, origin, factor, levels, panels=panels)
-        for panels in (num_panels // 2, num_panels)
-    )
-    error = np.abs(fine - coarse).max(axis=0)
-    return ExactCurve(epsilons=levels, forward=fine[0], backward=fine[1], error=error)
-
-
-def _both_directions(
-    pair: tuple[Gibbs, Gibbs],
-    origin: Array,
-    factor: Array,
-    epsilons: Array,
-    *,
-    panels: int,
-) -> Array:
-    """Delta of both directions, shape (2, num_epsilons)."""
-    _, (p, q) = law(pair, origin, factor, num_panels=panels)
-    return np.array(
-        [
-            [np.maximum(a - np.exp(e) * b, 0.0).sum() for e in epsilons]
+    curves = []
+    for panels in (num_panels // 2, num_panels):
+        _, (p, q) = law(pair, origin, factor, num_panels=panels)
+        both = [
+            [np.maximum(a - np.exp(e) * b, 0.0).sum() for e in levels]
             for a, b in ((q, p), (p, q))
         ]
-    )
+        curves.append(np.array(both))
+    coarse, fine = curves
+    error = np.abs(fine - coarse).max(axis=0)
+    return ExactCurve(epsilons=levels, forward=fine[0], backward=fine[1], error=error)

@@ -93,7 +93,9 @@ def plot_draws(
         check.instance(Domain, target=domain, remedy="Pass a dps.Gibbs or a domain.")
         domain.check(len(chains.names))
     if coefficients is not None:
-        chains, domain = _selected(chains, coefficients), None
+        names = chosen(coefficients, chains.names)
+        theta = chains.theta[:, :, [chains.names.index(name) for name in names]]
+        chains, domain = chains._replace(theta=theta, names=tuple(names)), None
     dim = len(chains.names)
     if dim > 3:
         remedy = f'Select some: coefficients=["{chains.names[0]}", ...].'
@@ -103,12 +105,6 @@ def plot_draws(
     if dim == 3 and domain is not None and domain.affine_dim(3) == 2:
         return _triangle(chains, domain, ax)
     return _plane(chains, domain, ax) if dim == 2 else _space(chains, domain, ax)
-
-
-def _selected(chains: ChainDraws, coefficients: Sequence[str]) -> ChainDraws:
-    names = chosen(coefficients, chains.names)
-    columns = [chains.names.index(name) for name in names]
-    return chains._replace(theta=chains.theta[:, :, columns], names=tuple(names))
 
 
 def _line(chains: ChainDraws, domain: Domain | None, ax: Axes | None) -> Axes:

@@ -204,15 +204,11 @@ def gamma_check(
 
     Parameters
     ----------
-    draws : DataTree or array of shape (num_points, dim) or (chain, draw, dim)
-        What `sample` returned; a matrix is taken as independent points.
-    target : Gibbs
-        The target.
+    draws, target, false_alarm
+        As in `stein_check`.
     degree : float, optional
         Degree a, if you know that the energy is homogeneous: 2 for the regularizer
         alone or a quadratic, which is found by itself, 1 for a norm.
-    false_alarm : float
-        Probability that draws of the target fail, all comparisons together.
 
     Returns
     -------

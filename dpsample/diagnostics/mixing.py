@@ -221,11 +221,12 @@ def tv_bound(
     root = seed_sequence(seed)
     tuning, pilot, main, proof = root.spawn(4)
     prepared = prepare(sampler, target, tuning)
-    options: dict[str, Any] = {"max_steps": max_steps, "init": init, "threads": threads}
+    options: dict[str, Any] = {"init": init, "threads": threads}
     if lag is None:
-        lag = pilot_lag(prepared, target, pilot, **options)
+        lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
     shown = np.arange(NUM_STEPS_SHOWN) * max(1, lag * LAGS_SHOWN // NUM_STEPS_SHOWN)
-    times = _times(prepared, target, main, lag=lag, replicates=replicates, **options)
+    options |= {"replicates": replicates, "max_steps": lag + max_steps}
+    times = meeting_times(prepared, target, lag=lag, seed=main, **options)
     curve = times.tv_curve(shown if steps is None else steps, confidence=confidence)
     proved, owner = _proved(target, prepared, curve.steps, init, proof)
     return MixingBound(
@@ -253,7 +254,12 @@ def words_for(sampler: object, name: str) -> str:
 
 
 def pilot_lag(
-    prepared: Prepared, target: Gibbs, seed: np.random.SeedSequence, **options: Any
+    prepared: Prepared,
+    target: Gibbs,
+    seed: np.random.SeedSequence,
+    *,
+    max_steps: int,
+    **options: Any,
 ) -> int:
     """Lag of the order of the 0.9-quantile of tau - lag.
 
@@ -262,27 +268,18 @@ def pilot_lag(
     """
     lag = 1
     for child in seed.spawn(2):
-        times = _times(
-            prepared, target, child, lag=lag, replicates=PILOT_REPLICATES, **options
+        times = meeting_times(
+            prepared,
+            target,
+            lag=lag,
+            seed=child,
+            replicates=PILOT_REPLICATES,
+            max_steps=lag + max_steps,
+            **options,
         )
         times.tv_bound(0)  # refuses pairs that did not meet
         lag = max(lag, times.advised_lag)
     return lag
-
-
-def _times(
-    prepared: Prepared,
-    target: Gibbs,
-    seed: np.random.SeedSequence,
-    *,
-    lag: int,
-    max_steps: int,
-    **options: Any,
-) -> MeetingTimes:
-    check.integer(1, lag=lag)
-    return meeting_times(
-        prepared, target, lag=lag, seed=seed, max_steps=lag + max_steps, **options
-    )
 
 
 def _proved(

@@ -158,14 +158,12 @@ def schatten_gaussian_mechanism(
 
     Parameters
     ----------
-    budget : Budget
-        Epsilon, delta and the relation that the sensitivity is for.
+    budget, p
+        As in `generalized_gaussian_mechanism`.
     shape : tuple of two int
         Rows and columns; the query is flattened row by row.
     sensitivity : float
         Bound > 0 of the Schatten-q norm of the query's change between neighbors.
-    p : float
-        Exponent in [1, inf] of the dual norm: q = p/(p-1).
     r : float
         Exponent of the noise, 2 <= r < inf; 2 is plain Gaussian noise.
 

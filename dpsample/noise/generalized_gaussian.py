@@ -168,12 +168,10 @@ def fill_laplace(rng, scale, out):
 
     Parameters
     ----------
-    rng : numpy.random.Generator
-        Source of randomness.
+    rng, out
+        As in `fill_gaussian`.
     scale : float
         Mean absolute value.
-    out : ndarray, shape (d,)
-        Written; nothing is allocated.
     """
     for i in range(len(out)):
         out[i] = rng.laplace(0.0, scale)
@@ -185,14 +183,12 @@ def fill_generalized_gaussian(rng, table, sigma, out):
 
     Parameters
     ----------
-    rng : numpy.random.Generator
-        Source of randomness.
+    rng, out
+        As in `fill_gaussian`.
     table : ConeTable
         Result of `cone_table` for the exponent r.
     sigma : float
         Scale: the norm of the vector is sigma times a chi variable.
-    out : ndarray, shape (d,)
-        Written; nothing is allocated.
     """
     if table.r == 2.0 or len(out) == 1:
         fill_gaussian(rng, sigma, out)

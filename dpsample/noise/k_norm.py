@@ -101,10 +101,8 @@ def k_norm(
 
     Parameters
     ----------
-    rng : numpy.random.Generator
-        Source of randomness.
-    size : int or tuple of int
-        Shape of the result; the last axis holds the coordinates of one vector.
+    rng, size
+        As in `generalized_gaussian`.
     domain : Ball, Box, SchattenBall or Polytope
         Body K, symmetric about 0; matrices are flattened row by row.
     scale : float, default 1.0

@@ -133,14 +133,10 @@ def schatten_gaussian(
 
     Parameters
     ----------
-    rng : numpy.random.Generator
-        Source of randomness.
+    rng, r, sigma
+        As in `generalized_gaussian`.
     size : tuple of int
         Shape of the result; the last two axes hold one matrix.
-    r : float
-        Exponent in [1, inf].
-    sigma : float, default 1.0
-        Scale > 0.
 
     Returns
     -------

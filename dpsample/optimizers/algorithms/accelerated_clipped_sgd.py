@@ -124,27 +124,16 @@ def acceleration(
     thresholds = [
         (clip, clipped_smoothness(facts, clip)) for clip in _thresholds(scales, noise)
     ]
-    choices = [_with_threshold(thresholds, scales, noise, distance, t) for t in steps]
-    return min(choices, key=lambda choice: choice[0])[1]
-
-
-def _with_threshold(
-    thresholds: list[tuple[float, float]],
-    scales: HeavyTailedScales,
-    noise: NoiseForecast,
-    distance: float,
-    num_steps: int,
-) -> tuple[float, Acceleration]:
-    """Smallest bound for a number of steps over thresholds and their smoothness."""
-    size, relative = noise.num_records // num_steps, noise(num_steps)
     choices = []
-    for clip, beta in thresholds:
-        stddev = relative * clip if relative > 0.0 else 0.0
-        variance = variance_of(scales, clip, stddev, size)
-        run = Acceleration(num_steps, size, clip, beta, distance, variance)
-        bound = run.gap(distance**2) + 2.0 * distance * scales.bias(clip)
-        choices.append((bound, run))
-    return min(choices, key=lambda choice: choice[0])
+    for t in steps:
+        size, relative = count // t, noise(t)
+        for clip, beta in thresholds:
+            stddev = relative * clip if relative > 0.0 else 0.0
+            variance = variance_of(scales, clip, stddev, size)
+            run = Acceleration(t, size, clip, beta, distance, variance)
+            bound = run.gap(distance**2) + 2.0 * distance * scales.bias(clip)
+            choices.append((bound, run))
+    return min(choices, key=lambda choice: choice[0])[1]
 
 
 def _thresholds(scales: HeavyTailedScales, noise: NoiseForecast) -> list[float]:
@@ -344,10 +333,8 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
     ----------
     least_exponent
         See `GrowingBlocks`.
-    moment, order, clip, distance
-        See `HeavyTailed`.
-    scheme, num_steps
-        Of every epoch; see `AcceleratedClippedSGD`.
+    moment, order, clip, distance, scheme, num_steps
+        As for `AcceleratedClippedSGD`, the last two of every epoch.
 
     Raises
     ------
