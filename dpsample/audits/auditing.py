@@ -5,14 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from dpsample.audits.exponential import exponential_scores
 from dpsample.audits.findings import lower_bounds
 from dpsample.audits.report import AuditCurve, AuditReport
-from dpsample.audits.scores import Score, additive_scores, black_box_scores
+from dpsample.audits.scores import (
+    Mechanism,
+    Score,
+    additive_scores,
+    black_box_scores,
+)
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed
@@ -29,13 +34,13 @@ MIN_DRAWS = 100
 
 @check.plain
 def audit(
-    mechanism: Any,
+    mechanism: ExponentialMechanism | AdditiveMechanism | Mechanism,
     problem: Any,
     neighbor: Any,
     budget: Budget,
     *,
     num_draws: int = 200_000,
-    sampler: Any = "auto",
+    sampler: Sampler | Literal["auto"] = "auto",
     alpha: float = 1e-6,
     gdp: float | None = None,
     event: Event | None = None,
@@ -135,10 +140,11 @@ def audit(
     check.instance((Event, type(None)), event=event)
     if threads is not None:
         check.integer(1, threads=threads)
-    if gdp is None:
-        gdp = _own_gdp(mechanism, budget)
-    else:
+    if gdp is not None:
         check.non_negative(gdp=gdp)
+    elif isinstance(mechanism, ExponentialMechanism | AdditiveMechanism):
+        is_same = mechanism.budget.relation == budget.relation
+        gdp = mechanism.gdp if is_same else None  # what it says of itself
     with _line(progress) as on_progress:
         shared: dict[str, Any] = {
             "num_draws": int(num_draws),
@@ -195,15 +201,12 @@ def claimed_curve(
     return claimed
 
 
-def _check_arguments(mechanism: Any, budget: Budget, **known: Score | None) -> None:
+def _check_arguments(mechanism: object, budget: Budget, **known: Score | None) -> None:
     check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
     is_ours = isinstance(mechanism, ExponentialMechanism | AdditiveMechanism)
     if not (is_ours or callable(mechanism)):
-        check.fail(
-            "mechanism",
-            "a calibrated mechanism or a function (data, rng, num_draws)",
-            mechanism,
-        )
+        wanted = "a calibrated mechanism or a function (data, rng, num_draws)"
+        check.fail("mechanism", wanted, mechanism)
     given = [name for name, value in known.items() if value is not None]
     if given and is_ours:
         check.fail(given[0], "None for a mechanism of dpsample", "a function")
@@ -214,21 +217,12 @@ def _check_arguments(mechanism: Any, budget: Budget, **known: Score | None) -> N
             check.fail(name, "a function of rows of outputs", known[name])
 
 
-def _own_gdp(mechanism: Any, budget: Budget) -> float | None:
-    """Return what a mechanism says of itself, if under the relation that is tested."""
-    if not isinstance(mechanism, ExponentialMechanism | AdditiveMechanism):
-        return None
-    is_same = mechanism.budget.relation == budget.relation
-    return mechanism.gdp if is_same else None
-
-
-def _subject(mechanism: Any) -> str:
+def _subject(mechanism: object) -> str:
     """Name what is tested, on one line."""
     if isinstance(mechanism, ExponentialMechanism):
-        how = f"calibration {mechanism.calibration!r}, {mechanism.facts.loss.name} loss"
-        return (
-            f"the exponential mechanism ({how}, domain {mechanism.facts.domain.name})"
-        )
+        facts = mechanism.facts
+        how = f"calibration {mechanism.calibration!r}, {facts.loss.name} loss"
+        return f"the exponential mechanism ({how}, domain {facts.domain.name})"
     if isinstance(mechanism, AdditiveMechanism):
         return f"additive noise {mechanism.noise!r}"
     return f"the algorithm {getattr(mechanism, '__name__', type(mechanism).__name__)}"

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.audits.scores import (
     NUM_STREAMS,
@@ -27,7 +26,7 @@ from dpsample.audits.scores import (
     draw_outputs,
 )
 from dpsample.core import check, columns
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Bools
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.losses import Loss
 from dpsample.privacy import ExponentialMechanism
@@ -35,9 +34,12 @@ from dpsample.problem.problem import Problem
 from dpsample.running import chains
 from dpsample.running.rounds import effective_size
 from dpsample.samplers import Sampler
-from dpsample.samplers.chain import NUM_STATS
+from dpsample.samplers.chain import NUM_STATS, PreparedChain
 from dpsample.samplers.choice import choose
+from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.targets.gibbs import Gibbs, as_rows
+
+Prepared = PreparedChain | PreparedProximal
 
 # Draws of the run that measures autocorrelation, per chain, and the longest thinning.
 PILOT_DRAWS, MAX_THIN = 500, 1000
@@ -59,7 +61,7 @@ def exponential_scores(
     neighbor: Problem,
     *,
     relation: str,
-    sampler: Any,
+    sampler: Sampler | Literal["auto"],
     seed: Seed,
     on_progress: Progress,
     **running: Any,
@@ -101,14 +103,11 @@ def _part(on_progress: Progress, i: int) -> Progress:
     return lambda share: on_progress(0.5 * (i + share))
 
 
-def _sampler(sampler: Any, targets: tuple[Gibbs, Gibbs]) -> Sampler:
+def _sampler(
+    sampler: Sampler | Literal["auto"], targets: tuple[Gibbs, Gibbs]
+) -> Sampler:
     """One sampler for both targets: a difference of samplers is no privacy loss."""
-    if isinstance(sampler, str) and sampler == "auto":
-        chosen = choose(targets[0])[0]
-    else:
-        remedy = 'Use "auto", or a sampler such as dps.samplers.MALA().'
-        check.instance(Sampler, sampler=sampler, remedy=remedy)
-        chosen = sampler
+    chosen = choose(targets[0])[0] if isinstance(sampler, str) else sampler
     for target in targets:
         chosen.require(target)
     return chosen
@@ -144,7 +143,7 @@ def _draw(
     return (halves[0], halves[1]), note
 
 
-def _iid(prepared: Any) -> Draw:
+def _iid(prepared: Prepared) -> Draw:
     """Independent draws on a stream."""
     advance, dim = prepared.runner(), prepared.target.dim
 
@@ -156,7 +155,7 @@ def _iid(prepared: Any) -> Draw:
     return draw
 
 
-def _thinned(prepared: Any, thin: int) -> Draw:
+def _thinned(prepared: Prepared, thin: int) -> Draw:
     """Chain on a stream: dispersed start, warm-up, then every ``thin``-th draw."""
     advance, dim = prepared.runner(), prepared.target.dim
 
@@ -176,7 +175,7 @@ def _thinned(prepared: Any, thin: int) -> Draw:
 
 
 def _thinning(
-    prepared: Any,
+    prepared: Prepared,
     score: Score,
     chain_streams: list[np.random.Generator],
     threads: int | None,
@@ -221,14 +220,8 @@ def differing_records(
 ) -> tuple[Record, Record]:
     """Find the records of two problems at the place where they differ.
 
-    The problems have the same public facts and columns; ``relation`` says how they have
-    to differ.
-
-    Raises
-    ------
-    ValueError
-        If they do not differ in exactly one record, or none of the two records has a
-        loss that is constant under "zero_out".
+    The problems have the same public facts and columns, and differ in exactly one
+    record; under the ``relation`` "zero_out" one of the two has a constant loss.
     """
     columns.same("neighbor", neighbor.feature_names, problem.feature_names)
     first, second = problem.data, neighbor.data
@@ -237,24 +230,19 @@ def differing_records(
         changed |= _offsets(problem) != _offsets(neighbor)
     places = np.flatnonzero(changed)
     if places.size != 1:
-        check.fail(
-            "neighbor",
-            "different from problem in exactly one record",
-            f"{places.size} records that differ",
-            "See dps.audits.neighbors for pairs.",
-        )
+        wanted = "different from problem in exactly one record"
+        got = f"{places.size} records that differ"
+        check.fail("neighbor", wanted, got, "See dps.audits.neighbors for pairs.")
     pair = _record(problem, int(places[0])), _record(neighbor, int(places[0]))
     if relation == "zero_out" and not any(r.is_constant(problem.loss) for r in pair):
-        check.fail(
-            "neighbor",
-            "problem with one record's loss set to zero",
-            "two records that both count",
-            "Under zero_out one of the two needs a row of zeros (and no intercept).",
-        )
+        wanted = "problem with one record's loss set to zero"
+        got = "two records that both count"
+        hint = "Under zero_out one of the two needs a row of zeros (and no intercept)."
+        check.fail("neighbor", wanted, got, hint)
     return pair
 
 
-def _changed_rows(problem: Problem, neighbor: Problem) -> NDArray[np.bool_]:
+def _changed_rows(problem: Problem, neighbor: Problem) -> Bools:
     first, second = as_rows(problem.data), as_rows(neighbor.data)
     if hasattr(first, "indptr") or hasattr(second, "indptr"):
         from scipy import sparse

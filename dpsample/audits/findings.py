@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.audits.scores import Scores
 from dpsample.core.arrays import Array
@@ -228,7 +229,7 @@ def _count(scores: tuple[Array, Array], thresholds: Array) -> Counts:
     return Counts(above[0], above[1], size)
 
 
-def binomial_lower(successes: Any, trials: int, alpha: float) -> Array:
+def binomial_lower(successes: ArrayLike, trials: int, alpha: float) -> Array:
     """Lower bound of a probability, wrong with probability alpha at most.
 
     Clopper and Pearson (1934): the p at which so many successes or more have
@@ -243,7 +244,7 @@ def binomial_lower(successes: Any, trials: int, alpha: float) -> Array:
     return np.where(count > 0, bound, 0.0)
 
 
-def binomial_upper(successes: Any, trials: int, alpha: float) -> Array:
+def binomial_upper(successes: ArrayLike, trials: int, alpha: float) -> Array:
     """Upper bound of a probability, the mirror image of `binomial_lower`."""
     from scipy.special import betainccinv
 

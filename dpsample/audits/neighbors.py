@@ -213,12 +213,8 @@ def zeroed(facts: PublicFacts, *, direction: Direction = "axis") -> Pair:
     checked(facts)
     is_linear = facts.loss.name == "linear"
     if facts.intercept and not is_linear:
-        check.fail(
-            "facts",
-            "without an intercept",
-            "intercept = True",
-            "A row of zeros still counts through the intercept.",
-        )
+        remedy = "A row of zeros still counts through the intercept."
+        check.fail("facts", "without an intercept", "intercept = True", remedy)
     rows, responses = neutral(facts)
     zero = np.zeros_like(rows[-1]), 0.0 if is_linear else response_bound(facts)
     return pair(facts, rows, responses, direction=direction, last=zero)

@@ -10,9 +10,9 @@ by quadrature on rays from the mean of p (`dpsample.samplers.exact.quadrature`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -56,7 +56,7 @@ class ExactCurve:
 
 
 def exact_curve(
-    target: Gibbs, neighbor_target: Gibbs, epsilons: Any, *, num_panels: int = 24
+    target: Gibbs, neighbor_target: Gibbs, epsilons: ArrayLike, *, num_panels: int = 24
 ) -> ExactCurve:
     r"""Privacy curve of two targets on a body of dimension 1 or 2, by quadrature.
 
@@ -114,27 +114,14 @@ def exact_curve(
     check.integer(2, num_panels=num_panels)
     pair = target, neighbor_target
     origin, factor = mean_and_factor(pair)
-    coarse, fine = (
-        _both_directions(pair, origin, factor, levels, panels=panels)
-        for panels in (num_panels // 2, num_panels)
-    )
-    error = np.abs(fine - coarse).max(axis=0)
-    return ExactCurve(epsilons=levels, forward=fine[0], backward=fine[1], error=error)
-
-
-def _both_directions(
-    pair: tuple[Gibbs, Gibbs],
-    origin: Array,
-    factor: Array,
-    epsilons: Array,
-    *,
-    panels: int,
-) -> Array:
-    """Delta of both directions, shape (2, num_epsilons)."""
-    _, (p, q) = law(pair, origin, factor, num_panels=panels)
-    return np.array(
-        [
-            [np.maximum(a - np.exp(e) * b, 0.0).sum() for e in epsilons]
+    curves = []
+    for panels in (num_panels // 2, num_panels):
+        _, (p, q) = law(pair, origin, factor, num_panels=panels)
+        both = [
+            [np.maximum(a - np.exp(e) * b, 0.0).sum() for e in levels]
             for a, b in ((q, p), (p, q))
         ]
-    )
+        curves.append(np.array(both))
+    coarse, fine = curves
+    error = np.abs(fine - coarse).max(axis=0)
+    return ExactCurve(epsilons=levels, forward=fine[0], backward=fine[1], error=error)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.axes import axes
+from dpsample.core.spec import Json
 from dpsample.privacy import Budget
 from dpsample.privacy.accounting.events import Event
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class AuditCurve(NamedTuple):
@@ -142,7 +146,7 @@ class AuditReport:
             "Not refuted, which proves nothing: another pair or attack may refute it."
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Everything as numbers, words and lists, ready for ``json.dumps``."""
         return {
             "subject": self.subject,
@@ -160,7 +164,7 @@ class AuditReport:
             "notes": list(self.notes),
         }
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the audited curve and the claimed one.
 
         The claim is refuted wherever the lower bound passes above the claimed curve.

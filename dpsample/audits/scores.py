@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -26,6 +27,8 @@ from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.noise import AdditiveMechanism
 
 Draw = Callable[[np.random.Generator, int], Array]
+# (data, rng, num_draws) to outputs; what it takes as data is its own affair.
+Mechanism = Callable[[Any, np.random.Generator, int], Array]
 Kind = Literal["log ratio", "ratio up to a constant", "score"]
 Progress = Callable[[float], None]
 Score = Callable[[Array], Array]
@@ -55,22 +58,12 @@ STREAM_NOTE = "every run has its own part of an independent random stream"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scores:
-    """Scores of independent draws of P (first data set) and Q (second).
+    """Scores of independent draws of P (first data set) and Q (second)."""
 
-    Attributes
-    ----------
-    first, second : tuple of two arrays of shape (n,)
-        Scores of the draws of P and of Q, in each half.
-    kind : {"log ratio", "ratio up to a constant", "score"}
-        Whether the score is log(Q/P), that plus an unknown constant, or anything.
-    notes : tuple of str
-        What was drawn and how, in words.
-    """
-
-    first: tuple[Array, Array]
-    second: tuple[Array, Array]
-    kind: Kind
-    notes: tuple[str, ...] = ()
+    first: tuple[Array, Array]  # (n,) each, of the draws of P and of Q, in one half
+    second: tuple[Array, Array]  # in the other half
+    kind: Kind  # whether the score is log(Q/P), that plus a constant, or anything
+    notes: tuple[str, ...] = ()  # what was drawn and how, in words
 
     def __post_init__(self) -> None:
         """Refuse scores that cannot be ordered."""
@@ -114,11 +107,8 @@ def _as_rows(outputs: Array, count: int) -> Array:
     """Return outputs as finite rows."""
     rows = np.asarray(outputs, dtype=np.float64)
     if rows.ndim == 0 or len(rows) != count:
-        check.fail(
-            "mechanism",
-            f"a function that returns outputs of shape ({count}, ...)",
-            f"shape {rows.shape}",
-        )
+        wanted = f"a function that returns outputs of shape ({count}, ...)"
+        check.fail("mechanism", wanted, f"shape {rows.shape}")
     if not np.isfinite(rows).all():
         check.fail("mechanism", "a function of finite outputs", "NaN or infinity")
     return rows.reshape(count, -1)
@@ -159,8 +149,8 @@ def check_pair(
 
 def additive_scores(
     mechanism: AdditiveMechanism,
-    value: Any,
-    neighbor: Any,
+    value: ArrayLike,
+    neighbor: ArrayLike,
     *,
     relation: str,
     **running: Any,
@@ -186,15 +176,15 @@ def additive_scores(
     )
 
 
-def _vector(name: str, value: Any) -> Any:
+def _vector(name: str, value: ArrayLike) -> Array:
     """Return a number as a vector of length one."""
     return np.atleast_1d(check.entries(name, value))
 
 
 def black_box_scores(
-    mechanism: Callable[[Any, np.random.Generator, int], Array],
-    first: Any,
-    second: Any,
+    mechanism: Mechanism,
+    first: object,
+    second: object,
     *,
     log_ratio: Score | None = None,
     score: Score | None = None,
@@ -217,8 +207,8 @@ def black_box_scores(
 
 
 def _four_parts(
-    mechanism: Callable[[Any, np.random.Generator, int], Array],
-    data: tuple[Any, Any],
+    mechanism: Mechanism,
+    data: tuple[object, object],
     *,
     num_draws: int,
     seed: Seed,

@@ -162,8 +162,10 @@ def _verified(entry: CatalogEntry, split: str, folder: Path) -> bytes:
 
 def _encoded(name: str, entry: CatalogEntry, content: bytes) -> Dataset:
     schema = public_schema(name)
-    if name == "adult":
-        content = _clean_adult(content)
+    if name == "adult":  # drop the remark above the test records, the points at ends
+        lines = [line.rstrip(b". \r") for line in content.split(b"\n")]
+        kept = (line for line in lines if line and not line.startswith(b"|"))
+        content = b"\n".join(kept)
     frame = read.to_frame(content, "csv", schema)
     frame = _complete(frame, [*schema.numeric, *schema.log, entry.target])
     if not (schema.numeric or schema.log or schema.categorical):
@@ -175,12 +177,6 @@ def _encoded(name: str, entry: CatalogEntry, content: bytes) -> Dataset:
             source=name,
         )
     return read.from_frame(frame, target=entry.target, schema=schema, clip=True)
-
-
-def _clean_adult(content: bytes) -> bytes:
-    """Drop the remark above the test records and the point after their labels."""
-    lines = [line.rstrip(b". \r") for line in content.split(b"\n")]
-    return b"\n".join(line for line in lines if line and not line.startswith(b"|"))
 
 
 def _complete(frame: pd.DataFrame, numbers: list[str]) -> pd.DataFrame:

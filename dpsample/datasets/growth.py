@@ -294,12 +294,8 @@ def tilted_signs(
 
     Parameters
     ----------
-    num_records, dim : int
-        Shape of the records.
-    seed : int
-        Same seed, same records.
-    exponent : float
-        theta >= 2.
+    num_records, dim, seed, exponent
+        As in `rare_records`.
     moment : float
         r, a bound of every gradient on the domain of radius :math:`(r/2)^{1/(\theta -
         1)}`.

@@ -95,12 +95,8 @@ def heavy_tailed_logistic(
 
     Parameters
     ----------
-    num_records, dim : int
-        Shape of the features; at least 10 columns.
-    seed : int
-        Same seed, same records.
-    scale : {"sqrt_n", "unit"}
-        Norm of a column.
+    num_records, dim, seed, scale
+        As in `heavy_tailed_regression`.
 
     Returns
     -------

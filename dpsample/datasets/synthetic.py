@@ -119,14 +119,10 @@ def halfspace(
 
     Parameters
     ----------
-    num_records, dim : int
-        Shape of the features.
-    seed : int
-        Same seed, same records.
+    num_records, dim, seed, row_norm
+        As in `logistic`.
     flip : float
         Probability, below 1/2, that a label is wrong.
-    row_norm : float
-        Exponent, in [1, inf], of the norm in which rows have size 1.
 
     Returns
     -------
@@ -178,20 +174,14 @@ def regression(
 
     Parameters
     ----------
-    num_records, dim : int
-        Shape of the features.
-    seed : int
-        Same seed, same records.
-    signal : float
-        Euclidean norm of the true coefficients.
+    num_records, dim, seed, signal, row_norm
+        As in `logistic`.
     noise : float
         Scale s of the noise.
     degrees : float
         Degrees of freedom of Student noise; infinity stands for a Gaussian.
     response_bound : float or None
         Bound of abs(response); None leaves the tails as they are.
-    row_norm : float
-        Exponent, in [1, inf], of the norm in which rows have size 1.
 
     Returns
     -------

@@ -87,11 +87,11 @@ def _finding(chains: ChainDraws, scores: Array, column: int, name: str) -> Findi
             return modes
     half = scores.shape[1] // 2
     halves = np.stack([scores[:, :half].mean(1), scores[:, -half:].mean(1)], axis=1)
-    evidence = (
-        f"In {name}, {_contrast(halves)} (R-hat {r_hat(scores[:, :, None])[0]:.3f})."
-    )
     drift = np.ptp(halves.mean(axis=0))
-    if len(scores) == 1 or drift > np.ptp(halves.mean(axis=1)):
+    is_drift = len(scores) == 1 or drift > np.ptp(halves.mean(axis=1))
+    contrast = _contrast(halves, is_drift=is_drift)
+    evidence = f"In {name}, {contrast} (R-hat {r_hat(scores[:, :, None])[0]:.3f})."
+    if is_drift:
         return Finding(
             name="drifting chains",
             evidence=evidence,
@@ -107,11 +107,10 @@ def _finding(chains: ChainDraws, scores: Array, column: int, name: str) -> Findi
     )
 
 
-def _contrast(halves: Array) -> str:
+def _contrast(halves: Array, *, is_drift: bool) -> str:
     """Name the chain, or half, that is farthest from the others."""
     means = halves.mean(axis=1)
-    drift = np.ptp(halves.mean(axis=0))
-    if len(means) == 1 or drift > np.ptp(means):
+    if is_drift:
         first, last = halves.mean(axis=0)
         return (
             f"the mean normal score is {first:.2f} in first and {last:.2f} in "
@@ -214,24 +213,18 @@ def step_size(chains: ChainDraws, ess: float) -> Finding | None:
     rate = float(np.nanmean(rates))
     moved = float((chains.theta[:, 1:] != chains.theta[:, :-1]).any(axis=2).mean())
     time = chains.theta.shape[0] * chains.theta.shape[1] / max(ess, 1.0)
-    seen = f"step_size={step:.3g}, acceptance {rate:.2g}, {time:.3g} draws per "
     # A sampler that waits for an acceptance moves in every draw, whatever its rate.
-    if rate < LOW_ACCEPTANCE and moved < 1.0 - LOW_ACCEPTANCE:
-        return Finding(
-            name="step size too large",
-            evidence=f"{seen}effective one.",
-            remedy=f"step_size={step / 4.0:.2g}, or step_size=None: a pilot run finds "
-            "one.",
-        )
-    if rate > HIGH_ACCEPTANCE and time > LONG_TIME:
-        return Finding(
-            name="step size too small",
-            evidence=f"{seen}effective one.",
-            remedy=f"step_size={4.0 * step:.2g}, or step_size=None: a pilot run finds "
-            "one.",
-            is_problem=ess < MIN_ESS,
-        )
-    return None
+    is_large = rate < LOW_ACCEPTANCE and moved < 1.0 - LOW_ACCEPTANCE
+    if not (is_large or (rate > HIGH_ACCEPTANCE and time > LONG_TIME)):
+        return None
+    better = step / 4.0 if is_large else 4.0 * step
+    return Finding(
+        name=f"step size too {'large' if is_large else 'small'}",
+        evidence=f"step_size={step:.3g}, acceptance {rate:.2g}, {time:.3g} draws per "
+        "effective one.",
+        remedy=f"step_size={better:.2g}, or step_size=None: a pilot run finds one.",
+        is_problem=is_large or ess < MIN_ESS,
+    )
 
 
 def bias(chains: ChainDraws) -> Finding | None:

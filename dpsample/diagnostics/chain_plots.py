@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.diagnostics.batches import correlation_times
 from dpsample.diagnostics.chain_checks import MIN_ESS
 from dpsample.diagnostics.summaries import ChainDraws, chosen, mixing, read
+
+if TYPE_CHECKING:
+    from arviz_base.labels import BaseLabeller
+    from arviz_plots import PlotCollection
+    from xarray import DataTree
 
 # More panels are not read; the coefficients that mix worst are shown.
 MAX_PANELS = 12
@@ -23,7 +29,9 @@ DASHED = {"linestyle": "--"}
 MIN_RANKED = 50
 
 
-def plot_rank(draws: Any, coefficients: Sequence[str] | None = None) -> Any:
+def plot_rank(
+    draws: DataTree, coefficients: Sequence[str] | None = None
+) -> PlotCollection:
     """Draw how evenly each chain's ranks are spread among those of all chains.
 
     Curves are differences between the distribution of a chain's ranks and the uniform
@@ -52,7 +60,9 @@ def plot_rank(draws: Any, coefficients: Sequence[str] | None = None) -> Any:
     return _plotted("plot_rank", draws, coefficients, chains_of="ecdf_lines")
 
 
-def plot_trace(draws: Any, coefficients: Sequence[str] | None = None) -> Any:
+def plot_trace(
+    draws: DataTree, coefficients: Sequence[str] | None = None
+) -> PlotCollection:
     """Draw each coefficient along each chain.
 
     Parameters
@@ -74,8 +84,8 @@ def plot_trace(draws: Any, coefficients: Sequence[str] | None = None) -> Any:
 
 
 def plot_autocorrelation(
-    draws: Any, coefficients: Sequence[str] | None = None, *, max_lag: int = 100
-) -> Any:
+    draws: DataTree, coefficients: Sequence[str] | None = None, *, max_lag: int = 100
+) -> PlotCollection:
     """Draw the autocorrelation of each coefficient along each chain.
 
     Parameters
@@ -101,7 +111,9 @@ def plot_autocorrelation(
     )
 
 
-def plot_ess_evolution(draws: Any, coefficients: Sequence[str] | None = None) -> Any:
+def plot_ess_evolution(
+    draws: DataTree, coefficients: Sequence[str] | None = None
+) -> PlotCollection:
     """Draw bulk and tail effective sizes of growing parts of the chains.
 
     They grow in proportion to the draws if chains mix; a curve that bends says that
@@ -127,12 +139,12 @@ def plot_ess_evolution(draws: Any, coefficients: Sequence[str] | None = None) ->
 
 def _plotted(
     name: str,
-    draws: Any,
+    draws: DataTree,
     coefficients: Sequence[str] | None,
     *,
     chains_of: str = "",
     **options: Any,
-) -> Any:
+) -> PlotCollection:
     """Call arviz-plots with panels that fit, chains told apart without color."""
     chains = read(draws)
     shown = _chosen(chains, coefficients)
@@ -169,7 +181,7 @@ def _plotted(
     return plot
 
 
-def _explain(plot: Any, columns: int) -> None:
+def _explain(plot: PlotCollection, columns: int) -> None:
     """Say which line is which: arviz-plots has no legend for them."""
     from matplotlib.lines import Line2D
 
@@ -182,19 +194,21 @@ def _explain(plot: Any, columns: int) -> None:
     figure.legend(handles=lines, loc="outside lower center", ncols=min(columns, 3))
 
 
-def _labeller() -> Any:
+def _labeller() -> BaseLabeller:
     """Panels are named as coefficients are in plots of draws."""
     from arviz_base.labels import BaseLabeller
 
     class Labeller(BaseLabeller):
-        def make_label_vert(self, var_name: str | None, sel: Any, isel: Any) -> str:
+        def make_label_vert(
+            self, var_name: str | None, sel: Mapping[str, object], isel: object
+        ) -> str:
             del isel
             return f"{var_name}[{sel['coefficient']}]"
 
     return Labeller()
 
 
-def _thinned(draws: Any, theta: Any) -> Any:
+def _thinned(draws: DataTree, theta: Array) -> DataTree:
     """Every s-th draw, s their correlation time: ranks are then nearly independent."""
     time = float(np.max(correlation_times(theta)))
     longest = theta.shape[1] // MIN_RANKED

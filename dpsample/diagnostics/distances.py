@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 
 # Points per cell of the partition on which total variation is estimated.
 POINTS_PER_CELL, MAX_CELLS = 25, 64
@@ -63,9 +62,7 @@ def threshold(level: float, size: int, other: int | None = None) -> float:
     return scale * math.sqrt(math.log(4.0 / level) / 2.0)
 
 
-def cells(
-    points: Array, weights: Array, size: int
-) -> Callable[[Array], NDArray[np.int64]]:
+def cells(points: Array, weights: Array, size: int) -> Callable[[Array], Ints]:
     """Partition of the line or plane into cells of about equal probability.
 
     Returns the function that maps points to numbers of cells; there are as many as a
@@ -85,7 +82,7 @@ def cells(
         ]
     )
 
-    def number_of(x: Array) -> NDArray[np.int64]:
+    def number_of(x: Array) -> Ints:
         i = np.searchsorted(outer, x[:, 0])
         return np.asarray(i * side + (x[:, 1, None] > inner[i]).sum(axis=1))
 

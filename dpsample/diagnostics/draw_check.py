@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dpsample.diagnostics import chain_checks, target_checks
 from dpsample.diagnostics.check_report import CheckReport, Finding
 from dpsample.diagnostics.summaries import ChainDraws, read
 from dpsample.targets.gibbs import Gibbs
+
+if TYPE_CHECKING:
+    from xarray import DataTree
 
 # Probability with which each family of tests may flag a correct run: Bonferroni over
 # its members. Autocorrelation makes simulated levels up to 3 times as large, which
@@ -15,7 +18,7 @@ from dpsample.targets.gibbs import Gibbs
 ALPHA = 1e-4
 
 
-def check(draws: Any, target: Gibbs | None = None) -> CheckReport:
+def check(draws: DataTree, target: Gibbs | None = None) -> CheckReport:
     """Look for what can go wrong with draws; say what was seen and what to try.
 
     Parameters

@@ -7,7 +7,7 @@ needs a formula here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from dpsample.core.axes import axes
 from dpsample.diagnostics.summaries import ChainDraws, chosen, read
 from dpsample.domains import Domain
 from dpsample.targets.gibbs import Gibbs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from xarray import DataTree
 
 # Half degrees, so that curves have the corners of boxes, diamonds and the simplex.
 NUM_ANGLES = 721
@@ -31,17 +35,18 @@ MAX_POINTS = 4000
 MAX_ZOOM = 10.0
 # Chains differ by marker and line, not by color alone.
 MARKERS, LINES = ("o", "^", "s", "x"), ("-", "--", ":", "-.")
-EDGE: dict[str, Any] = {"color": "black", "lw": 1.2}
-FAINT: dict[str, Any] = {"color": "0.35", "lw": 0.6}
+Look = dict[str, Any]  # keywords of lines
+EDGE: Look = {"color": "black", "lw": 1.2}
+FAINT: Look = {"color": "0.35", "lw": 0.6}
 
 
 def plot_draws(
-    draws: Any,
+    draws: DataTree,
     target: Gibbs | Domain | None = None,
     coefficients: Sequence[str] | None = None,
     *,
-    ax: Any = None,
-) -> Any:
+    ax: Axes | None = None,
+) -> Axes:
     """Draw the draws of 1, 2 or 3 coefficients and the boundary of their domain.
 
     One coefficient gives a histogram per chain, two or three give points whose color
@@ -88,7 +93,9 @@ def plot_draws(
         check.instance(Domain, target=domain, remedy="Pass a dps.Gibbs or a domain.")
         domain.check(len(chains.names))
     if coefficients is not None:
-        chains, domain = _selected(chains, coefficients), None
+        names = chosen(coefficients, chains.names)
+        theta = chains.theta[:, :, [chains.names.index(name) for name in names]]
+        chains, domain = chains._replace(theta=theta, names=tuple(names)), None
     dim = len(chains.names)
     if dim > 3:
         remedy = f'Select some: coefficients=["{chains.names[0]}", ...].'
@@ -100,19 +107,13 @@ def plot_draws(
     return _plane(chains, domain, ax) if dim == 2 else _space(chains, domain, ax)
 
 
-def _selected(chains: ChainDraws, coefficients: Sequence[str]) -> ChainDraws:
-    names = chosen(coefficients, chains.names)
-    columns = [chains.names.index(name) for name in names]
-    return chains._replace(theta=chains.theta[:, :, columns], names=tuple(names))
-
-
-def _line(chains: ChainDraws, domain: Domain | None, ax: Any) -> Any:
+def _line(chains: ChainDraws, domain: Domain | None, ax: Axes | None) -> Axes:
     """Histograms on common bins, and both ends of the interval."""
     ax = axes(ax, figsize=(6.0, 3.5))
     values = chains.theta[:, :, 0]
-    bins = np.histogram_bin_edges(values, bins="rice")
+    bins = np.histogram_bin_edges(values, bins="rice").tolist()
     for c, row in enumerate(values):
-        style = {"histtype": "step", "ls": LINES[c % 4], "lw": 1.3}
+        style: Look = {"histtype": "step", "ls": LINES[c % 4], "lw": 1.3}
         ax.hist(row, bins, density=True, label=f"chain {c}", **style)
     if domain is not None:
         center = domain.interior_point(1)
@@ -120,14 +121,14 @@ def _line(chains: ChainDraws, domain: Domain | None, ax: Any) -> Any:
         view = _view(values.reshape(-1, 1), ends)
         for end in ends[np.isfinite(ends)]:
             ax.axvline(end, label=_visible(ends, view), **EDGE)
-        ax.set_xlim(view[:, 0])
+        ax.set_xlim(*view[:, 0])
     ax.set_xlabel(f"theta[{chains.names[0]}]")
     ax.set_ylabel("density of draws")
     _legend(ax)
     return ax
 
 
-def _plane(chains: ChainDraws, domain: Domain | None, ax: Any) -> Any:
+def _plane(chains: ChainDraws, domain: Domain | None, ax: Axes | None) -> Axes:
     """Draw points and the closed curve around them."""
     ax = axes(ax, figsize=(6.2, 5.0))
     _scatter(ax, chains.theta)
@@ -143,7 +144,7 @@ def _plane(chains: ChainDraws, domain: Domain | None, ax: Any) -> Any:
     return ax
 
 
-def _triangle(chains: ChainDraws, domain: Domain, ax: Any) -> Any:
+def _triangle(chains: ChainDraws, domain: Domain, ax: Axes | None) -> Axes:
     """Draw the simplex in its own plane, each corner with its coefficient."""
     ax = axes(ax, figsize=(6.2, 5.0))
     _scatter(ax, chains.theta @ HULL.T)
@@ -162,7 +163,7 @@ def _triangle(chains: ChainDraws, domain: Domain, ax: Any) -> Any:
     return ax
 
 
-def _space(chains: ChainDraws, domain: Domain | None, ax: Any) -> Any:
+def _space(chains: ChainDraws, domain: Domain | None, ax: Axes | None) -> Axes:
     """Draw points and a net of curves on the surface around them."""
     from matplotlib.ticker import MaxNLocator
 
@@ -189,11 +190,11 @@ def _space(chains: ChainDraws, domain: Domain | None, ax: Any) -> Any:
     return ax
 
 
-def _scatter(ax: Any, points: Array) -> None:
+def _scatter(ax: Axes, points: Array) -> None:
     """Draw the points of each chain, thinned to what can be told apart."""
     stride = -(-points.shape[0] * points.shape[1] // MAX_POINTS)
     for c, chain in enumerate(points[:, ::stride]):
-        style = {"marker": MARKERS[c % 4], "ls": "", "ms": 3.0, "alpha": 0.8}
+        style: Look = {"marker": MARKERS[c % 4], "ls": "", "ms": 3.0, "alpha": 0.8}
         ax.plot(*chain.T, label=f"chain {c}", mew=0.6, mfc="none", **style)
 
 
@@ -221,7 +222,7 @@ def _visible(boundary: Array, view: Array) -> str:
     return "boundary" if is_seen else "boundary (far outside)"
 
 
-def _legend(ax: Any) -> None:
+def _legend(ax: Axes) -> None:
     """Name each kind of line once, beside the axes."""
     handles, labels = ax.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
@@ -229,7 +230,7 @@ def _legend(ax: Any) -> None:
     ax.legend(unique.values(), unique.keys(), fontsize="small", markerscale=2, **place)
 
 
-def reach(domain: Any, center: Array, directions: Array) -> Array:
+def reach(domain: Domain, center: Array, directions: Array) -> Array:
     """Boundary points in the given directions, NaN where there is no boundary.
 
     The inner point ``center`` has shape (dim,), the directions, within the affine hull,
@@ -241,7 +242,7 @@ def reach(domain: Any, center: Array, directions: Array) -> Array:
     return np.asarray((center + ends[:, None] * rows).reshape(directions.shape))
 
 
-def plane_curve(domain: Any, dim: int) -> Array:
+def plane_curve(domain: Domain, dim: int) -> Array:
     """Boundary of a domain of affine dimension 2: a closed curve (point, dim)."""
     angles = np.linspace(0.0, 2.0 * np.pi, NUM_ANGLES)
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
@@ -249,7 +250,7 @@ def plane_curve(domain: Any, dim: int) -> Array:
     return reach(domain, domain.interior_point(dim), circle @ plane)
 
 
-def space_curves(domain: Any) -> list[Array]:
+def space_curves(domain: Domain) -> list[Array]:
     """Edges of a box, else meridians and parallels of the boundary, in dimension 3."""
     if domain.name == "box" and domain.is_bounded:
         return _edges(domain.body(3))

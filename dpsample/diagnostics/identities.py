@@ -17,18 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Bools
 from dpsample.diagnostics.laws import POWER, chains_of, effective_size
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.exact import gaussian
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.targets.gibbs import Gibbs, chords, energies, slopes
+
+if TYPE_CHECKING:
+    from xarray import DataTree
 
 MAX_DIRECTIONS = 10
 # Fewer effective draws give no standard error that could be trusted.
@@ -81,7 +83,7 @@ class Expectations:
     effective_sizes: Array
     limits: Array
     detectable: Array
-    is_limit: NDArray[np.bool_]
+    is_limit: Bools
     false_alarm: float
     blind: str
 
@@ -126,7 +128,7 @@ class Expectations:
 
 
 def stein_check(
-    draws: Any, target: Gibbs, *, false_alarm: float = 1e-3
+    draws: DataTree | Array, target: Gibbs, *, false_alarm: float = 1e-3
 ) -> Expectations:
     """Check Stein's identities on draws: no reference, any domain and dimension.
 
@@ -188,7 +190,7 @@ def stein_check(
 
 
 def gamma_check(
-    draws: Any,
+    draws: DataTree | Array,
     target: Gibbs,
     *,
     degree: float | None = None,
@@ -202,15 +204,11 @@ def gamma_check(
 
     Parameters
     ----------
-    draws : DataTree or array of shape (num_points, dim) or (chain, draw, dim)
-        What `sample` returned; a matrix is taken as independent points.
-    target : Gibbs
-        The target.
+    draws, target, false_alarm
+        As in `stein_check`.
     degree : float, optional
         Degree a, if you know that the energy is homogeneous: 2 for the regularizer
         alone or a quadratic, which is found by itself, 1 for a norm.
-    false_alarm : float
-        Probability that draws of the target fail, all comparisons together.
 
     Returns
     -------
@@ -261,13 +259,12 @@ def gamma_check(
         laws["V - min V, mean d / a"] = Identity(excess, shape)
         laws["its distribution function, mean 1/2"] = Identity(level, 0.5)
         laws["its square, mean 1/3"] = Identity(level**2, 1.0 / 3.0)
-    blind = "Only energies are looked at: a wrong law on level sets stays unseen."
     return judge(
         "Law of the energy",
         laws,
         false_alarm=false_alarm,
         is_independent=is_independent,
-        blind=blind,
+        blind="Only energies are looked at: a wrong law on level sets stays unseen.",
     )
 
 
@@ -371,7 +368,7 @@ def _homogeneity(target: Gibbs) -> tuple[float | None, float]:
     return None, gaussian_fit.minimize(target, tolerance=1e-9)[1]
 
 
-def _theta(draws: Any, target: Gibbs) -> tuple[Array, bool]:
+def _theta(draws: DataTree | Array, target: Gibbs) -> tuple[Array, bool]:
     """Draws (chain, draw, dim), and whether they are taken as independent."""
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     theta, is_independent = chains_of(draws)

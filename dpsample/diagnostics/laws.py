@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,15 +17,18 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics.summaries import read
-from dpsample.samplers.chain import NUM_STATS
+from dpsample.samplers.chain import NUM_STATS, PreparedChain
 from dpsample.samplers.choice import draws_exactly
 from dpsample.samplers.couplings.replicates import run_all
 from dpsample.samplers.exact import gaussian, quadrature
 from dpsample.samplers.exact.exact import Exact
 from dpsample.samplers.exact.gaussian import CORRELATED, IN_BOX, WHOLE
-from dpsample.samplers.proximal.proximal import Proximal
+from dpsample.samplers.proximal.proximal import PreparedProximal, Proximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
+
+if TYPE_CHECKING:
+    from xarray import DataTree
 
 # Draws between two that count as independent, in integrated autocorrelation times.
 SPACING = 2.0
@@ -38,9 +41,12 @@ DRAWN = ("exact draws", "proximal")
 REFERENCES = ("auto", "closed form", "quadrature", "exact draws", "proximal")
 
 View = Callable[[Array], Array]
+Prepared = PreparedChain | PreparedProximal
 
 
-def end_of(prepared: Any, num_draws: int) -> Callable[[np.random.Generator], Array]:
+def end_of(
+    prepared: Prepared, num_draws: int
+) -> Callable[[np.random.Generator], Array]:
     """Return a function from a stream to the last of ``num_draws`` draws of a chain.
 
     The chain starts where `sample` would start it.
@@ -73,7 +79,7 @@ def replicates(
     return points, f"{count} independent chains of {sampler!r}, draw {steps} of each"
 
 
-def independent(draws: Any) -> tuple[Array, str]:
+def independent(draws: DataTree | Array) -> tuple[Array, str]:
     """Points that may count as independent, and words for how they were found.
 
     An array is taken as it is. Chains are thinned to one draw in two integrated
@@ -116,7 +122,7 @@ def effective_size(values: Array) -> float:
     return float(array_stats.ess(values, method="mean", chain_axis=0, draw_axis=1))
 
 
-def chains_of(draws: Any) -> tuple[Array, bool]:
+def chains_of(draws: DataTree | Array) -> tuple[Array, bool]:
     """Draws (chain, draw, dim), and whether they count as independent."""
     if not isinstance(draws, np.ndarray):
         return read(draws).theta, draws.attrs.get("exactness") == "iid"
@@ -166,25 +172,13 @@ def step_function(values: Array, weights: Array) -> Callable[[Array], Array]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClosedForm:
-    """Normal or truncated normal coordinates of a quadratic energy.
+    """Normal or truncated normal coordinates of a quadratic energy."""
 
-    Attributes
-    ----------
-    mean, variance : array of shape (dim,)
-        Moments of each coordinate.
-    coordinates : list
-        Frozen laws of scipy, one per coordinate.
-    excess : object or None
-        Law of V - min V: Gamma(dim / 2) on the whole space.
-    lowest : float
-        min V.
-    """
-
-    mean: Array
-    variance: Array
-    coordinates: list[Any]
-    excess: Any
-    lowest: float
+    mean: Array  # (dim,), of each coordinate
+    variance: Array  # (dim,)
+    coordinates: list[Any]  # frozen laws of scipy, one per coordinate
+    excess: Any  # law of V - min V: Gamma(dim / 2) on the whole space, else None
+    lowest: float  # min V
 
 
 def closed_form(target: Gibbs) -> ClosedForm | None:
@@ -234,12 +228,8 @@ def choose(target: Gibbs, reference: str) -> str:
     for name, is_possible in can.items():
         if is_possible():
             return name
-    return check.fail(
-        "target",
-        "one with an exact reference",
-        target,
-        "Use stein_check, which needs none.",
-    )
+    remedy = "Use stein_check, which needs none."
+    return check.fail("target", "one with an exact reference", target, remedy)
 
 
 def drawer(

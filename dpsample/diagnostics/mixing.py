@@ -11,21 +11,25 @@ limit. The proximal sampler has a proved curve as well (`certify`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 from dpsample.core.axes import axes
 from dpsample.core.streams import Seed, seed_sequence, streams
+from dpsample.diagnostics.laws import Prepared
 from dpsample.samplers.couplings import MeetingTimes, TotalVariationCurve, meeting_times
 from dpsample.samplers.couplings.replicates import check_counts
 from dpsample.samplers.proximal import certify
 from dpsample.samplers.proximal.proximal import PreparedProximal, Proximal, start_bound
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WORDS = "statistical, for this data set, not a privacy proof"
 PILOT_REPLICATES = 100
@@ -60,7 +64,7 @@ class MixingBound:
     proved_for: str
 
     @property
-    def steps(self) -> NDArray[np.int64]:
+    def steps(self) -> Ints:
         """Numbers of steps t, each being one draw of the sampler."""
         return self.curve.steps
 
@@ -74,7 +78,7 @@ class MixingBound:
         """Upper confidence limit at each t."""
         return self.curve.upper
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Axes:
         """Draw estimates, limits and the proved curve over the steps.
 
         The scale ends where that many replicates see nothing; the proved curve goes on.
@@ -96,8 +100,8 @@ class MixingBound:
         ax.plot(curve.steps, curve.upper, "C0--", label=limit)
         extrapolated = curve.steps[curve.is_extrapolated]
         if extrapolated.size:
-            gray = {"color": "0.92", "zorder": 0, "label": "extrapolated"}
-            ax.axvspan(extrapolated[0], curve.steps[-1], **gray)
+            ends = extrapolated[0], curve.steps[-1]
+            ax.axvspan(*ends, color="0.92", zorder=0, label="extrapolated")
         if self.proved is not None:
             proof = f"proved, {self.proved_for}"
             ax.plot(curve.steps, self.proved, "C1-", label=proof)
@@ -141,7 +145,7 @@ class MixingBound:
 
 def tv_bound(
     target: Gibbs,
-    sampler: Any,
+    sampler: Sampler | Prepared,
     *,
     lag: int | None = None,
     replicates: int = 500,
@@ -217,11 +221,12 @@ def tv_bound(
     root = seed_sequence(seed)
     tuning, pilot, main, proof = root.spawn(4)
     prepared = prepare(sampler, target, tuning)
-    options: dict[str, Any] = {"max_steps": max_steps, "init": init, "threads": threads}
+    options: dict[str, Any] = {"init": init, "threads": threads}
     if lag is None:
-        lag = pilot_lag(prepared, target, pilot, **options)
+        lag = pilot_lag(prepared, target, pilot, max_steps=max_steps, **options)
     shown = np.arange(NUM_STEPS_SHOWN) * max(1, lag * LAGS_SHOWN // NUM_STEPS_SHOWN)
-    times = _times(prepared, target, main, lag=lag, replicates=replicates, **options)
+    options |= {"replicates": replicates, "max_steps": lag + max_steps}
+    times = meeting_times(prepared, target, lag=lag, seed=main, **options)
     curve = times.tv_curve(shown if steps is None else steps, confidence=confidence)
     proved, owner = _proved(target, prepared, curve.steps, init, proof)
     return MixingBound(
@@ -233,19 +238,29 @@ def tv_bound(
     )
 
 
-def prepare(sampler: Any, target: Gibbs, seed: Any) -> Any:
+def prepare(
+    sampler: Sampler | Prepared, target: Gibbs, seed: np.random.SeedSequence
+) -> Prepared:
     """Tune a sampler once, for all pairs of chains; one that is tuned stays so."""
-    if isinstance(sampler, Sampler):
-        return sampler.prepare(target, streams(seed, 1)[0])
-    return sampler
+    if not isinstance(sampler, Sampler):
+        return sampler
+    prepared: Prepared = sampler.prepare(target, streams(seed, 1)[0])
+    return prepared
 
 
-def words_for(sampler: Any, name: str) -> str:
+def words_for(sampler: object, name: str) -> str:
     """Words for a sampler, or for one that is tuned."""
     return repr(sampler) if isinstance(sampler, Sampler) else f"a tuned {name}"
 
 
-def pilot_lag(prepared: Any, target: Gibbs, seed: Any, **options: Any) -> int:
+def pilot_lag(
+    prepared: Prepared,
+    target: Gibbs,
+    seed: np.random.SeedSequence,
+    *,
+    max_steps: int,
+    **options: Any,
+) -> int:
     """Lag of the order of the 0.9-quantile of tau - lag.
 
     Two runs, the second with the lag that the first advises: pairs with a lag of 1 are
@@ -253,29 +268,26 @@ def pilot_lag(prepared: Any, target: Gibbs, seed: Any, **options: Any) -> int:
     """
     lag = 1
     for child in seed.spawn(2):
-        times = _times(
-            prepared, target, child, lag=lag, replicates=PILOT_REPLICATES, **options
+        times = meeting_times(
+            prepared,
+            target,
+            lag=lag,
+            seed=child,
+            replicates=PILOT_REPLICATES,
+            max_steps=lag + max_steps,
+            **options,
         )
         times.tv_bound(0)  # refuses pairs that did not meet
         lag = max(lag, times.advised_lag)
     return lag
 
 
-def _times(
-    prepared: Any, target: Gibbs, seed: Any, *, lag: int, max_steps: int, **options: Any
-) -> MeetingTimes:
-    check.integer(1, lag=lag)
-    return meeting_times(
-        prepared, target, lag=lag, seed=seed, max_steps=lag + max_steps, **options
-    )
-
-
 def _proved(
     target: Gibbs,
-    prepared: Any,
-    steps: NDArray[np.int64],
+    prepared: Prepared,
+    steps: Ints,
     init: ArrayLike | None,
-    seed: Any,
+    seed: np.random.SeedSequence,
 ) -> tuple[Array | None, str]:
     """Curve of the proof, of this chain if it has one, and whose it is."""
     if isinstance(prepared, PreparedProximal):
@@ -289,7 +301,7 @@ def _proved(
     return _curve(other, other.start_bound, steps), repr(Proximal())
 
 
-def _curve(prepared: PreparedProximal, bound: float, steps: Any) -> Array:
+def _curve(prepared: PreparedProximal, bound: float, steps: Ints) -> Array:
     step = prepared.trial.step
     values = [
         certify.tv_bound(int(t), step=step, start_bound=bound) if t > 0 else 1.0

@@ -13,10 +13,12 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence
 from dpsample.diagnostics import laws
+from dpsample.diagnostics.laws import Prepared
 from dpsample.diagnostics.mixing import pilot_lag, prepare, words_for
 from dpsample.samplers import couplings
 from dpsample.samplers.couplings.replicates import check_counts
 from dpsample.samplers.couplings.unbiased import NAMED, Function
+from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
 # Averaged values of k per lag: what is spent on the burn-in becomes a small part.
@@ -91,7 +93,7 @@ class MomentCheck:
 
 def unbiased_moments(
     target: Gibbs,
-    sampler: Any,
+    sampler: Sampler | Prepared,
     *,
     moments: Sequence[str | Function] = ("theta", "theta_squared"),
     lag: int | None = None,
@@ -155,6 +157,8 @@ def unbiased_moments(
     >>> moments.ok, [value.round(12).tolist() for value in moments.exact]
     (True, [[2.5], [7.25]])
     """
+    from scipy.stats import t
+
     check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
     check.open_interval(0.0, 1.0, false_alarm=false_alarm)
     check.integer(1, max_steps=max_steps)
@@ -184,13 +188,19 @@ def unbiased_moments(
     )
     reference, exact = _exact(target, moments)
     rows = zip(unbiased.estimates, unbiased.standard_errors, exact, strict=True)
+    number = sum(np.size(value) for value in exact if value is not None)
     return MomentCheck(
         found=unbiased,
         sampler=words_for(sampler, "sampler"),
         reference=reference,
         exact=exact,
-        z_scores=tuple(_z_scores(*row) for row in rows),
-        limit=_limit(false_alarm, exact, replicates),
+        z_scores=tuple(
+            np.full(np.shape(estimate), np.nan)
+            if known is None
+            else np.asarray((estimate - known) / error)
+            for estimate, error, known in rows
+        ),
+        limit=float(t.isf(0.5 * false_alarm / max(1, number), replicates - 1)),
         false_alarm=float(false_alarm),
     )
 
@@ -213,18 +223,3 @@ def _exact(
         ]
         return "quadrature", tuple(grid.mean(function) for function in functions)
     return "not known", tuple(None for _ in moments)
-
-
-def _z_scores(estimate: Any, error: Any, exact: Any) -> Array:
-    if exact is None:
-        return np.full(np.shape(estimate), np.nan)
-    return np.asarray((estimate - exact) / error)
-
-
-def _limit(
-    false_alarm: float, exact: tuple[Array | None, ...], replicates: int
-) -> float:
-    from scipy.stats import t
-
-    number = sum(np.size(value) for value in exact if value is not None)
-    return float(t.isf(0.5 * false_alarm / max(1, number), replicates - 1))

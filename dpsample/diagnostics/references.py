@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from dpsample.diagnostics.laws import POWER
 from dpsample.samplers.couplings.replicates import run_all
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
+
+if TYPE_CHECKING:
+    from xarray import DataTree
 
 # Reference draws per point that is tested.
 DRAWS_PER_POINT = 10
@@ -117,7 +121,7 @@ def shift(distance: float) -> float:
 
 
 def compare(
-    draws: Any,
+    draws: Sampler | DataTree | Array,
     target: Gibbs,
     *,
     reference: str = "auto",
@@ -267,7 +271,9 @@ def _against_draws(target: Gibbs, points: Array, drawn: Array, error: float) -> 
     return tests
 
 
-def _one_sample(values: Array, cdf: Any, error: float = 0.0) -> tuple[float, float]:
+def _one_sample(
+    values: Array, cdf: Callable[[Array], Array], error: float = 0.0
+) -> tuple[float, float]:
     distance = distances.kolmogorov(values, cdf)
     return distance, distances.p_value(max(0.0, distance - error), len(values))
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 from dpsample.core.axes import axes
 from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics import laws
@@ -29,6 +28,9 @@ from dpsample.samplers.choice import draws_exactly
 from dpsample.samplers.couplings.replicates import run_all
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, as_rows, energies
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Expected ranks in a bin of the chi-square test.
 PER_BIN = 10
@@ -59,7 +61,7 @@ class Calibration:
 
     sampler: str
     names: tuple[str, ...]
-    ranks: NDArray[np.int64]
+    ranks: Ints
     num_draws: int
     p_values: Array
     false_alarm: float
@@ -75,18 +77,15 @@ class Calibration:
     def findings(self) -> tuple[str, ...]:
         """Names whose ranks are not uniform."""
         level = self.false_alarm / len(self.names)
-        return tuple(
-            name
-            for name, p in zip(self.names, self.p_values, strict=True)
-            if p <= level
-        )
+        tested = zip(self.names, self.p_values, strict=True)
+        return tuple(name for name, p in tested if p <= level)
 
     @property
     def ok(self) -> bool:
         """Whether all ranks look uniform."""
         return not self.findings
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the distribution functions of the ranks minus that of the uniform law.
 
         Parameters
@@ -212,7 +211,7 @@ def simulation_based_calibration(
         spacing = _spacing(target, sampler, pilot)
     check.integer(1, spacing=spacing)
 
-    def rank(rng: np.random.Generator) -> NDArray[np.int64]:
+    def rank(rng: np.random.Generator) -> Ints:
         theta = draw_prior(rng)
         posterior = relabeled(target, theta, rng)
         draws = _spaced(sampler, posterior, rng, num_draws, spacing)
@@ -237,12 +236,9 @@ def _check_arguments(target: Gibbs, sampler: Sampler) -> None:
         remedy = "Other losses are no normalized log-likelihoods of labels."
         check.fail("target", "one with a logistic loss", problem.loss.name, remedy)
     if target.k != problem.num_records:
-        check.fail(
-            "k",
-            f"the number of records, {problem.num_records}",
-            target.k,
-            "Only then is e^(-k F) the likelihood of the labels.",
-        )
+        condition = f"the number of records, {problem.num_records}"
+        remedy = "Only then is e^(-k F) the likelihood of the labels."
+        check.fail("k", condition, target.k, remedy)
 
 
 def prior(
@@ -299,9 +295,7 @@ def _spacing(target: Gibbs, sampler: Sampler, rng: np.random.Generator) -> int:
     return max(1, int(np.ceil(laws.SPACING * PILOT_DRAWS / max(size, 1.0))))
 
 
-def _ranks(
-    target: Gibbs, theta: Array, draws: Array, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def _ranks(target: Gibbs, theta: Array, draws: Array, rng: np.random.Generator) -> Ints:
     """Rank of each coordinate and of the energy; ties are broken by chance."""
     both = np.vstack([theta, draws])
     values = np.column_stack([both, energies(target, both)])
@@ -310,7 +304,7 @@ def _ranks(
     return np.asarray(below + rng.integers(0, ties + 1))
 
 
-def uniformity(ranks: NDArray[np.int64], num_draws: int) -> float:
+def uniformity(ranks: Ints, num_draws: int) -> float:
     """Chi-square p-value of ranks in 0, ..., num_draws.
 
     As many bins as the expected counts allow, of the same number of ranks if that is
@@ -324,7 +318,7 @@ def uniformity(ranks: NDArray[np.int64], num_draws: int) -> float:
     return float(chisquare(counts, expected).pvalue)
 
 
-def bin_edges(size: int, num_draws: int) -> NDArray[np.int64]:
+def bin_edges(size: int, num_draws: int) -> Ints:
     """First ranks of the bins, and one more than the last rank."""
     number = num_draws + 1
     most = max(2, min(number, size // PER_BIN))

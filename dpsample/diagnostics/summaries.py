@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from xarray import DataTree
 
 # Fewer draws in a chain have no effective sample size: halves need two each.
 MIN_DRAWS = 4
@@ -23,27 +27,15 @@ MIXING = ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "ess_square", "r_hat")
 
 
 class ChainDraws(NamedTuple):
-    """Draws and what is known of each.
+    """Draws and what is known of each."""
 
-    Attributes
-    ----------
-    theta : array of shape (chain, draw, dim)
-        Draws.
-    names : tuple of str
-        Names of the coefficients.
-    stats : dict of str to array of shape (chain, draw)
-        Statistics of the draws; empty if there are none.
-    attributes : dict
-        Sampler, exactness, step size, seed, ...
-    """
-
-    theta: Array
-    names: tuple[str, ...]
-    stats: dict[str, Array]
-    attributes: dict[str, Any]
+    theta: Array  # (chain, draw, dim)
+    names: tuple[str, ...]  # of the coefficients
+    stats: dict[str, Array]  # (chain, draw) each; empty if there are none
+    attributes: dict[str, Any]  # sampler, exactness, step size, seed, ...
 
 
-def chosen(coefficients: Any, names: Sequence[str]) -> list[str]:
+def chosen(coefficients: object, names: Sequence[str]) -> list[str]:
     """Names of some coefficients, each of them once."""
     if not (isinstance(coefficients, list | tuple) and coefficients):
         check.fail("coefficients", "a list of names", check.shown(coefficients))
@@ -54,42 +46,37 @@ def chosen(coefficients: Any, names: Sequence[str]) -> list[str]:
     return list(coefficients)
 
 
-def read(draws: Any) -> ChainDraws:
+def read(draws: DataTree) -> ChainDraws:
     """Chains of a DataTree as `sample` makes it.
 
-    Raises
-    ------
-    ValueError
-        If there is no ``posterior["theta"]`` of dims (chain, draw, coefficient), a
-        chain has fewer than `MIN_DRAWS` draws, or a draw is not finite.
+    It needs ``posterior["theta"]`` of dims (chain, draw, coefficient), at least
+    `MIN_DRAWS` draws in each chain, all of them finite.
     """
     remedy = "Pass what dps.sample returned."
     try:
-        theta = draws["posterior"]["theta"]
-        stats = draws["sample_stats"] if "sample_stats" in draws.children else {}
+        theta = draws.children["posterior"].dataset["theta"]
+        stats = draws.children.get("sample_stats")
     except (AttributeError, LookupError, TypeError, ValueError):
         check.fail("draws", 'a DataTree with posterior["theta"]', draws, remedy)
     if theta.dims[:2] != ("chain", "draw") or theta.ndim != 3:
         check.fail("draws", "of dims (chain, draw, coefficient)", theta.dims, remedy)
     values = check.array("draws", theta.values, shape=(None, None, None))
     if values.shape[1] < MIN_DRAWS:
-        check.fail(
-            "draws",
-            f"at least {MIN_DRAWS} per chain",
-            values.shape[1],
-            "Sample more: num_draws=1000, say.",
-        )
+        remedy = "Sample more: num_draws=1000, say."
+        check.fail("draws", f"at least {MIN_DRAWS} per chain", values.shape[1], remedy)
     last = theta.coords.get(theta.dims[2])
     names = range(values.shape[2]) if last is None else last.values
     return ChainDraws(
         theta=values,
         names=tuple(str(name) for name in names),
-        stats={name: np.asarray(stats[name].values) for name in stats},
-        attributes=dict(draws.attrs),
+        stats={}
+        if stats is None
+        else {str(n): np.asarray(v.values) for n, v in stats.data_vars.items()},
+        attributes={str(name): value for name, value in draws.attrs.items()},
     )
 
 
-def summary(draws: Any, *, ci_prob: float = CI_PROB) -> Any:
+def summary(draws: DataTree, *, ci_prob: float = CI_PROB) -> pd.DataFrame:
     """Return location, spread, Monte Carlo errors and effective sizes as a table.
 
     Effective sample sizes and R-hat are the rank-normalized ones of ArviZ

@@ -16,17 +16,16 @@ refused proposals, a missing acceptance step.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Bools, Ints
 from dpsample.diagnostics.batches import correlation_times, off_zero
 from dpsample.diagnostics.check_report import Finding
 from dpsample.diagnostics.identities import stein_values
 from dpsample.diagnostics.summaries import ChainDraws
+from dpsample.domains import Ball, Domain, Polytope, SchattenBall, Simplex
 from dpsample.numerics.norms import schatten
 from dpsample.privacy.certificates.terms import energy_quantile
 from dpsample.samplers import gaussian_fit
@@ -44,30 +43,30 @@ NUM_PROBES = 100
 ROUNDING = 1e-9
 
 
-def slacks(domain: Any, points: Array) -> Array:
+def slacks(domain: Domain, points: Array) -> Array:
     """Concave functions that are >= 0 on the domain and 0 on its sides.
 
     Of points (num_points, dim): distances to sides, up to a constant each, of shape
     (num_points, num_sides); no sides for the whole space.
     """
     dim = points.shape[1]
-    if domain.name == "ball":
+    if isinstance(domain, Ball):
         gaps = points - domain.default_center(dim)
         sizes = np.linalg.norm(gaps, ord=domain.p, axis=1)
         return np.asarray(domain.radius - sizes)[:, None]
-    if domain.name == "schatten_ball":
+    if isinstance(domain, SchattenBall):
         sizes = schatten(points, domain.p, domain.shape)
         return np.asarray(domain.radius - sizes)[:, None]
-    if domain.name == "simplex":
+    if isinstance(domain, Simplex):
         return points
     body = domain.body(dim)
-    if domain.name == "polytope":
+    if isinstance(domain, Polytope):
         return np.asarray(body.bounds - points @ body.matrix.T)
     sides = np.concatenate([points - body.lower, body.upper - points], axis=1)
     return np.asarray(sides[:, np.isfinite(sides).all(axis=0)])
 
 
-def look_at_boundary(target: Any, chains: ChainDraws, alpha: float) -> list[Finding]:
+def look_at_boundary(target: Gibbs, chains: ChainDraws, alpha: float) -> list[Finding]:
     """Compare distances to sides with what a log-concave law allows at a level."""
     points = np.unique(chains.theta.reshape(-1, target.dim), axis=0)
     domain = target.problem.domain
@@ -87,7 +86,7 @@ def look_at_boundary(target: Any, chains: ChainDraws, alpha: float) -> list[Find
     return [_along_the_boundary(sides)] if sides else []
 
 
-def contained(domain: Any, points: Array) -> NDArray[np.bool_]:
+def contained(domain: Domain, points: Array) -> Bools:
     """Whether each row of points is in the domain."""
     body, out = domain.body(points.shape[1]), np.full(1, np.nan)
     is_inside = np.zeros(len(points), dtype=bool)
@@ -213,7 +212,7 @@ def excess(
     ], ""
 
 
-def _spread(indices: NDArray[np.int64]) -> NDArray[np.int64]:
+def _spread(indices: Ints) -> Ints:
     """At most `NUM_PROBES` of the indices, evenly spread."""
     count = min(NUM_PROBES, len(indices))
     return indices[np.linspace(0, len(indices) - 1, count).astype(np.int64)]

@@ -35,20 +35,13 @@ POLL_SECONDS, PARENT_POLL_SECONDS = 0.2, 1.0
 class Backend:
     """Where tasks run. Nothing here can change a number.
 
-    Attributes
-    ----------
-    jobs : int
-        Threads or processes; a cluster uses what it has.
-    kind : {"threads", "processes"}
-        Kernels release the interpreter lock, so threads are enough unless a cell is
-        mostly Python; starting a process takes seconds.
-    dask : str, optional
-        Address of a Dask scheduler.
+    Kernels release the interpreter lock, so threads are enough unless a cell is mostly
+    Python; starting a process takes seconds.
     """
 
-    jobs: int = 1
+    jobs: int = 1  # threads or processes; a cluster uses what it has
     kind: Kind = "threads"
-    dask: str | None = None
+    dask: str | None = None  # address of a Dask scheduler
 
     def __post_init__(self) -> None:
         """Check the number and the word."""

@@ -51,15 +51,10 @@ class Bundle(NamedTuple):
 
 def study_names(folder: Path) -> list[str]:
     """Files of the folder that declare a study."""
-    check_folder(folder)
-    return [path.stem for path in sorted(folder.glob("*.py")) if _declares(path)]
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that is not there."""
     if not folder.is_dir():
         remedy = "Name the folder of the studies with --studies DIR."
         check.fail("studies", "a folder", str(folder), remedy)
+    return [path.stem for path in sorted(folder.glob("*.py")) if _declares(path)]
 
 
 def _declares(path: Path) -> bool:

@@ -322,24 +322,9 @@ class Report:
 def write(given: Bundle, output: Path, *, quick: bool = False) -> Report:
     """Write NAME.md, NAME.csv, NAME-slopes.csv and the figures as PNG and SVG.
 
-    Parameters
-    ----------
-    given : Bundle
-        The study, from `loading.bundle`.
-    output : Path
-        Folder of the store; a quick run's is below it.
-    quick : bool
-        Report the quick run.
-
-    Returns
-    -------
-    Report
-        Files, a summary in words, and whether a measurement contradicts the theory.
-
-    Raises
-    ------
-    ValueError
-        If no row belongs to a declared cell: an empty report would replace a good one.
+    ``output`` is the folder of the store; what a quick run leaves is below it. It is a
+    ValueError if no row belongs to a declared cell: an empty report would replace a
+    good one.
     """
     outcome = results(given, output, quick=quick)
     if outcome.rows and not outcome.num_rows:

@@ -77,27 +77,11 @@ def run(
     resume: bool = False,
     progress: bool = True,
 ) -> int:
-    """Compute the missing rows of a study.
+    """Compute the missing rows of a study; return how many.
 
-    Parameters
-    ----------
-    given : Bundle
-        The study, from `loading.bundle`.
-    output : Path
-        Folder of the store.
-    quick : bool
-        Run the quick cells, in a store of their own.
-    backend : Backend, optional
-        Where tasks run; by default here, one after the other.
-    resume : bool
-        Go on with the rows of an earlier run.
-    progress : bool
-        Show what is done and the time left, in a terminal or notebook.
-
-    Returns
-    -------
-    int
-        Number of rows that were computed.
+    The store is in the folder ``output``, a quick run's below it. Tasks run here, one
+    after the other, unless there is a backend; ``progress`` shows what is done and the
+    time left, in a terminal or notebook.
 
     Raises
     ------
@@ -162,25 +146,20 @@ def _blocks(
         yield tuple(left[first : first + size])
 
 
-def _counter(
-    is_wanted: bool, name: str, total: int
-) -> AbstractContextManager[Callable[..., None]]:
+@contextmanager
+def _display(
+    is_wanted: bool, name: str, todo: list[Task]
+) -> Iterator[Callable[[list[Row]], None]]:
+    total, clock = sum(len(task.replicates) for task in todo), Clock(todo)
+    line: AbstractContextManager[Callable[..., None]]
+    line = nullcontext(lambda done, left: None)
     # To ask `progress` costs the import of every sampler.
     if is_wanted and ("IPython" in sys.modules or sys.stderr.isatty()):
         from dpsample.running import progress as screen
 
         if screen.is_shown():
-            return screen.counter(f"study {name}", "replicates", total)
-    return nullcontext(lambda done, left: None)
-
-
-@contextmanager
-def _display(
-    is_wanted: bool, name: str, todo: list[Task]
-) -> Iterator[Callable[[list[Row]], None]]:
-    total = sum(len(task.replicates) for task in todo)
-    with _counter(is_wanted, name, total) as show:
-        clock = Clock(todo)
+            line = screen.counter(f"study {name}", "replicates", total)
+    with line as show:
 
         def on_rows(rows: list[Row]) -> None:
             clock.add(rows)

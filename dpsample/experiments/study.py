@@ -225,16 +225,15 @@ class Study:
     def cells(self, *, quick: bool = False) -> tuple[Cell, ...]:
         """Return the cells of a full or a quick run, in the order of the grid."""
         check.instance(bool, quick=quick)
-        has_own = quick and self.quick is not None
-        return expand(self.quick if has_own else self.grid)  # type: ignore[arg-type]
+        return expand(self.quick if quick and self.quick is not None else self.grid)
 
     def replicates_of(self, cell: Cell, *, quick: bool = False) -> int:
         """Return the number of replicates of a cell."""
         check.instance(Cell, cell=cell)
         check.instance(bool, quick=quick)
-        has_own = quick and self.quick_replicates is not None
-        number = self.quick_replicates if has_own else self.replicates
-        return number(cell.params) if callable(number) else number  # type: ignore[return-value]
+        own = self.quick_replicates if quick else None
+        number = self.replicates if own is None else own
+        return number(cell.params) if callable(number) else number
 
     def metric(self, name: str) -> Metric:
         """Return the metric of this name."""

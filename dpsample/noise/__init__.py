@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dpsample import domains
 from dpsample.core import spec
 from dpsample.core.public import dir_of
+from dpsample.core.spec import Json
 from dpsample.noise.cone import ConeTable, cone_table
 from dpsample.noise.elementary import Gaussian, Laplace, gaussian, laplace
 from dpsample.noise.gaussian_mechanisms import (
@@ -71,7 +70,7 @@ KINDS: tuple[type[Noise], ...] = (
 )
 
 
-def from_dict(data: dict[str, Any]) -> Noise:
+def from_dict(data: Json) -> Noise:
     """Rebuild a noise from its ``to_dict``.
 
     Parameters

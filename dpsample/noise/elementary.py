@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
-from dpsample.noise.law import Noise, checked_rng, checked_size
+from dpsample.core.arrays import Array, Values
+from dpsample.noise.law import Noise, Size, check_rng, checked_size
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,21 +38,17 @@ class Gaussian(Noise):
 
     stddev: float
 
-    def __post_init__(self) -> None:
-        """Check the number once."""
-        check.positive(stddev=self.stddev)
-        object.__setattr__(self, "stddev", float(self.stddev))
-
-    def draw(self, rng: np.random.Generator, size: Any) -> Array:
+    def draw(self, rng: np.random.Generator, size: Size) -> Array:
         """Draw an array of shape ``size``."""
         return np.asarray(gaussian(rng, size=checked_size(size), stddev=self.stddev))
 
     @np.errstate(over="ignore")  # minus infinity
-    def log_density(self, z: Any) -> Any:
+    def log_density(self, z: ArrayLike) -> Values:
         """Return the normalized log density of the vectors on the last axis."""
         points = check.vectors("z", z) / self.stddev
         constant = 0.5 * math.log(2.0 * math.pi) + math.log(self.stddev)
-        return -0.5 * (points**2).sum(axis=-1) - points.shape[-1] * constant
+        log: Values = -0.5 * (points**2).sum(axis=-1) - points.shape[-1] * constant
+        return log
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,24 +75,21 @@ class Laplace(Noise):
 
     scale: float
 
-    def __post_init__(self) -> None:
-        """Check the number once."""
-        check.positive(scale=self.scale)
-        object.__setattr__(self, "scale", float(self.scale))
-
-    def draw(self, rng: np.random.Generator, size: Any) -> Array:
+    def draw(self, rng: np.random.Generator, size: Size) -> Array:
         """Draw an array of shape ``size``."""
         return np.asarray(laplace(rng, size=checked_size(size), scale=self.scale))
 
     @np.errstate(over="ignore")  # minus infinity
-    def log_density(self, z: Any) -> Any:
+    def log_density(self, z: ArrayLike) -> Values:
         """Return the normalized log density of the vectors on the last axis."""
         points = np.abs(check.vectors("z", z)) / self.scale
-        return -points.sum(axis=-1) - points.shape[-1] * math.log(2.0 * self.scale)
+        constant = points.shape[-1] * math.log(2.0 * self.scale)
+        log: Values = -points.sum(axis=-1) - constant
+        return log
 
 
 def gaussian(
-    rng: np.random.Generator, *, size: Any = None, stddev: float = 1.0
+    rng: np.random.Generator, *, size: Size | None = None, stddev: float = 1.0
 ) -> float | Array:
     """Draw independent N(0, stddev^2) numbers.
 
@@ -124,16 +118,16 @@ def gaussian(
     >>> gaussian(np.random.default_rng(0), size=(2, 3), stddev=0.1).shape
     (2, 3)
     """
-    generator = checked_rng(rng)
+    check_rng(rng)
     shape = None if size is None else checked_size(size)
     check.positive(stddev=stddev)
-    draws = generator.standard_normal(shape)
+    draws = rng.standard_normal(shape)
     draws *= float(stddev)
     return draws
 
 
 def laplace(
-    rng: np.random.Generator, *, size: Any = None, scale: float = 1.0
+    rng: np.random.Generator, *, size: Size | None = None, scale: float = 1.0
 ) -> float | Array:
     """Draw independent numbers with density exp(-|z| / scale) / (2 scale).
 
@@ -160,7 +154,7 @@ def laplace(
     >>> type(laplace(np.random.default_rng(0)))
     <class 'float'>
     """
-    generator = checked_rng(rng)
+    check_rng(rng)
     shape = None if size is None else checked_size(size)
     check.positive(scale=scale)
-    return generator.laplace(0.0, float(scale), shape)
+    return rng.laplace(0.0, float(scale), shape)

@@ -7,7 +7,6 @@ from typing import Any
 from dpsample.core import check
 from dpsample.noise.elementary import Gaussian
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
-from dpsample.noise.law import Noise
 from dpsample.noise.mechanism import AdditiveMechanism, certified
 from dpsample.noise.schatten import SchattenGaussian
 from dpsample.numerics.norms import dual
@@ -69,11 +68,11 @@ def gaussian_mechanism(
     0.2367
     """
     stddev = gaussian_stddev(budget, sensitivity, calibration=calibration)
-    return _gaussian(
+    return certified(
         Gaussian(stddev),
         budget,
-        up(sensitivity / stddev),
         inputs={"sensitivity": sensitivity, "norm": "l2", "stddev": stddev},
+        event=GaussianEvent(up(sensitivity / stddev)),
         theorems=(GAUSSIAN_THEOREM,),
         norm=2.0,
         calibration=calibration,
@@ -140,11 +139,11 @@ def generalized_gaussian_mechanism(
         r = regularity(p, dim=dim, r="printed").r
     case: dict[str, Any] = {"sensitivity": sensitivity, "dim": dim, "p": p, "r": r}
     sigma = generalized_gaussian_sigma(budget, **case, calibration=calibration)
-    return _gaussian(
+    return certified(
         GeneralizedGaussian(r, sigma),
         budget,
-        generalized_gaussian_gdp(**case, sigma=sigma),
         inputs=case | {"norm": f"l_{dual(p):g}", "sigma": sigma},
+        event=GaussianEvent(generalized_gaussian_gdp(**case, sigma=sigma)),
         theorems=(SMOOTH_THEOREM,),
         norm=dual(p),
         calibration=calibration,
@@ -159,14 +158,12 @@ def schatten_gaussian_mechanism(
 
     Parameters
     ----------
-    budget : Budget
-        Epsilon, delta and the relation that the sensitivity is for.
+    budget, p
+        As in `generalized_gaussian_mechanism`.
     shape : tuple of two int
         Rows and columns; the query is flattened row by row.
     sensitivity : float
         Bound > 0 of the Schatten-q norm of the query's change between neighbors.
-    p : float
-        Exponent in [1, inf] of the dual norm: q = p/(p-1).
     r : float
         Exponent of the noise, 2 <= r < inf; 2 is plain Gaussian noise.
 
@@ -195,19 +192,13 @@ def schatten_gaussian_mechanism(
     side = min(shape)
     case: dict[str, Any] = {"sensitivity": sensitivity, "dim": side, "p": p, "r": r}
     sigma = generalized_gaussian_sigma(budget, **case)
-    return _gaussian(
+    return certified(
         SchattenGaussian(r, sigma, shape),
         budget,
-        generalized_gaussian_gdp(**case, sigma=sigma),
         inputs={"rows": shape[0], "columns": shape[1], "sensitivity": sensitivity}
         | {"norm": f"Schatten-{dual(p):g}", "r": r, "sigma": sigma},
+        event=GaussianEvent(generalized_gaussian_gdp(**case, sigma=sigma)),
         theorems=(SMOOTH_THEOREM, SCHATTEN_THEOREM),
         norm=dual(p),
         dim=shape[0] * shape[1],
     )
-
-
-def _gaussian(
-    noise: Noise, budget: Budget, gdp: float, **terms: Any
-) -> AdditiveMechanism:
-    return certified(noise, budget, event=GaussianEvent(gdp), gdp=gdp, **terms)

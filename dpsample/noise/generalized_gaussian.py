@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import kernel
 from dpsample.noise.cone import chi, cone_table, cone_vector, scale_to
-from dpsample.noise.law import Noise, checked_rng, checked_size, parts
+from dpsample.noise.law import Noise, Size, check_rng, checked_size, parts
 from dpsample.numerics.norms import norm
 
 
@@ -56,19 +57,12 @@ class GeneralizedGaussian(Noise):
     r: float
     sigma: float
 
-    def __post_init__(self) -> None:
-        """Check the numbers once."""
-        check.at_least(1.0, r=self.r)
-        check.positive(sigma=self.sigma)
-        object.__setattr__(self, "r", float(self.r))
-        object.__setattr__(self, "sigma", float(self.sigma))
-
-    def draw(self, rng: np.random.Generator, size: Any) -> Array:
+    def draw(self, rng: np.random.Generator, size: Size) -> Array:
         """Draw vectors along the last axis; see `generalized_gaussian`."""
         return generalized_gaussian(rng, size=size, r=self.r, sigma=self.sigma)
 
     @np.errstate(over="ignore")  # minus infinity
-    def log_density(self, z: Any) -> Any:
+    def log_density(self, z: ArrayLike) -> Values:
         """Return the normalized log density of the vectors on the last axis."""
         points = check.vectors("z", z)
         dim = points.shape[-1]
@@ -103,7 +97,7 @@ class GeneralizedGaussian(Noise):
 
 
 def generalized_gaussian(
-    rng: np.random.Generator, *, size: Any, r: float, sigma: float = 1.0
+    rng: np.random.Generator, *, size: Size, r: float, sigma: float = 1.0
 ) -> Array:
     """Draw vectors with density proportional to exp(-||z||_r^2 / (2 sigma^2)).
 
@@ -141,13 +135,13 @@ def generalized_gaussian(
     >>> generalized_gaussian(rng, size=(2, 3), r=np.inf, sigma=0.1).shape
     (2, 3)
     """
-    generator = checked_rng(rng)
+    check_rng(rng)
     shape = checked_size(size, 1)
     check.positive(sigma=sigma)
     out = np.empty(shape)
     table = cone_table(r)
     for rows in parts(out.reshape(-1, shape[-1])):
-        fill_rows(generator, table, float(sigma), rows)
+        fill_rows(rng, table, float(sigma), rows)
     return out
 
 
@@ -174,12 +168,10 @@ def fill_laplace(rng, scale, out):
 
     Parameters
     ----------
-    rng : numpy.random.Generator
-        Source of randomness.
+    rng, out
+        As in `fill_gaussian`.
     scale : float
         Mean absolute value.
-    out : ndarray, shape (d,)
-        Written; nothing is allocated.
     """
     for i in range(len(out)):
         out[i] = rng.laplace(0.0, scale)
@@ -191,14 +183,12 @@ def fill_generalized_gaussian(rng, table, sigma, out):
 
     Parameters
     ----------
-    rng : numpy.random.Generator
-        Source of randomness.
+    rng, out
+        As in `fill_gaussian`.
     table : ConeTable
         Result of `cone_table` for the exponent r.
     sigma : float
         Scale: the norm of the vector is sigma times a chi variable.
-    out : ndarray, shape (d,)
-        Written; nothing is allocated.
     """
     if table.r == 2.0 or len(out) == 1:
         fill_gaussian(rng, sigma, out)

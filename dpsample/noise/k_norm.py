@@ -15,17 +15,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import kernel
+from dpsample.core.spec import Json
 from dpsample.domains import Ball, Box, Domain, Polytope, SchattenBall
 from dpsample.noise.cone import ConeTable, cone_table, cone_vector, scale_to
 from dpsample.noise.generalized_gaussian import log_ball_volume
-from dpsample.noise.law import Noise, checked_rng, checked_size, parts
+from dpsample.noise.law import Noise, Size, check_rng, checked_size, parts
 from dpsample.noise.schatten import log_schatten_volume, schatten_plan
 from dpsample.noise.schatten_spectrum import SchattenPlan, fill_schatten
 
@@ -70,39 +72,37 @@ class KNorm(Noise):
     def __post_init__(self) -> None:
         """Check the fields once."""
         check.instance((Ball, Box, SchattenBall, Polytope), domain=self.domain)
-        check.positive(scale=self.scale)
-        object.__setattr__(self, "scale", float(self.scale))
+        super().__post_init__()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Return the name, the domain's own description and the scale."""
         described = self.domain.to_dict()
         return {"name": self.name, "domain": described, "scale": self.scale}
 
-    def draw(self, rng: np.random.Generator, size: Any) -> Array:
+    def draw(self, rng: np.random.Generator, size: Size) -> Array:
         """Draw vectors along the last axis; see `k_norm`."""
         return k_norm(rng, size=size, domain=self.domain, scale=self.scale)
 
     @np.errstate(over="ignore")  # minus infinity
-    def log_density(self, z: Any) -> Any:
+    def log_density(self, z: ArrayLike) -> Values:
         """Return the normalized log density of the vectors on the last axis."""
         points = check.vectors("z", z)
         dim = points.shape[-1]
         constant = _log_volume(self.domain, dim) + math.lgamma(dim + 1.0)
         gauge = self.domain.gauge(points) / self.scale
-        return -gauge - constant - dim * math.log(self.scale)
+        log: Values = -gauge - constant - dim * math.log(self.scale)
+        return log
 
 
 def k_norm(
-    rng: np.random.Generator, *, size: Any, domain: Domain, scale: float = 1.0
+    rng: np.random.Generator, *, size: Size, domain: Domain, scale: float = 1.0
 ) -> Array:
     """Draw vectors with density proportional to exp(-||z||_K / scale).
 
     Parameters
     ----------
-    rng : numpy.random.Generator
-        Source of randomness.
-    size : int or tuple of int
-        Shape of the result; the last axis holds the coordinates of one vector.
+    rng, size
+        As in `generalized_gaussian`.
     domain : Ball, Box, SchattenBall or Polytope
         Body K, symmetric about 0; matrices are flattened row by row.
     scale : float, default 1.0
@@ -131,14 +131,14 @@ def k_norm(
     >>> k_norm(np.random.default_rng(0), size=(4, 2), domain=diamond).shape
     (4, 2)
     """
-    generator = checked_rng(rng)
+    check_rng(rng)
     shape = checked_size(size, 1)
     check.positive(scale=scale)
     table = k_norm_table(domain, shape[-1])
     out = np.empty(shape)
     cost = 1 if table.kind == COORDINATES else shape[-1]
     for rows in parts(out.reshape(-1, shape[-1]), cost=cost):
-        fill_k_norm_rows(generator, table, float(scale), rows)
+        fill_k_norm_rows(rng, table, float(scale), rows)
     return out
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Values
 from dpsample.core.spec import Spec
+
+Size = int | tuple[int, ...]
 
 # Gaussian numbers that a compiled call makes in about 20 ms.
 CALL_NUMBERS = 200_000
@@ -27,25 +29,34 @@ class Noise(Spec):
     (True, {'name': 'laplace', 'scale': 2.0})
     """
 
-    def draw(self, rng: np.random.Generator, size: Any) -> Array:
+    def __post_init__(self) -> None:
+        """Check the exponent and the scale, and keep them as floats."""
+        for name in ("r", "stddev", "sigma", "scale"):
+            if name in vars(self):
+                value = getattr(self, name)
+                if name == "r":
+                    check.at_least(1.0, r=value)
+                else:
+                    check.positive(**{name: value})
+                object.__setattr__(self, name, float(value))
+
+    def draw(self, rng: np.random.Generator, size: Size) -> Array:
         """Draw an array of shape ``size``, one vector on the last axis."""
         raise NotImplementedError
 
     @np.errstate(over="ignore")  # minus infinity
-    def log_density(self, z: Any) -> Any:
+    def log_density(self, z: ArrayLike) -> Values:
         """Return the normalized log density of the vectors on the last axis."""
         raise NotImplementedError
 
 
-def checked_rng(rng: Any) -> np.random.Generator:
-    """Return ``rng`` if it is a Generator."""
-    check.instance(
-        np.random.Generator, rng=rng, remedy="Use numpy.random.default_rng()."
-    )
-    return rng  # type: ignore[no-any-return]
+def check_rng(rng: object) -> None:
+    """Refuse what is not a Generator."""
+    remedy = "Use numpy.random.default_rng()."
+    check.instance(np.random.Generator, rng=rng, remedy=remedy)
 
 
-def checked_size(size: Any, num_axes: int = 0) -> tuple[int, ...]:
+def checked_size(size: object, num_axes: int = 0) -> tuple[int, ...]:
     """Return ``size`` as a tuple whose last ``num_axes`` entries are >= 1."""
     if _is_side(size):
         size = (size,)
@@ -60,7 +71,7 @@ def checked_size(size: Any, num_axes: int = 0) -> tuple[int, ...]:
     return shape
 
 
-def _is_side(value: Any) -> bool:
+def _is_side(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         return False
     return int(value) >= 0

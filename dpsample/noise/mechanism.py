@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Values
 from dpsample.core.streams import streams
 from dpsample.noise.elementary import Gaussian, Laplace
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
@@ -95,7 +96,7 @@ class AdditiveMechanism:
     dim: int | None
     norm: float | None
 
-    def release(self, value: Any, *, seed: int | None = None) -> NoisyAnswer:
+    def release(self, value: ArrayLike, *, seed: int | None = None) -> NoisyAnswer:
         """Add one draw of the noise to the value of the query.
 
         Parameters
@@ -131,7 +132,9 @@ class AdditiveMechanism:
         answer = float(noisy[0]) if np.ndim(value) == 0 else noisy
         return NoisyAnswer(value=answer, certificate=certificate)
 
-    def privacy_loss(self, outputs: Any, value: Any, neighbor: Any) -> Any:
+    def privacy_loss(
+        self, outputs: ArrayLike, value: ArrayLike, neighbor: ArrayLike
+    ) -> Values:
         """Log-likelihood ratio of each output: log p(. - value) - log p(. - neighbor).
 
         Parameters
@@ -157,9 +160,10 @@ class AdditiveMechanism:
         size, is_squared = norm_of(self.noise)
         near, far = size(rows - first), size(rows - second)
         loss = 0.5 * (far - near) * (far + near) if is_squared else far - near
-        return loss.reshape(shape)[()]
+        losses: Values = np.asarray(loss).reshape(shape)[()]
+        return losses
 
-    def change(self, value: Any, neighbor: Any) -> float:
+    def change(self, value: ArrayLike, neighbor: ArrayLike) -> float:
         """Size of the change of a query, in the norm of ``sensitivity``.
 
         Parameters
@@ -195,20 +199,20 @@ class AdditiveMechanism:
             return float(schatten(gap, self.norm, self.noise.shape))
         return float(norm(gap, self.norm))
 
-    def _pair(self, value: Any, neighbor: Any) -> tuple[Array, Array]:
+    def _pair(self, value: ArrayLike, neighbor: ArrayLike) -> tuple[Array, Array]:
         first, second = self._vector("value", value), self._vector("neighbor", neighbor)
         if len(second) != len(first):
             check.fail("neighbor", f"of shape ({len(first)},)", f"shape {second.shape}")
         return first, second
 
-    def _vector(self, name: str, value: Any) -> Array:
+    def _vector(self, name: str, value: ArrayLike) -> Array:
         vector = check.array(name, value, shape=(self.dim,))
         if len(vector) == 0:
             check.fail(name, "of shape (>= 1,)", "shape (0,)")
         return vector
 
 
-def norm_of(noise: Noise) -> tuple[Callable[[Array], Any], bool]:
+def norm_of(noise: Noise) -> tuple[Callable[[Array], Values], bool]:
     """Norm of the noise over its scale, and whether the density has its square.
 
     Minus the log density is norm^2/2 or norm, up to a constant.
@@ -236,7 +240,6 @@ def certified(
     norm: float | None,
     dim: int | None = None,
     calibration: NoiseCalibration = "exact",
-    gdp: float | None = None,
 ) -> AdditiveMechanism:
     """Return the mechanism with the certificate of an unseeded release."""
     certificate = EventCertificate.of(
@@ -254,7 +257,7 @@ def certified(
         budget=budget,
         calibration=calibration,
         certificate=certificate,
-        gdp=gdp,
+        gdp=event.gdp if isinstance(event, GaussianEvent) else None,
         dim=dim,
         norm=norm,
     )

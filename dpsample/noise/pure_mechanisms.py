@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from dpsample.core import check
 from dpsample.domains import Domain
@@ -53,8 +52,14 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
     (2.0, None)
     """
     scale = pure_scale(budget, sensitivity)
-    inputs = {"sensitivity": sensitivity, "norm": "l1", "scale": scale}
-    return _pure(Laplace(scale), budget, inputs, theorems=(LAPLACE_THEOREM,), norm=1.0)
+    return certified(
+        Laplace(scale),
+        budget,
+        inputs={"sensitivity": sensitivity, "norm": "l1", "scale": scale},
+        event=PureEvent(up(sensitivity / scale)),
+        theorems=(LAPLACE_THEOREM,),
+        norm=1.0,
+    )
 
 
 def k_norm_mechanism(
@@ -101,12 +106,12 @@ def k_norm_mechanism(
     noise = KNorm(domain, scale)
     k_norm_table(domain, dim)  # refuses what cannot be drawn
     body = json.dumps(domain.to_dict())
-    inputs = {"sensitivity": sensitivity, "K": body, "scale": scale}
-    return _pure(noise, budget, inputs, theorems=(K_NORM_THEOREM,), dim=dim, norm=None)
-
-
-def _pure(
-    noise: Laplace | KNorm, budget: Budget, inputs: dict[str, Any], **terms: Any
-) -> AdditiveMechanism:
-    spent = up(inputs["sensitivity"] / noise.scale)
-    return certified(noise, budget, inputs=inputs, event=PureEvent(spent), **terms)
+    return certified(
+        noise,
+        budget,
+        inputs={"sensitivity": sensitivity, "K": body, "scale": scale},
+        event=PureEvent(up(sensitivity / scale)),
+        theorems=(K_NORM_THEOREM,),
+        dim=dim,
+        norm=None,
+    )

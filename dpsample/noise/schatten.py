@@ -23,15 +23,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Values
 from dpsample.domains import SchattenBall
 from dpsample.noise.generalized_gaussian import log_radial_constant
-from dpsample.noise.law import Noise, checked_rng, checked_size, parts
+from dpsample.noise.law import Noise, Size, check_rng, checked_size, parts
 from dpsample.noise.schatten_spectrum import (
     OPERATOR,
     ORDERED,
@@ -91,10 +92,7 @@ class SchattenGaussian(Noise):
 
     def __post_init__(self) -> None:
         """Check the numbers once."""
-        check.at_least(1.0, r=self.r)
-        check.positive(sigma=self.sigma)
-        object.__setattr__(self, "r", float(self.r))
-        object.__setattr__(self, "sigma", float(self.sigma))
+        super().__post_init__()
         sides = SchattenBall(1.0, p=self.r, shape=self.shape).shape
         object.__setattr__(self, "shape", sides)
 
@@ -103,7 +101,7 @@ class SchattenGaussian(Noise):
         """Number of entries of a matrix."""
         return self.shape[0] * self.shape[1]
 
-    def draw(self, rng: np.random.Generator, size: Any) -> Array:
+    def draw(self, rng: np.random.Generator, size: Size) -> Array:
         """Draw matrices flattened row by row; see `schatten_gaussian`."""
         shape = checked_size(size, 1)
         if shape[-1] != self.dim:
@@ -113,7 +111,7 @@ class SchattenGaussian(Noise):
         return draws.reshape(shape)
 
     @np.errstate(over="ignore")  # minus infinity
-    def log_density(self, z: Any) -> Any:
+    def log_density(self, z: ArrayLike) -> Values:
         """Return the normalized log density of the flattened matrices.
 
         Raises
@@ -129,20 +127,16 @@ class SchattenGaussian(Noise):
 
 
 def schatten_gaussian(
-    rng: np.random.Generator, *, size: Any, r: float, sigma: float = 1.0
+    rng: np.random.Generator, *, size: Size, r: float, sigma: float = 1.0
 ) -> Array:
     """Draw matrices with density proportional to exp(-||Z||_Sr^2 / (2 sigma^2)).
 
     Parameters
     ----------
-    rng : numpy.random.Generator
-        Source of randomness.
+    rng, r, sigma
+        As in `generalized_gaussian`.
     size : tuple of int
         Shape of the result; the last two axes hold one matrix.
-    r : float
-        Exponent in [1, inf].
-    sigma : float, default 1.0
-        Scale > 0.
 
     Returns
     -------
@@ -168,17 +162,17 @@ def schatten_gaussian(
     >>> schatten_gaussian(rng, size=(5, 2, 3), r=np.inf).shape
     (5, 2, 3)
     """
-    generator = checked_rng(rng)
+    check_rng(rng)
     shape = checked_size(size, 2)
     check.positive(sigma=sigma)
-    plan = schatten_plan(shape[-2:], r)
+    plan = schatten_plan((shape[-2], shape[-1]), r)
     out = np.empty(shape)
     for rows in parts(out.reshape(-1, shape[-2] * shape[-1]), cost=min(shape[-2:])):
-        fill_schatten_rows(generator, plan, float(sigma), rows)
+        fill_schatten_rows(rng, plan, float(sigma), rows)
     return out
 
 
-def schatten_plan(shape: Any, r: float) -> SchattenPlan:
+def schatten_plan(shape: tuple[int, int], r: float) -> SchattenPlan:
     """Return what the kernels need to draw with Schatten cone-measure direction.
 
     Parameters
@@ -326,7 +320,8 @@ def log_power_spectrum(m: int, k: int, r: float) -> float:
     if m == 1:
         return math.lgamma(k / r) - math.log(r)
     a = (k - m + 1.0 + 2.0 * np.arange(m)) / r
-    entries = 2.0 * special.betainc(a[:, None], a[None, :], 0.5) - 1.0
+    ratios = special.betainc(a[:, None], a[None, :], 0.5)
+    entries = np.asarray(2.0 * ratios - 1.0, dtype=np.float64)
     entries = 0.5 * (entries - entries.T)
     if m % 2 == 1:
         border = np.ones((m, 1))
@@ -338,7 +333,7 @@ def log_power_spectrum(m: int, k: int, r: float) -> float:
     return math.lgamma(m + 1.0) + single + log_pfaffian
 
 
-def _log_abs_pfaffian(matrix: Any) -> float:
+def _log_abs_pfaffian(matrix: Array) -> float:
     """Logarithm of |Pf| by skew elimination with pivots (Parlett and Reid)."""
     a = np.array(matrix)
     total = 0.0
@@ -355,7 +350,7 @@ def _log_abs_pfaffian(matrix: Any) -> float:
     return total
 
 
-def _log_error(matrix: Any) -> float:
+def _log_error(matrix: Array) -> float:
     """First-order bound of the error of log |Pf|, from d log Pf = tr(A^-1 dA) / 2."""
     return 0.5 * _ENTRY_ERROR * float(np.abs(np.linalg.inv(matrix)).sum())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from dpsample.core import check
 from dpsample.privacy.accounting.accounting import theorems_used
@@ -132,10 +132,7 @@ class CertificateError(RuntimeError):
 def verify_own(certificate: Certificate | EventCertificate) -> None:
     """Verify a certificate before anything is drawn under it.
 
-    Raises
-    ------
-    CertificateError
-        If it does not verify, which no input should bring about.
+    CertificateError is raised if it does not verify: no input should bring that about.
     """
     try:
         verify(certificate)
@@ -193,7 +190,7 @@ def _identities(c: Certificate) -> list[Check]:
     ]
 
 
-def _agreeing(name: str, stated: Any, recomputed: float) -> Check:
+def _agreeing(name: str, stated: object, recomputed: float) -> Check:
     """Return the line of a number that agrees; fail if it does not."""
     agrees = isinstance(stated, float | int) and math.isclose(
         stated, recomputed, rel_tol=TOLERANCE, abs_tol=0.0
@@ -210,7 +207,7 @@ def _at_most(name: str, value: float, limit: float) -> Check:
     return Check(name=name, stated=f"{value:.6g}", recomputed=f"{limit:.6g}")
 
 
-def _disagree(name: str, expected: Any, stated: Any) -> NoReturn:
+def _disagree(name: str, expected: object, stated: object) -> NoReturn:
     """Fail because of one field."""
     check.fail(
         f"certificate.{name}",

@@ -78,17 +78,6 @@ class _State:
         self.on_chunk(self.done)
 
 
-def run(
-    problem: Problem,
-    recipe: Recipe,
-    rng: np.random.Generator,
-    *,
-    num_points: int = 0,
-) -> DescentRun:
-    """Run all phases of a recipe once; see `Program.run`."""
-    return Program(problem, recipe).run(rng, num_points=num_points)
-
-
 class Program:
     """A recipe on the records of a problem, ready for any number of runs.
 

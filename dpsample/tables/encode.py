@@ -118,19 +118,9 @@ def features(
 ) -> tuple[Array, tuple[str, ...]]:
     """Rows of ``row_norm``-norm at most 1 and the names of their columns.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        Columns that are used, all of them declared.
-    schema : Schema
-        Public facts about every column.
-    clip : bool
-        Move values to their bounds, and encode foreign levels as zeros, instead of
-        refusing them.
-    symmetric : bool
-        Scale numbers to [-1, 1] rather than [0, 1].
-    row_norm : float
-        Exponent of the norm.
+    All columns of ``frame`` are used, and declared. ``clip`` moves values to their
+    bounds and encodes foreign levels as zeros, instead of refusing them; ``symmetric``
+    scales numbers to [-1, 1] rather than [0, 1].
     """
     blocks: list[Array] = []
     names: list[str] = []

@@ -70,26 +70,9 @@ def parse(
     """Features and labels of lines ``label index:value ...``, indices from 1.
 
     The number of columns is public and must be given: a file whose records never use
-    the last features would otherwise come out narrower.
-
-    Parameters
-    ----------
-    lines : iterable of str
-        Lines of the file; text after # is a comment.
-    num_features : int
-        Number of columns, at least the largest index that may occur.
-    source : str
-        Name of the file, for errors.
-
-    Returns
-    -------
-    features : scipy.sparse.csr_array of shape (num_records, num_features)
-    labels : ndarray of shape (num_records,)
-
-    Raises
-    ------
-    ValueError
-        If a line is malformed; the message names the line.
+    the last features would otherwise come out narrower. Text after # is a comment.
+    Features have shape (num_records, num_features), labels (num_records,). A malformed
+    line is a ValueError that names it, and ``source``.
 
     Examples
     --------

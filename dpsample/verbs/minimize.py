@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -126,8 +125,9 @@ def minimize(
     if evaluation is not None:
         num_points = TRACE_POINTS
         columns.same("evaluation", evaluation.feature_names, problem.feature_names)
+    title, total = repr(optimizer), plan.program.num_steps
     try:
-        with _display(progress, repr(optimizer), plan.program.num_steps) as on_chunk:
+        with display(progress, title, "steps", total) as on_chunk:
             run = plan.program.run(rng, num_points=num_points, on_chunk=on_chunk)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
@@ -211,9 +211,10 @@ def _facts(problem: Problem) -> dict[str, float | int | str]:
     return named
 
 
-def _display(
-    is_wanted: bool, title: str, total: int
-) -> AbstractContextManager[Callable[[int], Any]]:
+def display(
+    is_wanted: bool, title: str, unit: str, total: int
+) -> AbstractContextManager[Callable[[int], None]]:
+    """Live line of what is done, if it is wanted and somebody sees it."""
     if is_wanted and screen.is_shown():
-        return screen.counter(title, "steps", total)
+        return screen.counter(title, unit, total)
     return nullcontext(lambda done: None)

@@ -7,25 +7,27 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check, columns
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
+from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
+from dpsample.privacy import Budget, Certificate, EventCertificate
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
-from dpsample.running import progress as screen
 from dpsample.verbs import minimize as minimizing_module
 from dpsample.verbs.minimize import minimize
 from dpsample.verbs.release import release
 from dpsample.verbs.results import Replicates
 from dpsample.verbs.sample import sample
 
-Task = Callable[[np.random.SeedSequence], tuple[Array, Any]]
-Evaluate = Callable[[Array], Any] | Problem
+Answer = tuple[Array, Certificate | EventCertificate | None]  # theta, what is proved
+Task = Callable[[np.random.SeedSequence], Answer]
+Evaluate = Callable[[Array], ArrayLike] | Problem
 # Parameters of the verbs that replicate sets itself.
 RESERVED = ("seed", "threads", "progress", "checkpoint", "evaluation")
 POLL_SECONDS = 0.2
@@ -34,7 +36,7 @@ INTERRUPTED = "replicate was interrupted. No replicate is returned."
 
 @chains.single_threaded_blas()
 def replicate(
-    verb: Callable[..., Any],
+    verb: Callable[..., object],
     *arguments: Any,
     num_replicates: int,
     seed: Seed | Sequence[np.random.SeedSequence] = 0,
@@ -116,21 +118,23 @@ def replicate(
     risks = evaluate if isinstance(evaluate, Problem) else None
     if risks is not None:
         _check_columns(risks, *arguments, **options)
-    with _display(progress, verb.__name__, num_replicates) as on_done:
+    title, shown = f"replicates of {verb.__name__}", minimizing_module.display
+    with shown(progress, title, "runs", num_replicates) as on_done:
         runs = _run(task, seeds, risks, threads or os.cpu_count() or 1, stop, on_done)
-    thetas = np.array([theta for theta, _, _ in runs])
+    thetas = np.array([theta for (theta, _), _ in runs])
     values = None
     if risks is not None:
-        values = np.array([value for _, _, value in runs])
+        values = np.array([value for _, value in runs])
     elif callable(evaluate):
         values = _along_last(evaluate, thetas)
+    certificate = runs[0][0][1]
     return Replicates(
-        thetas=thetas, certificate=runs[0][1], values=values, seed=seeds[0].entropy
+        thetas=thetas, certificate=certificate, values=values, seed=seeds[0].entropy
     )
 
 
 def _check_columns(
-    evaluate: Problem, given: Any = None, *_: Any, **options: Any
+    evaluate: Problem, given: object = None, *_: object, **options: object
 ) -> None:
     """Refuse records of other columns than those of the problem or target."""
     first = options.get("problem", options.get("target", given))
@@ -157,7 +161,7 @@ class _StoppedError(Exception):
 
 
 def _task(
-    verb: Callable[..., Any],
+    verb: Callable[..., object],
     arguments: tuple[Any, ...],
     options: dict[str, Any],
     stop: threading.Event,
@@ -170,28 +174,24 @@ def _task(
         check.fail("arguments", f"those of {verb.__name__}", str(error))
     if verb is minimize:
         return _minimization(stop, *arguments, **options)
-    if verb is release:
 
-        def one_release(seed: np.random.SeedSequence) -> tuple[Array, Any]:
+    def one(seed: np.random.SeedSequence) -> Answer:
+        if verb is release:
             answer = release(*arguments, seed=seed, **options)
             return answer.theta, answer.certificate
-
-        return one_release
-
-    def one_sample(seed: np.random.SeedSequence) -> tuple[Array, Any]:
         draws = sample(*arguments, seed=seed, threads=1, progress=False, **options)
         return draws.posterior["theta"].to_numpy(), None
 
-    return one_sample
+    return one
 
 
 def _minimization(
     stop: threading.Event,
     problem: Problem,
-    optimizer: Any,
-    budget: Any = None,
+    optimizer: Optimizer,
+    budget: Budget | None = None,
     *,
-    calibration: Any = "exact",
+    calibration: Calibration = "exact",
 ) -> Task:
     plan = minimizing_module.planned(
         problem, optimizer, budget, calibration, seeded=True
@@ -201,7 +201,7 @@ def _minimization(
         if stop.is_set():
             raise _StoppedError
 
-    def one_minimization(seed: np.random.SeedSequence) -> tuple[Array, Any]:
+    def one_minimization(seed: np.random.SeedSequence) -> Answer:
         run = plan.program.run(streams(seed, 1)[0], on_chunk=on_chunk)
         return run.theta, plan.certificate
 
@@ -215,13 +215,12 @@ def _run(
     threads: int,
     stop: threading.Event,
     on_done: Callable[[int], None],
-) -> list[tuple[Array, Any, Any]]:
+) -> list[tuple[Answer, Array | None]]:
     """Results in the order of the seeds; the first failure ends all of them."""
 
-    def one(seed: np.random.SeedSequence) -> tuple[Array, Any, Any]:
-        theta, certificate = task(seed)
-        value = None if risks is None else _along_last(risks.risk, theta)
-        return theta, certificate, value
+    def one(seed: np.random.SeedSequence) -> tuple[Answer, Array | None]:
+        answer = task(seed)
+        return answer, None if risks is None else _along_last(risks.risk, answer[0])
 
     with ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(one, seed) for seed in seeds]
@@ -242,16 +241,8 @@ def _run(
     return [future.result() for future in futures]
 
 
-def _along_last(function: Callable[[Array], Any], thetas: Array) -> Array:
+def _along_last(function: Callable[[Array], ArrayLike], thetas: Array) -> Array:
     """Values of a function of vectors on the last axis."""
     flat = thetas.reshape(-1, thetas.shape[-1])
     values = np.array([function(theta) for theta in flat], dtype=np.float64)
     return values.reshape((*thetas.shape[:-1], *values.shape[1:]))
-
-
-def _display(
-    is_wanted: bool, verb: str, total: int
-) -> AbstractContextManager[Callable[[int], Any]]:
-    if is_wanted and screen.is_shown():
-        return screen.counter(f"replicates of {verb}", "runs", total)
-    return nullcontext(lambda done: None)

@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
 
 from dpsample.core import check, columns, files
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints, Values
 from dpsample.core.axes import axes
-from dpsample.core.sparse import as_csr, is_sparse
+from dpsample.core.sparse import Directions, as_csr, is_sparse
 from dpsample.core.version import __version__
 from dpsample.privacy import Certificate, EventCertificate
 from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
-from dpsample.targets.gibbs import energy
+from dpsample.targets.gibbs import Gibbs, energy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from xarray import DataTree
 
 FORMAT = "dpsample-release-1"
 BLOCK = 8192  # draws whose statistics are converted at once
@@ -56,7 +60,7 @@ class Release:
     mechanism: Any = field(default=None, repr=False)
     nonprivate_diagnostics: dict[str, Any] | None = field(default=None, repr=False)
 
-    def margin(self, features: Any) -> Array:
+    def margin(self, features: Directions) -> Array:
         """Return <a, theta> for each row; the intercept is added if there is one.
 
         Parameters
@@ -82,7 +86,7 @@ class Release:
         margins = np.asarray(features @ self.theta[:width])
         return margins + (self.theta[-1] if facts.intercept else 0.0)
 
-    def predict(self, features: Any) -> Array:
+    def predict(self, features: Directions) -> Array:
         """Labels -1 or 1 of a classification loss, else the margins.
 
         Parameters
@@ -145,7 +149,7 @@ class Release:
         theta = check.array("theta", content.get("theta"), shape=(dim,))
         return cls(theta=theta, certificate=certificate, feature_names=tuple(names))
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Axes:
         """Draw coefficients with the spread that the mechanism can have.
 
         Strong convexity k mu bounds the variance of each coefficient by 1 / (k mu), a
@@ -174,7 +178,7 @@ class Release:
         ax.set_title(f"({budget.epsilon:g}, {budget.delta:g})-DP release")
         return ax
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Return what pickles and copies hold: nothing that is not private."""
         return self.__dict__ | {"nonprivate_diagnostics": None}
 
@@ -184,7 +188,7 @@ class Release:
         return f"Release(theta={shown},\n  certificate={self.certificate!r})"
 
 
-def fill_energies(target: Any, draws: Array, stats: Array) -> None:
+def fill_energies(target: Gibbs, draws: Array, stats: Array) -> None:
     """Fill in energies that a sampler did without, unless they cost much.
 
     The rule counts evaluations, not seconds, and so does not depend on the machine.
@@ -199,7 +203,7 @@ def fill_energies(target: Any, draws: Array, stats: Array) -> None:
         stats[c, t, ENERGY] = energy(numbers, pieces, draws[c, t], work)
 
 
-def named_stats(stats: Array, *, step_size: float | None) -> dict[str, Any]:
+def named_stats(stats: Array, *, step_size: float | None) -> dict[str, Array | Ints]:
     """Columns of the statistics by name, numbers of evaluations as integers.
 
     The integers take the place of the floats in ``stats``: new memory would cost more
@@ -211,7 +215,7 @@ def named_stats(stats: Array, *, step_size: float | None) -> dict[str, Any]:
         for start in range(0, len(draws), BLOCK):
             part = slice(start, start + BLOCK)
             counts[chain][part, is_count] = draws[part, is_count].astype(np.int64)
-    named: dict[str, Any] = {
+    named: dict[str, Array | Ints] = {
         name: (counts if is_count[column] else stats)[:, :, column]
         for column, name in enumerate(STAT_NAMES)
     }
@@ -222,36 +226,22 @@ def named_stats(stats: Array, *, step_size: float | None) -> dict[str, Any]:
 
 def to_datatree(
     draws: Array,
-    sample_stats: dict[str, Any],
+    sample_stats: Mapping[str, Array | Ints],
     *,
     coefficients: Sequence[str],
-    constant_data: dict[str, Any],
-    attributes: dict[str, Any],
-) -> Any:
+    constant_data: Mapping[str, Array],
+    attributes: Mapping[str, object],
+) -> DataTree:
     """Pack chains as an ArviZ DataTree that says it is not releasable.
 
-    Parameters
-    ----------
-    draws : array of shape (chain, draw, dim)
-        Draws.
-    sample_stats : dict of arrays of shape (chain, draw)
-        What is known of each draw, by name.
-    coefficients : sequence of str
-        Names of the coefficients.
-    constant_data : dict
-        Numbers of the target.
-    attributes : dict
-        Sampler, class, seed. Versions are added. Flags are stored as 0 and 1: a netCDF
-        file, in which a tree must fit, has no booleans.
-
-    Returns
-    -------
-    xarray.DataTree
-        Groups posterior, sample_stats and constant_data.
+    Draws have shape (chain, draw, dim), what is known of each (chain, draw); they and
+    the target's numbers are the groups posterior, sample_stats and constant_data. To
+    the attributes versions are added. Flags are stored as 0 and 1: a netCDF file, in
+    which a tree must fit, has no booleans.
     """
     from arviz_base import from_dict
 
-    tree = from_dict(
+    tree: DataTree = from_dict(
         {
             "posterior": {"theta": draws},
             "sample_stats": sample_stats,
@@ -300,7 +290,7 @@ class Fit:
     num_gradients: int | None
     trace: dict[str, Array] = field(default_factory=dict, repr=False)
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the risk on the evaluation data against gradient evaluations.
 
         Parameters
@@ -327,7 +317,7 @@ class Fit:
         ax.set_ylabel("risk on the evaluation data (not private)")
         return ax
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Return what pickles and copies hold: nothing that is not private."""
         return self.__dict__ | {"num_gradients": None, "trace": {}}
 
@@ -363,17 +353,19 @@ class Replicates:
     seed: Any = field(default=None)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Values:
         """Mean of ``values`` over the runs."""
-        return self._values().mean(axis=0)
+        mean: Values = self._values().mean(axis=0)
+        return mean
 
     @property
-    def standard_error(self) -> Any:
+    def standard_error(self) -> Values:
         """Standard error of `mean`: NaN for one run."""
         values = self._values()
-        if len(values) == 1:
-            return np.full(values.shape[1:], math.nan)[()]
-        return values.std(axis=0, ddof=1) / math.sqrt(len(values))
+        error: Values = np.full(values.shape[1:], math.nan)[()]
+        if len(values) > 1:
+            error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
+        return error
 
     def _values(self) -> Array:
         if self.values is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,13 +22,16 @@ from dpsample.samplers.choice import choose
 from dpsample.targets.gibbs import Gibbs
 from dpsample.verbs import results
 
+if TYPE_CHECKING:
+    from xarray import DataTree
+
 
 @chains.single_threaded_blas()
 @check.plain
 def sample(
     target: Gibbs,
     *,
-    sampler: Any = "auto",
+    sampler: Sampler | Literal["auto"] = "auto",
     num_draws: int = 1000,
     num_warmup: int | None = None,
     num_chains: int = 4,
@@ -38,7 +41,7 @@ def sample(
     target_ess: float | None = None,
     init: ArrayLike | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-) -> Any:
+) -> DataTree:
     r"""Draw many times from a Gibbs target. Not releasable.
 
     Parameters
@@ -171,7 +174,7 @@ def sample(
     )
 
 
-def _choose(target: Gibbs, sampler: Any) -> tuple[Sampler, str]:
+def _choose(target: Gibbs, sampler: object) -> tuple[Sampler, str]:
     """Sampler and the reason for it, after a look at what was given."""
     if isinstance(sampler, str) and sampler == "auto":
         return choose(target)
@@ -179,11 +182,9 @@ def _choose(target: Gibbs, sampler: Any) -> tuple[Sampler, str]:
         name = sampler.__name__
         remedy = f"Call it: sampler={name}()."
         check.fail("sampler", "a sampler, not its class", f"the class {name}", remedy)
-    check.instance(
-        Sampler,
-        sampler=sampler,
-        remedy='Use "auto", or a sampler such as dps.samplers.MALA().',
-    )
+    if not isinstance(sampler, Sampler):
+        remedy = 'Use "auto", or a sampler such as dps.samplers.MALA().'
+        check.fail("sampler", "a Sampler", check.shown(sampler), remedy)
     return sampler, "chosen by the caller"
 
 
@@ -206,7 +207,7 @@ def _given_starts(
 
 def _display(
     is_wanted: bool, title: str, num_warmup: int
-) -> AbstractContextManager[Any]:
+) -> AbstractContextManager[chains.Progress | None]:
     if is_wanted and screen.is_shown():
         return screen.lines(title, num_warmup)
     return nullcontext()

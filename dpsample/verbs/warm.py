@@ -101,21 +101,11 @@ def sampler_targets() -> list[Gibbs]:
 def warm(
     on_progress: Callable[[str], None] | None = None, *, processes: int = 1
 ) -> int:
-    """Run each piece, each sampler and each noise for a moment.
+    """Run each piece, each sampler and each noise for a moment; return their number.
 
-    Parameters
-    ----------
-    on_progress : callable, optional
-        Called with the name of each part before it is compiled.
-    processes : int
-        With 2 or more, a second process compiles noise and half of the samplers. This
-        one goes through them afterwards: what two writers of one index may lose is made
-        again.
-
-    Returns
-    -------
-    int
-        Number of parts.
+    ``on_progress`` gets the name of each part before it is compiled. With 2 or more
+    ``processes``, a second one compiles noise and half of the samplers. This one goes
+    through them afterwards: what two writers of one index may lose is made again.
     """
     first = [(name, partial(_pieces, target)) for name, target in piece_targets()]
     first.append(("gradient loop and solvers", partial(_minimizations)))

@@ -29,8 +29,8 @@ from dpsample.optimizers.loop.estimators import (
 from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
 from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
-from dpsample.running import descent
 from tests.contracts.hostile_cases import World
+from tests.support.descents import descend
 
 Array = np.ndarray
 UNIT = Fraction(1, 2**53)
@@ -192,7 +192,7 @@ class Query:
             entry_bound=self.recipe.entry_bound,
         )
         rng = np.random.default_rng(seed)
-        end = as_fractions(descent.run(data.problem(free=True), recipe, rng).theta)
+        end = as_fractions(descend(data.problem(free=True), recipe, rng).theta)
         scale = Fraction(data.world.num_records) / Fraction(2) ** k
         return [-x * scale if abs(x) > 2**100 else Fraction(0) for x in end]
 

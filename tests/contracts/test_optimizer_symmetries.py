@@ -13,9 +13,9 @@ from dpsample import optimizers as opt
 from dpsample.domains import Ball, WholeSpace
 from dpsample.optimizers.loop.optimizer import Optimizer
 from dpsample.optimizers.loop.steps import FrankWolfeStep
-from dpsample.running import descent
 from tests.contracts.optimizer_cases import AFFINE, DEFAULTS, LIMITED, Case, problem
 from tests.contracts.test_optimizers import LOCALIZED, ONE_PASS_CASES, STEPWISE
+from tests.support.descents import descend
 from tests.support.plain_descent import without_noise
 from tests.support.tiers import one_in
 
@@ -110,7 +110,7 @@ def test_permuting_columns_permutes_the_answer(case: Case) -> None:
             row_bound=1.0,
             response_bound=1.0,
         )
-        ends.append(descent.run(permuted, recipe, np.random.default_rng(5)).theta)
+        ends.append(descend(permuted, recipe, np.random.default_rng(5)).theta)
     assert np.ptp(ends[0]) > 1e-5
     np.testing.assert_allclose(ends[1], ends[0][order], rtol=0.0, atol=1e-12)
 

@@ -26,7 +26,6 @@ from dpsample.privacy.accounting.events import (
     ParallelEvent,
     PoissonGaussianEvent,
 )
-from dpsample.running import descent
 from tests.contracts.optimizer_cases import (
     AFFINE,
     BUDGET,
@@ -37,6 +36,7 @@ from tests.contracts.optimizer_cases import (
     problem,
 )
 from tests.support.clipped_cases import batch
+from tests.support.descents import descend
 from tests.support.plain_descent import (
     Affine,
     unconstrained,
@@ -55,7 +55,7 @@ AFFINE_RUNS = [(case, word) for case in AFFINE for word in case.losses]
 
 
 def end(data, recipe, seed=5):
-    return descent.run(data, recipe, np.random.default_rng(seed)).theta
+    return descend(data, recipe, np.random.default_rng(seed)).theta
 
 
 def affine(case, word):
@@ -152,7 +152,7 @@ def test_one_pass_methods_read_every_record_at_most_once(case: Case) -> None:
             np.add.at(counts, batch(phase.batches, 50, t, np.random.default_rng(t)), 1)
     assert counts.max() == 1
     if case.name not in LOCALIZED:
-        run = descent.run(data, recipe, np.random.default_rng(5))
+        run = descend(data, recipe, np.random.default_rng(5))
         assert run.num_gradients == counts.sum()
 
 

@@ -28,6 +28,7 @@ from dpsample.optimizers.loop.steps import FrankWolfeStep, GradientStep
 from dpsample.problem.facts import PublicFacts
 from dpsample.running import descent
 from tests.running.test_descent import problem
+from tests.support.descents import descend
 from tests.support.tiers import one_in
 
 O = dps.optimizers  # noqa: E741 - short in a list of methods
@@ -85,7 +86,7 @@ def test_a_loss_of_the_margin_gives_the_same_run_either_way(estimator):
         "noise": GaussianNoise(0.01),
     }
     found, expected = (
-        descent.run(p, recipe(**fields), np.random.default_rng(2))
+        descend(p, recipe(**fields), np.random.default_rng(2))
         for p in (problem(LOGISTIC), problem())
     )
     assert np.allclose(found.theta, expected.theta, rtol=0.0, atol=1e-13)
@@ -97,7 +98,7 @@ def test_one_step_is_the_mean_of_clipped_gradients():
     step = recipe(
         num_steps=1, step=GradientStep(1.0), estimator=ClippedMean(threshold=0.7)
     )
-    found = descent.run(distances(rows), step, np.random.default_rng(0)).theta
+    found = descend(distances(rows), step, np.random.default_rng(0)).theta
     sizes = np.linalg.norm(rows, axis=1)
     assert np.allclose(found, (rows * np.minimum(1.0, 0.7 / sizes)[:, None]).mean(0))
 
@@ -109,11 +110,11 @@ def test_one_record_moves_a_step_by_twice_the_threshold_over_n():
         num_steps=1, step=GradientStep(1.0), estimator=ClippedMean(threshold=clip)
     )
     farthest = 0.0
-    base = descent.run(distances(rows), step, rng).theta
+    base = descend(distances(rows), step, rng).theta
     for angle in np.linspace(0.0, 2.0 * np.pi, 60):
         other = rows.copy()
         other[0] = 100.0 * np.array([np.cos(angle), np.sin(angle)])
-        moved = descent.run(distances(other), step, rng).theta
+        moved = descend(distances(other), step, rng).theta
         farthest = max(farthest, float(np.linalg.norm(moved - base)))
     assert 0.9 * 2 * clip / 5 < farthest <= 2 * clip / 5 * (1.0 + 1e-12)
 
@@ -270,7 +271,7 @@ def endless(row, response, theta, out):
 def test_a_gradient_that_is_not_finite_is_an_error(function):
     p = distances([[1.0, 0.0]] * 4, loss=losses.record_gradient(function))
     with pytest.raises(descent.DescentError, match="NaN or infinite"):
-        descent.run(
+        descend(
             p, recipe(estimator=ClippedMean(threshold=1.0)), np.random.default_rng(0)
         )
 

@@ -35,6 +35,7 @@ from tests.support.clipped_cases import (
     logistic_gradients,
     squared,
 )
+from tests.support.descents import descend
 from tests.support.tiers import one_in
 
 
@@ -75,7 +76,7 @@ def accelerated_end(problem, eta, steps, stddev=0.0, seed=0, batches=None):
         noise=GaussianNoise(stddev),
     )
     recipe = Recipe(phases=(phase,), event=None, inputs={})
-    return descent.run(problem, recipe, np.random.default_rng(seed)).theta
+    return descend(problem, recipe, np.random.default_rng(seed)).theta
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5, 20])

@@ -12,6 +12,7 @@ from dpsample.optimizers.loop.solve import enough_steps
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
 from tests.support.clipped_cases import logistic, rows_and_labels, squared
+from tests.support.descents import descend
 from tests.support.tiers import one_in
 
 BALL = dps.domains.Ball
@@ -30,7 +31,7 @@ def solve(problem, seed=0, **fields):
     """Point of one minimization and its linear term."""
     phase = Minimization(**({"smoothness": 0.25, "ridge": 0.05, "gap": 1e-9} | fields))
     recipe = Recipe(phases=(phase,), event=None, inputs={})
-    done = descent.run(problem, recipe, np.random.default_rng(seed))
+    done = descend(problem, recipe, np.random.default_rng(seed))
     tilt = np.random.default_rng(seed).standard_normal(problem.dim)
     return done.theta, fields.get("tilt_stddev", 0.0) * tilt / problem.num_records
 
@@ -188,7 +189,7 @@ def test_svrg_counts_two_gradients_a_step_and_one_pass_an_epoch():
     problem = logistic(40, 3, domain=BALL(2.0))
     phase = Minimization(smoothness=0.25, ridge=0.25, gap=1e-10, solver="svrg")
     recipe = Recipe(phases=(phase,), event=None, inputs={})
-    done = descent.run(problem, recipe, np.random.default_rng(0))
+    done = descend(problem, recipe, np.random.default_rng(0))
     num_epochs, rest = divmod(done.num_gradients - 40, 40 + 2 * 200)
     assert rest == 0 and num_epochs >= 1
 

@@ -26,13 +26,14 @@ from tests.support.clipped_cases import (
     logistic_gradients,
     rows_and_labels,
 )
+from tests.support.descents import descend
 from tests.support.statistics import assert_mean, rejected
 
 
 def run(problem, seed=0, **fields):
     step = fields.pop("step", GradientStep(0.5))
     recipe = Recipe(phases=(Loop(step=step, **fields),), event=None, inputs={})
-    return descent.run(problem, recipe, np.random.default_rng(seed))
+    return descend(problem, recipe, np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
@@ -171,12 +172,12 @@ def test_local_ball_may_stay_where_the_first_phase_had_it():
         Loop(num_steps=3, step=step, keeps_ball=keeps) for keeps in (False, True)
     )
     recipe = Recipe(phases=phases, event=None, inputs={}, start=np.array([0.3, 0.0]))
-    end = descent.run(problem, recipe, np.random.default_rng(0)).theta
+    end = descend(problem, recipe, np.random.default_rng(0)).theta
     np.testing.assert_allclose(end, [0.8, 0.0], rtol=1e-12)
     moving = Recipe(
         phases=(phases[0],) * 2, event=None, inputs={}, start=np.array([0.3, 0.0])
     )
-    far = descent.run(problem, moving, np.random.default_rng(0)).theta
+    far = descend(problem, moving, np.random.default_rng(0)).theta
     np.testing.assert_allclose(far, [1.3, 0.0], rtol=1e-12)
 
 

@@ -19,8 +19,9 @@ from dpsample.privacy import (
     epsilon_of,
     rho_from_bounded_range,
 )
-from dpsample.running.descent import Program, run
+from dpsample.running.descent import Program
 from dpsample.verbs.minimize import minimize
+from tests.support.descents import descend
 from tests.support.gradient_vectors import estimate
 from tests.support.statistics import assert_mean, rejected
 from tests.support.vertex_cases import BUDGET, frank_wolfe, problem
@@ -164,7 +165,7 @@ def test_every_record_is_read_in_one_fold() -> None:
     steps, fold = recipe.inputs["num_steps"], recipe.inputs["fold_size"]
     assert steps == int((100.0 / math.log(60.0)) ** (1.0 / 3.0))
     assert recipe.phases[0].batches == Slices(size=fold)
-    found = run(data, recipe, np.random.default_rng(0))
+    found = descend(data, recipe, np.random.default_rng(0))
     assert found.num_gradients == steps * fold <= 100
 
 

@@ -10,9 +10,9 @@ from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.optimizers.loop.perturbations import SCHEMES
 from dpsample.privacy import epsilon_of
 from dpsample.privacy.accounting.events import ParallelEvent
-from dpsample.running import descent
 from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import BUDGET, logistic
+from tests.support.descents import descend
 from tests.support.tiers import one_in
 
 
@@ -39,8 +39,8 @@ def test_iterated_runs_chain_accelerated_ones():
     theta = np.zeros(2)
     for phase in recipe.phases:
         part = Recipe(phases=(phase,), event=None, inputs={}, start=theta)
-        theta = descent.run(problem, part, np.random.default_rng(0)).theta
-    end = descent.run(problem, recipe, np.random.default_rng(0)).theta
+        theta = descend(problem, part, np.random.default_rng(0)).theta
+    end = descend(problem, recipe, np.random.default_rng(0)).theta
     np.testing.assert_allclose(end, theta, rtol=1e-13)
 
 

@@ -22,6 +22,7 @@ from tests.support.clipped_cases import (
     rows_and_labels,
     squared,
 )
+from tests.support.descents import descend
 from tests.support.statistics import assert_law, assert_mean, rejected
 
 
@@ -48,9 +49,7 @@ def test_a_phase_ignores_the_records_of_the_others():
         domain=dps.domains.Ball(2.0),
         row_bound=1.0,
     )
-    ends = [
-        descent.run(p, first, np.random.default_rng(0)).theta for p in (problem, other)
-    ]
+    ends = [descend(p, first, np.random.default_rng(0)).theta for p in (problem, other)]
     assert (ends[0] == ends[1]).all()
 
 
@@ -65,7 +64,7 @@ def test_without_noise_phases_are_ridge_regressions():
         n = len(y)
         hessian = rows.T @ rows / n + phase.ridge * np.eye(3)
         w = np.linalg.solve(hessian, rows.T @ y / n + phase.ridge * w)
-    end = descent.run(problem, recipe, np.random.default_rng(0)).theta
+    end = descend(problem, recipe, np.random.default_rng(0)).theta
     np.testing.assert_allclose(end, w, rtol=0.0, atol=1e-7)
 
 
@@ -79,7 +78,7 @@ def test_large_phases_take_random_records_and_end_at_the_same_point():
     hessian = rows.T @ rows / len(y) + first.ridge * np.eye(2)
     best = np.linalg.solve(hessian, rows.T @ y / len(y))
     part = Recipe(phases=(first,), event=None, inputs={})
-    end = descent.run(problem, part, np.random.default_rng(0)).theta
+    end = descend(problem, part, np.random.default_rng(0)).theta
     reach = math.sqrt(2.0 * first.gap / first.ridge)
     assert 0.0 < np.linalg.norm(end - best) <= reach
 
@@ -92,7 +91,7 @@ def test_descent_and_the_certified_solver_agree():
         accuracy=1e-8,
     )
     phase = minimizations(problem.facts, plan)[0]
-    solved = descent.run(
+    solved = descend(
         problem,
         Recipe(phases=(phase,), event=None, inputs={}),
         np.random.default_rng(0),
@@ -127,7 +126,7 @@ def test_no_neighbor_moves_a_phase_farther_than_declared(domain):
                 event=None,
                 inputs={},
             )
-            ends.append(descent.run(problem, quiet, np.random.default_rng(0)).theta)
+            ends.append(descend(problem, quiet, np.random.default_rng(0)).theta)
         worst = max(worst, float(np.linalg.norm(ends[0] - ends[1]) / bound))
     assert 0.05 < worst <= 1.0
 

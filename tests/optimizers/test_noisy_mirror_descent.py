@@ -18,6 +18,7 @@ from dpsample.optimizers.loop.perturbations import GaussianNoise
 from dpsample.privacy import epsilon_of
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.running import descent
+from tests.support.descents import descend
 from tests.support.mirror_cases import (
     AxisLogistic,
     conjugate_gradient,
@@ -49,7 +50,7 @@ def test_without_a_budget_it_is_textbook_mirror_descent(p, dim):
     problem = random_problem(1, 50, dim)
     method = NoisyMirrorDescent(p=p, distance=1.0, num_steps=7)
     recipe = method.recipe(problem.facts, None)
-    found = descent.run(problem, recipe, np.random.default_rng(0))
+    found = descend(problem, recipe, np.random.default_rng(0))
     assert recipe.event is None
     assert found.num_gradients == 7 * 50
     expected = textbook(problem, recipe.inputs)
@@ -60,7 +61,7 @@ def test_many_steps_reach_the_regularized_minimizer():
     problem = random_problem(2, 40, 6)
     method = NoisyMirrorDescent(p=1.5, distance=1.0, num_steps=3000, ridge=0.05)
     recipe = method.recipe(problem.facts, None)
-    w = descent.run(problem, recipe, np.random.default_rng(0)).theta
+    w = descend(problem, recipe, np.random.default_rng(0)).theta
     s, kappa = recipe.inputs["potential_exponent"], recipe.inputs["kappa"]
     slope = logistic_gradients(problem, w).mean(axis=0)
     slope += 0.05 * potential_gradient(w, s, kappa)
@@ -128,9 +129,9 @@ def test_scaling_and_permuting_coordinates_carries_over():
         )
         method = NoisyMirrorDescent(p=1.5, distance=distance, num_steps=12)
         recipe = method.recipe(problem.facts, BUDGET)
-        theta = descent.run(problem, recipe, np.random.default_rng(1)).theta
+        theta = descend(problem, recipe, np.random.default_rng(1)).theta
         quiet = method.recipe(problem.facts, None)
-        plain = descent.run(problem, quiet, np.random.default_rng(1)).theta
+        plain = descend(problem, quiet, np.random.default_rng(1)).theta
         return theta, plain, recipe.inputs["risk_bound"]
 
     theta, plain, risk = fit(rows.dense, 1.0, 1.0)
@@ -211,7 +212,7 @@ def measured(noise, num_runs, num_records, p=1.5):
     for _ in range(num_runs):
         problem = case.problem(rng, num_records)
         recipe = method.recipe(problem.facts, BUDGET)
-        found.append(case.excess(descent.run(problem, recipe, rng).theta))
+        found.append(case.excess(descend(problem, recipe, rng).theta))
     zero = case.excess(np.zeros(4))
     return np.mean(found), recipe.inputs["risk_bound"], zero
 

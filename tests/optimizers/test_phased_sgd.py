@@ -12,6 +12,7 @@ from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.running import descent
+from tests.support.descents import descend
 from tests.support.mirror_cases import AxisLogistic, logistic_gradients, random_problem
 from tests.support.public_facts import BUDGET, ZERO_OUT
 from tests.support.statistics import assert_law, rejected
@@ -37,7 +38,7 @@ def test_without_a_budget_it_is_phases_of_averaged_sgd():
     problem = random_problem(1, 45, 4)
     recipe = PhasedSGD(distance=1.0, step_size=0.7).recipe(problem.facts, None)
     assert recipe.event is None
-    found = descent.run(problem, recipe, RNG)
+    found = descend(problem, recipe, RNG)
     assert np.abs(found.theta - textbook(problem, 0.7)).max() < 1e-12
     assert found.num_gradients == 22 + 11 + 5 + 2 + 1
 
@@ -77,7 +78,7 @@ def phase_ends(problem, recipe, index):
     """End of one phase without noise, from its start at zero."""
     phase = recipe.phases[index]
     only = Recipe(phases=(phase,), event=None, inputs={})
-    return descent.run(problem, only, RNG).theta
+    return descend(problem, only, RNG).theta
 
 
 @one_in(2)
@@ -179,9 +180,7 @@ def test_scaling_the_rows_scales_the_output_back():
         method = PhasedSGD(distance=1.0 / factor)
         recipe = method.recipe(problem.facts, BUDGET)
         risks.append(recipe.inputs["risk_bound"])
-        thetas.append(
-            factor * descent.run(problem, recipe, np.random.default_rng(7)).theta
-        )
+        thetas.append(factor * descend(problem, recipe, np.random.default_rng(7)).theta)
     assert risks[0] == pytest.approx(risks[1], rel=1e-12)
     assert np.allclose(*thetas, rtol=1e-9)
 
@@ -223,7 +222,7 @@ def measured(num_runs, num_records):
     for _ in range(num_runs):
         problem = case.problem(rng, num_records)
         recipe = method.recipe(problem.facts, BUDGET)
-        found.append(case.excess(descent.run(problem, recipe, rng).theta))
+        found.append(case.excess(descend(problem, recipe, rng).theta))
     zero = case.excess(np.zeros(4))
     return np.mean(found), recipe.inputs["risk_bound"], zero
 

@@ -17,9 +17,9 @@ from dpsample.optimizers.loop.growing_blocks import block_sizes, growth_bound
 from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of
 from dpsample.problem.problem import Problem
-from dpsample.running import descent
 from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import BUDGET, ZERO_OUT, logistic, rows_and_labels
+from tests.support.descents import descend
 
 METHODS = (PrivateStochasticApproximation, IteratedLocalizedClippedGD)
 
@@ -102,7 +102,7 @@ def test_radii_halve_and_iterates_stay_in_the_balls():
     for run in runs:
         phases += tuple(run)
         part = Recipe(phases=phases, event=None, inputs={})
-        end = descent.run(problem, part, np.random.default_rng(0)).theta
+        end = descend(problem, part, np.random.default_rng(0)).theta
         far = np.linalg.norm(end - start)
         assert far <= run[0].local_radius * (1.0 + 1e-9)
         reached += far > 0.99 * run[0].local_radius
@@ -132,7 +132,7 @@ def test_one_block_is_a_localized_run():
     one = PrivateStochasticApproximation().recipe(small.facts, None)
     plain = LocalizedClippedGD().recipe(small.facts, None)
     ends = [
-        descent.run(small, recipe, np.random.default_rng(0)).theta
+        descend(small, recipe, np.random.default_rng(0)).theta
         for recipe in (one, plain)
     ]
     np.testing.assert_allclose(ends[0], ends[1], atol=1e-9)

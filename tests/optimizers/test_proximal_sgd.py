@@ -13,8 +13,8 @@ from dpsample.optimizers import ProximalSGD
 from dpsample.optimizers.algorithms.proximal_sgd import excess_bound
 from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import Budget
-from dpsample.running.descent import run
 from dpsample.verbs.minimize import minimize
+from tests.support.descents import descend
 
 
 def problem(
@@ -80,7 +80,7 @@ def test_batches_are_the_textbook_stochastic_algorithm() -> None:
     rng = np.random.default_rng(3)
     batches = [[int(40 * rng.random()) for _ in range(7)] for _ in range(20)]
     expected = textbook(data, spec.sizes(data.facts, 20), batches, 0.2)
-    found = run(data, recipe, np.random.default_rng(3))
+    found = descend(data, recipe, np.random.default_rng(3))
     assert found.theta == pytest.approx(expected, abs=1e-12)
     assert found.num_gradients == 140
 
@@ -93,7 +93,7 @@ def test_lasso_reaches_the_optimum_of_coordinate_descent() -> None:
     assert (best == 0.0).any() and (best != 0.0).any()
     start = best  # a proximal step with any size stays at the optimum
     recipe = Recipe(phases=(step,), event=None, inputs={}, start=start)
-    moved = run(data, recipe, np.random.default_rng(0)).theta
+    moved = descend(data, recipe, np.random.default_rng(0)).theta
     assert moved == pytest.approx(best, abs=1e-12)
     long = ProximalSGD(l1=0.3, batch_size=40, num_steps=20_000, smoothness=3.0)
     found = minimize(data, long, seed=0).theta

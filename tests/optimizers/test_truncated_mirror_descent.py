@@ -16,6 +16,7 @@ from dpsample.optimizers.loop.steps import GradientStep, MirrorStep
 from dpsample.privacy import epsilon_of, shuffle_local_noise
 from dpsample.privacy.accounting.events import ApproximateEvent, GaussianEvent
 from dpsample.running import descent
+from tests.support.descents import descend
 from tests.support.mirror_cases import (
     conjugate_gradient,
     logistic_gradients,
@@ -67,7 +68,7 @@ def test_without_a_budget_it_is_textbook_mirror_descent(p, dim):
     recipe = method.recipe(problem.facts, None)
     step = recipe.phases[0].step
     space = (np.inf if p == 1.0 else p / (p - 1.0), step.exponent, step.kappa)
-    found = descent.run(problem, recipe, RNG)
+    found = descend(problem, recipe, RNG)
     expected = textbook(problem, recipe.inputs, radius, space)
     assert np.abs(found.theta - expected).max() < 1e-12
     assert 0.5 * radius < norm(found.theta, p) <= radius * (1.0 + 1e-12)
@@ -80,7 +81,7 @@ def test_on_a_euclidean_ball_it_is_projected_sgd():
     problem = random_problem(2, 40, 5, domain=Ball(0.2))
     method = TruncatedMirrorDescent(num_steps=8, threshold=0.4, step_size=1.5)
     recipe = method.recipe(problem.facts, None)
-    found = descent.run(problem, recipe, RNG).theta
+    found = descend(problem, recipe, RNG).theta
     expected = textbook(problem, recipe.inputs, 0.2, (2.0, 2.0, 1.0))
     assert np.abs(found - expected).max() < 1e-13
 
@@ -92,7 +93,7 @@ def test_other_domains_take_projected_gradient_steps(domain):
     problem = random_problem(3, 60, 4, domain=domain)
     recipe = TruncatedMirrorDescent().recipe(problem.facts, BUDGET)
     assert isinstance(recipe.phases[0].step, GradientStep)
-    theta = descent.run(problem, recipe, np.random.default_rng(1)).theta
+    theta = descend(problem, recipe, np.random.default_rng(1)).theta
     # A mean of iterates that are all inside.
     assert problem.domain.contains(theta + 1e-9 * (domain.default_center(4) - theta))
 
@@ -100,14 +101,14 @@ def test_other_domains_take_projected_gradient_steps(domain):
 def test_a_tiny_threshold_never_moves_and_one_batch_is_one_step():
     problem = random_problem(4, 30, 20, domain=Ball(0.3, p=1.5))
     still = TruncatedMirrorDescent(num_steps=5, threshold=1e-9, step_size=1.0)
-    assert not descent.run(problem, still.recipe(problem.facts, None), RNG).theta.any()
+    assert not descend(problem, still.recipe(problem.facts, None), RNG).theta.any()
     one = TruncatedMirrorDescent(num_steps=1, threshold=9.0, step_size=0.05)
     recipe = one.recipe(problem.facts, None)
     g = logistic_gradients(problem, np.zeros(20)).mean(axis=0)
     step = recipe.phases[0].step
     expected = conjugate_gradient(-0.05 * g, step.exponent, step.kappa)
     assert norm(expected, step.exponent) < 0.3
-    found = descent.run(problem, recipe, RNG).theta
+    found = descend(problem, recipe, RNG).theta
     assert np.abs(found - expected).max() < 1e-14
 
 
@@ -116,7 +117,7 @@ def test_one_pass_reads_no_record_twice(scheme):
     problem = random_problem(5, 50, 3, domain=Ball(0.5), loss=dps.losses.Linear())
     method = TruncatedMirrorDescent(scheme=scheme, num_steps=7, step_size=1e-4)
     recipe = method.recipe(problem.facts, None)
-    found = descent.run(problem, recipe, np.random.default_rng(2))
+    found = descend(problem, recipe, np.random.default_rng(2))
     assert found.num_gradients == 7 * 7 <= 50
     # One step on linear losses adds up the records of a batch: 49 different ones.
     batches = recipe.phases[0].batches
@@ -234,7 +235,7 @@ def test_the_mean_iterate_stays_in_the_domain():
         problem = random_problem(12, 90, dim, domain=Ball(0.01, p=p))
         recipe = TruncatedMirrorDescent(num_steps=3).recipe(problem.facts, BUDGET)
         assert not recipe.assumptions
-        theta = descent.run(problem, recipe, np.random.default_rng(3)).theta
+        theta = descend(problem, recipe, np.random.default_rng(3)).theta
         assert norm(theta, p) <= 0.01 * (1.0 + 1e-12)
 
 
@@ -249,7 +250,7 @@ def test_permuting_coordinates_permutes_the_output():
         row_bound=1.0,
     )
     recipe = TruncatedMirrorDescent(num_steps=5).recipe(problem.facts, None)
-    one, two = (descent.run(x, recipe, RNG).theta for x in (problem, other))
+    one, two = (descend(x, recipe, RNG).theta for x in (problem, other))
     assert np.allclose(one[order], two, rtol=1e-12)
 
 

@@ -17,7 +17,7 @@ from dpsample.optimizers.algorithms.truncated_mirror_descent import (
 from dpsample.optimizers.loop.mirror_geometry import geometry
 from dpsample.optimizers.loop.perturbations import forecast
 from dpsample.privacy import gdp_from_budget
-from dpsample.running import descent
+from tests.support.descents import descend
 from tests.support.mirror_cases import AxisLogistic, random_problem
 from tests.support.public_facts import BUDGET
 
@@ -158,7 +158,7 @@ def measured(num_runs, num_records, *, p, seed=5, **options):
     for _ in range(num_runs):
         problem = case.problem(rng, num_records, domain)
         recipe = method.recipe(problem.facts, BUDGET)
-        found.append(case.excess(descent.run(problem, recipe, rng).theta))
+        found.append(case.excess(descend(problem, recipe, rng).theta))
     zero = case.excess(np.zeros(4))
     return np.mean(found), method.risk_bound(problem.facts, BUDGET), zero
 

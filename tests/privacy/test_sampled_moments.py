@@ -25,7 +25,7 @@ from dpsample.privacy import (
 )
 from dpsample.privacy.accounting.accounting import SAMPLED_THEOREM
 from dpsample.privacy.accounting.loss_distributions import composed_delta
-from dpsample.privacy.accounting.renyi import Steps, log_moment, sampled_delta
+from dpsample.privacy.accounting.renyi import log_moment, sampled_delta
 from tests.support.tiers import one_in
 
 RELATIONS = ("replace_one", "zero_out")
@@ -150,7 +150,7 @@ def test_the_bound_is_monotone(scene, more):  # P9
     rate, noise, count, epsilon, relation = scene
 
     def delta(epsilon, *part):
-        return sampled_delta(epsilon, (Steps(*part),), rho=0.0, relation=relation)
+        return sampled_delta(epsilon, (steps(*part),), rho=0.0, relation=relation)
 
     base = delta(epsilon, rate, noise, count)
     tiny = 1.0 + 1e-9
@@ -160,16 +160,14 @@ def test_the_bound_is_monotone(scene, more):  # P9
     assert base <= delta(epsilon, rate, noise, 2 * count) * tiny
     if relation == "zero_out":
         half = sampled_delta(
-            epsilon, (Steps(rate, noise, count),), rho=0.0, relation="replace_one"
+            epsilon, (steps(rate, noise, count),), rho=0.0, relation="replace_one"
         )
         assert base <= half * tiny
 
 
 def test_the_bound_composes_with_gaussian_and_pure_parts():
     sampled = steps(1.0 - 1e-13, 8.0, 4)
-    both = sampled_delta(
-        1.0, (Steps(1.0 - 1e-13, 8.0, 4),), rho=0.5 * 0.4**2, relation="zero_out"
-    )
+    both = sampled_delta(1.0, (sampled,), rho=0.5 * 0.4**2, relation="zero_out")
     truth = gaussian_delta(1.0, math.hypot(0.4, 2.0 / 8.0))
     assert truth <= both <= 30.0 * truth
     composed = ComposedEvent((sampled, GaussianEvent(0.4)))

@@ -12,6 +12,7 @@ from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
 from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
 from dpsample.running import descent
+from tests.support.descents import descend
 from tests.support.statistics import assert_law, rejected
 
 BALL = dps.domains.Ball(2.0)
@@ -85,8 +86,8 @@ def test_two_phases_continue_where_the_first_ended():
         Loop(num_steps=7, step=GradientStep(0.4)),
     )
     rng = np.random.default_rng(0)
-    expected = descent.run(problem(), recipe(whole), rng)
-    found = descent.run(problem(), recipe(*parts), rng)
+    expected = descend(problem(), recipe(whole), rng)
+    found = descend(problem(), recipe(*parts), rng)
     assert np.array_equal(found.theta, expected.theta)
     assert found.num_gradients == expected.num_gradients == 12 * 60
 
@@ -94,16 +95,14 @@ def test_two_phases_continue_where_the_first_ended():
 def test_the_start_of_a_recipe_is_used():
     start = np.array([0.1, -0.2, 0.3])
     phase = Loop(num_steps=1, step=GradientStep(1e-16))
-    found = descent.run(problem(), recipe(phase, start=start), RNG)
+    found = descend(problem(), recipe(phase, start=start), RNG)
     assert np.allclose(found.theta, start, atol=1e-15)
 
 
 def test_the_trace_ends_at_the_output_and_changes_nothing():
     phases = (noisy(), ridge(output_stddev=0.1))
-    plain = descent.run(problem(), recipe(*phases), np.random.default_rng(2))
-    traced = descent.run(
-        problem(), recipe(*phases), np.random.default_rng(2), num_points=6
-    )
+    plain = descend(problem(), recipe(*phases), np.random.default_rng(2))
+    traced = descend(problem(), recipe(*phases), np.random.default_rng(2), num_points=6)
     assert np.array_equal(plain.theta, traced.theta)
     assert plain.trace == ()
     counts = [count for count, _ in traced.trace]
@@ -116,8 +115,8 @@ def test_the_trace_ends_at_the_output_and_changes_nothing():
 def test_a_point_of_the_trace_is_the_output_of_a_shorter_run(step):
     long = Loop(num_steps=12, step=step)
     short = Loop(num_steps=4, step=step)
-    traced = descent.run(problem(), recipe(long), RNG, num_points=2)
-    shorter = descent.run(problem(), recipe(short), RNG)
+    traced = descend(problem(), recipe(long), RNG, num_points=2)
+    shorter = descend(problem(), recipe(short), RNG)
     assert np.array_equal(traced.trace[0][1], shorter.theta)
 
 
@@ -140,7 +139,7 @@ def test_a_certified_minimizer_is_that_of_ridge_regression():
     p = problem(dps.losses.Squared(), domain=dps.domains.WholeSpace())
     rows, y = p.data.dense, p.data.response
     phase = ridge(gap=1e-20)
-    found = descent.run(p, recipe(phase), np.random.default_rng(0)).theta
+    found = descend(p, recipe(phase), np.random.default_rng(0)).theta
     n = len(y)
     exact = np.linalg.solve(rows.T @ rows / n + 0.5 * np.eye(3), rows.T @ y / n)
     # The certificate: |w - w*| <= sqrt(2 gap / ridge).
@@ -159,8 +158,8 @@ def test_entries_are_clipped_before_anything_else():
         response_bound=1.0,
     )
     phase = Loop(num_steps=5, step=GradientStep(0.5))
-    found = descent.run(p, recipe(phase, entry_bound=bound), RNG).theta
-    assert np.array_equal(found, descent.run(clipped, recipe(phase), RNG).theta)
+    found = descend(p, recipe(phase, entry_bound=bound), RNG).theta
+    assert np.array_equal(found, descend(clipped, recipe(phase), RNG).theta)
     assert np.abs(p.data.dense).max() > bound  # the problem's own records stay
 
 
@@ -181,7 +180,7 @@ def test_output_noise_has_the_declared_law():
 def test_a_noisy_output_is_projected():
     p = problem(domain=dps.domains.Ball(0.5))
     phase = Loop(num_steps=1, step=GradientStep(0.1), output_stddev=10.0)
-    theta = descent.run(p, recipe(phase), np.random.default_rng(1)).theta
+    theta = descend(p, recipe(phase), np.random.default_rng(1)).theta
     assert np.linalg.norm(theta) == pytest.approx(0.5)
 
 
@@ -254,16 +253,16 @@ def test_a_loss_that_fails_is_an_error():
     p = problem(dps.losses.Squared())
     p.data.response[4] = np.nan
     with pytest.raises(descent.DescentError, match="loss raised"):
-        descent.run(p, recipe(Loop(num_steps=2, step=GradientStep(0.1))), RNG)
+        descend(p, recipe(Loop(num_steps=2, step=GradientStep(0.1))), RNG)
     with pytest.raises(descent.DescentError, match="loss raised"):
-        descent.run(p, recipe(ridge()), np.random.default_rng(0))
+        descend(p, recipe(ridge()), np.random.default_rng(0))
 
 
 def test_overflow_is_an_error():
     p = problem(dps.losses.Squared(), domain=dps.domains.WholeSpace())
     phase = Loop(num_steps=2000, step=GradientStep(1e4))
     with pytest.raises(descent.DescentError):
-        descent.run(p, recipe(phase), RNG)
+        descend(p, recipe(phase), RNG)
 
 
 def test_a_solver_that_cannot_certify_says_so(monkeypatch):

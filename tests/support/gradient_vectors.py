@@ -9,7 +9,7 @@ from dpsample.optimizers.loop.batches import Batches, Full
 from dpsample.optimizers.loop.estimators import Estimator
 from dpsample.optimizers.loop.optimizer import Loop, Recipe
 from dpsample.optimizers.loop.steps import GradientStep, Step
-from dpsample.running.descent import run
+from tests.support.descents import descend
 
 
 def vectors_problem(
@@ -42,7 +42,7 @@ def one_step(
     start = np.zeros(np.shape(vectors)[1])
     recipe = Recipe(phases=(loop,), event=None, inputs={}, start=start)
     problem = vectors_problem(vectors, domain)
-    return run(problem, recipe, np.random.default_rng(seed)).theta
+    return descend(problem, recipe, np.random.default_rng(seed)).theta
 
 
 def estimate(

@@ -65,34 +65,26 @@ class Acceleration(NamedTuple):
     clip: float
     smoothness: float
     distance: float
+    variance: float  # mean square of noise and sampling error of a batch mean
 
-    def eta(self, variance: float) -> float:
+    @property
+    def eta(self) -> float:
         """Step parameter that minimizes the bound."""
         t = self.num_steps
-        root = math.sqrt(variance * t * (t + 1) * (2 * t + 1) / 12.0)
+        root = math.sqrt(self.variance * t * (t + 1) * (2 * t + 1) / 12.0)
         return max(2.0 * self.smoothness, root / self.distance)
 
-    def gap(self, spread: float, *, eta: float, variance: float) -> float:
+    def gap(self, spread: float) -> float:
         """Bound of the mean excess clipped risk from E |w_0 - w*|^2 <= spread."""
-        t = self.num_steps
+        t, variance, eta = self.num_steps, self.variance, self.eta
         return 2.0 * eta * spread / (t * (t + 1)) + variance * (2 * t + 1) / (6.0 * eta)
 
 
 class AcceleratedRun(NamedTuple):
-    """One run: its numbers, its batches, and the mean square of a gradient's error."""
+    """One run: its numbers and its batches."""
 
     plan: Acceleration
     epoch: Epoch
-    variance: float
-
-    @property
-    def eta(self) -> float:
-        """Step parameter."""
-        return self.plan.eta(self.variance)
-
-    def gap(self, spread: float) -> float:
-        """Bound of the mean excess clipped risk from E |w_0 - w*|^2 <= spread."""
-        return self.plan.gap(spread, eta=self.eta, variance=self.variance)
 
     @property
     def loop(self) -> Loop:
@@ -100,19 +92,11 @@ class AcceleratedRun(NamedTuple):
         stddev = self.epoch.stddev
         return Loop(
             num_steps=self.plan.num_steps,
-            step=AcceleratedStep(self.eta),
+            step=AcceleratedStep(self.plan.eta),
             batches=self.epoch.batches,
             estimator=ClippedMean(threshold=self.plan.clip),
             noise=GaussianNoise(stddev) if stddev else NoNoise(),
         )
-
-
-def run_of(
-    plan: Acceleration, batches: Epoch, scales: HeavyTailedScales
-) -> AcceleratedRun:
-    """Run with the error of its batch means."""
-    variance = variance_of(scales, plan.clip, batches.stddev, plan.batch_size)
-    return AcceleratedRun(plan, batches, variance)
 
 
 def variance_of(
@@ -140,27 +124,16 @@ def acceleration(
     thresholds = [
         (clip, clipped_smoothness(facts, clip)) for clip in _thresholds(scales, noise)
     ]
-    choices = [_with_threshold(thresholds, scales, noise, distance, t) for t in steps]
-    return min(choices, key=lambda choice: choice[0])[1]
-
-
-def _with_threshold(
-    thresholds: list[tuple[float, float]],
-    scales: HeavyTailedScales,
-    noise: NoiseForecast,
-    distance: float,
-    num_steps: int,
-) -> tuple[float, Acceleration]:
-    """Smallest bound for a number of steps over thresholds and their smoothness."""
-    size, relative = noise.num_records // num_steps, noise(num_steps)
     choices = []
-    for clip, beta in thresholds:
-        run = Acceleration(num_steps, size, clip, beta, distance)
-        stddev = relative * clip if relative > 0.0 else 0.0
-        variance = variance_of(scales, clip, stddev, size)
-        bound = run.gap(distance**2, eta=run.eta(variance), variance=variance)
-        choices.append((bound + 2.0 * distance * scales.bias(clip), run))
-    return min(choices, key=lambda choice: choice[0])
+    for t in steps:
+        size, relative = count // t, noise(t)
+        for clip, beta in thresholds:
+            stddev = relative * clip if relative > 0.0 else 0.0
+            variance = variance_of(scales, clip, stddev, size)
+            run = Acceleration(t, size, clip, beta, distance, variance)
+            bound = run.gap(distance**2) + 2.0 * distance * scales.bias(clip)
+            choices.append((bound, run))
+    return min(choices, key=lambda choice: choice[0])[1]
 
 
 def _thresholds(scales: HeavyTailedScales, noise: NoiseForecast) -> list[float]:
@@ -223,7 +196,8 @@ class Accelerated(HeavyTailed):
             count=block.num_records,
             num_steps=plan.num_steps,
         )
-        return run_of(plan, batches, scales)
+        variance = variance_of(scales, plan.clip, batches.stddev, plan.batch_size)
+        return AcceleratedRun(plan._replace(variance=variance), batches)
 
     def _printed_run(
         self,
@@ -248,17 +222,16 @@ class Accelerated(HeavyTailed):
         rate = min(root ** ((k - 1.0) / (2.0 * k)), count**0.25)
         steps = math.ceil(math.sqrt(beta * distance / scales.moment) * rate)
         steps = min(max(1, steps), count) if self.num_steps is None else self.num_steps
-        run = Acceleration(steps, count // steps, clip, beta, distance)
-        slices = Slices(
-            size=run.batch_size, first=first, last=first + count, is_shuffled=True
-        )
+        size = count // steps
+        slices = Slices(size=size, first=first, last=first + count, is_shuffled=True)
         stddev, event = 0.0, None
         if budget is not None:
             stddev = clip * math.sqrt(steps * log) / (count * budget.epsilon)
-            moved = scales.shift * min(clip, scales.lipschitz) / run.batch_size
+            moved = scales.shift * min(clip, scales.lipschitz) / size
             event = GaussianEvent(moved / stddev * (1.0 + 1e-12))
-        batches = Epoch(slices, stddev, event, DISJOINT_THEOREM)
-        return run_of(run, batches, scales)
+        variance = variance_of(scales, clip, stddev, size)
+        plan = Acceleration(steps, size, clip, beta, distance, variance)
+        return AcceleratedRun(plan, Epoch(slices, stddev, event, DISJOINT_THEOREM))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,7 +298,7 @@ class AcceleratedClippedSGD(Accelerated):
             inputs={
                 "clip": run.plan.clip,
                 "num_steps": run.plan.num_steps,
-                "eta": run.eta,
+                "eta": run.plan.eta,
                 "batches": run.epoch.batches.name,
                 "noise_stddev": run.epoch.stddev,
             },
@@ -343,9 +316,8 @@ class AcceleratedClippedSGD(Accelerated):
         scales = self.scales(facts, budget)
         block = Block(0, facts.num_records, scales.distance)
         run = self._proved_run(facts, scales, budget, block)
-        return (
-            run.gap(scales.distance**2) + scales.bias(run.plan.clip) * scales.diameter
-        )
+        bias = scales.bias(run.plan.clip) * scales.diameter
+        return run.plan.gap(scales.distance**2) + bias
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,10 +333,8 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
     ----------
     least_exponent
         See `GrowingBlocks`.
-    moment, order, clip, distance
-        See `HeavyTailed`.
-    scheme, num_steps
-        Of every epoch; see `AcceleratedClippedSGD`.
+    moment, order, clip, distance, scheme, num_steps
+        As for `AcceleratedClippedSGD`, the last two of every epoch.
 
     Raises
     ------
@@ -415,10 +385,8 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
         if self.scheme == "poisson":
             remedy = "The bound needs fresh batches."
             check.fail("scheme", "'disjoint', 'shuffle' or 'best'", "poisson", remedy)
-        return [
-            (run.gap, run.plan.clip)
-            for run in self._runs(facts, scales, budget, "exact")
-        ]
+        runs = self._runs(facts, scales, budget, "exact")
+        return [(run.plan.gap, run.plan.clip) for run in runs]
 
     def _runs(
         self,

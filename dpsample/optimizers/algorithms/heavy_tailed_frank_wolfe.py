@@ -182,6 +182,9 @@ class HeavyTailedFrankWolfe(Optimizer):
         :math:`\sqrt{4 \tau L/m} + 2 s c L/(3 m)`, L = log(2 d).
         """
         radius, tau = l1_radius(facts.domain, facts.dim), self.moment_bound
+        smooth = self.smoothness
+        if smooth is None:
+            smooth = smoothness_or_inf(facts, 1.0)
         fold, log = facts.num_records // num_steps, math.log(2.0 * facts.dim)
         largest = tau / scale + math.sqrt(4.0 * tau * log / fold)
         largest += 2.0 * PSI_BOUND * scale * log / (3.0 * fold)
@@ -189,14 +192,9 @@ class HeavyTailedFrankWolfe(Optimizer):
             num_steps,
             # F(0) - F(w) <= |<grad F(0), w>|
             first=radius * math.sqrt(tau),
-            curvature=4.0 * radius**2 * self._entry_smoothness(facts),
+            curvature=4.0 * radius**2 * smooth,
             error=2.0 * radius * largest + log / selection,
         )
-
-    def _entry_smoothness(self, facts: PublicFacts) -> float:
-        if self.smoothness is not None:
-            return self.smoothness
-        return smoothness_or_inf(facts, 1.0)
 
 
 def l1_radius(domain: Domain, dim: int) -> float:

@@ -311,10 +311,8 @@ class IteratedLocalizedClippedGD(GrowingBlocks, Localized):
     ----------
     least_exponent
         See `GrowingBlocks`.
-    moment, order, clip, distance
-        See `HeavyTailed`.
-    accuracy, max_steps, failure
-        See `Localized`.
+    moment, order, clip, distance, accuracy, max_steps, failure
+        As for `LocalizedClippedGD`.
 
     Raises
     ------
@@ -370,10 +368,8 @@ class PrivateStochasticApproximation(Localized):
 
     Parameters
     ----------
-    moment, order, clip, distance
-        See `HeavyTailed`.
-    accuracy, max_steps, failure
-        See `Localized`.
+    moment, order, clip, distance, accuracy, max_steps, failure
+        As for `LocalizedClippedGD`.
 
     Raises
     ------

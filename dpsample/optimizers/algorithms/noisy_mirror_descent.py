@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -80,16 +79,7 @@ def excess_risk(
 ) -> Array:
     """Bound of the mean excess population risk; infinite where nothing is proved.
 
-    Parameters
-    ----------
-    num_steps, ridge, gamma : ndarray
-        T, alpha and gamma, broadcast against each other.
-    scales : Scales
-        Public numbers.
-
-    Returns
-    -------
-    ndarray
+    T, alpha and gamma are broadcast against each other.
     """
     n, lipschitz = scales.num_records, scales.lipschitz
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -321,20 +311,17 @@ def _loop(
         kappa=space.kappa,
         alpha=schedule.ridge,
     )
+    weights = EQUAL_WEIGHTS
+    if weight != 0.0:
+        back = (listed(schedule.num_steps) - schedule.num_steps) * math.log1p(weight)
+        weights = np.exp(np.maximum(back, -600.0))
     return Loop(
         num_steps=schedule.num_steps,
         step=step,
         estimator=Mean(lipschitz=facts.lipschitz(2.0)),
         noise=noise,
-        weights=_weights(schedule.num_steps, weight),
+        weights=weights,
     )
-
-
-def _weights(num_steps: int, weight: float) -> NDArray[np.float64]:
-    if weight == 0.0:
-        return EQUAL_WEIGHTS
-    back = (listed(num_steps) - num_steps) * math.log1p(weight)
-    return np.exp(np.maximum(back, -600.0))
 
 
 def _inputs(space: Geometry, schedule: MirrorSchedule) -> dict[str, float | int | str]:

@@ -26,7 +26,7 @@ from dpsample.optimizers.loop.optimizer import (
 )
 from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
 from dpsample.optimizers.loop.steps import GradientStep
-from dpsample.privacy.accounting.events import Event, GaussianEvent
+from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
 from dpsample.problem.facts import PublicFacts, smoothness
@@ -123,9 +123,7 @@ class PhasedSGD(Optimizer):
                 )
             )
             first += size
-        event: Event | None = None
-        if budget is not None:
-            event = GaussianEvent(gdp_of(budget))
+        event = None if budget is None else GaussianEvent(gdp_of(budget))
         return Recipe(
             phases=tuple(phases),
             event=event,
@@ -159,10 +157,13 @@ class PhasedSGD(Optimizer):
             check.fail("num_records", "at least 2 for phases of half of them", n)
         shift = 0.0
         if budget is not None:
-            gdp = gdp_of(budget)
-            shift = up(SHIFTS[budget.relation] * lipschitz / gdp)
+            shift = up(SHIFTS[budget.relation] * lipschitz / gdp_of(budget))
         sizes = tuple(n >> i for i in range(1, n.bit_length()))
-        distance = self._distance(facts)
+        # l_2 distance from the start within which a minimizer is taken to be
+        given = self.distance
+        if given is not None:
+            given *= conversion(facts.dim, self.p, 2.0)
+        distance = start_distance(facts, given)
 
         def risk(first_step: float) -> float:
             total, far = 0.0, distance
@@ -187,10 +188,3 @@ class PhasedSGD(Optimizer):
         steps = tuple(first * 0.25**i for i in range(len(sizes)))
         stddevs = tuple(up(shift * step) if shift else 0.0 for step in steps)
         return PhasedPlan(sizes, steps, stddevs, risk(first))
-
-    def _distance(self, facts: PublicFacts) -> float:
-        """l_2 distance from the start within which a minimizer is taken to be."""
-        given = self.distance
-        if given is not None:
-            given *= conversion(facts.dim, self.p, 2.0)
-        return start_distance(facts, given)

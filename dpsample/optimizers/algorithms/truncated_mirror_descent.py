@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -72,9 +72,10 @@ class TruncatedScales(NamedTuple):
     lipschitz: float  # of one record's loss; may be infinite
     noise_bound: float  # of one record's gradient in the norm of the noise
 
-    def record_bound(self, threshold: Any) -> Any:
+    def record_bound(self, threshold: float | Array) -> Array:
         """Bound of a truncated gradient in the norm of the noise."""
-        return np.minimum(threshold * self.space.threshold_ratio, self.noise_bound)
+        ratio = self.space.threshold_ratio
+        return np.asarray(np.minimum(threshold * ratio, self.noise_bound))
 
     @property
     def is_euclidean(self) -> bool:

@@ -38,20 +38,6 @@ def clipped_smoothness(facts: PublicFacts, clip: float) -> float:
     return min(clipped, smoothness(facts))
 
 
-def clipping_bias(moment: float, order: float, clip: float) -> float:
-    """Bound of |E clipped - E gradient|, E |gradient|^k <= moment^k: Markov's."""
-    if math.isinf(clip):
-        return 0.0
-    return float(moment * (moment / clip) ** (order - 1.0) / (order - 1.0))
-
-
-def clipped_root_mean_square(moment: float, order: float, clip: float) -> float:
-    """Bound of (E |clipped gradient|^2)^(1/2), E |gradient|^k <= moment^k."""
-    if order >= 2.0:
-        return min(moment, clip)
-    return min(math.sqrt(clip ** (2.0 - order) * moment**order), clip)
-
-
 def descent_sensitivity(
     *,
     record_bound: float,
@@ -102,14 +88,18 @@ class HeavyTailedScales(NamedTuple):
         return min(self.lipschitz, float(self.moment * ratio ** (1.0 / self.order)))
 
     def bias(self, clip: float) -> float:
-        """Bound of the clipping bias of a mean gradient."""
-        if clip >= self.lipschitz:
+        """Bound of |E clipped - E gradient|, E |gradient|^k <= moment^k: Markov's."""
+        if clip >= self.lipschitz or math.isinf(clip):
             return 0.0
-        return clipping_bias(self.moment, self.order, clip)
+        moment, order = self.moment, self.order
+        return float(moment * (moment / clip) ** (order - 1.0) / (order - 1.0))
 
     def root_mean_square(self, clip: float) -> float:
-        """Bound of the root mean square of a clipped gradient."""
-        return clipped_root_mean_square(self.moment, self.order, clip)
+        """Bound of (E |clipped gradient|^2)^(1/2), E |gradient|^k <= moment^k."""
+        moment, order = self.moment, self.order
+        if order >= 2.0:
+            return min(moment, clip)
+        return min(math.sqrt(clip ** (2.0 - order) * moment**order), clip)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,21 +158,9 @@ SLACK = 16.0
 def slope_limits(norms: Array, threshold: float, width: int) -> Array:
     """Largest slopes whose gradients, slope times row, have norm <= threshold.
 
-    Rounded down. A row of norm 0 limits nothing; one whose norm overflows gets 0.
-
-    Parameters
-    ----------
-    norms : ndarray of shape (num_records,)
-        Of the rows, as computed in floating point.
-    threshold : float
-        C >= 0; infinite: no limits but the largest double.
-    width : int
-        Columns of a row.
-
-    Returns
-    -------
-    ndarray of shape (num_records,)
-        Between 0 and the largest double.
+    Rounded down, between 0 and the largest double; ``norms`` (num_records,) are those
+    of rows of ``width`` columns, as computed in floating point. A row of norm 0 limits
+    nothing, nor does an infinite threshold; a row whose norm overflows gets 0.
     """
     if math.isinf(threshold):
         return np.full(norms.shape, LARGEST)

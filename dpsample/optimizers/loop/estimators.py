@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -48,18 +48,18 @@ class EstimatorNumbers(NamedTuple):
     """An estimator as the kernel reads it."""
 
     kind: int
-    threshold: float
     divisor: float  # constant by which the sum is divided
     smoothing: float  # 0, or the strength lambda of a Moreau envelope
     norms: Array  # (num_records,) of the rows; empty if nothing reads them
     limits: Array  # (num_records,) of clipped slopes; empty if nothing is clipped
     slope_bound: float  # of every slope, finite
     is_total: int  # whether a loss that fails counts as 0 instead of ending the run
-    num_buckets: int
-    num_central: int
-    scale: float
-    precision: float
-    table: Array  # of the soft truncation at that precision
+    threshold: float = math.inf
+    num_buckets: int = 1
+    num_central: int = 1
+    scale: float = 1.0
+    precision: float = 1.0
+    table: Array = np.zeros((1, 1))  # of the soft truncation at that precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Estimator(Spec):
         bound = records.slope_bound
         if isinstance(self, Mean):
             bound = min(bound, self.slope)
-        return EstimatorNumbers(
+        numbers = EstimatorNumbers(
             kind=self.kind,
             divisor=float(divisor),
             smoothing=float(self.smoothing),
@@ -94,8 +94,8 @@ class Estimator(Spec):
             # A slope above its declared bound is mended where privacy rests on it.
             slope_bound=float(min(bound, LARGEST) if records.is_total else LARGEST),
             is_total=int(records.is_total),
-            **self._fields(),
         )
+        return self._completed(numbers)
 
     @property
     def q(self) -> float:
@@ -107,15 +107,9 @@ class Estimator(Spec):
         """Whether the kernel reads the norms of the rows, which take a pass."""
         return isinstance(self, LimitedMean) or self.smoothing > 0.0
 
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "threshold": math.inf,
-            "num_buckets": 1,
-            "num_central": 1,
-            "scale": 1.0,
-            "precision": 1.0,
-            "table": np.zeros((1, 1)),
-        }
+    def _completed(self, numbers: EstimatorNumbers) -> EstimatorNumbers:
+        """Add the numbers that only this estimator has."""
+        return numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +154,8 @@ class LimitedMean(Estimator):
         del dim
         return self.threshold
 
-    def _fields(self) -> dict[str, Any]:
-        return super()._fields() | {"threshold": float(self.threshold)}
+    def _completed(self, numbers: EstimatorNumbers) -> EstimatorNumbers:
+        return numbers._replace(threshold=float(self.threshold))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,12 +226,12 @@ class BucketedMedian(Estimator):
         bound = 0.5 * self.width * ratio * math.sqrt(dim)
         return up(bound) if bound < math.inf else math.inf
 
-    def _fields(self) -> dict[str, Any]:
-        return super()._fields() | {
-            "threshold": 0.5 * self.width,
-            "num_buckets": int(self.num_buckets),
-            "num_central": int(self.num_central),
-        }
+    def _completed(self, numbers: EstimatorNumbers) -> EstimatorNumbers:
+        return numbers._replace(
+            threshold=0.5 * self.width,
+            num_buckets=int(self.num_buckets),
+            num_central=int(self.num_central),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,9 +253,9 @@ class CatoniMean(Estimator):
         """l2 bound 2 sqrt(2)/3 s sqrt(d) of a record's part in the sum."""
         return up(PSI_BOUND * self.scale * math.sqrt(dim))
 
-    def _fields(self) -> dict[str, Any]:
-        return super()._fields() | {
-            "scale": float(self.scale),
-            "precision": float(self.precision),
-            "table": truncation_table(float(self.precision)),
-        }
+    def _completed(self, numbers: EstimatorNumbers) -> EstimatorNumbers:
+        return numbers._replace(
+            scale=float(self.scale),
+            precision=float(self.precision),
+            table=truncation_table(float(self.precision)),
+        )

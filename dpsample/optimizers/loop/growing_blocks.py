@@ -46,21 +46,10 @@ def growth_bound(
 ) -> float:
     r"""Bound of the last run's mean excess risk.
 
-    Parameters
-    ----------
-    gaps : tuple of callables
-        Bound of each run's excess *clipped* risk from :math:`E|w_0 - w^*|^2`.
-    biases : tuple of float
-        Clipping bias of each run: the risks differ by at most the bias times the
-        distance to :math:`w^*`, whose mean is at most :math:`(g/\lambda)^{1/\theta}`.
-    distance, diameter : float
-        Of the start to the minimizer, and of the domain.
-    exponent, constant : float
-        theta > 1 and lambda > 0.
-
-    Returns
-    -------
-    float
+    ``gaps`` bound each run's excess *clipped* risk from :math:`E|w_0 - w^*|^2`; the
+    risks differ by at most its clipping bias times the distance to :math:`w^*`, whose
+    mean is at most :math:`(g/\lambda)^{1/\theta}`, theta > 1 and lambda > 0 being
+    ``exponent`` and ``constant``. The start is at ``distance`` from the minimizer.
     """
     spread, risk = distance**2, math.inf
     for gap, bias in zip(gaps, biases, strict=True):

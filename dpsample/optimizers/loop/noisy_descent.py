@@ -89,18 +89,7 @@ def scales_of(
 def enough_steps(scales: DescentScales, budget: Budget | None, *, is_full: bool) -> int:
     """Return the steps after which the bound is near its limit: more never hurt it.
 
-    Parameters
-    ----------
-    scales : Scales
-        Public numbers.
-    budget : Budget or None
-        None: no noise.
-    is_full : bool
-        Whether every step reads all records: then smooth losses need fewer steps.
-
-    Returns
-    -------
-    int
+    Smooth losses need fewer if every step reads all records, ``is_full``.
     """
     limits = [0.5 * scales.num_records] if scales.is_population else []
     if budget is not None:

@@ -17,12 +17,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from dpsample.core import check
 from dpsample.core.jit import kernel
 from dpsample.core.spec import Spec
-from dpsample.noise import cone_table
+from dpsample.noise import ConeTable, cone_table
 from dpsample.noise.generalized_gaussian import fill_generalized_gaussian
 from dpsample.optimizers.loop.batches import Batches, Poisson, Slices
 from dpsample.privacy import (
@@ -59,11 +59,11 @@ class NoiseNumbers(NamedTuple):
     kind: int
     scale: float
     copies: int
-    table: Any
+    table: ConeTable
 
 
 @cache
-def _unread_table() -> Any:
+def _unread_table() -> ConeTable:
     """Table of noise that reads none: one compiled type for all."""
     return cone_table(2.0)
 
@@ -77,7 +77,7 @@ class Perturbation(Spec):
         """Return what the kernel reads."""
         return NoiseNumbers(self.kind, *self._fields())
 
-    def _fields(self) -> tuple[float, int, Any]:
+    def _fields(self) -> tuple[float, int, ConeTable]:
         return 0.0, 1, _unread_table()
 
 
@@ -101,7 +101,7 @@ class GaussianNoise(Perturbation):
         """Check the size."""
         check.non_negative(stddev=self.stddev)
 
-    def _fields(self) -> tuple[float, int, Any]:
+    def _fields(self) -> tuple[float, int, ConeTable]:
         return float(self.stddev), 1, _unread_table()
 
 
@@ -121,7 +121,7 @@ class GeneralizedGaussianNoise(Perturbation):
         check.non_negative(sigma=self.sigma)
         check.integer(1, copies=self.copies)
 
-    def _fields(self) -> tuple[float, int, Any]:
+    def _fields(self) -> tuple[float, int, ConeTable]:
         return float(self.sigma), int(self.copies), cone_table(self.r)
 
 
@@ -152,13 +152,6 @@ def full_batch(
     return CalibratedNoise(
         up(sensitivity * math.sqrt(num_steps) / gdp), GaussianEvent(gdp)
     )
-
-
-def disjoint(
-    budget: Budget, *, record_bound: float, batch_size: int
-) -> CalibratedNoise:
-    """Gaussian noise of means over disjoint batches: every record is read once."""
-    return full_batch(budget, record_bound=record_bound, num_records=batch_size)
 
 
 @check.plain
@@ -205,22 +198,8 @@ def epoch(
 ) -> Epoch:
     """Batches and noise of ``num_steps`` clipped means of ``count`` records.
 
-    Parameters
-    ----------
-    scheme : {"poisson", "disjoint", "shuffle", "best"}
-        "best" takes the smaller noise of the two one-pass schemes.
-    budget : Budget or None
-        None: no noise.
-    record_bound : float
-        Bound of one record's vector.
-    first, count : int
-        Records of the epoch.
-    num_steps : int
-        T.
-
-    Returns
-    -------
-    Epoch
+    "best" takes the smaller noise of the two one-pass schemes; without a budget there
+    is none. ``record_bound`` is that of one record's vector.
     """
     size, last = count // num_steps, first + count
     if scheme == "poisson":
@@ -241,7 +220,7 @@ def epoch(
         return Epoch(shuffled if scheme == "shuffle" else slices, 0.0, None, "")
     one_pass = []
     if scheme != "shuffle":
-        noise = disjoint(budget, record_bound=record_bound, batch_size=size)
+        noise = full_batch(budget, record_bound=record_bound, num_records=size)
         one_pass.append(Epoch(slices, noise.stddev, noise.event, DISJOINT_THEOREM))
     if scheme != "disjoint":
         local = shuffle_local_noise(budget, num_records=count)

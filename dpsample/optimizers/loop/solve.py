@@ -70,22 +70,9 @@ def enough_steps(
 
     With q = m/l and start w_0 = v_0 the iterates satisfy :math:`J(w_k) - J^* \le
     (1 - \sqrt q)^k (J(w_0) - J^* + \frac m2 |w_0 - w^*|^2)`, and the bracket is at most
-    :math:`|\nabla J(w_0)|^2/m`.
-
-    Parameters
-    ----------
-    objective : Objective
-        Its constants.
-    record_bound : float
-        Bound of the gradient of the mean loss.
-    start : ndarray of shape (dim,)
-        w_0, before it is projected.
-    ball : ndarray of shape (dim,), optional
-        Center of a local ball, towards which the projection may move it.
-
-    Returns
-    -------
-    int
+    :math:`|\nabla J(w_0)|^2/m`. ``record_bound`` is one of the gradient of the mean
+    loss, ``start`` is w_0 before it is projected, perhaps towards ``ball``, the center
+    of a local ball.
     """
     away = float(np.linalg.norm(start - objective.center))
     if ball is not None:

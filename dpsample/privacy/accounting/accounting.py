@@ -30,7 +30,7 @@ from dpsample.privacy.accounting.events import (
     PureEvent,
 )
 from dpsample.privacy.accounting.normal_form import ideal
-from dpsample.privacy.accounting.renyi import LEAST_DELTA, Steps, sampled_delta
+from dpsample.privacy.accounting.renyi import LEAST_DELTA, sampled_delta
 from dpsample.privacy.curves.gaussian import LOG_MARGIN, gaussian_delta
 from dpsample.problem.facts import RELATIONS
 
@@ -248,7 +248,7 @@ def _single_delta(
 
 def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> float:
     """Bound by Renyi divergences, if all parts have them."""
-    rho, steps = 0.0, []
+    rho, steps = 0.0, list[PoissonGaussianEvent]()
     for part in parts:
         if isinstance(part, GaussianEvent):
             rho += rho_from_gdp(part.gdp)
@@ -257,8 +257,7 @@ def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> flo
         elif isinstance(part, ConcentratedEvent):
             rho += part.rho
         elif isinstance(part, PoissonGaussianEvent):
-            rate, noise = part.sampling_rate, part.noise_multiplier
-            steps.append(Steps(rate, noise, part.num_steps))
+            steps.append(part)
         else:
             return 1.0
     if not steps:

@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dpsample.core import check, spec
-from dpsample.core.spec import Spec
+from dpsample.core.spec import Json, Spec
 
 
 class Event(Spec):
     """Base of all events; they compare by content and travel through JSON."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def __post_init__(self) -> None:
+        """Check the fields, which are numbers >= 0 unless an event says more."""
+        self._store(**vars(self))
+
+    def to_dict(self) -> Json:
         """Return the fields, inner events included, ready for ``json.dumps``."""
         return {key: _plain(value) for key, value in super().to_dict().items()}
 
@@ -30,16 +34,8 @@ class Event(Spec):
                 check.normal(**{name: value})
             object.__setattr__(self, name, float(value))
 
-    def _store_events(self, events: object) -> None:
-        """Check a nonempty list of events and keep it as a tuple."""
-        if not isinstance(events, tuple | list) or not events:
-            check.fail("events", "a nonempty tuple of events", check.shown(events))
-        for index, item in enumerate(events):
-            check.instance(Event, **{f"events[{index}]": item})
-        object.__setattr__(self, "events", tuple(events))
 
-
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Event):
         return value.to_dict()
     return [_plain(item) for item in value] if isinstance(value, list) else value
@@ -70,10 +66,6 @@ class GaussianEvent(Event):
 
     name: ClassVar[str] = "gaussian"
     gdp: float
-
-    def __post_init__(self) -> None:
-        """Check the number."""
-        self._store(gdp=self.gdp)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -147,10 +139,6 @@ class PureEvent(Event):
     name: ClassVar[str] = "pure"
     epsilon: float
 
-    def __post_init__(self) -> None:
-        """Check the number."""
-        self._store(epsilon=self.epsilon)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ApproximateEvent(Event):
@@ -180,10 +168,9 @@ class ApproximateEvent(Event):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        check.non_negative(epsilon=self.epsilon, delta=self.delta)
+        super().__post_init__()
         if self.delta >= 1.0:
             check.fail("delta", "< 1", self.delta)
-        self._store(epsilon=self.epsilon, delta=self.delta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,13 +198,25 @@ class ConcentratedEvent(Event):
     name: ClassVar[str] = "concentrated"
     rho: float
 
+
+@dataclass(frozen=True, eq=False)
+class EventGroup(Event):
+    """Base of the events that are made of others."""
+
+    events: tuple[Event, ...]
+
     def __post_init__(self) -> None:
-        """Check the number."""
-        self._store(rho=self.rho)
+        """Check that there are events, and keep them as a tuple."""
+        events: object = self.events
+        if not isinstance(events, tuple | list) or not events:
+            check.fail("events", "a nonempty tuple of events", check.shown(events))
+        for index, item in enumerate(events):
+            check.instance(Event, **{f"events[{index}]": item})
+        object.__setattr__(self, "events", tuple(events))
 
 
 @dataclass(frozen=True, eq=False)
-class ComposedEvent(Event):
+class ComposedEvent(EventGroup):
     """Several events on the same records, all of them released.
 
     Each may be chosen in view of earlier answers as long as its event is one that was
@@ -241,15 +240,10 @@ class ComposedEvent(Event):
     """
 
     name: ClassVar[str] = "composed"
-    events: tuple[Event, ...]
-
-    def __post_init__(self) -> None:
-        """Check the parts."""
-        self._store_events(self.events)
 
 
 @dataclass(frozen=True, eq=False)
-class ParallelEvent(Event):
+class ParallelEvent(EventGroup):
     """Events on disjoint blocks of records: only the worst one counts.
 
     Delta is the largest of the blocks' deltas at the same epsilon.
@@ -276,11 +270,6 @@ class ParallelEvent(Event):
     """
 
     name: ClassVar[str] = "parallel"
-    events: tuple[Event, ...]
-
-    def __post_init__(self) -> None:
-        """Check the parts."""
-        self._store_events(self.events)
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,17 +305,16 @@ class NearEvent(Event):
     def __post_init__(self) -> None:
         """Check the parts."""
         check.instance(Event, event=self.event)
-        check.non_negative(total_variation=self.total_variation)
+        self._store(total_variation=self.total_variation)
         if self.total_variation >= 1.0:
             check.fail("total_variation", "< 1", self.total_variation)
-        self._store(total_variation=self.total_variation)
 
 
 SIMPLE = (GaussianEvent, PoissonGaussianEvent, PureEvent, ApproximateEvent)
 KINDS = (*SIMPLE, ConcentratedEvent, ComposedEvent, ParallelEvent, NearEvent)
 
 
-def from_dict(data: dict[str, Any]) -> Event:
+def from_dict(data: Json) -> Event:
     """Rebuild an event from its ``to_dict``.
 
     Parameters

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from dpsample.privacy.accounting.events import (
 )
 from dpsample.privacy.accounting.normal_form import step_shift
 from dpsample.privacy.accounting.renyi import log_factor
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 ROUNDING, STEP_ROUNDING = 2e-14, 2e-16
 # Grid of losses: a hundredth of one step's standard deviation, inside these limits.
@@ -55,7 +58,9 @@ def _steps(part: Event) -> int:
 
 
 @functools.lru_cache(maxsize=32)
-def _composed(parts: tuple[Event, ...], relation: str, interval: float) -> Any:
+def _composed(
+    parts: tuple[Event, ...], relation: str, interval: float
+) -> PrivacyLossDistribution:
     """Compose equal parts with themselves, then the different ones."""
     from dp_accounting.pld import privacy_loss_distribution
 
@@ -68,7 +73,7 @@ def _composed(parts: tuple[Event, ...], relation: str, interval: float) -> Any:
     return total
 
 
-def _single(part: Event, relation: str, interval: float) -> Any:
+def _single(part: Event, relation: str, interval: float) -> PrivacyLossDistribution:
     """Loss distribution of one step of one part."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
@@ -92,7 +97,7 @@ def _single(part: Event, relation: str, interval: float) -> Any:
     return _from_curve(part, relation, interval)
 
 
-def _from_curve(part: Event, relation: str, interval: float) -> Any:
+def _from_curve(part: Event, relation: str, interval: float) -> PrivacyLossDistribution:
     """Loss distribution of a part of which only the curve is known.
 
     The curve bounds both directions, so that it may be continued to epsilon < 0 by

@@ -35,12 +35,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.privacy.accounting.events import PoissonGaussianEvent
 
 Curve = Callable[[float], float]
 
@@ -189,16 +190,12 @@ UNIT = 2.0**-53
 LOWEST, NUM_OCTAVES, PER_OCTAVE = -8, 20, 32
 
 
-class Steps(NamedTuple):
-    """Equal steps on Poisson samples."""
-
-    rate: float
-    noise: float
-    num_steps: int
-
-
 def sampled_delta(
-    epsilon: float, steps: tuple[Steps, ...], *, rho: float, relation: str
+    epsilon: float,
+    steps: tuple[PoissonGaussianEvent, ...],
+    *,
+    rho: float,
+    relation: str,
 ) -> float:
     """Delta at ``epsilon`` of sampled steps composed with a rho-zCDP mechanism.
 
@@ -211,7 +208,8 @@ def sampled_delta(
     def log_delta(j: int) -> float:
         t = 2.0 ** (LOWEST + j / PER_OCTAVE)
         moments = [
-            part.num_steps * log_moment(1.0 + t, part.rate, part.noise, relation)
+            part.num_steps
+            * log_moment(1.0 + t, part.sampling_rate, part.noise_multiplier, relation)
             for part in steps
         ]
         terms = [*moments, t * (1.0 + t) * rho, -t * epsilon, log_factor(t)]

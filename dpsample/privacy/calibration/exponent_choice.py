@@ -110,11 +110,7 @@ def best_exponent(
 
     Parameters
     ----------
-    dim : int
-        Length of the query.
-    p : float
-        Exponent in [1, inf]; sensitivity is in the dual norm l_q, q = p/(p-1).
-    criterion : {"dual", "euclidean", "dual_bound"}
+    dim, p, criterion
         As in `noise_cost`.
 
     Returns

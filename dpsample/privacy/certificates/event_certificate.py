@@ -223,7 +223,7 @@ def proved(event: Event | None, budget: Budget) -> float:
     return epsilon_of(event, delta=budget.delta, relation=budget.relation)
 
 
-def _check_word(**values: Any) -> None:
+def _check_word(**values: object) -> None:
     """Each value is a nonempty string."""
     for name, value in values.items():
         if not (isinstance(value, str) and value):
@@ -253,7 +253,7 @@ def _parse_inputs(value: Any) -> Any:
     ]
 
 
-def _plain_value(name: str, value: Any) -> Input:
+def _plain_value(name: str, value: object) -> Input:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, numbers.Integral):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dpsample.core import check
+from dpsample.core.spec import Json
 from dpsample.privacy.accounting import events
 from dpsample.privacy.accounting.accounting import delta_of, epsilon_of
 from dpsample.privacy.accounting.events import ComposedEvent, Event, GaussianEvent
@@ -384,7 +385,7 @@ def _kind(item: Item) -> str:
     return "event" if isinstance(item, Event) else "certificate"
 
 
-def _entry_from_dict(given: Any) -> Entry:
+def _entry_from_dict(given: Json) -> Entry:
     """Rebuild one entry of the JSON form."""
     check.instance(dict, entry=given)
     kinds = set(given) - {"label"}

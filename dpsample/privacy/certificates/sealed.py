@@ -9,12 +9,16 @@ import math
 import numbers
 import textwrap
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dpsample import regularizers
 from dpsample.core import check
+from dpsample.core.spec import Json
 from dpsample.privacy.budget import RELATION_WORDS, Budget
 from dpsample.problem.facts import PublicFacts
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 COMMON_ASSUMPTIONS = (
     "real arithmetic: rounding errors of floating point are not counted",
@@ -33,7 +37,7 @@ def round_up(value: float) -> str:
     return f"{math.ceil(value / step) * step:.4g}"
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any) -> object:
     """Return the value in standard JSON, which has no infinity."""
     if isinstance(value, Budget):
         return dataclasses.asdict(value)
@@ -55,7 +59,11 @@ def parse(name: str, value: Any) -> Any:
     if name in ("facts", "budget", "regularizer"):
         check.instance(dict, **{name: value})
         try:
-            return _spec(name, value)
+            if name == "budget":
+                return Budget(**value)
+            if name == "regularizer":
+                return regularizers.from_dict(value)
+            return PublicFacts.from_dict(_with_infinity(value))
         except (KeyError, TypeError) as error:
             check.fail(name, "a complete description", value, f"({error!r})")
     if name in ("theorems", "assumptions"):
@@ -78,12 +86,6 @@ def _with_infinity(content: Any) -> Any:
     if not isinstance(content, dict):
         return math.inf if content == "inf" else content
     return {k: v if k == "label" else _with_infinity(v) for k, v in content.items()}
-
-
-def _spec(name: str, content: dict[str, Any]) -> Any:
-    if name == "facts":
-        return PublicFacts.from_dict(_with_infinity(content))
-    return Budget(**content) if name == "budget" else regularizers.from_dict(content)
 
 
 class Sealed(ABC):
@@ -128,7 +130,7 @@ class Sealed(ABC):
         """Return the certificate as JSON; every float survives exactly."""
         return json.dumps(self.to_dict(), indent=1, allow_nan=False)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Return the fields as JSON values, with the statement in words."""
         content = {name: plain(getattr(self, name)) for name in _names(type(self))}
         head = {"format": self.FORMAT, "statement": self.statement}
@@ -157,7 +159,7 @@ class Sealed(ABC):
         return cls.from_dict(load_json(text, cls.FORMAT))
 
     @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> Self:
+    def from_dict(cls, given: Json) -> Self:
         """Read what `to_dict` returned; `from_json` says more."""
         check.instance(dict, given=given)
         odd = set(given) ^ {*_names(cls), *cls.DERIVED}
@@ -212,7 +214,7 @@ class Sealed(ABC):
             for i, part in enumerate(value.splitlines())
         )
 
-    def __rich__(self) -> Any:
+    def __rich__(self) -> Table:
         """Return a table for the terminal; rich is imported only here."""
         from rich.table import Table
         from rich.text import Text
@@ -231,7 +233,7 @@ def yes_unless(obstacles: dict[str, bool]) -> str:
     return f"NO: {present}" if present else "yes"
 
 
-def load_json(text: str, kind: str) -> dict[str, Any]:
+def load_json(text: str, kind: str) -> Json:
     """Return the content of JSON whose ``format`` is ``kind``."""
     try:
         given = json.loads(text)

@@ -72,7 +72,11 @@ class RiskModel:
             return float(self.dim), (MEAN,)
         beta = 1.0 - self.confidence
         if not population:
-            return self._empirical_quantile(beta)
+            energy = energy_quantile(self.dim, beta)
+            lipschitz = self.dim + self._spread(self.lipschitz, beta)
+            if self.has_ridge or energy <= lipschitz:
+                return energy, (ENERGY_TAIL,)
+            return lipschitz, (MEAN, LEMMA_5)
         if not self.has_ridge:
             # Lemma 5 for the population risk itself, which is G-Lipschitz.
             spread = self._spread(self.lipschitz, beta)
@@ -81,13 +85,6 @@ class RiskModel:
         energy = energy_quantile(self.dim, beta / 2.0)
         spread = self._spread(self.swap_lipschitz, beta / 2.0)
         return energy + gap + spread, (ENERGY_TAIL, STABILITY, LEMMA_5)
-
-    def _empirical_quantile(self, beta: float) -> tuple[float, tuple[str, ...]]:
-        energy = energy_quantile(self.dim, beta)
-        lipschitz = self.dim + self._spread(self.lipschitz, beta)
-        if self.has_ridge or energy <= lipschitz:
-            return energy, (ENERGY_TAIL,)
-        return lipschitz, (MEAN, LEMMA_5)
 
     def _spread(self, lipschitz: float, beta: float) -> float:
         return lipschitz * math.sqrt(-2.0 * math.log(beta) / self.ratio)

@@ -176,12 +176,10 @@ def generalized_gaussian_sigma(
 
     Parameters
     ----------
-    budget : Budget
-        Epsilon and delta; the relation is that of the sensitivity.
+    budget, calibration
+        As in `gaussian_stddev`.
     sensitivity, dim, p, r
         As in `smooth_sensitivity`; "paper" needs 1 <= p <= 2 and dim >= 2.
-    calibration : {"exact", "paper"}
-        "paper" is for reproduction.
 
     Returns
     -------

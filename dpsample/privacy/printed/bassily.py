@@ -15,7 +15,13 @@ NUM_RECORDS, DELTA = 10_000, 1e-8
 LOG = math.log(1.0 / DELTA)
 # epsilon and T = min(n/8, epsilon^2 n^2 / (32 d log(1/delta))) at d = 50.
 SETTINGS = ((1.0, 1250), (0.5, 848), (0.1, 33))
+# Few large batches hold a record several times (BFTT-4).
 FEW_STEPS = ((1.0, 1), (1.0, 20))
+PAIRS: tuple[tuple[curves.Pair, Relation], ...] = (
+    ("(r, 0)", "zero_out"),
+    ("(+r, -r)", "replace_one"),
+    ("(2r, 0)", "replace_one"),
+)
 SGD: dict[str, Any] = {
     "paper": "bassily",
     "place": "Algorithm 1, Theorem 3.1",
@@ -27,10 +33,8 @@ SGD: dict[str, Any] = {
 
 def cases() -> Iterator[Case]:
     """Algorithm 1 in every variant of sampling, Algorithms 2 and 3 by part."""
-    for epsilon, num_steps in SETTINGS:
+    for epsilon, num_steps in (*SETTINGS, *FEW_STEPS):
         yield from _noisy_sgd(epsilon, num_steps)
-    for epsilon, num_steps in FEW_STEPS:
-        yield _few_steps(epsilon, num_steps)
     yield from _objective()
     yield from _approximate_objective()
 
@@ -43,12 +47,19 @@ def _batch(epsilon: float, num_steps: int) -> tuple[int, float]:
 
 
 def _noisy_sgd(epsilon: float, num_steps: int) -> Iterator[Case]:
+    """Accountants of Poisson samples, and attacks on sampling with replacement.
+
+    The attacks count how often one record occurs in a batch; few steps have only the
+    worst of them.
+    """
     batch, noise = _batch(epsilon, num_steps)
-    setting = f"n = 1e4, d = 50, T = {num_steps}, m = {batch}, z = {noise:.3g}"
+    is_few = (epsilon, num_steps) in FEW_STEPS
+    size = "n = 1e4" if is_few else "n = 1e4, d = 50"
+    setting = f"{size}, T = {num_steps}, m = {batch}, z = {noise:.3g}"
     shared = SGD | {"setting": setting, "epsilon": epsilon}
     step: Any = {"noise_multiplier": noise, "num_steps": num_steps, "delta": DELTA}
     rate = batch / NUM_RECORDS
-    relations: tuple[Relation, ...] = ("zero_out", "replace_one")
+    relations: tuple[Relation, ...] = () if is_few else ("zero_out", "replace_one")
     for relation in relations:
         yield Case(
             **shared,
@@ -56,42 +67,24 @@ def _noisy_sgd(epsilon: float, num_steps: int) -> Iterator[Case]:
             relation=relation,
             epsilon_at=curves.poisson(sampling_rate=rate, relation=relation, **step),
         )
-    pairs: tuple[tuple[curves.Pair, Relation], ...] = (
-        ("(r, 0)", "zero_out"),
-        ("(+r, -r)", "replace_one"),
-        ("(2r, 0)", "replace_one"),
-    )
-    for pair, relation in pairs:
-        yield _repeated(pair, relation, batch, shared, step)
-    yield Case(
-        **shared,
-        accounting="Poisson sampling, Renyi",
-        relation="zero_out",
-        meaning="upper bound",
-        epsilon_at=curves.poisson_renyi(sampling_rate=rate, **step),
-    )
-
-
-def _few_steps(epsilon: float, num_steps: int) -> Case:
-    """Few large batches hold a record several times (BFTT-4)."""
-    batch, noise = _batch(epsilon, num_steps)
-    setting = f"n = 1e4, T = {num_steps}, m = {batch}, z = {noise:.3g}"
-    shared = SGD | {"setting": setting, "epsilon": epsilon}
-    step = {"noise_multiplier": noise, "num_steps": num_steps, "delta": DELTA}
-    return _repeated("(2r, 0)", "replace_one", batch, shared, step)
-
-
-def _repeated(
-    pair: curves.Pair, relation: Relation, batch: int, shared: Any, step: Any
-) -> Case:
-    """Attack on sampling with replacement, by how often one record counts."""
-    return Case(
-        **shared,
-        accounting=f"with replacement, pair {pair}",
-        relation=relation,
-        meaning="attack",
-        epsilon_at=curves.repeated(pair, batch=batch, num_records=NUM_RECORDS, **step),
-    )
+    for pair, relation in PAIRS[2:] if is_few else PAIRS:
+        yield Case(
+            **shared,
+            accounting=f"with replacement, pair {pair}",
+            relation=relation,
+            meaning="attack",
+            epsilon_at=curves.repeated(
+                pair, batch=batch, num_records=NUM_RECORDS, **step
+            ),
+        )
+    if not is_few:
+        yield Case(
+            **shared,
+            accounting="Poisson sampling, Renyi",
+            relation="zero_out",
+            meaning="upper bound",
+            epsilon_at=curves.poisson_renyi(sampling_rate=rate, **step),
+        )
 
 
 def _objective() -> Iterator[Case]:

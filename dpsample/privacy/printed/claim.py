@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Literal
 
+from dpsample.core.spec import Json
 from dpsample.privacy.budget import Relation
 
 Meaning = Literal["exact", "upper bound", "attack", "unproved"]
@@ -89,25 +90,17 @@ class Claim(Formula):
         }
         return words[self.meaning][0 if within else 1]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """Fields and verdict, ready for JSON."""
         return asdict(self) | {"verdict": self.verdict}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case(Formula):
-    """A claim before its numbers are computed; the other fields are those of `Claim`.
+    """A claim before its numbers are computed; `Claim` lists the other fields."""
 
-    Attributes
-    ----------
-    epsilon_at : callable or None
-        True epsilon when the noise is multiplied by a factor; None if nothing is known.
-    needed : float or None
-        Factor that meets the claim where it is known beforehand.
-    """
-
-    epsilon_at: EpsilonAt | None = None
-    needed: float | None = None
+    epsilon_at: EpsilonAt | None = None  # noise times a factor; None: nothing is known
+    needed: float | None = None  # factor that meets the claim, if known beforehand
 
     def claim(self) -> Claim:
         """Compute what is true, and the noise that the claim needs."""

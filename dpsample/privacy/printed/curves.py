@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.curves.objective_perturbation import PerturbedObjective
 from dpsample.privacy.curves.shuffling import shuffle_delta, shuffle_epsilon
 from dpsample.privacy.printed.claim import EpsilonAt
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 # Grid of losses: a hundredth of one step's standard deviation, within limits.
 FINENESS, COARSEST, MAX_GRID = 0.01, 1e-3, 20_000
@@ -113,22 +116,6 @@ def repeated(
         return composed_epsilon(mixtures, num_steps=num_steps, delta=delta)
 
     return epsilon_at
-
-
-def fixed_size(
-    *, sampling_rate: float, noise_multiplier: float, num_steps: int, delta: float
-) -> EpsilonAt:
-    """Sample without replacement: a record that moves the sum by 1, or not.
-
-    The same pair as Poisson sampling under zero_out.
-    """
-    return poisson(
-        sampling_rate=sampling_rate,
-        noise_multiplier=noise_multiplier,
-        num_steps=num_steps,
-        delta=delta,
-        relation="zero_out",
-    )
 
 
 def objective(
@@ -279,7 +266,7 @@ def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> floa
     return float(max(pld.get_epsilon_for_delta(delta) for pld in composed))
 
 
-def _loss_distribution(pair: MixturePair) -> Any:
+def _loss_distribution(pair: MixturePair) -> PrivacyLossDistribution:
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 

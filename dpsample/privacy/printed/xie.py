@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.printed import curves
@@ -18,6 +17,16 @@ ROBUST = "sigma = sensitivity * sqrt(log(1/delta)) / epsilon"
 # Simulations: T = 5 n^2 / m^2 steps of batches of m records.
 SIXTH = ("n = 1e4, m = n/6, T = 180", 1.0 / 6.0, 180)
 TENTH = ("n = 1e4, m = n/10, T = 500", 0.1, 500)
+POISSON, FIXED = "Poisson sampling", "fixed size, pair "
+# Noise is relative to C, the bound of one record (Algorithm 1), or to what a replaced
+# record moves, two bounds of one; the last entry is the multiple that is accounted for.
+SAMPLED: tuple[tuple[str, str, str, Relation, float], ...] = (
+    ("Algorithm 1", CLIPPED, POISSON, "zero_out", 1.0),
+    ("Algorithm 1", CLIPPED, POISSON, "replace_one", 1.0),
+    ("Algorithm 1", CLIPPED, f"{FIXED}(2C, 0)", "replace_one", 0.5),
+    ("Algorithms 2 and 4", ROBUST, POISSON, "replace_one", 2.0),
+    ("Algorithms 2 and 4", ROBUST, f"{FIXED}(sensitivity, 0)", "replace_one", 1.0),
+)
 
 
 def cases() -> Iterator[Case]:
@@ -28,61 +37,40 @@ def cases() -> Iterator[Case]:
     """
     for setting, rate, num_steps in (SIXTH, TENTH):
         for epsilon in EPSILONS:
-            step = {"sampling_rate": rate, "num_steps": num_steps, "delta": DELTA}
-            shared = {"paper": "xie", "setting": setting, "epsilon": epsilon}
-            yield from _clipped(epsilon, step, shared)
-            yield from _robust(epsilon, step, shared)
+            yield from _sampled(setting, rate, num_steps, epsilon)
     for epsilon in EPSILONS:
         yield _gaussian(epsilon, DELTA, num_steps=5)
     for epsilon in (1.0, 5.0):
         yield _gaussian(epsilon, 1e-5, num_steps=1)
 
 
-def _clipped(
-    epsilon: float, step: dict[str, Any], shared: dict[str, Any]
+def _sampled(
+    setting: str, rate: float, num_steps: int, epsilon: float
 ) -> Iterator[Case]:
-    """Algorithm 1: the noise is relative to C, the bound of one record."""
-    noise = math.sqrt(LOG) / epsilon
-    shared = shared | {"place": "Algorithm 1", "formula": CLIPPED, "delta": DELTA}
-    relations: tuple[Relation, ...] = ("zero_out", "replace_one")
-    for relation in relations:
+    """Poisson samples, and attacks on batches of fixed size.
+
+    There a record moves the sum, or not: the pair of Poisson sampling under zero_out.
+    """
+    for place, formula, accounting, relation, factor in SAMPLED:
+        is_attack = accounting != POISSON
         yield Case(
-            **shared,
-            accounting="Poisson sampling",
+            paper="xie",
+            place=place,
+            formula=formula,
+            setting=setting,
+            accounting=accounting,
             relation=relation,
+            epsilon=epsilon,
+            delta=DELTA,
+            meaning="attack" if is_attack else "exact",
             epsilon_at=curves.poisson(
-                noise_multiplier=noise, relation=relation, **step
+                sampling_rate=rate,
+                noise_multiplier=factor * (math.sqrt(LOG) / epsilon),
+                num_steps=num_steps,
+                delta=DELTA,
+                relation="zero_out" if is_attack else relation,
             ),
         )
-    yield Case(
-        **shared,
-        accounting="fixed size, pair (2C, 0)",
-        relation="replace_one",
-        meaning="attack",
-        epsilon_at=curves.fixed_size(noise_multiplier=0.5 * noise, **step),
-    )
-
-
-def _robust(
-    epsilon: float, step: dict[str, Any], shared: dict[str, Any]
-) -> Iterator[Case]:
-    """Algorithms 2 and 4: relative to a replaced record's, two bounds of one."""
-    noise = math.sqrt(LOG) / epsilon
-    place = {"place": "Algorithms 2 and 4", "formula": ROBUST, "delta": DELTA}
-    shared = shared | place | {"relation": "replace_one"}
-    yield Case(
-        **shared,
-        accounting="Poisson sampling",
-        epsilon_at=curves.poisson(
-            noise_multiplier=2.0 * noise, relation="replace_one", **step
-        ),
-    )
-    yield Case(
-        **shared,
-        accounting="fixed size, pair (sensitivity, 0)",
-        meaning="attack",
-        epsilon_at=curves.fixed_size(noise_multiplier=noise, **step),
-    )
 
 
 def _gaussian(epsilon: float, delta: float, *, num_steps: int) -> Case:
