@@ -28,7 +28,7 @@ def make_toy(folder):
     (package / "core").mkdir(parents=True)
     for place in (package, package / "core"):
         (place / "__init__.py").touch()
-    for name in ("core/cache.py", "core/jit.py"):
+    for name in ("core/cache.py", "core/jit.py", "core/linking.py"):
         text = (ROOT / "dpsample" / name).read_text()
         (package / name).write_text(text.replace("from dpsample.", "from toy."))
     (package / "callee.py").write_text(CALLEE.format(factor=2.0))
