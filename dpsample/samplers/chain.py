@@ -17,6 +17,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import BEFORE, PAUSED, STAGE, STEPS, forget, is_due
 from dpsample.samplers.errors import OK, raise_unless_ok
+from dpsample.targets.gibbs import Gibbs
 
 # Entries of the counts; a sampler may append entries of its own.
 PROPOSALS, ACCEPTED, VALUES, GRADIENTS, RECORDS = range(5)
@@ -44,7 +45,7 @@ class ChainState(NamedTuple):
 
 
 def new_state(
-    target: Any, position: Array, *, memory: Any = (), rows: int = 8
+    target: Gibbs, position: Array, *, memory: Any = (), rows: int = 8
 ) -> ChainState:
     """State at a position of the domain, its energy evaluated."""
     point = np.array(position, dtype=np.float64)
@@ -58,7 +59,7 @@ def new_state(
     )
 
 
-def init(target: Any, plan: Any, position: Array) -> ChainState:
+def init(target: Gibbs, plan: Any, position: Array) -> ChainState:
     """Fresh state of a sampler that needs no more than the energy."""
     del plan  # samplers with caches have an `init` of their own
     return new_state(target, position)
@@ -98,7 +99,7 @@ def compile_run(step: Callable[..., Any]) -> Any:
     move = register_jitable(step)
 
     def run(
-        target: Any,
+        target: Gibbs,
         pieces: Any,
         plan: Any,
         state: Any,
@@ -173,7 +174,7 @@ class PreparedChain:
         Factor of a covariance, for dispersed starts.
     """
 
-    target: Any
+    target: Gibbs
     plan: Any
     run: Any
     init_fn: Callable[[Any, Any, Array], Any]
@@ -218,7 +219,7 @@ def flat(value: Any) -> list[Any]:
     return [value] if is_number else []
 
 
-def identity(target: Any, start: Array) -> list[Any]:
+def identity(target: Gibbs, start: Array) -> list[Any]:
     """All that defines the target; two energies and a slope stand for own losses."""
     problem = target.problem
     specs = (problem.loss, problem.domain, target.regularizer)

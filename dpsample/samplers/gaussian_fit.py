@@ -18,7 +18,7 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.problem.records import curvature_matrix
 from dpsample.targets import gibbs
-from dpsample.targets.gibbs import as_rows
+from dpsample.targets.gibbs import Gibbs, as_rows
 
 MAX_ITERATIONS, WINDOW = 1000, 10
 MAX_NEWTON_STEPS = 25
@@ -28,7 +28,7 @@ RETREAT = 1e-3
 
 
 def minimize(
-    target: Any, *, mu: float | None = None, tolerance: float = 0.01
+    target: Gibbs, *, mu: float | None = None, tolerance: float = 0.01
 ) -> tuple[Array, float]:
     """Approximate minimizer of the energy on the domain, and the energy there.
 
@@ -95,7 +95,7 @@ class GaussianFit:
         )
 
 
-def fit(target: Any) -> GaussianFit:
+def fit(target: Gibbs) -> GaussianFit:
     """Gaussian fit of a target."""
     basis = hull_basis(target)
     start, _ = minimize(target)
@@ -112,7 +112,7 @@ def fit(target: Any) -> GaussianFit:
     return gaussian
 
 
-def hull_basis(target: Any) -> Array:
+def hull_basis(target: Gibbs) -> Array:
     """Orthonormal columns that span the directions of the domain's affine hull."""
     dim = target.dim
     if target.problem.domain.affine_dim(dim) == dim:
@@ -121,7 +121,7 @@ def hull_basis(target: Any) -> Array:
     return np.linalg.svd(np.ones((1, dim)))[2][1:].T
 
 
-def _newton(target: Any, basis: Array, theta: Array) -> tuple[Array, Array]:
+def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
     covariance: Any = None
     for _ in range(MAX_NEWTON_STEPS):
         gradient, precision = _derivatives(target, basis, theta, covariance)
@@ -138,7 +138,7 @@ def _newton(target: Any, basis: Array, theta: Array) -> tuple[Array, Array]:
 
 
 def _derivatives(
-    target: Any, basis: Array, theta: Array, covariance: Any
+    target: Gibbs, basis: Array, theta: Array, covariance: Any
 ) -> tuple[Array, Array]:
     """Gradient and Hessian of the averaged energy, in the basis."""
     problem = target.problem
@@ -163,7 +163,7 @@ def _derivatives(
     return target.k * (basis.T @ gradient), hessian + floor * np.eye(len(hessian))
 
 
-def _regularizer_hessian(target: Any, theta: Array) -> Array:
+def _regularizer_hessian(target: Gibbs, theta: Array) -> Array:
     """Hessian of r, by differences of its gradient unless it is constant."""
     dim, regularizer = target.dim, target.regularizer
     lower, upper = regularizer.curvature_l2(dim)
@@ -182,7 +182,7 @@ def _regularizer_hessian(target: Any, theta: Array) -> Array:
     return np.asarray(0.5 * (hessian + hessian.T))
 
 
-def _domain_precision(target: Any) -> Array:
+def _domain_precision(target: Gibbs) -> Array:
     """Inverse variances of a ball of the domain's widths."""
     eye = np.eye(target.dim)
     domain = target.problem.domain
@@ -191,7 +191,7 @@ def _domain_precision(target: Any) -> Array:
 
 
 def _from_precision(
-    target: Any, basis: Array, center: Array, precision: Array
+    target: Gibbs, basis: Array, center: Array, precision: Array
 ) -> GaussianFit:
     eigenvalues, vectors = np.linalg.eigh(precision)
     root = np.sqrt(np.maximum(eigenvalues, 1e-14 * eigenvalues[-1]))

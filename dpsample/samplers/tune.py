@@ -18,6 +18,7 @@ from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, PreparedChai
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.moves import MetropolisPlan
 from dpsample.samplers.sampler import Sampler
+from dpsample.targets.gibbs import Gibbs
 
 NUM_BLOCKS, BLOCK = 16, 25  # proposals for one search of the step
 NUM_ROUNDS = 4  # of the covariance, each twice as long as the one before
@@ -52,7 +53,7 @@ class TuningRecipe:
     num_steps: int = 1
     num_warmup: int = 1000
 
-    def build(self, target: Any, gaussian: GaussianFit, step: float) -> PreparedChain:
+    def build(self, target: Gibbs, gaussian: GaussianFit, step: float) -> PreparedChain:
         """Chain with this fit and step."""
         return PreparedChain(
             target=target,
@@ -94,11 +95,11 @@ class TunedSampler(Sampler):
             if self.step_size > self.longest_step:
                 check.fail("step_size", f"<= {self.longest_step:g}", self.step_size)
 
-    def _recipe(self, target: Any) -> TuningRecipe:
+    def _recipe(self, target: Gibbs) -> TuningRecipe:
         """How the sampler becomes a chain for a target."""
         raise NotImplementedError
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Fit a Gaussian to the target, and find the step by a pilot run."""
         self.require(target)
         recipe = replace(self._recipe(target), num_steps=self.num_steps)
@@ -106,7 +107,7 @@ class TunedSampler(Sampler):
 
 
 def prepare(
-    target: Any,
+    target: Gibbs,
     rng: np.random.Generator,
     recipe: TuningRecipe,
     *,
@@ -130,7 +131,7 @@ def prepare(
 
 
 def search_step(
-    target: Any,
+    target: Gibbs,
     recipe: TuningRecipe,
     gaussian: GaussianFit,
     rng: np.random.Generator,

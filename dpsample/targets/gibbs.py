@@ -291,12 +291,12 @@ def fill_chords(target, pieces, points, directions, out):
         chord(target, pieces, points[i], directions[i], out[i])
 
 
-def _rows(points: Any) -> Array:
+def _rows(points: Array) -> Array:
     """Array as kernels want it: read-only ones are another type for Numba."""
     return np.require(points, np.float64, ["C", "W"])
 
 
-def _parts(target: Any, num_points: int) -> Iterator[slice]:
+def _parts(target: Gibbs, num_points: int) -> Iterator[slice]:
     """Points of calls of a few hundredths of a second: Ctrl-C is heard in between."""
     data = target.data
     size = data.dense.size + data.values.size + data.num_records
@@ -305,7 +305,7 @@ def _parts(target: Any, num_points: int) -> Iterator[slice]:
         yield slice(start, start + count)
 
 
-def energies(target: Any, points: Array) -> Array:
+def energies(target: Gibbs, points: Array) -> Array:
     """V at each row of points, shape (num_points,): infinity outside the domain.
 
     Parameters
@@ -326,7 +326,7 @@ def energies(target: Any, points: Array) -> Array:
     return out
 
 
-def slopes(target: Any, points: Array) -> Array:
+def slopes(target: Gibbs, points: Array) -> Array:
     """(Sub)gradient of V at each row of points, shape (num_points, dim). Not private.
 
     Parameters
@@ -348,7 +348,7 @@ def slopes(target: Any, points: Array) -> Array:
     return out
 
 
-def chords(target: Any, points: Array, directions: Array) -> Array:
+def chords(target: Gibbs, points: Array, directions: Array) -> Array:
     """Return the ends of the chords theta + t direction of the domain.
 
     Parameters

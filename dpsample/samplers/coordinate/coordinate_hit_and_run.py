@@ -12,7 +12,7 @@ move changes two coordinates, chosen at random, and keeps their sum.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -62,6 +62,7 @@ from dpsample.samplers.univariate.adaptive_rejection import (
     TURN,
 )
 from dpsample.samplers.univariate.piecewise_quadratic import draw_quadratic
+from dpsample.targets.gibbs import Gibbs
 
 # Sweeps after which all that follows the moves is computed anew from the position.
 RESYNCHRONIZE = 1000.0
@@ -323,7 +324,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: CoordinatePlan, position: Array) -> CoordinateState:
+def init(target: Gibbs, plan: CoordinatePlan, position: Array) -> CoordinateState:
     """Fresh state at a position of the domain."""
     point = np.array(position, dtype=np.float64)
     size = 1 + plan.num_slacks + plan.num_margins + plan.num_slopes
@@ -363,7 +364,7 @@ class CoordinateHitAndRun(Sampler):
 
     is_reversible: ClassVar[bool] = False
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Fit a Gaussian, and copy the features by columns if they are needed."""
         del rng  # nothing is tuned
         self.require(target)

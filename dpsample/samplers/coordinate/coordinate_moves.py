@@ -28,7 +28,7 @@ from dpsample.samplers.univariate.piecewise_quadratic import (
     sort_pairs,
 )
 from dpsample.targets import gibbs
-from dpsample.targets.gibbs import as_rows
+from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Kinds of conditional densities.
 QUADRATIC, KINKED, SMOOTH = range(3)
@@ -328,13 +328,13 @@ def move_inside(target, pieces, state, i, t):
         pull *= 2.0
 
 
-def has_quadratic_regularizer(target: Any) -> bool:
+def has_quadratic_regularizer(target: Gibbs) -> bool:
     """Whether the regularizer is half a squared Euclidean distance, up to a factor."""
     is_norm = isinstance(target.regularizer, SquaredNorm | SchattenSquared)
     return bool(is_norm and target.numbers.regularizer.exponent == 2.0)
 
 
-def conditional_of(target: Any) -> int:
+def conditional_of(target: Gibbs) -> int:
     """Kind of the conditional densities."""
     loss = target.problem.loss
     if not (has_quadratic_regularizer(target) or target.mu == 0.0):
@@ -344,7 +344,7 @@ def conditional_of(target: Any) -> int:
     return KINKED if isinstance(loss, Hinge | Absolute | Quantile) else SMOOTH
 
 
-def make_plan(target: Any, gaussian: GaussianFit) -> CoordinatePlan:
+def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
     """Plan of a target with a Gaussian fit."""
     data, loss = target.data, target.problem.loss
     dim, center = target.dim, gaussian.center

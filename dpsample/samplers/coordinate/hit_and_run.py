@@ -38,6 +38,7 @@ from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.univariate import line
 from dpsample.samplers.univariate.adaptive_rejection import HULL_SHAPE
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 # Steps after which the margins are computed anew: their rounding errors add up.
 RESYNCHRONIZE = 1000.0
@@ -166,7 +167,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: HitAndRunPlan, position: Array) -> HitAndRunState:
+def init(target: Gibbs, plan: HitAndRunPlan, position: Array) -> HitAndRunState:
     """Fresh state at a position of the domain."""
     point = np.array(position, dtype=np.float64)
     num_records = target.problem.num_records
@@ -214,7 +215,7 @@ class HitAndRun(Sampler):
         """Check the options."""
         check.integer(1, num_steps=self.num_steps)
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Fit the covariance, by a pilot run where the domain cuts the target."""
         self.require(target)
         domain = target.problem.domain

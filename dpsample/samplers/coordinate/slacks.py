@@ -9,7 +9,7 @@ kept: draws never leave the domain itself.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
+from dpsample.targets.gibbs import Gibbs
 
 FREE, BOX, BALL, FACETS, SPARSE_FACETS, PAIRS, CHORD = range(7)
 MARGIN = 1e-12
@@ -172,7 +173,7 @@ def settle(room, theta, slacks, j, t):
         shift_facets(slacks, room.rows, room.values, first, last, t)
 
 
-def make_room(target: Any, center: Array, stddevs: Array) -> Room:
+def make_room(target: Gibbs, center: Array, stddevs: Array) -> Room:
     """Room of a target's domain; center and standard deviations set a scale only."""
     domain, dim = target.problem.domain, target.dim
     nothing, none = np.empty((0, 0)), np.empty(0, dtype=np.int64)
@@ -210,7 +211,7 @@ def make_room(target: Any, center: Array, stddevs: Array) -> Room:
     return room
 
 
-def _with_facets(room: Room, target: Any, center: Array, stddevs: Array) -> Room:
+def _with_facets(room: Room, target: Gibbs, center: Array, stddevs: Array) -> Room:
     domain = target.problem.domain
     rows, limits = np.array(domain.A), np.array(domain.b)
     reach = np.abs(center) + FAR * stddevs

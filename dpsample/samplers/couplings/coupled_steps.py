@@ -55,6 +55,7 @@ from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.alternation import NO_CAP, TangentPlan
 from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 
 def couple_random_walks(target, pieces, plan, first, second, rng):
@@ -205,7 +206,7 @@ def couple_independence(target, pieces, plan, first, second, rng):
 
 
 def init_independence(
-    target: Any, plan: IndependencePlan, position: Array
+    target: Gibbs, plan: IndependencePlan, position: Array
 ) -> ChainState:
     """State at a position of the domain, with its log weight."""
     white = plan.whiten @ (position - plan.center)

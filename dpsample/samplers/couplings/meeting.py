@@ -26,6 +26,7 @@ from dpsample.samplers.couplings.replicates import (
     run_all,
     stream_per_replicate,
 )
+from dpsample.targets.gibbs import Gibbs
 
 LABEL = "statistical, for this dataset, not a DP proof"
 NUM_BISECTIONS = 60
@@ -250,7 +251,7 @@ class MeetingTimes:
 
 def meeting_times(
     sampler: Any,
-    target: Any,
+    target: Gibbs,
     *,
     lag: int,
     replicates: int,

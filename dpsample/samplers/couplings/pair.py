@@ -25,6 +25,7 @@ from dpsample.core.jit import kernel
 from dpsample.samplers.chain import ACCEPTED, PROPOSALS
 from dpsample.samplers.errors import OK, PIECE_FAILED, raise_unless_ok
 from dpsample.samplers.moves import weigh
+from dpsample.targets.gibbs import Gibbs
 
 # Beyond this shift common noise serves kernels that contract: both move alike.
 FAR = 3.0
@@ -110,7 +111,7 @@ def compile_pair(couple: Callable[..., Any]) -> Any:
     move = register_jitable(couple)
 
     def run(
-        target: Any,
+        target: Gibbs,
         pieces: Any,
         plan: Any,
         first: Any,
@@ -155,7 +156,7 @@ class Pair:
         Kernel steps per draw.
     """
 
-    target: Any
+    target: Gibbs
     plan: Any
     run: Any
     init_fn: Callable[[Any, Any, Array], Any]

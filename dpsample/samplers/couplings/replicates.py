@@ -28,7 +28,7 @@ _REMEDY = (
 )
 
 
-def find(sampler: Any, target: Any, rng: np.random.Generator) -> tuple[Any, Any, str]:
+def find(sampler: Any, target: Gibbs, rng: np.random.Generator) -> tuple[Any, Any, str]:
     """Return the prepared chain, its coupled kernel, and a text for the sampler."""
     prepared = sampler
     if isinstance(sampler, Sampler):
@@ -124,7 +124,7 @@ class Coupled:
 
 def build(
     sampler: Any,
-    target: Any,
+    target: Gibbs,
     root: np.random.Generator,
     *,
     lag: int,

@@ -26,6 +26,7 @@ from dpsample.samplers.couplings.replicates import (
     run_all,
     stream_per_replicate,
 )
+from dpsample.targets.gibbs import Gibbs
 
 Function = Callable[[Array], Any]
 
@@ -116,7 +117,7 @@ def _replicate(
 
 def unbiased_moments(
     sampler: Any,
-    target: Any,
+    target: Gibbs,
     *,
     moments: Sequence[str | Function] = ("theta", "theta_squared"),
     lag: int,

@@ -8,7 +8,7 @@ envelope of e^{-V} (`exact.grid`), for every convex loss and domain.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from dpsample.samplers.chain import PreparedChain, init
 from dpsample.samplers.exact import gaussian, grid
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.targets.gibbs import Gibbs
 
 MAX_DIM = 3
 
@@ -43,7 +44,7 @@ class Exact(Sampler):
 
     exactness: ClassVar[Exactness] = "iid"
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether the target is of one of the kinds above."""
         rank = target.problem.domain.affine_dim(target.dim)
         if 1 <= rank <= MAX_DIM or gaussian.quadratic(target) is not None:
@@ -55,7 +56,7 @@ class Exact(Sampler):
             "whole space, a box or a Euclidean ball: use dps.samplers.Proximal."
         )
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Build the envelope."""
         del rng  # nothing is tuned by chance
         self.require(target)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from dpsample.samplers.exact.tangents import Frame, Pile, place, touch_cell
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.moves import displace, weigh
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 # Relative widening of the outer box and of all that keeps a cell: it covers rounding.
 SLACK = 1e-9
@@ -57,7 +58,7 @@ ENOUGH = 1.5
 MIN_CURVATURE, MAX_CURVATURE = 0.3, 1e4
 
 
-def turned(target: Any, shape: GaussianFit) -> GaussianFit:
+def turned(target: Gibbs, shape: GaussianFit) -> GaussianFit:
     """Fit with its first axis along the gradient at the mode.
 
     At a mode on the boundary this is the normal, along which the density is steep: the
@@ -76,7 +77,7 @@ def turned(target: Any, shape: GaussianFit) -> GaussianFit:
     )
 
 
-def separate(target: Any, shape: GaussianFit) -> GaussianFit:
+def separate(target: Gibbs, shape: GaussianFit) -> GaussianFit:
     """Fit whose axes are those of the parameters, where these are free.
 
     Faces are then parallel to those of a box, and to the kinks of l_p norms.
@@ -87,7 +88,7 @@ def separate(target: Any, shape: GaussianFit) -> GaussianFit:
     return replace(shape, factor=np.diag(deviations), whiten=np.diag(1.0 / deviations))
 
 
-def first_cells(target: Any, shape: GaussianFit) -> tuple[Array, Array]:
+def first_cells(target: Gibbs, shape: GaussianFit) -> tuple[Array, Array]:
     """Outer box of the domain, possibly infinite, cut at the center on every axis."""
     domain = target.problem.domain
     shift = shape.whiten @ shape.center
@@ -304,7 +305,7 @@ def grow(target, pieces, frame, pile, count, tolerance):
         count += 1
 
 
-def build(target: Any, shape: GaussianFit) -> Cells:
+def build(target: Gibbs, shape: GaussianFit) -> Cells:
     """Cells for a target on a domain whose affine hull has dimension 1, 2 or 3."""
     cells, loss = envelope(target, turned(target, shape))
     if loss > ENOUGH * TOLERANCE[shape.factor.shape[1]]:
@@ -315,7 +316,7 @@ def build(target: Any, shape: GaussianFit) -> Cells:
     return cast(Cells, cells)
 
 
-def envelope(target: Any, shape: GaussianFit) -> tuple[Cells | None, float]:
+def envelope(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, float]:
     """Cells in these coordinates and the expected share of rejections."""
     rank = shape.factor.shape[1]
     lower, upper = first_cells(target, shape)

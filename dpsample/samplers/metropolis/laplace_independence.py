@@ -41,6 +41,7 @@ from dpsample.samplers.metropolis.preconditioned_crank_nicolson import (
 from dpsample.samplers.moves import displace, normal_noise
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 BLOCK_NUMBERS = 32768  # 256 kB of margins: they stay in a second-level cache
 # Entries of the header: log weight of the position, proposals used and held, and
@@ -69,7 +70,7 @@ class BatchWork(NamedTuple):
     control: Array  # that of ``work``
 
 
-def make_batch_work(target: Any, num_points: int) -> BatchWork:
+def make_batch_work(target: Gibbs, num_points: int) -> BatchWork:
     """Scratch memory for passes with up to ``num_points`` points."""
     data = target.data
     is_sparse = data.dense.shape[0] == 0
@@ -322,7 +323,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: IndependencePlan, position: Array) -> BatchState:
+def init(target: Gibbs, plan: IndependencePlan, position: Array) -> BatchState:
     """Fresh state at a position of the domain, with an empty batch."""
     point = np.array(position, dtype=np.float64)
     size, dim = plan.batch, point.size
@@ -378,12 +379,12 @@ class LaplaceIndependence(Sampler):
         check.integer(1, batch=self.batch)
         check.at_least(1.0, tail=self.tail)
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether enough of the Gaussian fit lies in the domain."""
         is_supported = gaussian_fit.fit(target).share_inside >= MIN_SHARE
         return is_supported, "" if is_supported else REFUSAL
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Fit the Gaussian; where the domain cuts it, learn another in a pilot run."""
         gaussian = gaussian_fit.fit(target)
         if gaussian.share_inside < MIN_SHARE:
@@ -400,7 +401,7 @@ class LaplaceIndependence(Sampler):
         ]
         return other if rates[1] > rates[0] else prepared
 
-    def _build(self, target: Any, gaussian: Any) -> PreparedChain:
+    def _build(self, target: Gibbs, gaussian: Any) -> PreparedChain:
         """Chain with the center, factor and whiten of a fit or plan."""
         plan = IndependencePlan(
             center=gaussian.center,

@@ -22,6 +22,7 @@ from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.moves import displace, normal_noise, settle_slope, slope
 from dpsample.samplers.tune import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 NUM_ROWS = 6
 
@@ -88,7 +89,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: Any, position: Array) -> Any:
+def init(target: Gibbs, plan: Any, position: Array) -> Any:
     """Fresh state at a position of the domain, with its gradient."""
     del plan  # the gradient is the target's
     return new_state(target, position, memory=target.gradient(position), rows=NUM_ROWS)
@@ -118,7 +119,7 @@ class MALA(TunedSampler):
     0.1
     """
 
-    def _recipe(self, target: Any) -> TuningRecipe:
+    def _recipe(self, target: Gibbs) -> TuningRecipe:
         dim = target.problem.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run, init_fn=init, rate=0.57, first_step=dim ** (-1.0 / 3.0)

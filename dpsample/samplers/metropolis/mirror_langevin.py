@@ -41,6 +41,7 @@ from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.tune import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 BOX, BALL, SIMPLEX, POWER = range(4)
 GEOMETRIES = ("auto", "barrier", "entropy", "power")
@@ -287,7 +288,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: Any, position: Array) -> Any:
+def init(target: Gibbs, plan: Any, position: Array) -> Any:
     """Fresh state at a position, moved off the boundary if it is there."""
     point, scratch = np.array(position, dtype=np.float64), np.empty(target.dim)
     if not slope(plan.mirror, point, scratch):
@@ -297,7 +298,7 @@ def init(target: Any, plan: Any, position: Array) -> Any:
     return new_state(target, point, memory=gradient, rows=4)
 
 
-def geometry_of(target: Any, wanted: str) -> int | None:
+def geometry_of(target: Gibbs, wanted: str) -> int | None:
     """Map for the domain, or None if there is none of the wanted kind."""
     domain = target.problem.domain
     is_ball = domain.name in ("ball", "schatten_ball")
@@ -313,7 +314,7 @@ def geometry_of(target: Any, wanted: str) -> int | None:
     return None if wanted == "barrier" else POWER
 
 
-def mirror_map(target: Any, geometry: int, gaussian: GaussianFit) -> Map:
+def mirror_map(target: Gibbs, geometry: int, gaussian: GaussianFit) -> Map:
     """Map whose Hessian at the fit's center has about the fit's scales."""
     body, center = target.numbers.body, gaussian.center
     deviations = np.sqrt(np.einsum("ij,ij->i", gaussian.factor, gaussian.factor))
@@ -377,7 +378,7 @@ class MirrorLangevin(TunedSampler):
         super().__post_init__()
         check.one_of(GEOMETRIES, geometry=self.geometry)
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether the domain has a map of the geometry."""
         if geometry_of(target, self.geometry) is not None:
             return True, ""
@@ -387,7 +388,7 @@ class MirrorLangevin(TunedSampler):
             'use geometry="auto".'
         )
 
-    def _recipe(self, target: Any) -> TuningRecipe:
+    def _recipe(self, target: Gibbs) -> TuningRecipe:
         geometry: Any = geometry_of(target, self.geometry)
         dim = target.problem.domain.affine_dim(target.dim)
         return TuningRecipe(

@@ -38,6 +38,7 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
 from dpsample.samplers.moves import displace, normal_noise
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 # Rows of the chain's scratch memory that the exact draws use, and of all of them.
 NOISE, DIRECTION, NUM_SCRATCH = 8, 9, 10
@@ -109,7 +110,7 @@ class ProximalState(NamedTuple):
     work: Any
 
 
-def init(target: Any, position: Array) -> ProximalState:
+def init(target: Gibbs, position: Array) -> ProximalState:
     """Fresh state at a position inside the domain."""
     dim = position.size
     return ProximalState(
@@ -270,7 +271,7 @@ def compile_conditional(prepare: Callable[..., Any], judge: Callable[..., Any]) 
     find, test = register_jitable(prepare), register_jitable(judge)
 
     def conditional(
-        target: Any, pieces: Any, plan: Any, state: Any, rng: np.random.Generator
+        target: Gibbs, pieces: Any, plan: Any, state: Any, rng: np.random.Generator
     ) -> int:
         control, mean, proposal = state.work.control, state.scratch[4], state.scratch[5]
         is_over, stage = False, control[STAGE]

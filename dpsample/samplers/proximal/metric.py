@@ -32,6 +32,7 @@ from dpsample.samplers.proximal.restricted import (
     gaussian_in_box,
 )
 from dpsample.samplers.univariate.log_concave import truncated_normal
+from dpsample.targets.gibbs import Gibbs
 
 # (body, regularizer, plan, mean, normal, scratch, rng, out)
 DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, matrix, generator, vector)
@@ -135,7 +136,7 @@ class ProximalMetric:
         """Dimension of the domain."""
         return len(self.precision)
 
-    def numbers(self, target: Any) -> Any:
+    def numbers(self, target: Gibbs) -> Any:
         """Numbers of the linearized part U of the energy."""
         if self.keeps_regularizer:
             return target.numbers._replace(mu=0.0)
@@ -210,7 +211,7 @@ def _lowered(precision: Array) -> Array:
     return np.asarray(symmetric - slack * np.eye(len(symmetric)))
 
 
-def _hessian_bounds(target: Any, use_data: bool) -> tuple[Array, Array | None]:
+def _hessian_bounds(target: Gibbs, use_data: bool) -> tuple[Array, Array | None]:
     """Bounds of k times the Hessian of F on the domain (upper None if infinite)."""
     problem, dim = target.problem, target.dim
     lower_margin, upper_margin = target.margin_intervals()
@@ -225,7 +226,7 @@ def _hessian_bounds(target: Any, use_data: bool) -> tuple[Array, Array | None]:
     return lower, upper
 
 
-def candidates(target: Any, *, oracle: str) -> list[ProximalMetric]:
+def candidates(target: Gibbs, *, oracle: str) -> list[ProximalMetric]:
     """All metrics that are valid for the target, in no particular order.
 
     ``oracle="tangent"`` ignores the curvature of the data.
@@ -260,7 +261,7 @@ def candidates(target: Any, *, oracle: str) -> list[ProximalMetric]:
     return _gaussian_metrics(domain, low, None)
 
 
-def _is_separable(target: Any) -> bool:
+def _is_separable(target: Gibbs) -> bool:
     """Whether the draw can keep regularizer and domain, without plain rejection.
 
     Rejection from the whole space needs an infinite expected number of tries: the mean
@@ -318,7 +319,7 @@ def _gaussian_metrics(
 
 
 def _separable_metric(
-    target: Any, risk_low: Array, risk_high: Array | None, from_regularizer: float
+    target: Gibbs, risk_low: Array, risk_high: Array | None, from_regularizer: float
 ) -> ProximalMetric:
     """P proportional to I; the regularizer stays exactly in the draw."""
     dim = len(risk_low)

@@ -37,6 +37,7 @@ from dpsample.samplers.proximal import alternation, certify, metric, thinned
 from dpsample.samplers.proximal.alternation import NO_CAP, TangentPlan
 from dpsample.samplers.proximal.metric import ProximalMetric
 from dpsample.samplers.sampler import Sampler
+from dpsample.targets.gibbs import Gibbs
 
 MAX_TRIES = 200  # per step, in the pilot only: a step that needs more is hopeless
 FIRST_STEPS, LAST_STEPS = 12, 40
@@ -75,7 +76,7 @@ class Pilot:
 
     def __init__(
         self,
-        target: Any,
+        target: Gibbs,
         metric: ProximalMetric,
         start: Array,
         rng: np.random.Generator,
@@ -180,7 +181,7 @@ class Proximal(Sampler):
         if self.step_size is not None:
             check.positive(step_size=self.step_size)
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether a metric exists for the target, and the reason if not."""
         try:
             metric.candidates(target, oracle=self.oracle)
@@ -190,7 +191,7 @@ class Proximal(Sampler):
         return True, ""
 
     def prepare(
-        self, target: Any, rng: np.random.Generator, *, gamma: float = PILOT_GAMMA
+        self, target: Gibbs, rng: np.random.Generator, *, gamma: float = PILOT_GAMMA
     ) -> PreparedProximal:
         """Choose metric, start and step for the target.
 
@@ -217,7 +218,7 @@ class Proximal(Sampler):
         """
         return ProximalSetting.of(self, target).prepare(rng, gamma)
 
-    def _bounds(self, target: Any) -> thinned.Bounds | None:
+    def _bounds(self, target: Gibbs) -> thinned.Bounds | None:
         return thinned.bounds(target) if self.oracle == "thinned" else None
 
 
@@ -225,14 +226,14 @@ class Proximal(Sampler):
 class ProximalSetting:
     """What sampler and target fix before any random bit."""
 
-    target: Any
+    target: Gibbs
     options: tuple[tuple[ProximalMetric, float], ...]  # each with its W_0
     start: Array
     step_size: float | None
     bounds: thinned.Bounds | None  # of the thinned oracle's tests
 
     @classmethod
-    def of(cls, sampler: Proximal, target: Any) -> ProximalSetting:
+    def of(cls, sampler: Proximal, target: Gibbs) -> ProximalSetting:
         """Metrics and start for a target; raises as `Proximal.prepare`."""
         options = metric.candidates(target, oracle=sampler.oracle)
         start, energy = gaussian_fit.minimize(target)
@@ -285,7 +286,7 @@ class ProximalSetting:
         )
 
 
-def start_bound(target: Any, option: ProximalMetric, start: Array) -> float:
+def start_bound(target: Gibbs, option: ProximalMetric, start: Array) -> float:
     """W_0: distance to the minimizer plus sqrt(dim), in the metric of P."""
     gradient = target.gradient(start)
     plan = option.plan(1.0)
@@ -299,7 +300,7 @@ def start_bound(target: Any, option: ProximalMetric, start: Array) -> float:
 class PreparedProximal:
     """A chain ready to run, as `PreparedChain`: all may depend on the records."""
 
-    target: Any
+    target: Gibbs
     metric: ProximalMetric
     trial: Trial
     start: Array

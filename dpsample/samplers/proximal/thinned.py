@@ -39,6 +39,7 @@ from dpsample.samplers.proximal.alternation import (
 )
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 ROUNDING = 1e-12
 MARGIN, VALUE, SLOPE = range(3)  # rows of a state's tangents
@@ -76,7 +77,7 @@ class ThinnedState(NamedTuple):
     tangents: Array  # (3, num_records)
 
 
-def bounds(target: Any) -> Bounds:
+def bounds(target: Gibbs) -> Bounds:
     """Bounds of the tests.
 
     Raises
@@ -94,7 +95,7 @@ def bounds(target: Any) -> Bounds:
     return Bounds(slope_range, smoothness)
 
 
-def init(target: Any, position: Array) -> ThinnedState:
+def init(target: Gibbs, position: Array) -> ThinnedState:
     """Fresh state at a position inside the domain."""
     base = alternation.init(target, position)._asdict()
     base["scratch"] = np.empty((NUM_SCRATCH + 1, position.size))

@@ -30,7 +30,7 @@ from dpsample.core.jit import kernel
 from dpsample.samplers.chain import RECORDS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
 from dpsample.samplers.subsampled.taylor import Expansion
-from dpsample.targets.gibbs import as_rows
+from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Covers the rounding of norms and sums.
 SLACK = 1.0 + 1e-9
@@ -133,7 +133,7 @@ class Channels:
     expected: float
 
 
-def channels(target: Any, expansion: Expansion, scale: float) -> Channels:
+def channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:
     """Give each record its bound and each channel its alias table.
 
     ``scale`` is the factor k M / (6 n) of all bounds; with 0 there are no entries.

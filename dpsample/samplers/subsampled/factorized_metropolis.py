@@ -44,6 +44,7 @@ from dpsample.samplers.subsampled.factorized_events import (
     thin,
 )
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 MIN_SHARE = 0.01
 # Expected records per draw from which passes over all records are the better way.
@@ -126,7 +127,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: FactorizedPlan, position: Array) -> ChainState:
+def init(target: Gibbs, plan: FactorizedPlan, position: Array) -> ChainState:
     """Fresh state at a position of the domain; its energy is not known."""
     point = np.array(position, dtype=np.float64)
     delta = point - plan.anchor
@@ -172,12 +173,12 @@ class FactorizedMetropolis(tune.TunedSampler):
 
     longest_step: ClassVar[float] = 1.0
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether remainders are bounded, and few records are needed per draw."""
         _, _, reason = _plan(target)
         return not reason, reason
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Expand at the mode and find the share of noise."""
         plan, gaussian, reason = _plan(target)
         if reason:
@@ -197,7 +198,7 @@ class FactorizedMetropolis(tune.TunedSampler):
         return recipe.build(target, gaussian, chosen)
 
 
-def _plan(target: Any) -> tuple[Any, Any, str]:
+def _plan(target: Gibbs) -> tuple[Any, Any, str]:
     """Plan and Gaussian for b = 1, or the reason why there are none."""
     bound = taylor.third_derivative(target)
     instead = "Use LaplaceIndependence."

@@ -31,6 +31,7 @@ from dpsample.samplers.proximal import metric as draws_module
 from dpsample.samplers.proximal.alternation import set_halfspace
 from dpsample.samplers.proximal.metric import ProximalMetric
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 INNER = chain.NUM_COUNTS  # entry of the counts: exact draws proposed
 MAX_TRIES = 1_000_000
@@ -56,7 +57,7 @@ class Inner(NamedTuple):
     slope: Array
 
 
-def inner_metric(target: Any) -> tuple[ProximalMetric, bool]:
+def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
     """Metric P = I with the exact draw, and whether tangents replace the regularizer.
 
     Raises
@@ -125,7 +126,7 @@ def _gaussian_draw(domain: Any) -> tuple[Any, int]:
     return draws_module.gaussian, 1
 
 
-def inner_plan(target: Any, step: float, slope: Array) -> Inner:
+def inner_plan(target: Gibbs, step: float, slope: Array) -> Inner:
     """Numbers of g for a step h and a tilt s."""
     option, is_tangent = inner_metric(target)
     return Inner(

@@ -45,7 +45,7 @@ from dpsample.samplers.subsampled.inner_draws import (
     aim_inner,
     draw_inner,
 )
-from dpsample.targets.gibbs import as_rows
+from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Rounding of a difference of two values, relative to their size.
 ROUNDING = 1e-12
@@ -177,7 +177,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: Any, position: Array) -> SeriesState:
+def init(target: Gibbs, plan: Any, position: Array) -> SeriesState:
     """Fresh state at a position of the domain."""
     del plan  # only the target's sizes matter
     point = np.array(position, dtype=np.float64)
@@ -260,7 +260,7 @@ class RandomizedSeries(Sampler):
         if self.step_size is not None:
             check.positive(step_size=self.step_size)
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether inner draws are exact and the bias has a bound; the reason if not."""
         if self.anchored and not target.problem.domain.is_bounded:
             return False, "Anchored losses need a bounded domain. Use anchored=False."
@@ -272,7 +272,7 @@ class RandomizedSeries(Sampler):
             return False, str(error)
         return True, ""
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Find the mode, the constants and the step."""
         del rng  # nothing is tuned by a pilot run
         self.require(target)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -24,6 +23,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.samplers import record_terms
 from dpsample.samplers.proximal import certify, metric
+from dpsample.targets.gibbs import Gibbs
 
 THEOREM = (
     "Randomized series: a step is within TV E[o] of the exact conditional draw, the "
@@ -200,7 +200,7 @@ class SeriesNumbers:
         )
 
 
-def numbers(target: Any, start: Array, slopes: Array | None = None) -> SeriesNumbers:
+def numbers(target: Gibbs, start: Array, slopes: Array | None = None) -> SeriesNumbers:
     """Constants of the bias bound, for chains that begin at ``start``.
 
     Raises

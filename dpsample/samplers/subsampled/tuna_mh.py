@@ -37,6 +37,7 @@ from dpsample.samplers.moves import displace, normal_noise, settle
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.samplers.tune import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 ROUNDING = 1e-12
 # What a step keeps that is paused among its records: how many are left, and their sum.
@@ -139,13 +140,13 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: Any, position: Array) -> Any:
+def init(target: Gibbs, plan: Any, position: Array) -> Any:
     """Fresh state at a position of the domain."""
     del plan  # all chains start alike
     return new_state(target, position)
 
 
-def change_bound(target: Any) -> tuple[float, float]:
+def change_bound(target: Gibbs) -> tuple[float, float]:
     """C and p with |k f_i(x') - k f_i(x)| <= C ||x' - x||_p for all records.
 
     The declared bound in the norm dual to that of the rows, in which it is smallest; in
@@ -194,7 +195,7 @@ class TunaMH(TunedSampler):
         super().__post_init__()
         check.positive(chi=self.chi)
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether the losses have a Lipschitz constant; the reason if not."""
         try:
             change_bound(target)
@@ -202,7 +203,7 @@ class TunaMH(TunedSampler):
             return False, str(error)
         return True, ""
 
-    def _recipe(self, target: Any) -> TuningRecipe:
+    def _recipe(self, target: Gibbs) -> TuningRecipe:
         bound, p = change_bound(target)
         return TuningRecipe(
             run=run,
