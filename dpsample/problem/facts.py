@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -158,7 +158,7 @@ class PublicFacts:
         return self._constants[p]
 
     @cached_property
-    def _constants(self) -> dict[Any, float]:
+    def _constants(self) -> dict[float | tuple[str, float], float]:
         """Ratios by p, and smoothness by ("smoothness", p), once asked for."""
         return {}
 

@@ -7,7 +7,7 @@ they are copied, measured and, if the user says so, scaled once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,7 +142,7 @@ class Problem:
         # What a verb has derived from the problem last, and from which arguments.
         self.plan: tuple[str, Any] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave out the plan: another process makes its own."""
         return self.__dict__ | {"plan": None}
 
@@ -293,7 +293,7 @@ def as_features(features: Directions) -> tuple[Rows, Sequence[str] | None]:
     return dense, names
 
 
-def unique(names: Any) -> list[str]:
+def unique(names: Iterable[object]) -> list[str]:
     """Names of columns as text, each of which stands for one column only."""
     is_list = isinstance(names, Sequence) or getattr(names, "ndim", 0) == 1
     if isinstance(names, str | bytes) or not is_list:

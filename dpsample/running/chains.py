@@ -15,7 +15,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,9 +23,9 @@ from dpsample.core.arrays import Array
 from dpsample.core.files import check_output
 from dpsample.core.pauses import ChunkSize
 from dpsample.running.checkpoint import CheckpointRun, load, save, snapshot
-from dpsample.samplers.chain import NUM_STATS
+from dpsample.samplers.chain import NUM_STATS, ChainState, PreparedChain, Runner
+from dpsample.samplers.proximal.proximal import PreparedProximal
 
-Runner = Callable[[Any, np.random.Generator, Array, Array], None]
 Progress = Callable[[int, int, CheckpointRun], None]
 
 CHECKPOINT_SECONDS = 30.0
@@ -59,7 +58,7 @@ def _interrupt_flag() -> Iterator[list[float]]:
         yield seen
         return
 
-    def handler(_number: int, _frame: Any) -> None:
+    def handler(_number: int, _frame: object) -> None:
         if seen:
             raise KeyboardInterrupt
         seen.append(time.monotonic())
@@ -77,12 +76,12 @@ class Chains:
 
     draws: Array  # (chain, draw, dim)
     stats: Array  # (chain, draw, NUM_STATS), see `samplers.chain`
-    states: Sequence[Any]
+    states: Sequence[ChainState]
     is_interrupted: bool
 
 
 def advance(
-    runner: Runner, state: Any, rng: np.random.Generator, num_steps: int
+    runner: Runner, state: ChainState, rng: np.random.Generator, num_steps: int
 ) -> None:
     """Make steps and keep only the state; Ctrl-C is heard at every pause."""
     chunk = ChunkSize()
@@ -101,7 +100,7 @@ def advance(
 
 
 def run(
-    prepared: Any,
+    prepared: PreparedChain | PreparedProximal,
     starts: Sequence[Array | None],
     streams: list[np.random.Generator],
     *,
@@ -265,10 +264,12 @@ def _one_chunk(
         if is_late or has_failed.is_set():
             raise _GivenUp
 
-    def advance(*chain: Any) -> None:
+    def advance(
+        state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
+    ) -> None:
         try:
             with pauses.listening(on_pause):
-                runner(*chain)
+                runner(state, rng, draws, stats)
         except BaseException:
             has_failed.set()
             raise

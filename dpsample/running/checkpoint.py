@@ -11,14 +11,16 @@ from typing import Any, NoReturn
 from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arithmetic import arithmetic
 from dpsample.core.arrays import Array
 from dpsample.core.files import replacing
 from dpsample.core.streams import restore, save_state
-from dpsample.samplers.chain import NUM_STATS
+from dpsample.samplers.chain import NUM_STATS, ChainState
 
+Saved = NDArray[np.generic]
 # Arrays of a state, and of a file.
 STATE = ("position", "energy", "memory", "counts")
 FIELDS = (
@@ -50,7 +52,7 @@ class CheckpointRun:
 
     def __init__(
         self,
-        states: list[Any],
+        states: list[ChainState],
         streams: list[np.random.Generator],
         num_warmup: int = 0,
     ) -> None:
@@ -91,7 +93,7 @@ def _longer(array: Array, done: int, length: int) -> Array:
     return result
 
 
-def identity_of(*arrays: Any) -> str:
+def identity_of(*arrays: object) -> str:
     """Hash of numbers and arrays that define what is sampled."""
     digest = hashlib.sha256()
     for value in arrays:
@@ -106,7 +108,7 @@ def save(path: Path, identity: str, run: CheckpointRun) -> None:
 
     If the disk is full the run goes on, with a warning: its draws are in memory.
     """
-    states = {name: _stacked(run, name) for name in STATE}
+    states: dict[str, Any] = {name: _stacked(run, name) for name in STATE}
     try:
         with replacing(path) as draft, draft.open("wb") as file:
             np.savez(
@@ -125,7 +127,7 @@ def save(path: Path, identity: str, run: CheckpointRun) -> None:
         warnings.warn(f"{message} The run goes on.", RuntimeWarning, stacklevel=2)
 
 
-def _stacked(run: CheckpointRun, name: str) -> Any:
+def _stacked(run: CheckpointRun, name: str) -> Saved:
     return np.array([getattr(state, name) for state in run.states])
 
 
@@ -144,7 +146,7 @@ def snapshot(run: CheckpointRun) -> Callable[[], None]:
 
 
 def load(
-    path: Path, identity: str, run: CheckpointRun, init: Callable[[Array], Any]
+    path: Path, identity: str, run: CheckpointRun, init: Callable[[Array], ChainState]
 ) -> None:
     """Fill the run from the file; ``init`` makes a state at a saved position."""
     file = _read(path)
@@ -183,7 +185,7 @@ def load(
         run.streams[c] = streams[c]
 
 
-def _kept(path: Path, file: dict[str, Any], run: CheckpointRun) -> int:
+def _kept(path: Path, file: dict[str, Saved], run: CheckpointRun) -> int:
     """Return how many draws of each chain a file holds after its warm-up."""
     for name in ("done", "num_warmup"):
         _compare(path, name, file[name], np.array(0))
@@ -204,7 +206,7 @@ def _refuse(path: Path, got: str) -> NoReturn:
     check.fail("checkpoint", condition, f"{path.name} with {got}", remedy)
 
 
-def _compare(path: Path, name: str, array: Any, like: Any) -> None:
+def _compare(path: Path, name: str, array: Saved, like: Saved) -> None:
     """Refuse an array of another shape or type, or a place that is no place."""
     if array.shape != like.shape or array.dtype != like.dtype:
         wanted = f"{name} of shape {array.shape} and type {array.dtype}"
@@ -213,7 +215,7 @@ def _compare(path: Path, name: str, array: Any, like: Any) -> None:
         _refuse(path, f"a NaN or an infinity in {name}")
 
 
-def _streams(path: Path, text: Any, chains: int) -> list[np.random.Generator]:
+def _streams(path: Path, text: object, chains: int) -> list[np.random.Generator]:
     try:
         states = json.loads(str(text))
         restored = [restore(state) for state in states]
@@ -224,7 +226,7 @@ def _streams(path: Path, text: Any, chains: int) -> list[np.random.Generator]:
     return restored
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Saved]:
     """Arrays of a file; one that would take more memory than the file is refused."""
     with path.open("rb") as stream:
         try:

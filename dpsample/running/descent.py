@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -266,7 +265,7 @@ class Program:
 
     def _solved(
         self,
-        solve: Any,
+        solve: Callable[..., int],
         limit: int,
         loop: PhaseNumbers,
         objective: Objective,

@@ -6,7 +6,6 @@ target has one answer. A rule moves running times only, never the law.
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS

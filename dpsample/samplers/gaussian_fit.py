@@ -11,7 +11,6 @@ times only, never the law of a draw.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -103,8 +102,8 @@ def fit(target: Gibbs) -> GaussianFit:
     start = (1.0 - RETREAT) * start + RETREAT * interior
     center, precision = _newton(target, basis, start)
     if not target.problem.domain.contains(center):
-        center = start
-        precision = _derivatives(target, basis, center, np.linalg.inv(precision))[1]
+        center, spread = start, np.asarray(np.linalg.inv(precision), dtype=np.float64)
+        precision = _derivatives(target, basis, center, spread)[1]
     gaussian = _from_precision(target, basis, center, precision)
     if gaussian.share_inside < 0.5 and target.problem.domain.is_bounded:
         extra = basis.T @ np.diag(_domain_precision(target)) @ basis
@@ -122,12 +121,12 @@ def hull_basis(target: Gibbs) -> Array:
 
 
 def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
-    covariance: Any = None
+    covariance: Array | None = None
     for _ in range(MAX_NEWTON_STEPS):
         gradient, precision = _derivatives(target, basis, theta, covariance)
-        covariance = np.linalg.inv(precision)
+        covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         move = covariance @ gradient
-        decrement = float(np.sqrt(max(move @ gradient, 0.0)))
+        decrement = float(np.sqrt(max(float(move @ gradient), 0.0)))
         following = theta - basis @ move / (1.0 + 0.5 * max(0.0, decrement - 1.0))
         if not np.isfinite(following).all():
             break  # off the simplex the entropy has no slope
@@ -138,7 +137,7 @@ def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
 
 
 def _derivatives(
-    target: Gibbs, basis: Array, theta: Array, covariance: Any
+    target: Gibbs, basis: Array, theta: Array, covariance: Array | None
 ) -> tuple[Array, Array]:
     """Gradient and Hessian of the averaged energy, in the basis."""
     problem = target.problem

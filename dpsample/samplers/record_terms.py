@@ -8,7 +8,6 @@ the records, privacy constants may not.
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from dpsample.core.arrays import Array

@@ -14,7 +14,15 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, PreparedChain, init
+from dpsample.core.jit import Kernel
+from dpsample.samplers.chain import (
+    ACCEPTED,
+    NUM_STATS,
+    PROPOSALS,
+    ChainState,
+    PreparedChain,
+    init,
+)
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.moves import MetropolisPlan
 from dpsample.samplers.sampler import Sampler
@@ -44,10 +52,10 @@ class TuningRecipe:
     ``plan_fn`` makes the kernel's plan from a Gaussian fit and a step.
     """
 
-    run: Any
+    run: Kernel[..., tuple[int, int]]
     rate: float
     first_step: float
-    init_fn: Callable[[Any, Any, Array], Any] = init
+    init_fn: Callable[[Gibbs, Any, Array], ChainState] = init
     plan_fn: Callable[[GaussianFit, float], Any] = gaussian_plan
     longest: float = MAX_STEP
     num_steps: int = 1
@@ -152,7 +160,7 @@ def search_step(
 
 
 def acceptance(
-    prepared: PreparedChain, state: Any, rng: np.random.Generator, count: int
+    prepared: PreparedChain, state: ChainState, rng: np.random.Generator, count: int
 ) -> float:
     """Share of the proposals of ``count`` draws that are accepted."""
     before = state.counts.copy()

@@ -160,7 +160,7 @@ class Gibbs:
         # Refuses a center or shape of another size, and the entropy off the simplex.
         self.regularizer.range_on(problem.domain, problem.dim)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave out the C functions: another process compiles or loads its own."""
         cached = ("data", "numbers", "pieces")
         return {k: v for k, v in self.__dict__.items() if k not in cached}

@@ -19,23 +19,14 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, STAGE, STEPS, forget, is_due
-from dpsample.samplers.chain import (
-    ACCEPTANCE,
-    ACCEPTED,
-    ENERGY,
-    NUM_COUNTS,
-    PROPOSALS,
-    RECORDS,
-    VALUES,
-    PreparedChain,
-    compile_run,
-)
+from dpsample.samplers import chain
+from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.coordinate import coordinate_moves, slacks
 from dpsample.samplers.coordinate.coordinate_moves import (
     MAX_KINKED_RECORDS,
     QUADRATIC,
     CoordinatePlan,
-    CoordinateState,
+    CoordinateWork,
     make_plan,
 )
 from dpsample.samplers.coordinate.slacks import (
@@ -212,10 +203,10 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
         control[STEPS] = 0.0
         draws[row] = theta
         state.energy[0] = energy_of(theta, plan.base, center, slope, ridge, slopes)
-        state.counts[PROPOSALS] += num_moves
-        state.counts[ACCEPTED] += num_moves
+        state.counts[chain.PROPOSALS] += num_moves
+        state.counts[chain.ACCEPTED] += num_moves
         stats[row] = 0.0
-        stats[row, ENERGY], stats[row, ACCEPTANCE] = state.energy[0], 1.0
+        stats[row, chain.ENERGY], stats[row, chain.ACCEPTANCE] = state.energy[0], 1.0
         if is_over and row + 1 < draws.shape[0]:
             return PAUSED, row + 1
     return OK, draws.shape[0]
@@ -242,8 +233,8 @@ def step(target, pieces, plan, state, rng):
     i, j, last, t, begin, low, high = 0, -1, 0, 0.0, 0, 0.0, 0.0
     if stage == 0.0:
         state.memory[0] += 1.0
-        state.counts[PROPOSALS] += num_moves
-        state.counts[ACCEPTED] += num_moves
+        state.counts[chain.PROPOSALS] += num_moves
+        state.counts[chain.ACCEPTED] += num_moves
     else:
         begin, last = int(control[SWEEP]), int(control[SWEEP + 1])
         t = control[SWEEP + 2]
@@ -300,7 +291,7 @@ def step(target, pieces, plan, state, rng):
                 keep(control, turn, last, 0.0, i, j, low, high)
             if code != OK:
                 return code
-            coordinate_moves.shift(plan.columns, margins, rates, t, state.moved)
+            coordinate_moves.shift(plan.columns, margins, rates, t, state.own.moved)
         if room.kind == PAIRS:
             theta[i], theta[j] = theta[i] + t, theta[j] - t
         elif room.kind == CHORD:
@@ -315,8 +306,8 @@ def step(target, pieces, plan, state, rng):
             theta, plan.base, plan.center, plan.slope, plan.ridge, slopes
         )
     else:
-        state.counts[VALUES] += 1
-        state.counts[RECORDS] += target.data.num_records
+        state.counts[chain.VALUES] += 1
+        state.counts[chain.RECORDS] += target.data.num_records
         state.energy[0] = line.energy_at(target, pieces, margins, theta, state.work)
     return OK if state.energy[0] == state.energy[0] else PIECE_FAILED
 
@@ -324,22 +315,17 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Gibbs, plan: CoordinatePlan, position: Array) -> CoordinateState:
+def init(target: Gibbs, plan: CoordinatePlan, position: Array) -> ChainState:
     """Fresh state at a position of the domain."""
-    point = np.array(position, dtype=np.float64)
-    size = 1 + plan.num_slacks + plan.num_margins + plan.num_slopes
-    return CoordinateState(
-        position=point,
-        energy=np.array([target.energy(point)]),
-        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
-        memory=np.full(size, -1.0),  # an age below 0: the first sweep fills the caches
-        scratch=np.empty((3, point.size)),
-        work=target.new_work(),
+    own = CoordinateWork(
         moved=coordinate_moves.make_moved(plan.columns),
         hull=np.empty(HULL_SHAPE),
         ends=np.empty(2),
         kinks=np.empty((3, MAX_KINKED_RECORDS + 1)),
     )
+    size = 1 + plan.num_slacks + plan.num_margins + plan.num_slopes
+    memory = np.full(size, -1.0)  # an age below 0: the first sweep fills the caches
+    return new_state(target, position, memory=memory, rows=3, own=own)
 
 
 @dataclass(frozen=True, kw_only=True)

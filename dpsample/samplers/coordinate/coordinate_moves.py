@@ -7,12 +7,11 @@ margins of the records that are not zero there, so features are kept by columns.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
 from dpsample.losses import Absolute, Hinge, Linear, Quantile, Squared
 from dpsample.problem.records import Data, curvature_matrix
@@ -42,15 +41,15 @@ class Columns(NamedTuple):
     """Features by columns; ``dense`` or ``values`` is empty."""
 
     dense: Array  # (dim, num_records) or (0, 0)
-    starts: NDArray[np.int64]  # (dim + 1,)
-    rows: NDArray[np.int64]
+    starts: Ints  # (dim + 1,)
+    rows: Ints
     values: Array
 
 
 class Moved(NamedTuple):
     """Scratch memory for the records that a move changes."""
 
-    rows: NDArray[np.int64]
+    rows: Ints
     rates: Array
     margins: Array
     response: Array
@@ -160,15 +159,9 @@ class CoordinatePlan(NamedTuple):
     jump: float
 
 
-class CoordinateState(NamedTuple):
-    """As in `chain`; ``memory`` is an age, slacks, margins and a gradient."""
+class CoordinateWork(NamedTuple):
+    """What a move needs; ``memory`` is an age, slacks, margins and a gradient."""
 
-    position: Array
-    energy: Array
-    counts: NDArray[np.int64]
-    memory: Array
-    scratch: Array  # (rows, dim)
-    work: Any
     moved: Moved
     hull: Array
     ends: Array  # (2,)
@@ -257,7 +250,9 @@ def guess_of(plan, theta, i, j):
 def general_move(target, pieces, plan, state, response, margins, i, j, low, high, rng):
     """Draw along the move from the margins; return a code, t and the rates."""
     theta, direction = state.position, state.scratch[1]
-    here, rates, responses = select(plan.columns, response, margins, i, j, state.moved)
+    here, rates, responses = select(
+        plan.columns, response, margins, i, j, state.own.moved
+    )
     slope = curvature = 0.0
     if plan.is_quadratic == 1:
         slope, curvature = regularizer_line(target, theta, i, j)
@@ -267,7 +262,7 @@ def general_move(target, pieces, plan, state, response, margins, i, j, low, high
         if j >= 0:
             direction[j] = -1.0
     if plan.conditional == KINKED and here.shape[0] <= MAX_KINKED_RECORDS:
-        out = state.kinks
+        out = state.own.kinks
         weight = target.k / target.data.num_records
         count, first = collect_kinks(
             plan, weight, here, rates, responses, low, high, out
@@ -293,7 +288,7 @@ def general_move(target, pieces, plan, state, response, margins, i, j, low, high
     code, t, _, evaluations = line.draw_on_line(
         (pieces, path),
         rng,
-        state.hull,
+        state.own.hull,
         low,
         high,
         guess,
@@ -311,8 +306,8 @@ def chord_along(target, pieces, state, i):
     direction = state.scratch[1]
     direction[:] = 0.0
     direction[i] = 1.0
-    gibbs.chord(target, pieces, state.position, direction, state.ends)
-    return state.ends[0], state.ends[1]
+    gibbs.chord(target, pieces, state.position, direction, state.own.ends)
+    return state.own.ends[0], state.own.ends[1]
 
 
 @kernel

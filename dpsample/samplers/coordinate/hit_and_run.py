@@ -11,25 +11,16 @@ and a step costs one product of the features with e.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import STAGE
-from dpsample.samplers import tune
-from dpsample.samplers.chain import (
-    ACCEPTED,
-    GRADIENTS,
-    NUM_COUNTS,
-    PROPOSALS,
-    RECORDS,
-    PreparedChain,
-    compile_run,
-)
+from dpsample.samplers import chain, tune
+from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regularizer
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
@@ -55,15 +46,9 @@ class HitAndRunPlan(NamedTuple):
     is_quadratic: int  # the regularizer is half a squared Euclidean distance
 
 
-class HitAndRunState(NamedTuple):
-    """As in `chain`; ``memory`` is the age of the margins, and the margins."""
+class LineWork(NamedTuple):
+    """What a chain needs on its line; its ``memory`` is an age, and the margins."""
 
-    position: Array
-    energy: Array
-    counts: NDArray[np.int64]
-    memory: Array  # (1 + num_records,)
-    scratch: Array  # (rows, dim)
-    work: Any
     rates: Array  # (num_records,)
     hull: Array
     ends: Array  # (2,)
@@ -112,7 +97,7 @@ def step(target, pieces, plan, state, rng):
     if is_new:
         synchronize(target, state)
         choose_direction(plan, state, rng)
-        line.rates_of(target.data, state.nothing, state.scratch[1], state.rates)
+        line.rates_of(target.data, state.own.nothing, state.scratch[1], state.own.rates)
     theta, direction, margins = state.position, state.scratch[1], state.memory[1:]
     penalty = (0.0, 0.0, 0.0)
     if plan.is_quadratic == 1:
@@ -121,18 +106,18 @@ def step(target, pieces, plan, state, rng):
         target,
         state,
         margins,
-        state.rates,
+        state.own.rates,
         target.data.response,
         plan.is_quadratic,
         penalty,
     )
-    gibbs.chord(target, pieces, theta, direction, state.ends)
-    low, high = state.ends
+    gibbs.chord(target, pieces, theta, direction, state.own.ends)
+    low, high = state.own.ends
     if not low <= high:
         return PIECE_FAILED
     if is_new:
-        state.counts[PROPOSALS] += 1
-        state.counts[ACCEPTED] += 1
+        state.counts[chain.PROPOSALS] += 1
+        state.counts[chain.ACCEPTED] += 1
     if low == high:
         return OK
     guess, width = line.guess_along(
@@ -146,20 +131,20 @@ def step(target, pieces, plan, state, rng):
     code, t, value, evaluations = line.draw_on_line(
         (pieces, along),
         rng,
-        state.hull,
+        state.own.hull,
         low,
         high,
         guess,
         WIDTH * width,
         control,
     )
-    state.counts[GRADIENTS] += evaluations
-    state.counts[RECORDS] += evaluations * target.data.num_records
+    state.counts[chain.GRADIENTS] += evaluations
+    state.counts[chain.RECORDS] += evaluations * target.data.num_records
     if code != OK:
         return code
     t = move_inside(target, pieces, state, t)
     for i in range(margins.shape[0]):
-        margins[i] += t * state.rates[i]
+        margins[i] += t * state.own.rates[i]
     state.energy[0] = value
     return OK
 
@@ -167,24 +152,15 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Gibbs, plan: HitAndRunPlan, position: Array) -> HitAndRunState:
+def init(target: Gibbs, plan: HitAndRunPlan, position: Array) -> ChainState:
     """Fresh state at a position of the domain."""
-    point = np.array(position, dtype=np.float64)
-    num_records = target.problem.num_records
-    state = HitAndRunState(
-        position=point,
-        energy=np.array([target.energy(point)]),
-        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
-        memory=np.full(1 + num_records, -1.0),
-        scratch=np.empty((5, point.size)),
-        work=target.new_work(),
-        rates=np.empty(num_records),
-        hull=np.empty(HULL_SHAPE),
-        ends=np.empty(2),
-        nothing=np.empty(0),
-    )
     del plan  # the margins are filled by the first step
-    return state
+    num_records = target.problem.num_records
+    own = LineWork(
+        np.empty(num_records), np.empty(HULL_SHAPE), np.empty(2), np.empty(0)
+    )
+    memory = np.full(1 + num_records, -1.0)
+    return new_state(target, position, memory=memory, rows=5, own=own)
 
 
 @dataclass(frozen=True, kw_only=True)

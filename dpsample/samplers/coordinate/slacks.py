@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
 from dpsample.targets.gibbs import Gibbs
@@ -41,8 +40,8 @@ class Room(NamedTuple):
     columns: Array  # (dim, m), of the polytope's matrix
     up: Array  # (dim, m): 1 / entry if it is positive, else HUGE
     down: Array  # (dim, m): -1 / entry if it is negative, else HUGE
-    starts: NDArray[np.int64]  # (dim + 1,), of its nonzeros by columns
-    rows: NDArray[np.int64]
+    starts: Ints  # (dim + 1,), of its nonzeros by columns
+    rows: Ints
     values: Array
     limits: Array  # (m,)
 
@@ -200,9 +199,10 @@ def make_room(target: Gibbs, center: Array, stddevs: Array) -> Room:
         body = domain.body(dim)
         return room._replace(kind=BOX, lower=body.lower, upper=body.upper)
     if isinstance(domain, Polytope):
-        return _with_facets(room, target, center, stddevs)
-    is_frobenius = isinstance(domain, SchattenBall) and domain.p == 2.0
-    if isinstance(domain, Ball) or is_frobenius:
+        return _with_facets(room, domain, center, stddevs)
+    if isinstance(domain, Ball) or (
+        isinstance(domain, SchattenBall) and domain.p == 2.0
+    ):
         middle = domain.default_center(dim)
         radius = domain.radius * (1.0 - MARGIN)
         if np.isinf(domain.p):
@@ -211,12 +211,11 @@ def make_room(target: Gibbs, center: Array, stddevs: Array) -> Room:
     return room
 
 
-def _with_facets(room: Room, target: Gibbs, center: Array, stddevs: Array) -> Room:
-    domain = target.problem.domain
+def _with_facets(room: Room, domain: Polytope, center: Array, stddevs: Array) -> Room:
     rows, limits = np.array(domain.A), np.array(domain.b)
     reach = np.abs(center) + FAR * stddevs
     if domain.is_bounded:
-        eye = np.eye(target.dim)
+        eye = np.eye(len(center))
         reach = np.maximum(np.abs(domain.support(eye)), np.abs(domain.support(-eye)))
     limits = limits - MARGIN * (np.abs(limits) + np.abs(rows) @ reach)
     columns = np.ascontiguousarray(rows.T)
@@ -224,7 +223,7 @@ def _with_facets(room: Room, target: Gibbs, center: Array, stddevs: Array) -> Ro
         where, facet = np.nonzero(columns)
         return room._replace(
             kind=SPARSE_FACETS,
-            starts=np.searchsorted(where, np.arange(target.dim + 1)).astype(np.int64),
+            starts=np.searchsorted(where, np.arange(len(center) + 1)).astype(np.int64),
             rows=facet.astype(np.int64),
             values=columns[where, facet],
             limits=limits,

@@ -22,8 +22,14 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
-from dpsample.samplers.chain import PROPOSALS, ChainState, init, new_state
+from dpsample.core.jit import Kernel, kernel
+from dpsample.samplers.chain import (
+    PROPOSALS,
+    ChainState,
+    PreparedChain,
+    init,
+    new_state,
+)
 from dpsample.samplers.couplings.pair import (
     FAR,
     Pair,
@@ -78,7 +84,7 @@ def couple_random_walks(target, pieces, plan, first, second, rng):
     return decide(second, other_energy, second.energy[0] - other_energy, threshold)
 
 
-def walk_plan(prepared: Any) -> MetropolisPlan:
+def walk_plan(prepared: PreparedChain) -> MetropolisPlan:
     """Plan of a coupled random walk: that of the single chain has no inverse factor."""
     alone = prepared.plan
     if alone.p != 2.0:
@@ -289,11 +295,21 @@ class Twins:
 class ProximalPair:
     """Coupled kernel of a prepared proximal sampler; methods as those of `Pair`."""
 
-    prepared: Any
-    plan: Any
+    prepared: PreparedProximal
+    plan: TangentPlan
     whiten: Array
 
-    def init(self, position: Array) -> Any:
+    @classmethod
+    def of(cls, prepared: PreparedProximal) -> ProximalPair:
+        """Coupled kernel of a prepared proximal sampler."""
+        numbers = prepared.metric.plan(prepared.trial.step)
+        return cls(
+            prepared=prepared,
+            plan=TangentPlan(numbers, prepared.metric.draw, NO_CAP),
+            whiten=np.ascontiguousarray(np.linalg.inv(numbers.factor)),
+        )
+
+    def init(self, position: Array) -> ChainState:
         """State of one of the two chains.
 
         Whatever exact oracle the chain uses alone, the law of its draw is that of the
@@ -303,25 +319,18 @@ class ProximalPair:
 
     def advance(
         self,
-        first: Any,
-        second: Any,
+        first: ChainState,
+        second: ChainState,
         rng: np.random.Generator,
         draws: Array,
         others: Array,
     ) -> tuple[int, bool]:
         """Fill rows of both chains' draws; return how many, and whether they met."""
         target, twins = self.prepared.target, Twins()
-        numbers = self.prepared.metric.numbers(target)
+        fixed = self.prepared.metric.numbers(target), target.pieces, self.plan
         for t in range(len(draws)):
             code, has_met = couple_proximal(
-                numbers,
-                target.pieces,
-                self.plan,
-                self.whiten,
-                first,
-                second,
-                rng,
-                twins.restart(rng),
+                *fixed, self.whiten, first, second, rng, twins.restart(rng)
             )
             raise_unless_ok(code)
             draws[t], others[t] = first.position, second.position
@@ -330,24 +339,14 @@ class ProximalPair:
         return len(draws), False
 
 
-def pair_proximal(prepared: Any) -> ProximalPair:
-    """Coupled kernel of a prepared proximal sampler."""
-    numbers = prepared.metric.plan(prepared.trial.step)
-    return ProximalPair(
-        prepared=prepared,
-        plan=TangentPlan(numbers, prepared.metric.draw, NO_CAP),
-        whiten=np.ascontiguousarray(np.linalg.inv(numbers.factor)),
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Coupling:
     """Coupled kernel of a sampler, and how its state and plan are made."""
 
     name: str
-    run: Any
-    init_fn: Callable[[Any, Any, Array], Any] = init
-    plan_fn: Callable[[Any], Any] = attrgetter("plan")
+    run: Kernel[..., tuple[int, int, bool]]
+    init_fn: Callable[[Gibbs, Any, Array], ChainState] = init
+    plan_fn: Callable[[PreparedChain], Any] = attrgetter("plan")
 
 
 # By the kernel of the single chain.
@@ -372,10 +371,12 @@ COUPLINGS: dict[Any, Coupling] = {
 }
 
 
-def coupled_chain(prepared: Any) -> tuple[str, Any] | None:
+def coupled_chain(
+    prepared: PreparedChain | PreparedProximal,
+) -> tuple[str, Pair | ProximalPair] | None:
     """Name of a prepared chain's sampler and its coupled kernel; None without one."""
     if isinstance(prepared, PreparedProximal):
-        return "Proximal", pair_proximal(prepared)
+        return "Proximal", ProximalPair.of(prepared)
     coupling = COUPLINGS.get(prepared.run)
     if coupling is None:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
-from dpsample.core.streams import Seed, streams
 from dpsample.samplers.chain import NUM_STATS, PreparedChain
-from dpsample.samplers.couplings.coupled_steps import coupled_chain
+from dpsample.samplers.couplings.coupled_steps import ProximalPair, coupled_chain
+from dpsample.samplers.couplings.pair import Pair
 from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
@@ -27,8 +27,13 @@ _REMEDY = (
     "TiltedGibbs or Proximal."
 )
 
+# A sampler, or what its `prepare` returned.
+SamplerLike = Sampler | PreparedChain | PreparedProximal
 
-def find(sampler: Any, target: Gibbs, rng: np.random.Generator) -> tuple[Any, Any, str]:
+
+def find(
+    sampler: SamplerLike, target: Gibbs, rng: np.random.Generator
+) -> tuple[PreparedChain | PreparedProximal, Pair | ProximalPair, str]:
     """Return the prepared chain, its coupled kernel, and a text for the sampler."""
     prepared = sampler
     if isinstance(sampler, Sampler):
@@ -56,8 +61,8 @@ CHUNK = 64  # draws between two returns to Python
 class Coupled:
     """Two chains of one kernel and one initial law; the first is ``lag`` ahead."""
 
-    prepared: Any
-    pair: Any
+    prepared: PreparedChain | PreparedProximal
+    pair: Pair | ProximalPair
     words: str
     lag: int
     max_steps: int
@@ -123,7 +128,7 @@ class Coupled:
 
 
 def build(
-    sampler: Any,
+    sampler: SamplerLike,
     target: Gibbs,
     root: np.random.Generator,
     *,
@@ -156,15 +161,6 @@ def check_counts(replicates: int, threads: int | None) -> None:
     check.integer(2, replicates=replicates)
     if threads is not None:
         check.integer(1, threads=threads)
-
-
-def stream_per_replicate(
-    seed: Seed, replicates: int, threads: int | None
-) -> tuple[np.random.Generator, list[np.random.Generator]]:
-    """Stream of the pilot run, and one of each replicate."""
-    check_counts(replicates, threads)
-    pilot, *rest = streams(seed, replicates + 1)
-    return pilot, rest
 
 
 def run_all(

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.domains import Ball, Box, SchattenBall, WholeSpace
 from dpsample.problem.records import curvature_matrix
 from dpsample.samplers.chain import ACCEPTED, PROPOSALS, compile_run
 from dpsample.samplers.errors import EXHAUSTED, OK, PIECE_FAILED
@@ -142,12 +143,12 @@ def _isotropic(target: Gibbs) -> Quadratic | None:
 def _kind(target: Gibbs, *, is_weighted: bool, is_tilted: bool) -> int | None:
     """Which draw is exact on the domain."""
     domain = target.problem.domain
-    is_ball = domain.name == "ball"
-    if domain.name == "whole_space":
+    if isinstance(domain, WholeSpace):
         return WHOLE
-    if domain.name == "box" or (is_ball and (domain.p == np.inf or target.dim == 1)):
+    is_interval = isinstance(domain, Ball) and (domain.p == np.inf or target.dim == 1)
+    if isinstance(domain, Box) or is_interval:
         return IN_BOX if is_weighted else TILTED_BOX
-    if (is_ball or domain.name == "schatten_ball") and domain.p == 2.0:
+    if isinstance(domain, Ball | SchattenBall) and domain.p == 2.0:
         if is_weighted:
             return IN_BALL
         return None if is_tilted else UNIFORM_BALL

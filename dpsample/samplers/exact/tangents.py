@@ -8,12 +8,13 @@ a half line: its mass, its moments and an exact draw.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.problem.records import Work
 from dpsample.samplers.errors import OK, PIECE_FAILED, UNCOVERED
 from dpsample.targets import gibbs
 
@@ -72,7 +73,7 @@ class Frame(NamedTuple):
     factor: Array
     whiten: Array
     is_bounded: bool
-    work: Any
+    work: Work
     theta: Array
     gradient: Array
     other: Array

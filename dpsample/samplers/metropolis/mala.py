@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import PROPOSALS, compile_run, new_state
+from dpsample.samplers.chain import PROPOSALS, ChainState, compile_run, new_state
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.moves import displace, normal_noise, settle_slope, slope
 from dpsample.samplers.tune import TunedSampler, TuningRecipe
@@ -89,7 +88,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Gibbs, plan: Any, position: Array) -> Any:
+def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     """Fresh state at a position of the domain, with its gradient."""
     del plan  # the gradient is the target's
     return new_state(target, position, memory=target.gradient(position), rows=NUM_ROWS)

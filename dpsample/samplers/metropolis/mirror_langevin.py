@@ -27,16 +27,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.domains import Ball, Box, SchattenBall, Simplex
 from dpsample.numerics.norms import distance
 from dpsample.samplers import moves
-from dpsample.samplers.chain import PROPOSALS, compile_run, new_state
+from dpsample.samplers.chain import PROPOSALS, ChainState, compile_run, new_state
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.tune import TunedSampler, TuningRecipe
@@ -288,7 +289,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Gibbs, plan: Any, position: Array) -> Any:
+def init(target: Gibbs, plan: MirrorPlan, position: Array) -> ChainState:
     """Fresh state at a position, moved off the boundary if it is there."""
     point, scratch = np.array(position, dtype=np.float64), np.empty(target.dim)
     if not slope(plan.mirror, point, scratch):
@@ -301,15 +302,14 @@ def init(target: Gibbs, plan: Any, position: Array) -> Any:
 def geometry_of(target: Gibbs, wanted: str) -> int | None:
     """Map for the domain, or None if there is none of the wanted kind."""
     domain = target.problem.domain
-    is_ball = domain.name in ("ball", "schatten_ball")
-    if domain.name == "simplex":
+    if isinstance(domain, Simplex):
         return SIMPLEX if wanted in ("auto", "entropy") else None
     if wanted == "entropy":
         return None
     if wanted != "power":
-        if domain.name == "box" or (domain.name == "ball" and domain.p == np.inf):
+        if isinstance(domain, Box) or (isinstance(domain, Ball) and domain.p == np.inf):
             return BOX
-        if is_ball and domain.p == 2.0:
+        if isinstance(domain, Ball | SchattenBall) and domain.p == 2.0:
             return BALL
     return None if wanted == "barrier" else POWER
 
@@ -389,7 +389,7 @@ class MirrorLangevin(TunedSampler):
         )
 
     def _recipe(self, target: Gibbs) -> TuningRecipe:
-        geometry: Any = geometry_of(target, self.geometry)
+        geometry = cast(int, geometry_of(target, self.geometry))
         dim = target.problem.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run,

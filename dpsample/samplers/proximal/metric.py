@@ -14,14 +14,13 @@ flag that is 1 when the halfspace is in use.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numba import types
 
 from dpsample.core.arrays import Array
-from dpsample.core.jit import generator, kernel, matrix, pointer, vector
-from dpsample.domains import BODY, Ball, Box, WholeSpace
+from dpsample.core.jit import Pointer, generator, kernel, matrix, pointer, vector
+from dpsample.domains import BODY, Ball, Box, Domain, WholeSpace
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import REGULARIZER, SquaredNorm
 from dpsample.samplers.errors import NoCertificate
@@ -32,7 +31,7 @@ from dpsample.samplers.proximal.restricted import (
     gaussian_in_box,
 )
 from dpsample.samplers.univariate.log_concave import truncated_normal
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs import Gibbs, Target
 
 # (body, regularizer, plan, mean, normal, scratch, rng, out)
 DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, matrix, generator, vector)
@@ -122,7 +121,7 @@ class ProximalMetric:
     name: str
     precision: Array
     upper: Array | None  # bound of the Hessian of the linearized part U
-    draw: Any
+    draw: Pointer
     halfspace: int = 0
     reach: float = 0.0
     tangent: float = 1.0
@@ -136,7 +135,7 @@ class ProximalMetric:
         """Dimension of the domain."""
         return len(self.precision)
 
-    def numbers(self, target: Gibbs) -> Any:
+    def numbers(self, target: Gibbs) -> Target:
         """Numbers of the linearized part U of the energy."""
         if self.keeps_regularizer:
             return target.numbers._replace(mu=0.0)
@@ -277,7 +276,7 @@ def _is_separable(target: Gibbs) -> bool:
 
 
 def _gaussian_metrics(
-    domain: Any, low: Array, high: Array | None
+    domain: Domain, low: Array, high: Array | None
 ) -> list[ProximalMetric]:
     dim = len(low)
     is_ball = isinstance(domain, Ball) and domain.p == 2.0

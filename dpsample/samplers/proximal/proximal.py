@@ -12,27 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.samplers import gaussian_fit
-from dpsample.samplers.chain import (
-    GRADIENTS,
-    NUM_STATS,
-    PROPOSALS,
-    VALUES,
-    filler,
-    identity,
-)
-from dpsample.samplers.errors import (
-    EXHAUSTED,
-    NoCertificate,
-    SamplingError,
-    raise_unless_ok,
-)
+from dpsample.samplers import chain, errors, gaussian_fit
+from dpsample.samplers.chain import ChainState, Runner, Settings, filler, identity
+from dpsample.samplers.errors import NoCertificate, SamplingError, raise_unless_ok
 from dpsample.samplers.proximal import alternation, certify, metric, thinned
 from dpsample.samplers.proximal.alternation import NO_CAP, TangentPlan
 from dpsample.samplers.proximal.metric import ProximalMetric
@@ -89,9 +76,9 @@ class Pilot:
         size = data.dense.size or data.values.size
         # In units of one multiply-add: two passes for a gradient, one for a value.
         self.costs = np.zeros(alternation.NUM_COUNTS)
-        self.costs[GRADIENTS] = 2.0 * size + 8.0 * data.num_records
-        self.costs[VALUES] = size + 4.0 * data.num_records
-        self.costs[PROPOSALS] = metric.draw_cost
+        self.costs[chain.GRADIENTS] = 2.0 * size + 8.0 * data.num_records
+        self.costs[chain.VALUES] = size + 4.0 * data.num_records
+        self.costs[chain.PROPOSALS] = metric.draw_cost
 
     def trial(
         self, step: float, num_steps: int, steps_for: Callable[..., int]
@@ -100,11 +87,11 @@ class Pilot:
         counts = self.state.counts
         counts[:] = 0
         draws = np.empty((num_steps, self.target.dim))
-        stats = np.empty((num_steps, NUM_STATS))
+        stats = np.empty((num_steps, chain.NUM_STATS))
         plan = TangentPlan(self.metric.plan(step), self.metric.draw, MAX_TRIES)
         fill = filler(alternation.run, self.numbers, self.target.pieces, plan)
         code = fill(self.state, self.rng, draws, stats)
-        if code == EXHAUSTED:
+        if code == errors.EXHAUSTED:
             return Trial(step=step, work=math.inf, acceptance=0.0)
         raise_unless_ok(code)
         step_work = float(counts @ self.costs) / num_steps
@@ -250,7 +237,7 @@ class ProximalSetting:
     def prepare(self, rng: np.random.Generator, gamma: float) -> PreparedProximal:
         """Try steps in every metric; as `Proximal.prepare`."""
         chains = [self.tried(*option, rng, gamma) for option in self.options]
-        best = min(chains, key=lambda chain: chain.trial.work)
+        best = min(chains, key=lambda each: each.trial.work)
         if not np.isfinite(best.trial.work):
             raise NoCertificate(
                 f"Exact draws on the {self.target.problem.domain.name} are "
@@ -313,7 +300,7 @@ class PreparedProximal:
         return self.certified_steps(WARMUP_GAMMA)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Step and metric, for attributes."""
         return {"step_size": self.trial.step, "metric": self.metric.name}
 
@@ -338,17 +325,17 @@ class PreparedProximal:
             )
         return num_steps
 
-    def counts(self, state: Any) -> dict[str, int]:
+    def counts(self, state: ChainState) -> dict[str, int]:
         """Return a chain's evaluations so far, by name."""
         return dict(zip(alternation.COUNT_NAMES, state.counts.tolist(), strict=True))
 
-    def numbers(self) -> list[Any]:
+    def numbers(self) -> list[object]:
         """All arrays and numbers that define the chain, for a checkpoint's identity."""
         plan = self.metric.plan(self.trial.step)
         tests = self.bounds or ()
         return [*plan, *tests, self.metric.name, *identity(self.target, self.start)]
 
-    def init(self, position: Array | None = None) -> Any:
+    def init(self, position: Array | None = None) -> ChainState:
         """Fresh chain at a position of the domain; the starting point by default."""
         where = self.start if position is None else position
         init = alternation.init if self.bounds is None else thinned.init
@@ -359,7 +346,7 @@ class PreparedProximal:
         del rng
         return self.start.copy()
 
-    def runner(self, *, squeeze: bool = False) -> Any:
+    def runner(self, *, squeeze: bool = False) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays.
 
         With the squeeze some draws need no pass over the records: their energies are
@@ -367,10 +354,7 @@ class PreparedProximal:
         """
         numbers, pieces = self.metric.numbers(self.target), self.target.pieces
         metric = self.metric.plan(self.trial.step, squeeze=squeeze)
-        run: Any = alternation.run
-        plan: Any = TangentPlan(metric, self.metric.draw, NO_CAP)
-        if self.bounds is not None:
-            run = thinned.run
-            plan = thinned.ThinnedPlan(metric, self.metric.draw, NO_CAP, self.bounds)
+        plan = TangentPlan(metric, self.metric.draw, NO_CAP, self.bounds or ())
+        run = alternation.run if self.bounds is None else thinned.run
         fill = filler(run, numbers, pieces, plan)
         return lambda *chain: raise_unless_ok(fill(*chain))

@@ -14,23 +14,21 @@ record's gradient on the domain and beta its Lipschitz constant.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, STAGE, is_due
 from dpsample.problem import records
 from dpsample.samplers import record_terms
-from dpsample.samplers.chain import GRADIENTS, RECORDS, compile_run
+from dpsample.samplers.chain import GRADIENTS, RECORDS, ChainState, compile_run
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED, NoCertificate
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.alternation import (
     NUM_SCRATCH,
     TRIES,
-    ProximalPlan,
     aim,
     compile_conditional,
     displace_y,
@@ -55,25 +53,10 @@ class Bounds(NamedTuple):
     smoothness: float
 
 
-class ThinnedPlan(NamedTuple):
-    """All that a chain with the thinned oracle reads; see `TangentPlan`."""
-
-    metric: ProximalPlan
-    draw: Any
-    max_tries: int
-    bounds: Bounds
-
-
-class ThinnedState(NamedTuple):
+class ThinnedWork(NamedTuple):
     """As the proximal sampler's, and what is known of all records at w."""
 
-    position: Array  # (dim,)
-    energy: Array  # (1,): NaN, the energy at an accepted point is not needed
-    counts: NDArray[np.int64]
-    memory: Array  # empty
-    scratch: Array  # (NUM_SCRATCH + 1, dim): the last is the regularizer's slope at w
     normal: Array  # (dim + 2,)
-    work: Any
     tangents: Array  # (3, num_records)
 
 
@@ -95,17 +78,23 @@ def bounds(target: Gibbs) -> Bounds:
     return Bounds(slope_range, smoothness)
 
 
-def init(target: Gibbs, position: Array) -> ThinnedState:
-    """Fresh state at a position inside the domain."""
-    base = alternation.init(target, position)._asdict()
-    base["scratch"] = np.empty((NUM_SCRATCH + 1, position.size))
-    return ThinnedState(**base, tangents=np.empty((3, target.problem.num_records)))
+def init(target: Gibbs, position: Array) -> ChainState:
+    """Fresh state at a position inside the domain.
+
+    One more row of scratch memory is the regularizer's slope at w; energies at accepted
+    points are not needed and NaN.
+    """
+    state = alternation.init(target, position)
+    return state._replace(
+        scratch=np.empty((NUM_SCRATCH + 1, position.size)),
+        own=ThinnedWork(state.own.normal, np.empty((3, target.problem.num_records))),
+    )
 
 
 @kernel
 def expand(target, pieces, w, state, gradient):
     """Fill the tangents of all records at w and the gradient of U; a code."""
-    data, tangents = target.data, state.tangents
+    data, tangents = target.data, state.own.tangents
     gradient[:] = 0.0
     for start in range(0, data.num_records, data.block):
         stop = min(start + data.block, data.num_records)
@@ -137,7 +126,7 @@ def expand(target, pieces, w, state, gradient):
 @kernel
 def record_gap(target, pieces, state, x, i):
     """g_i at x, and its rounding error."""
-    tangents, u = state.tangents, margin(target.data, x, i)
+    tangents, u = state.own.tangents, margin(target.data, x, i)
     value = loss(target, pieces, u, i, state.work)
     linear = tangents[SLOPE, i] * (u - tangents[MARGIN, i])
     size = abs(value) + abs(tangents[VALUE, i])

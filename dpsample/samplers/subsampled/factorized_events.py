@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
 from dpsample.samplers.chain import RECORDS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
@@ -128,7 +128,7 @@ class Channels:
     spread: Array
     coefficients: Array
     weights: Array
-    starts: NDArray[np.int64]
+    starts: Ints
     table: NDArray[np.void]
     expected: float
 
@@ -188,8 +188,8 @@ def _sizes(part: Any, factor: Array, spread: Array, is_sparse: bool) -> Array:
 
 
 def _segments(
-    rows: Any, kind: NDArray[np.int64], coefficients: Array, dim: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+    rows: Any, kind: Ints, coefficients: Array, dim: int
+) -> tuple[Ints, Ints, Array]:
     """Return starts, records and weights of all channels."""
     counts, records, weights = [np.zeros(dim, dtype=np.int64)], [], []
     if np.any(kind == 2):
@@ -228,7 +228,7 @@ class FactorizedPlan(NamedTuple):
     spread: Array
     coefficients: Array
     channel_weights: Array
-    starts: NDArray[np.int64]
+    starts: Ints
     table: Any  # array of `COLUMN`
 
 

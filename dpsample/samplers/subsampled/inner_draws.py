@@ -9,14 +9,14 @@ its tangent at a point w(y), with the quadratic that it exceeds there, is an env
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel, pointer
+from dpsample.core.jit import Piece, Pointer, kernel, pointer
 from dpsample.core.pauses import KEPT, PAUSED, is_due
-from dpsample.domains import Ball, Box, WholeSpace
+from dpsample.domains import Ball, Box, Domain, WholeSpace
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers import chain
 from dpsample.samplers.errors import (
@@ -28,7 +28,7 @@ from dpsample.samplers.errors import (
 )
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal import metric as draws_module
-from dpsample.samplers.proximal.alternation import set_halfspace
+from dpsample.samplers.proximal.alternation import ProximalPlan, set_halfspace
 from dpsample.samplers.proximal.metric import ProximalMetric
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
@@ -52,8 +52,8 @@ class Inner(NamedTuple):
     step: float
     weight: float
     is_tangent: int
-    draw: Any
-    metric: Any
+    draw: Pointer
+    metric: ProximalPlan
     slope: Array
 
 
@@ -115,7 +115,7 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
     return option, not is_quadratic
 
 
-def _gaussian_draw(domain: Any) -> tuple[Any, int]:
+def _gaussian_draw(domain: Domain) -> tuple[Piece, int]:
     """Exact draw of a round Gaussian on the domain, or on a halfspace around it."""
     if isinstance(domain, WholeSpace):
         return draws_module.gaussian, 0

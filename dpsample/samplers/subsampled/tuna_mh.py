@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,12 +26,7 @@ from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.norms import dual, norm_along
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers import record_terms
-from dpsample.samplers.chain import (
-    PROPOSALS,
-    RECORDS,
-    compile_run,
-    new_state,
-)
+from dpsample.samplers.chain import PROPOSALS, RECORDS, compile_run
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
 from dpsample.samplers.moves import displace, normal_noise, settle
 from dpsample.samplers.record_terms import loss, margin
@@ -140,12 +135,6 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Gibbs, plan: Any, position: Array) -> Any:
-    """Fresh state at a position of the domain."""
-    del plan  # all chains start alike
-    return new_state(target, position)
-
-
 def change_bound(target: Gibbs) -> tuple[float, float]:
     """C and p with |k f_i(x') - k f_i(x)| <= C ||x' - x||_p for all records.
 
@@ -207,7 +196,6 @@ class TunaMH(TunedSampler):
         bound, p = change_bound(target)
         return TuningRecipe(
             run=run,
-            init_fn=init,
             plan_fn=lambda gaussian, step: TunaPlan(
                 float(step), float(self.chi), bound, p, gaussian.factor
             ),

@@ -9,7 +9,7 @@ Records with v_i = 0 may be left out, which changes V by a constant.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.problem import records
 from dpsample.problem.records import Data
+from dpsample.regularizers import RegularizerParams
 from dpsample.samplers.univariate.adaptive_rejection import compile_draw
 
 
@@ -27,14 +28,14 @@ class Line(NamedTuple):
     its pieces are called.
     """
 
-    work: Any
+    work: records.Work
     loss_params: Array
     block: int
     weight: float  # k / n
     margins: Array  # (m,)
     rates: Array  # (m,)
     response: Array  # (m,)
-    regularizer: Any
+    regularizer: RegularizerParams
     strength: float  # k mu
     theta: Array  # (dim,)
     direction: Array  # (dim,)
