@@ -126,10 +126,7 @@ def _refuse_swappable(path: Path) -> None:
 def private_directory(root: Path, name: str) -> Path:
     """Return root/name, which nobody else can enter or swap, made if need be.
 
-    Raises
-    ------
-    OSError
-        If it cannot be made, or another user might have a hand in it.
+    Raises OSError if it cannot be made, or another user might have a hand in it.
     """
     _make(root)
     root = root.resolve()  # no link on the way is followed again

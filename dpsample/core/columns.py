@@ -48,10 +48,7 @@ def distinct(name: str, names: Sequence[str]) -> None:
 def order(name: str, given: Sequence[str], wanted: Sequence[str]) -> NDArray[np.intp]:
     """Places of the wanted columns among those given; both must be the same set.
 
-    Raises
-    ------
-    ValueError
-        If a column is missing, is not wanted, or occurs twice; the message names it.
+    A ValueError names a column that is missing, is not wanted, or occurs twice.
     """
     distinct(name, given)
     places = {column: j for j, column in enumerate(given)}

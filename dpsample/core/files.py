@@ -15,13 +15,9 @@ from dpsample.core import check
 def check_output(name: str, path: Path) -> None:
     """Refuse, before any work, a file that could not be written after it.
 
-    Nothing is changed: an existing file is opened and closed, and a file beside it is
-    made and deleted.
-
-    Raises
-    ------
-    ValueError
-        If the folder does not exist or takes no files, or the file may not be written.
+    That is one in a folder that does not exist or takes no files, or that may not be
+    written. Nothing is changed: an existing file is opened and closed, and a file
+    beside it is made and deleted.
     """
     try:
         if not path.resolve().parent.is_dir():

@@ -114,26 +114,12 @@ class Seen(NamedTuple):
 
 
 def compare(loss: Declared, margin_bound: float, response_bound: float | None) -> Scale:
-    """Compare a loss with its declarations over all margins and responses.
+    """Compare a loss, with its functions, with its declarations at every margin.
 
-    Parameters
-    ----------
-    loss : Declared
-        A loss with its functions.
-    margin_bound : float
-        Largest absolute margin; of an infinite one, some are tried.
-    response_bound : float or None
-        Largest absolute response; None for labels and where none is read.
-
-    Returns
-    -------
-    Scale
-        To which rounding errors are relative.
-
-    Raises
-    ------
-    ValueError
-        Naming the first declaration that does not hold, and where.
+    Margins go up to ``margin_bound``, of which some are tried if it is infinite,
+    responses up to ``response_bound``, None for labels and where none is read. Returns
+    the scale to which rounding errors are relative; a ValueError names the first
+    declaration that does not hold, and where.
     """
     reach = FAR if np.isinf(margin_bound) else margin_bound
     limits = Limits(
@@ -160,24 +146,13 @@ def compare(loss: Declared, margin_bound: float, response_bound: float | None) -
 def compare_records(
     loss: Declared, reaches: Array, response: Array, scale: Scale | None
 ) -> None:
-    """Compare a loss with its declarations at each record's own margins.
+    """Compare a loss, with its functions, with its declarations at the records.
 
-    Parameters
-    ----------
-    loss : Declared
-        A loss with its functions.
-    reaches : array of shape (num_records,)
-        Largest absolute margin of each record.
-    response : array of shape (num_records,)
-        Responses.
-    scale : Scale or None
-        Of `compare`. None, where responses have no bound: the rounding errors of values
-        have none either, so that slopes alone are compared, where they are finite.
-
-    Raises
-    ------
-    ValueError
-        Naming the first declaration that does not hold, and a record.
+    ``reaches`` are the largest absolute margins of the records, of shape (num_records,)
+    as ``response``; ``scale`` is that of `compare`. It is None where responses have no
+    bound: the rounding errors of values have none either, so that slopes alone are
+    compared, where they are finite. A ValueError names the first declaration that does
+    not hold, and a record.
     """
     shares = np.linspace(-1.0, 1.0, 5)
     largest = FAR if np.isinf(reaches).any() else np.inf

@@ -208,22 +208,8 @@ class PublicFacts:
 def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
     """Bound of phi'' |a|_q^2, q = p/(p - 1), over the domain and all possible records.
 
-    Parameters
-    ----------
-    facts : PublicFacts
-        Public facts of a problem.
-    p : float
-        Exponent >= 1 of the norm of parameters.
-
-    Returns
-    -------
-    float
-        beta, the l_p smoothness of one record's loss.
-
-    Raises
-    ------
-    ValueError
-        If the loss has a kink, or its curvature is unbounded on the domain.
+    The l_p smoothness beta of one record's loss, p >= 1; a ValueError if the loss has a
+    kink, or its curvature is unbounded on the domain.
 
     Examples
     --------

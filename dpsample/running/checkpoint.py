@@ -36,19 +36,7 @@ FIELDS = (
 
 
 class CheckpointRun:
-    """Draws so far, and the state and stream of each chain.
-
-    Attributes
-    ----------
-    draws, stats : array of shape (chain, draw, dim) and (chain, draw, NUM_STATS)
-        Room for as many draws after the warm-up as were reserved.
-    num_warmup : int
-        Draws of each chain that are not kept.
-    warmup_stats : array of shape (chain, draw, NUM_STATS)
-        Of the last part of the warm-up, for those who watch.
-    done : int
-        Draws that every chain has made, warm-up included.
-    """
+    """Draws so far, and the state and stream of each chain."""
 
     def __init__(
         self,
@@ -56,11 +44,14 @@ class CheckpointRun:
         streams: list[np.random.Generator],
         num_warmup: int = 0,
     ) -> None:
-        self.states, self.streams, self.done = states, streams, 0
-        self.num_warmup = num_warmup
-        self.warmup_stats = np.empty((len(states), 0, NUM_STATS))
+        self.states, self.streams = states, streams
+        # Draws that every chain has made, and those of them that are not kept.
+        self.done, self.num_warmup = 0, num_warmup
+        # (chain, draw, ...): room for as many draws after the warm-up as were reserved.
         self.draws = np.empty((len(states), 0, states[0].position.size))
         self.stats = np.empty((len(states), 0, NUM_STATS))
+        # Of the last part of the warm-up, for those who watch.
+        self.warmup_stats = np.empty((len(states), 0, NUM_STATS))
 
     def reserve(self, num_draws: int) -> None:
         """Make room for at least so many draws per chain, beside its warm-up."""

@@ -97,12 +97,7 @@ def run(
 class Program:
     """A recipe on the records of a problem, ready for any number of runs.
 
-    Parameters
-    ----------
-    problem : Problem
-        The records.
-    recipe : Recipe
-        The phases; checked against the problem's public facts.
+    The phases are checked against the problem's public facts.
     """
 
     def __init__(self, problem: Problem, recipe: Recipe) -> None:
@@ -126,28 +121,13 @@ class Program:
         num_points: int = 0,
         on_chunk: Pulse = lambda done: None,
     ) -> DescentRun:
-        """Run all phases.
+        """Run all phases with ``rng`` as the source of batches and noise.
 
-        Parameters
-        ----------
-        rng : Generator
-            Source of batches and noise.
-        num_points : int
-            Points of each loop that the trace keeps.
-        on_chunk : callable
-            Called with the number of steps done, every 20 to 50 ms. What it raises
-            ends the run.
-
-        Returns
-        -------
-        Run
-            The private output; its trace is not private.
-
-        Raises
-        ------
-        DescentError
-            If the output has overflowed; without noise also if the loss fails or a
-            solver gives up. With noise nothing that a record holds ends a run.
+        ``num_points`` of each loop are kept in the trace, which is not private as the
+        output is. ``on_chunk`` is called with the number of steps done, every 20 to 50
+        ms; what it raises ends the run. Raises `DescentError` if the output has
+        overflowed; without noise also if the loss fails or a solver gives up. With
+        noise nothing that a record holds ends a run.
         """
         problem, recipe = self.problem, self.recipe
         memory = new_memory(problem.dim, self.arguments.num_buckets)

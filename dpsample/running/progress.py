@@ -49,14 +49,8 @@ def lines(
 ) -> Iterator[Progress]:
     """Draw until the block is left; yields the function that `chains.run` calls.
 
-    Parameters
-    ----------
-    title : str
-        Shown above the lines.
-    num_warmup : int
-        Draws of each chain that are discarded.
-    paint : callable, optional
-        Shows a table, in place of the terminal or notebook.
+    ``title`` is above the lines, ``num_warmup`` draws of each chain are discarded, and
+    ``paint`` shows a table in place of the terminal or notebook.
     """
     with _line() if paint is None else nullcontext(paint) as write:
         yield _Lines(title, num_warmup, write)

@@ -37,12 +37,6 @@ class SamplingError(RuntimeError):
 
 
 def raise_unless_ok(code: int) -> None:
-    """Turn a kernel's code into words.
-
-    Raises
-    ------
-    SamplingError
-        For every code except `OK`.
-    """
+    """Turn a kernel's code into words: a `SamplingError` for each but `OK`."""
     if code != OK:
         raise SamplingError(_TEXTS[int(code)])

@@ -63,10 +63,7 @@ def lipschitz(target: Gibbs, slopes: Array | None = None) -> float:
 
     .. math:: |\varphi_i' - s_i| \le \max(\varphi_i'(v) - s_i, s_i - \varphi_i'(u)).
 
-    Raises
-    ------
-    ValueError
-        If no bound exists: the loss's slope grows without end on the domain.
+    A ValueError says so if the slope grows without end on the domain.
     """
     problem = target.problem
     sizes = row_norms(target)

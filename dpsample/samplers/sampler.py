@@ -57,13 +57,7 @@ class Sampler:
         raise NotImplementedError
 
     def require(self, target: Gibbs) -> None:
-        """Raise unless the target is supported.
-
-        Raises
-        ------
-        ValueError
-            With the reason of `supports`.
-        """
+        """Raise a ValueError with the reason of `supports` unless the target is."""
         is_supported, reason = self.supports(target)
         if not is_supported:
             check.fail("sampler", "one that supports the target", repr(self), reason)

@@ -306,20 +306,7 @@ def _parts(target: Gibbs, num_points: int) -> Iterator[slice]:
 
 
 def energies(target: Gibbs, points: Array) -> Array:
-    """V at each row of points, shape (num_points,): infinity outside the domain.
-
-    Parameters
-    ----------
-    target : Gibbs
-        The target.
-    points : array of shape (num_points, dim)
-        Where.
-
-    Returns
-    -------
-    array of shape (num_points,)
-        The energies. Not private.
-    """
+    """V at each row of points (num_points, dim), infinity outside. Not private."""
     rows, out, work = _rows(points), np.empty(len(points)), target.new_work()
     for part in _parts(target, len(rows)):
         fill_energies(target.numbers, target.pieces, rows[part], work, out[part])
@@ -327,20 +314,7 @@ def energies(target: Gibbs, points: Array) -> Array:
 
 
 def slopes(target: Gibbs, points: Array) -> Array:
-    """(Sub)gradient of V at each row of points, shape (num_points, dim). Not private.
-
-    Parameters
-    ----------
-    target : Gibbs
-        The target.
-    points : array of shape (num_points, dim)
-        Where, inside the domain.
-
-    Returns
-    -------
-    array of shape (num_points, dim)
-        The gradients.
-    """
+    """(Sub)gradients of V at the rows of points, (num_points, dim). Not private."""
     rows, work = _rows(points), target.new_work()
     out = np.empty_like(rows)
     for part in _parts(target, len(rows)):
@@ -349,21 +323,10 @@ def slopes(target: Gibbs, points: Array) -> Array:
 
 
 def chords(target: Gibbs, points: Array, directions: Array) -> Array:
-    """Return the ends of the chords theta + t direction of the domain.
+    """Return the ends t of the chords theta + t direction: at most 0, and upper.
 
-    Parameters
-    ----------
-    target : Gibbs
-        The target.
-    points : array of shape (num_points, dim)
-        Points of the domain.
-    directions : array of shape (num_points, dim) or (dim,)
-        One direction for each point, or for all.
-
-    Returns
-    -------
-    array of shape (num_points, 2)
-        Lower end t, at most 0, and upper end.
+    Of shape (num_points, 2); ``directions`` holds a row for each point, or is one of
+    shape (dim,) for all.
     """
     rows = _rows(points)
     along = _rows(np.broadcast_to(directions, rows.shape))

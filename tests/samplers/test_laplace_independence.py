@@ -102,8 +102,12 @@ def test_weights_are_the_density_over_the_proposal(name, tail):
     constant = law.logpdf(plan.center)
     expected = -case.energy(points) - law.logpdf(points) + constant
     assert case.inside(points).all()
-    np.testing.assert_allclose(state.own.log_weights[:held], expected, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(state.own.energies[:held], case.energy(points), rtol=1e-9)
+    np.testing.assert_allclose(
+        state.own.log_weights[:held], expected, rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        state.own.energies[:held], case.energy(points), rtol=1e-9
+    )
     # A position is weighed like a proposal.
     other = chain.init(points[0])
     np.testing.assert_allclose(

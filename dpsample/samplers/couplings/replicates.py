@@ -89,16 +89,10 @@ class Coupled:
     def meet(
         self, rng: np.random.Generator, on_rows: OnRows | None = None
     ) -> tuple[int, bool, Array]:
-        """Run until the chains meet or the cap.
+        """Run until the chains meet, or the cap.
 
-        Returns
-        -------
-        time : int
-            Steps of the first chain at the meeting, or the cap.
-        has_met : bool
-            Whether they met.
-        position : array of shape (dim,)
-            Of the first chain at that time.
+        Returns the steps of the first chain until then, whether they met, and the
+        position of shape (dim,) of the first chain at that time.
         """
         starts = self.start(rng), self.start(rng)
         lead = self.alone(starts[0], rng, self.lag)

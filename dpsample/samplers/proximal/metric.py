@@ -228,12 +228,8 @@ def _hessian_bounds(target: Gibbs, use_data: bool) -> tuple[Array, Array | None]
 def candidates(target: Gibbs, *, oracle: str) -> list[ProximalMetric]:
     """All metrics that are valid for the target, in no particular order.
 
-    ``oracle="tangent"`` ignores the curvature of the data.
-
-    Raises
-    ------
-    NoCertificate
-        If the energy is not strongly convex, or the domain has no interior.
+    ``oracle="tangent"`` ignores the curvature of the data. Raises `NoCertificate` if
+    the energy is not strongly convex, or the domain has no interior.
     """
     domain, dim = target.problem.domain, target.dim
     if domain.affine_dim(dim) < dim:

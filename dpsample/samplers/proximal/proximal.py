@@ -307,10 +307,7 @@ class PreparedProximal:
     def certified_steps(self, gamma: float) -> int:
         """Return the steps that prove a total variation of at most gamma.
 
-        Raises
-        ------
-        NoCertificate
-            If they would take years.
+        Raises `NoCertificate` if they would take years.
         """
         num_steps = certify.num_steps(
             gamma, step=self.trial.step, start_bound=self.start_bound

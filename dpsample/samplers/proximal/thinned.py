@@ -61,13 +61,7 @@ class ThinnedWork(NamedTuple):
 
 
 def bounds(target: Gibbs) -> Bounds:
-    """Bounds of the tests.
-
-    Raises
-    ------
-    NoCertificate
-        If neither slopes nor curvatures of the losses are bounded on the domain.
-    """
+    """Bounds of the tests; `NoCertificate` if no slope or curvature has one there."""
     slope_range = target.k * record_terms.slope_range(target)
     smoothness = target.k * record_terms.smoothness(target)
     if not min(slope_range, smoothness) < np.inf:

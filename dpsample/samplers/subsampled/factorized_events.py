@@ -107,30 +107,14 @@ def draw(table, rng):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Channels:
-    """Channels 0 .. dim - 1 are coordinates, dim the norm of H, dim + 1 of l2.
+    """Channels 0 .. dim - 1 are coordinates, dim the norm of H, dim + 1 of l2."""
 
-    Attributes
-    ----------
-    spread : array of shape (dim,)
-        Standard deviations sd_j of the Gaussian.
-    coefficients : array of shape (num_records,)
-        Weight of each record's bound, the scale included.
-    weights : array of shape (dim + 2,)
-        Sum over a channel's entries of coefficient (times ``|a_ij|``).
-    starts, entries : arrays of shape (dim + 3,), (num_entries,)
-        Records of each channel.
-    share, other : arrays of shape (num_entries,)
-        Alias table of each channel.
-    expected : float
-        Mean of the total rate for two independent draws of the Gaussian.
-    """
-
-    spread: Array
-    coefficients: Array
-    weights: Array
-    starts: Ints
-    table: NDArray[np.void]
-    expected: float
+    spread: Array  # (dim,): standard deviations sd_j of the Gaussian
+    coefficients: Array  # (num_records,): weight of each record's bound, with the scale
+    weights: Array  # (dim + 2,): sum of coefficients (times |a_ij|) over the entries
+    starts: Ints  # (dim + 3,): first entry of each channel
+    table: NDArray[np.void]  # (num_entries,): alias table of each channel
+    expected: float  # mean of the total rate for two independent draws of the Gaussian
 
 
 def channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:

@@ -60,10 +60,7 @@ class Inner(NamedTuple):
 def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
     """Metric P = I with the exact draw, and whether tangents replace the regularizer.
 
-    Raises
-    ------
-    NoCertificate
-        If no draw is exact in a finite expected time.
+    Raises `NoCertificate` if no draw is exact in a finite expected time.
     """
     domain, regularizer, dim = target.problem.domain, target.regularizer, target.dim
     if domain.affine_dim(dim) < dim:

@@ -37,15 +37,7 @@ SMALLEST_BIAS, LARGEST_BIAS = 1e-40, 1e-3
 def overshoot_bound(variance_proxy: float) -> float:
     """Bound of E[o], minimized over K and r; it may exceed 1.
 
-    Parameters
-    ----------
-    variance_proxy : float
-        v, sub-Gaussian variance proxy of the change of one record's loss.
-
-    Returns
-    -------
-    float
-        The bound.
+    ``variance_proxy`` is v, the sub-Gaussian proxy of the change of one record's loss.
 
     Examples
     --------
@@ -87,17 +79,8 @@ def proxy_for(bias: float) -> float:
     """Variance proxy v whose `overshoot_bound` is at most ``bias``.
 
     The explicit rule v = 1 / (12 log(1 / bias)) in its proved range, elsewhere a
-    solution of the bound.
-
-    Parameters
-    ----------
-    bias : float
-        Total-variation error of one conditional draw, in (0, 1).
-
-    Returns
-    -------
-    float
-        The proxy.
+    solution of the bound; ``bias``, in (0, 1), is the total-variation error of one
+    conditional draw.
 
     Examples
     --------
@@ -131,23 +114,12 @@ class SeriesSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesNumbers:
-    """What the bias depends on.
+    """What the bias depends on."""
 
-    Attributes
-    ----------
-    lipschitz : float
-        L: bound of |l_j(z) - l_j(x)| / ||z - x||_2, l_j = k f(.; s_j).
-    regularity : float
-        Strong convexity of -log g without its Gaussian factor, >= 0.
-    convexity : float
-        Strong convexity m > 0 of the energy in l2.
-    start_bound : float
-        Bound of the root mean squared distance from start to target, times sqrt(m).
-    """
-
-    lipschitz: float
-    regularity: float
-    convexity: float
+    lipschitz: float  # L: bound of |l_j(z) - l_j(x)| / ||z - x||_2, l_j = k f(.; s_j)
+    regularity: float  # strong convexity of -log g without its Gaussian factor, >= 0
+    convexity: float  # strong convexity m > 0 of the energy in l2
+    # Bound of the root mean squared distance from start to target, times sqrt(m).
     start_bound: float
 
     def proxy(self, step: float) -> float:
@@ -203,10 +175,7 @@ class SeriesNumbers:
 def numbers(target: Gibbs, start: Array, slopes: Array | None = None) -> SeriesNumbers:
     """Constants of the bias bound, for chains that begin at ``start``.
 
-    Raises
-    ------
-    NoCertificate
-        If the energy is not strongly convex.
+    Raises `NoCertificate` if the energy is not strongly convex.
     """
     precision = metric.candidates(target, oracle="metric")[0].precision
     convexity = float(np.linalg.eigvalsh(precision)[0])
