@@ -131,14 +131,15 @@ def compare(loss: Declared, margin_bound: float, response_bound: float | None) -
     scale = Scale(*(float(np.abs(part).max()) for part in (seen.values, seen.slopes)))
     _judge(loss, seen, limits, scale)
     few = np.linspace(-reach, reach, FEW_MARGINS)
-    dense = _dense_responses(limits.responses)[:, None]
-    if dense.size:
+    y = limits.responses
+    if len(y) >= NUM_RESPONSES:  # there are others between the extremes, unless labels
+        dense = np.linspace(y[0], y[-1], NUM_DENSE)[:, None]
         seen_between = _see(loss, np.tile(few, (len(dense), 1)), dense, limits)
         _judge(loss, seen_between, limits, scale)
-    for worst in (_worst_above, _worst_below):
+    for sign in (1.0, -1.0):
         cells = seen
         for _ in range(ROUNDS):
-            cells = _divided(loss, cells, worst(cells, scale), limits)
+            cells = _divided(loss, cells, _worst(cells, scale, sign), limits)
             _judge(loss, cells, limits, scale)
     return scale
 
@@ -189,13 +190,6 @@ def _responses(loss: Declared, reach: float, bound: float | None) -> Array:
     return np.unique(np.concatenate([*even, far * NEAR[::2]]))
 
 
-def _dense_responses(responses: Array) -> Array:
-    """Many responses between the extremes; of labels there are no others."""
-    if len(responses) < NUM_RESPONSES:
-        return np.empty(0)
-    return np.linspace(responses[0], responses[-1], NUM_DENSE)
-
-
 def _grid(limits: Limits) -> Array:
     """Ascending margins for each response, fine where losses bend."""
     reach, y = limits.margin, limits.responses[:, None]
@@ -230,20 +224,13 @@ def _see(loss: Declared, margins: Array, responses: Array, limits: Limits) -> Se
     return seen
 
 
-def _worst_above(seen: Seen, scale: Scale) -> Places:
-    """Intervals on which the slope surely grows fastest."""
+def _worst(seen: Seen, scale: Scale, sign: float) -> Places:
+    """Intervals on which the slope surely grows fastest, or slowest for sign -1."""
     width, growth = np.diff(seen.margins), np.diff(seen.slopes)
     with np.errstate(all="ignore"):
-        rate = np.where(width > 0.0, (growth - SLACK * scale.slope) / width, -np.inf)
-    return np.argsort(rate, axis=None)[-ZOOMED:]
-
-
-def _worst_below(seen: Seen, scale: Scale) -> Places:
-    """Intervals on which the slope surely grows slowest."""
-    width, growth = np.diff(seen.margins), np.diff(seen.slopes)
-    with np.errstate(all="ignore"):
-        rate = np.where(width > 0.0, (growth + SLACK * scale.slope) / width, np.inf)
-    return np.argsort(rate, axis=None)[:ZOOMED]
+        rate = (growth - sign * SLACK * scale.slope) / width
+        order = np.argsort(np.where(width > 0.0, rate, -sign * np.inf), axis=None)
+    return order[-ZOOMED:] if sign > 0.0 else order[:ZOOMED]
 
 
 def _divided(loss: Declared, seen: Seen, cells: Places, limits: Limits) -> Seen:

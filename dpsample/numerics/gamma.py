@@ -74,8 +74,7 @@ def log_gamma_factor(a, x):
 @kernel
 def _log_lower_series(a, x):
     """Logarithm of P(a, x) by the power series, for x < a + 1."""
-    term = 1.0
-    total = 1.0
+    term, total = 1.0, 1.0
     for n in range(1, _MAX_TERMS):
         term *= x / (a + n)
         total += term

@@ -109,8 +109,7 @@ def schatten(v: ArrayLike, p: float, shape: tuple[int, int]) -> Values:
 def norm_along(x: Array, direction: Array, t: float, center: Array, p: float) -> float:
     """Return ``||x + t direction - center||_p`` without allocating."""
     dim = len(x)
-    total = 0.0
-    largest = 0.0
+    total, largest = 0.0, 0.0
     for i in range(dim):
         # Python floats overflow in silence when the kernel is interpreted.
         size = abs((float(x[i]) + t * float(direction[i])) - float(center[i]))

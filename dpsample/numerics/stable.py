@@ -104,8 +104,7 @@ def log_ndtr(x):
         return x
     # Asymptotic series of the Mills ratio; its ninth term is below 3e-16 at -20.
     z = 1.0 / (x * x)
-    term = 1.0
-    tail = 0.0
+    term, tail = 1.0, 0.0
     for n in range(1, 10):
         term *= -(2.0 * n - 1.0) * z
         tail += term

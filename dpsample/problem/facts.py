@@ -64,12 +64,8 @@ class PublicFacts:
             condition = f"declared for the {self.loss.name} loss"
             check.fail("response_bound", condition, "None", remedy)
         if self.intercept and self.is_matrix:
-            check.fail(
-                "intercept",
-                "False on a SchattenBall",
-                True,
-                "Make the constant one entry of the matrices and of row_bound.",
-            )
+            remedy = "Make the constant one entry of the matrices and of row_bound."
+            check.fail("intercept", "False on a SchattenBall", True, remedy)
         if isinstance(self.loss, RecordGradient):
             if self.intercept:
                 check.fail("intercept", "False for a record gradient", True)
@@ -164,21 +160,16 @@ class PublicFacts:
 
     def _fail_unbounded(self) -> NoReturn:
         if isinstance(self.loss, RecordGradient):
-            check.fail(
-                "loss", "a function of the margin <a, theta>", self.loss, ONLY_MINIMIZE
-            )
+            wanted = "a function of the margin <a, theta>"
+            check.fail("loss", wanted, self.loss, ONLY_MINIMIZE)
         if isinstance(self.loss, Custom) and self.loss.declared_slope == np.inf:
             remedy = "Declare the loss's slope_bound, or clip gradients."
             check.fail("slope_bound", "finite for this method", np.inf, remedy)
         if self.response_bound == np.inf:
             remedy = "Clip the response, or use a method that clips gradients."
             check.fail("response_bound", "finite for this method", np.inf, remedy)
-        check.fail(
-            "domain",
-            f"bounded for the {self.loss.name} loss, whose slope grows without end",
-            self.domain,
-            "Use a Ball or a Box.",
-        )
+        wanted = f"bounded for the {self.loss.name} loss, whose slope grows without end"
+        check.fail("domain", wanted, self.domain, "Use a Ball or a Box.")
 
     def diff_lipschitz(self, p: float, relation: str = "replace_one") -> float:
         """Lipschitz constant of the change of one record's loss between neighbors.
@@ -247,12 +238,8 @@ def _smoothness(facts: PublicFacts, p: float) -> float:
     reaches = np.full(response.shape, facts.margin_bound)
     curvature = float(facts.loss.curvature(-reaches, reaches, response)[1].max())
     if not math.isfinite(curvature):
-        check.fail(
-            "loss",
-            "of bounded curvature on the domain",
-            facts.loss,
-            "Use a smooth loss, and a bounded domain if its curvature grows.",
-        )
+        remedy = "Use a smooth loss, and a bounded domain if its curvature grows."
+        check.fail("loss", "of bounded curvature on the domain", facts.loss, remedy)
     return curvature * float(facts.full_row_bound * facts.dual_ratio(p)) ** 2
 
 

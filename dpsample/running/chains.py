@@ -164,12 +164,9 @@ def run(
     if path is not None and path.exists():
         load(path, identity, run, prepared.init)
         if extend is None and run.done > goal:
-            check.fail(
-                "num_draws",
-                f">= the {run.done} draws (with warm-up) of the checkpoint",
-                goal,
-                "Ask for as many draws, or choose another file.",
-            )
+            wanted = f">= the {run.done} draws (with warm-up) of the checkpoint"
+            remedy = "Ask for as many draws, or choose another file."
+            check.fail("num_draws", wanted, goal, remedy)
     loop = _Loop(prepared.runner(), run, chunk, path, identity, on_progress)
     with (
         single_threaded_blas(),

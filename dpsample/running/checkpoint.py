@@ -23,6 +23,7 @@ from dpsample.samplers.chain import NUM_STATS, ChainState
 Saved = NDArray[np.generic]
 # Arrays of a state, and of a file.
 STATE = ("position", "energy", "memory", "counts")
+REMEDY = "Choose another file, or delete it to start afresh."
 FIELDS = (
     "identity",
     "arithmetic",
@@ -144,12 +145,8 @@ def load(
     chains = len(run.states)
     # The identity covers the starts, and so the number of chains.
     if str(file["identity"]) != identity or file["draws"].shape[:1] != (chains,):
-        check.fail(
-            "checkpoint",
-            "of this target, sampler, seed, start and number of chains",
-            f"another run's file {path.name}",
-            "Choose another file, or delete it to start afresh.",
-        )
+        wanted = "of this target, sampler, seed, start and number of chains"
+        check.fail("checkpoint", wanted, f"another run's file {path.name}", REMEDY)
     kept = _kept(path, file, run)
     wanted = {
         "draws": np.empty((chains, kept, run.draws.shape[2])),
@@ -192,9 +189,8 @@ def _kept(path: Path, file: dict[str, Saved], run: CheckpointRun) -> int:
 
 
 def _refuse(path: Path, got: str) -> NoReturn:
-    remedy = "Choose another file, or delete it to start afresh."
     condition = "a file written by an earlier run"
-    check.fail("checkpoint", condition, f"{path.name} with {got}", remedy)
+    check.fail("checkpoint", condition, f"{path.name} with {got}", REMEDY)
 
 
 def _compare(path: Path, name: str, array: Saved, like: Saved) -> None:

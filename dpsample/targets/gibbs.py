@@ -147,12 +147,8 @@ class Gibbs:
         check.positive(k=k)
         check.non_negative(mu=mu)
         if not problem.domain.is_bounded and mu == 0.0:
-            check.fail(
-                "mu",
-                "> 0 on an unbounded domain",
-                mu,
-                "Without a regularizer the density may have no finite integral.",
-            )
+            remedy = "Without a regularizer the density may have no finite integral."
+            check.fail("mu", "> 0 on an unbounded domain", mu, remedy)
         self.problem = problem
         self.k, self.mu = float(k), float(mu)
         self.regularizer = SquaredNorm(2.0) if regularizer is None else regularizer

@@ -275,17 +275,7 @@ def step(target, pieces, plan, state, rng):
         else:
             control[STAGE] = ON_LINE if is_left else 0.0
             code, t, rates = coordinate_moves.general_move(
-                target,
-                pieces,
-                plan,
-                state,
-                target.data.response,
-                margins,
-                i,
-                j,
-                low,
-                high,
-                rng,
+                target, pieces, plan, state, margins, i, j, low, high, rng
             )
             if code == PAUSED:
                 keep(control, turn, last, 0.0, i, j, low, high)

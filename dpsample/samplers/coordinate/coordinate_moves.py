@@ -247,12 +247,11 @@ def guess_of(plan, theta, i, j):
 
 
 @kernel
-def general_move(target, pieces, plan, state, response, margins, i, j, low, high, rng):
+def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     """Draw along the move from the margins; return a code, t and the rates."""
     theta, direction = state.position, state.scratch[1]
-    here, rates, responses = select(
-        plan.columns, response, margins, i, j, state.own.moved
-    )
+    y, moved = target.data.response, state.own.moved
+    here, rates, responses = select(plan.columns, y, margins, i, j, moved)
     slope = curvature = 0.0
     if plan.is_quadratic == 1:
         slope, curvature = regularizer_line(target, theta, i, j)
@@ -275,25 +274,12 @@ def general_move(target, pieces, plan, state, response, margins, i, j, low, high
                 rng, first, weight * curvature, low, high, out[0], out[1], count, out[2]
             )
             return code, t, rates
-    path = line.line_of(
-        target,
-        state,
-        here,
-        rates,
-        responses,
-        plan.is_quadratic,
-        (0.0, slope, curvature),
-    )
+    penalty, is_quadratic = (0.0, slope, curvature), plan.is_quadratic
+    path = line.line_of(target, state, here, rates, responses, is_quadratic, penalty)
     guess, width = guess_of(plan, theta, i, j)
+    hull, control = state.own.hull, state.work.control
     code, t, _, evaluations = line.draw_on_line(
-        (pieces, path),
-        rng,
-        state.own.hull,
-        low,
-        high,
-        guess,
-        WIDTH * width,
-        state.work.control,
+        (pieces, path), rng, hull, low, high, guess, WIDTH * width, control
     )
     state.counts[GRADIENTS] += evaluations
     state.counts[RECORDS] += evaluations * here.shape[0]

@@ -52,7 +52,6 @@ class LineWork(NamedTuple):
     rates: Array  # (num_records,)
     hull: Array
     ends: Array  # (2,)
-    nothing: Array  # (0,)
 
 
 @kernel
@@ -97,20 +96,13 @@ def step(target, pieces, plan, state, rng):
     if is_new:
         synchronize(target, state)
         choose_direction(plan, state, rng)
-        line.rates_of(target.data, state.own.nothing, state.scratch[1], state.own.rates)
+        line.rates_of(target.data, state.scratch[1], state.own.rates)
     theta, direction, margins = state.position, state.scratch[1], state.memory[1:]
     penalty = (0.0, 0.0, 0.0)
     if plan.is_quadratic == 1:
         penalty = line.quadratic_along(target.regularizer, theta, direction)
-    along = line.line_of(
-        target,
-        state,
-        margins,
-        state.own.rates,
-        target.data.response,
-        plan.is_quadratic,
-        penalty,
-    )
+    rates, y, is_quadratic = state.own.rates, target.data.response, plan.is_quadratic
+    path = line.line_of(target, state, margins, rates, y, is_quadratic, penalty)
     gibbs.chord(target, pieces, theta, direction, state.own.ends)
     low, high = state.own.ends
     if not low <= high:
@@ -120,23 +112,12 @@ def step(target, pieces, plan, state, rng):
         state.counts[chain.ACCEPTED] += 1
     if low == high:
         return OK
-    guess, width = line.guess_along(
-        plan.whiten,
-        plan.center,
-        theta,
-        direction,
-        state.scratch[3][: plan.whiten.shape[0]],
-        state.scratch[4],
-    )
+    white, moved = state.scratch[3][: plan.whiten.shape[0]], state.scratch[4]
+    center = plan.center
+    guess, width = line.guess_along(plan.whiten, center, theta, direction, white, moved)
+    hull, width = state.own.hull, WIDTH * width
     code, t, value, evaluations = line.draw_on_line(
-        (pieces, along),
-        rng,
-        state.own.hull,
-        low,
-        high,
-        guess,
-        WIDTH * width,
-        control,
+        (pieces, path), rng, hull, low, high, guess, width, control
     )
     state.counts[chain.GRADIENTS] += evaluations
     state.counts[chain.RECORDS] += evaluations * target.data.num_records
@@ -144,7 +125,7 @@ def step(target, pieces, plan, state, rng):
         return code
     t = move_inside(target, pieces, state, t)
     for i in range(margins.shape[0]):
-        margins[i] += t * state.own.rates[i]
+        margins[i] += t * rates[i]
     state.energy[0] = value
     return OK
 
@@ -156,9 +137,7 @@ def init(target: Gibbs, plan: HitAndRunPlan, position: Array) -> ChainState:
     """Fresh state at a position of the domain."""
     del plan  # the margins are filled by the first step
     num_records = target.problem.num_records
-    own = LineWork(
-        np.empty(num_records), np.empty(HULL_SHAPE), np.empty(2), np.empty(0)
-    )
+    own = LineWork(np.empty(num_records), np.empty(HULL_SHAPE), np.empty(2))
     memory = np.full(1 + num_records, -1.0)
     return new_state(target, position, memory=memory, rows=5, own=own)
 

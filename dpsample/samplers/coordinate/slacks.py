@@ -152,14 +152,6 @@ def ball_change(before, after, radius, p):
 
 
 @kernel
-def shift_facets(slacks, rows, values, first, last, t):
-    """Subtract t times a column, given as a list, from the slacks."""
-    for m in range(first, last):
-        i = rows[m]
-        slacks[i] = max(slacks[i] - t * values[m], TINY)
-
-
-@kernel
 def settle(room, theta, slacks, j, t):
     """Move coordinate j by t; slacks follow, except those of FACETS."""
     before = theta[j] - room.center[j]
@@ -168,8 +160,9 @@ def settle(room, theta, slacks, j, t):
         after = theta[j] - room.center[j]
         slacks[0] += ball_change(before, after, room.radius, room.p)
     elif room.kind == SPARSE_FACETS:
-        first, last = room.starts[j], room.starts[j + 1]
-        shift_facets(slacks, room.rows, room.values, first, last, t)
+        for m in range(room.starts[j], room.starts[j + 1]):
+            i = room.rows[m]
+            slacks[i] = max(slacks[i] - t * room.values[m], TINY)
 
 
 def make_room(target: Gibbs, center: Array, stddevs: Array) -> Room:

@@ -79,21 +79,17 @@ def couple_random_walks(target, pieces, plan, first, second, rng):
     displace(plan, second.position, other, plan.step, second.scratch[1])
     energy, other_energy = weigh_both(target, pieces, first, second, is_shared)
     code = decide(first, energy, first.energy[0] - energy, threshold)
-    if code != OK:
-        return code
-    return decide(second, other_energy, second.energy[0] - other_energy, threshold)
+    return max(
+        code, decide(second, other_energy, second.energy[0] - other_energy, threshold)
+    )
 
 
 def walk_plan(prepared: PreparedChain) -> MetropolisPlan:
     """Plan of a coupled random walk: that of the single chain has no inverse factor."""
     alone = prepared.plan
     if alone.p != 2.0:
-        check.fail(
-            "sampler",
-            "a random walk with Gaussian proposals",
-            f"p = {alone.p:g}",
-            "Use RandomWalk(p=2).",
-        )
+        wanted, remedy = "a random walk with Gaussian proposals", "Use RandomWalk(p=2)."
+        check.fail("sampler", wanted, f"p = {alone.p:g}", remedy)
     return MetropolisPlan(
         step=alone.step,
         center=prepared.start,
@@ -126,9 +122,7 @@ def couple_crank_nicolson(target, pieces, plan, first, second, rng):
     log_ratio -= energy - half_square(plan, first.scratch[1], origin, white)
     other_ratio -= other_energy - half_square(plan, second.scratch[1], origin, white)
     code = decide(first, energy, log_ratio, threshold)
-    if code != OK:
-        return code
-    return decide(second, other_energy, other_ratio, threshold)
+    return max(code, decide(second, other_energy, other_ratio, threshold))
 
 
 @kernel
@@ -182,9 +176,7 @@ def couple_langevin(target, pieces, plan, first, second, rng):
         displace(plan, second.position, other, scale, second.scratch[1])
         other_energy = evaluate(target, pieces, second)
     code = judge_langevin(plan, first, energy, threshold)
-    if code != OK:
-        return code
-    return judge_langevin(plan, second, other_energy, threshold)
+    return max(code, judge_langevin(plan, second, other_energy, threshold))
 
 
 @kernel
@@ -206,9 +198,7 @@ def couple_independence(target, pieces, plan, first, second, rng):
     second.scratch[1][:] = proposal
     second.counts[PROPOSALS] += 1
     code = judge_independence(first, energy, log_weight, threshold)
-    if code != OK:
-        return code
-    return judge_independence(second, energy, log_weight, threshold)
+    return max(code, judge_independence(second, energy, log_weight, threshold))
 
 
 def init_independence(
@@ -248,10 +238,8 @@ def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
     displace(plan, second.scratch[6], other, scale, second.scratch[1])
     energy, other_energy = weigh_both(target, pieces, first, second, is_shared)
     code = decide(first, energy, log_acceptance(plan, first, energy), threshold)
-    if code != OK:
-        return code
     log_ratio = log_acceptance(plan, second, other_energy)
-    return decide(second, other_energy, log_ratio, threshold)
+    return max(code, decide(second, other_energy, log_ratio, threshold))
 
 
 @kernel

@@ -28,6 +28,7 @@ from dpsample.samplers.couplings.replicates import (
 )
 from dpsample.targets.gibbs import Gibbs
 
+ALL_MEET = "large enough for all pairs to meet"
 LABEL = "statistical, for this dataset, not a DP proof"
 NUM_BISECTIONS = 60
 
@@ -229,13 +230,11 @@ class MeetingTimes:
     def _counts(self, t: Ints) -> Ints:
         if self.is_censored.any():
             met = f"{self.is_censored.sum()} of {self.times.size} pairs that did not"
-            check.fail(
-                "max_steps",
-                "large enough for all pairs to meet",
-                f"{self.max_steps}, with {met}",
-                "Without their times the bound is infinite: increase max_steps, or "
-                "use a sampler that mixes faster.",
+            remedy = (
+                "Without their times the bound is infinite: increase max_steps, or use "
+                "a sampler that mixes faster."
             )
+            check.fail("max_steps", ALL_MEET, f"{self.max_steps}, with {met}", remedy)
         counts = -((self.lag + t[:, None] - self.times) // self.lag)
         return np.asarray(np.maximum(0, counts))
 

@@ -22,8 +22,9 @@ from numba.extending import register_jitable
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Kernel, kernel
-from dpsample.samplers.chain import ACCEPTED, PROPOSALS, ChainState
-from dpsample.samplers.errors import OK, PIECE_FAILED, raise_unless_ok
+from dpsample.samplers import moves
+from dpsample.samplers.chain import PROPOSALS, ChainState
+from dpsample.samplers.errors import OK, raise_unless_ok
 from dpsample.samplers.moves import weigh
 from dpsample.targets.gibbs import Gibbs
 
@@ -75,13 +76,7 @@ def weigh_both(target, pieces, first, second, is_shared):
 @kernel
 def decide(state, energy, log_ratio, threshold):
     """Move to the proposal in scratch[1] if the common threshold allows it."""
-    if np.isnan(log_ratio):
-        return PIECE_FAILED
-    if threshold <= log_ratio:
-        state.position[:] = state.scratch[1]
-        state.energy[0] = energy
-        state.counts[ACCEPTED] += 1
-    return OK
+    return moves.decide(state, state.scratch[1], energy, log_ratio, threshold)
 
 
 @kernel

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import Array, Ints, Values
 from dpsample.core.streams import Seed, streams
+from dpsample.samplers.couplings.meeting import ALL_MEET
 from dpsample.samplers.couplings.replicates import (
     Coupled,
     SamplerLike,
@@ -192,12 +193,9 @@ def unbiased_moments(
     pairs = run_all(task, rest, threads)
     missed = sum(not has_met for _, has_met, _ in pairs)
     if missed:
-        check.fail(
-            "max_steps",
-            "large enough for all pairs to meet",
-            f"{max_steps}, with {missed} of {replicates} pairs that did not",
-            "Increase max_steps, or use a sampler that mixes faster.",
-        )
+        got = f"{max_steps}, with {missed} of {replicates} pairs that did not"
+        remedy = "Increase max_steps, or use a sampler that mixes faster."
+        check.fail("max_steps", ALL_MEET, got, remedy)
     values = tuple(
         np.array([each[i] for _, _, each in pairs]) for i in range(len(functions))
     )

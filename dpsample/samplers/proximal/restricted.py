@@ -60,8 +60,7 @@ def _sums(b, q, c, r, v, variance, lower, upper, out):
 def _start(v, variance, kappa, q):
     """First guess of S0: two upper bounds of a typical S."""
     dim = v.shape[0]
-    square = 0.0
-    free = 0.0
+    square, free = 0.0, 0.0
     for i in range(dim):
         square += v[i] * v[i]
         free += (v[i] * v[i] + variance) ** (0.5 * q)

@@ -364,22 +364,19 @@ def thin(target, pieces, plan, state, moves, rng):
     data, walk, out = target.data, state.scratch[NUM_ROWS:].reshape(-1), state.work.out
     features = data.dense, data.values, data.columns, data.starts
     channels = plan.channel_weights, plan.starts, plan.table
+    loss, params, scales = (
+        pieces.loss_record,
+        data.loss_params,
+        (plan.weight, plan.cubic),
+    )
     walk[0], walk[1], walk[2] = plan.first - 1, 0.0, 0.0
     code = OK
     while code == OK:
         i = scan(features, channels, plan.coefficients, plan.cubic, moves, walk, rng)
         if i < 0:
             break
-        penalty, code = excess(
-            pieces.loss_record,
-            data.loss_params,
-            data.response[i],
-            plan.records[i],
-            (plan.weight, plan.cubic),
-            walk[4],
-            walk[5],
-            out,
-        )
+        y, record = data.response[i], plan.records[i]
+        penalty, code = excess(loss, params, y, record, scales, walk[4], walk[5], out)
         if code == OK and walk[3] < penalty:
             code = FIRED
     state.counts[RECORDS] += int(walk[2])
@@ -390,6 +387,11 @@ def thin(target, pieces, plan, state, moves, rng):
 def check_all(target, pieces, plan, state, moves, rng):
     """Toss the coin of the product, record by record, until it is decided."""
     data, out, left = target.data, state.work.out, rng.standard_exponential()
+    loss, params, scales = (
+        pieces.loss_record,
+        data.loss_params,
+        (plan.weight, plan.cubic),
+    )
     for i in range(data.num_records):
         if data.dense.shape[0] > 0:
             here, there = dense_sums(data.dense[i], moves[0], moves[1])
@@ -397,16 +399,8 @@ def check_all(target, pieces, plan, state, moves, rng):
             row = slice(data.starts[i], data.starts[i + 1])
             here, there, _ = sparse_sums(data.values[row], data.columns[row], moves)
         state.counts[RECORDS] += 1
-        penalty, code = excess(
-            pieces.loss_record,
-            data.loss_params,
-            data.response[i],
-            plan.records[i],
-            (plan.weight, plan.cubic),
-            here,
-            there,
-            out,
-        )
+        y, record = data.response[i], plan.records[i]
+        penalty, code = excess(loss, params, y, record, scales, here, there, out)
         if code != OK:
             return code
         left -= penalty

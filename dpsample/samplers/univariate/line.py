@@ -16,7 +16,6 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.problem import records
-from dpsample.problem.records import Data
 from dpsample.regularizers import RegularizerParams
 from dpsample.samplers.univariate.adaptive_rejection import compile_draw
 
@@ -24,8 +23,8 @@ from dpsample.samplers.univariate.adaptive_rejection import compile_draw
 class Line(NamedTuple):
     """All that `evaluate` reads: few arrays, because each costs time per call.
 
-    If ``is_quadratic`` the regularizer is constant + slope t + curvature t^2 / 2, else
-    its pieces are called.
+    If ``is_quadratic`` the regularizer is constant + slope t + curvature t^2 / 2, which
+    are in ``along``, else its pieces are called.
     """
 
     work: records.Work
@@ -41,9 +40,7 @@ class Line(NamedTuple):
     direction: Array  # (dim,)
     point: Array  # (dim,), scratch
     is_quadratic: int
-    constant: float
-    slope: float
-    curvature: float
+    along: tuple[float, float, float]
 
 
 @kernel
@@ -67,28 +64,16 @@ def line_of(target, state, margins, rates, response, is_quadratic, along):
         direction,
         point,
         is_quadratic,
-        along[0],
-        along[1],
-        along[2],
+        along,
     )
 
 
 @kernel
-def rates_of(data, nothing, direction, rates):
-    """Fill rates with A e; ``nothing`` is an empty offset."""
-    bare = Data(
-        data.dense,
-        data.values,
-        data.columns,
-        data.starts,
-        data.response,
-        nothing,
-        data.loss_params,
-        data.num_records,
-        data.dim,
-        data.block,
-    )
-    margins_at(bare, direction, rates)
+def rates_of(data, direction, rates):
+    """Fill rates with A e, block by block."""
+    for start in range(0, data.num_records, data.block):
+        stop = min(start + data.block, data.num_records)
+        records.products_of(data, direction, start, stop, rates[start:stop])
 
 
 @kernel
@@ -136,9 +121,10 @@ def evaluate(arguments, t):
     value, slope = line.weight * value, line.weight * slope
     if line.strength > 0.0:
         if line.is_quadratic == 1:
-            rate = line.curvature * t
-            size = line.constant + t * (line.slope + 0.5 * rate)
-            rate += line.slope
+            constant, first, curvature = line.along
+            rate = curvature * t
+            size = constant + t * (first + 0.5 * rate)
+            rate += first
         else:
             size, rate = regularizer_along(
                 pieces.regularizer_value, pieces.regularizer_gradient, line, t
