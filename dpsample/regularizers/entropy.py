@@ -11,12 +11,8 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.jit import Piece
 from dpsample.domains import Domain, Simplex
-from dpsample.regularizers.regularizer import (
-    Regularizer,
-    RegularizerParams,
-    entropy_gradient,
-    entropy_value,
-)
+from dpsample.regularizers import regularizer as pieces
+from dpsample.regularizers.regularizer import Regularizer, RegularizerParams
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +34,8 @@ class Entropy(Regularizer):
     """
 
     name: ClassVar[str] = "entropy"
-    value_piece: ClassVar[Piece] = staticmethod(entropy_value)
-    gradient_piece: ClassVar[Piece] = staticmethod(entropy_gradient)
+    value_piece: ClassVar[Piece] = staticmethod(pieces.entropy_value)
+    gradient_piece: ClassVar[Piece] = staticmethod(pieces.entropy_gradient)
 
     p: float = field(default=1.0, init=False, repr=False)
 

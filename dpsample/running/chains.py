@@ -164,9 +164,9 @@ def run(
     if path is not None and path.exists():
         load(path, identity, run, prepared.init)
         if extend is None and run.done > goal:
-            wanted = f">= the {run.done} draws (with warm-up) of the checkpoint"
+            condition = f">= the {run.done} draws (with warm-up) of the checkpoint"
             remedy = "Ask for as many draws, or choose another file."
-            check.fail("num_draws", wanted, goal, remedy)
+            check.fail("num_draws", condition, goal, remedy)
     loop = _Loop(prepared.runner(), run, chunk, path, identity, on_progress)
     with (
         single_threaded_blas(),

@@ -145,8 +145,8 @@ def load(
     chains = len(run.states)
     # The identity covers the starts, and so the number of chains.
     if str(file["identity"]) != identity or file["draws"].shape[:1] != (chains,):
-        wanted = "of this target, sampler, seed, start and number of chains"
-        check.fail("checkpoint", wanted, f"another run's file {path.name}", REMEDY)
+        condition = "of this target, sampler, seed, start and number of chains"
+        check.fail("checkpoint", condition, f"another run's file {path.name}", REMEDY)
     kept = _kept(path, file, run)
     wanted = {
         "draws": np.empty((chains, kept, run.draws.shape[2])),

@@ -84,11 +84,7 @@ class _State:
 
 
 def run(
-    problem: Problem,
-    recipe: Recipe,
-    rng: np.random.Generator,
-    *,
-    num_points: int = 0,
+    problem: Problem, recipe: Recipe, rng: np.random.Generator, *, num_points: int = 0
 ) -> DescentRun:
     """Run all phases of a recipe once; see `Program.run`."""
     return Program(problem, recipe).run(rng, num_points=num_points)
@@ -148,9 +144,7 @@ class Program:
         if not (np.abs(theta) < FAR).all():  # of the output, which is private
             raise DescentError(DIVERGED)
         return DescentRun(
-            theta=theta,
-            num_gradients=int(memory.counts[0]),
-            trace=tuple(state.trace),
+            theta=theta, num_gradients=int(memory.counts[0]), trace=tuple(state.trace)
         )
 
     def _with_output_noise(
@@ -178,16 +172,8 @@ class Program:
             while start < stop:
                 end = int(min(start + chunk.size, stop))
                 begin = time.perf_counter()
-                reached = pauses.call(
-                    memory.control,
-                    descend,
-                    *fixed,
-                    numbers,
-                    memory,
-                    state.rng,
-                    start,
-                    end,
-                )
+                now = numbers, memory, state.rng, start, end
+                reached = pauses.call(memory.control, descend, *fixed, *now)
                 if reached < 0:
                     raise DescentError(LOSS_FAILED)
                 if reached - start == chunk.size:
@@ -258,17 +244,8 @@ class Program:
         while step < limit:
             end = min(step + chunk.size, limit)
             begin = time.perf_counter()
-            outcome = pauses.call(
-                state.memory.control,
-                solve,
-                *fixed,
-                loop,
-                objective,
-                state.memory,
-                state.rng,
-                step,
-                end,
-            )
+            now = loop, objective, state.memory, state.rng, step, end
+            outcome = pauses.call(state.memory.control, solve, *fixed, *now)
             state.advance(0)
             if outcome == pauses.PAUSED:
                 continue

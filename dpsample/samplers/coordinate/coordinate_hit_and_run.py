@@ -29,19 +29,6 @@ from dpsample.samplers.coordinate.coordinate_moves import (
     CoordinateWork,
     make_plan,
 )
-from dpsample.samplers.coordinate.slacks import (
-    BALL,
-    CHORD,
-    FACETS,
-    PAIRS,
-    SPARSE_FACETS,
-    TINY,
-    ball_change,
-    ball_reach,
-    facet_span,
-    slide,
-    unlimited,
-)
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.sampler import Sampler
@@ -149,9 +136,9 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
     lower, upper = room.lower, room.upper
     columns, up, down = room.columns, room.up, room.down
     starts, rows, values = room.starts, room.rows, room.values
-    slacks, _, slopes = caches(plan, state)
+    gaps, _, slopes = caches(plan, state)
     dim, is_full = theta.shape[0], slopes.shape[0] > 0
-    num_moves = num_steps * (dim - 1 if kind == PAIRS else dim)
+    num_moves = num_steps * (dim - 1 if kind == slacks.PAIRS else dim)
     control = state.work.control
     for row in range(draws.shape[0]):
         is_over = False
@@ -163,7 +150,7 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
             if not 0.0 <= memory[0] < RESYNCHRONIZE:
                 synchronize(target, plan, state)
             memory[0] += 1.0
-            if kind == PAIRS:
+            if kind == slacks.PAIRS:
                 if not pairs(theta, slopes, center, slope, ridge, hessian, rng):
                     forget(control)
                     return PIECE_FAILED, row
@@ -171,15 +158,15 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
             last, t = 0, 0.0
             for j in range(dim):
                 offset = theta[j] - middle[j]
-                if kind == FACETS:
-                    low, high = slide(slacks, columns[last], t, up[j], down[j])
-                    low, high, last = unlimited(low), unlimited(high), j
-                elif kind == SPARSE_FACETS:
-                    low, high = facet_span(
-                        slacks, rows, values, starts[j], starts[j + 1]
+                if kind == slacks.FACETS:
+                    low, high = slacks.slide(gaps, columns[last], t, up[j], down[j])
+                    low, high, last = slacks.unlimited(low), slacks.unlimited(high), j
+                elif kind == slacks.SPARSE_FACETS:
+                    low, high = slacks.facet_span(
+                        gaps, rows, values, starts[j], starts[j + 1]
                     )
-                elif kind == BALL:
-                    reach = ball_reach(slacks[0], offset, radius, p)
+                elif kind == slacks.BALL:
+                    reach = slacks.ball_reach(gaps[0], offset, radius, p)
                     low, high = min(-reach - offset, 0.0), max(reach - offset, 0.0)
                 else:
                     low, high = lower[j] - theta[j], upper[j] - theta[j]
@@ -193,13 +180,14 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
                 theta[j] = min(max(theta[j] + t, lower[j]), upper[j])
                 if is_full:
                     follow(slopes, hessian, j, t)
-                if kind == SPARSE_FACETS:
+                if kind == slacks.SPARSE_FACETS:
                     for m in range(starts[j], starts[j + 1]):
-                        slacks[rows[m]] = max(slacks[rows[m]] - t * values[m], TINY)
-                elif kind == BALL:
-                    slacks[0] += ball_change(offset, theta[j] - middle[j], radius, p)
-            if kind == FACETS:
-                slide(slacks, columns[last], t, up[last], down[last])
+                        gaps[rows[m]] = max(gaps[rows[m]] - t * values[m], slacks.TINY)
+                elif kind == slacks.BALL:
+                    after = theta[j] - middle[j]
+                    gaps[0] += slacks.ball_change(offset, after, radius, p)
+            if kind == slacks.FACETS:
+                slacks.slide(gaps, columns[last], t, up[last], down[last])
         control[STEPS] = 0.0
         draws[row] = theta
         state.energy[0] = energy_of(theta, plan.base, center, slope, ridge, slopes)
@@ -229,7 +217,7 @@ def step(target, pieces, plan, state, rng):
     room, theta = plan.room, state.position
     room_left, margins, slopes = caches(plan, state)
     dim = theta.shape[0]
-    num_moves = dim - 1 if room.kind == PAIRS else dim
+    num_moves = dim - 1 if room.kind == slacks.PAIRS else dim
     i, j, last, t, begin, low, high = 0, -1, 0, 0.0, 0, 0.0, 0.0
     if stage == 0.0:
         state.memory[0] += 1.0
@@ -248,16 +236,16 @@ def step(target, pieces, plan, state, rng):
         if is_left:
             i, j = int(control[SWEEP + 3]), int(control[SWEEP + 4])
             low, high = control[SWEEP + 5], control[SWEEP + 6]
-        elif room.kind == PAIRS:
+        elif room.kind == slacks.PAIRS:
             i, j = two_coordinates(dim, rng)
             low, high = -theta[i], theta[j]
-        elif room.kind == FACETS:
+        elif room.kind == slacks.FACETS:
             low, high = slacks.slide(
                 room_left, room.columns[last], t, room.up[i], room.down[i]
             )
             low, high = slacks.unlimited(low), slacks.unlimited(high)
             last = i
-        elif room.kind == CHORD:
+        elif room.kind == slacks.CHORD:
             low, high = coordinate_moves.chord_along(target, pieces, state, i)
         else:
             low, high = slacks.span(room, theta, room_left, i)
@@ -282,14 +270,14 @@ def step(target, pieces, plan, state, rng):
             if code != OK:
                 return code
             coordinate_moves.shift(plan.columns, margins, rates, t, state.own.moved)
-        if room.kind == PAIRS:
+        if room.kind == slacks.PAIRS:
             theta[i], theta[j] = theta[i] + t, theta[j] - t
-        elif room.kind == CHORD:
+        elif room.kind == slacks.CHORD:
             coordinate_moves.move_inside(target, pieces, state, i, t)
         else:
             slacks.settle(room, theta, room_left, i, t)
     control[STAGE] = 0.0
-    if room.kind == FACETS:
+    if room.kind == slacks.FACETS:
         slacks.move(room, room_left, last, t)
     if plan.conditional == QUADRATIC:
         state.energy[0] = energy_of(
@@ -347,7 +335,7 @@ class CoordinateHitAndRun(Sampler):
         gaussian = fit(target)
         plan = make_plan(target, gaussian)
         kinds = ("quadratic", "piecewise quadratic", "convex")
-        is_flat = plan.conditional == QUADRATIC and plan.room.kind != CHORD
+        is_flat = plan.conditional == QUADRATIC and plan.room.kind != slacks.CHORD
         return PreparedChain(
             target=target,
             plan=plan,

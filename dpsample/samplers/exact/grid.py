@@ -27,16 +27,9 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
-from dpsample.samplers import gaussian_fit
+from dpsample.samplers import errors, gaussian_fit
 from dpsample.samplers.chain import ACCEPTED, compile_run
-from dpsample.samplers.errors import (
-    BOUND_VIOLATED,
-    EXHAUSTED,
-    OK,
-    PIECE_FAILED,
-    UNCOVERED,
-    raise_unless_ok,
-)
+from dpsample.samplers.errors import OK, PIECE_FAILED, raise_unless_ok
 from dpsample.samplers.exact import tangents as exponential
 from dpsample.samplers.exact.tangents import Frame, Pile, place, touch_cell
 from dpsample.samplers.gaussian_fit import GaussianFit
@@ -151,7 +144,7 @@ def step(target, pieces, plan, state, rng):
         if np.isnan(energy):
             return PIECE_FAILED
         if energy < bound - ROUNDING * (1.0 + size + abs(energy)):
-            return BOUND_VIOLATED
+            return errors.BOUND_VIOLATED
         if rng.standard_exponential() >= energy - bound:
             state.position[:] = proposal
             state.energy[0] = energy
@@ -160,7 +153,7 @@ def step(target, pieces, plan, state, rng):
         if is_due(control):
             control[STAGE] = 1.0
             return PAUSED
-    return EXHAUSTED
+    return errors.EXHAUSTED
 
 
 run = compile_run(step)
@@ -312,7 +305,7 @@ def build(target: Gibbs, shape: GaussianFit) -> Cells:
         other, other_loss = envelope(target, separate(target, shape))
         if other_loss < loss:
             cells = other
-    raise_unless_ok(UNCOVERED if cells is None else OK)
+    raise_unless_ok(errors.UNCOVERED if cells is None else OK)
     return cast(Cells, cells)
 
 
@@ -340,7 +333,7 @@ def envelope(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, float]:
             control, grow, numbers, pieces, frame, pile, count, TOLERANCE[rank]
         )
         pauses.heard()
-    if code == UNCOVERED:
+    if code == errors.UNCOVERED:
         return None, math.inf
     raise_unless_ok(code)
     kept = np.flatnonzero(pile.log_mass[:count] > -np.inf)

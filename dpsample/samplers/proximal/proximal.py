@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -67,8 +68,10 @@ class Pilot:
         metric: ProximalMetric,
         start: Array,
         rng: np.random.Generator,
+        steps_for: Callable[..., int],  # of a trial's ``step``
     ) -> None:
         self.target, self.metric, self.rng = target, metric, rng
+        self.steps_for = steps_for
         self.state = alternation.init(target, start)
         self.numbers = metric.numbers(target)
         self.first, self.longest = metric.steps()
@@ -80,9 +83,7 @@ class Pilot:
         self.costs[chain.VALUES] = size + 4.0 * data.num_records
         self.costs[chain.PROPOSALS] = metric.draw_cost
 
-    def trial(
-        self, step: float, num_steps: int, steps_for: Callable[..., int]
-    ) -> Trial:
+    def trial(self, step: float, num_steps: int) -> Trial:
         """Run ``num_steps`` steps; infinite work if one needs too many tries."""
         counts = self.state.counts
         counts[:] = 0
@@ -97,35 +98,31 @@ class Pilot:
         step_work = float(counts @ self.costs) / num_steps
         return Trial(
             step=step,
-            work=step_work * steps_for(step=step),
+            work=step_work * self.steps_for(step=step),
             acceptance=num_steps / int(counts[alternation.INSIDE]),
             step_work=step_work,
         )
 
-    def search(self, steps_for: Callable[..., int]) -> Trial:
+    def search(self) -> Trial:
         """Walk down to a workable step, climb by doubling, refine with more steps."""
-        best = self._walk_down(self.first, 4.0, FIRST_STEPS, steps_for)
+        best = self._walk_down(self.first, 4.0, FIRST_STEPS)
         for factor in (2.0, 0.5):
-            best = self._climb(best, factor, FIRST_STEPS, steps_for)
-        best = self._walk_down(best.step, REFINE, LAST_STEPS, steps_for)
+            best = self._climb(best, factor, FIRST_STEPS)
+        best = self._walk_down(best.step, REFINE, LAST_STEPS)
         for factor in (REFINE, 1.0 / REFINE):
-            best = self._climb(best, factor, LAST_STEPS, steps_for)
+            best = self._climb(best, factor, LAST_STEPS)
         return best
 
-    def _walk_down(
-        self, step: float, factor: float, num_steps: int, steps_for: Callable[..., int]
-    ) -> Trial:
-        trial = self.trial(step, num_steps, steps_for)
+    def _walk_down(self, step: float, factor: float, num_steps: int) -> Trial:
+        trial = self.trial(step, num_steps)
         while not trial.is_steady and step > MIN_STEP:
             step /= factor
-            trial = self.trial(step, num_steps, steps_for)
+            trial = self.trial(step, num_steps)
         return trial
 
-    def _climb(
-        self, best: Trial, factor: float, num_steps: int, steps_for: Callable[..., int]
-    ) -> Trial:
+    def _climb(self, best: Trial, factor: float, num_steps: int) -> Trial:
         while MIN_STEP < best.step * factor <= self.longest:
-            other = self.trial(best.step * factor, num_steps, steps_for)
+            other = self.trial(best.step * factor, num_steps)
             if not (other.is_steady and other.work < best.work):
                 break
             best = other
@@ -254,15 +251,12 @@ class ProximalSetting:
         gamma: float,
     ) -> PreparedProximal:
         """Chain in one metric, with the step that a pilot run finds best."""
-
-        def steps_for(*, step: float) -> int:
-            return certify.num_steps(gamma, step=step, start_bound=bound)
-
-        pilot = Pilot(self.target, option, self.start, rng)
-        if self.step_size is None:
-            trial = pilot.search(steps_for)
-        else:
-            trial = pilot.trial(self.step_size, FIRST_STEPS, steps_for)
+        steps_for = partial(certify.num_steps, gamma, start_bound=bound)
+        pilot, step = (
+            Pilot(self.target, option, self.start, rng, steps_for),
+            self.step_size,
+        )
+        trial = pilot.search() if step is None else pilot.trial(step, FIRST_STEPS)
         return PreparedProximal(
             target=self.target,
             metric=option,

@@ -26,15 +26,6 @@ from dpsample.samplers import record_terms
 from dpsample.samplers.chain import GRADIENTS, RECORDS, ChainState, compile_run
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED, NoCertificate
 from dpsample.samplers.proximal import alternation
-from dpsample.samplers.proximal.alternation import (
-    NUM_SCRATCH,
-    TRIES,
-    aim,
-    compile_conditional,
-    displace_y,
-    quadratic,
-    set_halfspace,
-)
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
@@ -43,7 +34,7 @@ ROUNDING = 1e-12
 MARGIN, VALUE, SLOPE = range(3)  # rows of a state's tangents
 # What a conditional draw keeps that is paused among the tests of a proposal: B, and the
 # time of the next test.
-LARGEST, TIME = TRIES + 1, TRIES + 2
+LARGEST, TIME = alternation.TRIES + 1, alternation.TRIES + 2
 
 
 class Bounds(NamedTuple):
@@ -80,7 +71,7 @@ def init(target: Gibbs, position: Array) -> ChainState:
     """
     state = alternation.init(target, position)
     return state._replace(
-        scratch=np.empty((NUM_SCRATCH + 1, position.size)),
+        scratch=np.empty((alternation.NUM_SCRATCH + 1, position.size)),
         own=ThinnedWork(state.own.normal, np.empty((3, target.problem.num_records))),
     )
 
@@ -103,7 +94,7 @@ def expand(target, pieces, w, state, gradient):
         if np.isnan(state.work.out[0]):
             return PIECE_FAILED
         records.add_transposed(data, slopes, start, stop, state.work.vector, gradient)
-    from_regularizer = state.scratch[NUM_SCRATCH]
+    from_regularizer = state.scratch[alternation.NUM_SCRATCH]
     from_regularizer[:] = np.nan
     pieces.regularizer_gradient(target.regularizer, w, from_regularizer)
     for j in range(w.shape[0]):
@@ -133,8 +124,8 @@ def record_gap(target, pieces, state, x, i):
 def regularizer_gap(target, pieces, plan, state, x, w, difference):
     """Gap of the regularizer above tangent and quadratic, and its rounding error."""
     weight = target.k * target.mu
-    linear = np.dot(state.scratch[NUM_SCRATCH], difference)
-    square = quadratic(plan.precision, difference, state.scratch[7])
+    linear = np.dot(state.scratch[alternation.NUM_SCRATCH], difference)
+    square = alternation.quadratic(plan.precision, difference, state.scratch[7])
     square *= 0.5 * plan.tangent
     at_x = weight * gibbs.regularizer(target, pieces, x, state.work)
     at_w = weight * gibbs.regularizer(target, pieces, w, state.work)
@@ -191,13 +182,14 @@ def test(target, pieces, state, rng):
 
 def prepare(target, pieces, plan, state):
     """Tangents, mean and halfspace given y in scratch[1]; a code of `errors`."""
-    y, w, gradient = state.scratch[1], state.scratch[2], state.scratch[3]
+    y, w = state.scratch[1], state.scratch[2]
+    gradient, mean = state.scratch[3], state.scratch[4]
     gibbs.project(target, pieces, y, w)
     code = expand(target, pieces, w, state, gradient)
     if code != OK:
         return code
-    aim(plan.metric, y, w, gradient, state.scratch[4])
-    return set_halfspace(target, pieces, plan.metric, state, state.scratch[4])
+    alternation.aim(plan.metric, y, w, gradient, mean)
+    return alternation.set_halfspace(target, pieces, plan.metric, state, mean)
 
 
 def judge(target, pieces, plan, state, rng, is_resumed):
@@ -208,13 +200,13 @@ def judge(target, pieces, plan, state, rng, is_resumed):
     return accept(target, pieces, plan.metric, plan.bounds, state, rng)
 
 
-conditional = compile_conditional(prepare, judge)
+conditional = alternation.compile_conditional(prepare, judge)
 
 
 def step(target, pieces, plan, state, rng):
     """Draw y given x, then x given y."""
     if state.work.control[STAGE] == 0.0:
-        displace_y(plan.metric, state, rng)
+        alternation.displace_y(plan.metric, state, rng)
     return conditional(target, pieces, plan, state, rng)
 
 

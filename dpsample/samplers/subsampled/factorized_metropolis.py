@@ -25,17 +25,9 @@ from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.moves import normal_noise
+from dpsample.samplers.subsampled import factorized_events as events
 from dpsample.samplers.subsampled import taylor
-from dpsample.samplers.subsampled.factorized_events import (
-    FIRED,
-    NUM_FOUND,
-    NUM_ROWS,
-    FactorizedPlan,
-    channels,
-    check_all,
-    fill_rates,
-    thin,
-)
+from dpsample.samplers.subsampled.factorized_events import FactorizedPlan
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
@@ -86,7 +78,7 @@ def step(target, pieces, plan, state, rng):
     origin, rest = state.memory[:rank], state.memory[rank:]
     there, noise = state.scratch[0][:rank], state.scratch[1][:rank]
     dim = state.position.shape[0]
-    proposal, moves = state.scratch[2][:dim], state.scratch[3:NUM_ROWS]
+    proposal, moves = state.scratch[2][:dim], state.scratch[3 : events.NUM_ROWS]
     delta = moves[1][:dim]
     state.counts[chain.PROPOSALS] += 1
     propose(plan, rng, origin, noise, there, delta)
@@ -103,11 +95,11 @@ def step(target, pieces, plan, state, rng):
         return PIECE_FAILED
     if plan.slope.shape[0] > 0 and -rng.standard_exponential() > rest[0] - rest_there:
         return OK
-    if fill_rates(plan, origin, there, moves) < target.data.num_records:
-        code = thin(target, pieces, plan, state, moves, rng)
+    if events.fill_rates(plan, origin, there, moves) < target.data.num_records:
+        code = events.thin(target, pieces, plan, state, moves, rng)
     else:
-        code = check_all(target, pieces, plan, state, moves, rng)
-    if code == FIRED:
+        code = events.check_all(target, pieces, plan, state, moves, rng)
+    if code == events.FIRED:
         return OK
     if code == OK:
         state.position[:] = proposal
@@ -129,7 +121,7 @@ def init(target: Gibbs, plan: FactorizedPlan, position: Array) -> ChainState:
     )
     return state._replace(
         memory=np.append(plan.whiten @ delta, rest),
-        scratch=np.empty((NUM_ROWS + NUM_FOUND, delta.size + 2)),
+        scratch=np.empty((events.NUM_ROWS + events.NUM_FOUND, delta.size + 2)),
     )
 
 
@@ -203,7 +195,7 @@ def _plan(target: Gibbs) -> FactorizedPlan | str:
         return "Hardly any of the Gaussian lies in the domain. Use HitAndRun."
     num_records = target.data.num_records
     curved = target.k / num_records
-    bounds = channels(target, expansion, curved * bound / 6.0)
+    bounds = events.channels(target, expansion, curved * bound / 6.0)
     if bounds.expected > max(MAX_SHARE * num_records, ALWAYS):
         work = f"{bounds.expected:.0f} records per draw are expected of {num_records}."
         return f"{work} {instead}"

@@ -18,14 +18,8 @@ from dpsample.core.jit import Piece, Pointer, kernel, pointer
 from dpsample.core.pauses import KEPT, PAUSED, is_due
 from dpsample.domains import Ball, Box, Domain, WholeSpace
 from dpsample.regularizers import SquaredNorm
-from dpsample.samplers import chain
-from dpsample.samplers.errors import (
-    BOUND_VIOLATED,
-    EXHAUSTED,
-    OK,
-    PIECE_FAILED,
-    NoCertificate,
-)
+from dpsample.samplers import chain, errors
+from dpsample.samplers.errors import OK, PIECE_FAILED, NoCertificate
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal import metric as draws_module
 from dpsample.samplers.proximal.alternation import ProximalPlan, set_halfspace
@@ -197,9 +191,9 @@ def draw_inner(target, pieces, inner, state, out, rng):
         if np.isnan(gap):
             return PIECE_FAILED
         if gap < -slack:
-            return BOUND_VIOLATED
+            return errors.BOUND_VIOLATED
         if rng.standard_exponential() >= gap:
             control[TRIES] = 0.0
             return OK
     control[TRIES] = 0.0
-    return EXHAUSTED
+    return errors.EXHAUSTED

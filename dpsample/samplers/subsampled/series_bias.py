@@ -159,10 +159,7 @@ class SeriesNumbers:
         return plan
 
     def _schedule(self, step: float, gamma: float, overshoot: float) -> SeriesSchedule:
-        numbers = {
-            "step": step * self.convexity,
-            "start_bound": self.start_bound,
-        }
+        numbers = {"step": step * self.convexity, "start_bound": self.start_bound}
         steps = certify.num_steps(0.5 * gamma, **numbers)
         return SeriesSchedule(
             step=step,
@@ -179,23 +176,22 @@ def numbers(target: Gibbs, start: Array, slopes: Array | None = None) -> SeriesN
     """
     precision = metric.candidates(target, oracle="metric")[0].precision
     convexity = float(np.linalg.eigvalsh(precision)[0])
-    eye = np.eye(target.dim)
-    bound = certify.distance_to_minimizer(
+    domain, gradient, eye = (
         target.problem.domain,
-        start,
         target.gradient(start),
-        eye / convexity,
-        convexity * eye,
+        np.eye(target.dim),
+    )
+    bound = certify.distance_to_minimizer(
+        domain, start, gradient, eye / convexity, convexity * eye
     )
     bound += math.sqrt(target.dim)
-    if target.problem.domain.is_bounded:
-        reach = target.problem.domain.max_norm(2.0, start, target.dim)
+    if domain.is_bounded:
+        reach = domain.max_norm(2.0, start, target.dim)
         bound = min(bound, math.sqrt(convexity) * reach)
+    weakest = target.regularizer.curvature_l2(target.dim)[0]
     return SeriesNumbers(
         lipschitz=target.k * record_terms.lipschitz(target, slopes),
-        regularity=target.k
-        * target.mu
-        * target.regularizer.curvature_l2(target.dim)[0],
+        regularity=target.k * target.mu * weakest,
         convexity=convexity,
         start_bound=bound,
     )
