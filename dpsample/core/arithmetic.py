@@ -6,8 +6,6 @@ bit for bit only where both agree. Accelerate and other libraries that threadpoo
 does not know are named "unknown".
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import llvmlite.binding

@@ -9,8 +9,6 @@ that makes it safe to unpickle them, damaged ones too: the directory is ours, no
 else may enter it, and nobody else can put another one in its place.
 """
 
-from __future__ import annotations
-
 import atexit
 import glob
 import hashlib

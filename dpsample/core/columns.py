@@ -1,7 +1,5 @@
 """Columns: what comes with names is matched by name, the rest by position."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 

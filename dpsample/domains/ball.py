@@ -4,8 +4,6 @@ The ends of a chord are the roots of a quadratic for p = 2; Newton's method find
 otherwise.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Product of intervals ``lower <= theta <= upper``."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Polytopes given by inequalities ``A theta <= b``, and their compiled pieces."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

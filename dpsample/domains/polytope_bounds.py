@@ -4,8 +4,6 @@ A solver's optimum carries its tolerance. Its dual solution does not: for every 
 ``<v, x> <= <y, b> + <v - A'y, x>`` on ``A x <= b``; a box bounds the last term.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

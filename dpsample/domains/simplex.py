@@ -1,7 +1,5 @@
 """The probability simplex."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -8,8 +8,6 @@ so that what rounding may hide is counted once and not once for each interval. W
 passes has been seen at points; it is not proved.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import ClassVar, NamedTuple, NoReturn
 

@@ -17,8 +17,6 @@ References
 .. [1] NIST Digital Library of Mathematical Functions, 8.7.1, 8.9.2 and 5.11.1.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@
 the singular values. Largest magnitudes are factored out, so no power overflows.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

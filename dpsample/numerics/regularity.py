@@ -17,8 +17,6 @@ through the origin f'' = ||y||_r^2. Hence kappa_+ = r - 1. For Schatten norms th
 constant is the theorem of Ball, Carlen and Lieb (1994) on 2-uniform smoothness.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal, NamedTuple
 

@@ -13,8 +13,6 @@ return 0 instead of a subnormal number. `log_ndtr` has relative error below 3e-1
 [-1e5, 37] (1e-14 for x <= 5) and is -0.0 above 38.5, where 1 - Phi(x) underflows.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

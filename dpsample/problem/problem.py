@@ -5,8 +5,6 @@ the records and never computed from them, which would leak. Rows come dense or s
 they are copied, measured and, if the user says so, scaled once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

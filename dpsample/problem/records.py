@@ -5,8 +5,6 @@ A pass walks over blocks of records that stay in the second-level cache: margins
 and, for a gradient, the transposed product while the block is still there.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Negative entropy on the probability simplex."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar

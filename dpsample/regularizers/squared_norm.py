@@ -4,8 +4,6 @@ The choices are those of the norm table of arXiv:2207.08347 (Corollaries 2 to 4 
 Proposition 7), with a smaller constant for l_1.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar

@@ -4,8 +4,6 @@ Chains own their state and stream, so neither the number of threads nor the size
 chunk can change a draw.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Checkpoints: what a run has made, and what it needs to go on bit for bit."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings

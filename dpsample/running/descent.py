@@ -4,8 +4,6 @@ A `Program` is a recipe on the records of one problem. It is built once; each ru
 its own memory and stream, so threads can run it side by side.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

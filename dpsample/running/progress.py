@@ -4,8 +4,6 @@ The lines are drawn between two chunks by the thread that waits for the chains. 
 takes long is done seldom: an effective sample size costs at most 2 % of the time.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import threading

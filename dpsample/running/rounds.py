@@ -4,8 +4,6 @@ When to stop depends on the draws alone and is asked at numbers of draws that de
 the draws alone: threads, chunks and checkpoints cannot change it.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 

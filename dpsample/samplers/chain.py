@@ -1,8 +1,6 @@
 # mypy: allow-untyped-defs
 """What the chains of all samplers carry, count and report, and their one loop."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ They look at the dimension, the domain, the loss and a Gaussian fit, not at a st
 target has one answer. A rule moves running times only, never the law.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS

@@ -1,7 +1,5 @@
 """Failures of samplers: as codes inside kernels, in words at the door."""
 
-from __future__ import annotations
-
 OK = 0
 PIECE_FAILED = 1
 BOUND_VIOLATED = 2

@@ -1,8 +1,6 @@
 # mypy: allow-untyped-defs
 """Parts that Metropolis samplers share: noise, energy of a proposal, accept test."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

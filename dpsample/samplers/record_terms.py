@@ -6,8 +6,6 @@ may be sharper than the declared ones: a sampler's error and running time may de
 the records, privacy constants may not.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from dpsample.core.arrays import Array

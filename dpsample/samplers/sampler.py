@@ -1,7 +1,5 @@
 """What every sampler says of itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 

@@ -3,8 +3,6 @@
 A stream of its own keeps the draws independent of how long the pilot took.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@
 Energies, slopes and chords of a target at many points, in one compiled call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple

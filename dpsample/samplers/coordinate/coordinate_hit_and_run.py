@@ -9,8 +9,6 @@ gradients follow each move, so it costs the nonzeros of one column. On the simpl
 move changes two coordinates, chosen at random, and keeps their sum.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ A move is along e_i, or along e_i - e_j on the simplex (else j = -1). It changes
 margins of the records that are not zero there, so features are kept by columns.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

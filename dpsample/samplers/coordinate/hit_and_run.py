@@ -8,8 +8,6 @@ The margins are cached, so that every evaluation on the chord is one pass over n
 and a step costs one product of the features with e.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ Polytopes and balls are shrunk by `MARGIN`, which covers the rounding errors of 
 kept: draws never leave the domain itself.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -10,8 +10,6 @@ the second if tau has a geometric tail (arXiv:1905.09971, Theorem 2.5). A bound 
 with its upper confidence limit and with what it does not prove.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -11,8 +11,6 @@ Both are standard normal; x = x' with probability 2 Phi(-||shift|| / 2), one min
 total variation of the two laws, which no coupling exceeds (arXiv:1905.09971).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

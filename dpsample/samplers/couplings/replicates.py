@@ -1,7 +1,5 @@
 """Replicates of two coupled chains with a lag, each on a stream of its own."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -8,8 +8,6 @@ the terms vanish once the chains have met (arXiv:1708.03625). H_k is averaged ov
 ``num_draws`` values of k after the burn-in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

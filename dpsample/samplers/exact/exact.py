@@ -5,8 +5,6 @@ Where V is quadratic the target is a Gaussian restricted to the domain, drawn as
 envelope of e^{-V} (`exact.grid`), for every convex loss and domain.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

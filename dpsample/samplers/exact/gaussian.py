@@ -5,8 +5,6 @@ A Gaussian on the whole space, on a box or in a ball; where the regularizer has 
 weight, a product of truncated exponentials on a box, or the uniform law in a ball.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

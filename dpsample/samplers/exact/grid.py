@@ -14,8 +14,6 @@ density, always the one that is expected to cause most rejections. What is expec
 moves the running time only: any partition and any tangents give an envelope.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

@@ -5,8 +5,6 @@ Along an axis e^{-tangent} is proportional to e^{-slope x} on an interval, which
 a half line: its mass, its moments and an exact draw.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

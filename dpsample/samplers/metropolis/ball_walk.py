@@ -7,8 +7,6 @@ accepted with probability min(1, e^{V(x) - V(x')}). Every proposal counts as a s
 outside the domain or refused: the walk that counts successes only has another law.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

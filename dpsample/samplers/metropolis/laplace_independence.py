@@ -11,8 +11,6 @@ columns. Proposals outside the domain have weight 0: they are steps that stay, a
 counted.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -7,8 +7,6 @@ Any choice of subgradient keeps the target invariant. A proposal outside the dom
 a rejected step.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -23,8 +23,6 @@ POWER       sum (u_i^2 + 1)^(p/2) / (p (p - 1))                 u_i = (x_i - c_i
 Vectors have the length of x; on the simplex the last entry of a dual vector is 0.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple, cast

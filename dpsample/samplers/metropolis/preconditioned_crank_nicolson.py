@@ -7,8 +7,6 @@ accepted with probability min(1, e^{phi(x) - phi(x')}), where phi = V - ||x - c|
 in the norm of the fit's precision. b = 1 proposes independently of x.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

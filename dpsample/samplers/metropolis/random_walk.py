@@ -7,8 +7,6 @@ accepted with probability min(1, e^{V(x) - V(x')}); L L^T is a covariance fitted
 target. A proposal outside the domain is a rejected step.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

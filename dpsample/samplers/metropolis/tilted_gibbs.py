@@ -8,8 +8,6 @@ the norm of C^{-1}, to the proposal. The proposal is exact where V is the tangen
 plus half the squared norm: it makes one gradient and one value do for large steps.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -13,8 +13,6 @@ domain, hardly any unrestricted proposal would fall inside: proposals are then m
 halfspace that contains the domain but not the mean.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ draw contracts the Kullback-Leibler divergence by :math:`(1+h)^{-2}` per step; f
 point, :math:`KL(x_1 \| \pi) \le W_0^2 / (2h)`; Pinsker gives the total variation.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

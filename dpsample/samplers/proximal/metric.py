@@ -11,8 +11,6 @@ times e^{-psi} where the regularizer is kept, on the domain or a set that contai
 flag that is 1 when the halfspace is in use.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

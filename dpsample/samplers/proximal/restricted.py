@@ -11,8 +11,6 @@ and, if the constraint is active, E A = bound (otherwise c = 0), found by fixed
 quadrature.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -11,8 +11,6 @@ same proof. B = k min(D ||x - w||, beta / 2 ||x - w||^2), with D the largest cha
 record's gradient on the domain and beta its Lipschitz constant.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -16,8 +16,6 @@ takes the bound with the smallest mean under the Gaussian. Alias tables draw a r
 a channel in constant time (Walker, Vose).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple

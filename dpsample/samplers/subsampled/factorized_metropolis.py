@@ -9,8 +9,6 @@ The product is the probability that no point of a Poisson process fires: points 
 the rate of the bounds of `factorized_events` and choose a record by its share of them.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

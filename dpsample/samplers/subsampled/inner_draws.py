@@ -7,8 +7,6 @@ psi = k mu r and s fixed. If psi is quadratic or separable, the draw keeps it. O
 its tangent at a point w(y), with the quadratic that it exceeds there, is an envelope.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -13,8 +13,6 @@ probability rho / 2, cut off to [0, 1] (Gopi, Lee, Liu, arXiv:2207.08347). `seri
 bounds what the cut does.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

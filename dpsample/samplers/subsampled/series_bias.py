@@ -11,8 +11,6 @@ integers K >= 1 and r >= 2
             + sum_{a >= 1} 2 Gamma(a / 2 + 1) (2 v)^{a/2} / max(a, K + 1)!
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ with s_i = <a_i, delta> and |rho_i| <= M |s_i|^3 / 6; rho_r is the regularizer's
 The first three terms are the Gaussian N(c - H^{-1} g, H^{-1}), for any anchor c.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

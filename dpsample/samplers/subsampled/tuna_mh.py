@@ -11,8 +11,6 @@ the counts given (x, x') are Poisson(r_i), and their law cancels exp(-sum_i d_i)
 Cooper, De Sa, arXiv:2006.11677).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -11,8 +11,6 @@ between the pieces give the same law: they move running times only. An interval 
 infinite, V may have kinks; a V below its own tangents is not convex and is an error.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -7,8 +7,6 @@ with v = A e: one pass over u and v per evaluation, whatever the number of coeff
 Records with v_i = 0 may be left out, which changes V by a constant.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -12,8 +12,6 @@ they touch it: an inexact mode or width costs tries and never the law. NaN in an
 argument gives NaN.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
