@@ -20,12 +20,8 @@ constant is the theorem of Ball, Carlen and Lieb (1994) on 2-uniform smoothness.
 import math
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from dpsample.core import check
-from dpsample.core.arrays import Array
-from dpsample.numerics.norms import conversion, dual, norm
+from dpsample.numerics.norms import conversion, dual
 
 
 class Regularity(NamedTuple):
@@ -136,20 +132,3 @@ def smooth_exponent(q: float, dim: int, r: float | str) -> float:
     if math.isinf(r):
         check.fail("r", "finite", r, "The square of the maximum norm is not smooth.")
     return float(r)
-
-
-def squared_norm_gradient(x: ArrayLike, r: float) -> Array:
-    r"""Gradient :math:`2\|x\|_r^{2-r}|x|^{r-1}\mathrm{sign}(x)` of the squared norm.
-
-    Of points of shape (..., d), for a finite r > 1; 0 at 0.
-
-    Examples
-    --------
-    >>> squared_norm_gradient([3.0, -4.0], 2.0).tolist()
-    [6.0, -8.0]
-    """
-    check.open_interval(1.0, math.inf, r=r)
-    points = np.asarray(x, dtype=np.float64)
-    size = np.asarray(norm(points, r))[..., None]
-    unit = np.divide(points, size, out=np.zeros_like(points), where=size > 0.0)
-    return np.asarray(2.0 * size * np.sign(unit) * np.abs(unit) ** (r - 1.0))

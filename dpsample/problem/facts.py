@@ -214,7 +214,12 @@ def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
     check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
     check.at_least(1.0, p=p)
     if isinstance(facts.loss, RecordGradient) and p == 2.0:
-        return _declared(facts.loss)
+        if math.isinf(facts.loss.smoothness):
+            remedy = (
+                "Pass smoothness=... to dps.losses.record_gradient, or a step size."
+            )
+            check.fail("loss", "of declared smoothness", facts.loss, remedy)
+        return facts.loss.smoothness
     key = ("smoothness", p)
     if key not in facts._constants:
         facts._constants[key] = _smoothness(facts, p)
@@ -241,11 +246,3 @@ def _smoothness(facts: PublicFacts, p: float) -> float:
         remedy = "Use a smooth loss, and a bounded domain if its curvature grows."
         check.fail("loss", "of bounded curvature on the domain", facts.loss, remedy)
     return curvature * float(facts.full_row_bound * facts.dual_ratio(p)) ** 2
-
-
-def _declared(loss: RecordGradient) -> float:
-    """Smoothness that the user declared in the l_2 norm."""
-    if not math.isfinite(loss.smoothness):
-        remedy = "Pass smoothness=... to dps.losses.record_gradient, or a step size."
-        check.fail("loss", "of declared smoothness", loss, remedy)
-    return loss.smoothness

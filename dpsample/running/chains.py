@@ -111,39 +111,22 @@ def run(
     extend: Callable[[Array], int] | None = None,
     on_progress: Progress | None = None,
 ) -> Chains:
-    """Run chains to ``num_draws`` draws each.
+    """Run chains to ``num_draws`` draws each, after ``num_warmup`` that are discarded.
 
-    Parameters
-    ----------
-    prepared : Prepared
-        ``init(position)`` makes a chain's state; ``runner()`` fills draws and
-        statistics, moving the state, and releases the GIL.
-    starts : sequence of array of shape (dim,), or None
-        Where each chain starts.
-    streams : list of Generator
-        One per chain; replaced by those of a checkpoint.
-    num_draws, num_warmup : int
-        Draws kept, and draws discarded before them.
-    threads : int, optional
-        Number of threads; by default the number of processors.
-    chunk : int, optional
-        Draws per task; by default about 30 ms of work.
-    checkpoint : path, optional
-        File that is written every 30 seconds, on interrupt and at the end. If it exists
-        the run continues from it, bit for bit.
-    identity : str
-        Hash of what is sampled; a checkpoint of something else is refused.
-    extend : callable, optional
-        Maps the draws kept so far to the number wanted; asked when there are
-        ``num_draws``, and again when there are as many as it said.
-    on_progress : callable, optional
-        Called with (draws done by every chain, total, run), warm-up included.
+    Each starts at one of ``starts``, of shape (dim,), None for the prepared start, with
+    one of ``streams``, which those of a checkpoint replace. There are as many threads
+    as processors and tasks of about 30 ms of work, unless ``threads`` and ``chunk``,
+    draws per task, say otherwise.
 
-    Returns
-    -------
-    Chains
-        All draws; after Ctrl-C the part that every chain has finished. What came
-        after it is given up, so states are ahead of the draws unless there is a file.
+    The file ``checkpoint`` is written every 30 seconds, on interrupt and at the end. If
+    it exists the run continues from it, bit for bit; ``identity`` is a hash of what is
+    sampled, and a checkpoint of something else is refused. ``extend`` maps the draws
+    kept so far to the number wanted: it is asked when there are ``num_draws``, and
+    again when there are as many as it said. ``on_progress`` is called with (draws done
+    by every chain, total, run), warm-up included.
+
+    Returns all draws; after Ctrl-C the part that every chain has finished. What came
+    after it is given up, so states are ahead of the draws unless there is a file.
     """
     check.integer(1, most=check.EXACT, num_draws=num_draws)
     check.integer(0, most=check.EXACT, num_warmup=num_warmup)

@@ -105,8 +105,13 @@ def fit(target: Gibbs) -> GaussianFit:
         center, spread = start, np.asarray(np.linalg.inv(precision), dtype=np.float64)
         precision = _derivatives(target, basis, center, spread)[1]
     gaussian = _from_precision(target, basis, center, precision)
-    if gaussian.share_inside < 0.5 and target.problem.domain.is_bounded:
-        extra = basis.T @ np.diag(_domain_precision(target)) @ basis
+    domain = target.problem.domain
+    if gaussian.share_inside < 0.5 and domain.is_bounded:
+        # Add the inverse variances of a ball of the domain's widths.
+        eye = np.eye(target.dim)
+        widths = 0.5 * (domain.support(eye) + domain.support(-eye))
+        inverse = (target.dim + 2.0) / np.maximum(widths, 1e-12) ** 2
+        extra = basis.T @ np.diag(inverse) @ basis
         gaussian = _from_precision(target, basis, center, precision + extra)
     return gaussian
 
@@ -179,14 +184,6 @@ def _regularizer_hessian(target: Gibbs, theta: Array) -> Array:
     ]
     hessian = np.array(columns) / (2.0 * width)
     return np.asarray(0.5 * (hessian + hessian.T))
-
-
-def _domain_precision(target: Gibbs) -> Array:
-    """Inverse variances of a ball of the domain's widths."""
-    eye = np.eye(target.dim)
-    domain = target.problem.domain
-    widths = 0.5 * (domain.support(eye) + domain.support(-eye))
-    return np.asarray((target.dim + 2.0) / np.maximum(widths, 1e-12) ** 2)
 
 
 def _from_precision(

@@ -271,7 +271,7 @@ def step(target, pieces, plan, state, rng):
         if room.kind == slacks.PAIRS:
             theta[i], theta[j] = theta[i] + t, theta[j] - t
         elif room.kind == slacks.CHORD:
-            coordinate_moves.move_inside(target, pieces, state, i, t)
+            line.move_inside(target, pieces, state, t)
         else:
             slacks.settle(room, theta, room_left, i, t)
     control[STAGE] = 0.0

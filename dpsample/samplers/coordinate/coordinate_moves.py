@@ -16,7 +16,6 @@ from dpsample.problem.records import Data, curvature_matrix
 from dpsample.regularizers import SchattenSquared, SquaredNorm
 from dpsample.samplers.chain import GRADIENTS, RECORDS
 from dpsample.samplers.coordinate.slacks import BALL, Room, make_room
-from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.univariate import line
 from dpsample.samplers.univariate.piecewise_quadratic import (
@@ -286,25 +285,12 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
 
 @kernel
 def chord_along(target, pieces, state, i):
-    """Chord of any domain along coordinate i, by its piece."""
+    """Chord of any domain along coordinate i, the direction in scratch[1]."""
     direction = state.scratch[1]
     direction[:] = 0.0
     direction[i] = 1.0
     gibbs.chord(target, pieces, state.position, direction, state.own.ends)
     return state.own.ends[0], state.own.ends[1]
-
-
-@kernel
-def move_inside(target, pieces, state, i, t):
-    """Move coordinate i by t, or less where rounding leads out of the domain."""
-    theta = state.position
-    before, pull = theta[i], 2.0**-52
-    while True:
-        theta[i] = before + t
-        if t == 0.0 or gibbs.inside(target, pieces, theta, state.work) == 1.0:
-            return OK if theta[i] == theta[i] else PIECE_FAILED
-        t = t * (1.0 - pull) if pull < 1.0 else 0.0
-        pull *= 2.0
 
 
 def has_quadratic_regularizer(target: Gibbs) -> bool:

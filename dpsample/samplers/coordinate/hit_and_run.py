@@ -63,22 +63,6 @@ def choose_direction(plan, state, rng):
 
 
 @kernel
-def move_inside(target, pieces, state, t):
-    """Move by t along scratch[1], or less where rounding leads out; return the move."""
-    theta, direction, moved = state.position, state.scratch[1], state.scratch[2]
-    pull = 2.0**-52
-    while True:
-        for j in range(theta.shape[0]):
-            moved[j] = theta[j] + t * direction[j]
-        if t == 0.0 or gibbs.inside(target, pieces, moved, state.work) == 1.0:
-            break
-        t = t * (1.0 - pull) if pull < 1.0 else 0.0
-        pull *= 2.0
-    theta[:] = moved
-    return t
-
-
-@kernel
 def synchronize(target, state):
     """Compute the margins anew when they are old."""
     if not 0.0 <= state.memory[0] < RESYNCHRONIZE:
@@ -121,7 +105,7 @@ def step(target, pieces, plan, state, rng):
     state.counts[chain.RECORDS] += evaluations * target.data.num_records
     if code != OK:
         return code
-    t = move_inside(target, pieces, state, t)
+    t = line.move_inside(target, pieces, state, t)
     for i in range(margins.shape[0]):
         margins[i] += t * rates[i]
     state.energy[0] = value

@@ -310,6 +310,6 @@ def meeting_times(
         is_censored=np.array([not has_met for _, has_met in pairs]),
         lag=lag,
         max_steps=max_steps,
-        num_steps=coupled.num_steps,
+        num_steps=int(getattr(coupled.prepared, "num_steps", 1)),
         sampler=coupled.words,
     )

@@ -66,11 +66,6 @@ class Coupled:
     max_steps: int
     init: Array | None
 
-    @property
-    def num_steps(self) -> int:
-        """Kernel steps per draw."""
-        return int(getattr(self.prepared, "num_steps", 1))
-
     def start(self, rng: np.random.Generator) -> Array:
         """Draw from the initial law."""
         if self.init is not None:

@@ -143,8 +143,9 @@ class ProximalMetric:
         """Numbers for the kernel at a given step."""
         eigenvalues, basis = np.linalg.eigh(self.precision)
         factor = np.ascontiguousarray(basis / np.sqrt(eigenvalues))
-        if self.is_diagonal:
-            eigenvalues, basis = np.diag(self.precision).copy(), np.eye(self.dim)
+        diagonal = np.diag(self.precision).copy()
+        if not np.any(self.precision - np.diag(diagonal)):
+            eigenvalues, basis = diagonal, np.eye(self.dim)
             factor = np.diag(1.0 / np.sqrt(eigenvalues))
         excess = np.zeros_like(self.precision)
         if self.upper is not None:
@@ -165,11 +166,6 @@ class ProximalMetric:
             eigenvalues=eigenvalues,
             excess=np.ascontiguousarray(excess),
         )
-
-    @property
-    def is_diagonal(self) -> bool:
-        """Whether P is diagonal."""
-        return not np.any(self.precision - np.diag(np.diag(self.precision)))
 
     def steps(self) -> tuple[float, float]:
         """Where the pilot starts, and the longest step it may try.
@@ -223,6 +219,20 @@ def _hessian_bounds(target: Gibbs, use_data: bool) -> tuple[Array, Array | None]
     return lower, upper
 
 
+def require_room(domain: Domain, dim: int, draws: str, remedy: str) -> None:
+    """Refuse a domain without an interior, or on which exact draws may take forever."""
+    if domain.affine_dim(dim) < dim:
+        raise NoCertificate(
+            f"The {domain.name} has no interior: {draws} draws need a full-dimensional "
+            f"domain. {remedy}"
+        )
+    if not (domain.is_bounded or isinstance(domain, WholeSpace)):
+        raise NoCertificate(
+            f"The {domain.name} is unbounded: exact draws need a bounded domain or the "
+            "whole space. Add inequalities that hold anyway."
+        )
+
+
 def candidates(target: Gibbs, *, oracle: str) -> list[ProximalMetric]:
     """All metrics that are valid for the target, in no particular order.
 
@@ -230,16 +240,7 @@ def candidates(target: Gibbs, *, oracle: str) -> list[ProximalMetric]:
     the energy is not strongly convex, or the domain has no interior.
     """
     domain, dim = target.problem.domain, target.dim
-    if domain.affine_dim(dim) < dim:
-        raise NoCertificate(
-            f"The {domain.name} has no interior: certified draws need a "
-            "full-dimensional domain. Use a WholeSpace, Ball or Box domain."
-        )
-    if not (domain.is_bounded or isinstance(domain, WholeSpace)):
-        raise NoCertificate(
-            f"The {domain.name} is unbounded: exact draws need a bounded domain or the "
-            "whole space. Add inequalities that hold anyway."
-        )
+    require_room(domain, dim, "certified", "Use a WholeSpace, Ball or Box domain.")
     risk_low, risk_high = _hessian_bounds(target, oracle == "metric")
     reg_low, reg_high = target.regularizer.curvature_l2(dim)
     weight = target.k * target.mu

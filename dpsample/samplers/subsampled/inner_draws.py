@@ -55,16 +55,7 @@ def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
     Raises `NoCertificate` if no draw is exact in a finite expected time.
     """
     domain, regularizer, dim = target.problem.domain, target.regularizer, target.dim
-    if domain.affine_dim(dim) < dim:
-        raise NoCertificate(
-            f"The {domain.name} has no interior: exact draws need a full-dimensional "
-            "domain. Use HitAndRun or TunaMH."
-        )
-    if not (domain.is_bounded or isinstance(domain, WholeSpace)):
-        raise NoCertificate(
-            f"The {domain.name} is unbounded: exact draws need a bounded domain or the "
-            "whole space. Add inequalities that hold anyway."
-        )
+    draws_module.require_room(domain, dim, "exact", "Use HitAndRun or TunaMH.")
     lower, upper = regularizer.curvature_l2(dim)
     weight = target.k * target.mu
     params = target.numbers.regularizer

@@ -23,10 +23,6 @@ from dpsample.samplers import record_terms
 from dpsample.samplers.proximal import certify, metric
 from dpsample.targets.gibbs import Gibbs
 
-THEOREM = (
-    "Randomized series: a step is within TV E[o] of the exact conditional draw, the "
-    "overshoot o bounded by moments; T steps add T E[o] to the exact chain's error"
-)
 LARGEST_POWER, LARGEST_CUT, NUM_TERMS = 400, 120, 300
 # The rule v = 1 / (12 log(1/b)) keeps the bound below b for b in this interval.
 SMALLEST_BIAS, LARGEST_BIAS = 1e-40, 1e-3

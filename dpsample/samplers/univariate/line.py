@@ -16,6 +16,7 @@ from dpsample.core.jit import kernel
 from dpsample.problem import records
 from dpsample.regularizers import RegularizerParams
 from dpsample.samplers.univariate.adaptive_rejection import compile_draw
+from dpsample.targets import gibbs
 
 
 class Line(NamedTuple):
@@ -132,6 +133,22 @@ def evaluate(arguments, t):
 
 
 draw_on_line = compile_draw(evaluate)
+
+
+@kernel
+def move_inside(target, pieces, state, t):
+    """Move by t along scratch[1], or less where rounding leads out; return the move."""
+    theta, direction, moved = state.position, state.scratch[1], state.scratch[2]
+    pull = 2.0**-52
+    while True:
+        for j in range(theta.shape[0]):
+            moved[j] = theta[j] + t * direction[j]
+        if t == 0.0 or gibbs.inside(target, pieces, moved, state.work) == 1.0:
+            break
+        t = t * (1.0 - pull) if pull < 1.0 else 0.0
+        pull *= 2.0
+    theta[:] = moved
+    return t
 
 
 @kernel
