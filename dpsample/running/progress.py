@@ -91,13 +91,9 @@ class _Lines:
             first_used = max(first, done - NUM_RECENT)
             part = slice(first_used - run.num_warmup, done - run.num_warmup)
             pace = (done - first) / max(now - since, 1e-9)
-            series = np.concatenate(
-                (
-                    run.stats[:, part, ENERGY, None],
-                    run.draws[:, part, :NUM_COEFFICIENTS],
-                ),
-                axis=2,
-            )
+            energies = run.stats[:, part, ENERGY, None]
+            draws = run.draws[:, part, :NUM_COEFFICIENTS]
+            series = np.concatenate((energies, draws), axis=2)
             self.rates = [pace * effective_share(chain) for chain in series]
         cost = time.monotonic() - now
         self.next_estimate = now + max(ESS_SECONDS, ESS_COST * cost)

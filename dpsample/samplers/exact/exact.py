@@ -6,6 +6,7 @@ envelope of e^{-V} (`exact.grid`), for every convex loss and domain.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -58,25 +59,17 @@ class Exact(Sampler):
         """Build the envelope."""
         del rng  # nothing is tuned by chance
         self.require(target)
+        chain = partial(PreparedChain, target=target, init_fn=init, num_warmup=0)
         plan = gaussian.quadratic(target)
         if plan is not None:
-            return PreparedChain(
-                target=target,
-                plan=plan,
-                run=gaussian.run,
-                init_fn=init,
-                start=target.problem.domain.interior_point(target.dim),
-                num_warmup=0,
-            )
+            start = target.problem.domain.interior_point(target.dim)
+            return chain(plan=plan, run=gaussian.run, start=start)
         shape = fit(target)
         cells = grid.build(target, shape)
-        return PreparedChain(
-            target=target,
+        return chain(
             plan=cells,
             run=grid.run,
-            init_fn=init,
             start=shape.center,
-            num_warmup=0,
             settings={"num_cells": len(cells.base)},
             scatter=shape.factor,
         )

@@ -338,14 +338,6 @@ def envelope(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, float]:
     mass = np.exp(pile.log_mass[kept] - pile.log_mass[kept].max())
     cumulative = np.cumsum(mass) / mass.sum()
     cumulative[-1] = 1.0
-    cells = Cells(
-        center=shape.center,
-        factor=shape.factor,
-        lower=pile.lower[kept],
-        upper=pile.upper[kept],
-        touch=pile.touch[kept],
-        slopes=pile.slopes[kept],
-        base=pile.base[kept],
-        cumulative=cumulative,
-    )
-    return cells, loss
+    lower, upper, touch, slopes, base = (part[kept] for part in pile[:5])
+    where = shape.center, shape.factor, lower, upper
+    return Cells(*where, touch, slopes, base, cumulative), loss

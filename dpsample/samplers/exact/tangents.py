@@ -130,7 +130,7 @@ def touch_at(target, pieces, frame, z, slopes):
 
 @kernel
 def touch_cell(target, pieces, frame, pile, j, tilt):
-    """Tangent of cell j near the mean of the density of slope ``tilt``, and its mass."""
+    """Tangent of cell j near the mean of the density of slope ``tilt``; its mass."""
     low, high = pile.lower[j], pile.upper[j]
     z, slopes = pile.touch[j], pile.slopes[j]
     for i in range(z.shape[0]):

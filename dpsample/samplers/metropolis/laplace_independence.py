@@ -232,14 +232,9 @@ def refill(target, pieces, plan, state, rng):
             return OK
     held = int(header[HELD])
     control[STAGE] = 0.0
-    start = energies(
-        target,
-        pieces,
-        state.own.proposals[:held],
-        state.work,
-        state.own.energies[:held],
-        int(control[NEXT_RECORD]),
-    )
+    points, out = state.own.proposals[:held], state.own.energies[:held]
+    begin = int(control[NEXT_RECORD])
+    start = energies(target, pieces, points, state.work, out, begin)
     if start < target.data.num_records:
         control[STAGE], control[NEXT_RECORD] = WEIGHING, start
         return PAUSED

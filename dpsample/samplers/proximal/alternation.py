@@ -221,16 +221,8 @@ def propose(target, pieces, plan, draw, mean, state, rng, out):
     `UNFINISHED` if the draw needs more tries of its own: it goes on when called again.
     """
     out[:] = np.nan
-    draw(
-        target.body,
-        target.regularizer,
-        plan,
-        mean,
-        state.own.normal,
-        state.scratch,
-        rng,
-        out,
-    )
+    body, penalty = target.body, target.regularizer
+    draw(body, penalty, plan, mean, state.own.normal, state.scratch, rng, out)
     if np.isnan(out[0]):
         return np.nan
     if out[0] == np.inf:
