@@ -50,16 +50,13 @@ def choose(target: Gibbs) -> tuple[Sampler, str]:
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
     if independence_acceptance(target, gaussian) >= WORTHWHILE:
         is_long = target.problem.num_records >= MANY * rank
-        is_inner = gaussian.share_inside >= MOSTLY
-        if (
-            is_smooth
-            and is_long
-            and is_inner
-            and FactorizedMetropolis().supports(target)[0]
-        ):
+        is_close = is_smooth and is_long and gaussian.share_inside >= MOSTLY
+        if is_close and FactorizedMetropolis().supports(target)[0]:
             return FactorizedMetropolis(), "close to a Gaussian: few records per draw"
         return LaplaceIndependence(), "close to a Gaussian: independent proposals"
-    is_rough = has_rough_regularizer(target)
+    # A regularizer that counts and has unbounded curvature, as for p < 2.
+    _, upper = target.regularizer.curvature_l2(target.dim)
+    is_rough = target.mu > 0.0 and not np.isfinite(upper)
     if (is_rough or gaussian.share_inside < MOSTLY) and has_inner_draws(target):
         why = "regularizer" if is_rough else "boundary near the mode"
         return Proximal(), f"a {why} that makes the target unlike a Gaussian"
@@ -85,12 +82,6 @@ def draws_exactly(target: Gibbs) -> bool:
     except SamplingError:
         return False
     return bool(state.counts[ACCEPTED] > PRACTICAL * state.counts[PROPOSALS])
-
-
-def has_rough_regularizer(target: Gibbs) -> bool:
-    """Whether the regularizer counts and has unbounded curvature, as for p < 2."""
-    _, upper = target.regularizer.curvature_l2(target.dim)
-    return target.mu > 0.0 and not np.isfinite(upper)
 
 
 def has_inner_draws(target: Gibbs) -> bool:

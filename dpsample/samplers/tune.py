@@ -76,22 +76,12 @@ class TuningRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class TunedSampler(Sampler):
-    """Base of samplers with one step size, which a pilot run finds by default.
+    """Base of samplers with one step size, which a pilot run finds by default."""
 
-    Attributes
-    ----------
-    step_size : float or None
-        The user's step, or None.
-    num_steps : int
-        Steps per draw.
-    longest_step : float
-        Largest step that has a meaning.
-    """
+    longest_step: ClassVar[float] = math.inf  # the largest that has a meaning
 
-    longest_step: ClassVar[float] = math.inf
-
-    step_size: float | None = None
-    num_steps: int = 1
+    step_size: float | None = None  # the user's, or None
+    num_steps: int = 1  # per draw
 
     def __post_init__(self) -> None:
         """Check the options."""

@@ -293,8 +293,14 @@ run = compile_run(step)
 
 def init(target: Gibbs, plan: CoordinatePlan, position: Array) -> ChainState:
     """Fresh state at a position of the domain."""
+    columns = plan.columns
+    count = columns.dense.shape[1]
+    if columns.values.size:  # room for all records of two columns
+        count = 2 * int(np.diff(columns.starts).max())
     own = CoordinateWork(
-        moved=coordinate_moves.make_moved(plan.columns),
+        moved=coordinate_moves.Moved(
+            np.empty(count, dtype=np.int64), *np.empty((3, count))
+        ),
         hull=np.empty(HULL_SHAPE),
         ends=np.empty(2),
         kinks=np.empty((3, MAX_KINKED_RECORDS + 1)),

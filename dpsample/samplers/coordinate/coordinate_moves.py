@@ -69,15 +69,6 @@ def make_columns(data: Data, *, is_needed: bool) -> Columns:
     )
 
 
-def make_moved(columns: Columns) -> Moved:
-    """Scratch memory for one chain: room for all records of two columns."""
-    size = columns.dense.shape[1]
-    if columns.values.size:
-        size = 2 * int(np.diff(columns.starts).max())
-    rows = np.empty(size, dtype=np.int64)
-    return Moved(rows, np.empty(size), np.empty(size), np.empty(size))
-
-
 @kernel
 def gather(columns, i, j, moved):
     """Rows and rates of a_i (j < 0) or a_i - a_j; return their number."""
