@@ -14,6 +14,7 @@ import numpy as np
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
+from dpsample.optimizers.loop import solve
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
 from dpsample.optimizers.loop.loop import Arguments, Memory, descend, new_memory
@@ -23,14 +24,6 @@ from dpsample.optimizers.loop.optimizer import (
     Phase,
     PhaseNumbers,
     Recipe,
-)
-from dpsample.optimizers.loop.solve import (
-    CERTIFIED,
-    FAILED,
-    RUNNING,
-    Objective,
-    enough_steps,
-    minimize,
 )
 from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
 from dpsample.optimizers.loop.variance_reduced import minimize_by_svrg
@@ -199,7 +192,7 @@ class Program:
             state.rng,
         )
         count = loop.batches.last - loop.batches.first
-        objective = Objective(
+        objective = solve.Objective(
             tilt=phase.tilt_stddev * state.rng.standard_normal(dim) / count,
             center=memory.theta.copy() if phase.is_anchored else np.zeros(dim),
             ridge=float(phase.ridge),
@@ -220,7 +213,7 @@ class Program:
             limit = MAX_SOLVER_STEPS
             if is_total:
                 limit = self._enough_steps(phase, objective, memory)
-            if self._solved(minimize, limit, loop, objective, state, chunk):
+            if self._solved(solve.minimize, limit, loop, objective, state, chunk):
                 return memory.theta.copy()
         if not is_total:
             raise DescentError(NOT_CERTIFIED)
@@ -229,10 +222,10 @@ class Program:
 
     def _solved(
         self,
-        solve: Callable[..., int],
+        solver: Callable[..., int],
         limit: int,
         loop: PhaseNumbers,
-        objective: Objective,
+        objective: solve.Objective,
         state: _State,
         chunk: ChunkSize,
     ) -> bool:
@@ -243,22 +236,22 @@ class Program:
             end = min(step + chunk.size, limit)
             begin = time.perf_counter()
             now = loop, objective, state.memory, state.rng, step, end
-            outcome = pauses.call(state.memory.control, solve, *fixed, *now)
+            outcome = pauses.call(state.memory.control, solver, *fixed, *now)
             state.advance(0)
             if outcome == pauses.PAUSED:
                 continue
-            if outcome == RUNNING:
+            if outcome == solve.RUNNING:
                 chunk.update(time.perf_counter() - begin)
             step = end
-            if outcome == FAILED:
+            if outcome == solve.FAILED:
                 raise DescentError(LOSS_FAILED)
-            if outcome == CERTIFIED:
+            if outcome == solve.CERTIFIED:
                 state.advance(1)
                 return True
         return False
 
     def _enough_steps(
-        self, phase: Minimization, objective: Objective, memory: Memory
+        self, phase: Minimization, objective: solve.Objective, memory: Memory
     ) -> int:
         """Return how many steps prove the gap; some, if no bound is stated."""
         bound = phase.estimator.record_bound(self.problem.dim)
@@ -266,7 +259,7 @@ class Program:
             return MAX_SOLVER_STEPS
         # A start outside the local ball is projected, no farther than to its center.
         away = memory.ball_center if math.isfinite(phase.local_radius) else None
-        return enough_steps(objective, bound, memory.theta, away)
+        return solve.enough_steps(objective, bound, memory.theta, away)
 
 
 def _output(phase: Loop, memory: Memory, num_steps: int) -> Array:
