@@ -14,9 +14,9 @@ import numpy as np
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
-from dpsample.optimizers.loop import solve
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
+from dpsample.optimizers.loop.estimate import CERTIFIED, FAILED, RUNNING
 from dpsample.optimizers.loop.loop import Arguments, Memory, descend, new_memory
 from dpsample.optimizers.loop.optimizer import (
     Loop,
@@ -25,6 +25,7 @@ from dpsample.optimizers.loop.optimizer import (
     PhaseNumbers,
     Recipe,
 )
+from dpsample.optimizers.loop.solve import Objective, enough_steps, minimize
 from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
 from dpsample.optimizers.loop.variance_reduced import minimize_by_svrg
 from dpsample.problem.problem import Problem
@@ -192,7 +193,7 @@ class Program:
             state.rng,
         )
         count = loop.batches.last - loop.batches.first
-        objective = solve.Objective(
+        objective = Objective(
             tilt=phase.tilt_stddev * state.rng.standard_normal(dim) / count,
             center=memory.theta.copy() if phase.is_anchored else np.zeros(dim),
             ridge=float(phase.ridge),
@@ -213,7 +214,7 @@ class Program:
             limit = MAX_SOLVER_STEPS
             if is_total:
                 limit = self._enough_steps(phase, objective, memory)
-            if self._solved(solve.minimize, limit, loop, objective, state, chunk):
+            if self._solved(minimize, limit, loop, objective, state, chunk):
                 return memory.theta.copy()
         if not is_total:
             raise DescentError(NOT_CERTIFIED)
@@ -225,7 +226,7 @@ class Program:
         solver: Callable[..., int],
         limit: int,
         loop: PhaseNumbers,
-        objective: solve.Objective,
+        objective: Objective,
         state: _State,
         chunk: ChunkSize,
     ) -> bool:
@@ -240,18 +241,18 @@ class Program:
             state.advance(0)
             if outcome == pauses.PAUSED:
                 continue
-            if outcome == solve.RUNNING:
+            if outcome == RUNNING:
                 chunk.update(time.perf_counter() - begin)
             step = end
-            if outcome == solve.FAILED:
+            if outcome == FAILED:
                 raise DescentError(LOSS_FAILED)
-            if outcome == solve.CERTIFIED:
+            if outcome == CERTIFIED:
                 state.advance(1)
                 return True
         return False
 
     def _enough_steps(
-        self, phase: Minimization, objective: solve.Objective, memory: Memory
+        self, phase: Minimization, objective: Objective, memory: Memory
     ) -> int:
         """Return how many steps prove the gap; some, if no bound is stated."""
         bound = phase.estimator.record_bound(self.problem.dim)
@@ -259,7 +260,7 @@ class Program:
             return MAX_SOLVER_STEPS
         # A start outside the local ball is projected, no farther than to its center.
         away = memory.ball_center if math.isfinite(phase.local_radius) else None
-        return solve.enough_steps(objective, bound, memory.theta, away)
+        return enough_steps(objective, bound, memory.theta, away)
 
 
 def _output(phase: Loop, memory: Memory, num_steps: int) -> Array:

@@ -26,14 +26,16 @@ SAMPLERS["t law"] = lambda: dps.samplers.LaplaceIndependence(batch=5, tail=3.0)
 
 
 class Allowance:
-    """Units of work that each call of a kernel may do, and how often one paused."""
+    """Units of work that each call may do; how many were made, and how many paused."""
 
     def __init__(self, monkeypatch, units):
-        self.units, self.pauses, self.call = units, 0, pauses_module.call
+        self.units, self.calls, self.pauses = units, 0, 0
+        self.call = pauses_module.call
         monkeypatch.setattr(pauses_module, "call", self)
 
     def __call__(self, control, function, *arguments):
         control[LEFT] = self.units
+        self.calls += 1
         found = self.call(control, function, *arguments)
         code = found[0] if isinstance(found, tuple) else found
         self.pauses += code == PAUSED

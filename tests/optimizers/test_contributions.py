@@ -19,7 +19,7 @@ from dpsample.optimizers.loop.contributions import (
     slope_limits,
     within,
 )
-from dpsample.optimizers.loop.estimate import estimate
+from dpsample.optimizers.loop.estimate import RUNNING, estimate
 from dpsample.optimizers.loop.estimators import (
     BucketedMedian,
     CatoniMean,
@@ -100,7 +100,7 @@ def sum_of(
     rng = np.random.default_rng(0)
     numbers = arguments.numbers(recipe.phases[0], rng)
     memory = new_memory(problem.dim, arguments.num_buckets)
-    assert estimate(
+    outcome = estimate(
         arguments.data,
         arguments.pieces,
         numbers.batches,
@@ -110,6 +110,7 @@ def sum_of(
         memory,
         rng,
     )
+    assert outcome == RUNNING
     return memory.gradient * problem.num_records
 
 

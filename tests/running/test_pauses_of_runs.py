@@ -6,6 +6,7 @@ import pytest
 import dpsample as dps
 from dpsample.core.streams import restore, save_state
 from dpsample.noise import law
+from dpsample.optimizers.loop.loop import BLOCK
 from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.loop.steps import MAX_LISTED, GradientStep, listed
 from dpsample.running import chains, descent
@@ -24,21 +25,55 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_pauses_change_no_bit_of_an_optimizer(name, monkeypatch):  # S11
-    problem = make(LOGISTIC, dps.domains.Ball(1.0)).problem
+SEVERAL_BLOCKS = {
+    "poisson": lambda: dps.optimizers.DPSGD(sampling_rate=0.9, num_steps=3, clip=1.0),
+    "median": lambda: dps.optimizers.PrivateProximalSGD(
+        estimator="bucketed_median",
+        moment_bound=1.0,
+        batch_size=2 * BLOCK + 7,
+        num_steps=3,
+    ),
+    "envelope": lambda: dps.optimizers.ProxGD(num_steps=3),
+    "svrg": OPTIMIZERS["svrg"],
+    "objective": OPTIMIZERS["objective"],
+}
+
+
+def blocks():
+    """Problem whose passes over the records are cut into three."""
+    rows = np.random.default_rng(0).standard_normal((2 * BLOCK + 7, 2))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return dps.Problem(
+        rows,
+        np.sign(rows[:, 0]),
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Ball(1.0),
+        row_bound=1.0,
+        response_bound=1.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizers"),
+    [(name, OPTIMIZERS) for name in OPTIMIZERS]
+    + [(name, SEVERAL_BLOCKS) for name in SEVERAL_BLOCKS],
+)
+def test_pauses_change_no_bit_of_an_optimizer(name, optimizers, monkeypatch):  # S11
+    is_small = optimizers is OPTIMIZERS
+    problem = make(LOGISTIC, dps.domains.Ball(1.0)).problem if is_small else blocks()
     budget = dps.Budget(epsilon=1.0, delta=1e-5)
 
     def fitted(units):
         with monkeypatch.context() as patch:
-            Allowance(patch, units)
-            return dps.minimize(problem, OPTIMIZERS[name](), budget, seed=3)
+            allowance = Allowance(patch, units)
+            return dps.minimize(problem, optimizers[name](), budget, seed=3), allowance
 
-    whole = fitted(np.inf)
+    whole, uncut = fitted(np.inf)
     for units in (1, 7):
-        cut = fitted(units)
+        cut, allowance = fitted(units)
         np.testing.assert_array_equal(cut.theta, whole.theta)
         assert cut.num_gradients == whole.num_gradients
+        assert is_small or units > 1 or allowance.calls > uncut.calls
 
 
 def test_no_array_is_sized_by_a_number_of_steps():  # S6

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpsample.core.jit import kernel
+from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.optimizers.loop.batches import (
     REPLACEMENT,
     below,
@@ -28,6 +29,11 @@ from dpsample.optimizers.loop.contributions import (
     limit_slopes,
 )
 from dpsample.problem.records import add_transposed, margins_of
+
+# How a run stands when a kernel returns, beside PAUSED.
+RUNNING, CERTIFIED, FAILED = range(3)
+# A paused estimate has this stage and keeps where its enumeration goes on.
+IN_ESTIMATE, CURSOR = 1.0, KEPT
 
 MAX_GUESSES = 12
 MAX_ROUNDS = 80
@@ -357,15 +363,20 @@ def central_means(estimator, memory):
 
 @kernel(forceinline=True, counts_references=False)
 def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
-    """Fill memory.gradient with the estimate of step ``t``; False if a loss failed.
+    """Fill memory.gradient with the estimate of step ``t``; return RUNNING or FAILED.
 
-    No loss fails where the estimator is total.
+    No loss fails where the estimator is total. After PAUSED, between two blocks of the
+    batch, the next call with the same arguments goes on.
     """
-    memory.gradient[:] = 0.0
-    if estimator.kind == BUCKETS:
-        memory.buckets[:] = 0.0
-    cursor = first_cursor(batches, rng, t)
-    succeeded = True
+    control, succeeded = memory.control, True
+    if control[STAGE] == IN_ESTIMATE:
+        cursor = int(control[CURSOR])
+        control[STAGE] = 0.0
+    else:
+        memory.gradient[:] = 0.0
+        if estimator.kind == BUCKETS:
+            memory.buckets[:] = 0.0
+        cursor = first_cursor(batches, rng, t)
     while True:
         count, cursor = next_block(batches, rng, t, cursor, memory.rows)
         if count == 0:
@@ -380,9 +391,12 @@ def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
             if succeeded:
                 add_block(data, batches, estimator, count, memory, rng)
         if not succeeded:
-            break
+            return FAILED
+        if count == len(memory.rows) and is_due(control):
+            control[STAGE], control[CURSOR] = IN_ESTIMATE, cursor
+            return PAUSED
     if estimator.kind == BUCKETS:
         central_means(estimator, memory)
     for j in range(len(memory.gradient)):
         memory.gradient[j] /= estimator.divisor
-    return succeeded
+    return RUNNING

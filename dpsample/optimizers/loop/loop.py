@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel, pointer
-from dpsample.core.pauses import is_due, new_control
+from dpsample.core.pauses import PAUSED, is_due, new_control
 from dpsample.domains import PROJECT
 from dpsample.losses.record_gradient import loop_pointers
 from dpsample.numerics.norms import norm
 from dpsample.optimizers.loop.advance import advance, query_point
 from dpsample.optimizers.loop.contributions import slope_limits
-from dpsample.optimizers.loop.estimate import estimate
+from dpsample.optimizers.loop.estimate import FAILED, estimate
 from dpsample.optimizers.loop.estimators import (
     BucketedMedian,
     Estimator,
@@ -96,7 +96,8 @@ def new_memory(dim: int, num_buckets: int = 1) -> Memory:
 def descend(data, body, pieces, phase, memory, rng, start, stop):
     """Take steps ``start``, ..., ``stop - 1`` of a phase, or fewer if a pause is due.
 
-    Returns the step that comes next, or -1 if a loss failed. The references that came
+    Returns the step that comes next, perhaps one that has begun, or -1 if a loss
+    failed. The references that came
     with the arguments are given back here, not in each step.
     """
     return take_steps(data, body, pieces, phase, memory, rng, start, stop)
@@ -109,10 +110,12 @@ def take_steps(data, body, pieces, phase, memory, rng, start, stop):
         point = query_point(
             phase.step, t, memory.theta, memory.aggregate, memory.middle
         )
-        succeeded = estimate(
+        outcome = estimate(
             data, pieces, phase.batches, phase.estimator, t, point, memory, rng
         )
-        if not succeeded:
+        if outcome == PAUSED:
+            return t
+        if outcome == FAILED:
             return -1
         perturb(phase.noise, rng, memory.scratch, memory.gradient)
         advance(body, pieces, phase.step, t, memory, rng)

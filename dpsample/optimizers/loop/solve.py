@@ -38,11 +38,19 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.core.pauses import STAGE
 from dpsample.numerics.norms import distance
 from dpsample.optimizers.loop.advance import into_both
-from dpsample.optimizers.loop.estimate import estimate
+from dpsample.optimizers.loop.estimate import (
+    CERTIFIED,
+    CURSOR,
+    FAILED,
+    IN_ESTIMATE,
+    RUNNING,
+    estimate,
+)
 
-RUNNING, CERTIFIED, FAILED = range(3)
+TURN = CURSOR + 1  # where a paused solver keeps which of its turns it is in
 
 
 class Objective(NamedTuple):
@@ -92,12 +100,13 @@ def enough_steps(
 
 @kernel
 def objective_gradient(data, pieces, loop, objective, w, memory, rng):
-    """Fill memory.gradient with grad J(w); False if the loss failed."""
-    succeeded = estimate(data, pieces, loop.batches, loop.estimator, 0, w, memory, rng)
-    for j in range(len(w)):
-        memory.gradient[j] += objective.tilt[j]
-        memory.gradient[j] += objective.ridge * (w[j] - objective.center[j])
-    return succeeded
+    """Fill memory.gradient with grad J(w); return RUNNING, PAUSED or FAILED."""
+    outcome = estimate(data, pieces, loop.batches, loop.estimator, 0, w, memory, rng)
+    if outcome == RUNNING:
+        for j in range(len(w)):
+            memory.gradient[j] += objective.tilt[j]
+            memory.gradient[j] += objective.ridge * (w[j] - objective.center[j])
+    return outcome
 
 
 @kernel
@@ -105,7 +114,8 @@ def minimize(data, body, pieces, loop, objective, memory, rng, start, stop):
     """Take steps ``start``, ..., ``stop - 1``; return RUNNING, CERTIFIED or FAILED.
 
     Once certified, memory.theta is the point. ``loop`` gives batches, estimator and the
-    local ball; its noise is not used.
+    local ball; its noise is not used. After PAUSED the next call, with the same
+    arguments, goes on in the middle of a step.
     """
     m, top = objective.ridge, objective.smoothness
     root = math.sqrt(m / top)
@@ -113,14 +123,19 @@ def minimize(data, body, pieces, loop, objective, memory, rng, start, stop):
     if top > m:
         bound = math.sqrt(objective.gap / (0.5 / m - 0.5 / top)) / top
     w, v, y = memory.theta, memory.average, memory.middle
-    if start == 0:
+    control = memory.control
+    if control[STAGE] == IN_ESTIMATE:
+        start = int(control[TURN])
+    elif start == 0:
         into_both(body, pieces, loop.step, memory, w)
         v[:] = w
-    for _ in range(start, stop):
+    for turn in range(start, stop):
         for j in range(len(w)):
             y[j] = (w[j] + root * v[j]) / (1.0 + root)
-        if not objective_gradient(data, pieces, loop, objective, y, memory, rng):
-            return FAILED
+        outcome = objective_gradient(data, pieces, loop, objective, y, memory, rng)
+        if outcome != RUNNING:
+            control[TURN] = turn
+            return outcome
         for j in range(len(w)):
             w[j] = y[j] - memory.gradient[j] / top
             v[j] = (1.0 - root) * v[j] + root * y[j] - root / m * memory.gradient[j]

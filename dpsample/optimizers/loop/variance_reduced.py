@@ -18,28 +18,26 @@ import math
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.core.pauses import PAUSED, STAGE, is_due
 from dpsample.numerics.norms import distance
 from dpsample.optimizers.loop.advance import into_both
 from dpsample.optimizers.loop.contributions import are_finite, limit_slopes
 from dpsample.optimizers.loop.estimate import (
+    CERTIFIED,
+    FAILED,
+    RUNNING,
     add_scattered,
     keep_margins,
     scattered_margins,
     single_slopes,
     slopes_of,
 )
-from dpsample.optimizers.loop.solve import (
-    CERTIFIED,
-    FAILED,
-    RUNNING,
-    objective_gradient,
-)
+from dpsample.optimizers.loop.solve import TURN, objective_gradient
 
 STEPS_PER_CONDITION = 100.0
 STEPS_PER_SMOOTHNESS = 10.0
-# What a paused epoch keeps: its steps so far, and the epochs before it.
-STEPS_DONE, EPOCHS = KEPT, KEPT + 1
+# A paused epoch has this stage and keeps its steps so far.
+IN_EPOCH, STEPS_DONE = 2.0, TURN + 1
 
 
 @kernel
@@ -47,7 +45,7 @@ def minimize_by_svrg(data, body, pieces, loop, objective, memory, rng, start, st
     """Run epochs ``start``, ..., ``stop - 1``; return RUNNING, CERTIFIED or FAILED.
 
     Arguments are those of `solve.minimize`, and memory.theta is the point. After PAUSED
-    the next call, with the same arguments, goes on in the middle of an epoch.
+    the next call, with the same arguments, goes on where this one was.
     """
     m, top = objective.ridge, objective.smoothness
     bound = np.inf
@@ -57,16 +55,18 @@ def minimize_by_svrg(data, body, pieces, loop, objective, memory, rng, start, st
     if start == 0 and memory.control[STAGE] == 0.0:
         into_both(body, pieces, loop.step, memory, w)
     control = memory.control
-    begin = start if control[STAGE] == 0.0 else int(control[EPOCHS])
+    begin = start if control[STAGE] == 0.0 else int(control[TURN])
     for turn in range(begin, stop):
-        if control[STAGE] != 0.0:
+        control[TURN] = turn
+        if control[STAGE] == IN_EPOCH:
             outcome = epoch(data, body, pieces, loop, objective, memory, rng)
             if outcome != RUNNING:
                 return outcome
             continue
         snapshot[:] = w
-        if not objective_gradient(data, pieces, loop, objective, w, memory, rng):
-            return FAILED
+        outcome = objective_gradient(data, pieces, loop, objective, w, memory, rng)
+        if outcome != RUNNING:
+            return outcome
         gradient[:] = memory.gradient
         for j in range(len(w)):
             w[j] -= gradient[j] / top
@@ -77,7 +77,7 @@ def minimize_by_svrg(data, body, pieces, loop, objective, memory, rng, start, st
         if moved <= bound:
             return CERTIFIED
         w[:] = snapshot
-        control[STEPS_DONE], control[EPOCHS] = 0.0, turn
+        control[STEPS_DONE] = 0.0
         memory.average[:] = 0.0
         outcome = epoch(data, body, pieces, loop, objective, memory, rng)
         if outcome != RUNNING:
@@ -96,7 +96,7 @@ def epoch(data, body, pieces, loop, objective, memory, rng):
     is_over, control[STAGE] = False, 0.0
     while control[STEPS_DONE] < num_steps:
         if is_over:
-            control[STAGE] = 1.0
+            control[STAGE] = IN_EPOCH
             return PAUSED
         control[STEPS_DONE] += 1.0
         is_over = is_due(control)
