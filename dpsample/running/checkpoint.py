@@ -22,16 +22,7 @@ Saved = NDArray[np.generic]
 # Arrays of a state, and of a file.
 STATE = ("position", "energy", "memory", "counts")
 REMEDY = "Choose another file, or delete it to start afresh."
-FIELDS = (
-    "identity",
-    "arithmetic",
-    "done",
-    "num_warmup",
-    "draws",
-    "stats",
-    "streams",
-    *STATE,
-)
+FIELDS = (*"identity arithmetic done num_warmup draws stats streams".split(), *STATE)
 
 
 class CheckpointRun:
