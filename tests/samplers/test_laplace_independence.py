@@ -111,7 +111,7 @@ def test_weights_are_the_density_over_the_proposal(name, tail):
     # A position is weighed like a proposal.
     other = chain.init(points[0])
     np.testing.assert_allclose(
-        other.header[module.LOG_WEIGHT], expected[0], rtol=1e-9, atol=1e-9
+        other.own.header[module.LOG_WEIGHT], expected[0], rtol=1e-9, atol=1e-9
     )
 
 
