@@ -161,9 +161,3 @@ def test_the_printed_constant_of_the_duals_is_too_small():
 def test_bad_arguments_are_named(arguments, words):
     with pytest.raises(ValueError, match=words):
         regularity(**arguments)
-
-
-@pytest.mark.parametrize("r", [1.0, math.inf, math.nan])
-def test_gradients_need_a_differentiable_norm(r):
-    with pytest.raises(ValueError, match="r must be > 1 and < inf"):
-        squared_norm_gradient([1.0, 2.0], r)
