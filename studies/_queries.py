@@ -90,9 +90,9 @@ class CountingPilot(Pilot):
 
     evaluations = 0
 
-    def trial(self, step, num_steps, steps_for):
+    def trial(self, step, num_steps):
         """One trial."""
-        found = super().trial(step, num_steps, steps_for)
+        found = super().trial(step, num_steps)
         self.evaluations += int(self.state.counts[RECORDS])
         return found
 
@@ -101,8 +101,9 @@ def pilot_evaluations(density, oracle, rng, gamma):
     """Record evaluations of the pilot run of `Proximal.prepare`, made once more."""
     start, total = gaussian_fit.minimize(density)[0], 0
     for option in metric.candidates(density, oracle=oracle):
-        pilot = CountingPilot(density, option, start, rng)
         bound = proximal.start_bound(density, option, start)
-        pilot.search(functools.partial(certify.num_steps, gamma, start_bound=bound))
+        steps_for = functools.partial(certify.num_steps, gamma, start_bound=bound)
+        pilot = CountingPilot(density, option, start, rng, steps_for)
+        pilot.search()
         total += pilot.evaluations
     return total

@@ -6,8 +6,6 @@ bit for bit only where both agree. Accelerate and other libraries that threadpoo
 does not know are named "unknown".
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import llvmlite.binding
@@ -19,23 +17,15 @@ def _arithmetic() -> tuple[tuple[str, str], ...]:
     import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
     from threadpoolctl import threadpool_info
 
+    parts = ("internal_api", "version", "architecture")
     libraries = {
-        " ".join(
-            str(part)
-            for part in (
-                library["internal_api"],
-                library["version"],
-                library.get("architecture", ""),
-            )
-        ).strip()
+        " ".join(str(library.get(part, "")) for part in parts).strip()
         for library in threadpool_info()
         if library["user_api"] == "blas"
     }
     processor = numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
-    return (
-        ("blas", ", ".join(sorted(libraries)) or "unknown"),
-        ("processor", str(processor)),
-    )
+    blas = ", ".join(sorted(libraries)) or "unknown"
+    return ("blas", blas), ("processor", str(processor))
 
 
 def arithmetic() -> dict[str, str]:

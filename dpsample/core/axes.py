@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 def axes(given: Axes | None, *, figsize: tuple[float, float]) -> Axes:
     """Return ``given``, or new axes of that size; matplotlib is imported only then.
 
-    Raises
-    ------
-    ImportError
-        If matplotlib is needed and not installed, with the line that installs it.
+    An ImportError gives the line that installs it.
     """
     if given is not None:
         if not hasattr(given, "get_xlim"):

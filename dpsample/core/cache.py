@@ -9,8 +9,6 @@ that makes it safe to unpickle them, damaged ones too: the directory is ours, no
 else may enter it, and nobody else can put another one in its place.
 """
 
-from __future__ import annotations
-
 import atexit
 import glob
 import hashlib
@@ -126,10 +124,7 @@ def _refuse_swappable(path: Path) -> None:
 def private_directory(root: Path, name: str) -> Path:
     """Return root/name, which nobody else can enter or swap, made if need be.
 
-    Raises
-    ------
-    OSError
-        If it cannot be made, or another user might have a hand in it.
+    Raises OSError if it cannot be made, or another user might have a hand in it.
     """
     _make(root)
     root = root.resolve()  # no link on the way is followed again

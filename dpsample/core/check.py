@@ -4,8 +4,6 @@
 are checked once, at the public door; kernels trust them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect

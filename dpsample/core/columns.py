@@ -1,7 +1,5 @@
 """Columns: what comes with names is matched by name, the rest by position."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -48,10 +46,7 @@ def distinct(name: str, names: Sequence[str]) -> None:
 def order(name: str, given: Sequence[str], wanted: Sequence[str]) -> NDArray[np.intp]:
     """Places of the wanted columns among those given; both must be the same set.
 
-    Raises
-    ------
-    ValueError
-        If a column is missing, is not wanted, or occurs twice; the message names it.
+    A ValueError names a column that is missing, is not wanted, or occurs twice.
     """
     distinct(name, given)
     places = {column: j for j, column in enumerate(given)}

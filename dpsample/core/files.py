@@ -1,7 +1,5 @@
 """Files that are written: tested before the work, whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat
@@ -15,13 +13,9 @@ from dpsample.core import check
 def check_output(name: str, path: Path) -> None:
     """Refuse, before any work, a file that could not be written after it.
 
-    Nothing is changed: an existing file is opened and closed, and a file beside it is
-    made and deleted.
-
-    Raises
-    ------
-    ValueError
-        If the folder does not exist or takes no files, or the file may not be written.
+    That is one in a folder that does not exist or takes no files, or that may not be
+    written. Nothing is changed: an existing file is opened and closed, and a file
+    beside it is made and deleted.
     """
     try:
         if not path.resolve().parent.is_dir():

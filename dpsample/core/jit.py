@@ -1,7 +1,5 @@
 """The one decorator for compiled code, and pointers to compiled pieces."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar, overload

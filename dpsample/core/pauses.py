@@ -9,8 +9,6 @@ Tasks are sized to take a few hundredths of a second, which is as long as Ctrl-C
 progress wait.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import threading

@@ -1,7 +1,5 @@
 """What ``dir``, and with it completion, shows of a module: its public names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 

@@ -1,7 +1,5 @@
 """Frozen specs that compare by content and travel through JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ A seed gives the same streams on every machine and for every thread count. Witho
 seed the operating system's entropy is used, which `release` needs.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from dpsample.core import check

@@ -1,7 +1,5 @@
 """Closed convex sets of parameters, each with compiled pieces and exact bounds."""
 
-from __future__ import annotations
-
 from dpsample.core import spec
 from dpsample.core.public import dir_of
 from dpsample.domains.ball import Ball

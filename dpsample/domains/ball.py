@@ -4,8 +4,6 @@ The ends of a chord are the roots of a quadratic for p = 2; Newton's method find
 otherwise.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
@@ -48,8 +46,7 @@ def soft_threshold(size: Array, radius: float) -> tuple[float, float]:
     # Measured from the largest entry, cancellation cannot spoil the sum.
     shift = -radius
     for _ in range(dim + 1):
-        total = 0.0
-        count = 0
+        total, count = 0.0, 0
         for i in range(dim):
             if size[i] - largest > shift:
                 total += size[i] - largest
@@ -93,8 +90,7 @@ def shrink_logs(
     for i in range(dim):
         logs[i] = log_root(size[i], weight, p - 1.0) if size[i] > 0.0 else -np.inf
         largest = max(largest, logs[i])
-    total = 0.0
-    slope = 0.0
+    total, slope = 0.0, 0.0
     for i in range(dim):
         mass = math.exp(p * (logs[i] - largest))
         total += mass
@@ -114,13 +110,11 @@ def shrink_general(size: Array, radius: float, p: float, out: Array) -> None:
     gives way to bisection unless it halves the error.
     """
     dim = len(size)
-    low = 0.0
-    high = 0.0
+    low, high = 0.0, 0.0
     for i in range(dim):
         size[i] /= radius
         high += size[i]
-    weight = 0.0
-    before = np.inf
+    weight, before = 0.0, np.inf
     done = False
     log_norm = np.nan
     for _ in range(MAX_STEPS):
@@ -198,8 +192,7 @@ def quadratic_ends(
 
     Lengths are measured in radii and directions in ``size``, their norm.
     """
-    cross = 0.0
-    excess = -1.0
+    cross, excess = 0.0, -1.0
     for i in range(len(theta)):
         offset = (theta[i] - body.center[i]) / body.radius
         cross += (direction[i] / size) * offset

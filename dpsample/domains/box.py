@@ -1,7 +1,5 @@
 """Product of intervals ``lower <= theta <= upper``."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -44,8 +42,7 @@ def box_project(body: Body, theta: Array, out: Array) -> None:
 @kernel
 def box_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Intersect the intervals of the coordinates."""
-    first = -np.inf
-    last = np.inf
+    first, last = -np.inf, np.inf
     for i in range(len(theta)):
         if theta[i] != theta[i] or direction[i] != direction[i]:
             return

@@ -3,8 +3,6 @@
 A piece writes into its last argument and returns nothing; an entry left NaN is failure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple

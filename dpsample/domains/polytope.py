@@ -1,7 +1,5 @@
 """Polytopes given by inequalities ``A theta <= b``, and their compiled pieces."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,8 +49,7 @@ def polytope_contains(body: Body, theta: Array, out: Array) -> None:
 @kernel
 def polytope_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Intersect the intervals of the inequalities."""
-    first = -np.inf
-    last = np.inf
+    first, last = -np.inf, np.inf
     for i in range(len(body.bounds)):
         slack = body.bounds[i]
         rate = 0.0
@@ -101,8 +98,7 @@ def subtract(out: Array, factor: float, x: Array) -> None:
 @kernel
 def most_violated(body: Body, point: Array, sizes: Array) -> int:
     """Return the row whose face is farthest behind the point, or -1."""
-    row = -1
-    worst = 0.0
+    row, worst = -1, 0.0
     for i in range(len(sizes)):
         excess = -body.bounds[i]
         scale = abs(body.bounds[i])
@@ -191,8 +187,7 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
         row = most_violated(body, out, sizes)
         if row < 0:
             return True
-        own = 0.0
-        blocking = 0
+        own, blocking = 0.0, 0
         while blocking >= 0:
             rest = split_row(body, active, count, row, basis, weights)
             square = inner(rest, rest)

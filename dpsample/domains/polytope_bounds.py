@@ -4,8 +4,6 @@ A solver's optimum carries its tolerance. Its dual solution does not: for every 
 ``<v, x> <= <y, b> + <v - A'y, x>`` on ``A x <= b``; a box bounds the last term.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -51,13 +49,8 @@ def is_bounded(matrix: Array) -> bool:
     unit = matrix / np.linalg.norm(matrix, axis=1)[:, None]
     # A'y = 0 with y >= 1 (Stiemke), in z = y - 1 >= 0.
     count = len(matrix)
-    answer = _solve(
-        np.ones(count),
-        A_ub=-np.eye(count),
-        b_ub=np.zeros(count),
-        A_eq=unit.T,
-        b_eq=-unit.sum(axis=0),
-    )
+    signs: dict[str, Array] = {"A_ub": -np.eye(count), "b_ub": np.zeros(count)}
+    answer = _solve(np.ones(count), A_eq=unit.T, b_eq=-unit.sum(axis=0), **signs)
     return bool(answer.status == 0)
 
 

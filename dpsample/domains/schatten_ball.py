@@ -1,7 +1,5 @@
 """The ball of a Schatten norm around the zero matrix, and its compiled pieces."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 

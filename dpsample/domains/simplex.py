@@ -1,7 +1,5 @@
 """The probability simplex."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,8 +23,7 @@ ZERO_SUM = 1e-12
 @kernel
 def simplex_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if no coordinate is negative and the sum is 1 up to the tolerance."""
-    inside = 1.0
-    total = 0.0
+    inside, total = 1.0, 0.0
     for value in theta:
         total += value
         if not value >= 0.0:
@@ -50,11 +47,8 @@ def simplex_project(body: Body, theta: Array, out: Array) -> None:
 @kernel
 def simplex_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Intersect the intervals of the coordinates, for a zero-sum direction."""
-    first = -np.inf
-    last = np.inf
-    excess = -1.0
-    drift = 0.0
-    size = 0.0
+    first, last, excess = -np.inf, np.inf, -1.0
+    drift, size = 0.0, 0.0
     for i in range(len(theta)):
         excess += theta[i]
         drift += direction[i]
@@ -68,8 +62,7 @@ def simplex_chord(body: Body, theta: Array, direction: Array, out: Array) -> Non
     if not abs(excess) + size < np.inf:
         return
     if abs(drift) > ZERO_SUM * size:
-        first = 0.0
-        last = 0.0
+        first, last = 0.0, 0.0
     elif drift != 0.0:
         low = (-0.5 * body.tolerance - excess) / drift
         high = (0.5 * body.tolerance - excess) / drift

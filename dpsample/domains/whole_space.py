@@ -1,7 +1,5 @@
 """All of R^d: for losses that carry a ridge."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

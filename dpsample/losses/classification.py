@@ -1,7 +1,5 @@
 """Losses of labels y in {-1, 1}, and the linear loss: functions of y u."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

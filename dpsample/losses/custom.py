@@ -1,7 +1,5 @@
 """A loss from a user's own scalar functions."""
 
-from __future__ import annotations
-
 import dis
 import inspect
 from collections.abc import Callable

@@ -8,8 +8,6 @@ so that what rounding may hide is counted once and not once for each interval. W
 passes has been seen at points; it is not proved.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import ClassVar, NamedTuple, NoReturn
 
@@ -114,26 +112,12 @@ class Seen(NamedTuple):
 
 
 def compare(loss: Declared, margin_bound: float, response_bound: float | None) -> Scale:
-    """Compare a loss with its declarations over all margins and responses.
+    """Compare a loss, with its functions, with its declarations at every margin.
 
-    Parameters
-    ----------
-    loss : Declared
-        A loss with its functions.
-    margin_bound : float
-        Largest absolute margin; of an infinite one, some are tried.
-    response_bound : float or None
-        Largest absolute response; None for labels and where none is read.
-
-    Returns
-    -------
-    Scale
-        To which rounding errors are relative.
-
-    Raises
-    ------
-    ValueError
-        Naming the first declaration that does not hold, and where.
+    Margins go up to ``margin_bound``, of which some are tried if it is infinite,
+    responses up to ``response_bound``, None for labels and where none is read. Returns
+    the scale to which rounding errors are relative; a ValueError names the first
+    declaration that does not hold, and where.
     """
     reach = FAR if np.isinf(margin_bound) else margin_bound
     limits = Limits(
@@ -145,14 +129,15 @@ def compare(loss: Declared, margin_bound: float, response_bound: float | None) -
     scale = Scale(*(float(np.abs(part).max()) for part in (seen.values, seen.slopes)))
     _judge(loss, seen, limits, scale)
     few = np.linspace(-reach, reach, FEW_MARGINS)
-    dense = _dense_responses(limits.responses)[:, None]
-    if dense.size:
+    y = limits.responses
+    if len(y) >= NUM_RESPONSES:  # there are others between the extremes, unless labels
+        dense = np.linspace(y[0], y[-1], NUM_DENSE)[:, None]
         seen_between = _see(loss, np.tile(few, (len(dense), 1)), dense, limits)
         _judge(loss, seen_between, limits, scale)
-    for worst in (_worst_above, _worst_below):
+    for sign in (1.0, -1.0):
         cells = seen
         for _ in range(ROUNDS):
-            cells = _divided(loss, cells, worst(cells, scale), limits)
+            cells = _divided(loss, cells, _worst(cells, scale, sign), limits)
             _judge(loss, cells, limits, scale)
     return scale
 
@@ -160,24 +145,13 @@ def compare(loss: Declared, margin_bound: float, response_bound: float | None) -
 def compare_records(
     loss: Declared, reaches: Array, response: Array, scale: Scale | None
 ) -> None:
-    """Compare a loss with its declarations at each record's own margins.
+    """Compare a loss, with its functions, with its declarations at the records.
 
-    Parameters
-    ----------
-    loss : Declared
-        A loss with its functions.
-    reaches : array of shape (num_records,)
-        Largest absolute margin of each record.
-    response : array of shape (num_records,)
-        Responses.
-    scale : Scale or None
-        Of `compare`. None, where responses have no bound: the rounding errors of values
-        have none either, so that slopes alone are compared, where they are finite.
-
-    Raises
-    ------
-    ValueError
-        Naming the first declaration that does not hold, and a record.
+    ``reaches`` are the largest absolute margins of the records, of shape (num_records,)
+    as ``response``; ``scale`` is that of `compare`. It is None where responses have no
+    bound: the rounding errors of values have none either, so that slopes alone are
+    compared, where they are finite. A ValueError names the first declaration that does
+    not hold, and a record.
     """
     shares = np.linspace(-1.0, 1.0, 5)
     largest = FAR if np.isinf(reaches).any() else np.inf
@@ -214,13 +188,6 @@ def _responses(loss: Declared, reach: float, bound: float | None) -> Array:
     return np.unique(np.concatenate([*even, far * NEAR[::2]]))
 
 
-def _dense_responses(responses: Array) -> Array:
-    """Many responses between the extremes; of labels there are no others."""
-    if len(responses) < NUM_RESPONSES:
-        return np.empty(0)
-    return np.linspace(responses[0], responses[-1], NUM_DENSE)
-
-
 def _grid(limits: Limits) -> Array:
     """Ascending margins for each response, fine where losses bend."""
     reach, y = limits.margin, limits.responses[:, None]
@@ -255,20 +222,13 @@ def _see(loss: Declared, margins: Array, responses: Array, limits: Limits) -> Se
     return seen
 
 
-def _worst_above(seen: Seen, scale: Scale) -> Places:
-    """Intervals on which the slope surely grows fastest."""
+def _worst(seen: Seen, scale: Scale, sign: float) -> Places:
+    """Intervals on which the slope surely grows fastest, or slowest for sign -1."""
     width, growth = np.diff(seen.margins), np.diff(seen.slopes)
     with np.errstate(all="ignore"):
-        rate = np.where(width > 0.0, (growth - SLACK * scale.slope) / width, -np.inf)
-    return np.argsort(rate, axis=None)[-ZOOMED:]
-
-
-def _worst_below(seen: Seen, scale: Scale) -> Places:
-    """Intervals on which the slope surely grows slowest."""
-    width, growth = np.diff(seen.margins), np.diff(seen.slopes)
-    with np.errstate(all="ignore"):
-        rate = np.where(width > 0.0, (growth + SLACK * scale.slope) / width, np.inf)
-    return np.argsort(rate, axis=None)[:ZOOMED]
+        rate = (growth - sign * SLACK * scale.slope) / width
+        order = np.argsort(np.where(width > 0.0, rate, -sign * np.inf), axis=None)
+    return order[-ZOOMED:] if sign > 0.0 else order[:ZOOMED]
 
 
 def _divided(loss: Declared, seen: Seen, cells: Places, limits: Limits) -> Seen:

@@ -1,8 +1,6 @@
 # mypy: allow-untyped-defs
 """Losses that are not a function of a linear margin: a user's gradient of a record."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field

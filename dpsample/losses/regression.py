@@ -1,7 +1,5 @@
 """Losses of a real response: functions of the residual u - y."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

@@ -17,8 +17,6 @@ References
 .. [1] NIST Digital Library of Mathematical Functions, 8.7.1, 8.9.2 and 5.11.1.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -74,8 +72,7 @@ def log_gamma_factor(a, x):
 @kernel
 def _log_lower_series(a, x):
     """Logarithm of P(a, x) by the power series, for x < a + 1."""
-    term = 1.0
-    total = 1.0
+    term, total = 1.0, 1.0
     for n in range(1, _MAX_TERMS):
         term *= x / (a + n)
         total += term

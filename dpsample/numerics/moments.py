@@ -10,8 +10,6 @@ In s = e^x and |y| = e^w both integrals are trapezoidal sums of analytic functio
 M is a convolution on a common grid.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 

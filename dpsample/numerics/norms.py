@@ -4,8 +4,6 @@
 the singular values. Largest magnitudes are factored out, so no power overflows.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -22,22 +20,7 @@ HUGE_SQUARE = 1e290
 
 @check.plain
 def dual(p: float) -> float:
-    """Exponent of the dual norm: ``1/p + 1/dual(p) = 1``.
-
-    Parameters
-    ----------
-    p : float
-        Exponent in [1, inf].
-
-    Returns
-    -------
-    float
-        The conjugate exponent, also in [1, inf].
-
-    Raises
-    ------
-    ValueError
-        If p is not a number >= 1.
+    """Exponent of the dual norm, in [1, inf] as ``p``: ``1/p + 1/dual(p) = 1``.
 
     Examples
     --------
@@ -52,26 +35,10 @@ def dual(p: float) -> float:
 
 @check.plain
 def conversion(dim: int, from_p: float, to_p: float) -> float:
-    """Largest ratio ``||a||_to / ||a||_from`` over nonzero vectors of length ``dim``.
+    """Smallest c with ``||a||_to <= c ||a||_from`` for vectors a of length ``dim``.
 
-    Equal to 1 if ``to_p >= from_p`` and to ``dim**(1/to_p - 1/from_p)`` otherwise.
-
-    Parameters
-    ----------
-    dim : int
-        Length of the vectors (for Schatten norms: the smaller side of the matrix).
-    from_p, to_p : float
-        Exponents in [1, inf].
-
-    Returns
-    -------
-    float
-        The smallest c with ``||a||_to <= c ||a||_from`` for every a.
-
-    Raises
-    ------
-    ValueError
-        If an exponent is not a number >= 1 or ``dim`` is not an integer >= 1.
+    Equal to 1 if ``to_p >= from_p`` and to ``dim**(1/to_p - 1/from_p)`` otherwise, for
+    exponents in [1, inf]; for Schatten norms ``dim`` is the smaller side of the matrix.
 
     Examples
     --------
@@ -84,26 +51,9 @@ def conversion(dim: int, from_p: float, to_p: float) -> float:
 
 
 def norm(v: Directions, p: float, axis: int = -1) -> Values:
-    """Norm with exponent ``p`` along one axis.
+    """Norm with exponent ``p`` in [1, inf] along ``axis``, which is removed.
 
-    Parameters
-    ----------
-    v : array_like or scipy.sparse matrix
-        Vectors; of a sparse matrix, the norms of the rows are returned.
-    p : float
-        Exponent in [1, inf].
-    axis : int, default -1
-        Axis that holds the coordinates (ignored for sparse matrices).
-
-    Returns
-    -------
-    float or ndarray
-        The norms, with ``axis`` removed.
-
-    Raises
-    ------
-    ValueError
-        If p is not a number >= 1.
+    Of a sparse matrix the norms of the rows are returned.
 
     Examples
     --------
@@ -140,26 +90,10 @@ def _sparse_row_norms(rows: CSR, p: float) -> Array:
 
 
 def schatten(v: ArrayLike, p: float, shape: tuple[int, int]) -> Values:
-    """Norm with exponent ``p`` of the singular values of flattened matrices.
+    """Norm with exponent ``p`` in [1, inf] of the singular values of matrices.
 
-    Parameters
-    ----------
-    v : array_like
-        Matrices flattened row by row along the last axis.
-    p : float
-        Exponent in [1, inf]: 1 is the nuclear, 2 the Frobenius, inf the operator norm.
-    shape : tuple of two int
-        Rows and columns of each matrix.
-
-    Returns
-    -------
-    float or ndarray
-        The norms, without the last axis.
-
-    Raises
-    ------
-    ValueError
-        If p is not a number >= 1.
+    They are flattened row by row along the last axis of ``v``, which is removed, and
+    have the sides ``shape``: 1 is the nuclear, 2 the Frobenius, inf the operator norm.
 
     Examples
     --------
@@ -175,8 +109,7 @@ def schatten(v: ArrayLike, p: float, shape: tuple[int, int]) -> Values:
 def norm_along(x: Array, direction: Array, t: float, center: Array, p: float) -> float:
     """Return ``||x + t direction - center||_p`` without allocating."""
     dim = len(x)
-    total = 0.0
-    largest = 0.0
+    total, largest = 0.0, 0.0
     for i in range(dim):
         # Python floats overflow in silence when the kernel is interpreted.
         size = abs((float(x[i]) + t * float(direction[i])) - float(center[i]))

@@ -17,38 +17,15 @@ through the origin f'' = ||y||_r^2. Hence kappa_+ = r - 1. For Schatten norms th
 constant is the theorem of Ball, Carlen and Lieb (1994) on 2-uniform smoothness.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from dpsample.core import check
-from dpsample.core.arrays import Array
-from dpsample.numerics.norms import conversion, dual, norm
+from dpsample.numerics.norms import conversion, dual
 
 
 class Regularity(NamedTuple):
     """Constants of the dual norm l_q, q = p/(p-1), on vectors of length ``dim``.
-
-    Attributes
-    ----------
-    dim : int
-        Length of the vectors; the smaller side for Schatten norms.
-    q : float
-        Exponent of the norm that is compared.
-    r : float
-        Exponent >= 2 of the smooth norm.
-    scale : float
-        ``||x||_+ = scale ||x||_r``; 1 whenever r <= q.
-    kappa_plus : float
-        Smoothness constant r - 1 of the square of ``||.||_+``.
-    equivalence : float
-        Smallest c with ``||x||_+ <= c ||x||_q``.
-    kappa : float
-        ``kappa_plus * equivalence**2``.
 
     Examples
     --------
@@ -56,13 +33,13 @@ class Regularity(NamedTuple):
     1.0
     """
 
-    dim: int
-    q: float
-    r: float
-    scale: float
-    kappa_plus: float
-    equivalence: float
-    kappa: float
+    dim: int  # the smaller side for Schatten norms
+    q: float  # exponent of the norm that is compared
+    r: float  # exponent >= 2 of the smooth norm
+    scale: float  # ||x||_+ = scale ||x||_r; 1 whenever r <= q
+    kappa_plus: float  # smoothness constant r - 1 of the square of ||.||_+
+    equivalence: float  # smallest c with ||x||_+ <= c ||x||_q
+    kappa: float  # kappa_plus * equivalence**2
 
 
 def regularity(
@@ -123,22 +100,8 @@ def regularity(
 def printed_kappa(*, dim: int, p: float) -> float:
     """Return min{1/(p-1), 2 log(dim)} as arXiv:2303.18047 prints it: a factor e short.
 
-    Parameters
-    ----------
-    dim : int
-        Length of the vectors, >= 2.
-    p : float
-        Exponent in [1, 2].
-
-    Returns
-    -------
-    float
-        The printed constant, >= 1; `regularity` has the true one.
-
-    Raises
-    ------
-    ValueError
-        If p is not in [1, 2] or dim < 2: nothing is printed there.
+    `regularity` has the true constant. A ValueError says that nothing is printed unless
+    p is in [1, 2] and dim >= 2.
 
     Examples
     --------
@@ -169,35 +132,3 @@ def smooth_exponent(q: float, dim: int, r: float | str) -> float:
     if math.isinf(r):
         check.fail("r", "finite", r, "The square of the maximum norm is not smooth.")
     return float(r)
-
-
-def squared_norm_gradient(x: ArrayLike, r: float) -> Array:
-    r"""Gradient :math:`2\|x\|_r^{2-r}|x|^{r-1}\mathrm{sign}(x)` of the squared norm.
-
-    Parameters
-    ----------
-    x : array_like, shape (..., d)
-        Points.
-    r : float
-        Exponent, > 1 and finite.
-
-    Returns
-    -------
-    ndarray, shape (..., d)
-        The gradients; 0 at 0.
-
-    Raises
-    ------
-    ValueError
-        If r is not a number > 1, or infinite.
-
-    Examples
-    --------
-    >>> squared_norm_gradient([3.0, -4.0], 2.0).tolist()
-    [6.0, -8.0]
-    """
-    check.open_interval(1.0, math.inf, r=r)
-    points = np.asarray(x, dtype=np.float64)
-    size = np.asarray(norm(points, r))[..., None]
-    unit = np.divide(points, size, out=np.zeros_like(points), where=size > 0.0)
-    return np.asarray(2.0 * size * np.sign(unit) * np.abs(unit) ** (r - 1.0))

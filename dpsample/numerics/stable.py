@@ -13,8 +13,6 @@ return 0 instead of a subnormal number. `log_ndtr` has relative error below 3e-1
 [-1e5, 37] (1e-14 for x <= 5) and is -0.0 above 38.5, where 1 - Phi(x) underflows.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -104,8 +102,7 @@ def log_ndtr(x):
         return x
     # Asymptotic series of the Mills ratio; its ninth term is below 3e-16 at -20.
     z = 1.0 / (x * x)
-    term = 1.0
-    tail = 0.0
+    term, tail = 1.0, 0.0
     for n in range(1, 10):
         term *= -(2.0 * n - 1.0) * z
         tail += term

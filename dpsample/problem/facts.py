@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -64,12 +64,8 @@ class PublicFacts:
             condition = f"declared for the {self.loss.name} loss"
             check.fail("response_bound", condition, "None", remedy)
         if self.intercept and self.is_matrix:
-            check.fail(
-                "intercept",
-                "False on a SchattenBall",
-                True,
-                "Make the constant one entry of the matrices and of row_bound.",
-            )
+            remedy = "Make the constant one entry of the matrices and of row_bound."
+            check.fail("intercept", "False on a SchattenBall", True, remedy)
         if isinstance(self.loss, RecordGradient):
             if self.intercept:
                 check.fail("intercept", "False for a record gradient", True)
@@ -162,27 +158,22 @@ class PublicFacts:
         return self._constants[p]
 
     @cached_property
-    def _constants(self) -> dict[Any, float]:
+    def _constants(self) -> dict[float | tuple[str, float], float]:
         """Ratios by p, and smoothness by ("smoothness", p), once asked for."""
         return {}
 
     def _fail_unbounded(self) -> NoReturn:
         if isinstance(self.loss, RecordGradient):
-            check.fail(
-                "loss", "a function of the margin <a, theta>", self.loss, ONLY_MINIMIZE
-            )
+            wanted = "a function of the margin <a, theta>"
+            check.fail("loss", wanted, self.loss, ONLY_MINIMIZE)
         if isinstance(self.loss, Custom) and self.loss.declared_slope == np.inf:
             remedy = "Declare the loss's slope_bound, or clip gradients."
             check.fail("slope_bound", "finite for this method", np.inf, remedy)
         if self.response_bound == np.inf:
             remedy = "Clip the response, or use a method that clips gradients."
             check.fail("response_bound", "finite for this method", np.inf, remedy)
-        check.fail(
-            "domain",
-            f"bounded for the {self.loss.name} loss, whose slope grows without end",
-            self.domain,
-            "Use a Ball or a Box.",
-        )
+        wanted = f"bounded for the {self.loss.name} loss, whose slope grows without end"
+        check.fail("domain", wanted, self.domain, "Use a Ball or a Box.")
 
     def diff_lipschitz(self, p: float, relation: str = "replace_one") -> float:
         """Lipschitz constant of the change of one record's loss between neighbors.
@@ -212,22 +203,8 @@ class PublicFacts:
 def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
     """Bound of phi'' |a|_q^2, q = p/(p - 1), over the domain and all possible records.
 
-    Parameters
-    ----------
-    facts : PublicFacts
-        Public facts of a problem.
-    p : float
-        Exponent >= 1 of the norm of parameters.
-
-    Returns
-    -------
-    float
-        beta, the l_p smoothness of one record's loss.
-
-    Raises
-    ------
-    ValueError
-        If the loss has a kink, or its curvature is unbounded on the domain.
+    The l_p smoothness beta of one record's loss, p >= 1; a ValueError if the loss has a
+    kink, or its curvature is unbounded on the domain.
 
     Examples
     --------
@@ -241,7 +218,12 @@ def smoothness(facts: PublicFacts, p: float = 2.0) -> float:
     check.instance(PublicFacts, facts=facts, remedy="Pass problem.facts.")
     check.at_least(1.0, p=p)
     if isinstance(facts.loss, RecordGradient) and p == 2.0:
-        return _declared(facts.loss)
+        if math.isinf(facts.loss.smoothness):
+            remedy = (
+                "Pass smoothness=... to dps.losses.record_gradient, or a step size."
+            )
+            check.fail("loss", "of declared smoothness", facts.loss, remedy)
+        return facts.loss.smoothness
     key = ("smoothness", p)
     if key not in facts._constants:
         facts._constants[key] = _smoothness(facts, p)
@@ -265,18 +247,6 @@ def _smoothness(facts: PublicFacts, p: float) -> float:
     reaches = np.full(response.shape, facts.margin_bound)
     curvature = float(facts.loss.curvature(-reaches, reaches, response)[1].max())
     if not math.isfinite(curvature):
-        check.fail(
-            "loss",
-            "of bounded curvature on the domain",
-            facts.loss,
-            "Use a smooth loss, and a bounded domain if its curvature grows.",
-        )
+        remedy = "Use a smooth loss, and a bounded domain if its curvature grows."
+        check.fail("loss", "of bounded curvature on the domain", facts.loss, remedy)
     return curvature * float(facts.full_row_bound * facts.dual_ratio(p)) ** 2
-
-
-def _declared(loss: RecordGradient) -> float:
-    """Smoothness that the user declared in the l_2 norm."""
-    if not math.isfinite(loss.smoothness):
-        remedy = "Pass smoothness=... to dps.losses.record_gradient, or a step size."
-        check.fail("loss", "of declared smoothness", loss, remedy)
-    return loss.smoothness

@@ -5,9 +5,7 @@ the records and never computed from them, which would leak. Rows come dense or s
 they are copied, measured and, if the user says so, scaled once.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,7 +140,7 @@ class Problem:
         # What a verb has derived from the problem last, and from which arguments.
         self.plan: tuple[Any, Any] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave out the plan: another process makes its own."""
         return self.__dict__ | {"plan": None}
 
@@ -190,12 +188,12 @@ class Problem:
         above = np.flatnonzero(sizes > bound * (1.0 + ROUNDING))
         if above.size and not self.clip_rows:
             i = int(above[0])
-            check.fail(
-                "features",
-                f"rows of {self.facts.row_norm:g}-norm at most row_bound = {bound:g}",
-                f"{sizes[i]:.10g} in record {i} ({above.size} records are above)",
-                "Declare the public bound that holds, or pass clip_rows=True.",
+            wanted = (
+                f"rows of {self.facts.row_norm:g}-norm at most row_bound = {bound:g}"
             )
+            got = f"{sizes[i]:.10g} in record {i} ({above.size} records are above)"
+            remedy = "Declare the public bound that holds, or pass clip_rows=True."
+            check.fail("features", wanted, got, remedy)
         if above.size:
             scale_rows(rows, np.minimum(1.0, bound / np.maximum(sizes, 1e-300)))
         limit = self._response_bound()
@@ -207,14 +205,13 @@ class Problem:
         if offset is None:
             return None
         shift = check.array("offset", offset, shape=(size,))
-        above = np.flatnonzero(np.abs(shift) > self.facts.offset_bound)
-        if above.size:
-            check.fail(
-                "offset",
-                f"within offset_bound = {self.facts.offset_bound:g} in absolute value",
-                f"{shift[above[0]]:g} in record {above[0]}",
-                "Declare the public bound of the offsets.",
-            )
+        bound, remedy = (
+            self.facts.offset_bound,
+            "Declare the public bound of the offsets.",
+        )
+        for i in np.flatnonzero(np.abs(shift) > bound)[:1]:
+            wanted = f"within offset_bound = {bound:g} in absolute value"
+            check.fail("offset", wanted, f"{shift[i]:g} in record {i}", remedy)
         return shift
 
     def _names(self, names: Sequence[str] | None, width: int) -> tuple[str, ...]:
@@ -293,7 +290,7 @@ def as_features(features: Directions) -> tuple[Rows, Sequence[str] | None]:
     return dense, names
 
 
-def unique(names: Any) -> list[str]:
+def unique(names: Iterable[object]) -> list[str]:
     """Names of columns as text, each of which stands for one column only."""
     is_list = isinstance(names, Sequence) or getattr(names, "ndim", 0) == 1
     if isinstance(names, str | bytes) or not is_list:

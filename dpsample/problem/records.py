@@ -5,16 +5,13 @@ A pass walks over blocks of records that stay in the second-level cache: margins
 and, for a gradient, the transposed product while the block is still there.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from dpsample.core.arrays import Array
-from dpsample.core.jit import i8, kernel, matrix, vector
+from dpsample.core.arrays import Array, Ints
+from dpsample.core.jit import kernel
 from dpsample.core.pauses import new_control
 from dpsample.core.sparse import Rows
 
@@ -29,30 +26,13 @@ class Data(NamedTuple):
     dense: Array  # (num_records, dim) or (0, dim)
     values: Array  # (num_nonzero,)
     columns: NDArray[np.uint32]  # (num_nonzero,)
-    starts: NDArray[np.int64]  # (num_records + 1,)
+    starts: Ints  # (num_records + 1,)
     response: Array  # (num_records,)
     offset: Array  # (num_records,) or empty
     loss_params: Array
     num_records: int
     dim: int
     block: int
-
-
-DATA = types.NamedTuple(
-    (
-        matrix,
-        vector,
-        types.Array(types.uint32, 1, "C"),
-        types.Array(types.int64, 1, "C"),
-        vector,
-        vector,
-        vector,
-        i8,
-        i8,
-        i8,
-    ),
-    Data,
-)
 
 
 class Work(NamedTuple):
@@ -109,17 +89,23 @@ def make_work(data: Data) -> Work:
 
 
 @kernel
-def margins_of(data, theta, start, stop, margins):
-    """Fill margins[: stop - start] with <a_i, theta> + offset_i."""
+def products_of(data, theta, start, stop, products):
+    """Fill products[: stop - start] with <a_i, theta>."""
     if data.dense.shape[0] > 0:
-        np.dot(data.dense[start:stop], theta, margins)
+        np.dot(data.dense[start:stop], theta, products)
     else:
         # No fastmath here: vectorized gathers of short rows are 3 times slower.
         for i in range(start, stop):
             s = 0.0
             for j in range(data.starts[i], data.starts[i + 1]):
                 s += data.values[j] * theta[data.columns[j]]
-            margins[i - start] = s
+            products[i - start] = s
+
+
+@kernel
+def margins_of(data, theta, start, stop, margins):
+    """Fill margins[: stop - start] with <a_i, theta> + offset_i."""
+    products_of(data, theta, start, stop, margins)
     if data.offset.shape[0] > 0:
         for i in range(start, stop):
             margins[i - start] += data.offset[i]

@@ -1,7 +1,5 @@
 """Functions r that are 1-strongly convex in a norm: they fix the shape of the noise."""
 
-from __future__ import annotations
-
 from dpsample.core import spec
 from dpsample.core.public import dir_of
 from dpsample.regularizers.entropy import Entropy

@@ -1,7 +1,5 @@
 """Negative entropy on the probability simplex."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -11,12 +9,8 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.jit import Piece
 from dpsample.domains import Domain, Simplex
-from dpsample.regularizers.regularizer import (
-    Regularizer,
-    RegularizerParams,
-    entropy_gradient,
-    entropy_value,
-)
+from dpsample.regularizers import regularizer as pieces
+from dpsample.regularizers.regularizer import Regularizer, RegularizerParams
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +32,8 @@ class Entropy(Regularizer):
     """
 
     name: ClassVar[str] = "entropy"
-    value_piece: ClassVar[Piece] = staticmethod(entropy_value)
-    gradient_piece: ClassVar[Piece] = staticmethod(entropy_gradient)
+    value_piece: ClassVar[Piece] = staticmethod(pieces.entropy_value)
+    gradient_piece: ClassVar[Piece] = staticmethod(pieces.entropy_gradient)
 
     p: float = field(default=1.0, init=False, repr=False)
 

@@ -1,7 +1,5 @@
 """Regularizers: what each offers, compiled pieces, one parameter tuple and a range."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, NamedTuple
 

@@ -4,8 +4,6 @@ The choices are those of the norm table of arXiv:2207.08347 (Corollaries 2 to 4 
 Proposition 7), with a smaller constant for l_1.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
@@ -17,14 +15,8 @@ from dpsample.core.jit import Piece
 from dpsample.core.spec import frozen
 from dpsample.domains import Domain
 from dpsample.domains.schatten_ball import checked_shape
-from dpsample.regularizers.regularizer import (
-    Regularizer,
-    RegularizerParams,
-    schatten_squared_gradient,
-    schatten_squared_value,
-    squared_norm_gradient,
-    squared_norm_value,
-)
+from dpsample.regularizers import regularizer as pieces
+from dpsample.regularizers.regularizer import Regularizer, RegularizerParams
 
 VARIANTS = ("optimized", "printed")
 
@@ -173,8 +165,8 @@ class SquaredNorm(_Squared):
     """
 
     name: ClassVar[str] = "squared_norm"
-    value_piece: ClassVar[Piece] = staticmethod(squared_norm_value)
-    gradient_piece: ClassVar[Piece] = staticmethod(squared_norm_gradient)
+    value_piece: ClassVar[Piece] = staticmethod(pieces.squared_norm_value)
+    gradient_piece: ClassVar[Piece] = staticmethod(pieces.squared_norm_gradient)
 
     p: float = 2.0
     _: KW_ONLY
@@ -218,8 +210,8 @@ class SchattenSquared(_Squared):
     """
 
     name: ClassVar[str] = "schatten_squared"
-    value_piece: ClassVar[Piece] = staticmethod(schatten_squared_value)
-    gradient_piece: ClassVar[Piece] = staticmethod(schatten_squared_gradient)
+    value_piece: ClassVar[Piece] = staticmethod(pieces.schatten_squared_value)
+    gradient_piece: ClassVar[Piece] = staticmethod(pieces.schatten_squared_gradient)
 
     p: float
     _: KW_ONLY

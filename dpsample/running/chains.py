@@ -4,8 +4,6 @@ Chains own their state and stream, so neither the number of threads nor the size
 chunk can change a draw.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -15,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,9 +21,9 @@ from dpsample.core.arrays import Array
 from dpsample.core.files import check_output
 from dpsample.core.pauses import ChunkSize
 from dpsample.running.checkpoint import CheckpointRun, load, save, snapshot
-from dpsample.samplers.chain import NUM_STATS
+from dpsample.samplers.chain import NUM_STATS, ChainState, PreparedChain, Runner
+from dpsample.samplers.proximal.proximal import PreparedProximal
 
-Runner = Callable[[Any, np.random.Generator, Array, Array], None]
 Progress = Callable[[int, int, CheckpointRun], None]
 
 CHECKPOINT_SECONDS = 30.0
@@ -59,7 +56,7 @@ def _interrupt_flag() -> Iterator[list[float]]:
         yield seen
         return
 
-    def handler(_number: int, _frame: Any) -> None:
+    def handler(_number: int, _frame: object) -> None:
         if seen:
             raise KeyboardInterrupt
         seen.append(time.monotonic())
@@ -77,12 +74,12 @@ class Chains:
 
     draws: Array  # (chain, draw, dim)
     stats: Array  # (chain, draw, NUM_STATS), see `samplers.chain`
-    states: Sequence[Any]
+    states: Sequence[ChainState]
     is_interrupted: bool
 
 
 def advance(
-    runner: Runner, state: Any, rng: np.random.Generator, num_steps: int
+    runner: Runner, state: ChainState, rng: np.random.Generator, num_steps: int
 ) -> None:
     """Make steps and keep only the state; Ctrl-C is heard at every pause."""
     chunk = ChunkSize()
@@ -101,7 +98,7 @@ def advance(
 
 
 def run(
-    prepared: Any,
+    prepared: PreparedChain | PreparedProximal,
     starts: Sequence[Array | None],
     streams: list[np.random.Generator],
     *,
@@ -114,39 +111,22 @@ def run(
     extend: Callable[[Array], int] | None = None,
     on_progress: Progress | None = None,
 ) -> Chains:
-    """Run chains to ``num_draws`` draws each.
+    """Run chains to ``num_draws`` draws each, after ``num_warmup`` that are discarded.
 
-    Parameters
-    ----------
-    prepared : Prepared
-        ``init(position)`` makes a chain's state; ``runner()`` fills draws and
-        statistics, moving the state, and releases the GIL.
-    starts : sequence of array of shape (dim,), or None
-        Where each chain starts.
-    streams : list of Generator
-        One per chain; replaced by those of a checkpoint.
-    num_draws, num_warmup : int
-        Draws kept, and draws discarded before them.
-    threads : int, optional
-        Number of threads; by default the number of processors.
-    chunk : int, optional
-        Draws per task; by default about 30 ms of work.
-    checkpoint : path, optional
-        File that is written every 30 seconds, on interrupt and at the end. If it exists
-        the run continues from it, bit for bit.
-    identity : str
-        Hash of what is sampled; a checkpoint of something else is refused.
-    extend : callable, optional
-        Maps the draws kept so far to the number wanted; asked when there are
-        ``num_draws``, and again when there are as many as it said.
-    on_progress : callable, optional
-        Called with (draws done by every chain, total, run), warm-up included.
+    Each starts at one of ``starts``, of shape (dim,), None for the prepared start, with
+    one of ``streams``, which those of a checkpoint replace. There are as many threads
+    as processors and tasks of about 30 ms of work, unless ``threads`` and ``chunk``,
+    draws per task, say otherwise.
 
-    Returns
-    -------
-    Chains
-        All draws; after Ctrl-C the part that every chain has finished. What came
-        after it is given up, so states are ahead of the draws unless there is a file.
+    The file ``checkpoint`` is written every 30 seconds, on interrupt and at the end. If
+    it exists the run continues from it, bit for bit; ``identity`` is a hash of what is
+    sampled, and a checkpoint of something else is refused. ``extend`` maps the draws
+    kept so far to the number wanted: it is asked when there are ``num_draws``, and
+    again when there are as many as it said. ``on_progress`` is called with (draws done
+    by every chain, total, run), warm-up included.
+
+    Returns all draws; after Ctrl-C the part that every chain has finished. What came
+    after it is given up, so states are ahead of the draws unless there is a file.
     """
     check.integer(1, most=check.EXACT, num_draws=num_draws)
     check.integer(0, most=check.EXACT, num_warmup=num_warmup)
@@ -165,12 +145,9 @@ def run(
     if path is not None and path.exists():
         load(path, identity, run, prepared.init)
         if extend is None and run.done > goal:
-            check.fail(
-                "num_draws",
-                f">= the {run.done} draws (with warm-up) of the checkpoint",
-                goal,
-                "Ask for as many draws, or choose another file.",
-            )
+            condition = f">= the {run.done} draws (with warm-up) of the checkpoint"
+            remedy = "Ask for as many draws, or choose another file."
+            check.fail("num_draws", condition, goal, remedy)
     loop = _Loop(prepared.runner(), run, chunk, path, identity, on_progress)
     with (
         single_threaded_blas(),
@@ -265,10 +242,12 @@ def _one_chunk(
         if is_late or has_failed.is_set():
             raise _GivenUp
 
-    def advance(*chain: Any) -> None:
+    def advance(
+        state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
+    ) -> None:
         try:
             with pauses.listening(on_pause):
-                runner(*chain)
+                runner(state, rng, draws, stats)
         except BaseException:
             has_failed.set()
             raise

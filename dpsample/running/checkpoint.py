@@ -1,7 +1,5 @@
 """Checkpoints: what a run has made, and what it needs to go on bit for bit."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings
@@ -11,54 +9,39 @@ from typing import Any, NoReturn
 from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arithmetic import arithmetic
 from dpsample.core.arrays import Array
 from dpsample.core.files import replacing
 from dpsample.core.streams import restore, save_state
-from dpsample.samplers.chain import NUM_STATS
+from dpsample.samplers.chain import NUM_STATS, ChainState
 
+Saved = NDArray[np.generic]
 # Arrays of a state, and of a file.
 STATE = ("position", "energy", "memory", "counts")
-FIELDS = (
-    "identity",
-    "arithmetic",
-    "done",
-    "num_warmup",
-    "draws",
-    "stats",
-    "streams",
-    *STATE,
-)
+REMEDY = "Choose another file, or delete it to start afresh."
+FIELDS = (*"identity arithmetic done num_warmup draws stats streams".split(), *STATE)
 
 
 class CheckpointRun:
-    """Draws so far, and the state and stream of each chain.
-
-    Attributes
-    ----------
-    draws, stats : array of shape (chain, draw, dim) and (chain, draw, NUM_STATS)
-        Room for as many draws after the warm-up as were reserved.
-    num_warmup : int
-        Draws of each chain that are not kept.
-    warmup_stats : array of shape (chain, draw, NUM_STATS)
-        Of the last part of the warm-up, for those who watch.
-    done : int
-        Draws that every chain has made, warm-up included.
-    """
+    """Draws so far, and the state and stream of each chain."""
 
     def __init__(
         self,
-        states: list[Any],
+        states: list[ChainState],
         streams: list[np.random.Generator],
         num_warmup: int = 0,
     ) -> None:
-        self.states, self.streams, self.done = states, streams, 0
-        self.num_warmup = num_warmup
-        self.warmup_stats = np.empty((len(states), 0, NUM_STATS))
+        self.states, self.streams = states, streams
+        # Draws that every chain has made, and those of them that are not kept.
+        self.done, self.num_warmup = 0, num_warmup
+        # (chain, draw, ...): room for as many draws after the warm-up as were reserved.
         self.draws = np.empty((len(states), 0, states[0].position.size))
         self.stats = np.empty((len(states), 0, NUM_STATS))
+        # Of the last part of the warm-up, for those who watch.
+        self.warmup_stats = np.empty((len(states), 0, NUM_STATS))
 
     def reserve(self, num_draws: int) -> None:
         """Make room for at least so many draws per chain, beside its warm-up."""
@@ -91,7 +74,7 @@ def _longer(array: Array, done: int, length: int) -> Array:
     return result
 
 
-def identity_of(*arrays: Any) -> str:
+def identity_of(*arrays: object) -> str:
     """Hash of numbers and arrays that define what is sampled."""
     digest = hashlib.sha256()
     for value in arrays:
@@ -106,7 +89,7 @@ def save(path: Path, identity: str, run: CheckpointRun) -> None:
 
     If the disk is full the run goes on, with a warning: its draws are in memory.
     """
-    states = {name: _stacked(run, name) for name in STATE}
+    states: dict[str, Any] = {name: _stacked(run, name) for name in STATE}
     try:
         with replacing(path) as draft, draft.open("wb") as file:
             np.savez(
@@ -125,7 +108,7 @@ def save(path: Path, identity: str, run: CheckpointRun) -> None:
         warnings.warn(f"{message} The run goes on.", RuntimeWarning, stacklevel=2)
 
 
-def _stacked(run: CheckpointRun, name: str) -> Any:
+def _stacked(run: CheckpointRun, name: str) -> Saved:
     return np.array([getattr(state, name) for state in run.states])
 
 
@@ -144,19 +127,15 @@ def snapshot(run: CheckpointRun) -> Callable[[], None]:
 
 
 def load(
-    path: Path, identity: str, run: CheckpointRun, init: Callable[[Array], Any]
+    path: Path, identity: str, run: CheckpointRun, init: Callable[[Array], ChainState]
 ) -> None:
     """Fill the run from the file; ``init`` makes a state at a saved position."""
     file = _read(path)
     chains = len(run.states)
     # The identity covers the starts, and so the number of chains.
     if str(file["identity"]) != identity or file["draws"].shape[:1] != (chains,):
-        check.fail(
-            "checkpoint",
-            "of this target, sampler, seed, start and number of chains",
-            f"another run's file {path.name}",
-            "Choose another file, or delete it to start afresh.",
-        )
+        condition = "of this target, sampler, seed, start and number of chains"
+        check.fail("checkpoint", condition, f"another run's file {path.name}", REMEDY)
     kept = _kept(path, file, run)
     wanted = {
         "draws": np.empty((chains, kept, run.draws.shape[2])),
@@ -183,7 +162,7 @@ def load(
         run.streams[c] = streams[c]
 
 
-def _kept(path: Path, file: dict[str, Any], run: CheckpointRun) -> int:
+def _kept(path: Path, file: dict[str, Saved], run: CheckpointRun) -> int:
     """Return how many draws of each chain a file holds after its warm-up."""
     for name in ("done", "num_warmup"):
         _compare(path, name, file[name], np.array(0))
@@ -199,12 +178,11 @@ def _kept(path: Path, file: dict[str, Any], run: CheckpointRun) -> int:
 
 
 def _refuse(path: Path, got: str) -> NoReturn:
-    remedy = "Choose another file, or delete it to start afresh."
     condition = "a file written by an earlier run"
-    check.fail("checkpoint", condition, f"{path.name} with {got}", remedy)
+    check.fail("checkpoint", condition, f"{path.name} with {got}", REMEDY)
 
 
-def _compare(path: Path, name: str, array: Any, like: Any) -> None:
+def _compare(path: Path, name: str, array: Saved, like: Saved) -> None:
     """Refuse an array of another shape or type, or a place that is no place."""
     if array.shape != like.shape or array.dtype != like.dtype:
         wanted = f"{name} of shape {array.shape} and type {array.dtype}"
@@ -213,7 +191,7 @@ def _compare(path: Path, name: str, array: Any, like: Any) -> None:
         _refuse(path, f"a NaN or an infinity in {name}")
 
 
-def _streams(path: Path, text: Any, chains: int) -> list[np.random.Generator]:
+def _streams(path: Path, text: object, chains: int) -> list[np.random.Generator]:
     try:
         states = json.loads(str(text))
         restored = [restore(state) for state in states]
@@ -224,7 +202,7 @@ def _streams(path: Path, text: Any, chains: int) -> list[np.random.Generator]:
     return restored
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Saved]:
     """Arrays of a file; one that would take more memory than the file is refused."""
     with path.open("rb") as stream:
         try:

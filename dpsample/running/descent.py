@@ -4,13 +4,10 @@ A `Program` is a recipe on the records of one problem. It is built once; each ru
 its own memory and stream, so threads can run it side by side.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -81,12 +78,7 @@ class _State:
 class Program:
     """A recipe on the records of a problem, ready for any number of runs.
 
-    Parameters
-    ----------
-    problem : Problem
-        The records.
-    recipe : Recipe
-        The phases; checked against the problem's public facts.
+    The phases are checked against the problem's public facts.
     """
 
     def __init__(self, problem: Problem, recipe: Recipe) -> None:
@@ -110,28 +102,13 @@ class Program:
         num_points: int = 0,
         on_chunk: Pulse = lambda done: None,
     ) -> DescentRun:
-        """Run all phases.
+        """Run all phases with ``rng`` as the source of batches and noise.
 
-        Parameters
-        ----------
-        rng : Generator
-            Source of batches and noise.
-        num_points : int
-            Points of each loop that the trace keeps.
-        on_chunk : callable
-            Called with the number of steps done, every 20 to 50 ms. What it raises
-            ends the run.
-
-        Returns
-        -------
-        Run
-            The private output; its trace is not private.
-
-        Raises
-        ------
-        DescentError
-            If the output has overflowed; without noise also if the loss fails or a
-            solver gives up. With noise nothing that a record holds ends a run.
+        ``num_points`` of each loop are kept in the trace, which is not private as the
+        output is. ``on_chunk`` is called with the number of steps done, every 20 to 50
+        ms; what it raises ends the run. Raises `DescentError` if the output has
+        overflowed; without noise also if the loss fails or a solver gives up. With
+        noise nothing that a record holds ends a run.
         """
         problem, recipe = self.problem, self.recipe
         memory = new_memory(problem.dim, self.arguments.num_buckets)
@@ -152,9 +129,7 @@ class Program:
         if not (np.abs(theta) < FAR).all():  # of the output, which is private
             raise DescentError(DIVERGED)
         return DescentRun(
-            theta=theta,
-            num_gradients=int(memory.counts[0]),
-            trace=tuple(state.trace),
+            theta=theta, num_gradients=int(memory.counts[0]), trace=tuple(state.trace)
         )
 
     def _with_output_noise(
@@ -182,16 +157,8 @@ class Program:
             while start < stop:
                 end = int(min(start + chunk.size, stop))
                 begin = time.perf_counter()
-                reached = pauses.call(
-                    memory.control,
-                    descend,
-                    *fixed,
-                    numbers,
-                    memory,
-                    state.rng,
-                    start,
-                    end,
-                )
+                now = numbers, memory, state.rng, start, end
+                reached = pauses.call(memory.control, descend, *fixed, *now)
                 if reached < 0:
                     raise DescentError(LOSS_FAILED)
                 if reached - start == chunk.size:
@@ -249,7 +216,7 @@ class Program:
 
     def _solved(
         self,
-        solve: Any,
+        solver: Callable[..., int],
         limit: int,
         loop: PhaseNumbers,
         objective: Objective,
@@ -262,17 +229,8 @@ class Program:
         while step < limit:
             end = min(step + chunk.size, limit)
             begin = time.perf_counter()
-            outcome = pauses.call(
-                state.memory.control,
-                solve,
-                *fixed,
-                loop,
-                objective,
-                state.memory,
-                state.rng,
-                step,
-                end,
-            )
+            now = loop, objective, state.memory, state.rng, step, end
+            outcome = pauses.call(state.memory.control, solver, *fixed, *now)
             state.advance(0)
             if outcome == pauses.PAUSED:
                 continue

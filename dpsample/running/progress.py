@@ -4,16 +4,13 @@ The lines are drawn between two chunks by the thread that waits for the chains. 
 takes long is done seldom: an effective sample size costs at most 2 % of the time.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +19,7 @@ from dpsample.core.arrays import Array
 from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import ACCEPTANCE, ENERGY, PROPOSALS
 
+Paint = Callable[[object], object]  # shows a table or a text
 Progress = Callable[[int, int, CheckpointRun], None]
 
 REFRESH_SECONDS = 0.2
@@ -44,41 +42,22 @@ def _in_notebook() -> bool:
 
 
 @contextmanager
-def lines(title: str, num_warmup: int, *, paint: Any = None) -> Iterator[Progress]:
+def lines(
+    title: str, num_warmup: int, *, paint: Paint | None = None
+) -> Iterator[Progress]:
     """Draw until the block is left; yields the function that `chains.run` calls.
 
-    Parameters
-    ----------
-    title : str
-        Shown above the lines.
-    num_warmup : int
-        Draws of each chain that are discarded.
-    paint : callable, optional
-        Shows a table, in place of the terminal or notebook.
+    ``title`` is above the lines, ``num_warmup`` draws of each chain are discarded, and
+    ``paint`` shows a table in place of the terminal or notebook.
     """
-    if paint is not None:
-        yield _Lines(title, num_warmup, paint)
-    elif _in_notebook():
-        from IPython.display import display
-
-        handle = display("", display_id=True)
-        yield _Lines(title, num_warmup, handle.update)
-    else:
-        from rich.console import Console
-        from rich.live import Live
-
-        with Live(console=Console(stderr=True), auto_refresh=False) as live:
-            yield _Lines(
-                title, num_warmup, lambda table: live.update(table, refresh=True)
-            )
+    with _line() if paint is None else nullcontext(paint) as write:
+        yield _Lines(title, num_warmup, write)
 
 
 class _Lines:
     """What is shown, and since when rates are counted."""
 
-    def __init__(
-        self, title: str, num_warmup: int, paint: Callable[[Any], None]
-    ) -> None:
+    def __init__(self, title: str, num_warmup: int, paint: Paint) -> None:
         self.title, self.num_warmup, self.paint = title, num_warmup, paint
         # Time and draws at the first call, and at the first with a draw that is kept:
         # before lie compilation, a checkpoint's draws and the warm-up.
@@ -112,18 +91,14 @@ class _Lines:
             first_used = max(first, done - NUM_RECENT)
             part = slice(first_used - run.num_warmup, done - run.num_warmup)
             pace = (done - first) / max(now - since, 1e-9)
-            series = np.concatenate(
-                (
-                    run.stats[:, part, ENERGY, None],
-                    run.draws[:, part, :NUM_COEFFICIENTS],
-                ),
-                axis=2,
-            )
+            energies = run.stats[:, part, ENERGY, None]
+            draws = run.draws[:, part, :NUM_COEFFICIENTS]
+            series = np.concatenate((energies, draws), axis=2)
             self.rates = [pace * effective_share(chain) for chain in series]
         cost = time.monotonic() - now
         self.next_estimate = now + max(ESS_SECONDS, ESS_COST * cost)
 
-    def _table(self, now: float, done: int, total: int, run: CheckpointRun) -> Any:
+    def _table(self, now: float, done: int, total: int, run: CheckpointRun) -> object:
         from rich.table import Table
 
         assert self.begin is not None
@@ -174,7 +149,7 @@ def effective_share(series: Array) -> float:
 
 
 @contextmanager
-def patience(title: str, *, paint: Any = None) -> Iterator[None]:
+def patience(title: str, *, paint: Paint | None = None) -> Iterator[None]:
     """One live line if the block lasts: its seconds, and nothing of the records.
 
     It is drawn at pauses of compiled code, by the main thread only.
@@ -200,7 +175,7 @@ def patience(title: str, *, paint: Any = None) -> Iterator[None]:
 
 
 @contextmanager
-def _line() -> Iterator[Callable[[Any], None]]:
+def _line() -> Iterator[Paint]:
     """Open a live line; yields what writes it."""
     if _in_notebook():
         from IPython.display import display
@@ -216,7 +191,7 @@ def _line() -> Iterator[Callable[[Any], None]]:
 
 @contextmanager
 def counter(
-    title: str, unit: str, total: int, *, paint: Any = None
+    title: str, unit: str, total: int, *, paint: Paint | None = None
 ) -> Iterator[Callable[..., None]]:
     """One live line; yields a function of the number done and the seconds left.
 
@@ -237,9 +212,5 @@ def counter(
             text += f", {left:.0f} s left"
         write(f"{title}\n{text}")
 
-    if paint is not None:
-        write = paint
+    with _line() if paint is None else nullcontext(paint) as write:
         yield show
-    else:
-        with _line() as write:
-            yield show

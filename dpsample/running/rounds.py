@@ -4,8 +4,6 @@ When to stop depends on the draws alone and is asked at numbers of draws that de
 the draws alone: threads, chunks and checkpoints cannot change it.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 
@@ -22,16 +20,9 @@ SHORTEST, LONGEST, RESERVE = 1.2, 3.0, 1.1
 def effective_size(draws: Array) -> float:
     """Smallest effective sample size of the coefficients and of their spreads.
 
-    Parameters
-    ----------
-    draws : array of shape (chain, draw, dim)
-        Draws after the warm-up.
-
-    Returns
-    -------
-    float
-        Minimum over coefficients of the bulk ESS of theta and of (theta - mean)^2, for
-        all chains together; 0 if a coefficient never moved or the chains are too short.
+    Of draws of shape (chain, draw, dim) after the warm-up: the minimum over
+    coefficients of the bulk ESS of theta and of (theta - mean)^2, for all chains
+    together; 0 if a coefficient never moved or the chains are too short.
     """
     from arviz_stats.base import array_stats
 
@@ -49,12 +40,7 @@ def effective_size(draws: Array) -> float:
 class Rounds:
     """Rule that says how many draws per chain are wanted, given those there are.
 
-    Attributes
-    ----------
-    wanted : float
-        Effective sample size to reach.
-    found : float
-        Effective sample size at the end of the last round.
+    ``wanted`` is the effective sample size to reach, ``found`` that of the last round.
     """
 
     def __init__(self, wanted: float, first: int) -> None:

@@ -1,8 +1,6 @@
 # mypy: allow-untyped-defs
 """What the chains of all samplers carry, count and report, and their one loop."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,13 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from dpsample.core import pauses
-from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
+from dpsample.core.arrays import Array, Ints
+from dpsample.core.jit import Kernel, kernel
 from dpsample.core.pauses import BEFORE, PAUSED, STAGE, STEPS, forget, is_due
 from dpsample.samplers.errors import OK, raise_unless_ok
+from dpsample.targets.gibbs import Gibbs, Pieces, Target
 
 # Entries of the counts; a sampler may append entries of its own.
 PROPOSALS, ACCEPTED, VALUES, GRADIENTS, RECORDS = range(5)
@@ -29,36 +28,49 @@ NUM_STATS = len(STAT_NAMES)
 
 
 class ChainState(NamedTuple):
-    """Position, scratch memory and counts of one chain.
+    """Position, scratch memory and counts of one chain of any sampler.
 
-    Samplers with other needs have a state of their own; the first four fields are in
-    each. All of ``position``, ``energy`` and ``memory`` is what a checkpoint keeps.
+    All of ``position``, ``energy``, ``memory`` and ``counts`` is what a checkpoint
+    keeps; ``own`` holds arrays that one sampler alone needs.
     """
 
     position: Array  # (dim,)
     energy: Array  # (1,): k (F + mu r) at the position, NaN if it is not known
-    counts: NDArray[np.int64]  # (NUM_COUNTS,) or more
+    counts: Ints  # (NUM_COUNTS,) or more
     memory: Array  # whatever else the next step needs, as a vector
     scratch: Array  # (rows, dim): nothing in it survives a step
     work: Any  # scratch memory of the passes over the records
+    own: Any = ()
+
+
+# Numbers and words that describe a plan, for attributes of the draws.
+Settings = dict[str, float | int | str]
+Runner = Callable[[ChainState, np.random.Generator, Array, Array], None]
 
 
 def new_state(
-    target: Any, position: Array, *, memory: Any = (), rows: int = 8
+    target: Gibbs,
+    position: Array,
+    *,
+    is_weighed: bool = True,
+    memory: ArrayLike = (),
+    rows: int = 8,
+    own: tuple[object, ...] = (),
 ) -> ChainState:
-    """State at a position of the domain, its energy evaluated."""
+    """State at a position of the domain; ``is_weighed`` if the energy is needed."""
     point = np.array(position, dtype=np.float64)
     return ChainState(
         position=point,
-        energy=np.array([target.energy(point)]),
+        energy=np.array([target.energy(point) if is_weighed else np.nan]),
         counts=np.zeros(NUM_COUNTS, dtype=np.int64),
         memory=np.array(memory, dtype=np.float64),
         scratch=np.empty((rows, point.size)),
         work=target.new_work(),
+        own=own,
     )
 
 
-def init(target: Any, plan: Any, position: Array) -> ChainState:
+def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     """Fresh state of a sampler that needs no more than the energy."""
     del plan  # samplers with caches have an `init` of their own
     return new_state(target, position)
@@ -87,7 +99,7 @@ def begin(state, control):
     return before
 
 
-def compile_run(step: Callable[..., Any]) -> Any:
+def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
     """Loop of a sampler, compiled with its step (target, pieces, plan, state, rng).
 
     The kernel makes ``num_steps`` steps per row of ``draws`` and returns a code of
@@ -97,16 +109,7 @@ def compile_run(step: Callable[..., Any]) -> Any:
     """
     move = register_jitable(step)
 
-    def run(
-        target: Any,
-        pieces: Any,
-        plan: Any,
-        state: Any,
-        rng: np.random.Generator,
-        num_steps: int,
-        draws: Array,
-        stats: Array,
-    ) -> tuple[int, int]:
+    def run(target, pieces, plan, state, rng, num_steps, draws, stats):
         control = state.work.control
         for t in range(draws.shape[0]):
             before = begin(state, control)
@@ -133,14 +136,20 @@ def compile_run(step: Callable[..., Any]) -> Any:
 
 
 def filler(
-    run: Any, numbers: Any, pieces: Any, plan: Any, num_steps: int = 1
-) -> Callable[[Any, np.random.Generator, Array, Array], int]:
+    run: Kernel[..., tuple[int, int]],
+    numbers: Target,
+    pieces: Pieces,
+    plan: object,
+    num_steps: int = 1,
+) -> Callable[[ChainState, np.random.Generator, Array, Array], int]:
     """Return a function (state, rng, draws, stats) to a code, after all pauses."""
 
-    def fill(state: Any, rng: np.random.Generator, draws: Array, stats: Array) -> int:
+    def fill(
+        state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
+    ) -> int:
         def rows(first: int) -> tuple[int, int]:
             free = draws[first:], stats[first:]
-            return run(numbers, pieces, plan, state, rng, num_steps, *free)  # type: ignore[no-any-return]
+            return run(numbers, pieces, plan, state, rng, num_steps, *free)
 
         return pauses.fill(state.work.control, rows)
 
@@ -149,41 +158,19 @@ def filler(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedChain:
-    """A chain ready to run: plan and start are fixed, and may depend on the records.
+    """A chain ready to run: plan and start are fixed, and may depend on the records."""
 
-    Attributes
-    ----------
-    target : Gibbs
-        The target.
-    plan : NamedTuple
-        Numbers of the sampler, as its kernel reads them.
-    run : kernel
-        What `compile_run` returned.
-    init_fn : callable
-        (target, plan, position) to a fresh state.
-    start : array of shape (dim,)
-        A point of the domain near the mode.
-    num_steps : int
-        Kernel steps per draw.
-    num_warmup : int
-        Draws that are discarded by default.
-    settings : dict
-        Numbers and words that describe the plan, for attributes.
-    scatter : array of shape (dim, m), optional
-        Factor of a covariance, for dispersed starts.
-    """
+    target: Gibbs
+    plan: Any  # numbers of the sampler, a NamedTuple, as its kernel reads them
+    run: Kernel[..., tuple[int, int]]  # what `compile_run` returned
+    init_fn: Callable[[Gibbs, Any, Array], ChainState]
+    start: Array  # (dim,): a point of the domain near the mode
+    num_steps: int = 1  # of the kernel, per draw
+    num_warmup: int = 500  # draws that are discarded by default
+    settings: Settings = field(default_factory=dict)
+    scatter: Array | None = None  # (dim, m): factor of a covariance, to disperse starts
 
-    target: Any
-    plan: Any
-    run: Any
-    init_fn: Callable[[Any, Any, Array], Any]
-    start: Array
-    num_steps: int = 1
-    num_warmup: int = 500
-    settings: dict[str, Any] = field(default_factory=dict)
-    scatter: Array | None = None
-
-    def init(self, position: Array | None = None) -> Any:
+    def init(self, position: Array | None = None) -> ChainState:
         """Fresh chain at a position of the domain; the starting point by default."""
         where = self.start if position is None else position
         return self.init_fn(self.target, self.plan, where)
@@ -199,18 +186,18 @@ class PreparedChain:
             move *= 0.7
         return self.start.copy()
 
-    def runner(self) -> Callable[[Any, np.random.Generator, Array, Array], None]:
+    def runner(self) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays."""
         numbers, pieces = self.target.numbers, self.target.pieces
         fill = filler(self.run, numbers, pieces, self.plan, self.num_steps)
         return lambda *chain: raise_unless_ok(fill(*chain))
 
-    def numbers(self) -> list[Any]:
+    def numbers(self) -> list[object]:
         """All arrays and numbers that define the chain, for a checkpoint's identity."""
         return [*flat(self.plan), self.num_steps, *identity(self.target, self.start)]
 
 
-def flat(value: Any) -> list[Any]:
+def flat(value: object) -> list[object]:
     """Arrays and numbers of a nested NamedTuple; compiled functions are left out."""
     if isinstance(value, tuple):
         return [leaf for part in value for leaf in flat(part)]
@@ -218,7 +205,7 @@ def flat(value: Any) -> list[Any]:
     return [value] if is_number else []
 
 
-def identity(target: Any, start: Array) -> list[Any]:
+def identity(target: Gibbs, start: Array) -> list[object]:
     """All that defines the target; two energies and a slope stand for own losses."""
     problem = target.problem
     specs = (problem.loss, problem.domain, target.regularizer)

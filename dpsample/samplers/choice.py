@@ -4,10 +4,6 @@ They look at the dimension, the domain, the loss and a Gaussian fit, not at a st
 target has one answer. A rule moves running times only, never the law.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS
@@ -24,6 +20,7 @@ from dpsample.samplers.proximal.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropolis
+from dpsample.targets.gibbs import Gibbs
 
 FLAT_DOMAINS = ("box", "polytope", "simplex")
 # Share of a Gaussian fit inside the domain from which it describes the target.
@@ -39,7 +36,7 @@ NUM_TRIALS, PRACTICAL = 20, 0.05
 MODERATE = 30
 
 
-def choose(target: Any) -> tuple[Sampler, str]:
+def choose(target: Gibbs) -> tuple[Sampler, str]:
     """Sampler that supports a target, and in a few words why this one."""
     domain = target.problem.domain
     rank = domain.affine_dim(target.dim)
@@ -53,16 +50,13 @@ def choose(target: Any) -> tuple[Sampler, str]:
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
     if independence_acceptance(target, gaussian) >= WORTHWHILE:
         is_long = target.problem.num_records >= MANY * rank
-        is_inner = gaussian.share_inside >= MOSTLY
-        if (
-            is_smooth
-            and is_long
-            and is_inner
-            and FactorizedMetropolis().supports(target)[0]
-        ):
+        is_close = is_smooth and is_long and gaussian.share_inside >= MOSTLY
+        if is_close and FactorizedMetropolis().supports(target)[0]:
             return FactorizedMetropolis(), "close to a Gaussian: few records per draw"
         return LaplaceIndependence(), "close to a Gaussian: independent proposals"
-    is_rough = has_rough_regularizer(target)
+    # A regularizer that counts and has unbounded curvature, as for p < 2.
+    _, upper = target.regularizer.curvature_l2(target.dim)
+    is_rough = target.mu > 0.0 and not np.isfinite(upper)
     if (is_rough or gaussian.share_inside < MOSTLY) and has_inner_draws(target):
         why = "regularizer" if is_rough else "boundary near the mode"
         return Proximal(), f"a {why} that makes the target unlike a Gaussian"
@@ -73,7 +67,7 @@ def choose(target: Any) -> tuple[Sampler, str]:
     return TiltedGibbs(), "slope and shape of the target in each proposal"
 
 
-def draws_exactly(target: Any) -> bool:
+def draws_exactly(target: Gibbs) -> bool:
     """Whether exact draws exist and, tried a few times, are not refused for long."""
     if not Exact().supports(target)[0]:
         return False
@@ -90,13 +84,7 @@ def draws_exactly(target: Any) -> bool:
     return bool(state.counts[ACCEPTED] > PRACTICAL * state.counts[PROPOSALS])
 
 
-def has_rough_regularizer(target: Any) -> bool:
-    """Whether the regularizer counts and has unbounded curvature, as for p < 2."""
-    _, upper = target.regularizer.curvature_l2(target.dim)
-    return target.mu > 0.0 and not np.isfinite(upper)
-
-
-def has_inner_draws(target: Any) -> bool:
+def has_inner_draws(target: Gibbs) -> bool:
     """Whether the proximal sampler need not wait for a draw to fall into the domain."""
     if not Proximal().supports(target)[0]:
         return False
@@ -104,7 +92,7 @@ def has_inner_draws(target: Any) -> bool:
     return target.problem.domain.name == "whole_space" or names != {"full"}
 
 
-def independence_acceptance(target: Any, gaussian: GaussianFit) -> float:
+def independence_acceptance(target: Gibbs, gaussian: GaussianFit) -> float:
     """Rough acceptance of proposals from the Gaussian fit, by a few probes."""
     shape = (NUM_PROBES, gaussian.factor.shape[1])
     noise = np.random.default_rng(0).standard_normal(shape)

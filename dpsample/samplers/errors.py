@@ -1,7 +1,5 @@
 """Failures of samplers: as codes inside kernels, in words at the door."""
 
-from __future__ import annotations
-
 OK = 0
 PIECE_FAILED = 1
 BOUND_VIOLATED = 2
@@ -37,12 +35,6 @@ class SamplingError(RuntimeError):
 
 
 def raise_unless_ok(code: int) -> None:
-    """Turn a kernel's code into words.
-
-    Raises
-    ------
-    SamplingError
-        For every code except `OK`.
-    """
+    """Turn a kernel's code into words: a `SamplingError` for each but `OK`."""
     if code != OK:
         raise SamplingError(_TEXTS[int(code)])

@@ -11,14 +11,13 @@ times only, never the law of a draw.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.problem.records import curvature_matrix
 from dpsample.targets import gibbs
-from dpsample.targets.gibbs import as_rows
+from dpsample.targets.gibbs import Gibbs, as_rows
 
 MAX_ITERATIONS, WINDOW = 1000, 10
 MAX_NEWTON_STEPS = 25
@@ -28,7 +27,7 @@ RETREAT = 1e-3
 
 
 def minimize(
-    target: Any, *, mu: float | None = None, tolerance: float = 0.01
+    target: Gibbs, *, mu: float | None = None, tolerance: float = 0.01
 ) -> tuple[Array, float]:
     """Approximate minimizer of the energy on the domain, and the energy there.
 
@@ -95,7 +94,7 @@ class GaussianFit:
         )
 
 
-def fit(target: Any) -> GaussianFit:
+def fit(target: Gibbs) -> GaussianFit:
     """Gaussian fit of a target."""
     basis = hull_basis(target)
     start, _ = minimize(target)
@@ -103,16 +102,21 @@ def fit(target: Any) -> GaussianFit:
     start = (1.0 - RETREAT) * start + RETREAT * interior
     center, precision = _newton(target, basis, start)
     if not target.problem.domain.contains(center):
-        center = start
-        precision = _derivatives(target, basis, center, np.linalg.inv(precision))[1]
+        center, spread = start, np.asarray(np.linalg.inv(precision), dtype=np.float64)
+        precision = _derivatives(target, basis, center, spread)[1]
     gaussian = _from_precision(target, basis, center, precision)
-    if gaussian.share_inside < 0.5 and target.problem.domain.is_bounded:
-        extra = basis.T @ np.diag(_domain_precision(target)) @ basis
+    domain = target.problem.domain
+    if gaussian.share_inside < 0.5 and domain.is_bounded:
+        # Add the inverse variances of a ball of the domain's widths.
+        eye = np.eye(target.dim)
+        widths = 0.5 * (domain.support(eye) + domain.support(-eye))
+        inverse = (target.dim + 2.0) / np.maximum(widths, 1e-12) ** 2
+        extra = basis.T @ np.diag(inverse) @ basis
         gaussian = _from_precision(target, basis, center, precision + extra)
     return gaussian
 
 
-def hull_basis(target: Any) -> Array:
+def hull_basis(target: Gibbs) -> Array:
     """Orthonormal columns that span the directions of the domain's affine hull."""
     dim = target.dim
     if target.problem.domain.affine_dim(dim) == dim:
@@ -121,13 +125,13 @@ def hull_basis(target: Any) -> Array:
     return np.linalg.svd(np.ones((1, dim)))[2][1:].T
 
 
-def _newton(target: Any, basis: Array, theta: Array) -> tuple[Array, Array]:
-    covariance: Any = None
+def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
+    covariance: Array | None = None
     for _ in range(MAX_NEWTON_STEPS):
         gradient, precision = _derivatives(target, basis, theta, covariance)
-        covariance = np.linalg.inv(precision)
+        covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         move = covariance @ gradient
-        decrement = float(np.sqrt(max(move @ gradient, 0.0)))
+        decrement = float(np.sqrt(max(float(move @ gradient), 0.0)))
         following = theta - basis @ move / (1.0 + 0.5 * max(0.0, decrement - 1.0))
         if not np.isfinite(following).all():
             break  # off the simplex the entropy has no slope
@@ -138,7 +142,7 @@ def _newton(target: Any, basis: Array, theta: Array) -> tuple[Array, Array]:
 
 
 def _derivatives(
-    target: Any, basis: Array, theta: Array, covariance: Any
+    target: Gibbs, basis: Array, theta: Array, covariance: Array | None
 ) -> tuple[Array, Array]:
     """Gradient and Hessian of the averaged energy, in the basis."""
     problem = target.problem
@@ -163,7 +167,7 @@ def _derivatives(
     return target.k * (basis.T @ gradient), hessian + floor * np.eye(len(hessian))
 
 
-def _regularizer_hessian(target: Any, theta: Array) -> Array:
+def _regularizer_hessian(target: Gibbs, theta: Array) -> Array:
     """Hessian of r, by differences of its gradient unless it is constant."""
     dim, regularizer = target.dim, target.regularizer
     lower, upper = regularizer.curvature_l2(dim)
@@ -182,16 +186,8 @@ def _regularizer_hessian(target: Any, theta: Array) -> Array:
     return np.asarray(0.5 * (hessian + hessian.T))
 
 
-def _domain_precision(target: Any) -> Array:
-    """Inverse variances of a ball of the domain's widths."""
-    eye = np.eye(target.dim)
-    domain = target.problem.domain
-    widths = 0.5 * (domain.support(eye) + domain.support(-eye))
-    return np.asarray((target.dim + 2.0) / np.maximum(widths, 1e-12) ** 2)
-
-
 def _from_precision(
-    target: Any, basis: Array, center: Array, precision: Array
+    target: Gibbs, basis: Array, center: Array, precision: Array
 ) -> GaussianFit:
     eigenvalues, vectors = np.linalg.eigh(precision)
     root = np.sqrt(np.maximum(eigenvalues, 1e-14 * eigenvalues[-1]))

@@ -1,8 +1,6 @@
 # mypy: allow-untyped-defs
 """Parts that Metropolis samplers share: noise, energy of a proposal, accept test."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -47,11 +45,11 @@ def slope(target, pieces, state, theta, gradient):
 
 
 @kernel
-def settle(state, proposal, energy, log_ratio, rng):
-    """Accept test: move to the proposal with probability min(1, e^log_ratio)."""
+def decide(state, proposal, energy, log_ratio, threshold):
+    """Accept test: move to the proposal if the log ratio is above the threshold."""
     if np.isnan(log_ratio):
         return PIECE_FAILED
-    if -rng.standard_exponential() <= log_ratio:
+    if threshold <= log_ratio:
         state.position[:] = proposal
         state.energy[0] = energy
         state.counts[ACCEPTED] += 1
@@ -59,16 +57,17 @@ def settle(state, proposal, energy, log_ratio, rng):
 
 
 @kernel
+def settle(state, proposal, energy, log_ratio, rng):
+    """Move to the proposal with probability min(1, e^log_ratio)."""
+    return decide(state, proposal, energy, log_ratio, -rng.standard_exponential())
+
+
+@kernel
 def settle_slope(state, proposal, energy, gradient, log_ratio, threshold):
-    """Move if the log ratio is above the threshold; the memory is the gradient."""
-    if np.isnan(log_ratio):
-        return PIECE_FAILED
+    """As `decide`, for chains whose memory is the gradient."""
     if threshold <= log_ratio:
-        state.position[:] = proposal
         state.memory[:] = gradient
-        state.energy[0] = energy
-        state.counts[ACCEPTED] += 1
-    return OK
+    return decide(state, proposal, energy, log_ratio, threshold)
 
 
 @kernel

@@ -6,16 +6,12 @@ may be sharper than the declared ones: a sampler's error and running time may de
 the records, privacy constants may not.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.norms import norm
-from dpsample.targets.gibbs import as_rows
+from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Relative widening of bounds: it covers rounding of norms and slopes.
 SLACK = 1e-9
@@ -52,12 +48,12 @@ def loss(target, pieces, u, i, work):
     return work.out[0]
 
 
-def row_norms(target: Any) -> Array:
+def row_norms(target: Gibbs) -> Array:
     """Euclidean norms of the feature rows."""
     return np.asarray(norm(as_rows(target.data), 2.0))
 
 
-def lipschitz(target: Any, slopes: Array | None = None) -> float:
+def lipschitz(target: Gibbs, slopes: Array | None = None) -> float:
     r"""Largest l2 Lipschitz constant of a record's loss on the domain.
 
     With ``slopes`` s_i, of the loss less s_i <a_i, theta>. Slopes of convex losses grow
@@ -65,10 +61,7 @@ def lipschitz(target: Any, slopes: Array | None = None) -> float:
 
     .. math:: |\varphi_i' - s_i| \le \max(\varphi_i'(v) - s_i, s_i - \varphi_i'(u)).
 
-    Raises
-    ------
-    ValueError
-        If no bound exists: the loss's slope grows without end on the domain.
+    A ValueError says so if the slope grows without end on the domain.
     """
     problem = target.problem
     sizes = row_norms(target)
@@ -88,7 +81,7 @@ def lipschitz(target: Any, slopes: Array | None = None) -> float:
     return float((largest * sizes).max() * (1.0 + SLACK))
 
 
-def slope_range(target: Any) -> float:
+def slope_range(target: Gibbs) -> float:
     """Largest l2 change of a record's gradient on the domain, or infinity."""
     problem = target.problem
     if problem.domain.is_bounded:
@@ -100,7 +93,7 @@ def slope_range(target: Any) -> float:
         return np.inf
 
 
-def smoothness(target: Any) -> float:
+def smoothness(target: Gibbs) -> float:
     """Largest Lipschitz constant of a record's gradient on the domain, or infinity."""
     problem = target.problem
     lower, upper = target.margin_intervals()

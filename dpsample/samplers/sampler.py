@@ -1,7 +1,5 @@
 """What every sampler says of itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -29,7 +27,7 @@ class Sampler:
     exactness: ClassVar[Exactness] = "invariant"
     is_reversible: ClassVar[bool] = True
 
-    def supports(self, target: Any) -> tuple[bool, str]:
+    def supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether the sampler can draw from the target, and the reason if not.
 
         Parameters
@@ -47,23 +45,17 @@ class Sampler:
         check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
         return self._supports(target)
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Answer for a Gibbs target; most need no more than an energy and a domain."""
         del target
         return True, ""
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> Any:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> Any:
         """Tune on a stream of its own; everything is fixed before the first draw."""
         raise NotImplementedError
 
-    def require(self, target: Any) -> None:
-        """Raise unless the target is supported.
-
-        Raises
-        ------
-        ValueError
-            With the reason of `supports`.
-        """
+    def require(self, target: Gibbs) -> None:
+        """Raise a ValueError with the reason of `supports` unless the target is."""
         is_supported, reason = self.supports(target)
         if not is_supported:
             check.fail("sampler", "one that supports the target", repr(self), reason)

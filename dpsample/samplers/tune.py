@@ -3,8 +3,6 @@
 A stream of its own keeps the draws independent of how long the pilot took.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,10 +12,19 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, PreparedChain, init
+from dpsample.core.jit import Kernel
+from dpsample.samplers.chain import (
+    ACCEPTED,
+    NUM_STATS,
+    PROPOSALS,
+    ChainState,
+    PreparedChain,
+    init,
+)
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.moves import MetropolisPlan
 from dpsample.samplers.sampler import Sampler
+from dpsample.targets.gibbs import Gibbs
 
 NUM_BLOCKS, BLOCK = 16, 25  # proposals for one search of the step
 NUM_ROUNDS = 4  # of the covariance, each twice as long as the one before
@@ -43,16 +50,16 @@ class TuningRecipe:
     ``plan_fn`` makes the kernel's plan from a Gaussian fit and a step.
     """
 
-    run: Any
+    run: Kernel[..., tuple[int, int]]
     rate: float
     first_step: float
-    init_fn: Callable[[Any, Any, Array], Any] = init
+    init_fn: Callable[[Gibbs, Any, Array], ChainState] = init
     plan_fn: Callable[[GaussianFit, float], Any] = gaussian_plan
     longest: float = MAX_STEP
     num_steps: int = 1
     num_warmup: int = 1000
 
-    def build(self, target: Any, gaussian: GaussianFit, step: float) -> PreparedChain:
+    def build(self, target: Gibbs, gaussian: GaussianFit, step: float) -> PreparedChain:
         """Chain with this fit and step."""
         return PreparedChain(
             target=target,
@@ -69,22 +76,12 @@ class TuningRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class TunedSampler(Sampler):
-    """Base of samplers with one step size, which a pilot run finds by default.
+    """Base of samplers with one step size, which a pilot run finds by default."""
 
-    Attributes
-    ----------
-    step_size : float or None
-        The user's step, or None.
-    num_steps : int
-        Steps per draw.
-    longest_step : float
-        Largest step that has a meaning.
-    """
+    longest_step: ClassVar[float] = math.inf  # the largest that has a meaning
 
-    longest_step: ClassVar[float] = math.inf
-
-    step_size: float | None = None
-    num_steps: int = 1
+    step_size: float | None = None  # the user's, or None
+    num_steps: int = 1  # per draw
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -94,11 +91,11 @@ class TunedSampler(Sampler):
             if self.step_size > self.longest_step:
                 check.fail("step_size", f"<= {self.longest_step:g}", self.step_size)
 
-    def _recipe(self, target: Any) -> TuningRecipe:
+    def _recipe(self, target: Gibbs) -> TuningRecipe:
         """How the sampler becomes a chain for a target."""
         raise NotImplementedError
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Fit a Gaussian to the target, and find the step by a pilot run."""
         self.require(target)
         recipe = replace(self._recipe(target), num_steps=self.num_steps)
@@ -106,7 +103,7 @@ class TunedSampler(Sampler):
 
 
 def prepare(
-    target: Any,
+    target: Gibbs,
     rng: np.random.Generator,
     recipe: TuningRecipe,
     *,
@@ -130,7 +127,7 @@ def prepare(
 
 
 def search_step(
-    target: Any,
+    target: Gibbs,
     recipe: TuningRecipe,
     gaussian: GaussianFit,
     rng: np.random.Generator,
@@ -151,7 +148,7 @@ def search_step(
 
 
 def acceptance(
-    prepared: PreparedChain, state: Any, rng: np.random.Generator, count: int
+    prepared: PreparedChain, state: ChainState, rng: np.random.Generator, count: int
 ) -> float:
     """Share of the proposals of ``count`` draws that are accepted."""
     before = state.counts.copy()

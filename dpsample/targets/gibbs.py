@@ -4,8 +4,6 @@
 Energies, slopes and chords of a target at many points, in one compiled call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -154,12 +152,8 @@ class Gibbs:
         check.positive(k=k)
         check.non_negative(mu=mu)
         if not problem.domain.is_bounded and mu == 0.0:
-            check.fail(
-                "mu",
-                "> 0 on an unbounded domain",
-                mu,
-                "Without a regularizer the density may have no finite integral.",
-            )
+            remedy = "Without a regularizer the density may have no finite integral."
+            check.fail("mu", "> 0 on an unbounded domain", mu, remedy)
         chosen = SquaredNorm(2.0) if regularizer is None else regularizer
         check.instance(Regularizer, regularizer=chosen)
         # Refuses a center or shape of another size, and the entropy off the simplex.
@@ -167,7 +161,7 @@ class Gibbs:
         # Frozen, for kernels read numbers that are made from these once.
         vars(self).update(problem=problem, k=float(k), mu=float(mu), regularizer=chosen)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave out the C functions: another process compiles or loads its own."""
         cached = ("data", "numbers", "pieces")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
@@ -298,12 +292,12 @@ def fill_chords(target, pieces, points, directions, out):
         chord(target, pieces, points[i], directions[i], out[i])
 
 
-def _rows(points: Any) -> Array:
+def _rows(points: Array) -> Array:
     """Array as kernels want it: read-only ones are another type for Numba."""
     return np.require(points, np.float64, ["C", "W"])
 
 
-def _parts(target: Any, num_points: int) -> Iterator[slice]:
+def _parts(target: Gibbs, num_points: int) -> Iterator[slice]:
     """Points of calls of a few hundredths of a second: Ctrl-C is heard in between."""
     data = target.data
     size = data.dense.size + data.values.size + data.num_records
@@ -312,42 +306,16 @@ def _parts(target: Any, num_points: int) -> Iterator[slice]:
         yield slice(start, start + count)
 
 
-def energies(target: Any, points: Array) -> Array:
-    """V at each row of points, shape (num_points,): infinity outside the domain.
-
-    Parameters
-    ----------
-    target : Gibbs
-        The target.
-    points : array of shape (num_points, dim)
-        Where.
-
-    Returns
-    -------
-    array of shape (num_points,)
-        The energies. Not private.
-    """
+def energies(target: Gibbs, points: Array) -> Array:
+    """V at each row of points (num_points, dim), infinity outside. Not private."""
     rows, out, work = _rows(points), np.empty(len(points)), target.new_work()
     for part in _parts(target, len(rows)):
         fill_energies(target.numbers, target.pieces, rows[part], work, out[part])
     return out
 
 
-def slopes(target: Any, points: Array) -> Array:
-    """(Sub)gradient of V at each row of points, shape (num_points, dim). Not private.
-
-    Parameters
-    ----------
-    target : Gibbs
-        The target.
-    points : array of shape (num_points, dim)
-        Where, inside the domain.
-
-    Returns
-    -------
-    array of shape (num_points, dim)
-        The gradients.
-    """
+def slopes(target: Gibbs, points: Array) -> Array:
+    """(Sub)gradients of V at the rows of points, (num_points, dim). Not private."""
     rows, work = _rows(points), target.new_work()
     out = np.empty_like(rows)
     for part in _parts(target, len(rows)):
@@ -355,22 +323,11 @@ def slopes(target: Any, points: Array) -> Array:
     return out
 
 
-def chords(target: Any, points: Array, directions: Array) -> Array:
-    """Return the ends of the chords theta + t direction of the domain.
+def chords(target: Gibbs, points: Array, directions: Array) -> Array:
+    """Return the ends t of the chords theta + t direction: at most 0, and upper.
 
-    Parameters
-    ----------
-    target : Gibbs
-        The target.
-    points : array of shape (num_points, dim)
-        Points of the domain.
-    directions : array of shape (num_points, dim) or (dim,)
-        One direction for each point, or for all.
-
-    Returns
-    -------
-    array of shape (num_points, 2)
-        Lower end t, at most 0, and upper end.
+    Of shape (num_points, 2); ``directions`` holds a row for each point, or is one of
+    shape (dim,) for all.
     """
     rows = _rows(points)
     along = _rows(np.broadcast_to(directions, rows.shape))

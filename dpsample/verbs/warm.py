@@ -155,8 +155,8 @@ def _pieces(target: Gibbs) -> None:
     start, _ = gaussian_fit.minimize(target)
     if Proximal().supports(target)[0]:
         for option in metric.candidates(target, oracle=Proximal().oracle):
-            pilot = Pilot(target, option, start, np.random.default_rng(0))
-            pilot.trial(0.1, 2, lambda *, step: 1)
+            rng = np.random.default_rng(0)
+            Pilot(target, option, start, rng, lambda *, step: 1).trial(0.1, 2)
             start_bound(target, option, start)
     # Called from Python, a piece is compiled apart from its pointer.
     target.log_density(start)

@@ -270,7 +270,7 @@ def test_what_is_kept_of_a_problem_is_of_its_facts_now():
     problem = logistic(20, 2)
     phases = (Loop(num_steps=1, step=GradientStep(9.0)),)
     recipe = Recipe(phases=phases, event=None, inputs={})
-    far = descent.run(problem, recipe, np.random.default_rng(1)).theta
+    far = descend(problem, recipe, np.random.default_rng(1)).theta
     problem.facts = replace(problem.facts, domain=dps.domains.Ball(1e-3))
-    near = descent.run(problem, recipe, np.random.default_rng(1)).theta
+    near = descend(problem, recipe, np.random.default_rng(1)).theta
     assert np.linalg.norm(near) <= 1e-3 * (1.0 + 1e-12) < np.linalg.norm(far)

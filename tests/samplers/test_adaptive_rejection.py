@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ def evaluate(numbers, t):
     return value, slope + 4.0 * numbers[6] * t**3
 
 
-draw = ar.compile_draw(evaluate, partial(kernel, cached=False))
+draw = ar.compile_draw(evaluate, cached=False)
 new_control_compiled = kernel(new_control, cached=False)
 
 

@@ -83,8 +83,8 @@ def test_the_halfspace_is_in_use_when_the_mode_is_on_the_boundary():
     plan = alternation.TangentPlan(full.plan(0.1), full.draw, 10_000)
     args = (full.numbers(case.target), case.target.pieces, plan)
     assert alternation.step(*args, state, np.random.default_rng(0)) == 0
-    assert state.normal[-1] == 1.0
-    assert np.linalg.norm(state.normal[: case.dim]) == pytest.approx(1.0)
+    assert state.own.normal[-1] == 1.0
+    assert np.linalg.norm(state.own.normal[: case.dim]) == pytest.approx(1.0)
 
 
 # Planted bugs: each must be caught by the check that the sampler passes above.

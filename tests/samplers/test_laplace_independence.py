@@ -92,9 +92,9 @@ def test_weights_are_the_density_over_the_proposal(name, tail):
     state, plan = chain.init(), chain.plan
     advance = chain.runner()
     advance(state, np.random.default_rng(2), np.empty((1, 2)), np.empty((1, NUM_STATS)))
-    held = int(state.header[module.HELD])
+    held = int(state.own.header[module.HELD])
     assert held > 0
-    points = state.proposals[:held]
+    points = state.own.proposals[:held]
     covariance = plan.factor @ plan.factor.T
     law = stats.multivariate_normal(plan.center, covariance)
     if tail < np.inf:
@@ -102,12 +102,16 @@ def test_weights_are_the_density_over_the_proposal(name, tail):
     constant = law.logpdf(plan.center)
     expected = -case.energy(points) - law.logpdf(points) + constant
     assert case.inside(points).all()
-    np.testing.assert_allclose(state.log_weights[:held], expected, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(state.energies[:held], case.energy(points), rtol=1e-9)
+    np.testing.assert_allclose(
+        state.own.log_weights[:held], expected, rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        state.own.energies[:held], case.energy(points), rtol=1e-9
+    )
     # A position is weighed like a proposal.
     other = chain.init(points[0])
     np.testing.assert_allclose(
-        other.header[module.LOG_WEIGHT], expected[0], rtol=1e-9, atol=1e-9
+        other.own.header[module.LOG_WEIGHT], expected[0], rtol=1e-9, atol=1e-9
     )
 
 

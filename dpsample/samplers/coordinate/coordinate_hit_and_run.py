@@ -9,47 +9,23 @@ gradients follow each move, so it costs the nonzeros of one column. On the simpl
 move changes two coordinates, chosen at random, and keeps their sum.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, STAGE, STEPS, forget, is_due
-from dpsample.samplers.chain import (
-    ACCEPTANCE,
-    ACCEPTED,
-    ENERGY,
-    NUM_COUNTS,
-    PROPOSALS,
-    RECORDS,
-    VALUES,
-    PreparedChain,
-    compile_run,
-)
+from dpsample.samplers import chain
+from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.coordinate import coordinate_moves, slacks
 from dpsample.samplers.coordinate.coordinate_moves import (
     MAX_KINKED_RECORDS,
     QUADRATIC,
     CoordinatePlan,
-    CoordinateState,
+    CoordinateWork,
     make_plan,
-)
-from dpsample.samplers.coordinate.slacks import (
-    BALL,
-    CHORD,
-    FACETS,
-    PAIRS,
-    SPARSE_FACETS,
-    TINY,
-    ball_change,
-    ball_reach,
-    facet_span,
-    slide,
-    unlimited,
 )
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import fit
@@ -62,6 +38,7 @@ from dpsample.samplers.univariate.adaptive_rejection import (
     TURN,
 )
 from dpsample.samplers.univariate.piecewise_quadratic import draw_quadratic
+from dpsample.targets.gibbs import Gibbs
 
 # Sweeps after which all that follows the moves is computed anew from the position.
 RESYNCHRONIZE = 1000.0
@@ -157,9 +134,9 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
     lower, upper = room.lower, room.upper
     columns, up, down = room.columns, room.up, room.down
     starts, rows, values = room.starts, room.rows, room.values
-    slacks, _, slopes = caches(plan, state)
+    gaps, _, slopes = caches(plan, state)
     dim, is_full = theta.shape[0], slopes.shape[0] > 0
-    num_moves = num_steps * (dim - 1 if kind == PAIRS else dim)
+    num_moves = num_steps * (dim - 1 if kind == slacks.PAIRS else dim)
     control = state.work.control
     for row in range(draws.shape[0]):
         is_over = False
@@ -171,7 +148,7 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
             if not 0.0 <= memory[0] < RESYNCHRONIZE:
                 synchronize(target, plan, state)
             memory[0] += 1.0
-            if kind == PAIRS:
+            if kind == slacks.PAIRS:
                 if not pairs(theta, slopes, center, slope, ridge, hessian, rng):
                     forget(control)
                     return PIECE_FAILED, row
@@ -179,15 +156,15 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
             last, t = 0, 0.0
             for j in range(dim):
                 offset = theta[j] - middle[j]
-                if kind == FACETS:
-                    low, high = slide(slacks, columns[last], t, up[j], down[j])
-                    low, high, last = unlimited(low), unlimited(high), j
-                elif kind == SPARSE_FACETS:
-                    low, high = facet_span(
-                        slacks, rows, values, starts[j], starts[j + 1]
+                if kind == slacks.FACETS:
+                    low, high = slacks.slide(gaps, columns[last], t, up[j], down[j])
+                    low, high, last = slacks.unlimited(low), slacks.unlimited(high), j
+                elif kind == slacks.SPARSE_FACETS:
+                    low, high = slacks.facet_span(
+                        gaps, rows, values, starts[j], starts[j + 1]
                     )
-                elif kind == BALL:
-                    reach = ball_reach(slacks[0], offset, radius, p)
+                elif kind == slacks.BALL:
+                    reach = slacks.ball_reach(gaps[0], offset, radius, p)
                     low, high = min(-reach - offset, 0.0), max(reach - offset, 0.0)
                 else:
                     low, high = lower[j] - theta[j], upper[j] - theta[j]
@@ -201,20 +178,21 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
                 theta[j] = min(max(theta[j] + t, lower[j]), upper[j])
                 if is_full:
                     follow(slopes, hessian, j, t)
-                if kind == SPARSE_FACETS:
+                if kind == slacks.SPARSE_FACETS:
                     for m in range(starts[j], starts[j + 1]):
-                        slacks[rows[m]] = max(slacks[rows[m]] - t * values[m], TINY)
-                elif kind == BALL:
-                    slacks[0] += ball_change(offset, theta[j] - middle[j], radius, p)
-            if kind == FACETS:
-                slide(slacks, columns[last], t, up[last], down[last])
+                        gaps[rows[m]] = max(gaps[rows[m]] - t * values[m], slacks.TINY)
+                elif kind == slacks.BALL:
+                    after = theta[j] - middle[j]
+                    gaps[0] += slacks.ball_change(offset, after, radius, p)
+            if kind == slacks.FACETS:
+                slacks.slide(gaps, columns[last], t, up[last], down[last])
         control[STEPS] = 0.0
         draws[row] = theta
         state.energy[0] = energy_of(theta, plan.base, center, slope, ridge, slopes)
-        state.counts[PROPOSALS] += num_moves
-        state.counts[ACCEPTED] += num_moves
+        state.counts[chain.PROPOSALS] += num_moves
+        state.counts[chain.ACCEPTED] += num_moves
         stats[row] = 0.0
-        stats[row, ENERGY], stats[row, ACCEPTANCE] = state.energy[0], 1.0
+        stats[row, chain.ENERGY], stats[row, chain.ACCEPTANCE] = state.energy[0], 1.0
         if is_over and row + 1 < draws.shape[0]:
             return PAUSED, row + 1
     return OK, draws.shape[0]
@@ -237,12 +215,12 @@ def step(target, pieces, plan, state, rng):
     room, theta = plan.room, state.position
     room_left, margins, slopes = caches(plan, state)
     dim = theta.shape[0]
-    num_moves = dim - 1 if room.kind == PAIRS else dim
+    num_moves = dim - 1 if room.kind == slacks.PAIRS else dim
     i, j, last, t, begin, low, high = 0, -1, 0, 0.0, 0, 0.0, 0.0
     if stage == 0.0:
         state.memory[0] += 1.0
-        state.counts[PROPOSALS] += num_moves
-        state.counts[ACCEPTED] += num_moves
+        state.counts[chain.PROPOSALS] += num_moves
+        state.counts[chain.ACCEPTED] += num_moves
     else:
         begin, last = int(control[SWEEP]), int(control[SWEEP + 1])
         t = control[SWEEP + 2]
@@ -256,16 +234,16 @@ def step(target, pieces, plan, state, rng):
         if is_left:
             i, j = int(control[SWEEP + 3]), int(control[SWEEP + 4])
             low, high = control[SWEEP + 5], control[SWEEP + 6]
-        elif room.kind == PAIRS:
+        elif room.kind == slacks.PAIRS:
             i, j = two_coordinates(dim, rng)
             low, high = -theta[i], theta[j]
-        elif room.kind == FACETS:
+        elif room.kind == slacks.FACETS:
             low, high = slacks.slide(
                 room_left, room.columns[last], t, room.up[i], room.down[i]
             )
             low, high = slacks.unlimited(low), slacks.unlimited(high)
             last = i
-        elif room.kind == CHORD:
+        elif room.kind == slacks.CHORD:
             low, high = coordinate_moves.chord_along(target, pieces, state, i)
         else:
             low, high = slacks.span(room, theta, room_left, i)
@@ -283,39 +261,29 @@ def step(target, pieces, plan, state, rng):
         else:
             control[STAGE] = ON_LINE if is_left else 0.0
             code, t, rates = coordinate_moves.general_move(
-                target,
-                pieces,
-                plan,
-                state,
-                target.data.response,
-                margins,
-                i,
-                j,
-                low,
-                high,
-                rng,
+                target, pieces, plan, state, margins, i, j, low, high, rng
             )
             if code == PAUSED:
                 keep(control, turn, last, 0.0, i, j, low, high)
             if code != OK:
                 return code
-            coordinate_moves.shift(plan.columns, margins, rates, t, state.moved)
-        if room.kind == PAIRS:
+            coordinate_moves.shift(plan.columns, margins, rates, t, state.own.moved)
+        if room.kind == slacks.PAIRS:
             theta[i], theta[j] = theta[i] + t, theta[j] - t
-        elif room.kind == CHORD:
-            coordinate_moves.move_inside(target, pieces, state, i, t)
+        elif room.kind == slacks.CHORD:
+            line.move_inside(target, pieces, state, t)
         else:
             slacks.settle(room, theta, room_left, i, t)
     control[STAGE] = 0.0
-    if room.kind == FACETS:
+    if room.kind == slacks.FACETS:
         slacks.move(room, room_left, last, t)
     if plan.conditional == QUADRATIC:
         state.energy[0] = energy_of(
             theta, plan.base, plan.center, plan.slope, plan.ridge, slopes
         )
     else:
-        state.counts[VALUES] += 1
-        state.counts[RECORDS] += target.data.num_records
+        state.counts[chain.VALUES] += 1
+        state.counts[chain.RECORDS] += target.data.num_records
         state.energy[0] = line.energy_at(target, pieces, margins, theta, state.work)
     return OK if state.energy[0] == state.energy[0] else PIECE_FAILED
 
@@ -323,22 +291,23 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: CoordinatePlan, position: Array) -> CoordinateState:
+def init(target: Gibbs, plan: CoordinatePlan, position: Array) -> ChainState:
     """Fresh state at a position of the domain."""
-    point = np.array(position, dtype=np.float64)
-    size = 1 + plan.num_slacks + plan.num_margins + plan.num_slopes
-    return CoordinateState(
-        position=point,
-        energy=np.array([target.energy(point)]),
-        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
-        memory=np.full(size, -1.0),  # an age below 0: the first sweep fills the caches
-        scratch=np.empty((3, point.size)),
-        work=target.new_work(),
-        moved=coordinate_moves.make_moved(plan.columns),
+    columns = plan.columns
+    count = columns.dense.shape[1]
+    if columns.values.size:  # room for all records of two columns
+        count = 2 * int(np.diff(columns.starts).max())
+    own = CoordinateWork(
+        moved=coordinate_moves.Moved(
+            np.empty(count, dtype=np.int64), *np.empty((3, count))
+        ),
         hull=np.empty(HULL_SHAPE),
         ends=np.empty(2),
         kinks=np.empty((3, MAX_KINKED_RECORDS + 1)),
     )
+    size = 1 + plan.num_slacks + plan.num_margins + plan.num_slopes
+    memory = np.full(size, -1.0)  # an age below 0: the first sweep fills the caches
+    return new_state(target, position, memory=memory, rows=3, own=own)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,14 +332,14 @@ class CoordinateHitAndRun(Sampler):
 
     is_reversible: ClassVar[bool] = False
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Fit a Gaussian, and copy the features by columns if they are needed."""
         del rng  # nothing is tuned
         self.require(target)
         gaussian = fit(target)
         plan = make_plan(target, gaussian)
         kinds = ("quadratic", "piecewise quadratic", "convex")
-        is_flat = plan.conditional == QUADRATIC and plan.room.kind != CHORD
+        is_flat = plan.conditional == QUADRATIC and plan.room.kind != slacks.CHORD
         return PreparedChain(
             target=target,
             plan=plan,

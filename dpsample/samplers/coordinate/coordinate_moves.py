@@ -5,21 +5,17 @@ A move is along e_i, or along e_i - e_j on the simplex (else j = -1). It changes
 margins of the records that are not zero there, so features are kept by columns.
 """
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
 from dpsample.losses import Absolute, Hinge, Linear, Quantile, Squared
 from dpsample.problem.records import Data, curvature_matrix
 from dpsample.regularizers import SchattenSquared, SquaredNorm
 from dpsample.samplers.chain import GRADIENTS, RECORDS
 from dpsample.samplers.coordinate.slacks import BALL, Room, make_room
-from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.univariate import line
 from dpsample.samplers.univariate.piecewise_quadratic import (
@@ -28,7 +24,7 @@ from dpsample.samplers.univariate.piecewise_quadratic import (
     sort_pairs,
 )
 from dpsample.targets import gibbs
-from dpsample.targets.gibbs import as_rows
+from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Kinds of conditional densities.
 QUADRATIC, KINKED, SMOOTH = range(3)
@@ -42,15 +38,15 @@ class Columns(NamedTuple):
     """Features by columns; ``dense`` or ``values`` is empty."""
 
     dense: Array  # (dim, num_records) or (0, 0)
-    starts: NDArray[np.int64]  # (dim + 1,)
-    rows: NDArray[np.int64]
+    starts: Ints  # (dim + 1,)
+    rows: Ints
     values: Array
 
 
 class Moved(NamedTuple):
     """Scratch memory for the records that a move changes."""
 
-    rows: NDArray[np.int64]
+    rows: Ints
     rates: Array
     margins: Array
     response: Array
@@ -71,15 +67,6 @@ def make_columns(data: Data, *, is_needed: bool) -> Columns:
         rows=by_columns.indices.astype(np.int64),
         values=np.array(by_columns.data),
     )
-
-
-def make_moved(columns: Columns) -> Moved:
-    """Scratch memory for one chain: room for all records of two columns."""
-    size = columns.dense.shape[1]
-    if columns.values.size:
-        size = 2 * int(np.diff(columns.starts).max())
-    rows = np.empty(size, dtype=np.int64)
-    return Moved(rows, np.empty(size), np.empty(size), np.empty(size))
 
 
 @kernel
@@ -160,15 +147,9 @@ class CoordinatePlan(NamedTuple):
     jump: float
 
 
-class CoordinateState(NamedTuple):
-    """As in `chain`; ``memory`` is an age, slacks, margins and a gradient."""
+class CoordinateWork(NamedTuple):
+    """What a move needs; ``memory`` is an age, slacks, margins and a gradient."""
 
-    position: Array
-    energy: Array
-    counts: NDArray[np.int64]
-    memory: Array
-    scratch: Array  # (rows, dim)
-    work: Any
     moved: Moved
     hull: Array
     ends: Array  # (2,)
@@ -254,10 +235,11 @@ def guess_of(plan, theta, i, j):
 
 
 @kernel
-def general_move(target, pieces, plan, state, response, margins, i, j, low, high, rng):
+def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     """Draw along the move from the margins; return a code, t and the rates."""
     theta, direction = state.position, state.scratch[1]
-    here, rates, responses = select(plan.columns, response, margins, i, j, state.moved)
+    y, moved = target.data.response, state.own.moved
+    here, rates, responses = select(plan.columns, y, margins, i, j, moved)
     slope = curvature = 0.0
     if plan.is_quadratic == 1:
         slope, curvature = regularizer_line(target, theta, i, j)
@@ -267,7 +249,7 @@ def general_move(target, pieces, plan, state, response, margins, i, j, low, high
         if j >= 0:
             direction[j] = -1.0
     if plan.conditional == KINKED and here.shape[0] <= MAX_KINKED_RECORDS:
-        out = state.kinks
+        out = state.own.kinks
         weight = target.k / target.data.num_records
         count, first = collect_kinks(
             plan, weight, here, rates, responses, low, high, out
@@ -280,25 +262,12 @@ def general_move(target, pieces, plan, state, response, margins, i, j, low, high
                 rng, first, weight * curvature, low, high, out[0], out[1], count, out[2]
             )
             return code, t, rates
-    path = line.line_of(
-        target,
-        state,
-        here,
-        rates,
-        responses,
-        plan.is_quadratic,
-        (0.0, slope, curvature),
-    )
+    penalty, is_quadratic = (0.0, slope, curvature), plan.is_quadratic
+    path = line.line_of(target, state, here, rates, responses, is_quadratic, penalty)
     guess, width = guess_of(plan, theta, i, j)
+    hull, control = state.own.hull, state.work.control
     code, t, _, evaluations = line.draw_on_line(
-        (pieces, path),
-        rng,
-        state.hull,
-        low,
-        high,
-        guess,
-        WIDTH * width,
-        state.work.control,
+        (pieces, path), rng, hull, low, high, guess, WIDTH * width, control
     )
     state.counts[GRADIENTS] += evaluations
     state.counts[RECORDS] += evaluations * here.shape[0]
@@ -307,34 +276,21 @@ def general_move(target, pieces, plan, state, response, margins, i, j, low, high
 
 @kernel
 def chord_along(target, pieces, state, i):
-    """Chord of any domain along coordinate i, by its piece."""
+    """Chord of any domain along coordinate i, the direction in scratch[1]."""
     direction = state.scratch[1]
     direction[:] = 0.0
     direction[i] = 1.0
-    gibbs.chord(target, pieces, state.position, direction, state.ends)
-    return state.ends[0], state.ends[1]
+    gibbs.chord(target, pieces, state.position, direction, state.own.ends)
+    return state.own.ends[0], state.own.ends[1]
 
 
-@kernel
-def move_inside(target, pieces, state, i, t):
-    """Move coordinate i by t, or less where rounding leads out of the domain."""
-    theta = state.position
-    before, pull = theta[i], 2.0**-52
-    while True:
-        theta[i] = before + t
-        if t == 0.0 or gibbs.inside(target, pieces, theta, state.work) == 1.0:
-            return OK if theta[i] == theta[i] else PIECE_FAILED
-        t = t * (1.0 - pull) if pull < 1.0 else 0.0
-        pull *= 2.0
-
-
-def has_quadratic_regularizer(target: Any) -> bool:
+def has_quadratic_regularizer(target: Gibbs) -> bool:
     """Whether the regularizer is half a squared Euclidean distance, up to a factor."""
     is_norm = isinstance(target.regularizer, SquaredNorm | SchattenSquared)
     return bool(is_norm and target.numbers.regularizer.exponent == 2.0)
 
 
-def conditional_of(target: Any) -> int:
+def conditional_of(target: Gibbs) -> int:
     """Kind of the conditional densities."""
     loss = target.problem.loss
     if not (has_quadratic_regularizer(target) or target.mu == 0.0):
@@ -344,7 +300,7 @@ def conditional_of(target: Any) -> int:
     return KINKED if isinstance(loss, Hinge | Absolute | Quantile) else SMOOTH
 
 
-def make_plan(target: Any, gaussian: GaussianFit) -> CoordinatePlan:
+def make_plan(target: Gibbs, gaussian: GaussianFit) -> CoordinatePlan:
     """Plan of a target with a Gaussian fit."""
     data, loss = target.data, target.problem.loss
     dim, center = target.dim, gaussian.center

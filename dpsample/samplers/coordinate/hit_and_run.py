@@ -8,28 +8,17 @@ The margins are cached, so that every evaluation on the chord is one pass over n
 and a step costs one product of the features with e.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import STAGE
-from dpsample.samplers import tune
-from dpsample.samplers.chain import (
-    ACCEPTED,
-    GRADIENTS,
-    NUM_COUNTS,
-    PROPOSALS,
-    RECORDS,
-    PreparedChain,
-    compile_run,
-)
+from dpsample.samplers import chain, tune
+from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regularizer
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
@@ -38,6 +27,7 @@ from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.univariate import line
 from dpsample.samplers.univariate.adaptive_rejection import HULL_SHAPE
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 # Steps after which the margins are computed anew: their rounding errors add up.
 RESYNCHRONIZE = 1000.0
@@ -54,19 +44,12 @@ class HitAndRunPlan(NamedTuple):
     is_quadratic: int  # the regularizer is half a squared Euclidean distance
 
 
-class HitAndRunState(NamedTuple):
-    """As in `chain`; ``memory`` is the age of the margins, and the margins."""
+class LineWork(NamedTuple):
+    """What a chain needs on its line; its ``memory`` is an age, and the margins."""
 
-    position: Array
-    energy: Array
-    counts: NDArray[np.int64]
-    memory: Array  # (1 + num_records,)
-    scratch: Array  # (rows, dim)
-    work: Any
     rates: Array  # (num_records,)
     hull: Array
     ends: Array  # (2,)
-    nothing: Array  # (0,)
 
 
 @kernel
@@ -77,22 +60,6 @@ def choose_direction(plan, state, rng):
     np.dot(plan.factor, noise, direction)
     if plan.is_zero_sum == 1:
         direction -= np.sum(direction) / direction.shape[0]
-
-
-@kernel
-def move_inside(target, pieces, state, t):
-    """Move by t along scratch[1], or less where rounding leads out; return the move."""
-    theta, direction, moved = state.position, state.scratch[1], state.scratch[2]
-    pull = 2.0**-52
-    while True:
-        for j in range(theta.shape[0]):
-            moved[j] = theta[j] + t * direction[j]
-        if t == 0.0 or gibbs.inside(target, pieces, moved, state.work) == 1.0:
-            break
-        t = t * (1.0 - pull) if pull < 1.0 else 0.0
-        pull *= 2.0
-    theta[:] = moved
-    return t
 
 
 @kernel
@@ -111,54 +78,36 @@ def step(target, pieces, plan, state, rng):
     if is_new:
         synchronize(target, state)
         choose_direction(plan, state, rng)
-        line.rates_of(target.data, state.nothing, state.scratch[1], state.rates)
+        line.rates_of(target.data, state.scratch[1], state.own.rates)
     theta, direction, margins = state.position, state.scratch[1], state.memory[1:]
     penalty = (0.0, 0.0, 0.0)
     if plan.is_quadratic == 1:
         penalty = line.quadratic_along(target.regularizer, theta, direction)
-    along = line.line_of(
-        target,
-        state,
-        margins,
-        state.rates,
-        target.data.response,
-        plan.is_quadratic,
-        penalty,
-    )
-    gibbs.chord(target, pieces, theta, direction, state.ends)
-    low, high = state.ends
+    rates, y, is_quadratic = state.own.rates, target.data.response, plan.is_quadratic
+    path = line.line_of(target, state, margins, rates, y, is_quadratic, penalty)
+    gibbs.chord(target, pieces, theta, direction, state.own.ends)
+    low, high = state.own.ends
     if not low <= high:
         return PIECE_FAILED
     if is_new:
-        state.counts[PROPOSALS] += 1
-        state.counts[ACCEPTED] += 1
+        state.counts[chain.PROPOSALS] += 1
+        state.counts[chain.ACCEPTED] += 1
     if low == high:
         return OK
-    guess, width = line.guess_along(
-        plan.whiten,
-        plan.center,
-        theta,
-        direction,
-        state.scratch[3][: plan.whiten.shape[0]],
-        state.scratch[4],
-    )
+    white, moved = state.scratch[3][: plan.whiten.shape[0]], state.scratch[4]
+    center = plan.center
+    guess, width = line.guess_along(plan.whiten, center, theta, direction, white, moved)
+    hull, width = state.own.hull, WIDTH * width
     code, t, value, evaluations = line.draw_on_line(
-        (pieces, along),
-        rng,
-        state.hull,
-        low,
-        high,
-        guess,
-        WIDTH * width,
-        control,
+        (pieces, path), rng, hull, low, high, guess, width, control
     )
-    state.counts[GRADIENTS] += evaluations
-    state.counts[RECORDS] += evaluations * target.data.num_records
+    state.counts[chain.GRADIENTS] += evaluations
+    state.counts[chain.RECORDS] += evaluations * target.data.num_records
     if code != OK:
         return code
-    t = move_inside(target, pieces, state, t)
+    t = line.move_inside(target, pieces, state, t)
     for i in range(margins.shape[0]):
-        margins[i] += t * state.rates[i]
+        margins[i] += t * rates[i]
     state.energy[0] = value
     return OK
 
@@ -166,24 +115,13 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: HitAndRunPlan, position: Array) -> HitAndRunState:
+def init(target: Gibbs, plan: HitAndRunPlan, position: Array) -> ChainState:
     """Fresh state at a position of the domain."""
-    point = np.array(position, dtype=np.float64)
-    num_records = target.problem.num_records
-    state = HitAndRunState(
-        position=point,
-        energy=np.array([target.energy(point)]),
-        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
-        memory=np.full(1 + num_records, -1.0),
-        scratch=np.empty((5, point.size)),
-        work=target.new_work(),
-        rates=np.empty(num_records),
-        hull=np.empty(HULL_SHAPE),
-        ends=np.empty(2),
-        nothing=np.empty(0),
-    )
     del plan  # the margins are filled by the first step
-    return state
+    num_records = target.problem.num_records
+    own = LineWork(np.empty(num_records), np.empty(HULL_SHAPE), np.empty(2))
+    memory = np.full(1 + num_records, -1.0)
+    return new_state(target, position, memory=memory, rows=5, own=own)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +152,7 @@ class HitAndRun(Sampler):
         """Check the options."""
         check.integer(1, num_steps=self.num_steps)
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Fit the covariance, by a pilot run where the domain cuts the target."""
         self.require(target)
         domain = target.problem.domain

@@ -7,16 +7,14 @@ Polytopes and balls are shrunk by `MARGIN`, which covers the rounding errors of 
 kept: draws never leave the domain itself.
 """
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
+from dpsample.targets.gibbs import Gibbs
 
 FREE, BOX, BALL, FACETS, SPARSE_FACETS, PAIRS, CHORD = range(7)
 MARGIN = 1e-12
@@ -40,8 +38,8 @@ class Room(NamedTuple):
     columns: Array  # (dim, m), of the polytope's matrix
     up: Array  # (dim, m): 1 / entry if it is positive, else HUGE
     down: Array  # (dim, m): -1 / entry if it is negative, else HUGE
-    starts: NDArray[np.int64]  # (dim + 1,), of its nonzeros by columns
-    rows: NDArray[np.int64]
+    starts: Ints  # (dim + 1,), of its nonzeros by columns
+    rows: Ints
     values: Array
     limits: Array  # (m,)
 
@@ -152,14 +150,6 @@ def ball_change(before, after, radius, p):
 
 
 @kernel
-def shift_facets(slacks, rows, values, first, last, t):
-    """Subtract t times a column, given as a list, from the slacks."""
-    for m in range(first, last):
-        i = rows[m]
-        slacks[i] = max(slacks[i] - t * values[m], TINY)
-
-
-@kernel
 def settle(room, theta, slacks, j, t):
     """Move coordinate j by t; slacks follow, except those of FACETS."""
     before = theta[j] - room.center[j]
@@ -168,11 +158,12 @@ def settle(room, theta, slacks, j, t):
         after = theta[j] - room.center[j]
         slacks[0] += ball_change(before, after, room.radius, room.p)
     elif room.kind == SPARSE_FACETS:
-        first, last = room.starts[j], room.starts[j + 1]
-        shift_facets(slacks, room.rows, room.values, first, last, t)
+        for m in range(room.starts[j], room.starts[j + 1]):
+            i = room.rows[m]
+            slacks[i] = max(slacks[i] - t * room.values[m], TINY)
 
 
-def make_room(target: Any, center: Array, stddevs: Array) -> Room:
+def make_room(target: Gibbs, center: Array, stddevs: Array) -> Room:
     """Room of a target's domain; center and standard deviations set a scale only."""
     domain, dim = target.problem.domain, target.dim
     nothing, none = np.empty((0, 0)), np.empty(0, dtype=np.int64)
@@ -199,9 +190,10 @@ def make_room(target: Any, center: Array, stddevs: Array) -> Room:
         body = domain.body(dim)
         return room._replace(kind=BOX, lower=body.lower, upper=body.upper)
     if isinstance(domain, Polytope):
-        return _with_facets(room, target, center, stddevs)
-    is_frobenius = isinstance(domain, SchattenBall) and domain.p == 2.0
-    if isinstance(domain, Ball) or is_frobenius:
+        return _with_facets(room, domain, center, stddevs)
+    if isinstance(domain, Ball) or (
+        isinstance(domain, SchattenBall) and domain.p == 2.0
+    ):
         middle = domain.default_center(dim)
         radius = domain.radius * (1.0 - MARGIN)
         if np.isinf(domain.p):
@@ -210,12 +202,11 @@ def make_room(target: Any, center: Array, stddevs: Array) -> Room:
     return room
 
 
-def _with_facets(room: Room, target: Any, center: Array, stddevs: Array) -> Room:
-    domain = target.problem.domain
+def _with_facets(room: Room, domain: Polytope, center: Array, stddevs: Array) -> Room:
     rows, limits = np.array(domain.A), np.array(domain.b)
     reach = np.abs(center) + FAR * stddevs
     if domain.is_bounded:
-        eye = np.eye(target.dim)
+        eye = np.eye(len(center))
         reach = np.maximum(np.abs(domain.support(eye)), np.abs(domain.support(-eye)))
     limits = limits - MARGIN * (np.abs(limits) + np.abs(rows) @ reach)
     columns = np.ascontiguousarray(rows.T)
@@ -223,7 +214,7 @@ def _with_facets(room: Room, target: Any, center: Array, stddevs: Array) -> Room
         where, facet = np.nonzero(columns)
         return room._replace(
             kind=SPARSE_FACETS,
-            starts=np.searchsorted(where, np.arange(target.dim + 1)).astype(np.int64),
+            starts=np.searchsorted(where, np.arange(len(center) + 1)).astype(np.int64),
             rows=facet.astype(np.int64),
             values=columns[where, facet],
             limits=limits,

@@ -22,8 +22,14 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
-from dpsample.samplers.chain import PROPOSALS, ChainState, init, new_state
+from dpsample.core.jit import Kernel, kernel
+from dpsample.samplers.chain import (
+    PROPOSALS,
+    ChainState,
+    PreparedChain,
+    init,
+    new_state,
+)
 from dpsample.samplers.couplings.pair import (
     FAR,
     Pair,
@@ -55,6 +61,7 @@ from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.alternation import NO_CAP, TangentPlan
 from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 
 def couple_random_walks(target, pieces, plan, first, second, rng):
@@ -72,21 +79,17 @@ def couple_random_walks(target, pieces, plan, first, second, rng):
     displace(plan, second.position, other, plan.step, second.scratch[1])
     energy, other_energy = weigh_both(target, pieces, first, second, is_shared)
     code = decide(first, energy, first.energy[0] - energy, threshold)
-    if code != OK:
-        return code
-    return decide(second, other_energy, second.energy[0] - other_energy, threshold)
+    return max(
+        code, decide(second, other_energy, second.energy[0] - other_energy, threshold)
+    )
 
 
-def walk_plan(prepared: Any) -> MetropolisPlan:
+def walk_plan(prepared: PreparedChain) -> MetropolisPlan:
     """Plan of a coupled random walk: that of the single chain has no inverse factor."""
     alone = prepared.plan
     if alone.p != 2.0:
-        check.fail(
-            "sampler",
-            "a random walk with Gaussian proposals",
-            f"p = {alone.p:g}",
-            "Use RandomWalk(p=2).",
-        )
+        wanted, remedy = "a random walk with Gaussian proposals", "Use RandomWalk(p=2)."
+        check.fail("sampler", wanted, f"p = {alone.p:g}", remedy)
     return MetropolisPlan(
         step=alone.step,
         center=prepared.start,
@@ -119,9 +122,7 @@ def couple_crank_nicolson(target, pieces, plan, first, second, rng):
     log_ratio -= energy - half_square(plan, first.scratch[1], origin, white)
     other_ratio -= other_energy - half_square(plan, second.scratch[1], origin, white)
     code = decide(first, energy, log_ratio, threshold)
-    if code != OK:
-        return code
-    return decide(second, other_energy, other_ratio, threshold)
+    return max(code, decide(second, other_energy, other_ratio, threshold))
 
 
 @kernel
@@ -175,9 +176,7 @@ def couple_langevin(target, pieces, plan, first, second, rng):
         displace(plan, second.position, other, scale, second.scratch[1])
         other_energy = evaluate(target, pieces, second)
     code = judge_langevin(plan, first, energy, threshold)
-    if code != OK:
-        return code
-    return judge_langevin(plan, second, other_energy, threshold)
+    return max(code, judge_langevin(plan, second, other_energy, threshold))
 
 
 @kernel
@@ -199,13 +198,11 @@ def couple_independence(target, pieces, plan, first, second, rng):
     second.scratch[1][:] = proposal
     second.counts[PROPOSALS] += 1
     code = judge_independence(first, energy, log_weight, threshold)
-    if code != OK:
-        return code
-    return judge_independence(second, energy, log_weight, threshold)
+    return max(code, judge_independence(second, energy, log_weight, threshold))
 
 
 def init_independence(
-    target: Any, plan: IndependencePlan, position: Array
+    target: Gibbs, plan: IndependencePlan, position: Array
 ) -> ChainState:
     """State at a position of the domain, with its log weight."""
     white = plan.whiten @ (position - plan.center)
@@ -241,10 +238,8 @@ def couple_tilted_gibbs(target, pieces, plan, first, second, rng):
     displace(plan, second.scratch[6], other, scale, second.scratch[1])
     energy, other_energy = weigh_both(target, pieces, first, second, is_shared)
     code = decide(first, energy, log_acceptance(plan, first, energy), threshold)
-    if code != OK:
-        return code
     log_ratio = log_acceptance(plan, second, other_energy)
-    return decide(second, other_energy, log_ratio, threshold)
+    return max(code, decide(second, other_energy, log_ratio, threshold))
 
 
 @kernel
@@ -288,11 +283,21 @@ class Twins:
 class ProximalPair:
     """Coupled kernel of a prepared proximal sampler; methods as those of `Pair`."""
 
-    prepared: Any
-    plan: Any
+    prepared: PreparedProximal
+    plan: TangentPlan
     whiten: Array
 
-    def init(self, position: Array) -> Any:
+    @classmethod
+    def of(cls, prepared: PreparedProximal) -> ProximalPair:
+        """Coupled kernel of a prepared proximal sampler."""
+        numbers = prepared.metric.plan(prepared.trial.step)
+        return cls(
+            prepared=prepared,
+            plan=TangentPlan(numbers, prepared.metric.draw, NO_CAP),
+            whiten=np.ascontiguousarray(np.linalg.inv(numbers.factor)),
+        )
+
+    def init(self, position: Array) -> ChainState:
         """State of one of the two chains.
 
         Whatever exact oracle the chain uses alone, the law of its draw is that of the
@@ -302,25 +307,18 @@ class ProximalPair:
 
     def advance(
         self,
-        first: Any,
-        second: Any,
+        first: ChainState,
+        second: ChainState,
         rng: np.random.Generator,
         draws: Array,
         others: Array,
     ) -> tuple[int, bool]:
         """Fill rows of both chains' draws; return how many, and whether they met."""
         target, twins = self.prepared.target, Twins()
-        numbers = self.prepared.metric.numbers(target)
+        fixed = self.prepared.metric.numbers(target), target.pieces, self.plan
         for t in range(len(draws)):
             code, has_met = couple_proximal(
-                numbers,
-                target.pieces,
-                self.plan,
-                self.whiten,
-                first,
-                second,
-                rng,
-                twins.restart(rng),
+                *fixed, self.whiten, first, second, rng, twins.restart(rng)
             )
             raise_unless_ok(code)
             draws[t], others[t] = first.position, second.position
@@ -329,24 +327,14 @@ class ProximalPair:
         return len(draws), False
 
 
-def pair_proximal(prepared: Any) -> ProximalPair:
-    """Coupled kernel of a prepared proximal sampler."""
-    numbers = prepared.metric.plan(prepared.trial.step)
-    return ProximalPair(
-        prepared=prepared,
-        plan=TangentPlan(numbers, prepared.metric.draw, NO_CAP),
-        whiten=np.ascontiguousarray(np.linalg.inv(numbers.factor)),
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Coupling:
     """Coupled kernel of a sampler, and how its state and plan are made."""
 
     name: str
-    run: Any
-    init_fn: Callable[[Any, Any, Array], Any] = init
-    plan_fn: Callable[[Any], Any] = attrgetter("plan")
+    run: Kernel[..., tuple[int, int, bool]]
+    init_fn: Callable[[Gibbs, Any, Array], ChainState] = init
+    plan_fn: Callable[[PreparedChain], Any] = attrgetter("plan")
 
 
 # By the kernel of the single chain.
@@ -371,10 +359,12 @@ COUPLINGS: dict[Any, Coupling] = {
 }
 
 
-def coupled_chain(prepared: Any) -> tuple[str, Any] | None:
+def coupled_chain(
+    prepared: PreparedChain | PreparedProximal,
+) -> tuple[str, Pair | ProximalPair] | None:
     """Name of a prepared chain's sampler and its coupled kernel; None without one."""
     if isinstance(prepared, PreparedProximal):
-        return "Proximal", pair_proximal(prepared)
+        return "Proximal", ProximalPair.of(prepared)
     coupling = COUPLINGS.get(prepared.run)
     if coupling is None:
         return None

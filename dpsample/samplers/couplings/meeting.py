@@ -10,23 +10,23 @@ the second if tau has a geometric tail (arXiv:1905.09971, Theorem 2.5). A bound 
 with its upper confidence limit and with what it does not prove.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
-from dpsample.core.streams import Seed
+from dpsample.core.arrays import Array, Bools, Ints
+from dpsample.core.streams import Seed, streams
 from dpsample.samplers.couplings.replicates import (
+    SamplerLike,
     build,
+    check_counts,
     run_all,
-    stream_per_replicate,
 )
+from dpsample.targets.gibbs import Gibbs
 
+ALL_MEET = "large enough for all pairs to meet"
 LABEL = "statistical, for this dataset, not a DP proof"
 NUM_BISECTIONS = 60
 
@@ -53,11 +53,11 @@ class TotalVariationCurve:
         Number of independent pairs of chains.
     """
 
-    steps: NDArray[np.int64]
+    steps: Ints
     estimate: Array
     upper: Array
-    horizon: NDArray[np.int64]
-    is_extrapolated: NDArray[np.bool_]
+    horizon: Ints
+    is_extrapolated: Bools
     confidence: float
     replicates: int
 
@@ -99,7 +99,7 @@ def upper_limit(means: Array, count: int, error: Array) -> Array:
     return high
 
 
-def geometric_tail(times: NDArray[np.int64], lag: int, steps: Array) -> Array:
+def geometric_tail(times: Ints, lag: int, steps: Array) -> Array:
     """Bound E max(0, ceil((tau - lag - t) / lag)) if tau has a geometric tail.
 
     The tail is fitted to the excesses over the median: it is an extrapolation.
@@ -138,8 +138,8 @@ class MeetingTimes:
         The sampler.
     """
 
-    times: NDArray[np.int64]
-    is_censored: NDArray[np.bool_]
+    times: Ints
+    is_censored: Bools
     lag: int
     max_steps: int
     num_steps: int
@@ -225,16 +225,14 @@ class MeetingTimes:
         """0.9-quantile of tau - lag: shorter lags make the bound loose."""
         return max(1, int(np.ceil(np.quantile(self.times - self.lag, 0.9))))
 
-    def _counts(self, t: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _counts(self, t: Ints) -> Ints:
         if self.is_censored.any():
             met = f"{self.is_censored.sum()} of {self.times.size} pairs that did not"
-            check.fail(
-                "max_steps",
-                "large enough for all pairs to meet",
-                f"{self.max_steps}, with {met}",
-                "Without their times the bound is infinite: increase max_steps, or "
-                "use a sampler that mixes faster.",
+            remedy = (
+                "Without their times the bound is infinite: increase max_steps, or use "
+                "a sampler that mixes faster."
             )
+            check.fail("max_steps", ALL_MEET, f"{self.max_steps}, with {met}", remedy)
         counts = -((self.lag + t[:, None] - self.times) // self.lag)
         return np.asarray(np.maximum(0, counts))
 
@@ -249,8 +247,8 @@ class MeetingTimes:
 
 
 def meeting_times(
-    sampler: Any,
-    target: Any,
+    sampler: SamplerLike,
+    target: Gibbs,
     *,
     lag: int,
     replicates: int,
@@ -303,14 +301,15 @@ def meeting_times(
     >>> bool((curve.upper > curve.estimate).all())
     True
     """
-    pilot, streams = stream_per_replicate(seed, replicates, threads)
+    check_counts(replicates, threads)
+    pilot, *rest = streams(seed, replicates + 1)
     coupled = build(sampler, target, pilot, lag=lag, max_steps=max_steps, init=init)
-    pairs = run_all(lambda rng: coupled.meet(rng)[:2], streams, threads)
+    pairs = run_all(lambda rng: coupled.meet(rng)[:2], rest, threads)
     return MeetingTimes(
         times=np.array([time for time, _ in pairs], dtype=np.int64),
         is_censored=np.array([not has_met for _, has_met in pairs]),
         lag=lag,
         max_steps=max_steps,
-        num_steps=coupled.num_steps,
+        num_steps=int(getattr(coupled.prepared, "num_steps", 1)),
         sampler=coupled.words,
     )

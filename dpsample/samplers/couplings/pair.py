@@ -11,8 +11,6 @@ Both are standard normal; x = x' with probability 2 Phi(-||shift|| / 2), one min
 total variation of the two laws, which no coupling exceeds (arXiv:1905.09971).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +19,12 @@ import numpy as np
 from numba.extending import register_jitable
 
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
-from dpsample.samplers.chain import ACCEPTED, PROPOSALS
-from dpsample.samplers.errors import OK, PIECE_FAILED, raise_unless_ok
+from dpsample.core.jit import Kernel, kernel
+from dpsample.samplers import moves
+from dpsample.samplers.chain import PROPOSALS, ChainState
+from dpsample.samplers.errors import OK, raise_unless_ok
 from dpsample.samplers.moves import weigh
+from dpsample.targets.gibbs import Gibbs
 
 # Beyond this shift common noise serves kernels that contract: both move alike.
 FAR = 3.0
@@ -74,13 +74,7 @@ def weigh_both(target, pieces, first, second, is_shared):
 @kernel
 def decide(state, energy, log_ratio, threshold):
     """Move to the proposal in scratch[1] if the common threshold allows it."""
-    if np.isnan(log_ratio):
-        return PIECE_FAILED
-    if threshold <= log_ratio:
-        state.position[:] = state.scratch[1]
-        state.energy[0] = energy
-        state.counts[ACCEPTED] += 1
-    return OK
+    return moves.decide(state, state.scratch[1], energy, log_ratio, threshold)
 
 
 @kernel
@@ -100,7 +94,7 @@ def follow(first, second):
     second.memory[:] = first.memory
 
 
-def compile_pair(couple: Callable[..., Any]) -> Any:
+def compile_pair(couple: Callable[..., int]) -> Kernel[..., tuple[int, int, bool]]:
     """Loop of a coupled step (target, pieces, plan, first, second, rng).
 
     The kernel makes ``num_steps`` coupled steps per row, stops at the first row where
@@ -109,17 +103,7 @@ def compile_pair(couple: Callable[..., Any]) -> Any:
     """
     move = register_jitable(couple)
 
-    def run(
-        target: Any,
-        pieces: Any,
-        plan: Any,
-        first: Any,
-        second: Any,
-        rng: np.random.Generator,
-        num_steps: int,
-        draws: Array,
-        others: Array,
-    ) -> tuple[int, int, bool]:
+    def run(target, pieces, plan, first, second, rng, num_steps, draws, others):
         for t in range(draws.shape[0]):
             for _ in range(num_steps):
                 were_same = is_same(first.position, second.position)
@@ -139,52 +123,30 @@ def compile_pair(couple: Callable[..., Any]) -> Any:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pair:
-    """Coupled kernel of a prepared chain.
+    """Coupled kernel of a prepared chain."""
 
-    Attributes
-    ----------
-    target : Gibbs
-        The target.
-    plan : NamedTuple
-        Numbers of the coupled kernel.
-    run : kernel
-        What `compile_pair` returned.
-    init_fn : callable
-        (target, plan, position) to the state of either chain.
-    num_steps : int
-        Kernel steps per draw.
-    """
+    target: Gibbs
+    plan: Any  # numbers of the coupled kernel
+    run: Kernel[..., tuple[int, int, bool]]  # what `compile_pair` returned
+    init_fn: Callable[[Gibbs, Any, Array], ChainState]  # of either chain
+    num_steps: int  # of the kernel, per draw
 
-    target: Any
-    plan: Any
-    run: Any
-    init_fn: Callable[[Any, Any, Array], Any]
-    num_steps: int
-
-    def init(self, position: Array) -> Any:
+    def init(self, position: Array) -> ChainState:
         """State of one of the two chains."""
         return self.init_fn(self.target, self.plan, position)
 
     def advance(
         self,
-        first: Any,
-        second: Any,
+        first: ChainState,
+        second: ChainState,
         rng: np.random.Generator,
         draws: Array,
         others: Array,
     ) -> tuple[int, bool]:
         """Fill rows of both chains' draws; return how many, and whether they met."""
-        numbers, pieces = self.target.numbers, self.target.pieces
+        fixed = self.target.numbers, self.target.pieces, self.plan
         code, count, has_met = self.run(
-            numbers,
-            pieces,
-            self.plan,
-            first,
-            second,
-            rng,
-            self.num_steps,
-            draws,
-            others,
+            *fixed, first, second, rng, self.num_steps, draws, others
         )
         raise_unless_ok(code)
         return int(count), bool(has_met)

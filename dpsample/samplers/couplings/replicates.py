@@ -1,13 +1,11 @@
 """Replicates of two coupled chains with a lag, each on a stream of its own."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,9 +13,9 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
-from dpsample.core.streams import Seed, streams
 from dpsample.samplers.chain import NUM_STATS, PreparedChain
-from dpsample.samplers.couplings.coupled_steps import coupled_chain
+from dpsample.samplers.couplings.coupled_steps import ProximalPair, coupled_chain
+from dpsample.samplers.couplings.pair import Pair
 from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
@@ -27,8 +25,13 @@ _REMEDY = (
     "TiltedGibbs or Proximal."
 )
 
+# A sampler, or what its `prepare` returned.
+SamplerLike = Sampler | PreparedChain | PreparedProximal
 
-def find(sampler: Any, target: Any, rng: np.random.Generator) -> tuple[Any, Any, str]:
+
+def find(
+    sampler: SamplerLike, target: Gibbs, rng: np.random.Generator
+) -> tuple[PreparedChain | PreparedProximal, Pair | ProximalPair, str]:
     """Return the prepared chain, its coupled kernel, and a text for the sampler."""
     prepared = sampler
     if isinstance(sampler, Sampler):
@@ -56,17 +59,12 @@ CHUNK = 64  # draws between two returns to Python
 class Coupled:
     """Two chains of one kernel and one initial law; the first is ``lag`` ahead."""
 
-    prepared: Any
-    pair: Any
+    prepared: PreparedChain | PreparedProximal
+    pair: Pair | ProximalPair
     words: str
     lag: int
     max_steps: int
     init: Array | None
-
-    @property
-    def num_steps(self) -> int:
-        """Kernel steps per draw."""
-        return int(getattr(self.prepared, "num_steps", 1))
 
     def start(self, rng: np.random.Generator) -> Array:
         """Draw from the initial law."""
@@ -84,16 +82,10 @@ class Coupled:
     def meet(
         self, rng: np.random.Generator, on_rows: OnRows | None = None
     ) -> tuple[int, bool, Array]:
-        """Run until the chains meet or the cap.
+        """Run until the chains meet, or the cap.
 
-        Returns
-        -------
-        time : int
-            Steps of the first chain at the meeting, or the cap.
-        has_met : bool
-            Whether they met.
-        position : array of shape (dim,)
-            Of the first chain at that time.
+        Returns the steps of the first chain until then, whether they met, and the
+        position of shape (dim,) of the first chain at that time.
         """
         starts = self.start(rng), self.start(rng)
         lead = self.alone(starts[0], rng, self.lag)
@@ -123,8 +115,8 @@ class Coupled:
 
 
 def build(
-    sampler: Any,
-    target: Any,
+    sampler: SamplerLike,
+    target: Gibbs,
     root: np.random.Generator,
     *,
     lag: int,
@@ -156,15 +148,6 @@ def check_counts(replicates: int, threads: int | None) -> None:
     check.integer(2, replicates=replicates)
     if threads is not None:
         check.integer(1, threads=threads)
-
-
-def stream_per_replicate(
-    seed: Seed, replicates: int, threads: int | None
-) -> tuple[np.random.Generator, list[np.random.Generator]]:
-    """Stream of the pilot run, and one of each replicate."""
-    check_counts(replicates, threads)
-    pilot, *rest = streams(seed, replicates + 1)
-    return pilot, rest
 
 
 def run_all(

@@ -8,26 +8,26 @@ the terms vanish once the chains have met (arXiv:1708.03625). H_k is averaged ov
 ``num_draws`` values of k after the burn-in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsample.core import check
-from dpsample.core.arrays import Array
-from dpsample.core.streams import Seed
+from dpsample.core.arrays import Array, Ints, Values
+from dpsample.core.streams import Seed, streams
+from dpsample.samplers.couplings.meeting import ALL_MEET
 from dpsample.samplers.couplings.replicates import (
     Coupled,
+    SamplerLike,
     build,
+    check_counts,
     run_all,
-    stream_per_replicate,
 )
+from dpsample.targets.gibbs import Gibbs
 
-Function = Callable[[Array], Any]
+Function = Callable[[Array], ArrayLike]
 
 NAMED: dict[str, Function] = {
     "theta": lambda draws: draws,
@@ -55,7 +55,7 @@ class UnbiasedMoments:
     estimates: tuple[Array, ...]
     standard_errors: tuple[Array, ...]
     replicates: tuple[Array, ...]
-    times: NDArray[np.int64]
+    times: Ints
 
     def __repr__(self) -> str:
         """Estimates with their standard errors."""
@@ -69,7 +69,7 @@ class UnbiasedMoments:
         return "\n".join(lines)
 
 
-def weights(t: NDArray[np.int64], lag: int, first: int, last: int) -> Array:
+def weights(t: Ints, lag: int, first: int, last: int) -> Array:
     """Share of the k in [first, last] with k + j lag = t for some j >= 1."""
     most = (t - first) // lag
     least = np.maximum(1, -((last - t) // lag))
@@ -83,7 +83,7 @@ class _Sum:
         self, functions: Sequence[Function], lag: int, first: int, last: int
     ) -> None:
         self.functions, self.lag, self.first, self.last = functions, lag, first, last
-        self.values: list[Any] = [0.0 for _ in functions]
+        self.values: list[Values] = [np.float64(0.0) for _ in functions]
 
     def add(self, time: int, draws: Array, others: Array) -> None:
         """Add rows; the first is at ``time``. Before the lag there are no others."""
@@ -106,7 +106,7 @@ class _Sum:
 
 def _replicate(
     coupled: Coupled, total: _Sum, rng: np.random.Generator
-) -> tuple[int, bool, list[Any]]:
+) -> tuple[int, bool, list[Values]]:
     time, has_met, position = coupled.meet(rng, total.add)
     if has_met and time < total.last:
         rest = coupled.alone(position, rng, total.last - time)
@@ -115,8 +115,8 @@ def _replicate(
 
 
 def unbiased_moments(
-    sampler: Any,
-    target: Any,
+    sampler: SamplerLike,
+    target: Gibbs,
     *,
     moments: Sequence[str | Function] = ("theta", "theta_squared"),
     lag: int,
@@ -180,22 +180,20 @@ def unbiased_moments(
         if not callable(moment):
             check.one_of(tuple(NAMED), moments=moment, remedy="Or give a function.")
     functions = [m if callable(m) else NAMED[m] for m in moments]
-    pilot, streams = stream_per_replicate(seed, replicates, threads)
+    check_counts(replicates, threads)
+    pilot, *rest = streams(seed, replicates + 1)
     coupled = build(sampler, target, pilot, lag=lag, max_steps=max_steps, init=init)
     last = burn_in + num_draws - 1
 
-    def task(rng: np.random.Generator) -> tuple[int, bool, list[Any]]:
+    def task(rng: np.random.Generator) -> tuple[int, bool, list[Values]]:
         return _replicate(coupled, _Sum(functions, lag, burn_in, last), rng)
 
-    pairs = run_all(task, streams, threads)
+    pairs = run_all(task, rest, threads)
     missed = sum(not has_met for _, has_met, _ in pairs)
     if missed:
-        check.fail(
-            "max_steps",
-            "large enough for all pairs to meet",
-            f"{max_steps}, with {missed} of {replicates} pairs that did not",
-            "Increase max_steps, or use a sampler that mixes faster.",
-        )
+        got = f"{max_steps}, with {missed} of {replicates} pairs that did not"
+        remedy = "Increase max_steps, or use a sampler that mixes faster."
+        check.fail("max_steps", ALL_MEET, got, remedy)
     values = tuple(
         np.array([each[i] for _, _, each in pairs]) for i in range(len(functions))
     )

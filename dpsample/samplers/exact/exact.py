@@ -5,10 +5,9 @@ Where V is quadratic the target is a Gaussian restricted to the domain, drawn as
 envelope of e^{-V} (`exact.grid`), for every convex loss and domain.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from dpsample.samplers.chain import PreparedChain, init
 from dpsample.samplers.exact import gaussian, grid
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.targets.gibbs import Gibbs
 
 MAX_DIM = 3
 
@@ -43,7 +43,7 @@ class Exact(Sampler):
 
     exactness: ClassVar[Exactness] = "iid"
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether the target is of one of the kinds above."""
         rank = target.problem.domain.affine_dim(target.dim)
         if 1 <= rank <= MAX_DIM or gaussian.quadratic(target) is not None:
@@ -55,29 +55,21 @@ class Exact(Sampler):
             "whole space, a box or a Euclidean ball: use dps.samplers.Proximal."
         )
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Build the envelope."""
         del rng  # nothing is tuned by chance
         self.require(target)
+        chain = partial(PreparedChain, target=target, init_fn=init, num_warmup=0)
         plan = gaussian.quadratic(target)
         if plan is not None:
-            return PreparedChain(
-                target=target,
-                plan=plan,
-                run=gaussian.run,
-                init_fn=init,
-                start=target.problem.domain.interior_point(target.dim),
-                num_warmup=0,
-            )
+            start = target.problem.domain.interior_point(target.dim)
+            return chain(plan=plan, run=gaussian.run, start=start)
         shape = fit(target)
         cells = grid.build(target, shape)
-        return PreparedChain(
-            target=target,
+        return chain(
             plan=cells,
             run=grid.run,
-            init_fn=init,
             start=shape.center,
-            num_warmup=0,
             settings={"num_cells": len(cells.base)},
             scatter=shape.factor,
         )

@@ -5,14 +5,13 @@ A Gaussian on the whole space, on a box or in a ball; where the regularizer has 
 weight, a product of truncated exponentials on a box, or the uniform law in a ball.
 """
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.domains import Ball, Box, SchattenBall, WholeSpace
 from dpsample.problem.records import curvature_matrix
 from dpsample.samplers.chain import ACCEPTED, PROPOSALS, compile_run
 from dpsample.samplers.errors import EXHAUSTED, OK, PIECE_FAILED
@@ -21,6 +20,7 @@ from dpsample.samplers.metropolis.ball_walk import uniform_in_ball
 from dpsample.samplers.moves import normal_noise
 from dpsample.samplers.proximal.restricted import gaussian_in_ball, gaussian_in_box
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 WHOLE, CORRELATED, IN_BOX, IN_BALL, TILTED_BOX, UNIFORM_BALL = range(6)
 MAX_TRIES = 1000
@@ -103,7 +103,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def quadratic(target: Any) -> Quadratic | None:
+def quadratic(target: Gibbs) -> Quadratic | None:
     """Plan, or None unless the energy is quadratic and the domain allows the draw."""
     loss, numbers = target.problem.loss.name, target.numbers
     if numbers.regularizer.exponent != 2.0 and target.mu > 0.0:
@@ -113,7 +113,7 @@ def quadratic(target: Any) -> Quadratic | None:
     return _isotropic(target) if loss == "linear" else None
 
 
-def _isotropic(target: Any) -> Quadratic | None:
+def _isotropic(target: Gibbs) -> Quadratic | None:
     numbers, body = target.numbers, target.numbers.body
     center = numbers.regularizer.center
     strength = target.k * target.mu * numbers.regularizer.scale
@@ -138,22 +138,22 @@ def _isotropic(target: Any) -> Quadratic | None:
     )
 
 
-def _kind(target: Any, *, is_weighted: bool, is_tilted: bool) -> int | None:
+def _kind(target: Gibbs, *, is_weighted: bool, is_tilted: bool) -> int | None:
     """Which draw is exact on the domain."""
     domain = target.problem.domain
-    is_ball = domain.name == "ball"
-    if domain.name == "whole_space":
+    if isinstance(domain, WholeSpace):
         return WHOLE
-    if domain.name == "box" or (is_ball and (domain.p == np.inf or target.dim == 1)):
+    is_interval = isinstance(domain, Ball) and (domain.p == np.inf or target.dim == 1)
+    if isinstance(domain, Box) or is_interval:
         return IN_BOX if is_weighted else TILTED_BOX
-    if (is_ball or domain.name == "schatten_ball") and domain.p == 2.0:
+    if isinstance(domain, Ball | SchattenBall) and domain.p == 2.0:
         if is_weighted:
             return IN_BALL
         return None if is_tilted else UNIFORM_BALL
     return None
 
 
-def _correlated(target: Any) -> Quadratic:
+def _correlated(target: Gibbs) -> Quadratic:
     """Gaussian whose precision is the Hessian of the squared loss and the weight."""
     data, dim = target.data, target.dim
     strength = target.mu * target.numbers.regularizer.scale

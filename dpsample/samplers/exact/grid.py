@@ -14,12 +14,10 @@ density, always the one that is expected to cause most rejections. What is expec
 moves the running time only: any partition and any tangents give an envelope.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -27,21 +25,15 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
-from dpsample.samplers import gaussian_fit
+from dpsample.samplers import errors, gaussian_fit
 from dpsample.samplers.chain import ACCEPTED, compile_run
-from dpsample.samplers.errors import (
-    BOUND_VIOLATED,
-    EXHAUSTED,
-    OK,
-    PIECE_FAILED,
-    UNCOVERED,
-    raise_unless_ok,
-)
+from dpsample.samplers.errors import OK, PIECE_FAILED, raise_unless_ok
 from dpsample.samplers.exact import tangents as exponential
 from dpsample.samplers.exact.tangents import Frame, Pile, place, touch_cell
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.moves import displace, weigh
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 # Relative widening of the outer box and of all that keeps a cell: it covers rounding.
 SLACK = 1e-9
@@ -57,7 +49,7 @@ ENOUGH = 1.5
 MIN_CURVATURE, MAX_CURVATURE = 0.3, 1e4
 
 
-def turned(target: Any, shape: GaussianFit) -> GaussianFit:
+def turned(target: Gibbs, shape: GaussianFit) -> GaussianFit:
     """Fit with its first axis along the gradient at the mode.
 
     At a mode on the boundary this is the normal, along which the density is steep: the
@@ -76,7 +68,7 @@ def turned(target: Any, shape: GaussianFit) -> GaussianFit:
     )
 
 
-def separate(target: Any, shape: GaussianFit) -> GaussianFit:
+def separate(target: Gibbs, shape: GaussianFit) -> GaussianFit:
     """Fit whose axes are those of the parameters, where these are free.
 
     Faces are then parallel to those of a box, and to the kinks of l_p norms.
@@ -87,7 +79,7 @@ def separate(target: Any, shape: GaussianFit) -> GaussianFit:
     return replace(shape, factor=np.diag(deviations), whiten=np.diag(1.0 / deviations))
 
 
-def first_cells(target: Any, shape: GaussianFit) -> tuple[Array, Array]:
+def first_cells(target: Gibbs, shape: GaussianFit) -> tuple[Array, Array]:
     """Outer box of the domain, possibly infinite, cut at the center on every axis."""
     domain = target.problem.domain
     shift = shape.whiten @ shape.center
@@ -150,7 +142,7 @@ def step(target, pieces, plan, state, rng):
         if np.isnan(energy):
             return PIECE_FAILED
         if energy < bound - ROUNDING * (1.0 + size + abs(energy)):
-            return BOUND_VIOLATED
+            return errors.BOUND_VIOLATED
         if rng.standard_exponential() >= energy - bound:
             state.position[:] = proposal
             state.energy[0] = energy
@@ -159,7 +151,7 @@ def step(target, pieces, plan, state, rng):
         if is_due(control):
             control[STAGE] = 1.0
             return PAUSED
-    return EXHAUSTED
+    return errors.EXHAUSTED
 
 
 run = compile_run(step)
@@ -304,18 +296,18 @@ def grow(target, pieces, frame, pile, count, tolerance):
         count += 1
 
 
-def build(target: Any, shape: GaussianFit) -> Cells:
+def build(target: Gibbs, shape: GaussianFit) -> Cells:
     """Cells for a target on a domain whose affine hull has dimension 1, 2 or 3."""
     cells, loss = envelope(target, turned(target, shape))
     if loss > ENOUGH * TOLERANCE[shape.factor.shape[1]]:
         other, other_loss = envelope(target, separate(target, shape))
         if other_loss < loss:
             cells = other
-    raise_unless_ok(UNCOVERED if cells is None else OK)
+    raise_unless_ok(errors.UNCOVERED if cells is None else OK)
     return cast(Cells, cells)
 
 
-def envelope(target: Any, shape: GaussianFit) -> tuple[Cells | None, float]:
+def envelope(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, float]:
     """Cells in these coordinates and the expected share of rejections."""
     rank = shape.factor.shape[1]
     lower, upper = first_cells(target, shape)
@@ -339,21 +331,13 @@ def envelope(target: Any, shape: GaussianFit) -> tuple[Cells | None, float]:
             control, grow, numbers, pieces, frame, pile, count, TOLERANCE[rank]
         )
         pauses.heard()
-    if code == UNCOVERED:
+    if code == errors.UNCOVERED:
         return None, math.inf
     raise_unless_ok(code)
     kept = np.flatnonzero(pile.log_mass[:count] > -np.inf)
     mass = np.exp(pile.log_mass[kept] - pile.log_mass[kept].max())
     cumulative = np.cumsum(mass) / mass.sum()
     cumulative[-1] = 1.0
-    cells = Cells(
-        center=shape.center,
-        factor=shape.factor,
-        lower=pile.lower[kept],
-        upper=pile.upper[kept],
-        touch=pile.touch[kept],
-        slopes=pile.slopes[kept],
-        base=pile.base[kept],
-        cumulative=cumulative,
-    )
-    return cells, loss
+    lower, upper, touch, slopes, base = (part[kept] for part in pile[:5])
+    where = shape.center, shape.factor, lower, upper
+    return Cells(*where, touch, slopes, base, cumulative), loss

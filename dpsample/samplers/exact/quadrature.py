@@ -6,8 +6,6 @@ In the plane the angles are equally spaced (spectrally accurate for smooth densi
 the radius is by Gauss-Legendre panels, and the volume element is rho.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

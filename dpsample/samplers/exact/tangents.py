@@ -5,15 +5,14 @@ Along an axis e^{-tangent} is proportional to e^{-slope x} on an interval, which
 a half line: its mass, its moments and an exact draw.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.problem.records import Work
 from dpsample.samplers.errors import OK, PIECE_FAILED, UNCOVERED
 from dpsample.targets import gibbs
 
@@ -72,7 +71,7 @@ class Frame(NamedTuple):
     factor: Array
     whiten: Array
     is_bounded: bool
-    work: Any
+    work: Work
     theta: Array
     gradient: Array
     other: Array
@@ -131,7 +130,7 @@ def touch_at(target, pieces, frame, z, slopes):
 
 @kernel
 def touch_cell(target, pieces, frame, pile, j, tilt):
-    """Tangent of cell j, near the mean of the density of slope ``tilt`` on it."""
+    """Tangent of cell j near the mean of the density of slope ``tilt``; its mass."""
     low, high = pile.lower[j], pile.upper[j]
     z, slopes = pile.touch[j], pile.slopes[j]
     for i in range(z.shape[0]):
@@ -150,18 +149,11 @@ def touch_cell(target, pieces, frame, pile, j, tilt):
             if high[i] == np.inf and not slopes[i] > OUTWARD:
                 z[i], is_outward = max(z[i], low[i]) + reach, False
         if is_outward:
-            weigh_cell(pile, j)
+            total = -pile.base[j]
+            for i in range(z.shape[0]):
+                t = z[i]
+                total += log_mass(slopes[i], low[i] - t, high[i] - t)
+            pile.log_mass[j] = total
             return OK
         reach *= 2.0
     return UNCOVERED
-
-
-@kernel
-def weigh_cell(pile, j):
-    """Log mass of the envelope on cell j."""
-    total = -pile.base[j]
-    for i in range(pile.touch.shape[1]):
-        t = pile.touch[j, i]
-        low, high = pile.lower[j, i] - t, pile.upper[j, i] - t
-        total += log_mass(pile.slopes[j, i], low, high)
-    pile.log_mass[j] = total

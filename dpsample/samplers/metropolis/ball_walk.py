@@ -7,11 +7,8 @@ accepted with probability min(1, e^{V(x) - V(x')}). Every proposal counts as a s
 outside the domain or refused: the walk that counts successes only has another law.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +16,7 @@ from dpsample.core.jit import kernel
 from dpsample.samplers.chain import compile_run
 from dpsample.samplers.moves import normal_noise, walk
 from dpsample.samplers.tune import TunedSampler, TuningRecipe
+from dpsample.targets.gibbs import Gibbs
 
 
 @kernel
@@ -65,5 +63,5 @@ class BallWalk(TunedSampler):
     True
     """
 
-    def _recipe(self, target: Any) -> TuningRecipe:
+    def _recipe(self, target: Gibbs) -> TuningRecipe:
         return TuningRecipe(run=run, rate=0.3, first_step=2.4)

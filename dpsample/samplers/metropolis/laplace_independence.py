@@ -11,36 +11,28 @@ columns. Proposals outside the domain have weight 0: they are steps that stay, a
 counted.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
-from dpsample.samplers import gaussian_fit, tune
-from dpsample.samplers.chain import (
-    ACCEPTED,
-    NUM_COUNTS,
-    PROPOSALS,
-    RECORDS,
-    VALUES,
-    PreparedChain,
-    compile_run,
-)
+from dpsample.problem.records import Work
+from dpsample.samplers import chain, gaussian_fit, tune
+from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.metropolis.preconditioned_crank_nicolson import (
     PreconditionedCrankNicolson,
 )
-from dpsample.samplers.moves import displace, normal_noise
+from dpsample.samplers.moves import MetropolisPlan, displace, normal_noise
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 BLOCK_NUMBERS = 32768  # 256 kB of margins: they stay in a second-level cache
 # Entries of the header: log weight of the position, proposals used and held, and
@@ -65,11 +57,11 @@ class BatchWork(NamedTuple):
     margins: Array  # (BLOCK_NUMBERS or one record for all points,)
     transposed: Array  # (dim, num_points), or empty for dense features
     same: Array  # (num_points,): one response for all points
-    work: Any  # of the records' own passes
+    work: Work  # of the records' own passes
     control: Array  # that of ``work``
 
 
-def make_batch_work(target: Any, num_points: int) -> BatchWork:
+def make_batch_work(target: Gibbs, num_points: int) -> BatchWork:
     """Scratch memory for passes with up to ``num_points`` points."""
     data = target.data
     is_sparse = data.dense.shape[0] == 0
@@ -188,20 +180,15 @@ class IndependencePlan(NamedTuple):
     batch: int
 
 
-class BatchState(NamedTuple):
-    """Chain with the proposals drawn ahead; the named parts are views of memory."""
+class Batch(NamedTuple):
+    """Proposals drawn ahead: views of a chain's memory, and scratch memory."""
 
-    position: Array
-    energy: Array
-    counts: NDArray[np.int64]
-    memory: Array
     header: Array  # (4,)
     waits: Array  # (batch,): proposals outside the domain before each one held
     energies: Array  # (batch,)
     log_weights: Array  # (batch,)
     proposals: Array  # (batch, dim)
     noise: Array
-    work: Any
 
 
 @kernel
@@ -230,7 +217,7 @@ def refill(target, pieces, plan, state, rng):
 
     Paused, it goes on with the next proposal or records when it is called again.
     """
-    control, header = state.work.control, state.header
+    control, header = state.work.control, state.own.header
     if control[STAGE] == 0.0:
         control[NUM_MADE] = control[NUM_HELD] = control[NUM_OUTSIDE] = 0.0
         control[NEXT_RECORD] = 0.0
@@ -245,22 +232,17 @@ def refill(target, pieces, plan, state, rng):
             return OK
     held = int(header[HELD])
     control[STAGE] = 0.0
-    start = energies(
-        target,
-        pieces,
-        state.proposals[:held],
-        state.work,
-        state.energies[:held],
-        int(control[NEXT_RECORD]),
-    )
+    points, out = state.own.proposals[:held], state.own.energies[:held]
+    begin = int(control[NEXT_RECORD])
+    start = energies(target, pieces, points, state.work, out, begin)
     if start < target.data.num_records:
         control[STAGE], control[NEXT_RECORD] = WEIGHING, start
         return PAUSED
-    state.counts[VALUES] += held
-    state.counts[RECORDS] += held * target.data.num_records
+    state.counts[chain.VALUES] += held
+    state.counts[chain.RECORDS] += held * target.data.num_records
     for i in range(held):
-        state.log_weights[i] -= state.energies[i]
-        if np.isnan(state.log_weights[i]):
+        state.own.log_weights[i] -= state.own.energies[i]
+        if np.isnan(state.own.log_weights[i]):
             return PIECE_FAILED
     return OK
 
@@ -277,16 +259,16 @@ def fill_batch(target, pieces, plan, state, rng):
             control[NUM_OUTSIDE], control[STAGE] = wait, PROPOSING
             return PAUSED
         is_over = is_due(control)
-        proposal = state.proposals[held]
-        square = propose(plan, rng, state.noise, proposal)
+        proposal = state.own.proposals[held]
+        square = propose(plan, rng, state.own.noise, proposal)
         status = gibbs.inside(target, pieces, proposal, state.work.work)
         if np.isnan(status):
             return PIECE_FAILED
         if status == 0.0:
             wait += 1
             continue
-        state.waits[held] = wait
-        state.log_weights[held] = -log_proposal(plan, square)
+        state.own.waits[held] = wait
+        state.own.log_weights[held] = -log_proposal(plan, square)
         held, wait = held + 1, 0
         if held == plan.batch:
             break
@@ -296,54 +278,48 @@ def fill_batch(target, pieces, plan, state, rng):
 
 def step(target, pieces, plan, state, rng):
     """One proposal and its accept test."""
-    header, stage = state.header, state.work.control[STAGE]
+    header, stage = state.own.header, state.work.control[STAGE]
     is_empty = header[CURSOR] == header[HELD] and header[TRAILING] == 0.0
     if is_empty or stage != 0.0:
         code = refill(target, pieces, plan, state, rng)
         if code != OK:
             return code
-    state.counts[PROPOSALS] += 1
+    state.counts[chain.PROPOSALS] += 1
     i = int(header[CURSOR])
     if i == int(header[HELD]):
         header[TRAILING] -= 1.0
         return OK
-    if state.waits[i] > 0.0:
-        state.waits[i] -= 1.0
+    if state.own.waits[i] > 0.0:
+        state.own.waits[i] -= 1.0
         return OK
     header[CURSOR] += 1.0
-    if -rng.standard_exponential() <= state.log_weights[i] - header[LOG_WEIGHT]:
-        state.position[:] = state.proposals[i]
-        state.energy[0] = state.energies[i]
-        header[LOG_WEIGHT] = state.log_weights[i]
-        state.counts[ACCEPTED] += 1
+    if -rng.standard_exponential() <= state.own.log_weights[i] - header[LOG_WEIGHT]:
+        state.position[:] = state.own.proposals[i]
+        state.energy[0] = state.own.energies[i]
+        header[LOG_WEIGHT] = state.own.log_weights[i]
+        state.counts[chain.ACCEPTED] += 1
     return OK
 
 
 run = compile_run(step)
 
 
-def init(target: Any, plan: IndependencePlan, position: Array) -> BatchState:
+def init(target: Gibbs, plan: IndependencePlan, position: Array) -> ChainState:
     """Fresh state at a position of the domain, with an empty batch."""
-    point = np.array(position, dtype=np.float64)
-    size, dim = plan.batch, point.size
-    memory = np.zeros(4 + size * (3 + dim))
-    rows = memory[4 : 4 + 3 * size].reshape(3, size)
-    energy = target.energy(point)
-    white = plan.whiten @ (point - plan.center)
-    memory[LOG_WEIGHT] = -energy - log_proposal(plan, float(white @ white))
-    return BatchState(
-        position=point,
-        energy=np.array([energy]),
-        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
-        memory=memory,
+    size, dim = plan.batch, position.size
+    state = new_state(target, position, memory=np.zeros(4 + size * (3 + dim)), rows=0)
+    memory, white = state.memory, plan.whiten @ (state.position - plan.center)
+    memory[LOG_WEIGHT] = -state.energy[0] - log_proposal(plan, float(white @ white))
+    waits, energies, log_weights = memory[4 : 4 + 3 * size].reshape(3, size)
+    batch = Batch(
         header=memory[:4],
-        waits=rows[0],
-        energies=rows[1],
-        log_weights=rows[2],
+        waits=waits,
+        energies=energies,
+        log_weights=log_weights,
         proposals=memory[4 + 3 * size :].reshape(size, dim),
         noise=np.empty(plan.factor.shape[1]),
-        work=make_batch_work(target, size),
     )
+    return state._replace(own=batch, work=make_batch_work(target, size))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,12 +354,12 @@ class LaplaceIndependence(Sampler):
         check.integer(1, batch=self.batch)
         check.at_least(1.0, tail=self.tail)
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether enough of the Gaussian fit lies in the domain."""
         is_supported = gaussian_fit.fit(target).share_inside >= MIN_SHARE
         return is_supported, "" if is_supported else REFUSAL
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Fit the Gaussian; where the domain cuts it, learn another in a pilot run."""
         gaussian = gaussian_fit.fit(target)
         if gaussian.share_inside < MIN_SHARE:
@@ -395,12 +371,14 @@ class LaplaceIndependence(Sampler):
         other = self._build(target, learned)
         # Proposals outside the domain are counted, too.
         rates = [
-            tune.acceptance(chain, chain.init(), rng, NUM_PILOT * 128)
-            for chain in (prepared, other)
+            tune.acceptance(each, each.init(), rng, NUM_PILOT * 128)
+            for each in (prepared, other)
         ]
         return other if rates[1] > rates[0] else prepared
 
-    def _build(self, target: Any, gaussian: Any) -> PreparedChain:
+    def _build(
+        self, target: Gibbs, gaussian: GaussianFit | MetropolisPlan
+    ) -> PreparedChain:
         """Chain with the center, factor and whiten of a fit or plan."""
         plan = IndependencePlan(
             center=gaussian.center,

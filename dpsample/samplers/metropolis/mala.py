@@ -7,21 +7,19 @@ Any choice of subgradient keeps the target invariant. A proposal outside the dom
 a rejected step.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import PROPOSALS, compile_run, new_state
+from dpsample.samplers.chain import PROPOSALS, ChainState, compile_run, new_state
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.moves import displace, normal_noise, settle_slope, slope
 from dpsample.samplers.tune import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 NUM_ROWS = 6
 
@@ -88,7 +86,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: Any, position: Array) -> Any:
+def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     """Fresh state at a position of the domain, with its gradient."""
     del plan  # the gradient is the target's
     return new_state(target, position, memory=target.gradient(position), rows=NUM_ROWS)
@@ -118,7 +116,7 @@ class MALA(TunedSampler):
     0.1
     """
 
-    def _recipe(self, target: Any) -> TuningRecipe:
+    def _recipe(self, target: Gibbs) -> TuningRecipe:
         dim = target.problem.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run, init_fn=init, rate=0.57, first_step=dim ** (-1.0 / 3.0)

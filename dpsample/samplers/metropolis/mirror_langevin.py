@@ -23,24 +23,24 @@ POWER       sum (u_i^2 + 1)^(p/2) / (p (p - 1))                 u_i = (x_i - c_i
 Vectors have the length of x; on the simplex the last entry of a dual vector is 0.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.domains import Ball, Box, SchattenBall, Simplex
 from dpsample.numerics.norms import distance
 from dpsample.samplers import moves
-from dpsample.samplers.chain import PROPOSALS, compile_run, new_state
+from dpsample.samplers.chain import PROPOSALS, ChainState, compile_run, new_state
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.tune import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 BOX, BALL, SIMPLEX, POWER = range(4)
 GEOMETRIES = ("auto", "barrier", "entropy", "power")
@@ -287,7 +287,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: Any, position: Array) -> Any:
+def init(target: Gibbs, plan: MirrorPlan, position: Array) -> ChainState:
     """Fresh state at a position, moved off the boundary if it is there."""
     point, scratch = np.array(position, dtype=np.float64), np.empty(target.dim)
     if not slope(plan.mirror, point, scratch):
@@ -297,23 +297,22 @@ def init(target: Any, plan: Any, position: Array) -> Any:
     return new_state(target, point, memory=gradient, rows=4)
 
 
-def geometry_of(target: Any, wanted: str) -> int | None:
+def geometry_of(target: Gibbs, wanted: str) -> int | None:
     """Map for the domain, or None if there is none of the wanted kind."""
     domain = target.problem.domain
-    is_ball = domain.name in ("ball", "schatten_ball")
-    if domain.name == "simplex":
+    if isinstance(domain, Simplex):
         return SIMPLEX if wanted in ("auto", "entropy") else None
     if wanted == "entropy":
         return None
     if wanted != "power":
-        if domain.name == "box" or (domain.name == "ball" and domain.p == np.inf):
+        if isinstance(domain, Box) or (isinstance(domain, Ball) and domain.p == np.inf):
             return BOX
-        if is_ball and domain.p == 2.0:
+        if isinstance(domain, Ball | SchattenBall) and domain.p == 2.0:
             return BALL
     return None if wanted == "barrier" else POWER
 
 
-def mirror_map(target: Any, geometry: int, gaussian: GaussianFit) -> Map:
+def mirror_map(target: Gibbs, geometry: int, gaussian: GaussianFit) -> Map:
     """Map whose Hessian at the fit's center has about the fit's scales."""
     body, center = target.numbers.body, gaussian.center
     deviations = np.sqrt(np.einsum("ij,ij->i", gaussian.factor, gaussian.factor))
@@ -377,7 +376,7 @@ class MirrorLangevin(TunedSampler):
         super().__post_init__()
         check.one_of(GEOMETRIES, geometry=self.geometry)
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether the domain has a map of the geometry."""
         if geometry_of(target, self.geometry) is not None:
             return True, ""
@@ -387,8 +386,8 @@ class MirrorLangevin(TunedSampler):
             'use geometry="auto".'
         )
 
-    def _recipe(self, target: Any) -> TuningRecipe:
-        geometry: Any = geometry_of(target, self.geometry)
+    def _recipe(self, target: Gibbs) -> TuningRecipe:
+        geometry = cast(int, geometry_of(target, self.geometry))
         dim = target.problem.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run,

@@ -7,11 +7,9 @@ accepted with probability min(1, e^{phi(x) - phi(x')}), where phi = V - ||x - c|
 in the norm of the fit's precision. b = 1 proposes independently of x.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,6 +17,7 @@ from dpsample.core.jit import kernel
 from dpsample.samplers.chain import compile_run
 from dpsample.samplers.moves import displace, normal_noise, settle, weigh
 from dpsample.samplers.tune import TunedSampler, TuningRecipe
+from dpsample.targets.gibbs import Gibbs
 
 
 @kernel
@@ -76,7 +75,7 @@ class PreconditionedCrankNicolson(TunedSampler):
 
     longest_step: ClassVar[float] = 1.0
 
-    def _recipe(self, target: Any) -> TuningRecipe:
+    def _recipe(self, target: Gibbs) -> TuningRecipe:
         return TuningRecipe(
             run=run, rate=0.6, first_step=0.5, longest=self.longest_step
         )

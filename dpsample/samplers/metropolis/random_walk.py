@@ -7,11 +7,9 @@ accepted with probability min(1, e^{V(x) - V(x')}); L L^T is a covariance fitted
 target. A proposal outside the domain is a rejected step.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +19,7 @@ from dpsample.core.jit import kernel
 from dpsample.samplers.chain import compile_run
 from dpsample.samplers.moves import normal_noise, walk
 from dpsample.samplers.tune import TunedSampler, TuningRecipe
+from dpsample.targets.gibbs import Gibbs
 
 
 class RandomWalkPlan(NamedTuple):
@@ -105,7 +104,7 @@ class RandomWalk(TunedSampler):
         super().__post_init__()
         check.at_least(1.0, p=self.p)
 
-    def _recipe(self, target: Any) -> TuningRecipe:
+    def _recipe(self, target: Gibbs) -> TuningRecipe:
         dim = target.problem.domain.affine_dim(target.dim)
         return TuningRecipe(
             run=run,

@@ -8,11 +8,8 @@ the norm of C^{-1}, to the proposal. The proposal is exact where V is the tangen
 plus half the squared norm: it makes one gradient and one value do for large steps.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +18,7 @@ from dpsample.samplers.chain import compile_run
 from dpsample.samplers.moves import displace, normal_noise, settle, slope, weigh
 from dpsample.samplers.tune import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 # Share of the way to the center for a point on the boundary, where a regularizer such
 # as the entropy may have no slope.
@@ -107,5 +105,5 @@ class TiltedGibbs(TunedSampler):
     True
     """
 
-    def _recipe(self, target: Any) -> TuningRecipe:
+    def _recipe(self, target: Gibbs) -> TuningRecipe:
         return TuningRecipe(run=run, rate=0.7, first_step=1.0)

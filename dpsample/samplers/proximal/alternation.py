@@ -13,31 +13,22 @@ domain, hardly any unrestricted proposal would fall inside: proposals are then m
 halfspace that contains the domain but not the mean.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import types
 from numba.extending import register_jitable
-from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array
-from dpsample.core.jit import f8, i8, kernel, matrix, vector
+from dpsample.core.jit import Kernel, Pointer, f8, i8, kernel, matrix, vector
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.samplers import chain
-from dpsample.samplers.chain import (
-    ACCEPTED,
-    GRADIENTS,
-    PROPOSALS,
-    RECORDS,
-    VALUES,
-    compile_run,
-)
+from dpsample.samplers.chain import ChainState, compile_run, new_state
 from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
 from dpsample.samplers.moves import displace, normal_noise
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 # Rows of the chain's scratch memory that the exact draws use, and of all of them.
 NOISE, DIRECTION, NUM_SCRATCH = 8, 9, 10
@@ -90,37 +81,25 @@ PLAN = types.NamedTuple(
 
 
 class TangentPlan(NamedTuple):
-    """All that a chain with the tangent oracle reads."""
+    """All that a chain reads."""
 
     metric: ProximalPlan
-    draw: Any  # one of the pieces of `metric`
+    draw: Pointer  # one of the pieces of `metric`
     max_tries: int  # of one step
+    bounds: tuple[float, ...] = ()  # of the tests, with the thinned oracle
 
 
-class ProximalState(NamedTuple):
-    """Position, scratch memory and counts of one chain."""
+class ProximalWork(NamedTuple):
+    """What a chain needs beside the rest of its state."""
 
-    position: Array  # (dim,)
-    energy: Array  # (1,): k (F + mu r) at the position, NaN where it was not needed
-    counts: NDArray[np.int64]  # (NUM_COUNTS,)
-    memory: Array  # empty: the next step needs the position alone
-    scratch: Array  # (NUM_SCRATCH, dim)
     normal: Array  # (dim + 2,): supporting halfspace, see `metric`
-    work: Any
 
 
-def init(target: Any, position: Array) -> ProximalState:
-    """Fresh state at a position inside the domain."""
-    dim = position.size
-    return ProximalState(
-        position=position.copy(),
-        energy=np.full(1, np.nan),
-        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
-        memory=np.empty(0),
-        scratch=np.empty((NUM_SCRATCH, dim)),
-        normal=np.zeros(dim + 2),
-        work=target.new_work(),
-    )
+def init(target: Gibbs, position: Array) -> ChainState:
+    """Fresh state at a position inside the domain: the next step needs it alone."""
+    own = ProximalWork(np.zeros(position.size + 2))
+    state = new_state(target, position, is_weighed=False, rows=NUM_SCRATCH, own=own)
+    return state._replace(counts=np.zeros(NUM_COUNTS, dtype=np.int64))
 
 
 @kernel
@@ -188,7 +167,7 @@ def support_any(target, pieces, plan, mean, normal, a):
 def set_halfspace(target, pieces, plan, state, mean):
     """If mean is outside, store a halfspace that contains the domain but not mean."""
     dim = mean.shape[0]
-    state.normal[dim + 1] = 0.0
+    state.own.normal[dim + 1] = 0.0
     if plan.halfspace == 0:
         return OK
     status = gibbs.inside(target, pieces, mean, state.work)
@@ -197,10 +176,10 @@ def set_halfspace(target, pieces, plan, state, mean):
     if status == 0.0:
         a, b = state.scratch[NOISE], state.scratch[DIRECTION]
         if plan.halfspace == 2:
-            support_ball(plan, target.body, mean, state.normal, a, b)
+            support_ball(plan, target.body, mean, state.own.normal, a, b)
         else:
-            support_any(target, pieces, plan, mean, state.normal, a)
-        if np.isnan(state.normal[0]):
+            support_any(target, pieces, plan, mean, state.own.normal, a)
+        if np.isnan(state.own.normal[0]):
             return PIECE_FAILED
     return OK
 
@@ -242,16 +221,8 @@ def propose(target, pieces, plan, draw, mean, state, rng, out):
     `UNFINISHED` if the draw needs more tries of its own: it goes on when called again.
     """
     out[:] = np.nan
-    draw(
-        target.body,
-        target.regularizer,
-        plan,
-        mean,
-        state.normal,
-        state.scratch,
-        rng,
-        out,
-    )
+    body, penalty = target.body, target.regularizer
+    draw(body, penalty, plan, mean, state.own.normal, state.scratch, rng, out)
     if np.isnan(out[0]):
         return np.nan
     if out[0] == np.inf:
@@ -259,7 +230,9 @@ def propose(target, pieces, plan, draw, mean, state, rng, out):
     return gibbs.inside(target, pieces, out, state.work)
 
 
-def compile_conditional(prepare: Callable[..., Any], judge: Callable[..., Any]) -> Any:
+def compile_conditional(
+    prepare: Callable[..., int], judge: Callable[..., int]
+) -> Kernel[..., int]:
     """Exact draw of the position given y in scratch[1], compiled with an oracle.
 
     ``prepare(target, pieces, plan, state)`` finds the envelope and returns a code;
@@ -269,13 +242,11 @@ def compile_conditional(prepare: Callable[..., Any], judge: Callable[..., Any]) 
     """
     find, test = register_jitable(prepare), register_jitable(judge)
 
-    def conditional(
-        target: Any, pieces: Any, plan: Any, state: Any, rng: np.random.Generator
-    ) -> int:
+    def conditional(target, pieces, plan, state, rng):
         control, mean, proposal = state.work.control, state.scratch[4], state.scratch[5]
         is_over, stage = False, control[STAGE]
         if stage == 0.0:
-            code: int = find(target, pieces, plan, state)
+            code = find(target, pieces, plan, state)
             if code != OK:
                 return code
             control[TRIES] = 0.0
@@ -294,13 +265,13 @@ def compile_conditional(prepare: Callable[..., Any], judge: Callable[..., Any]) 
                 if status == UNFINISHED:
                     continue
                 control[TRIES] += 1.0
-                state.counts[PROPOSALS] += 1
+                state.counts[chain.PROPOSALS] += 1
                 if np.isnan(status):
                     return PIECE_FAILED
                 if status == 0.0:
                     continue
                 state.counts[INSIDE] += 1
-            verdict: int = test(target, pieces, plan, state, rng, stage == TESTING)
+            verdict = test(target, pieces, plan, state, rng, stage == TESTING)
             stage = TRYING
             if verdict == PAUSED:
                 control[STAGE] = TESTING
@@ -308,7 +279,7 @@ def compile_conditional(prepare: Callable[..., Any], judge: Callable[..., Any]) 
             if verdict < 0:
                 return -verdict
             if verdict == 1:
-                state.counts[ACCEPTED] += 1
+                state.counts[chain.ACCEPTED] += 1
                 state.position[:] = proposal
                 return OK
         return EXHAUSTED
@@ -322,8 +293,8 @@ def prepare(target, pieces, plan, state):
     gradient, mean = state.scratch[3], state.scratch[4]
     gibbs.project(target, pieces, y, w)
     u_w = gibbs.energy_gradient(target, pieces, w, state.work, gradient)
-    state.counts[GRADIENTS] += 1
-    state.counts[RECORDS] += target.data.num_records
+    state.counts[chain.GRADIENTS] += 1
+    state.counts[chain.RECORDS] += target.data.num_records
     if not np.isfinite(u_w):
         return PIECE_FAILED
     aim(plan.metric, y, w, gradient, mean)
@@ -345,8 +316,8 @@ def judge(target, pieces, plan, state, rng, is_resumed):
         if ceiling <= threshold:
             return 1
     u_x = gibbs.energy(target, pieces, proposal, state.work)
-    state.counts[VALUES] += 1
-    state.counts[RECORDS] += target.data.num_records
+    state.counts[chain.VALUES] += 1
+    state.counts[chain.RECORDS] += target.data.num_records
     u_w = state.work.control[U_AT_W]
     gap, slack = gap_and_slack(metric, u_x, u_w, gradient, difference, state.scratch[7])
     if not np.isfinite(gap):

@@ -12,8 +12,6 @@ P the regularized incomplete gamma function. Given z, half the squared distance 
 the axis is a Gamma(a, 1) variable restricted to [0, z (2 R - z) / 2].
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -5,8 +5,6 @@ draw contracts the Kullback-Leibler divergence by :math:`(1+h)^{-2}` per step; f
 point, :math:`KL(x_1 \| \pi) \le W_0^2 / (2h)`; Pinsker gives the total variation.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -22,23 +20,11 @@ THEOREM = (
 
 
 def tv_bound(num_steps: int, *, step: float, start_bound: float) -> float:
-    r"""Total-variation bound after ``num_steps`` steps from a point.
+    r"""Bound, at most 1, of the total variation after T = ``num_steps`` >= 1 steps.
 
-    :math:`TV \le \frac{W_0}{2\sqrt h} (1+h)^{-(T-1)}`.
-
-    Parameters
-    ----------
-    num_steps : int
-        Number T >= 1 of steps.
-    step : float
-        Step h in the metric in which the energy is 1-strongly convex.
-    start_bound : float
-        Bound W_0 of the root mean squared distance from the start to the target.
-
-    Returns
-    -------
-    float
-        The bound, at most 1.
+    :math:`TV \le \frac{W_0}{2\sqrt h} (1+h)^{-(T-1)}`, h the ``step`` in the metric in
+    which the energy is 1-strongly convex; ``start_bound`` is W_0, a bound of the root
+    mean squared distance from the start, a point, to the target.
 
     Examples
     --------
@@ -57,21 +43,9 @@ def tv_bound(num_steps: int, *, step: float, start_bound: float) -> float:
 
 
 def num_steps(gamma: float, *, step: float, start_bound: float) -> int:
-    r"""Smallest T with `tv_bound` at most gamma.
+    r"""Smallest T with `tv_bound` at most gamma, a total-variation error in (0, 1).
 
     :math:`T(\gamma) = 1 + \lceil \log(W_0^2 / (4 h \gamma^2)) / (2 \log(1+h)) \rceil`.
-
-    Parameters
-    ----------
-    gamma : float
-        Total-variation error in (0, 1).
-    step, start_bound : float
-        As in `tv_bound`.
-
-    Returns
-    -------
-    int
-        Number of steps.
 
     Examples
     --------
@@ -91,23 +65,11 @@ def distance_to_minimizer(
     r"""Bound of :math:`\|x_0 - x^\star\|_P` for a 1-strongly convex energy.
 
     Strong convexity gives :math:`\frac12\|x_0-x^\star\|_P^2 \le c = \max_{v \in X}
-    \langle g, x_0 - v\rangle - \frac12\|x_0-v\|_P^2`, and Fenchel's inequality
-    :math:`c \le \frac12\|z\|_{P^{-1}}^2 + \langle g-z, x_0\rangle + h_X(z-g)` with
-    the support function h_X: valid for every z, sharp for the right one.
-
-    Parameters
-    ----------
-    domain : Domain
-        The convex set X.
-    point, gradient : array of shape (dim,)
-        A point x_0 of X and a (sub)gradient g of the energy there.
-    inverse, precision : array of shape (dim, dim)
-        P^{-1} and P.
-
-    Returns
-    -------
-    float
-        The bound.
+    \langle g, x_0 - v\rangle - \frac12\|x_0-v\|_P^2`, and Fenchel's inequality :math:`c
+    \le \frac12\|z\|_{P^{-1}}^2 + \langle g-z, x_0\rangle + h_X(z-g)` with the support
+    function h_X: valid for every z, sharp for the right one. ``point`` is x_0 in the
+    domain X, ``gradient`` a (sub)gradient g of the energy there; ``inverse`` and
+    ``precision`` are P^{-1} and P.
     """
     mapped = point - domain.project(point - gradient / np.trace(precision))
     candidates = [gradient, mapped * np.trace(precision), precision @ mapped]

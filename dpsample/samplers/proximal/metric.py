@@ -11,17 +11,14 @@ times e^{-psi} where the regularizer is kept, on the domain or a set that contai
 flag that is 1 when the halfspace is in use.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numba import types
 
 from dpsample.core.arrays import Array
-from dpsample.core.jit import generator, kernel, matrix, pointer, vector
-from dpsample.domains import BODY, Ball, Box, WholeSpace
+from dpsample.core.jit import Pointer, generator, kernel, matrix, pointer, vector
+from dpsample.domains import BODY, Ball, Box, Domain, WholeSpace
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import REGULARIZER, SquaredNorm
 from dpsample.samplers.errors import NoCertificate
@@ -32,6 +29,7 @@ from dpsample.samplers.proximal.restricted import (
     gaussian_in_box,
 )
 from dpsample.samplers.univariate.log_concave import truncated_normal
+from dpsample.targets.gibbs import Gibbs, Target
 
 # (body, regularizer, plan, mean, normal, scratch, rng, out)
 DRAW = types.void(BODY, REGULARIZER, PLAN, vector, vector, matrix, generator, vector)
@@ -121,7 +119,7 @@ class ProximalMetric:
     name: str
     precision: Array
     upper: Array | None  # bound of the Hessian of the linearized part U
-    draw: Any
+    draw: Pointer
     halfspace: int = 0
     reach: float = 0.0
     tangent: float = 1.0
@@ -135,7 +133,7 @@ class ProximalMetric:
         """Dimension of the domain."""
         return len(self.precision)
 
-    def numbers(self, target: Any) -> Any:
+    def numbers(self, target: Gibbs) -> Target:
         """Numbers of the linearized part U of the energy."""
         if self.keeps_regularizer:
             return target.numbers._replace(mu=0.0)
@@ -145,8 +143,9 @@ class ProximalMetric:
         """Numbers for the kernel at a given step."""
         eigenvalues, basis = np.linalg.eigh(self.precision)
         factor = np.ascontiguousarray(basis / np.sqrt(eigenvalues))
-        if self.is_diagonal:
-            eigenvalues, basis = np.diag(self.precision).copy(), np.eye(self.dim)
+        diagonal = np.diag(self.precision).copy()
+        if not np.any(self.precision - np.diag(diagonal)):
+            eigenvalues, basis = diagonal, np.eye(self.dim)
             factor = np.diag(1.0 / np.sqrt(eigenvalues))
         excess = np.zeros_like(self.precision)
         if self.upper is not None:
@@ -167,11 +166,6 @@ class ProximalMetric:
             eigenvalues=eigenvalues,
             excess=np.ascontiguousarray(excess),
         )
-
-    @property
-    def is_diagonal(self) -> bool:
-        """Whether P is diagonal."""
-        return not np.any(self.precision - np.diag(np.diag(self.precision)))
 
     def steps(self) -> tuple[float, float]:
         """Where the pilot starts, and the longest step it may try.
@@ -210,7 +204,7 @@ def _lowered(precision: Array) -> Array:
     return np.asarray(symmetric - slack * np.eye(len(symmetric)))
 
 
-def _hessian_bounds(target: Any, use_data: bool) -> tuple[Array, Array | None]:
+def _hessian_bounds(target: Gibbs, use_data: bool) -> tuple[Array, Array | None]:
     """Bounds of k times the Hessian of F on the domain (upper None if infinite)."""
     problem, dim = target.problem, target.dim
     lower_margin, upper_margin = target.margin_intervals()
@@ -225,27 +219,28 @@ def _hessian_bounds(target: Any, use_data: bool) -> tuple[Array, Array | None]:
     return lower, upper
 
 
-def candidates(target: Any, *, oracle: str) -> list[ProximalMetric]:
-    """All metrics that are valid for the target, in no particular order.
-
-    ``oracle="tangent"`` ignores the curvature of the data.
-
-    Raises
-    ------
-    NoCertificate
-        If the energy is not strongly convex, or the domain has no interior.
-    """
-    domain, dim = target.problem.domain, target.dim
+def require_room(domain: Domain, dim: int, draws: str, remedy: str) -> None:
+    """Refuse a domain without an interior, or on which exact draws may take forever."""
     if domain.affine_dim(dim) < dim:
         raise NoCertificate(
-            f"The {domain.name} has no interior: certified draws need a "
-            "full-dimensional domain. Use a WholeSpace, Ball or Box domain."
+            f"The {domain.name} has no interior: {draws} draws need a full-dimensional "
+            f"domain. {remedy}"
         )
     if not (domain.is_bounded or isinstance(domain, WholeSpace)):
         raise NoCertificate(
             f"The {domain.name} is unbounded: exact draws need a bounded domain or the "
             "whole space. Add inequalities that hold anyway."
         )
+
+
+def candidates(target: Gibbs, *, oracle: str) -> list[ProximalMetric]:
+    """All metrics that are valid for the target, in no particular order.
+
+    ``oracle="tangent"`` ignores the curvature of the data. Raises `NoCertificate` if
+    the energy is not strongly convex, or the domain has no interior.
+    """
+    domain, dim = target.problem.domain, target.dim
+    require_room(domain, dim, "certified", "Use a WholeSpace, Ball or Box domain.")
     risk_low, risk_high = _hessian_bounds(target, oracle == "metric")
     reg_low, reg_high = target.regularizer.curvature_l2(dim)
     weight = target.k * target.mu
@@ -260,7 +255,7 @@ def candidates(target: Any, *, oracle: str) -> list[ProximalMetric]:
     return _gaussian_metrics(domain, low, None)
 
 
-def _is_separable(target: Any) -> bool:
+def _is_separable(target: Gibbs) -> bool:
     """Whether the draw can keep regularizer and domain, without plain rejection.
 
     Rejection from the whole space needs an infinite expected number of tries: the mean
@@ -276,7 +271,7 @@ def _is_separable(target: Any) -> bool:
 
 
 def _gaussian_metrics(
-    domain: Any, low: Array, high: Array | None
+    domain: Domain, low: Array, high: Array | None
 ) -> list[ProximalMetric]:
     dim = len(low)
     is_ball = isinstance(domain, Ball) and domain.p == 2.0
@@ -318,7 +313,7 @@ def _gaussian_metrics(
 
 
 def _separable_metric(
-    target: Any, risk_low: Array, risk_high: Array | None, from_regularizer: float
+    target: Gibbs, risk_low: Array, risk_high: Array | None, from_regularizer: float
 ) -> ProximalMetric:
     """P proportional to I; the regularizer stays exactly in the draw."""
     dim = len(risk_low)

@@ -12,31 +12,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.samplers import gaussian_fit
-from dpsample.samplers.chain import (
-    GRADIENTS,
-    NUM_STATS,
-    PROPOSALS,
-    VALUES,
-    filler,
-    identity,
-)
-from dpsample.samplers.errors import (
-    EXHAUSTED,
-    NoCertificate,
-    SamplingError,
-    raise_unless_ok,
-)
+from dpsample.samplers import chain, errors, gaussian_fit
+from dpsample.samplers.chain import ChainState, Runner, Settings, filler, identity
+from dpsample.samplers.errors import NoCertificate, SamplingError, raise_unless_ok
 from dpsample.samplers.proximal import alternation, certify, metric, thinned
 from dpsample.samplers.proximal.alternation import NO_CAP, TangentPlan
 from dpsample.samplers.proximal.metric import ProximalMetric
 from dpsample.samplers.sampler import Sampler
+from dpsample.targets.gibbs import Gibbs
 
 MAX_TRIES = 200  # per step, in the pilot only: a step that needs more is hopeless
 FIRST_STEPS, LAST_STEPS = 12, 40
@@ -75,12 +64,14 @@ class Pilot:
 
     def __init__(
         self,
-        target: Any,
+        target: Gibbs,
         metric: ProximalMetric,
         start: Array,
         rng: np.random.Generator,
+        steps_for: Callable[..., int],  # of a trial's ``step``
     ) -> None:
         self.target, self.metric, self.rng = target, metric, rng
+        self.steps_for = steps_for
         self.state = alternation.init(target, start)
         self.numbers = metric.numbers(target)
         self.first, self.longest = metric.steps()
@@ -88,56 +79,50 @@ class Pilot:
         size = data.dense.size or data.values.size
         # In units of one multiply-add: two passes for a gradient, one for a value.
         self.costs = np.zeros(alternation.NUM_COUNTS)
-        self.costs[GRADIENTS] = 2.0 * size + 8.0 * data.num_records
-        self.costs[VALUES] = size + 4.0 * data.num_records
-        self.costs[PROPOSALS] = metric.draw_cost
+        self.costs[chain.GRADIENTS] = 2.0 * size + 8.0 * data.num_records
+        self.costs[chain.VALUES] = size + 4.0 * data.num_records
+        self.costs[chain.PROPOSALS] = metric.draw_cost
 
-    def trial(
-        self, step: float, num_steps: int, steps_for: Callable[..., int]
-    ) -> Trial:
+    def trial(self, step: float, num_steps: int) -> Trial:
         """Run ``num_steps`` steps; infinite work if one needs too many tries."""
         counts = self.state.counts
         counts[:] = 0
         draws = np.empty((num_steps, self.target.dim))
-        stats = np.empty((num_steps, NUM_STATS))
+        stats = np.empty((num_steps, chain.NUM_STATS))
         plan = TangentPlan(self.metric.plan(step), self.metric.draw, MAX_TRIES)
         fill = filler(alternation.run, self.numbers, self.target.pieces, plan)
         code = fill(self.state, self.rng, draws, stats)
-        if code == EXHAUSTED:
+        if code == errors.EXHAUSTED:
             return Trial(step=step, work=math.inf, acceptance=0.0)
         raise_unless_ok(code)
         step_work = float(counts @ self.costs) / num_steps
         return Trial(
             step=step,
-            work=step_work * steps_for(step=step),
+            work=step_work * self.steps_for(step=step),
             acceptance=num_steps / int(counts[alternation.INSIDE]),
             step_work=step_work,
         )
 
-    def search(self, steps_for: Callable[..., int]) -> Trial:
+    def search(self) -> Trial:
         """Walk down to a workable step, climb by doubling, refine with more steps."""
-        best = self._walk_down(self.first, 4.0, FIRST_STEPS, steps_for)
+        best = self._walk_down(self.first, 4.0, FIRST_STEPS)
         for factor in (2.0, 0.5):
-            best = self._climb(best, factor, FIRST_STEPS, steps_for)
-        best = self._walk_down(best.step, REFINE, LAST_STEPS, steps_for)
+            best = self._climb(best, factor, FIRST_STEPS)
+        best = self._walk_down(best.step, REFINE, LAST_STEPS)
         for factor in (REFINE, 1.0 / REFINE):
-            best = self._climb(best, factor, LAST_STEPS, steps_for)
+            best = self._climb(best, factor, LAST_STEPS)
         return best
 
-    def _walk_down(
-        self, step: float, factor: float, num_steps: int, steps_for: Callable[..., int]
-    ) -> Trial:
-        trial = self.trial(step, num_steps, steps_for)
+    def _walk_down(self, step: float, factor: float, num_steps: int) -> Trial:
+        trial = self.trial(step, num_steps)
         while not trial.is_steady and step > MIN_STEP:
             step /= factor
-            trial = self.trial(step, num_steps, steps_for)
+            trial = self.trial(step, num_steps)
         return trial
 
-    def _climb(
-        self, best: Trial, factor: float, num_steps: int, steps_for: Callable[..., int]
-    ) -> Trial:
+    def _climb(self, best: Trial, factor: float, num_steps: int) -> Trial:
         while MIN_STEP < best.step * factor <= self.longest:
-            other = self.trial(best.step * factor, num_steps, steps_for)
+            other = self.trial(best.step * factor, num_steps)
             if not (other.is_steady and other.work < best.work):
                 break
             best = other
@@ -181,7 +166,7 @@ class Proximal(Sampler):
             check.positive(step_size=self.step_size)
             object.__setattr__(self, "step_size", float(self.step_size))
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether a metric exists for the target, and the reason if not."""
         try:
             metric.candidates(target, oracle=self.oracle)
@@ -191,7 +176,7 @@ class Proximal(Sampler):
         return True, ""
 
     def prepare(
-        self, target: Any, rng: np.random.Generator, *, gamma: float = PILOT_GAMMA
+        self, target: Gibbs, rng: np.random.Generator, *, gamma: float = PILOT_GAMMA
     ) -> PreparedProximal:
         """Choose metric, start and step for the target.
 
@@ -218,7 +203,7 @@ class Proximal(Sampler):
         """
         return ProximalSetting.of(self, target).prepare(rng, gamma)
 
-    def _bounds(self, target: Any) -> thinned.Bounds | None:
+    def _bounds(self, target: Gibbs) -> thinned.Bounds | None:
         return thinned.bounds(target) if self.oracle == "thinned" else None
 
 
@@ -226,14 +211,14 @@ class Proximal(Sampler):
 class ProximalSetting:
     """What sampler and target fix before any random bit."""
 
-    target: Any
+    target: Gibbs
     options: tuple[tuple[ProximalMetric, float], ...]  # each with its W_0
     start: Array
     step_size: float | None
     bounds: thinned.Bounds | None  # of the thinned oracle's tests
 
     @classmethod
-    def of(cls, sampler: Proximal, target: Any) -> ProximalSetting:
+    def of(cls, sampler: Proximal, target: Gibbs) -> ProximalSetting:
         """Metrics and start for a target; raises as `Proximal.prepare`."""
         options = metric.candidates(target, oracle=sampler.oracle)
         start, energy = gaussian_fit.minimize(target)
@@ -250,7 +235,7 @@ class ProximalSetting:
     def prepare(self, rng: np.random.Generator, gamma: float) -> PreparedProximal:
         """Try steps in every metric; as `Proximal.prepare`."""
         chains = [self.tried(*option, rng, gamma) for option in self.options]
-        best = min(chains, key=lambda chain: chain.trial.work)
+        best = min(chains, key=lambda each: each.trial.work)
         if not np.isfinite(best.trial.work):
             raise NoCertificate(
                 f"Exact draws on the {self.target.problem.domain.name} are "
@@ -267,15 +252,12 @@ class ProximalSetting:
         gamma: float,
     ) -> PreparedProximal:
         """Chain in one metric, with the step that a pilot run finds best."""
-
-        def steps_for(*, step: float) -> int:
-            return certify.num_steps(gamma, step=step, start_bound=bound)
-
-        pilot = Pilot(self.target, option, self.start, rng)
-        if self.step_size is None:
-            trial = pilot.search(steps_for)
-        else:
-            trial = pilot.trial(self.step_size, FIRST_STEPS, steps_for)
+        steps_for = partial(certify.num_steps, gamma, start_bound=bound)
+        pilot, step = (
+            Pilot(self.target, option, self.start, rng, steps_for),
+            self.step_size,
+        )
+        trial = pilot.search() if step is None else pilot.trial(step, FIRST_STEPS)
         return PreparedProximal(
             target=self.target,
             metric=option,
@@ -286,7 +268,7 @@ class ProximalSetting:
         )
 
 
-def start_bound(target: Any, option: ProximalMetric, start: Array) -> float:
+def start_bound(target: Gibbs, option: ProximalMetric, start: Array) -> float:
     """W_0: distance to the minimizer plus sqrt(dim), in the metric of P."""
     gradient = target.gradient(start)
     plan = option.plan(1.0)
@@ -300,7 +282,7 @@ def start_bound(target: Any, option: ProximalMetric, start: Array) -> float:
 class PreparedProximal:
     """A chain ready to run, as `PreparedChain`: all may depend on the records."""
 
-    target: Any
+    target: Gibbs
     metric: ProximalMetric
     trial: Trial
     start: Array
@@ -313,17 +295,14 @@ class PreparedProximal:
         return self.certified_steps(WARMUP_GAMMA)
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Settings:
         """Step and metric, for attributes."""
         return {"step_size": self.trial.step, "metric": self.metric.name}
 
     def certified_steps(self, gamma: float) -> int:
         """Return the steps that prove a total variation of at most gamma.
 
-        Raises
-        ------
-        NoCertificate
-            If they would take years.
+        Raises `NoCertificate` if they would take years.
         """
         num_steps = certify.num_steps(
             gamma, step=self.trial.step, start_bound=self.start_bound
@@ -338,17 +317,17 @@ class PreparedProximal:
             )
         return num_steps
 
-    def counts(self, state: Any) -> dict[str, int]:
+    def counts(self, state: ChainState) -> dict[str, int]:
         """Return a chain's evaluations so far, by name."""
         return dict(zip(alternation.COUNT_NAMES, state.counts.tolist(), strict=True))
 
-    def numbers(self) -> list[Any]:
+    def numbers(self) -> list[object]:
         """All arrays and numbers that define the chain, for a checkpoint's identity."""
         plan = self.metric.plan(self.trial.step)
         tests = self.bounds or ()
         return [*plan, *tests, self.metric.name, *identity(self.target, self.start)]
 
-    def init(self, position: Array | None = None) -> Any:
+    def init(self, position: Array | None = None) -> ChainState:
         """Fresh chain at a position of the domain; the starting point by default."""
         where = self.start if position is None else position
         init = alternation.init if self.bounds is None else thinned.init
@@ -359,7 +338,7 @@ class PreparedProximal:
         del rng
         return self.start.copy()
 
-    def runner(self, *, squeeze: bool = False) -> Any:
+    def runner(self, *, squeeze: bool = False) -> Runner:
         """Return a function (state, rng, draws, stats) that fills its arrays.
 
         With the squeeze some draws need no pass over the records: their energies are
@@ -367,10 +346,7 @@ class PreparedProximal:
         """
         numbers, pieces = self.metric.numbers(self.target), self.target.pieces
         metric = self.metric.plan(self.trial.step, squeeze=squeeze)
-        run: Any = alternation.run
-        plan: Any = TangentPlan(metric, self.metric.draw, NO_CAP)
-        if self.bounds is not None:
-            run = thinned.run
-            plan = thinned.ThinnedPlan(metric, self.metric.draw, NO_CAP, self.bounds)
+        plan = TangentPlan(metric, self.metric.draw, NO_CAP, self.bounds or ())
+        run = alternation.run if self.bounds is None else thinned.run
         fill = filler(run, numbers, pieces, plan)
         return lambda *chain: raise_unless_ok(fill(*chain))

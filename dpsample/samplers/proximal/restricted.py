@@ -11,8 +11,6 @@ and, if the constraint is active, E A = bound (otherwise c = 0), found by fixed
 quadrature.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -60,8 +58,7 @@ def _sums(b, q, c, r, v, variance, lower, upper, out):
 def _start(v, variance, kappa, q):
     """First guess of S0: two upper bounds of a typical S."""
     dim = v.shape[0]
-    square = 0.0
-    free = 0.0
+    square, free = 0.0, 0.0
     for i in range(dim):
         square += v[i] * v[i]
         free += (v[i] * v[i] + variance) ** (0.5 * q)

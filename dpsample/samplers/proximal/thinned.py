@@ -11,40 +11,28 @@ same proof. B = k min(D ||x - w||, beta / 2 ||x - w||^2), with D the largest cha
 record's gradient on the domain and beta its Lipschitz constant.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, STAGE, is_due
 from dpsample.problem import records
 from dpsample.samplers import record_terms
-from dpsample.samplers.chain import GRADIENTS, RECORDS, compile_run
+from dpsample.samplers.chain import GRADIENTS, RECORDS, ChainState, compile_run
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED, NoCertificate
 from dpsample.samplers.proximal import alternation
-from dpsample.samplers.proximal.alternation import (
-    NUM_SCRATCH,
-    TRIES,
-    ProximalPlan,
-    aim,
-    compile_conditional,
-    displace_y,
-    quadratic,
-    set_halfspace,
-)
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 ROUNDING = 1e-12
 MARGIN, VALUE, SLOPE = range(3)  # rows of a state's tangents
 # What a conditional draw keeps that is paused among the tests of a proposal: B, and the
 # time of the next test.
-LARGEST, TIME = TRIES + 1, TRIES + 2
+LARGEST, TIME = alternation.TRIES + 1, alternation.TRIES + 2
 
 
 class Bounds(NamedTuple):
@@ -54,36 +42,15 @@ class Bounds(NamedTuple):
     smoothness: float
 
 
-class ThinnedPlan(NamedTuple):
-    """All that a chain with the thinned oracle reads; see `TangentPlan`."""
-
-    metric: ProximalPlan
-    draw: Any
-    max_tries: int
-    bounds: Bounds
-
-
-class ThinnedState(NamedTuple):
+class ThinnedWork(NamedTuple):
     """As the proximal sampler's, and what is known of all records at w."""
 
-    position: Array  # (dim,)
-    energy: Array  # (1,): NaN, the energy at an accepted point is not needed
-    counts: NDArray[np.int64]
-    memory: Array  # empty
-    scratch: Array  # (NUM_SCRATCH + 1, dim): the last is the regularizer's slope at w
     normal: Array  # (dim + 2,)
-    work: Any
     tangents: Array  # (3, num_records)
 
 
-def bounds(target: Any) -> Bounds:
-    """Bounds of the tests.
-
-    Raises
-    ------
-    NoCertificate
-        If neither slopes nor curvatures of the losses are bounded on the domain.
-    """
+def bounds(target: Gibbs) -> Bounds:
+    """Bounds of the tests; `NoCertificate` if no slope or curvature has one there."""
     slope_range = target.k * record_terms.slope_range(target)
     smoothness = target.k * record_terms.smoothness(target)
     if not min(slope_range, smoothness) < np.inf:
@@ -94,17 +61,23 @@ def bounds(target: Any) -> Bounds:
     return Bounds(slope_range, smoothness)
 
 
-def init(target: Any, position: Array) -> ThinnedState:
-    """Fresh state at a position inside the domain."""
-    base = alternation.init(target, position)._asdict()
-    base["scratch"] = np.empty((NUM_SCRATCH + 1, position.size))
-    return ThinnedState(**base, tangents=np.empty((3, target.problem.num_records)))
+def init(target: Gibbs, position: Array) -> ChainState:
+    """Fresh state at a position inside the domain.
+
+    One more row of scratch memory is the regularizer's slope at w; energies at accepted
+    points are not needed and NaN.
+    """
+    state = alternation.init(target, position)
+    return state._replace(
+        scratch=np.empty((alternation.NUM_SCRATCH + 1, position.size)),
+        own=ThinnedWork(state.own.normal, np.empty((3, target.problem.num_records))),
+    )
 
 
 @kernel
 def expand(target, pieces, w, state, gradient):
     """Fill the tangents of all records at w and the gradient of U; a code."""
-    data, tangents = target.data, state.tangents
+    data, tangents = target.data, state.own.tangents
     gradient[:] = 0.0
     for start in range(0, data.num_records, data.block):
         stop = min(start + data.block, data.num_records)
@@ -119,7 +92,7 @@ def expand(target, pieces, w, state, gradient):
         if np.isnan(state.work.out[0]):
             return PIECE_FAILED
         records.add_transposed(data, slopes, start, stop, state.work.vector, gradient)
-    from_regularizer = state.scratch[NUM_SCRATCH]
+    from_regularizer = state.scratch[alternation.NUM_SCRATCH]
     from_regularizer[:] = np.nan
     pieces.regularizer_gradient(target.regularizer, w, from_regularizer)
     for j in range(w.shape[0]):
@@ -136,7 +109,7 @@ def expand(target, pieces, w, state, gradient):
 @kernel
 def record_gap(target, pieces, state, x, i):
     """g_i at x, and its rounding error."""
-    tangents, u = state.tangents, margin(target.data, x, i)
+    tangents, u = state.own.tangents, margin(target.data, x, i)
     value = loss(target, pieces, u, i, state.work)
     linear = tangents[SLOPE, i] * (u - tangents[MARGIN, i])
     size = abs(value) + abs(tangents[VALUE, i])
@@ -149,8 +122,8 @@ def record_gap(target, pieces, state, x, i):
 def regularizer_gap(target, pieces, plan, state, x, w, difference):
     """Gap of the regularizer above tangent and quadratic, and its rounding error."""
     weight = target.k * target.mu
-    linear = np.dot(state.scratch[NUM_SCRATCH], difference)
-    square = quadratic(plan.precision, difference, state.scratch[7])
+    linear = np.dot(state.scratch[alternation.NUM_SCRATCH], difference)
+    square = alternation.quadratic(plan.precision, difference, state.scratch[7])
     square *= 0.5 * plan.tangent
     at_x = weight * gibbs.regularizer(target, pieces, x, state.work)
     at_w = weight * gibbs.regularizer(target, pieces, w, state.work)
@@ -207,13 +180,14 @@ def test(target, pieces, state, rng):
 
 def prepare(target, pieces, plan, state):
     """Tangents, mean and halfspace given y in scratch[1]; a code of `errors`."""
-    y, w, gradient = state.scratch[1], state.scratch[2], state.scratch[3]
+    y, w = state.scratch[1], state.scratch[2]
+    gradient, mean = state.scratch[3], state.scratch[4]
     gibbs.project(target, pieces, y, w)
     code = expand(target, pieces, w, state, gradient)
     if code != OK:
         return code
-    aim(plan.metric, y, w, gradient, state.scratch[4])
-    return set_halfspace(target, pieces, plan.metric, state, state.scratch[4])
+    alternation.aim(plan.metric, y, w, gradient, mean)
+    return alternation.set_halfspace(target, pieces, plan.metric, state, mean)
 
 
 def judge(target, pieces, plan, state, rng, is_resumed):
@@ -224,13 +198,13 @@ def judge(target, pieces, plan, state, rng, is_resumed):
     return accept(target, pieces, plan.metric, plan.bounds, state, rng)
 
 
-conditional = compile_conditional(prepare, judge)
+conditional = alternation.compile_conditional(prepare, judge)
 
 
 def step(target, pieces, plan, state, rng):
     """Draw y given x, then x given y."""
     if state.work.control[STAGE] == 0.0:
-        displace_y(plan.metric, state, rng)
+        alternation.displace_y(plan.metric, state, rng)
     return conditional(target, pieces, plan, state, rng)
 
 

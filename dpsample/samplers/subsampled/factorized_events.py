@@ -16,8 +16,6 @@ takes the bound with the smallest mean under the Gaussian. Alias tables draw a r
 a channel in constant time (Walker, Vose).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -25,12 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
 from dpsample.samplers.chain import RECORDS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
 from dpsample.samplers.subsampled.taylor import Expansion
-from dpsample.targets.gibbs import as_rows
+from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Covers the rounding of norms and sums.
 SLACK = 1.0 + 1e-9
@@ -107,33 +105,17 @@ def draw(table, rng):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Channels:
-    """Channels 0 .. dim - 1 are coordinates, dim the norm of H, dim + 1 of l2.
+    """Channels 0 .. dim - 1 are coordinates, dim the norm of H, dim + 1 of l2."""
 
-    Attributes
-    ----------
-    spread : array of shape (dim,)
-        Standard deviations sd_j of the Gaussian.
-    coefficients : array of shape (num_records,)
-        Weight of each record's bound, the scale included.
-    weights : array of shape (dim + 2,)
-        Sum over a channel's entries of coefficient (times ``|a_ij|``).
-    starts, entries : arrays of shape (dim + 3,), (num_entries,)
-        Records of each channel.
-    share, other : arrays of shape (num_entries,)
-        Alias table of each channel.
-    expected : float
-        Mean of the total rate for two independent draws of the Gaussian.
-    """
-
-    spread: Array
-    coefficients: Array
-    weights: Array
-    starts: NDArray[np.int64]
-    table: NDArray[np.void]
-    expected: float
+    spread: Array  # (dim,): standard deviations sd_j of the Gaussian
+    coefficients: Array  # (num_records,): weight of each record's bound, with the scale
+    weights: Array  # (dim + 2,): sum of coefficients (times |a_ij|) over the entries
+    starts: Ints  # (dim + 3,): first entry of each channel
+    table: NDArray[np.void]  # (num_entries,): alias table of each channel
+    expected: float  # mean of the total rate for two independent draws of the Gaussian
 
 
-def channels(target: Any, expansion: Expansion, scale: float) -> Channels:
+def channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:
     """Give each record its bound and each channel its alias table.
 
     ``scale`` is the factor k M / (6 n) of all bounds; with 0 there are no entries.
@@ -188,8 +170,8 @@ def _sizes(part: Any, factor: Array, spread: Array, is_sparse: bool) -> Array:
 
 
 def _segments(
-    rows: Any, kind: NDArray[np.int64], coefficients: Array, dim: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+    rows: Any, kind: Ints, coefficients: Array, dim: int
+) -> tuple[Ints, Ints, Array]:
     """Return starts, records and weights of all channels."""
     counts, records, weights = [np.zeros(dim, dtype=np.int64)], [], []
     if np.any(kind == 2):
@@ -228,7 +210,7 @@ class FactorizedPlan(NamedTuple):
     spread: Array
     coefficients: Array
     channel_weights: Array
-    starts: NDArray[np.int64]
+    starts: Ints
     table: Any  # array of `COLUMN`
 
 
@@ -380,22 +362,19 @@ def thin(target, pieces, plan, state, moves, rng):
     data, walk, out = target.data, state.scratch[NUM_ROWS:].reshape(-1), state.work.out
     features = data.dense, data.values, data.columns, data.starts
     channels = plan.channel_weights, plan.starts, plan.table
+    loss, params, scales = (
+        pieces.loss_record,
+        data.loss_params,
+        (plan.weight, plan.cubic),
+    )
     walk[0], walk[1], walk[2] = plan.first - 1, 0.0, 0.0
     code = OK
     while code == OK:
         i = scan(features, channels, plan.coefficients, plan.cubic, moves, walk, rng)
         if i < 0:
             break
-        penalty, code = excess(
-            pieces.loss_record,
-            data.loss_params,
-            data.response[i],
-            plan.records[i],
-            (plan.weight, plan.cubic),
-            walk[4],
-            walk[5],
-            out,
-        )
+        y, record = data.response[i], plan.records[i]
+        penalty, code = excess(loss, params, y, record, scales, walk[4], walk[5], out)
         if code == OK and walk[3] < penalty:
             code = FIRED
     state.counts[RECORDS] += int(walk[2])
@@ -406,6 +385,11 @@ def thin(target, pieces, plan, state, moves, rng):
 def check_all(target, pieces, plan, state, moves, rng):
     """Toss the coin of the product, record by record, until it is decided."""
     data, out, left = target.data, state.work.out, rng.standard_exponential()
+    loss, params, scales = (
+        pieces.loss_record,
+        data.loss_params,
+        (plan.weight, plan.cubic),
+    )
     for i in range(data.num_records):
         if data.dense.shape[0] > 0:
             here, there = dense_sums(data.dense[i], moves[0], moves[1])
@@ -413,16 +397,8 @@ def check_all(target, pieces, plan, state, moves, rng):
             row = slice(data.starts[i], data.starts[i + 1])
             here, there, _ = sparse_sums(data.values[row], data.columns[row], moves)
         state.counts[RECORDS] += 1
-        penalty, code = excess(
-            pieces.loss_record,
-            data.loss_params,
-            data.response[i],
-            plan.records[i],
-            (plan.weight, plan.cubic),
-            here,
-            there,
-            out,
-        )
+        y, record = data.response[i], plan.records[i]
+        penalty, code = excess(loss, params, y, record, scales, here, there, out)
         if code != OK:
             return code
         left -= penalty

@@ -9,41 +9,25 @@ The product is the probability that no point of a Poisson process fires: points 
 the rate of the bounds of `factorized_events` and choose a record by its share of them.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.samplers import tune
-from dpsample.samplers.chain import (
-    ACCEPTED,
-    NUM_COUNTS,
-    PROPOSALS,
-    ChainState,
-    PreparedChain,
-    compile_run,
-)
+from dpsample.samplers import chain, tune
+from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.moves import normal_noise
+from dpsample.samplers.subsampled import factorized_events as events
 from dpsample.samplers.subsampled import taylor
-from dpsample.samplers.subsampled.factorized_events import (
-    FIRED,
-    NUM_FOUND,
-    NUM_ROWS,
-    FactorizedPlan,
-    channels,
-    check_all,
-    fill_rates,
-    thin,
-)
+from dpsample.samplers.subsampled.factorized_events import FactorizedPlan
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 MIN_SHARE = 0.01
 # Expected records per draw from which passes over all records are the better way.
@@ -92,9 +76,9 @@ def step(target, pieces, plan, state, rng):
     origin, rest = state.memory[:rank], state.memory[rank:]
     there, noise = state.scratch[0][:rank], state.scratch[1][:rank]
     dim = state.position.shape[0]
-    proposal, moves = state.scratch[2][:dim], state.scratch[3:NUM_ROWS]
+    proposal, moves = state.scratch[2][:dim], state.scratch[3 : events.NUM_ROWS]
     delta = moves[1][:dim]
-    state.counts[PROPOSALS] += 1
+    state.counts[chain.PROPOSALS] += 1
     propose(plan, rng, origin, noise, there, delta)
     for j in range(dim):
         proposal[j] = plan.anchor[j] + delta[j]
@@ -109,38 +93,33 @@ def step(target, pieces, plan, state, rng):
         return PIECE_FAILED
     if plan.slope.shape[0] > 0 and -rng.standard_exponential() > rest[0] - rest_there:
         return OK
-    if fill_rates(plan, origin, there, moves) < target.data.num_records:
-        code = thin(target, pieces, plan, state, moves, rng)
+    if events.fill_rates(plan, origin, there, moves) < target.data.num_records:
+        code = events.thin(target, pieces, plan, state, moves, rng)
     else:
-        code = check_all(target, pieces, plan, state, moves, rng)
-    if code == FIRED:
+        code = events.check_all(target, pieces, plan, state, moves, rng)
+    if code == events.FIRED:
         return OK
     if code == OK:
         state.position[:] = proposal
         origin[:] = there
         rest[0] = rest_there
-        state.counts[ACCEPTED] += 1
+        state.counts[chain.ACCEPTED] += 1
     return code
 
 
 run = compile_run(step)
 
 
-def init(target: Any, plan: FactorizedPlan, position: Array) -> ChainState:
+def init(target: Gibbs, plan: FactorizedPlan, position: Array) -> ChainState:
     """Fresh state at a position of the domain; its energy is not known."""
-    point = np.array(position, dtype=np.float64)
-    delta = point - plan.anchor
-    work = target.new_work()
+    state = new_state(target, position, is_weighed=False)
+    delta, numbers = state.position - plan.anchor, target.numbers
     rest = regularizer_remainder(
-        target.numbers, target.pieces, plan, point, delta, work
+        numbers, target.pieces, plan, state.position, delta, state.work
     )
-    return ChainState(
-        position=point,
-        energy=np.full(1, np.nan),
-        counts=np.zeros(NUM_COUNTS, dtype=np.int64),
+    return state._replace(
         memory=np.append(plan.whiten @ delta, rest),
-        scratch=np.empty((NUM_ROWS + NUM_FOUND, point.size + 2)),
-        work=work,
+        scratch=np.empty((events.NUM_ROWS + events.NUM_FOUND, delta.size + 2)),
     )
 
 
@@ -172,16 +151,20 @@ class FactorizedMetropolis(tune.TunedSampler):
 
     longest_step: ClassVar[float] = 1.0
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether remainders are bounded, and few records are needed per draw."""
-        _, _, reason = _plan(target)
-        return not reason, reason
+        plan = _plan(target)
+        return (False, plan) if isinstance(plan, str) else (True, "")
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Expand at the mode and find the share of noise."""
-        plan, gaussian, reason = _plan(target)
-        if reason:
-            check.fail("sampler", "one that supports the target", repr(self), reason)
+        plan = _plan(target)
+        if isinstance(plan, str):
+            check.fail("sampler", "one that supports the target", repr(self), plan)
+        # What of it is inside was asked before; the pilot run needs the rest.
+        gaussian = GaussianFit(
+            center=plan.anchor, factor=plan.factor, whiten=plan.whiten, share_inside=1.0
+        )
         recipe = tune.TuningRecipe(
             run=run,
             init_fn=init,
@@ -197,26 +180,25 @@ class FactorizedMetropolis(tune.TunedSampler):
         return recipe.build(target, gaussian, chosen)
 
 
-def _plan(target: Any) -> tuple[Any, Any, str]:
-    """Plan and Gaussian for b = 1, or the reason why there are none."""
+def _plan(target: Gibbs) -> FactorizedPlan | str:
+    """Plan for b = 1, or the reason why there is none."""
     bound = taylor.third_derivative(target)
     instead = "Use LaplaceIndependence."
     if not (np.isfinite(bound) and taylor.has_curvature(target)):
-        return None, None, f"The loss has no bounded third derivative. {instead}"
+        return f"The loss has no bounded third derivative. {instead}"
     expansion = taylor.expand(target)
     if expansion is None:
-        return None, None, "The Hessian at the mode is singular. Use HitAndRun."
+        return "The Hessian at the mode is singular. Use HitAndRun."
     if expansion.share_inside < MIN_SHARE:
-        reason = "Hardly any of the Gaussian lies in the domain. Use HitAndRun."
-        return None, None, reason
+        return "Hardly any of the Gaussian lies in the domain. Use HitAndRun."
     num_records = target.data.num_records
     curved = target.k / num_records
-    bounds = channels(target, expansion, curved * bound / 6.0)
+    bounds = events.channels(target, expansion, curved * bound / 6.0)
     if bounds.expected > max(MAX_SHARE * num_records, ALWAYS):
         work = f"{bounds.expected:.0f} records per draw are expected of {num_records}."
-        return None, None, f"{work} {instead}"
+        return f"{work} {instead}"
     first = 0 if bounds.starts[target.dim] > 0 else target.dim
-    plan = FactorizedPlan(
+    return FactorizedPlan(
         step=1.0,
         anchor=expansion.anchor,
         shift=expansion.shift,
@@ -235,10 +217,3 @@ def _plan(target: Any) -> tuple[Any, Any, str]:
         starts=bounds.starts,
         table=bounds.table,
     )
-    gaussian = GaussianFit(
-        center=expansion.anchor,
-        factor=expansion.factor,
-        whiten=expansion.whiten,
-        share_inside=expansion.share_inside,
-    )
-    return plan, gaussian, ""

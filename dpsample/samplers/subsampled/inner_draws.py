@@ -7,30 +7,23 @@ psi = k mu r and s fixed. If psi is quadratic or separable, the draw keeps it. O
 its tangent at a point w(y), with the quadratic that it exceeds there, is an envelope.
 """
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel, pointer
+from dpsample.core.jit import Piece, Pointer, kernel, pointer
 from dpsample.core.pauses import KEPT, PAUSED, is_due
-from dpsample.domains import Ball, Box, WholeSpace
+from dpsample.domains import Ball, Box, Domain, WholeSpace
 from dpsample.regularizers import SquaredNorm
-from dpsample.samplers import chain
-from dpsample.samplers.errors import (
-    BOUND_VIOLATED,
-    EXHAUSTED,
-    OK,
-    PIECE_FAILED,
-    NoCertificate,
-)
+from dpsample.samplers import chain, errors
+from dpsample.samplers.errors import OK, PIECE_FAILED, NoCertificate
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal import metric as draws_module
-from dpsample.samplers.proximal.alternation import set_halfspace
+from dpsample.samplers.proximal.alternation import ProximalPlan, set_halfspace
 from dpsample.samplers.proximal.metric import ProximalMetric
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 INNER = chain.NUM_COUNTS  # entry of the counts: exact draws proposed
 MAX_TRIES = 1_000_000
@@ -51,30 +44,18 @@ class Inner(NamedTuple):
     step: float
     weight: float
     is_tangent: int
-    draw: Any
-    metric: Any
+    draw: Pointer
+    metric: ProximalPlan
     slope: Array
 
 
-def inner_metric(target: Any) -> tuple[ProximalMetric, bool]:
+def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
     """Metric P = I with the exact draw, and whether tangents replace the regularizer.
 
-    Raises
-    ------
-    NoCertificate
-        If no draw is exact in a finite expected time.
+    Raises `NoCertificate` if no draw is exact in a finite expected time.
     """
     domain, regularizer, dim = target.problem.domain, target.regularizer, target.dim
-    if domain.affine_dim(dim) < dim:
-        raise NoCertificate(
-            f"The {domain.name} has no interior: exact draws need a full-dimensional "
-            "domain. Use HitAndRun or TunaMH."
-        )
-    if not (domain.is_bounded or isinstance(domain, WholeSpace)):
-        raise NoCertificate(
-            f"The {domain.name} is unbounded: exact draws need a bounded domain or the "
-            "whole space. Add inequalities that hold anyway."
-        )
+    draws_module.require_room(domain, dim, "exact", "Use HitAndRun or TunaMH.")
     lower, upper = regularizer.curvature_l2(dim)
     weight = target.k * target.mu
     params = target.numbers.regularizer
@@ -114,7 +95,7 @@ def inner_metric(target: Any) -> tuple[ProximalMetric, bool]:
     return option, not is_quadratic
 
 
-def _gaussian_draw(domain: Any) -> tuple[Any, int]:
+def _gaussian_draw(domain: Domain) -> tuple[Piece, int]:
     """Exact draw of a round Gaussian on the domain, or on a halfspace around it."""
     if isinstance(domain, WholeSpace):
         return draws_module.gaussian, 0
@@ -125,7 +106,7 @@ def _gaussian_draw(domain: Any) -> tuple[Any, int]:
     return draws_module.gaussian, 1
 
 
-def inner_plan(target: Any, step: float, slope: Array) -> Inner:
+def inner_plan(target: Gibbs, step: float, slope: Array) -> Inner:
     """Numbers of g for a step h and a tilt s."""
     option, is_tangent = inner_metric(target)
     return Inner(
@@ -199,9 +180,9 @@ def draw_inner(target, pieces, inner, state, out, rng):
         if np.isnan(gap):
             return PIECE_FAILED
         if gap < -slack:
-            return BOUND_VIOLATED
+            return errors.BOUND_VIOLATED
         if rng.standard_exponential() >= gap:
             control[TRIES] = 0.0
             return OK
     control[TRIES] = 0.0
-    return EXHAUSTED
+    return errors.EXHAUSTED

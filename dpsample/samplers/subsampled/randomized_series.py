@@ -13,39 +13,26 @@ probability rho / 2, cut off to [0, 1] (Gopi, Lee, Liu, arXiv:2207.08347). `seri
 bounds what the cut does.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.samplers import chain, gaussian_fit, record_terms
-from dpsample.samplers.chain import (
-    ACCEPTED,
-    PROPOSALS,
-    RECORDS,
-    PreparedChain,
-    compile_run,
-)
+from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
 from dpsample.samplers.proximal import metric
+from dpsample.samplers.proximal.alternation import ProximalWork
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.samplers.subsampled import inner_draws, series_bias
-from dpsample.samplers.subsampled.inner_draws import (
-    NOISE,
-    NUM_ROWS,
-    aim_inner,
-    draw_inner,
-)
-from dpsample.targets.gibbs import as_rows
+from dpsample.samplers.subsampled.inner_draws import NUM_ROWS, aim_inner, draw_inner
+from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Rounding of a difference of two values, relative to their size.
 ROUNDING = 1e-12
@@ -97,7 +84,7 @@ def estimate(target, pieces, plan, state, x, z, rng):
         for _ in range(num_factors):
             i = rng.integers(0, target.data.num_records)
             factor, slack = change(target, pieces, plan, state.work, x, z, i)
-            state.counts[RECORDS] += 2
+            state.counts[chain.RECORDS] += 2
             if np.isnan(factor):
                 return PIECE_FAILED, np.nan
             if abs(factor) > limit + slack:
@@ -114,26 +101,14 @@ class SeriesPlan(NamedTuple):
     tangent at the anchor if ``slopes`` (num_records,) is not empty.
     """
 
-    inner: Any
+    inner: inner_draws.Inner
     lipschitz: float
     slopes: Array
 
 
-class SeriesState(NamedTuple):
-    """Position, overshoot meter and scratch memory of one chain."""
-
-    position: Array  # (dim,)
-    energy: Array  # (1,): NaN, no pass over the records is made
-    counts: NDArray[np.int64]  # the common ones and the draws of g
-    memory: Array  # (3,): trials, sum of overshoots, sum of their squares
-    scratch: Array  # (NUM_ROWS, dim)
-    normal: Array  # (dim + 2,): supporting halfspace, see `metric`
-    work: Any
-
-
 def step(target, pieces, plan, state, rng):
     """Draw y, then x given y; paused, it goes on with its next try."""
-    y, x, z = state.scratch[NOISE], state.scratch[X], state.scratch[Z]
+    y, x, z = state.scratch[inner_draws.NOISE], state.scratch[X], state.scratch[Z]
     control, code = state.work.control, OK
     if control[STAGE] == 0.0:
         for j in range(y.shape[0]):
@@ -158,13 +133,13 @@ def step(target, pieces, plan, state, rng):
         code, rho = estimate(target, pieces, plan, state, x, z, rng)
         if code != OK:
             return code
-        state.counts[PROPOSALS] += 1
+        state.counts[chain.PROPOSALS] += 1
         over = overshoot_of(rho)
         state.memory[NUM_TRIALS] += 1.0
         state.memory[TOTAL] += over
         state.memory[SQUARES] += over * over
         if 2.0 * rng.random() <= rho:
-            state.counts[ACCEPTED] += 1
+            state.counts[chain.ACCEPTED] += 1
             state.position[:] = x
             state.energy[0] = np.nan
             return OK
@@ -177,19 +152,17 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: Any, position: Array) -> SeriesState:
-    """Fresh state at a position of the domain."""
+def init(target: Gibbs, plan: object, position: Array) -> ChainState:
+    """Fresh state at a position of the domain: no energy, counts with draws of g.
+
+    The memory, of length 3, counts trials and sums overshoots and their squares.
+    """
     del plan  # only the target's sizes matter
-    point = np.array(position, dtype=np.float64)
-    return SeriesState(
-        position=point,
-        energy=np.full(1, np.nan),
-        counts=np.zeros(chain.NUM_COUNTS + 1, dtype=np.int64),
-        memory=np.zeros(3),
-        scratch=np.empty((NUM_ROWS, point.size)),
-        normal=np.zeros(point.size + 2),
-        work=target.new_work(),
+    own = ProximalWork(np.zeros(position.size + 2))
+    state = new_state(
+        target, position, is_weighed=False, memory=np.zeros(3), rows=NUM_ROWS, own=own
     )
+    return state._replace(counts=np.zeros(chain.NUM_COUNTS + 1, dtype=np.int64))
 
 
 class Overshoot(NamedTuple):
@@ -200,7 +173,7 @@ class Overshoot(NamedTuple):
     num_trials: int
 
 
-def overshoot(state: SeriesState) -> Overshoot:
+def overshoot(state: ChainState) -> Overshoot:
     """Read a chain's overshoot meter: indicative only, a mean is no proof."""
     count, total, squares = state.memory
     if count == 0.0:
@@ -260,7 +233,7 @@ class RandomizedSeries(Sampler):
         if self.step_size is not None:
             check.positive(step_size=self.step_size)
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether inner draws are exact and the bias has a bound; the reason if not."""
         if self.anchored and not target.problem.domain.is_bounded:
             return False, "Anchored losses need a bounded domain. Use anchored=False."
@@ -272,7 +245,7 @@ class RandomizedSeries(Sampler):
             return False, str(error)
         return True, ""
 
-    def prepare(self, target: Any, rng: np.random.Generator) -> PreparedChain:
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Find the mode, the constants and the step."""
         del rng  # nothing is tuned by a pilot run
         self.require(target)

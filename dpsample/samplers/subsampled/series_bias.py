@@ -11,11 +11,8 @@ integers K >= 1 and r >= 2
             + sum_{a >= 1} 2 Gamma(a / 2 + 1) (2 v)^{a/2} / max(a, K + 1)!
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -24,11 +21,8 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.samplers import record_terms
 from dpsample.samplers.proximal import certify, metric
+from dpsample.targets.gibbs import Gibbs
 
-THEOREM = (
-    "Randomized series: a step is within TV E[o] of the exact conditional draw, the "
-    "overshoot o bounded by moments; T steps add T E[o] to the exact chain's error"
-)
 LARGEST_POWER, LARGEST_CUT, NUM_TERMS = 400, 120, 300
 # The rule v = 1 / (12 log(1/b)) keeps the bound below b for b in this interval.
 SMALLEST_BIAS, LARGEST_BIAS = 1e-40, 1e-3
@@ -37,15 +31,7 @@ SMALLEST_BIAS, LARGEST_BIAS = 1e-40, 1e-3
 def overshoot_bound(variance_proxy: float) -> float:
     """Bound of E[o], minimized over K and r; it may exceed 1.
 
-    Parameters
-    ----------
-    variance_proxy : float
-        v, sub-Gaussian variance proxy of the change of one record's loss.
-
-    Returns
-    -------
-    float
-        The bound.
+    ``variance_proxy`` is v, the sub-Gaussian proxy of the change of one record's loss.
 
     Examples
     --------
@@ -87,17 +73,8 @@ def proxy_for(bias: float) -> float:
     """Variance proxy v whose `overshoot_bound` is at most ``bias``.
 
     The explicit rule v = 1 / (12 log(1 / bias)) in its proved range, elsewhere a
-    solution of the bound.
-
-    Parameters
-    ----------
-    bias : float
-        Total-variation error of one conditional draw, in (0, 1).
-
-    Returns
-    -------
-    float
-        The proxy.
+    solution of the bound; ``bias``, in (0, 1), is the total-variation error of one
+    conditional draw.
 
     Examples
     --------
@@ -131,23 +108,12 @@ class SeriesSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesNumbers:
-    """What the bias depends on.
+    """What the bias depends on."""
 
-    Attributes
-    ----------
-    lipschitz : float
-        L: bound of |l_j(z) - l_j(x)| / ||z - x||_2, l_j = k f(.; s_j).
-    regularity : float
-        Strong convexity of -log g without its Gaussian factor, >= 0.
-    convexity : float
-        Strong convexity m > 0 of the energy in l2.
-    start_bound : float
-        Bound of the root mean squared distance from start to target, times sqrt(m).
-    """
-
-    lipschitz: float
-    regularity: float
-    convexity: float
+    lipschitz: float  # L: bound of |l_j(z) - l_j(x)| / ||z - x||_2, l_j = k f(.; s_j)
+    regularity: float  # strong convexity of -log g without its Gaussian factor, >= 0
+    convexity: float  # strong convexity m > 0 of the energy in l2
+    # Bound of the root mean squared distance from start to target, times sqrt(m).
     start_bound: float
 
     def proxy(self, step: float) -> float:
@@ -187,10 +153,7 @@ class SeriesNumbers:
         return plan
 
     def _schedule(self, step: float, gamma: float, overshoot: float) -> SeriesSchedule:
-        numbers = {
-            "step": step * self.convexity,
-            "start_bound": self.start_bound,
-        }
+        numbers = {"step": step * self.convexity, "start_bound": self.start_bound}
         steps = certify.num_steps(0.5 * gamma, **numbers)
         return SeriesSchedule(
             step=step,
@@ -200,33 +163,29 @@ class SeriesNumbers:
         )
 
 
-def numbers(target: Any, start: Array, slopes: Array | None = None) -> SeriesNumbers:
+def numbers(target: Gibbs, start: Array, slopes: Array | None = None) -> SeriesNumbers:
     """Constants of the bias bound, for chains that begin at ``start``.
 
-    Raises
-    ------
-    NoCertificate
-        If the energy is not strongly convex.
+    Raises `NoCertificate` if the energy is not strongly convex.
     """
     precision = metric.candidates(target, oracle="metric")[0].precision
     convexity = float(np.linalg.eigvalsh(precision)[0])
-    eye = np.eye(target.dim)
-    bound = certify.distance_to_minimizer(
+    domain, gradient, eye = (
         target.problem.domain,
-        start,
         target.gradient(start),
-        eye / convexity,
-        convexity * eye,
+        np.eye(target.dim),
+    )
+    bound = certify.distance_to_minimizer(
+        domain, start, gradient, eye / convexity, convexity * eye
     )
     bound += math.sqrt(target.dim)
-    if target.problem.domain.is_bounded:
-        reach = target.problem.domain.max_norm(2.0, start, target.dim)
+    if domain.is_bounded:
+        reach = domain.max_norm(2.0, start, target.dim)
         bound = min(bound, math.sqrt(convexity) * reach)
+    weakest = target.regularizer.curvature_l2(target.dim)[0]
     return SeriesNumbers(
         lipschitz=target.k * record_terms.lipschitz(target, slopes),
-        regularity=target.k
-        * target.mu
-        * target.regularizer.curvature_l2(target.dim)[0],
+        regularity=target.k * target.mu * weakest,
         convexity=convexity,
         start_bound=bound,
     )

@@ -8,17 +8,14 @@ with s_i = <a_i, delta> and |rho_i| <= M |s_i|^3 / 6; rho_r is the regularizer's
 The first three terms are the Gaussian N(c - H^{-1} g, H^{-1}), for any anchor c.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.problem.records import curvature_matrix
 from dpsample.samplers import gaussian_fit
-from dpsample.targets.gibbs import as_rows
+from dpsample.targets.gibbs import Gibbs, as_rows
 
 MAX_ITERATIONS = 20
 NUM_PROBES = 400
@@ -44,7 +41,7 @@ class Expansion:
     probes: Array  # (NUM_PROBES, m): draws of v
 
 
-def third_derivative(target: Any) -> float:
+def third_derivative(target: Gibbs) -> float:
     """Bound of the loss's third derivative on all margins of the domain."""
     lower, upper = target.margin_intervals()
     response = target.data.response
@@ -53,13 +50,13 @@ def third_derivative(target: Any) -> float:
     return float(loss.third_derivative_bound(reach, float(np.abs(response).max())))
 
 
-def has_curvature(target: Any) -> bool:
+def has_curvature(target: Gibbs) -> bool:
     """Whether the loss knows its second derivative at a point."""
     lower, upper = _curvatures(target, np.zeros(target.data.num_records))
     return bool(np.array_equal(lower, upper))
 
 
-def expand(target: Any) -> Expansion | None:
+def expand(target: Gibbs) -> Expansion | None:
     """Expansion at the mode, or at a point of the domain near it.
 
     The loss must have a second derivative. None where the Hessian is singular, so that
@@ -99,13 +96,13 @@ def expand(target: Any) -> Expansion | None:
     )
 
 
-def _curvatures(target: Any, margins: Array) -> tuple[Array, Array]:
+def _curvatures(target: Gibbs, margins: Array) -> tuple[Array, Array]:
     loss, response = target.problem.loss, target.data.response
     lower, upper = loss.curvature(margins, margins, response)
     return np.asarray(lower), np.asarray(upper)
 
 
-def _records(target: Any, anchor: Array) -> Array:
+def _records(target: Gibbs, anchor: Array) -> Array:
     data = target.data
     margins = as_rows(data) @ anchor + (data.offset if data.offset.size else 0.0)
     values, slopes = target.problem.loss._evaluate(margins, data.response)
@@ -113,7 +110,7 @@ def _records(target: Any, anchor: Array) -> Array:
     return np.ascontiguousarray(np.stack([margins, values, slopes, curvatures], 1))
 
 
-def _derivatives(target: Any, basis: Array, theta: Array) -> tuple[Array, Array]:
+def _derivatives(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
     """Gradient and Hessian of the energy in the basis."""
     weights = _records(target, theta)[:, 3]
     hessian = curvature_matrix(target.data, weights)
@@ -122,7 +119,7 @@ def _derivatives(target: Any, basis: Array, theta: Array) -> tuple[Array, Array]
     return basis.T @ target.gradient(theta), 0.5 * (inner + inner.T)
 
 
-def _regularizer(target: Any, anchor: Array) -> tuple[Array, Array]:
+def _regularizer(target: Gibbs, anchor: Array) -> tuple[Array, Array]:
     """Gradient and Hessian of r at the anchor; empty if r equals its expansion."""
     lower, upper = target.regularizer.curvature_l2(target.dim)
     if lower == upper or target.mu == 0.0:

@@ -11,11 +11,9 @@ the counts given (x, x') are Poisson(r_i), and their law cancels exp(-sum_i d_i)
 Cooper, De Sa, arXiv:2006.11677).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,17 +24,13 @@ from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.norms import dual, norm_along
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers import record_terms
-from dpsample.samplers.chain import (
-    PROPOSALS,
-    RECORDS,
-    compile_run,
-    new_state,
-)
+from dpsample.samplers.chain import PROPOSALS, RECORDS, compile_run
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
 from dpsample.samplers.moves import displace, normal_noise, settle
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.samplers.tune import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
 
 ROUNDING = 1e-12
 # What a step keeps that is paused among its records: how many are left, and their sum.
@@ -139,13 +133,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-def init(target: Any, plan: Any, position: Array) -> Any:
-    """Fresh state at a position of the domain."""
-    del plan  # all chains start alike
-    return new_state(target, position)
-
-
-def change_bound(target: Any) -> tuple[float, float]:
+def change_bound(target: Gibbs) -> tuple[float, float]:
     """C and p with |k f_i(x') - k f_i(x)| <= C ||x' - x||_p for all records.
 
     The declared bound in the norm dual to that of the rows, in which it is smallest; in
@@ -194,7 +182,7 @@ class TunaMH(TunedSampler):
         super().__post_init__()
         check.positive(chi=self.chi)
 
-    def _supports(self, target: Any) -> tuple[bool, str]:
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether the losses have a Lipschitz constant; the reason if not."""
         try:
             change_bound(target)
@@ -202,11 +190,10 @@ class TunaMH(TunedSampler):
             return False, str(error)
         return True, ""
 
-    def _recipe(self, target: Any) -> TuningRecipe:
+    def _recipe(self, target: Gibbs) -> TuningRecipe:
         bound, p = change_bound(target)
         return TuningRecipe(
             run=run,
-            init_fn=init,
             plan_fn=lambda gaussian, step: TunaPlan(
                 float(step), float(self.chi), bound, p, gaussian.factor
             ),

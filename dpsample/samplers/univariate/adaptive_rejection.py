@@ -11,16 +11,13 @@ between the pieces give the same law: they move running times only. An interval 
 infinite, V may have kinks; a V below its own tangents is not convex and is an error.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba.extending import register_jitable
 
-from dpsample.core.jit import kernel
+from dpsample.core.jit import Kernel, kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
 
@@ -175,7 +172,9 @@ def next_point(hull, count, turn, low, high, first, last, reach):
     return np.nan
 
 
-def compile_draw(evaluate: Callable[..., Any], decorator: Any = kernel) -> Any:
+def compile_draw(
+    evaluate: Callable[..., tuple[float, float]], *, cached: bool = True
+) -> Kernel[..., tuple[int, float, float, int]]:
     """Draw from e^{-V} with V given by ``evaluate(arguments, t) -> (V, V')``.
 
     The kernel (arguments, rng, hull, low, high, guess, width, control) returns a code
@@ -220,4 +219,4 @@ def compile_draw(evaluate: Callable[..., Any], decorator: Any = kernel) -> Any:
                     return BOUND_VIOLATED, np.nan, np.nan, turn + 1 - begin
         return EXHAUSTED, np.nan, np.nan, MAX_TRIES - begin
 
-    return decorator(draw)
+    return kernel(draw, cached=cached)

@@ -7,42 +7,39 @@ with v = A e: one pass over u and v per evaluation, whatever the number of coeff
 Records with v_i = 0 may be left out, which changes V by a constant.
 """
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.problem import records
-from dpsample.problem.records import Data
+from dpsample.regularizers import RegularizerParams
 from dpsample.samplers.univariate.adaptive_rejection import compile_draw
+from dpsample.targets import gibbs
 
 
 class Line(NamedTuple):
     """All that `evaluate` reads: few arrays, because each costs time per call.
 
-    If ``is_quadratic`` the regularizer is constant + slope t + curvature t^2 / 2, else
-    its pieces are called.
+    If ``is_quadratic`` the regularizer is constant + slope t + curvature t^2 / 2, which
+    are in ``along``, else its pieces are called.
     """
 
-    work: Any
+    work: records.Work
     loss_params: Array
     block: int
     weight: float  # k / n
     margins: Array  # (m,)
     rates: Array  # (m,)
     response: Array  # (m,)
-    regularizer: Any
+    regularizer: RegularizerParams
     strength: float  # k mu
     theta: Array  # (dim,)
     direction: Array  # (dim,)
     point: Array  # (dim,), scratch
     is_quadratic: int
-    constant: float
-    slope: float
-    curvature: float
+    along: tuple[float, float, float]
 
 
 @kernel
@@ -66,28 +63,16 @@ def line_of(target, state, margins, rates, response, is_quadratic, along):
         direction,
         point,
         is_quadratic,
-        along[0],
-        along[1],
-        along[2],
+        along,
     )
 
 
 @kernel
-def rates_of(data, nothing, direction, rates):
-    """Fill rates with A e; ``nothing`` is an empty offset."""
-    bare = Data(
-        data.dense,
-        data.values,
-        data.columns,
-        data.starts,
-        data.response,
-        nothing,
-        data.loss_params,
-        data.num_records,
-        data.dim,
-        data.block,
-    )
-    margins_at(bare, direction, rates)
+def rates_of(data, direction, rates):
+    """Fill rates with A e, block by block."""
+    for start in range(0, data.num_records, data.block):
+        stop = min(start + data.block, data.num_records)
+        records.products_of(data, direction, start, stop, rates[start:stop])
 
 
 @kernel
@@ -135,9 +120,10 @@ def evaluate(arguments, t):
     value, slope = line.weight * value, line.weight * slope
     if line.strength > 0.0:
         if line.is_quadratic == 1:
-            rate = line.curvature * t
-            size = line.constant + t * (line.slope + 0.5 * rate)
-            rate += line.slope
+            constant, first, curvature = line.along
+            rate = curvature * t
+            size = constant + t * (first + 0.5 * rate)
+            rate += first
         else:
             size, rate = regularizer_along(
                 pieces.regularizer_value, pieces.regularizer_gradient, line, t
@@ -147,6 +133,22 @@ def evaluate(arguments, t):
 
 
 draw_on_line = compile_draw(evaluate)
+
+
+@kernel
+def move_inside(target, pieces, state, t):
+    """Move by t along scratch[1], or less where rounding leads out; return the move."""
+    theta, direction, moved = state.position, state.scratch[1], state.scratch[2]
+    pull = 2.0**-52
+    while True:
+        for j in range(theta.shape[0]):
+            moved[j] = theta[j] + t * direction[j]
+        if t == 0.0 or gibbs.inside(target, pieces, moved, state.work) == 1.0:
+            break
+        t = t * (1.0 - pull) if pull < 1.0 else 0.0
+        pull *= 2.0
+    theta[:] = moved
+    return t
 
 
 @kernel

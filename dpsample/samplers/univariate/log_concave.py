@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs
 """Exact draws from one-dimensional log-concave densities on an interval.
 
-`truncated_normal` is the standard normal on [lower, upper]. `draw_factor` draws from
-e^{-f} on [lower, upper] with the energy
+`truncated_normal` is the standard normal on [lower, upper]. `draw_from_envelope` draws
+from e^{-f} on [lower, upper] with the energy
 
     f(t) = b |t|^q + c |t|^s + (t - v)^2 / (2 h),    b, c >= 0, q, s >= 1, 0 < h <= inf,
 
@@ -11,8 +11,6 @@ of f where it has risen by about 1. Both lie above e^{-f} because f is convex, w
 they touch it: an inexact mode or width costs tries and never the law. NaN in an
 argument gives NaN.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -227,25 +225,6 @@ def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
             if rng.standard_exponential() >= value - bound:
                 return t
     return np.nan
-
-
-@kernel
-def draw_factor(rng, b, q, c, s, v, h, lower, upper):
-    """Draw exactly from e^{-f} on [lower, upper]."""
-    if not (lower <= upper and h > 0.0 and b >= 0.0 and c >= 0.0):
-        return np.nan
-    if not (q >= 1.0 and s >= 1.0):
-        return np.nan
-    sign = -1.0 if v < 0.0 else 1.0
-    v, low, high = sign * v, lower, upper
-    if sign < 0.0:
-        low, high = -upper, -lower
-    if b == 0.0 and c == 0.0 and h < np.inf:
-        scale = math.sqrt(h)
-        t = v + scale * truncated_normal(rng, (low - v) / scale, (high - v) / scale)
-        return sign * min(max(t, low), high)
-    envelope = factor_envelope(b, q, c, s, v, h, low, high)
-    return sign * draw_from_envelope(rng, b, q, c, s, v, h, low, high, envelope)
 
 
 _GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(6)

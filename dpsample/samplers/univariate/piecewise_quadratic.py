@@ -8,8 +8,6 @@ Euclidean regularizer. Pieces between kinks have masses that are differences of 
 ratios; a piece is drawn by its mass, in log space, then a truncated normal variable.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
