@@ -1,7 +1,5 @@
 """Audit, to refute a privacy claim on one pair of data sets, by draws from both."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -15,8 +15,6 @@ the start w_0 = 0 is a saddle between two sinks at (0, +-5.4), and one record de
 which of them the iterates go.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -18,8 +18,6 @@ whose two sides have equal expectations at the true c (Meng and Wong 1996). An e
 constant that moves t makes a test weaker, never wrong.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple

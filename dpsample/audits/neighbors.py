@@ -5,8 +5,6 @@ one record, the last one. The other records are neutral where that is possible: 
 zeros has the same loss at every theta and leaves the density alone.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

@@ -7,8 +7,6 @@ For densities p ~ e^{-V}, q ~ e^{-V'} on one body,
 by quadrature on rays from the mean of p (`dpsample.samplers.exact.quadrature`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

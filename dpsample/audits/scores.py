@@ -11,8 +11,6 @@ are cut at `CUT` spreads, so that heavy tails cannot decide the fit. Any functio
 valid score: a bad one makes an audit weak, not wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The commands: ``release``, ``verify``, ``sample``, ``study``, ``claims`` and more."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

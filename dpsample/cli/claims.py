@@ -1,7 +1,5 @@
 """``dpsample claims``: printed noise formulas, what they claim and what is true."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from typing import Literal

@@ -1,7 +1,5 @@
 """Commands and their options; what they do is in the module of the same name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """What was drawn is kept, whatever fails afterwards, in a file that is named."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

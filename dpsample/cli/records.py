@@ -1,7 +1,5 @@
 """From a file of records to a problem: what the commands that read one share."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

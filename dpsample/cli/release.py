@@ -1,7 +1,5 @@
 """``dpsample release``: from a file of records to one private parameter vector."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What commands print: plain text and tables, without markup of file contents."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable, Iterator

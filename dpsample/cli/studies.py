@@ -1,7 +1,5 @@
 """``dpsample study``: list, run and report the studies of a folder."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``dpsample verify``: recompute what a file claims from what it lists."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``dpsample warm``: fill the compilation cache."""
 
-from __future__ import annotations
-
 import os
 
 from dpsample.cli import screen

@@ -6,8 +6,6 @@ neither machine code nor an entry from Python. Here it is only lowered to LLVM's
 language; whoever is called from Python is compiled once, with all that it calls.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from numba.core import typing

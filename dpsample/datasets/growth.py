@@ -7,8 +7,6 @@ The hard instances of Xu et al. (arXiv 2026), Theorems 4 and 5, have the loss
 margin.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

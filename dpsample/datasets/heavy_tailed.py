@@ -1,7 +1,5 @@
 """Simulated regressions with heavy tails: designs of Xie et al. (2022), section 6.1."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

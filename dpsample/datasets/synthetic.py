@@ -1,7 +1,5 @@
 """Synthetic records whose bounds hold by construction."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

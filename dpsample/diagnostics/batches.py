@@ -5,8 +5,6 @@ batches are treated as independent normal numbers, with Student's and Fisher's l
 few of them: autocorrelated chains are not flagged for being autocorrelated.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ whose law depends on the target, is quoted as evidence but decides nothing. Rule
 effective sizes, moves and step sizes are facts about draws, not tests.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

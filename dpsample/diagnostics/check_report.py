@@ -1,7 +1,5 @@
 """Check report: findings about draws, each with evidence and what to try."""
 
-from __future__ import annotations
-
 import textwrap
 from dataclasses import dataclass
 

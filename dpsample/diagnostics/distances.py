@@ -4,8 +4,6 @@ All rest on bounds for any number of independent points: Massart's constant in t
 inequality of Dvoretzky, Kiefer and Wolfowitz, and McDiarmid's inequality.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple

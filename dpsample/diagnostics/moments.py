@@ -1,7 +1,5 @@
 """Moments without burn-in bias, beside those of the exact law."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -13,8 +13,6 @@ domain or at its boundary, even if all chains agree on it: a walk that does not 
 refused proposals, a missing acceptance step.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ways to run the tasks: here, in threads, in processes, on a Dask cluster."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -10,8 +10,6 @@ returned is digested, so that rows of different data are never mixed and a worke
 finds another file says so.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import platform

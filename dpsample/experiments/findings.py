@@ -7,8 +7,6 @@ follow a power law. The largest distance from the line says how far they do not.
 verdict needs the interval that holds for all fits of the study together.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -5,8 +5,6 @@ beside it that it imports (``from .instances import linear``). An edit during a 
 changes nothing, and a module with the same text is imported once per process.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib

@@ -1,7 +1,5 @@
 """Metrics: what cells measure, what theory says of it, and what a report shows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field

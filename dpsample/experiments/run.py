@@ -1,7 +1,5 @@
 """Runs of a study: what is missing in its store is computed and appended."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time

@@ -6,8 +6,6 @@ survive the process without waiting for the disk: 0.1 ms each, where waiting cos
 and one Parquet part 10 ms. After a power failure the last ones may be missing.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

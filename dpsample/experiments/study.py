@@ -5,8 +5,6 @@ grid nor the backend that runs it can change its numbers; nor can they change it
 which the names of study, cell and replicate decide.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

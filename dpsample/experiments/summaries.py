@@ -6,8 +6,6 @@ probability: among hundreds of true theorems none then looks false. Else it touc
 the bound is attained, or the replicates are too few.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

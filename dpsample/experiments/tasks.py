@@ -1,7 +1,5 @@
 """One task: some replicates of one cell, in whichever process it happens to run."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Noise for private mechanisms: exact draws, normalized densities, compiled fills."""
 
-from __future__ import annotations
-
 from dpsample import domains
 from dpsample.core import spec
 from dpsample.core.public import dir_of

@@ -18,8 +18,6 @@ References
    variables, Journal of Statistical Software 5(8), 2000.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Independent Gaussian and Laplace coordinates."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

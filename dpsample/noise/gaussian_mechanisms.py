@@ -1,7 +1,5 @@
 """Mechanisms that add Gaussian noise, plain or generalized, for a budget."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from dpsample.core import check

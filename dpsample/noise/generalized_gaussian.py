@@ -6,8 +6,6 @@ direction follows the cone measure of the unit ball, independently. The kernels 
 fill a vector inside the loop of an algorithm follow the spec and its draws.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

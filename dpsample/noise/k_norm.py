@@ -10,8 +10,6 @@ References
 .. [1] M. Hardt and K. Talwar, On the geometry of differential privacy, STOC 2010.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Law of additive noise: what each one offers, and checks of generators and sizes."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Additive noise as a private mechanism: calibrated noise and its releases."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Mechanisms that add Laplace or K-norm noise: purely private, no delta."""
 
-from __future__ import annotations
-
 import json
 
 from dpsample.core import check

@@ -18,8 +18,6 @@ References
    the Indian Mathematical Society 19, 1955.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -13,8 +13,6 @@ proposals of the same shape make exact rejection possible:
   t_i^2 - t_j^2 <= t_i^2 for i < j.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """A privacy budget: what an analyst promises before the data are touched."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Verification: every number of a certificate beside the one recomputed from inputs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NoReturn

@@ -75,7 +75,7 @@ class PublicFacts:
         if isinstance(self.loss, Custom):
             self.loss.check_declarations(self.margin_bound, self.response_bound)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave out what was derived: a copy derives it from its own fields."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 

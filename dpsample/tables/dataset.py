@@ -1,7 +1,5 @@
 """Features, a response and the public bounds they obey."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from dpsample.core.arrays import Array

@@ -1,7 +1,5 @@
 """Formats of files: bytes uncompressed, the format told by the name, LIBSVM text."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

@@ -1,7 +1,5 @@
 """The verb for gradient-based algorithms: one private minimization."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The verb for releases: the only place where privacy meets sampling."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The verb for Monte Carlo studies: independent runs of another verb, in threads."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import threading

@@ -1,7 +1,5 @@
 """Compile every kernel once, so that later processes only load them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence

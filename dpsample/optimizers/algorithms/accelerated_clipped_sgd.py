@@ -17,8 +17,6 @@ the second term. (Its published constant, for noise alone, is about four times a
 large.)
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

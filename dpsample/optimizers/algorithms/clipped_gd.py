@@ -5,8 +5,6 @@ r"""Clipped, regularized gradient descent over all records.
 noise of its own.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal

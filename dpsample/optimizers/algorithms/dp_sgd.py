@@ -5,8 +5,6 @@ r"""Differentially private stochastic gradient descent.
 with the sum divided by the expected batch size.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

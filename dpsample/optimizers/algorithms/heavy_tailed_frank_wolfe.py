@@ -11,8 +11,6 @@ and Giulini. HTP-LASSO reads all records in every step, with every entry of the 
 and of the response clipped to :math:`\pm K` once.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

@@ -8,8 +8,6 @@ takes more than n^2 passes) and adds Gaussian noise. Minimizers of neighbors are
 Algorithms 4 and 5 make several such runs, from the last one's output.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

@@ -6,8 +6,6 @@ paper draws them with replacement, what is proved here is about Poisson samples.
 and risk bound are those of `loop.noisy_descent`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

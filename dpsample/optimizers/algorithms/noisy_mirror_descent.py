@@ -17,8 +17,6 @@ u generalizes by stability, 2 L^2/(n alpha), so that also
 :math:`E\|w - u\|_p \le \sqrt{2 E D}` away from it, which costs 2 L times that.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

@@ -5,8 +5,6 @@ c|^2`, :math:`G \sim N(0, \sigma^2 I)`, c the domain's center. Bassily, Feldman,
 and Thakurta (2019), Algorithms 2 and 3; Su, Zhao and Wang (2023), Algorithms 1 and 2.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

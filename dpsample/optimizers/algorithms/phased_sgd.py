@@ -5,8 +5,6 @@ Feldman, Koren and Talwar (2020), by which arXiv:2303.18047 (Theorem 8) treats l
 Lipschitz constants and smoothness of l_p hold in l_2.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

@@ -7,8 +7,6 @@ the estimate is bounded by construction, whatever the tails of the data. Widths 
 scales trade the bias of truncation for noise, whose size is proportional to them.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar

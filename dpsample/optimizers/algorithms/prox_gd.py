@@ -6,8 +6,6 @@ Lipschitz constant of f (BFTT-5: the paper has twice that) and lies at most
 scalar equation.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

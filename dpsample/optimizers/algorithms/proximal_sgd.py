@@ -7,8 +7,6 @@ Minimizes F + g, g(b) = l1 |b|_1 + l2/2 |b|_2^2 or a group lasso, by :math:`b_{t
 the wrong unit: gradient-E29.)
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

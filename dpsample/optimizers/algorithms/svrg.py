@@ -5,8 +5,6 @@ Zhang (2013); Bassily, Feldman, Talwar and Thakurta (2019), Theorem 5.8. Minimiz
 neighbors are :math:`L/(n\lambda)` apart (Chaudhuri, Monteleoni and Sarwate 2011).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

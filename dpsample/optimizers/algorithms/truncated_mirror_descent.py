@@ -17,8 +17,6 @@ which the three-point inequality gives for gamma > beta. E sums sampling, kappa 
 size), and noise; V <= sigma^2 + g^2 P in l_2 (and (sqrt(V) + b)^2 in l_q).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

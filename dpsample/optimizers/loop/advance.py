@@ -14,8 +14,6 @@ whose last equation has one root, because the minimizer is unique. All is done w
 logarithms: near p = 1 powers of u leave the range of floating point.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

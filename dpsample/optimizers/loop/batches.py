@@ -5,8 +5,6 @@ A batch is enumerated in blocks: `next_block` writes record numbers until it ret
 none, so that no batch, however large, needs memory of its own size.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

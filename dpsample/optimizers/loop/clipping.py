@@ -4,8 +4,6 @@ For a loss phi(<a, w>) of a linear margin, clipping gradients at C is not a heur
 the clipped gradient is that of the convex loss whose slope is phi' clipped at C/|a|.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

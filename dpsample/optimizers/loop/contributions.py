@@ -21,8 +21,6 @@ precision nu and many a: a cubic near 0 and, beyond, polynomials in 1/|a| that a
 fitted once, ten times faster.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -9,8 +9,6 @@ the envelope's; the other records of a block keep a bracket each, which they nar
 together.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from dpsample.core.jit import kernel

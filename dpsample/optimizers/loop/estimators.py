@@ -6,8 +6,6 @@ number of records that a random batch happens to hold. `contributions` makes the
 hold for every record.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple

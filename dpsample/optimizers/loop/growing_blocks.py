@@ -5,8 +5,6 @@ Xu et al. (arXiv 2026), Algorithms 5 and 7: for growth :math:`F(w) - F^* \ge \la
 g ends at :math:`E|w - w^*|^\theta \le g/\lambda`, and the next one starts there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Step t: query point -> gradient estimate -> noise -> move -> average. `Arguments
 what the kernels read of a problem and a recipe, the same for every run.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary

@@ -7,8 +7,6 @@ convex in l_s, :math:`\kappa (s-1) = c^2` and :math:`\|w\|_s \ge \|w\|_p/c`. (Th
 exponent that arXiv:2303.18047 prints is wrong: gradient-E1.)
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal, NamedTuple
 

@@ -22,8 +22,6 @@ term depends on :math:`\eta T` alone but for :math:`\gamma`: many short steps of
 gradients gain nothing over few long ones.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple

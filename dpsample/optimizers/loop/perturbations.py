@@ -12,8 +12,6 @@ only for many batches and small epsilon; Poisson sampling is best, but its batch
 overlap.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cache, lru_cache

@@ -29,8 +29,6 @@ at least m/2 |v+ - w*|^2 larger. So J(w) - J* + m/2 |v - w*|^2 falls by 1 - sqrt
 Without constraints both schemes are one (Nesterov 2018, section 2.2.1).
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """How an iterate moves: projected, proximal, mirror, accelerated, Frank-Wolfe."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple

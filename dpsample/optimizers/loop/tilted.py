@@ -7,8 +7,6 @@ and its largest values over the domain give :math:`\sigma W / n`, W the Gaussian
 Stability costs :math:`2 L^2 / (m n)`: neighbors share the tilt.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache

@@ -11,8 +11,6 @@ not (BFTT-11). A mean proves nothing of one run: the certificate of `solve` at e
 snapshot does.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

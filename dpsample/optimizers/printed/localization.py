@@ -6,8 +6,6 @@ Xu et al. (arXiv 2026), Algorithm 3: :math:`\lambda_1 = 1/(\eta_1 n_1^{2p})`,
 phase asks for more than n^2 passes, steps are capped.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Corrected is the potential (its exponent, gradient-E1); constants that the paper
 in O(.) are 1.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

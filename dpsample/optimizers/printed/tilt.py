@@ -1,7 +1,5 @@
 """Printed constants of objective perturbation, for reproduction."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

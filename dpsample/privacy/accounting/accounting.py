@@ -8,8 +8,6 @@ step (2e-11 for 1e5 steps); below it only Renyi bounds remain. Only loss distrib
 import dp-accounting.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

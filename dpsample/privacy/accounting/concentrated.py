@@ -4,8 +4,6 @@ rho-zCDP bounds every Renyi divergence of order a by rho a (Bun and Steinke 2016
 proofs of what implies it are in the docstrings. Gdp composes in closed form as well.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

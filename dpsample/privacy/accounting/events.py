@@ -6,8 +6,6 @@ numbers hold under the relation of the certificate or ledger that carries it.
 `accounting.epsilon_of` and `accounting.delta_of` turn events into (epsilon, delta).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

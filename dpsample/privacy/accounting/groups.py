@@ -1,7 +1,5 @@
 """Group privacy: events, delta and epsilon when several records change together."""
 
-from __future__ import annotations
-
 import math
 
 from dpsample.core import check

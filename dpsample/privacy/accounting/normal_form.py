@@ -1,7 +1,5 @@
 """The normal form of an event: merged parts in sequence, and one total variation."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from operator import attrgetter

@@ -23,8 +23,6 @@ same one in all steps: both orders of the pair are composed, and the larger resu
 right there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

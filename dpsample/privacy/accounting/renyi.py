@@ -30,8 +30,6 @@ of N, for there a <= 1 <= b. Above 1/2, a <= e^{(x-1/2)/z^2} and b >= 1 - q, so 
 most (1-q)^{1-alpha} e^{alpha(alpha-1)/(2 z^2)} times the density of N(alpha).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

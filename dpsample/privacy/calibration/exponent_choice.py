@@ -7,8 +7,6 @@ direction: with coordinates y of density proportional to exp(-|y|^r),
     E ||z||_s^2 = d sigma^2 Gamma(d/r)/Gamma((d+2)/r) E ||y||_s^2.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal, NamedTuple
 

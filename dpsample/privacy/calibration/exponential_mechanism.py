@@ -15,8 +15,6 @@ Utility. The excess risk is at most mu Theta + C/k, with C as in `terms`. Theore
 have mu = lambda fixed and no Theta: the largest private k = lambda/a is best.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property

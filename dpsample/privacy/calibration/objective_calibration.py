@@ -1,7 +1,5 @@
 """Noise of objective perturbation for a budget, with an exact or a certified solver."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -23,8 +23,6 @@ with range Theta on the domain. Put a = mu/k, which privacy fixes.
   B(G) = G sqrt(2 log(1/beta)/a) to C.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

@@ -10,8 +10,6 @@ Sensitivities are largest norms of the change of the query between neighbors, in
 norm dual to l_p: with p = 2 the l2 norm, with p = 1 the largest coordinate.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

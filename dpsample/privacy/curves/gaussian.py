@@ -8,8 +8,6 @@ phi(z) (M(z) - M(z + gdp)): no exponential of epsilon appears, nothing overflows
 closed forms of gdp, one proved and one only printed, end the file.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

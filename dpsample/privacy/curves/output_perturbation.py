@@ -6,8 +6,6 @@ minimizers gives m |w - w'|^2 <= h(w) - h(w') <= H |w - w'|: the minimizer moves
 most H / m, H = G_Delta / n. A computed minimizer errs on both data sets.
 """
 
-from __future__ import annotations
-
 import math
 
 from dpsample.core import check

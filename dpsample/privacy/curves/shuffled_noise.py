@@ -1,7 +1,5 @@
 """Shuffled noise: local randomizers with a delta, and Gaussian noise on each record."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal, NamedTuple
 

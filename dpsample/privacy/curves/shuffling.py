@@ -16,8 +16,6 @@ in c, and a block of values of C may be evaluated at its smallest. The binomial
 probabilities at the end of the file keep their digits at any size.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Printed noise formulas of five papers: what they claim and what is true."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from dpsample.core import check

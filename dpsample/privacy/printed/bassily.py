@@ -1,7 +1,5 @@
 """Bassily, Feldman, Talwar and Thakurta (2019): noisy SGD, objective perturbation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

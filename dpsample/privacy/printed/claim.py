@@ -1,7 +1,5 @@
 """A printed noise formula, what it claims and what is true of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields

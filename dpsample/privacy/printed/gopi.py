@@ -1,7 +1,5 @@
 """Gopi, Lee, Liu, Shen and Tian (2022): the exponential mechanism in general norms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

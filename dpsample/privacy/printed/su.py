@@ -1,7 +1,5 @@
 """Su, Zhao and Wang (2023): objective perturbation and mirror descent in l_p."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

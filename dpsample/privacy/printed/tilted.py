@@ -6,8 +6,6 @@ curvature ``ratio`` around a center bends the law by 1 + ratio there, a linear o
 not: far out, Jacobian and shift add up. Cells of a grid give a lower bound of delta.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Xie et al. (2022, Statistica Sinica preprint SS-2022-0282): heavy-tailed SGD."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

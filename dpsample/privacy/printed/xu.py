@@ -1,7 +1,5 @@
 """Xu et al. (2026): clipped gradient methods under the Tsybakov noise condition."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any
