@@ -28,7 +28,7 @@ SHORT = {"_records", "_leave_with"}
 def caches():
     """All memoized functions of the package."""
     kind = type(functools.lru_cache(len))
-    found = [each for each in gc.get_objects() if isinstance(each, kind)]
+    found = [each for each in gc.get_objects() if issubclass(type(each), kind)]
     return [each for each in found if each.__module__.startswith("dpsample.")]
 
 
