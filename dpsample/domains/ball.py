@@ -18,6 +18,7 @@ from dpsample.core.sparse import Directions
 from dpsample.core.spec import frozen
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, mean_norm
 from dpsample.numerics.norms import conversion, distance, dual, norm, norm_along
+from dpsample.numerics.vectors import copy_into
 
 EPSILON = 2.0**-52
 MAX_STEPS = 200
@@ -146,7 +147,7 @@ def shrink_to_norm(size: Array, radius: float, p: float, out: Array) -> None:
     dim = len(size)
     length = distance(size, np.zeros(dim), p)
     if length <= radius:
-        out[:] = size
+        copy_into(size, out)
     elif p == 1.0:
         largest, shift = soft_threshold(size, radius)
         for i in range(dim):
@@ -169,7 +170,7 @@ def ball_project(body: Body, theta: Array, out: Array) -> None:
     if length != length:
         return
     if length <= body.radius:
-        out[:] = theta
+        copy_into(theta, out)
         return
     size = np.empty(dim)
     for i in range(dim):

@@ -16,6 +16,7 @@ from dpsample.core.spec import frozen
 from dpsample.domains import polytope_bounds as bounds
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, box_support
 from dpsample.numerics.norms import norm
+from dpsample.numerics.vectors import copy_into
 
 EPSILON = 2.0**-52
 # Relative sizes below which a violation, and the part of a row outside the span of the
@@ -182,7 +183,7 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
     weights = np.zeros(room)
     basis = np.zeros((room, dim))
     count = 0
-    out[:] = theta
+    copy_into(theta, out)
     for _ in range(100 * (num_rows + 1)):
         row = most_violated(body, out, sizes)
         if row < 0:

@@ -21,6 +21,7 @@ from dpsample.numerics.norms import (
     thin_svd,
     write_product,
 )
+from dpsample.numerics.vectors import copy_into
 
 
 @kernel
@@ -48,7 +49,7 @@ def schatten_project(body: Body, theta: Array, out: Array) -> None:
     if not np.isfinite(theta).all():
         return
     if schatten_along(body, theta, body.center, 0.0) <= body.radius:
-        out[:] = theta
+        copy_into(theta, out)
         return
     left, values, right = thin_svd(theta, body.num_rows, body.num_columns)
     shrunk = np.empty(len(values))

@@ -14,6 +14,7 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import Kernel, kernel
 from dpsample.core.pauses import BEFORE, PAUSED, STAGE, STEPS, forget, is_due
+from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.errors import OK, raise_unless_ok
 from dpsample.targets.gibbs import Gibbs, Pieces, Target
 
@@ -126,7 +127,7 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
                 control[STEPS] += 1.0
                 is_over = is_due(control)
             control[STEPS] = 0.0
-            draws[t] = state.position
+            copy_into(state.position, draws[t])
             report(state, before, stats[t])
             if is_over and t + 1 < draws.shape[0]:
                 return PAUSED, t + 1

@@ -7,6 +7,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.chain import ACCEPTED, GRADIENTS, PROPOSALS, RECORDS, VALUES
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.targets import gibbs
@@ -50,7 +51,7 @@ def decide(state, proposal, energy, log_ratio, threshold):
     if np.isnan(log_ratio):
         return PIECE_FAILED
     if threshold <= log_ratio:
-        state.position[:] = proposal
+        copy_into(proposal, state.position)
         state.energy[0] = energy
         state.counts[ACCEPTED] += 1
     return OK
@@ -66,7 +67,7 @@ def settle(state, proposal, energy, log_ratio, rng):
 def settle_slope(state, proposal, energy, gradient, log_ratio, threshold):
     """As `decide`, for chains whose memory is the gradient."""
     if threshold <= log_ratio:
-        state.memory[:] = gradient
+        copy_into(gradient, state.memory)
     return decide(state, proposal, energy, log_ratio, threshold)
 
 

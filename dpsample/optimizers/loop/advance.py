@@ -20,6 +20,7 @@ import numpy as np
 
 from dpsample.core.jit import kernel
 from dpsample.numerics.norms import distance
+from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.contributions import LARGEST, saturate, within
 from dpsample.optimizers.loop.steps import ACCELERATED, GRADIENT, MIRROR, PROX
 
@@ -138,13 +139,6 @@ MAX_CYCLES = 10_000
 def size_of(step, t):
     """Size of step ``t``: one for all, or one for each."""
     return step.sizes[t] if len(step.sizes) > 1 else step.sizes[0]
-
-
-@kernel(forceinline=True, counts_references=False)
-def copy_into(source, out):
-    """Copy a vector; a slice assignment would guard against overlaps first."""
-    for j in range(len(out)):
-        out[j] = source[j]
 
 
 @kernel(forceinline=True, counts_references=False)

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.batches import (
     REPLACEMENT,
     below,
@@ -51,13 +52,13 @@ def smooth_slopes(data, pieces, estimator, count, memory):
     margins, slopes, trial = memory.margins, memory.slopes, memory.trial
     params, out = data.loss_params, memory.out
     response = memory.response[:count]
-    trial[:count] = margins[:count]
+    copy_into(margins[:count], trial[:count])
     out[0] = np.nan
     pieces.loss_slope(params, trial[:count], response, slopes[:count], out)
     if out[0] != out[0]:
         return False
-    memory.low[:count] = trial[:count]
-    memory.high[:count] = slopes[:count]
+    copy_into(trial[:count], memory.low[:count])
+    copy_into(slopes[:count], memory.high[:count])
     for i in range(count):
         c = estimator.norms[memory.rows[i]] ** 2 / estimator.smoothing
         trial[i] = margins[i] - c * slopes[i]

@@ -38,6 +38,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import STAGE
 from dpsample.numerics.norms import distance
+from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.advance import into_both
 from dpsample.optimizers.loop.estimate import (
     CERTIFIED,
@@ -113,7 +114,7 @@ def minimize(data, body, pieces, loop, objective, memory, rng, start, stop):
         start = int(control[TURN])
     elif start == 0:
         into_both(body, pieces, loop.step, memory, w)
-        v[:] = w
+        copy_into(w, v)
     for turn in range(start, stop):
         for j in range(len(w)):
             y[j] = (w[j] + root * v[j]) / (1.0 + root)

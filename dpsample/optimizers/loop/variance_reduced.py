@@ -18,6 +18,7 @@ import numpy as np
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, STAGE, is_due
 from dpsample.numerics.norms import distance
+from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.advance import into_both
 from dpsample.optimizers.loop.contributions import are_finite, limit_slopes
 from dpsample.optimizers.loop.estimate import (
@@ -61,11 +62,11 @@ def minimize_by_svrg(data, body, pieces, loop, objective, memory, rng, start, st
             if outcome != RUNNING:
                 return outcome
             continue
-        snapshot[:] = w
+        copy_into(w, snapshot)
         outcome = objective_gradient(data, pieces, loop, objective, w, memory, rng)
         if outcome != RUNNING:
             return outcome
-        gradient[:] = memory.gradient
+        copy_into(memory.gradient, gradient)
         for j in range(len(w)):
             w[j] -= gradient[j] / top
         into_both(body, pieces, loop.step, memory, w)
@@ -74,7 +75,7 @@ def minimize_by_svrg(data, body, pieces, loop, objective, memory, rng, start, st
             return FAILED
         if moved <= bound:
             return CERTIFIED
-        w[:] = snapshot
+        copy_into(snapshot, w)
         control[STEPS_DONE] = 0.0
         memory.average[:] = 0.0
         outcome = epoch(data, body, pieces, loop, objective, memory, rng)

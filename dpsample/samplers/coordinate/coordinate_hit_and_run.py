@@ -17,6 +17,7 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, STAGE, STEPS, forget, is_due
+from dpsample.numerics.vectors import copy_into
 from dpsample.samplers import chain
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.coordinate import coordinate_moves, slacks
@@ -187,7 +188,7 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
             if kind == slacks.FACETS:
                 slacks.slide(gaps, columns[last], t, up[last], down[last])
         control[STEPS] = 0.0
-        draws[row] = theta
+        copy_into(theta, draws[row])
         state.energy[0] = energy_of(theta, plan.base, center, slope, ridge, slopes)
         state.counts[chain.PROPOSALS] += num_moves
         state.counts[chain.ACCEPTED] += num_moves

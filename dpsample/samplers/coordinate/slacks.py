@@ -14,6 +14,7 @@ import numpy as np
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, Polytope, SchattenBall, Simplex, WholeSpace
+from dpsample.numerics.vectors import copy_into
 from dpsample.targets.gibbs import Gibbs
 
 FREE, BOX, BALL, FACETS, SPARSE_FACETS, PAIRS, CHORD = range(7)
@@ -60,7 +61,7 @@ def refresh(room, theta, slacks):
         for j in range(theta.shape[0]):
             slacks[0] += norm_term((theta[j] - room.center[j]) / room.radius, room.p)
     elif room.kind == FACETS or room.kind == SPARSE_FACETS:
-        slacks[:] = room.limits
+        copy_into(room.limits, slacks)
         for j in range(theta.shape[0]):
             move(room, slacks, j, theta[j])
         for i in range(slacks.shape[0]):

@@ -23,6 +23,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Kernel, kernel
+from dpsample.numerics.vectors import copy_into
 from dpsample.samplers.chain import (
     PROPOSALS,
     ChainState,
@@ -146,7 +147,7 @@ def judge_langevin(plan, state, energy, threshold):
         plan, state, proposal, energy, gradient, white, drift
     )
     if threshold <= log_ratio:
-        state.memory[:] = gradient
+        copy_into(gradient, state.memory)
     return decide(state, energy, log_ratio, threshold)
 
 

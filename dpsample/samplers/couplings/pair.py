@@ -20,6 +20,7 @@ from numba.extending import register_jitable
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Kernel, kernel
+from dpsample.numerics.vectors import copy_into
 from dpsample.samplers import moves
 from dpsample.samplers.chain import PROPOSALS, ChainState
 from dpsample.samplers.errors import OK, raise_unless_ok
@@ -39,7 +40,7 @@ def couple_noise(shift, noise, coin, far, other):
     """
     square, along = np.dot(shift, shift), np.dot(shift, noise)
     if square > far * far:
-        other[:] = noise
+        copy_into(noise, other)
         return False
     if coin >= along + 0.5 * square:
         for i in range(noise.shape[0]):
@@ -65,7 +66,7 @@ def weigh_both(target, pieces, first, second, is_shared):
     """Energies at the proposals in scratch[1]; a shared one is evaluated once."""
     energy = weigh(target, pieces, first, first.scratch[1])
     if is_shared:
-        second.scratch[1][:] = first.scratch[1]
+        copy_into(first.scratch[1], second.scratch[1])
         second.counts[PROPOSALS] += 1
         return energy, energy
     return energy, weigh(target, pieces, second, second.scratch[1])
@@ -89,9 +90,9 @@ def is_same(a, b):
 @kernel
 def follow(first, second):
     """Copy what the next step depends on from the first chain to the second."""
-    second.position[:] = first.position
-    second.energy[:] = first.energy
-    second.memory[:] = first.memory
+    copy_into(first.position, second.position)
+    copy_into(first.energy, second.energy)
+    copy_into(first.memory, second.memory)
 
 
 def compile_pair(couple: Callable[..., int]) -> Kernel[..., tuple[int, int, bool]]:
@@ -112,8 +113,8 @@ def compile_pair(couple: Callable[..., int]) -> Kernel[..., tuple[int, int, bool
                     return code, t, False
                 if were_same:
                     follow(first, second)
-            draws[t] = first.position
-            others[t] = second.position
+            copy_into(first.position, draws[t])
+            copy_into(second.position, others[t])
             if is_same(first.position, second.position):
                 return OK, t + 1, True
         return OK, draws.shape[0], False

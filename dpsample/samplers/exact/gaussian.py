@@ -12,6 +12,7 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, SchattenBall, WholeSpace
+from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import curvature_matrix
 from dpsample.samplers.chain import ACCEPTED, PROPOSALS, compile_run
 from dpsample.samplers.errors import EXHAUSTED, OK, PIECE_FAILED
@@ -93,7 +94,7 @@ def step(target, pieces, plan, state, rng):
         if np.isnan(status) or np.isnan(value):
             return PIECE_FAILED
         if status == 1.0:
-            state.position[:] = proposal
+            copy_into(proposal, state.position)
             state.energy[0] = value
             state.counts[ACCEPTED] += 1
             return OK

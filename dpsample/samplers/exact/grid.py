@@ -25,6 +25,7 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.numerics.vectors import copy_into
 from dpsample.samplers import errors, gaussian_fit
 from dpsample.samplers.chain import ACCEPTED, compile_run
 from dpsample.samplers.errors import OK, PIECE_FAILED, raise_unless_ok
@@ -144,7 +145,7 @@ def step(target, pieces, plan, state, rng):
         if energy < bound - ROUNDING * (1.0 + size + abs(energy)):
             return errors.BOUND_VIOLATED
         if rng.standard_exponential() >= energy - bound:
-            state.position[:] = proposal
+            copy_into(proposal, state.position)
             state.energy[0] = energy
             state.counts[ACCEPTED] += 1
             return OK

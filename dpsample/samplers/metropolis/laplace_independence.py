@@ -21,6 +21,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Work
 from dpsample.samplers import chain, gaussian_fit, tune
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
@@ -294,7 +295,7 @@ def step(target, pieces, plan, state, rng):
         return OK
     header[CURSOR] += 1.0
     if -rng.standard_exponential() <= state.own.log_weights[i] - header[LOG_WEIGHT]:
-        state.position[:] = state.own.proposals[i]
+        copy_into(state.own.proposals[i], state.position)
         state.energy[0] = state.own.energies[i]
         header[LOG_WEIGHT] = state.own.log_weights[i]
         state.counts[chain.ACCEPTED] += 1

@@ -23,6 +23,7 @@ from numba.extending import register_jitable
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Kernel, Pointer, f8, i8, kernel, matrix, vector
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.numerics.vectors import copy_into
 from dpsample.samplers import chain
 from dpsample.samplers.chain import ChainState, compile_run, new_state
 from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
@@ -280,7 +281,7 @@ def compile_conditional(
                 return -verdict
             if verdict == 1:
                 state.counts[chain.ACCEPTED] += 1
-                state.position[:] = proposal
+                copy_into(proposal, state.position)
                 return OK
         return EXHAUSTED
 

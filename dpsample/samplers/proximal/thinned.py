@@ -19,6 +19,7 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, STAGE, is_due
+from dpsample.numerics.vectors import copy_into
 from dpsample.problem import records
 from dpsample.samplers import record_terms
 from dpsample.samplers.chain import GRADIENTS, RECORDS, ChainState, compile_run
@@ -84,7 +85,7 @@ def expand(target, pieces, w, state, gradient):
         margins, values = tangents[MARGIN][start:stop], tangents[VALUE][start:stop]
         slopes = tangents[SLOPE][start:stop]
         records.margins_of(data, w, start, stop, margins)
-        values[:] = margins
+        copy_into(margins, values)
         state.work.out[0] = np.nan
         pieces.loss_slope(
             data.loss_params, values, data.response[start:stop], slopes, state.work.out

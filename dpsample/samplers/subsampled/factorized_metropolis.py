@@ -18,6 +18,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.numerics.vectors import copy_into
 from dpsample.samplers import chain, tune
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.errors import OK, PIECE_FAILED
@@ -100,8 +101,8 @@ def step(target, pieces, plan, state, rng):
     if code == events.FIRED:
         return OK
     if code == OK:
-        state.position[:] = proposal
-        origin[:] = there
+        copy_into(proposal, state.position)
+        copy_into(there, origin)
         rest[0] = rest_there
         state.counts[chain.ACCEPTED] += 1
     return code

@@ -15,6 +15,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import Piece, Pointer, kernel, pointer
 from dpsample.core.pauses import KEPT, PAUSED, is_due
 from dpsample.domains import Ball, Box, Domain, WholeSpace
+from dpsample.numerics.vectors import copy_into
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers import chain, errors
 from dpsample.samplers.errors import OK, PIECE_FAILED, NoCertificate
@@ -123,8 +124,8 @@ def inner_plan(target: Gibbs, step: float, slope: Array) -> Inner:
 def aim_inner(target, pieces, inner, state, y):
     """Prepare draws of g given y: mean of the Gaussian and halfspace; a code."""
     w, slope = state.scratch[POINT], state.scratch[SLOPE]
-    slope[:] = inner.slope
-    w[:] = target.regularizer.center
+    copy_into(inner.slope, slope)
+    copy_into(target.regularizer.center, w)
     if inner.is_tangent == 1:
         gibbs.project(target, pieces, y, w)
         gradient = state.work.vector

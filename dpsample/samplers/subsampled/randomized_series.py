@@ -23,6 +23,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.numerics.vectors import copy_into
 from dpsample.samplers import chain, gaussian_fit, record_terms
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
@@ -140,7 +141,7 @@ def step(target, pieces, plan, state, rng):
         state.memory[SQUARES] += over * over
         if 2.0 * rng.random() <= rho:
             state.counts[chain.ACCEPTED] += 1
-            state.position[:] = x
+            copy_into(x, state.position)
             state.energy[0] = np.nan
             return OK
         if is_due(control):

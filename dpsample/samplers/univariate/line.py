@@ -13,6 +13,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.numerics.vectors import copy_into
 from dpsample.problem import records
 from dpsample.regularizers import RegularizerParams
 from dpsample.samplers.univariate.adaptive_rejection import compile_draw
@@ -159,7 +160,7 @@ def energy_at(target, pieces, margins, theta, work):
     for start in range(0, data.num_records, data.block):
         stop = min(start + data.block, data.num_records)
         values = work.margins[: stop - start]
-        values[:] = margins[start:stop]
+        copy_into(margins[start:stop], values)
         work.out[0] = np.nan
         pieces.loss_value(data.loss_params, values, data.response[start:stop], work.out)
         total += work.out[0]
