@@ -87,7 +87,7 @@ def least_quotients(value, slope, u, lower, upper, y):
 @pytest.mark.parametrize("name", CASES)
 def test_constants_are_below_brute_force_and_near_it(name):
     loss, value, slope = CASES[name]
-    u, lower, upper, y = intervals(np.random.default_rng(3), 120)
+    u, lower, upper, y = intervals(np.random.default_rng(3), 50)
     ends = loss.curvature(lower, upper, y)[0]
     secant = loss.secant_curvature(u, lower, upper, y)
     bregman = loss.bregman_curvature(u, lower, upper, y)
