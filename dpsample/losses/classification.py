@@ -69,6 +69,7 @@ class Logistic(Loss):
     """
 
     name: ClassVar[str] = "logistic"
+    has_unimodal_curvature: ClassVar[bool] = True
     largest_slope: ClassVar[float] = 1.0
     # Attained at u = log(2 + sqrt 3).
     largest_third_derivative: ClassVar[float] = 1.0 / (6.0 * math.sqrt(3.0))
@@ -131,6 +132,7 @@ class SmoothedHinge(Loss):
 
     width: float = 0.5
     name: ClassVar[str] = "smoothed_hinge"
+    has_unimodal_curvature: ClassVar[bool] = True
     largest_slope: ClassVar[float] = 1.0
     is_classification: ClassVar[bool] = True
 

@@ -73,6 +73,7 @@ def compile_pieces(
     return decorator(value), decorator(slope), decorator(record)
 
 
+ROUNDING = 32.0 * np.finfo(float).eps  # of a difference, relative to its parts
 LARGEST = 1e150  # of what a proximal map takes: no product overflows
 
 
@@ -113,6 +114,7 @@ class Loss:
     is_cached: ClassVar[bool] = True  # False if the functions are the user's
     is_classification: ClassVar[bool] = False
     needs_response_bound: ClassVar[bool] = False
+    has_unimodal_curvature: ClassVar[bool] = False  # phi'' rises in u, and then falls
 
     def __init_subclass__(cls) -> None:
         """Register the loss under its own name, and declare its pieces.
@@ -192,6 +194,70 @@ class Loss:
         """Bounds of phi'' for each record on its margin interval [lower, upper]."""
         del upper, response  # no curvature is promised by default
         return np.zeros_like(lower), np.full_like(lower, np.inf)
+
+    def secant_curvature(
+        self, margins: Array, lower: Array, upper: Array, response: Array
+    ) -> Array:
+        """Lower bounds of [phi'(v) - phi'(u)] / (v - u), v in [lower, upper].
+
+        u is each record's margin, in its interval. At least the bound of `curvature`,
+        for secants average phi''.
+        """
+        least, _ = self.curvature(lower, upper, response)
+        if not self.has_unimodal_curvature:
+            return least
+        slope = self.slope(margins, response)
+
+        def secant(ends: Array) -> tuple[Array, Array]:
+            there = self.slope(ends, response)
+            return (there - slope) / (ends - margins), np.abs(there) + np.abs(slope)
+
+        return self._least_at_ends(secant, 1, least, margins, lower, upper, response)
+
+    def bregman_curvature(
+        self, margins: Array, lower: Array, upper: Array, response: Array
+    ) -> Array:
+        """Lower bounds of 2 [phi(v) - phi(u) - phi'(u)(v - u)] / (v - u)^2.
+
+        For v in [lower, upper], where u is each record's margin. At least the bound of
+        `secant_curvature`, for these are its averages with weight 2 (v - w)/(v - u)^2.
+        """
+        least = self.secant_curvature(margins, lower, upper, response)
+        if not self.has_unimodal_curvature:
+            return least
+        value, slope = self._evaluate(margins, response)
+
+        def chord(ends: Array) -> tuple[Array, Array]:
+            t = ends - margins
+            there, tangent = self.value(ends, response), slope * t
+            size = 2.0 * (np.abs(there) + np.abs(value) + np.abs(tangent))
+            return 2.0 * (there - value - tangent) / t**2, size
+
+        return self._least_at_ends(chord, 2, least, margins, lower, upper, response)
+
+    def _least_at_ends(
+        self,
+        quotient: Callable[[Array], tuple[Array, Array]],
+        order: int,
+        least: Array,
+        margins: Array,
+        lower: Array,
+        upper: Array,
+        response: Array,
+    ) -> Array:
+        """Least quotient at u itself, where it is phi'', and at the two ends.
+
+        Where phi'' rises and then falls, so do its averages over [u, v] as v leaves u,
+        with weights 1 and v - w: they have no least value strictly between. Below
+        ``least`` rounding errors have won.
+        """
+        found = self.curvature(margins, margins, response)[0]
+        with np.errstate(all="ignore"):  # where an end is u there is no quotient
+            for ends in (lower, upper):
+                value, size = quotient(ends)
+                value -= ROUNDING * size / np.abs(ends - margins) ** order
+                found = np.where(ends == margins, found, np.minimum(found, value))
+        return np.asarray(np.fmax(least, found))  # NaN at an end at infinity
 
     def third_derivative_bound(
         self, margin_bound: float, response_bound: float

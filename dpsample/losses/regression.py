@@ -9,11 +9,12 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.losses.loss import Curvatures, Loss, prox_arguments
+from dpsample.losses.loss import ROUNDING, Curvatures, Loss, prox_arguments
 
 # Responses farther than this many margins from 0 are brought nearer: beside them the
 # differences between losses would be lost to rounding.
 FARTHEST = 1024.0
+DOWN = 1.0 - ROUNDING
 
 
 def _nearer(response: Array, reach: float) -> Array:
@@ -115,6 +116,7 @@ class Huber(Loss):
 
     width: float = 1.0
     name: ClassVar[str] = "huber"
+    has_unimodal_curvature: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse a width that is not positive."""
@@ -214,6 +216,22 @@ class PowerFour(Loss):
         near = np.maximum(0.0, np.maximum(low, -high))
         far = np.maximum(np.abs(low), np.abs(high))
         return 12.0 * near**2, 12.0 * far**2
+
+    def secant_curvature(
+        self, margins: Array, lower: Array, upper: Array, response: Array
+    ) -> Array:
+        """Return the least 4 (e^2 + e f + f^2), f the residual at the margin."""
+        f = margins - response
+        e = np.clip(-0.5 * f, lower - response, upper - response)
+        return DOWN * (4.0 * (e + 0.5 * f) ** 2 + 3.0 * f**2)
+
+    def bregman_curvature(
+        self, margins: Array, lower: Array, upper: Array, response: Array
+    ) -> Array:
+        """Return the least 2 (e + f)^2 + 4 f^2, f the residual at the margin."""
+        f = margins - response
+        e = np.clip(-f, lower - response, upper - response)
+        return DOWN * (2.0 * (e + f) ** 2 + 4.0 * f**2)
 
     def third_derivative_bound(
         self, margin_bound: float, response_bound: float
