@@ -25,7 +25,7 @@ from dpsample.core.jit import kernel
 Result = TypeVar("Result")
 
 PAUSED = 100  # beside the codes of `samplers.errors`
-TICK_SECONDS = 0.015  # a call lasts one to two ticks, and the unit that it is in
+TICK_SECONDS = 0.022  # a call lasts one to two ticks, and the unit that it is in
 
 # Entries of a control: set by the timer; units until a pause that a test wants; the
 # part of a step that was left, 0 between steps; steps of the draw so far. Then numbers
