@@ -44,6 +44,7 @@ RESULTS = {
 INNER = {
     "batch_scheme",
     "blocks",
+    "bregman_curvature",
     "check_at_records",
     "check_declarations",
     "check_records",
@@ -61,6 +62,7 @@ INNER = {
     "proximal_step",
     "run_bounds",
     "scales",
+    "secant_curvature",
     "size_of_batch",
     "sizes",
     "slope_bound",
