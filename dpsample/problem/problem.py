@@ -205,10 +205,8 @@ class Problem:
         if offset is None:
             return None
         shift = check.array("offset", offset, shape=(size,))
-        bound, remedy = (
-            self.facts.offset_bound,
-            "Declare the public bound of the offsets.",
-        )
+        bound = self.facts.offset_bound
+        remedy = "Declare the public bound of the offsets."
         for i in np.flatnonzero(np.abs(shift) > bound)[:1]:
             wanted = f"within offset_bound = {bound:g} in absolute value"
             check.fail("offset", wanted, f"{shift[i]:g} in record {i}", remedy)

@@ -86,10 +86,8 @@ def advance(
     done, most = 0, max(1, CHUNK_NUMBERS // state.position.size)
     while done < num_steps:
         size = min(chunk.size, most, num_steps - done)
-        draws, stats = (
-            np.empty((size, state.position.size)),
-            np.empty((size, NUM_STATS)),
-        )
+        draws = np.empty((size, state.position.size))
+        stats = np.empty((size, NUM_STATS))
         begin = time.perf_counter()
         runner(state, rng, draws, stats)
         chunk.update(time.perf_counter() - begin)

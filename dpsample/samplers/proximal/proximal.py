@@ -253,10 +253,8 @@ class ProximalSetting:
     ) -> PreparedProximal:
         """Chain in one metric, with the step that a pilot run finds best."""
         steps_for = partial(certify.num_steps, gamma, start_bound=bound)
-        pilot, step = (
-            Pilot(self.target, option, self.start, rng, steps_for),
-            self.step_size,
-        )
+        pilot = Pilot(self.target, option, self.start, rng, steps_for)
+        step = self.step_size
         trial = pilot.search() if step is None else pilot.trial(step, FIRST_STEPS)
         return PreparedProximal(
             target=self.target,

@@ -362,11 +362,8 @@ def thin(target, pieces, plan, state, moves, rng):
     data, walk, out = target.data, state.scratch[NUM_ROWS:].reshape(-1), state.work.out
     features = data.dense, data.values, data.columns, data.starts
     channels = plan.channel_weights, plan.starts, plan.table
-    loss, params, scales = (
-        pieces.loss_record,
-        data.loss_params,
-        (plan.weight, plan.cubic),
-    )
+    loss, params = pieces.loss_record, data.loss_params
+    scales = plan.weight, plan.cubic
     walk[0], walk[1], walk[2] = plan.first - 1, 0.0, 0.0
     code = OK
     while code == OK:
@@ -385,11 +382,8 @@ def thin(target, pieces, plan, state, moves, rng):
 def check_all(target, pieces, plan, state, moves, rng):
     """Toss the coin of the product, record by record, until it is decided."""
     data, out, left = target.data, state.work.out, rng.standard_exponential()
-    loss, params, scales = (
-        pieces.loss_record,
-        data.loss_params,
-        (plan.weight, plan.cubic),
-    )
+    loss, params = pieces.loss_record, data.loss_params
+    scales = plan.weight, plan.cubic
     for i in range(data.num_records):
         if data.dense.shape[0] > 0:
             here, there = dense_sums(data.dense[i], moves[0], moves[1])

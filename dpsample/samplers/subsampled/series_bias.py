@@ -170,11 +170,8 @@ def numbers(target: Gibbs, start: Array, slopes: Array | None = None) -> SeriesN
     """
     precision = metric.candidates(target, oracle="metric")[0].precision
     convexity = float(np.linalg.eigvalsh(precision)[0])
-    domain, gradient, eye = (
-        target.problem.domain,
-        target.gradient(start),
-        np.eye(target.dim),
-    )
+    domain, eye = target.problem.domain, np.eye(target.dim)
+    gradient = target.gradient(start)
     bound = certify.distance_to_minimizer(
         domain, start, gradient, eye / convexity, convexity * eye
     )
