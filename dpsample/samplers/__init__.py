@@ -6,6 +6,7 @@ from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAnd
 from dpsample.samplers.coordinate.hit_and_run import HitAndRun
 from dpsample.samplers.errors import NoCertificate, SamplingError
 from dpsample.samplers.exact.exact import Exact
+from dpsample.samplers.localized.localized import Localized
 from dpsample.samplers.metropolis.ball_walk import BallWalk
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
 from dpsample.samplers.metropolis.mala import MALA
@@ -29,6 +30,7 @@ __all__ = [
     "FactorizedMetropolis",
     "HitAndRun",
     "LaplaceIndependence",
+    "Localized",
     "MirrorLangevin",
     "NoCertificate",
     "PreconditionedCrankNicolson",

@@ -160,14 +160,14 @@ def _derivatives(
     gradient = rows.T @ slopes / data.num_records
     gradient = gradient + target.mu * target.regularizer.gradient(theta, numbers.center)
     hessian = curvature_matrix(data, curvatures)
-    hessian = hessian + target.mu * _regularizer_hessian(target, theta)
+    hessian = hessian + target.mu * regularizer_hessian(target, theta)
     hessian = target.k * (basis.T @ hessian @ basis)
     # Far from singular, so that its inverse has a Cholesky factor, too.
     floor = 1e-9 * max(float(np.trace(hessian)), 1e-9)
     return target.k * (basis.T @ gradient), hessian + floor * np.eye(len(hessian))
 
 
-def _regularizer_hessian(target: Gibbs, theta: Array) -> Array:
+def regularizer_hessian(target: Gibbs, theta: Array) -> Array:
     """Hessian of r, by differences of its gradient unless it is constant."""
     dim, regularizer = target.dim, target.regularizer
     lower, upper = regularizer.curvature_l2(dim)

@@ -18,10 +18,12 @@ from dpsample.privacy.verification import verify_own
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
 from dpsample.running import progress as screen
-from dpsample.samplers import Proximal, gaussian_fit
-from dpsample.samplers.errors import PIECE_FAILED, raise_unless_ok
+from dpsample.samplers import Localized, Proximal, gaussian_fit
+from dpsample.samplers.errors import PIECE_FAILED, NoCertificate, raise_unless_ok
+from dpsample.samplers.localized import mode, region
+from dpsample.samplers.localized.localized import Place
 from dpsample.samplers.proximal import certify
-from dpsample.samplers.proximal.proximal import ProximalSetting
+from dpsample.samplers.proximal.proximal import PreparedProximal, ProximalSetting
 from dpsample.targets.gibbs import Gibbs
 from dpsample.verbs.results import Release
 
@@ -35,6 +37,10 @@ ASSUMPTIONS = (
 INTERRUPTED = "release was interrupted. Nothing is released."
 
 
+# Expected passes over the records from which the proximal sampler may cost less.
+MANY_PASSES = 100.0
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReleasePlan:
     """All that releases with different random bits share."""
@@ -42,17 +48,71 @@ class ReleasePlan:
     mechanism: ExponentialMechanism
     certificate: Certificate
     target: Gibbs
-    sampler: Proximal
+    sampler: Localized | Proximal
+
+    @cached_property
+    def place(self) -> Place | None:
+        """Mode and localized region, if there are; they depend on the records."""
+        if isinstance(self.sampler, Proximal):
+            return None
+        return Place.of(self.target, self.mechanism.gamma)
 
     @cached_property
     def setting(self) -> ProximalSetting:
-        """Metrics and start of the sampler; they depend on the records."""
-        return ProximalSetting.of(self.sampler, self.target)
+        """Metrics and start of the proximal sampler; they depend on the records."""
+        sampler = self.sampler if isinstance(self.sampler, Proximal) else Proximal()
+        return ProximalSetting.of(sampler, self.target)
 
     @cached_property
     def best(self) -> Array:
         """Minimizer of the risk. Not private."""
+        if self.place is not None:
+            found = mode.find(self.target, 0.0, self.place.mode.point)
+            if found is not None:
+                return found.point
         return gaussian_fit.minimize(self.target, mu=0.0)[0]
+
+    def draw(
+        self, pilot: np.random.Generator, stream: np.random.Generator
+    ) -> tuple[Array, dict[str, Any]]:
+        """One draw within gamma of the target, and what is said of it.
+
+        The pilot run chooses between two samplers, each with its own proof of gamma.
+        """
+        prepared = None if self.place is None else self.place.prepare(pilot)
+        chain: PreparedProximal | None = None
+        if prepared is not None and prepared.expected_passes > MANY_PASSES:
+            chain = self._chain(pilot)
+            if chain is not None and chain.trial.work < prepared.work:
+                prepared = None
+        if prepared is not None:
+            theta, counts = prepared.draw(stream)
+            if theta is not None:
+                return theta, {"method": "rejection", **prepared.settings, **counts}
+        gamma = self.mechanism.gamma
+        chain = self.setting.prepare(pilot, gamma) if chain is None else chain
+        num_steps = chain.certified_steps(gamma)
+        state = chain.init()
+        chains.advance(chain.runner(squeeze=True), state, stream, num_steps)
+        theta = state.position.copy()
+        # The squeeze may accept a point at which the loss was never evaluated.
+        if not np.isfinite(self.target.energy(theta)):
+            raise_unless_ok(PIECE_FAILED)
+        return theta, {
+            "method": "proximal",
+            "num_steps": num_steps,
+            "step_size": chain.trial.step,
+            "metric": chain.metric.name,
+            "acceptance": chain.trial.acceptance,
+            "counts": chain.counts(state),
+        }
+
+    def _chain(self, pilot: np.random.Generator) -> PreparedProximal | None:
+        """Proximal sampler, where it has a practical proof."""
+        try:
+            return self.setting.prepare(pilot, self.mechanism.gamma)
+        except NoCertificate:
+            return None
 
 
 @contextmanager
@@ -80,7 +140,7 @@ def release(
     sampler_share: float = 0.1,
     strong_convexity: float = 0.0,
     confidence: float | None = None,
-    sampler: Proximal | None = None,
+    sampler: Localized | Proximal | None = None,
     seed: Seed = None,
 ) -> Release:
     r"""Draw one differentially private parameter vector, with a certificate.
@@ -108,8 +168,9 @@ def release(
         Strength of a ridge that belongs to the objective; see `calibrate`.
     confidence : float, optional
         Calibrate for a risk bound that holds with this probability.
-    sampler : Proximal, optional
-        A sampler with a proof; by default ``Proximal()``.
+    sampler : Localized or Proximal, optional
+        A sampler with a proof; by default ``Localized()``, which goes over to
+        ``Proximal()`` where rejection is not possible or costs more.
     seed : int, optional
         Reproduces a study's run, which is then not releasable. By default the
         operating system's entropy is used.
@@ -157,12 +218,12 @@ def release(
     check.open_interval(
         0.0, 1.0, sampler_share=sampler_share, remedy="The sampler needs part of delta."
     )
-    sampler = Proximal() if sampler is None else sampler
-    check.instance(
-        Proximal,
-        sampler=sampler,
-        remedy="No other sampler has a proof. Use dps.sample for private studies.",
-    )
+    if sampler is not None:
+        check.instance(
+            (Localized, Proximal),
+            sampler=sampler,
+            remedy="No other sampler has a proof. Use dps.sample for private studies.",
+        )
     options: dict[str, Any] = {
         "p": p,
         "risk": risk,
@@ -172,29 +233,16 @@ def release(
         "confidence": confidence,
     }
     plan = _planned(problem, budget, options, sampler, seeded=seed is not None)
-    gamma = plan.mechanism.gamma
     with _all_or_nothing():
-        pilot_stream, stream = streams(seed, 2)
-        prepared = plan.setting.prepare(pilot_stream, gamma)
-        num_steps = prepared.certified_steps(gamma)
-        state = prepared.init()
-        chains.advance(prepared.runner(squeeze=True), state, stream, num_steps)
+        theta, notes = plan.draw(*streams(seed, 2))
         best = plan.best
-    theta = state.position.copy()
-    # The squeeze may accept a point at which the loss was never evaluated.
-    if not np.isfinite(plan.target.energy(theta)):
-        raise_unless_ok(PIECE_FAILED)
     return Release(
         theta=theta,
         certificate=plan.certificate,
         feature_names=problem.feature_names,
         mechanism=plan.mechanism,
         nonprivate_diagnostics={
-            "num_steps": num_steps,
-            "step_size": prepared.trial.step,
-            "metric": prepared.metric.name,
-            "acceptance": prepared.trial.acceptance,
-            "counts": prepared.counts(state),
+            **notes,
             "risk": problem.risk(theta),
             "non_private_risk": problem.risk(best),
             "non_private_theta": best.copy(),
@@ -206,7 +254,7 @@ def _planned(
     problem: Problem,
     budget: Budget,
     options: dict[str, Any],
-    sampler: Proximal,
+    sampler: Localized | Proximal | None,
     *,
     seeded: bool,
 ) -> ReleasePlan:
@@ -221,9 +269,16 @@ def _planned(
     if kept is not None and kept[0] == key:
         return cast(ReleasePlan, kept[1])
     mechanism = calibrate(problem, budget, **options)
+    # A copy has no plan: no circle keeps the records after their last use.
+    target = mechanism.target(copy.copy(problem))
+    if sampler is None:  # by public facts
+        sampler = Localized() if Localized().supports(target)[0] else Proximal()
+    elif isinstance(sampler, Localized):
+        sampler.require(target)
+    localized = region.THEOREMS if isinstance(sampler, Localized) else ()
     certificate = mechanism.certificate.with_sampler(
         sampler=repr(sampler),
-        theorems=(certify.THEOREM,),
+        theorems=(*localized, certify.THEOREM),
         assumptions=ASSUMPTIONS + problem.assumptions,
         seeded=seeded,
     )
@@ -231,8 +286,7 @@ def _planned(
     plan = ReleasePlan(
         mechanism=mechanism,
         certificate=certificate,
-        # A copy has no plan: no circle keeps the records after their last use.
-        target=mechanism.target(copy.copy(problem)),
+        target=target,
         sampler=sampler,
     )
     problem.plan = key, plan

@@ -114,7 +114,7 @@ def _derivatives(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Arra
     """Gradient and Hessian of the energy in the basis."""
     weights = _records(target, theta)[:, 3]
     hessian = curvature_matrix(target.data, weights)
-    hessian = hessian + target.mu * gaussian_fit._regularizer_hessian(target, theta)
+    hessian = hessian + target.mu * gaussian_fit.regularizer_hessian(target, theta)
     inner = target.k * (basis.T @ hessian @ basis)
     return basis.T @ target.gradient(theta), 0.5 * (inner + inner.T)
 
@@ -125,5 +125,5 @@ def _regularizer(target: Gibbs, anchor: Array) -> tuple[Array, Array]:
     if lower == upper or target.mu == 0.0:
         return np.empty(0), np.empty((0, 0))
     center = target.numbers.regularizer.center
-    hessian = gaussian_fit._regularizer_hessian(target, anchor)
+    hessian = gaussian_fit.regularizer_hessian(target, anchor)
     return target.regularizer.gradient(anchor, center), np.ascontiguousarray(hessian)

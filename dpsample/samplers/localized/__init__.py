@@ -1,0 +1,1 @@
+"""Exact rejection on the small region that holds all but gamma of the target."""

@@ -1,0 +1,307 @@
+"""Independent exact draws on the localized region, by rejection.
+
+`mode` finds x0, `region` the set that holds all but gamma of the target and a quadratic
+below the energy there, `proposals` draws from the quadratic. A try is accepted if an
+exponential variable is above D, the energy above the quadratic: a sum of non-negative
+terms, one per record, that ends as soon as it is above. Nothing here is compiled, for a
+block of tries is one matrix product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from dpsample.core import pauses
+from dpsample.core.arrays import Array
+from dpsample.domains import WholeSpace
+from dpsample.losses.record_gradient import RecordGradient
+from dpsample.samplers.chain import Settings
+from dpsample.samplers.errors import BOUND_VIOLATED, PIECE_FAILED, raise_unless_ok
+from dpsample.samplers.localized import mode as modes
+from dpsample.samplers.localized import region as regions
+from dpsample.samplers.localized.mode import Mode
+from dpsample.samplers.localized.proposals import Proposal, proposal
+from dpsample.samplers.localized.region import Region
+from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.targets.gibbs import Gibbs, as_rows
+
+# Numbers of a block of margins: records times tries.
+BLOCK_NUMBERS = 2**17
+# Rounding of the energies, relative to the sum of their sizes.
+ROUNDING = 1e-12
+# Tries of the pilot run, and the most passes over the records that it may start.
+NUM_TRIALS, MAX_PASSES = 512, 64
+ENOUGH = 4  # accepted ones, after which the pilot run ends
+# Tries, in expectations, after which a draw falls back on the proximal sampler.
+PATIENCE = 50.0
+# Error of draws for study.
+STUDY_GAMMA = 1e-9
+# Draws of a block of `sample`.
+BLOCK_DRAWS = 64
+
+
+@dataclass(frozen=True)
+class Localized(Sampler):
+    r"""Exact rejection on the region that holds all but gamma of the target.
+
+    Losses with a bounded second derivative and regularizers that are strongly convex in
+    l2, on any domain if the mode is inside; with an active boundary on balls, boxes,
+    polytopes and the simplex. Where rejection is not possible or costs more, `release`
+    uses `Proximal` in its place, which keeps the same proof of gamma.
+
+    Notes
+    -----
+    **Guarantee.** Draws are independent and follow the target given a region that holds
+    all but gamma of it, whatever the records: total variation at most gamma per draw.
+    Theorems A to C of `dpsample.samplers.localized.region`.
+
+    Examples
+    --------
+    >>> from dpsample.samplers import Localized
+    >>> Localized().exactness
+    'iid'
+    """
+
+    exactness: ClassVar[Exactness] = "iid"
+
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
+        """Answer from public facts: loss, regularizer and weight."""
+        loss, dim = target.problem.loss, target.dim
+        if isinstance(loss, RecordGradient):
+            return False, "Localization needs losses of a margin: use Proximal."
+        zero = np.zeros(1)
+        if not np.isfinite(loss.curvature(zero, zero, np.ones(1))[1]).all():
+            return False, (
+                f"The {loss.name} loss has kinks, at which no quadratic touches the "
+                "energy from below: use Proximal or a smoothed loss."
+            )
+        if not target.k * target.mu * target.regularizer.curvature_l2(dim)[0] > 0.0:
+            return False, "The energy needs mu > 0 and a regularizer convex in l2."
+        if target.problem.domain.affine_dim(dim) == 0:
+            return False, "The domain is a single point: there is nothing to draw."
+        return True, ""
+
+    def prepare(
+        self,
+        target: Gibbs,
+        rng: np.random.Generator,
+        *,
+        gamma: float = STUDY_GAMMA,
+    ) -> PreparedLocalized:
+        """Find mode, region and proposal, and how many tries a draw takes.
+
+        Parameters
+        ----------
+        target : Gibbs
+            The target.
+        rng : numpy.random.Generator
+            Stream of the pilot run; it must not serve the draws as well.
+        gamma : float
+            Total-variation error of a draw.
+
+        Returns
+        -------
+        PreparedLocalized
+            The sampler, ready to draw.
+
+        Raises
+        ------
+        ValueError
+            If the target is not supported, or no region is small enough for rejection.
+        """
+        self.require(target)
+        place = Place.of(target, gamma)
+        prepared = None if place is None else place.prepare(rng)
+        if prepared is None:
+            raise ValueError(
+                "sampler must find a region on which rejection is practical, got none "
+                "for these records. Use dps.samplers.Proximal or another sampler."
+            )
+        return prepared
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Place:
+    """Mode and region: what target and gamma fix before any random bit."""
+
+    target: Gibbs
+    mode: Mode
+    region: Region
+
+    @classmethod
+    def of(cls, target: Gibbs, gamma: float) -> Place | None:
+        """Localize a supported target; None if that fails, which is no error."""
+        mode = modes.find(target, target.mu)
+        region = None if mode is None else regions.localize(target, mode, gamma)
+        if mode is None or region is None:
+            return None
+        return cls(target=target, mode=mode, region=region)
+
+    def prepare(self, rng: np.random.Generator) -> PreparedLocalized | None:
+        """Choose the proposal by a pilot run; None if no try was accepted."""
+        ball, domain = None, self.target.problem.domain
+        if modes.is_round(domain):
+            body = domain.body(self.target.dim)
+            ball = (self.mode.point - body.center, float(body.radius))
+        prepared = PreparedLocalized(
+            target=self.target,
+            mode=self.mode,
+            region=self.region,
+            proposal=proposal(self.mode, self.region, ball, rng),
+        )
+        prepared.learn(rng)
+        return prepared if prepared.is_practical else None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PreparedLocalized:
+    """Ready to draw, as `PreparedChain`: all may depend on the records."""
+
+    target: Gibbs
+    mode: Mode
+    region: Region
+    proposal: Proposal
+    # Of the pilot run: share of tries that ask the records, share of these accepted.
+    seen: dict[str, float] = field(default_factory=dict)
+
+    num_warmup: ClassVar[int] = 0
+
+    def learn(self, rng: np.random.Generator) -> None:
+        """See how many tries ask the records, and how many of these are accepted.
+
+        The mean excess tells the second, unless tries are lost to the boundary.
+        """
+        vectors, budgets = self.candidates(rng, NUM_TRIALS)
+        share = len(vectors) / NUM_TRIALS
+        accepted = float(np.exp(-self.region.mean_excess))
+        is_inside = self.mode.multiplier == 0.0 and not self.mode.multipliers.any()
+        if not (is_inside and self.region.mean_excess < 1.0):
+            hits, count = 0, 0
+            while hits < ENOUGH and count < min(len(vectors), MAX_PASSES):
+                part = slice(count, min(2 * count + 4, len(vectors)))
+                excess, _ = self.excess(vectors[part], budgets[part])
+                hits += int((excess <= budgets[part]).sum())
+                count = part.stop
+            accepted = hits / max(count, 1)
+        self.seen.update(asked=share, accepted=accepted)
+
+    @property
+    def is_practical(self) -> bool:
+        """Whether the pilot run saw tries that were accepted."""
+        return self.seen["asked"] > 0.0 and self.seen["accepted"] > 0.0
+
+    @property
+    def expected_passes(self) -> float:
+        """Passes over the records per draw, at most: refused tries end early."""
+        return 1.0 / self.seen["accepted"]
+
+    @property
+    def work(self) -> float:
+        """Multiply-adds per draw, in expectation."""
+        data, dim = self.target.data, self.target.dim
+        one_pass = data.dense.size + data.values.size + 8.0 * data.num_records
+        return self.expected_passes * (one_pass + 4.0 * dim**2 / self.seen["asked"])
+
+    @property
+    def settings(self) -> Settings:
+        """Size of the region and expected work, for attributes."""
+        return {
+            "num_rounds": len(self.region.ellipsoids),
+            "expected_passes": self.expected_passes,
+        }
+
+    def candidates(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
+        """Proposals in region and domain among ``size`` tries, and what D may be."""
+        vectors, cost = self.proposal(rng, size)
+        budgets = rng.standard_exponential(len(vectors)) - cost
+        is_kept = budgets >= 0.0
+        is_kept[is_kept] = self.region.contains(vectors[is_kept])
+        is_kept &= (vectors @ self.mode.sides.T <= self.mode.depths).all(axis=1)
+        domain = self.target.problem.domain
+        if not (len(self.mode.sides) or isinstance(domain, WholeSpace)):
+            if not modes.is_round(domain):  # of a ball the proposal takes care
+                left = np.flatnonzero(is_kept)
+                points = self.points(vectors[left])
+                is_kept[left] = [domain.contains(point) for point in points]
+        return vectors[is_kept], budgets[is_kept]
+
+    def points(self, vectors: Array) -> Array:
+        """Parameters x0 + basis v of each row v."""
+        return np.asarray(self.mode.point + vectors @ self.mode.basis.T)
+
+    def excess(self, vectors: Array, budgets: Array) -> tuple[Array, int]:
+        """D at each row, infinite where it is above the budget, and records read."""
+        target, mode, region = self.target, self.mode, self.region
+        data, loss, rows = target.data, target.problem.loss, as_rows(target.data)
+        moves = vectors @ mode.basis.T
+        total = self._of_regularizer(moves)
+        total += 0.5 * region.slack * np.einsum("ij,ij->i", vectors, vectors)
+        alive, records = np.flatnonzero(total <= budgets), 0
+        size = total.copy()
+        out = np.full(len(vectors), np.inf)
+        per_record = target.k / data.num_records
+        start = 0
+        while alive.size and start < data.num_records:
+            stop = min(data.num_records, start + max(256, BLOCK_NUMBERS // alive.size))
+            part = slice(start, stop)
+            t = np.asarray(rows[part] @ moves[alive].T)
+            values = loss.value(mode.margins[part, None] + t, data.response[part, None])
+            value, slope = mode.values[part, None], mode.slopes[part, None]
+            terms = values - value - slope * t
+            terms -= 0.5 * region.weights[part, None] * t**2
+            total[alive] += per_record * terms.sum(axis=0)
+            size[alive] += per_record * (np.abs(values) + np.abs(value)).sum(axis=0)
+            records += alive.size * (stop - start)
+            start = stop
+            if np.isnan(total[alive]).any():
+                raise_unless_ok(PIECE_FAILED)
+            if (total[alive] < -ROUNDING * (1.0 + size[alive])).any():
+                raise_unless_ok(BOUND_VIOLATED)
+            alive = alive[total[alive] <= budgets[alive]]
+            pauses.heard()
+        out[alive] = total[alive]
+        return out, records
+
+    def _of_regularizer(self, moves: Array) -> Array:
+        """Return how far k mu r is above its quadratic, at each row w."""
+        target, regularizer = self.target, self.target.regularizer
+        lower, upper = regularizer.curvature_l2(target.dim)
+        if lower == upper:
+            return np.zeros(len(moves))
+        center = target.numbers.regularizer.center
+        base = regularizer.value(self.mode.point, center)
+        slope = regularizer.gradient(self.mode.point, center)
+        values = [regularizer.value(self.mode.point + w, center) for w in moves]
+        square = np.einsum("ij,ij->i", moves, moves)
+        above = np.array(values) - base - moves @ slope - 0.5 * lower * square
+        return np.asarray(target.k * target.mu * np.maximum(above, 0.0))
+
+    def draw(self, rng: np.random.Generator) -> tuple[Array | None, dict[str, int]]:
+        """One draw, or None after `PATIENCE` times the tries that were expected.
+
+        A limit of tries costs no privacy: the accepted point is independent of how many
+        there were, and what falls back is within gamma of the target by its own proof.
+        """
+        asked, accepted = self.seen["asked"], self.seen["accepted"]
+        limit = int(np.ceil(PATIENCE / (asked * accepted)))
+        size = int(np.clip(np.ceil(1.0 / (asked * accepted)), 1, NUM_TRIALS))
+        group = max(1, round(0.5 / accepted))
+        counts = {"proposals": 0, "asked": 0, "records": 0}
+        domain = self.target.problem.domain
+        while counts["proposals"] < limit:
+            vectors, budgets = self.candidates(rng, size)
+            counts["proposals"] += size
+            for start in range(0, len(vectors), group):
+                part = slice(start, start + group)
+                excess, records = self.excess(vectors[part], budgets[part])
+                counts["asked"] += len(excess)
+                counts["records"] += records
+                for hit in np.flatnonzero(excess <= budgets[part]):
+                    point = self.points(vectors[start + hit])
+                    if domain.contains(point):  # not outside by a rounding error
+                        return point, counts
+            pauses.heard()
+        return None, counts

@@ -1,0 +1,270 @@
+"""Minimizer of the energy on the domain, and how the domain's boundary holds it.
+
+Newton's method; each step minimizes the quadratic model on the domain. The localization
+needs no exact minimizer, it counts what is left of the slope as ``residual``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import linalg, optimize
+
+from dpsample.core.arrays import Array
+from dpsample.domains import Ball, Box, Domain, Polytope, Simplex, WholeSpace
+from dpsample.problem.records import curvature_matrix
+from dpsample.samplers.gaussian_fit import hull_basis, regularizer_hessian
+from dpsample.targets.gibbs import Gibbs, as_rows
+
+MAX_STEPS, MAX_HALVINGS = 40, 40
+# Newton decrement from which one more step leaves next to nothing.
+SMALL = 0.03
+# Depth, relative to sizes, at which an inequality counts as active.
+ACTIVE = 1e-9
+# Least eigenvalue that a model's Hessian is given, relative to its trace.
+FLOOR = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Mode:
+    r"""Point x0 = ``point`` of the domain, and the slope g of the energy there.
+
+    Vectors w = x - x0 are written ``basis`` v, with orthonormal columns that span the
+    domain's affine hull. :math:`g = q + e`, where <q, w> >= 0 for all points of the
+    domain: q = - ``multiplier`` (x0 - center) on the boundary of a ball, q = -
+    ``sides``^T ``multipliers`` where flat sides are active; e is the ``residual``.
+    """
+
+    point: Array  # (dim,)
+    basis: Array  # (dim, m)
+    margins: Array  # (num_records,), with the loss and its slope there
+    values: Array
+    slopes: Array
+    weights: Array  # (num_records,): phi'' at the margins, or close by
+    gram: Array  # (m, m): k times the mean of weights_i a_i a_i^T, in the basis
+    gradient: Array  # (m,): g
+    residual: Array  # (m,): e
+    multiplier: float
+    sides: Array  # (num_sides, m): all flat sides <= depths of the domain, from x0
+    depths: Array  # (num_sides,)
+    multipliers: Array  # (num_sides,)
+
+
+def find(target: Gibbs, mu: float, start: Array | None = None) -> Mode | None:
+    """Minimize k (F + mu r) on the domain; None if that fails, which is no error."""
+    domain, dim = target.problem.domain, target.dim
+    sides, bounds = flat_sides(domain, dim)
+    basis = hull_basis(target)
+    point = domain.interior_point(dim) if start is None else start.copy()
+    loss, data, rows = target.problem.loss, target.data, as_rows(target.data)
+    center = target.numbers.regularizer.center
+    weight = target.k * mu
+
+    def slope_at(point: Array, slopes: Array) -> Array:
+        gradient = target.k / data.num_records * (slopes @ rows)
+        if weight > 0.0:
+            gradient = gradient + weight * target.regularizer.gradient(point, center)
+        return np.asarray(gradient @ basis)
+
+    def penalty(point: Array) -> float:
+        return weight * target.regularizer.value(point, center) if weight > 0.0 else 0.0
+
+    shift = data.offset if data.offset.size else 0.0
+    margins = rows @ point + shift
+    values, slopes = loss._evaluate(margins, data.response)
+    gradient, is_last = slope_at(point, slopes), False
+    for _ in range(MAX_STEPS):
+        weights = loss.curvature(margins, margins, data.response)[1]
+        if not (np.isfinite(weights).all() and np.isfinite(gradient).all()):
+            return None
+        gram = target.k * (basis.T @ curvature_matrix(data, weights) @ basis)
+        hessian = gram + weight * (basis.T @ regularizer_hessian(target, point) @ basis)
+        hessian += FLOOR * float(np.trace(hessian)) * np.eye(len(hessian))
+        move = _model_step(domain, point, basis, gradient, hessian, (sides, bounds))
+        if move is None or not np.isfinite(move).all():
+            return None
+        gain = -float(gradient @ move)  # at least half the decrement's square
+        is_last = gain <= SMALL**2
+        along, scale = rows @ (basis @ move), 1.0
+        before = target.k * float(values.mean()) + penalty(point)
+        for _ in range(MAX_HALVINGS):
+            trial = point + scale * (basis @ move)
+            there, slopes_there = loss._evaluate(margins + scale * along, data.response)
+            after = target.k * float((there - values).mean()) + penalty(trial)
+            enough = after - penalty(point) <= -0.1 * scale * gain
+            if enough or abs(scale * gain) <= 1e-12 * (1.0 + abs(before)):
+                break
+            scale *= 0.5
+        else:
+            return None
+        point, margins = _settled(domain, trial), margins + scale * along
+        values, slopes = there, slopes_there
+        gradient = slope_at(point, slopes)
+        if is_last and scale == 1.0:
+            break
+    else:
+        return None
+    if not domain.contains(point):
+        return None
+    margins = rows @ point + shift
+    values, slopes = loss._evaluate(margins, data.response)
+    gradient = slope_at(point, slopes)
+    depths = np.maximum(bounds - sides @ point, 0.0)
+    mode = Mode(
+        point=point,
+        basis=basis,
+        margins=margins,
+        values=values,
+        slopes=slopes,
+        weights=weights,
+        gram=gram,
+        gradient=gradient,
+        residual=gradient,
+        multiplier=0.0,
+        sides=sides @ basis,
+        depths=depths,
+        multipliers=np.zeros(len(depths)),
+    )
+    return _held(mode, domain, hessian)
+
+
+def flat_sides(domain: Domain, dim: int) -> tuple[Array, Array]:
+    """All inequalities <row, x> <= bound of a domain with flat sides; else none."""
+    body, eye = domain.body(dim), np.eye(dim)
+    if isinstance(domain, Polytope):
+        return body.matrix, body.bounds
+    if isinstance(domain, Simplex):
+        return -eye, np.zeros(dim)
+    if isinstance(domain, Box) or (isinstance(domain, Ball) and domain.p == np.inf):
+        rows = np.concatenate([eye, -eye])
+        bounds = np.concatenate([body.upper, -body.lower])
+        is_finite = np.isfinite(bounds)
+        return rows[is_finite], bounds[is_finite]
+    return np.zeros((0, dim)), np.zeros(0)
+
+
+def is_round(domain: Domain) -> bool:
+    """Whether the domain is a Euclidean ball."""
+    return isinstance(domain, Ball) and domain.p == 2.0
+
+
+def _settled(domain: Domain, point: Array) -> Array:
+    """Undo rounding errors that put a point outside the domain."""
+    if isinstance(domain, WholeSpace) or domain.contains(point):
+        return point
+    near = domain.project(point)
+    is_close = np.abs(near - point).max() <= 1e-10 * (1.0 + np.abs(point).max())
+    return near if is_close else point
+
+
+def _model_step(
+    domain: Domain,
+    point: Array,
+    basis: Array,
+    gradient: Array,
+    hessian: Array,
+    flat: tuple[Array, Array],
+) -> Array | None:
+    """Minimizer v of <g, v> + v^T H v / 2 with x + basis v in the domain.
+
+    On domains that are neither flat-sided nor round, and where the model's minimizer
+    would leave them, there is none.
+    """
+    try:
+        root = np.linalg.cholesky(hessian)
+    except np.linalg.LinAlgError:
+        return None
+    free = -linalg.cho_solve((root, True), gradient)
+    if is_round(domain):
+        body = domain.body(len(point))
+        return _step_in_ball(point - body.center, body.radius, free, gradient, hessian)
+    sides, bounds = flat
+    if len(sides):
+        depths = np.maximum(bounds - sides @ point, 0.0)
+        return _step_in_polytope(sides @ basis, depths, free, gradient, root)
+    return free
+
+
+def _step_in_ball(
+    center: Array, radius: float, free: Array, gradient: Array, hessian: Array
+) -> Array:
+    """Trust-region problem with ||center + v|| <= radius, in eigenvectors of H."""
+    if np.linalg.norm(center + free) <= radius:
+        return free
+    eigenvalues, vectors = np.linalg.eigh(hessian)
+    pull = vectors.T @ (hessian @ center - gradient)
+
+    def excess(log_nu: float) -> float:
+        return float(np.linalg.norm(pull / (eigenvalues + np.exp(log_nu)))) - radius
+
+    scale = np.log(eigenvalues[-1])
+    low, high = scale - 60.0, scale
+    while excess(high) > 0.0:
+        high += 5.0
+    nu = (
+        np.exp(optimize.brentq(excess, low, high, xtol=1e-14))
+        if excess(low) > 0
+        else 0.0
+    )
+    end = vectors @ (pull / (eigenvalues + nu))
+    return np.asarray(end * min(1.0, radius / np.linalg.norm(end)) - center)
+
+
+def _step_in_polytope(
+    sides: Array, depths: Array, free: Array, gradient: Array, root: Array
+) -> Array | None:
+    """Quadratic program by its dual, a non-negative least-squares problem.
+
+    With y = L^T v + L^{-1} g it asks for the shortest y in a polyhedron.
+    """
+    if (sides @ free <= depths).all():
+        return free
+    rows = linalg.solve_triangular(root, sides.T, lower=True).T
+    shift = linalg.solve_triangular(root, gradient, lower=True)
+    limits = depths + rows @ shift
+    sizes = np.linalg.norm(rows, axis=1)
+    system = -np.vstack([(rows / sizes[:, None]).T, limits / sizes])
+    unit = np.zeros(len(system))
+    unit[-1] = 1.0
+    try:
+        dual, _ = optimize.nnls(system, unit)
+    except RuntimeError:
+        return None
+    active = np.flatnonzero(dual > 0.0)
+    # Least y on the active sides: more accurate than the residual of the dual.
+    end = np.linalg.lstsq(rows[active], limits[active], rcond=None)[0]
+    move = linalg.solve_triangular(root, end - shift, lower=True, trans="T")
+    too_far = (sides @ move - depths) / np.maximum(
+        np.linalg.norm(sides, axis=1), 1e-300
+    )
+    if too_far.max() > 1e-9 * (1.0 + np.abs(move).max()):
+        return None
+    # Inside in numbers, too: shorten the step by its rounding errors.
+    lengths = sides @ move
+    share = np.min(depths[lengths > 0.0] / lengths[lengths > 0.0], initial=1.0)
+    return np.asarray(move * min(1.0, max(share, 1.0 - 1e-9)))
+
+
+def _held(mode: Mode, domain: Domain, hessian: Array) -> Mode:
+    """Split the slope into what the boundary holds and the residual."""
+    gradient = mode.gradient
+    if is_round(domain):
+        body = domain.body(len(mode.point))
+        outward = mode.point - body.center
+        if np.linalg.norm(outward) < body.radius * (1.0 - ACTIVE):
+            return mode
+        nu = max(0.0, -float(gradient @ outward) / body.radius**2)
+        return replace(mode, residual=gradient + nu * outward, multiplier=nu)
+    sizes = np.linalg.norm(mode.sides, axis=1)
+    scale = 1.0 + float(np.abs(mode.point).max())
+    active = np.flatnonzero(mode.depths <= ACTIVE * scale * sizes)
+    if not active.size:
+        return mode
+    root = np.linalg.cholesky(hessian)
+    rows = linalg.solve_triangular(root, mode.sides[active].T, lower=True)
+    pull = linalg.solve_triangular(root, gradient, lower=True)
+    multipliers = np.zeros(len(sizes))
+    multipliers[active] = optimize.nnls(rows, -pull)[0]
+    residual = gradient + multipliers @ mode.sides
+    return replace(mode, residual=residual, multipliers=multipliers)

@@ -1,0 +1,191 @@
+r"""Exact draws of N(0, G) on X >= l by minimax tilting (Botev, arXiv:1603.04166).
+
+With G = L L^T and X = L z the coordinates are proposed in turn, z_i ~ N(mu_i, 1) above
+its bound given those before. The log ratio of target to proposal,
+
+.. math:: \psi(z) = \sum_i \tfrac12 \mu_i^2 - \mu_i z_i + \log \Phi(\mu_i - \ell_i(z)),
+
+is concave in z, for log Phi is and the bounds are affine. Every mu is exact: at any
+point zh, psi(z) <= psi(zh) + <psi'(zh), z - zh> <= psi(zh) + ||psi'(zh)|| reach where
+||z - zh|| <= reach. Draws farther away lie outside the localized region and are
+refused. With mu = 0, psi <= 0 needs no point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg, optimize, special
+
+from dpsample.core.arrays import Array
+
+# Rounding of psi, relative to the sum of its terms' sizes.
+ROUNDING = 1e-12
+MAX_ITERATIONS = 100
+# An envelope that is this much above its point is no better than none.
+MAX_SLACK = 0.1
+# Beyond it differences of quantiles lose digits.
+FAR = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TiltedOrthant:
+    """N(0, G) on X >= l, in the order in which coordinates are drawn."""
+
+    order: Array  # (r,)
+    root: Array  # (r, r): L
+    scaled: Array  # (r,): l / diag(L)
+    steps: Array  # (r, r): strictly lower part of L, rows over the diagonal
+    tilt: Array  # (r,): mu, the last one 0
+    center: Array  # (r,): zh
+    reach: float
+    log_bound: float  # of psi within reach of zh
+
+    @classmethod
+    def of(cls, covariance: Array, lower: Array, size: float) -> TiltedOrthant:
+        """Tilt for draws with ||X|| <= size; deepest bounds first."""
+        order = np.argsort(-lower / np.sqrt(np.diag(covariance)))
+        root = np.linalg.cholesky(covariance[np.ix_(order, order)])
+        diagonal = np.diag(root)
+        inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
+        reach = float(np.linalg.norm(inverse, 2)) * size
+
+        def made(
+            tilt: Array, center: Array, slack: float, bound: float
+        ) -> TiltedOrthant:
+            return cls(
+                order=order,
+                root=root,
+                scaled=lower[order] / diagonal,
+                steps=np.tril(root / diagonal[:, None], -1),
+                tilt=tilt,
+                center=center,
+                reach=distance,
+                log_bound=bound,
+            )
+
+        zeros = np.zeros(len(order))
+        best = made(zeros, zeros, np.inf, 0.0)
+        for tilt in best._tilts():
+            trial = made(tilt, zeros, np.inf, 0.0)
+            center, slope = trial._peak()
+            if center is None:
+                continue
+            distance = reach + float(np.linalg.norm(center))
+            value, terms = trial._log_ratio(center[None])
+            slack = slope * distance + ROUNDING * (1.0 + float(terms[0]))
+            bound = float(value[0]) + slack
+            if slack < MAX_SLACK and bound < best.log_bound:
+                best = made(tilt, center, distance, bound)
+        return best
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        """Slacks X - l of accepted draws among ``size`` tries, each a row."""
+        z = np.zeros((size, len(self.order)))
+        slacks = np.empty_like(z)
+        for i, width in enumerate(np.diag(self.root)):
+            low = self.scaled[i] - z[:, :i] @ self.steps[i, :i] - self.tilt[i]
+            above = _tail_excess(low, rng)
+            slacks[:, self.order[i]] = width * above
+            z[:, i] = low + above + self.tilt[i]
+        excess = self._log_ratio(z)[0] - self.log_bound
+        is_kept = rng.standard_exponential(size) >= -excess
+        is_kept &= np.linalg.norm(z - self.center, axis=1) <= self.reach
+        return np.asarray(slacks[is_kept])
+
+    def _bounds(self, z: Array) -> Array:
+        return np.asarray(self.scaled - z @ self.steps.T - self.tilt)
+
+    def _log_ratio(self, z: Array) -> tuple[Array, Array]:
+        """Psi at each row of z, and the sum of its terms' sizes."""
+        linear = 0.5 * self.tilt**2 - z * self.tilt
+        tails = special.log_ndtr(-self._bounds(z))
+        return (linear + tails).sum(axis=1), (np.abs(linear) + np.abs(tails)).sum(
+            axis=1
+        )
+
+    def _hazard(self, z: Array) -> tuple[Array, Array]:
+        """Hazard of the normal law at the bounds, and its derivative."""
+        x = self._bounds(z)
+        hazard = np.sqrt(2.0 / np.pi) / special.erfcx(x / np.sqrt(2.0))
+        return hazard, hazard * (hazard - x)
+
+    def _peak(self) -> tuple[Array | None, float]:
+        """Maximizer of psi over z, whose last entry is free, and the slope left."""
+        rank = len(self.order)
+        z = np.zeros(rank)
+        if rank == 1:
+            return z, 0.0
+        for _ in range(MAX_ITERATIONS):
+            hazard, rise = self._hazard(z)
+            slope = (self.steps.T @ hazard - self.tilt)[:-1]
+            curvature = ((self.steps.T * rise) @ self.steps)[:-1, :-1]
+            ridge = 1e-13 * (1.0 + float(np.trace(curvature)))
+            move = np.linalg.solve(curvature + ridge * np.eye(rank - 1), slope)
+            value, scale = self._log_ratio(z[None])[0][0], 1.0
+            trial = z
+            while scale > 1e-10:
+                trial = z.copy()
+                trial[:-1] += scale * move
+                if self._log_ratio(trial[None])[0][0] > value:
+                    break
+                scale *= 0.5
+            else:
+                break
+            z = trial
+            if not np.isfinite(z).all() or np.abs(z).max() > 1e8:
+                return None, np.inf
+        hazard, _ = self._hazard(z)
+        slope = (self.steps.T @ hazard - self.tilt)[:-1]
+        return z, float(np.linalg.norm(slope))
+
+    def _tilts(self) -> list[Array]:
+        """Return candidates of mu: 0, and solutions of psi' = 0 in z and mu."""
+        rank = len(self.order)
+        candidates = [np.zeros(rank)]
+        if rank == 1:
+            return candidates
+        free = rank - 1
+        eye = np.eye(rank)[:free, :free]
+
+        def equations(point: Array) -> tuple[Array, Array]:
+            z, tilt = np.append(point[:free], 0.0), np.append(point[free:], 0.0)
+            x = self.scaled - self.steps @ z - tilt
+            hazard = np.sqrt(2.0 / np.pi) / special.erfcx(x / np.sqrt(2.0))
+            rise = hazard * (hazard - x)
+            value = np.concatenate(
+                [(self.steps.T @ hazard - tilt)[:free], (tilt - z + hazard)[:free]]
+            )
+            cross = (-(self.steps.T * rise))[:free, :free] - eye
+            slope = np.block(
+                [
+                    [-((self.steps.T * rise) @ self.steps)[:free, :free], cross],
+                    [cross.T, eye - np.diag(rise[:free])],
+                ]
+            )
+            return value, slope
+
+        lowest = np.zeros(rank)
+        for i in range(rank):
+            lowest[i] = max(self.scaled[i] - self.steps[i] @ lowest, 0.0)
+        for start in (np.zeros(2 * free), np.append(lowest[:free], np.zeros(free))):
+            for method in ("hybr", "lm"):
+                with np.errstate(all="ignore"):
+                    found = optimize.root(equations, start, jac=True, method=method)
+                tilt = np.append(found.x[free:], 0.0)
+                if np.isfinite(tilt).all():
+                    candidates.append(tilt)
+        return candidates
+
+
+def _tail_excess(low: Array, rng: np.random.Generator) -> Array:
+    """Z - low for standard normals Z above low, to full relative accuracy."""
+    log_tail = special.log_ndtr(-low) - rng.standard_exponential(len(low))
+    above = np.maximum(-special.ndtri_exp(log_tail) - low, 0.0)
+    left = np.flatnonzero(low > FAR)
+    while left.size:  # Exp(low), kept with probability exp(-t^2 / 2)
+        trial = rng.standard_exponential(left.size) / low[left]
+        above[left] = trial
+        left = left[rng.standard_exponential(left.size) < 0.5 * trial**2]
+    return np.asarray(above)
