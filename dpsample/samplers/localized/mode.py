@@ -6,6 +6,7 @@ needs no exact minimizer, it counts what is left of the slope as ``residual``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -8,10 +8,11 @@ Gaussian. On the sphere of a ball, q = -nu z0 with z0 = x0 - center, and <q, v> 
    + \tfrac12 \|v\|^2_{M + s \nu I} + \tfrac12 s \nu \sigma.
 
 All but the last term is a Gaussian on the halfspace <q, v> >= 0, which is drawn; the
-last is left to the acceptance, as ``cost``. Where flat sides A v <= depths are active
-or near (**Theorem D**), v = m + E (depths - A m - s) + y with m the Gaussian's mean, E =
-M^{-1} A^T G^{-1}, G = A M^{-1} A^T; the slacks s >= 0 follow a Gaussian on an orthant
-and y is an independent Gaussian with A y = 0.
+last is left to the acceptance, as ``cost``.
+
+**Theorem D.** Where flat sides A v <= depths are active or near, v = m + E (depths - A m
+- s) + y with m the Gaussian's mean, E = M^{-1} A^T G^{-1}, G = A M^{-1} A^T; the slacks s
+>= 0 follow a Gaussian on an orthant and y is an independent Gaussian with A y = 0.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _on_sphere(
 ) -> Proposal:
     nu, outward = mode.multiplier, ball[0]
     precision = region.root @ region.root.T + share * nu * np.eye(len(outward))
-    root: Array = np.linalg.cholesky(precision)
+    root = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
     pull = -nu * outward
     inward = linalg.cho_solve((root, True), pull)
     size_of_pull = float(np.sqrt(pull @ inward))
@@ -138,21 +139,22 @@ def _near_sides(mode: Mode, region: Region) -> Array:
 
 def _in_corner(mode: Mode, region: Region, near: Array) -> Proposal:
     sides, depths = mode.sides[near], mode.depths[near]
+    gradient, multipliers = mode.gradient, mode.multipliers[near]
     scaled = linalg.solve_triangular(region.root, sides.T, lower=True)  # (m, r)
     covariance = scaled.T @ scaled
     shares = linalg.solve(covariance, scaled.T, assume_a="pos").T
     back = linalg.solve_triangular(region.root, shares, lower=True, trans="T")  # E
-    centre = sides @ -linalg.cho_solve((region.root, True), mode.gradient)  # A m
+    centre = -(sides @ linalg.cho_solve((region.root, True), gradient))  # A m
     # On the region ||A v|| is bounded, and so is X = A m - A v.
     size = _largest_move(region, sides) + float(np.linalg.norm(centre))
     orthant = TiltedOrthant.of(covariance, centre - depths, size)
     # (I - E A) m: sides that are drawn drop out of it, with all their digits.
-    rest = mode.gradient + mode.multipliers[near] @ sides
+    rest = gradient + multipliers @ sides
     aside = -linalg.cho_solve((region.root, True), rest)
     base = aside + back @ (depths - sides @ aside)
 
-    def draw(rng: np.random.Generator, size: int) -> tuple[Array, Array]:
-        slacks = orthant.draw(rng, size)
+    def draw(rng: np.random.Generator, num_tries: int) -> tuple[Array, Array]:
+        slacks = orthant.draw(rng, num_tries)
         free = _normal(region.root, rng, len(slacks))
         vectors = base + free - (free @ sides.T + slacks) @ back.T
         return vectors, np.zeros(len(vectors))

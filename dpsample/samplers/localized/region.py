@@ -143,8 +143,8 @@ def lowered_root(gram: Array, ridge: float) -> tuple[Array, float] | None:
     slack = LOWERED * float(np.trace(matrix))
     if slack > 0.1 * ridge and slack > 0.1 * float(np.linalg.eigvalsh(matrix)[0]):
         return None
-    root: Array = np.linalg.cholesky(matrix - slack * np.eye(len(matrix)))
-    return root, slack
+    root = np.linalg.cholesky(matrix - slack * np.eye(len(matrix)))
+    return np.asarray(root, dtype=np.float64), slack
 
 
 def radius(dim: int, residual: float, gamma: float) -> float:

@@ -52,7 +52,7 @@ class TiltedOrthant:
         reach = float(np.linalg.norm(inverse, 2)) * size
 
         def made(
-            tilt: Array, center: Array, slack: float, bound: float
+            tilt: Array, center: Array, distance: float, bound: float
         ) -> TiltedOrthant:
             return cls(
                 order=order,
