@@ -83,6 +83,9 @@ class Logistic(Loss):
     def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return 1 / (2 + 2 cosh u) at the farthest and nearest margin from 0."""
         del response
+        if lower is upper:
+            there = _logistic_curvature(lower)
+            return there, there
         far = np.maximum(np.abs(lower), np.abs(upper))
         near = np.maximum(0.0, np.maximum(lower, -upper))
         return _logistic_curvature(far), _logistic_curvature(near)

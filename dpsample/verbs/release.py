@@ -67,7 +67,7 @@ class ReleasePlan:
     def best(self) -> Array:
         """Minimizer of the risk. Not private."""
         if self.place is not None:
-            found = mode.find(self.target, 0.0, self.place.mode.point)
+            found = mode.find(self.target, 0.0, self.place.mode.point, small=0.1)
             if found is not None:
                 return found.point
         return gaussian_fit.minimize(self.target, mu=0.0)[0]

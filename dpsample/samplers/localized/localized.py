@@ -9,7 +9,8 @@ block of tries is one matrix product.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -34,6 +35,8 @@ BLOCK_NUMBERS = 2**17
 ROUNDING = 1e-12
 # Tries of the pilot run, and the most passes over the records that it may start.
 NUM_TRIALS, MAX_PASSES = 512, 64
+RARE = 1e-5  # share of accepted ones below which there are better ways
+MAX_BLOCK = 4096  # tries of a draw that are proposed together
 ENOUGH = 4  # accepted ones, after which the pilot run ends
 # Tries, in expectations, after which a draw falls back on the proximal sampler.
 PATIENCE = 50.0
@@ -152,8 +155,7 @@ class Place:
             region=self.region,
             proposal=proposal(self.mode, self.region, ball, rng),
         )
-        prepared.learn(rng)
-        return prepared if prepared.is_practical else None
+        return prepared.learn(rng)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -164,46 +166,53 @@ class PreparedLocalized:
     mode: Mode
     region: Region
     proposal: Proposal
-    # Of the pilot run: share of tries that ask the records, share of these accepted.
-    seen: dict[str, float] = field(default_factory=dict)
+    # Of the pilot run, see `learn`.
+    asked: float = 0.0
+    accepted: float = 0.0
+    read: float = 1.0
 
     num_warmup: ClassVar[int] = 0
 
-    def learn(self, rng: np.random.Generator) -> None:
-        """See how many tries ask the records, and how many of these are accepted.
+    def learn(self, rng: np.random.Generator) -> PreparedLocalized | None:
+        """Copy that knows its work: None if hardly any try would be accepted.
 
-        The mean excess tells the second, unless tries are lost to the boundary.
+        The share of tries that ask the records, the share of these that are accepted
+        and how much they read on average. Unless tries are lost to the boundary, the
+        mean excess bounds the second (Jensen), and tells it where it is small.
         """
         vectors, budgets = self.candidates(rng, NUM_TRIALS)
-        share = len(vectors) / NUM_TRIALS
-        accepted = float(np.exp(-self.region.mean_excess))
-        is_inside = self.mode.multiplier == 0.0 and not self.mode.multipliers.any()
-        if not (is_inside and self.region.mean_excess < 1.0):
-            hits, count = 0, 0
+        accepted, read = math.exp(-self.region.mean_excess), 1.0
+        if self.is_held or self.region.mean_excess > 1.0:
+            hits, count, records = 0, 0, 0
             while hits < ENOUGH and count < min(len(vectors), MAX_PASSES):
                 part = slice(count, min(2 * count + 4, len(vectors)))
-                excess, _ = self.excess(vectors[part], budgets[part])
+                excess, looked = self.excess(vectors[part], budgets[part])
                 hits += int((excess <= budgets[part]).sum())
-                count = part.stop
-            accepted = hits / max(count, 1)
-        self.seen.update(asked=share, accepted=accepted)
+                count, records = part.stop, records + looked
+            least = 0.0 if self.is_held else accepted
+            accepted = max(hits / max(count, 1), least)
+            read = records / max(count, 1) / self.target.data.num_records
+        asked = len(vectors) / NUM_TRIALS
+        if asked == 0.0 or accepted < RARE:
+            return None
+        return replace(self, asked=asked, accepted=accepted, read=read)
 
     @property
-    def is_practical(self) -> bool:
-        """Whether the pilot run saw tries that were accepted."""
-        return self.seen["asked"] > 0.0 and self.seen["accepted"] > 0.0
+    def is_held(self) -> bool:
+        """Whether the mode is on the domain's boundary."""
+        return self.mode.multiplier > 0.0 or bool(self.mode.multipliers.any())
 
     @property
     def expected_passes(self) -> float:
-        """Passes over the records per draw, at most: refused tries end early."""
-        return 1.0 / self.seen["accepted"]
+        """Passes over the records per draw; refused tries end early."""
+        return max(1.0, self.read / self.accepted)
 
     @property
     def work(self) -> float:
         """Multiply-adds per draw, in expectation."""
         data, dim = self.target.data, self.target.dim
         one_pass = data.dense.size + data.values.size + 8.0 * data.num_records
-        return self.expected_passes * (one_pass + 4.0 * dim**2 / self.seen["asked"])
+        return self.expected_passes * (one_pass + 4.0 * dim**2 / self.asked)
 
     @property
     def settings(self) -> Settings:
@@ -248,6 +257,9 @@ class PreparedLocalized:
             stop = min(data.num_records, start + max(256, BLOCK_NUMBERS // alive.size))
             part = slice(start, stop)
             t = np.asarray(rows[part] @ moves[alive].T)
+            if region.has_slabs:
+                is_out = (t < region.lower[part, None]) | (t > region.upper[part, None])
+                total[alive[is_out.any(axis=0)]] = np.inf
             values = loss.value(mode.margins[part, None] + t, data.response[part, None])
             value, slope = mode.values[part, None], mode.slopes[part, None]
             terms = values - value - slope * t
@@ -285,10 +297,10 @@ class PreparedLocalized:
         A limit of tries costs no privacy: the accepted point is independent of how many
         there were, and what falls back is within gamma of the target by its own proof.
         """
-        asked, accepted = self.seen["asked"], self.seen["accepted"]
-        limit = int(np.ceil(PATIENCE / (asked * accepted)))
-        size = int(np.clip(np.ceil(1.0 / (asked * accepted)), 1, NUM_TRIALS))
-        group = max(1, round(0.5 / accepted))
+        tries = 1.0 / (self.asked * self.accepted)
+        limit = math.ceil(PATIENCE * tries)
+        size = int(np.clip(math.ceil(tries), 1, MAX_BLOCK))
+        group = max(1, round(0.5 / self.accepted))
         counts = {"proposals": 0, "asked": 0, "records": 0}
         domain = self.target.problem.domain
         while counts["proposals"] < limit:

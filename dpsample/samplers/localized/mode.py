@@ -52,8 +52,13 @@ class Mode:
     multipliers: Array  # (num_sides,)
 
 
-def find(target: Gibbs, mu: float, start: Array | None = None) -> Mode | None:
-    """Minimize k (F + mu r) on the domain; None if that fails, which is no error."""
+def find(
+    target: Gibbs, mu: float, start: Array | None = None, *, small: float = SMALL
+) -> Mode | None:
+    """Minimize k (F + mu r) on the domain; None if that fails, which is no error.
+
+    It ends with the step whose gain in energy is at most ``small`` squared.
+    """
     domain, dim = target.problem.domain, target.dim
     sides, bounds = flat_sides(domain, dim)
     basis = hull_basis(target)
@@ -86,7 +91,7 @@ def find(target: Gibbs, mu: float, start: Array | None = None) -> Mode | None:
         if move is None or not np.isfinite(move).all():
             return None
         gain = -float(gradient @ move)  # at least half the decrement's square
-        is_last = gain <= SMALL**2
+        is_last = gain <= small**2
         along, scale = rows @ (basis @ move), 1.0
         before = target.k * float(values.mean()) + penalty(point)
         for _ in range(MAX_HALVINGS):
@@ -173,7 +178,7 @@ def _model_step(
     would leave them, there is none.
     """
     try:
-        root = np.linalg.cholesky(hessian)
+        root = np.asarray(np.linalg.cholesky(hessian), dtype=np.float64)
     except np.linalg.LinAlgError:
         return None
     free = -linalg.cho_solve((root, True), gradient)
@@ -203,13 +208,11 @@ def _step_in_ball(
     low, high = scale - 60.0, scale
     while excess(high) > 0.0:
         high += 5.0
-    nu = (
-        np.exp(optimize.brentq(excess, low, high, xtol=1e-14))
-        if excess(low) > 0
-        else 0.0
-    )
+    nu = 0.0
+    if excess(low) > 0.0:
+        nu = math.exp(float(optimize.brentq(excess, low, high, xtol=1e-14)))
     end = vectors @ (pull / (eigenvalues + nu))
-    return np.asarray(end * min(1.0, radius / np.linalg.norm(end)) - center)
+    return np.asarray(end * min(1.0, radius / float(np.linalg.norm(end))) - center)
 
 
 def _step_in_polytope(

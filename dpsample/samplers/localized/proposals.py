@@ -10,9 +10,9 @@ Gaussian. On the sphere of a ball, q = -nu z0 with z0 = x0 - center, and <q, v> 
 All but the last term is a Gaussian on the halfspace <q, v> >= 0, which is drawn; the
 last is left to the acceptance, as ``cost``.
 
-**Theorem D.** Where flat sides A v <= depths are active or near, v = m + E (depths - A m
-- s) + y with m the Gaussian's mean, E = M^{-1} A^T G^{-1}, G = A M^{-1} A^T; the slacks s
->= 0 follow a Gaussian on an orthant and y is an independent Gaussian with A y = 0.
+**Theorem D.** Where flat sides A v <= depths are active or near, m the Gaussian's mean,
+v = m + E (depths - A m - s) + y, E = M^{-1} A^T G^{-1}, G = A M^{-1} A^T; the slacks
+s >= 0 follow a Gaussian on an orthant, and y is an independent Gaussian with A y = 0.
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ def _near_sides(mode: Mode, region: Region) -> Array:
     """Independent sides that the Gaussian would often cross, held ones first."""
     if not len(mode.sides):
         return np.zeros(0, dtype=np.int64)
-    scaled = linalg.solve_triangular(region.root, mode.sides.T, lower=True).T
+    scaled: Array = linalg.solve_triangular(region.root, mode.sides.T, lower=True).T
     sizes = np.linalg.norm(scaled, axis=1)
-    depths = np.where(mode.multipliers > 0.0, -1.0, mode.depths / sizes)
+    depths: Array = np.where(mode.multipliers > 0.0, -1.0, mode.depths / sizes)
     chosen: list[int] = []
-    basis = np.zeros((0, scaled.shape[1]))
+    basis = np.empty((0, scaled.shape[1]), dtype=np.float64)
     for j in np.argsort(depths):
         if depths[j] > NEAR or len(chosen) == scaled.shape[1]:
             break
@@ -164,7 +164,7 @@ def _in_corner(mode: Mode, region: Region, near: Array) -> Proposal:
 
 def _largest_move(region: Region, sides: Array) -> float:
     """Bound of ||A v|| on the region."""
-    bounds = []
+    bounds: list[float] = []
     for each in region.ellipsoids:
         inner = linalg.solve_triangular(each.root, sides.T, lower=True)
         bounds.append(each.radius * float(np.linalg.norm(inner)))

@@ -25,18 +25,30 @@ of the target, for every data set.
 
 **Theorem B.** M <= M^B on S and Q(x) = <g, w> + ||w||_M^2 / 2: then D = V - V(x0) - Q
 >= 0 on S, and a draw from e^{-Q} on S that is accepted with probability e^{-D} follows
-the target on S exactly.
+the target on S exactly. Its law is at most that of e^{-Q} on S divided by p = E e^{-D}.
+
+**Slabs.** With x0 in the interior e^{-Q} is the Gaussian N(x0 - M^{-1} g, M^{-1}), and
+with s_i = ||a_i|| and eps = ||g|| in the norm of M^{-1} the target on S has at most
+
+.. math:: 2 n \Phi(-z) / (N(S) p)
+
+outside of the slabs |t_i| <= s_i (z + eps). N(S) >= 1/2 is proved by union bounds, and
+log(1/p) <= E_N[D; S] / N(S) (Jensen), with E_N B_i bounded by the largest curvature
+near the mode, and by that on S far from it. In high dimensions slabs are narrower
+than the ellipsoid.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import linalg, stats
+from scipy import linalg, special, stats
 
 from dpsample.core.arrays import Array
+from dpsample.domains import Domain, WholeSpace
 from dpsample.problem.records import curvature_matrix
 from dpsample.samplers.localized.mode import Mode, is_round
 from dpsample.targets.gibbs import MARGIN_SLACK, Gibbs, as_rows
@@ -56,8 +68,11 @@ TINY = 1e-150  # squares of smaller entries are lost
 SLOPE_ROUNDING = 1e-12
 # A larger residual tells that Newton's method failed.
 MAX_RESIDUAL = 1.0
-# A round is worth its share if half-widths shrink by this factor on average.
-WORTHWHILE = 0.9
+# A round is worth its share if it lowers the mean of D by this much.
+WORTHWHILE = 0.03
+# Standard deviations of a margin within which the Gaussian's mean of a loss is bounded
+# by the curvature there, and E[t^2; |t| > NEAR] = 2 (NEAR phi(NEAR) + Phi(-NEAR)).
+NEAR, FAR_SHARE = 4.0, 1.2e-3
 # Mean of D from which no further round pays, and records of a block of products.
 NEGLIGIBLE, BLOCK = 0.05, 8192
 
@@ -123,6 +138,7 @@ class Region:
     ellipsoids: tuple[Ellipsoid, ...]
     lower: Array  # (num_records,): how far margins move on S, at most
     upper: Array
+    has_slabs: bool  # whether the ellipsoids do not keep margins there
     weights: Array  # (num_records,): at most c_i^B on S
     root: Array  # lower Cholesky factor of M, lowered by ``slack`` I
     slack: float
@@ -158,53 +174,23 @@ def radius(dim: int, residual: float, gamma: float) -> float:
 
 
 def localize(target: Gibbs, mode: Mode, gamma: float) -> Region | None:
-    """Make rounds of Theorem A, then the envelope; None if none is of use."""
-    problem, response = target.problem, target.data.response
+    """Make rounds of Theorem A and slabs, then the envelope; None if none is of use."""
     strength = target.regularizer.curvature_l2(target.dim)[0]
     ridge = target.k * target.mu * strength
     held = ridge + 0.5 * mode.multiplier
     first = Frame.around(target, mode, mode.weights, mode.gram, held)
     if first is None:
         return None
-    frames = [first]
-    lower, upper = _ends_on(target, mode)
-    ellipsoids: list[Ellipsoid] = []
-    per_record = target.k / target.data.num_records
-
-    def curvature(order: str) -> Array:
-        bound = getattr(problem.loss, f"{order}_curvature")
-        low, high = mode.margins + lower, mode.margins + upper
-        return np.asarray(bound(mode.margins, low, high, response))
-
-    def excess(weights: Array) -> float:
-        """Mean of D for an envelope with these weights, up to higher orders."""
-        lost = np.maximum(mode.weights - weights, 0.0)
-        return 0.5 * per_record * float(lost @ first.sizes**2)
-
-    while len(ellipsoids) < MAX_ROUNDS:
-        secant = curvature("secant")
-        if ellipsoids and excess(secant) < NEGLIGIBLE:
-            break
-        found = _best_ellipsoid(target, mode, frames, secant, gamma / MAX_ROUNDS)
-        widths = upper - lower
-        if found is None or not _shrunk(widths, found[1]) < WORTHWHILE:
-            frame = Frame.of(target, mode, secant, held)
-            if frame is None:
-                break
-            frames = [first, frame]
-            found = _best_ellipsoid(target, mode, frames, secant, gamma / MAX_ROUNDS)
-            if found is None or not _shrunk(widths, found[1]) < WORTHWHILE:
-                break
-        ellipsoid, half = found
-        ellipsoids.append(ellipsoid)
-        lower, upper = np.maximum(lower, -half), np.minimum(upper, half)
-    if not ellipsoids:
+    rounds = _Rounds(target, mode, first, gamma / MAX_ROUNDS, ridge)
+    while rounds.num_rounds < MAX_ROUNDS and rounds.go_on(held):
+        pass
+    if not rounds.ellipsoids:
         return None
-    weights = curvature("bregman")
+    weights = rounds.curvature("bregman")
     share = first.share(weights)
     scaled = share * first.weights
     # One more Gram matrix costs about dim / 10 passes over the records.
-    if excess(scaled) - excess(weights) > 0.002 * len(first.root):
+    if rounds.excess(scaled) - rounds.excess(weights) > 0.002 * len(first.root):
         gram = _gram(target, mode, weights)
     else:
         weights, gram = scaled, share * first.gram
@@ -213,14 +199,181 @@ def localize(target: Gibbs, mode: Mode, gamma: float) -> Region | None:
         return None
     root, slack = lowered
     return Region(
-        ellipsoids=tuple(ellipsoids),
-        lower=lower,
-        upper=upper,
+        ellipsoids=tuple(rounds.ellipsoids),
+        lower=rounds.lower,
+        upper=rounds.upper,
+        has_slabs=rounds.slabs is not None,
         weights=weights,
         root=root,
         slack=slack,
-        mean_excess=excess(weights),
+        mean_excess=rounds.excess(weights),
     )
+
+
+class _Rounds:
+    """The region S so far; every round takes one share of gamma."""
+
+    def __init__(
+        self, target: Gibbs, mode: Mode, first: Frame, share: float, ridge: float
+    ) -> None:
+        self.target, self.mode, self.first = target, mode, first
+        self.share, self.ridge = share, ridge
+        self.frames = [first]
+        self.lower, self.upper = _ends_on(target, mode)
+        self.ellipsoids: list[Ellipsoid] = []
+        self.num_rounds = 0
+        self.slabs: Array | None = None  # their half-widths
+
+    def curvature(self, order: str) -> Array:
+        """Secant or Bregman curvature of every record on S."""
+        mode, bound = self.mode, getattr(self.target.problem.loss, f"{order}_curvature")
+        ends = mode.margins + self.lower, mode.margins + self.upper
+        return np.asarray(bound(mode.margins, *ends, self.target.data.response))
+
+    def excess(self, weights: Array) -> float:
+        """Mean of D for an envelope with these weights, up to higher orders."""
+        lost = np.maximum(self.mode.weights - weights, 0.0)
+        scale = 0.5 * self.target.k / self.target.data.num_records
+        return scale * float(lost @ self.first.sizes**2)
+
+    def go_on(self, held: float) -> bool:
+        """One round, by what pays first; whether there was one."""
+        secant = self.curvature("secant")
+        lost = self.excess(secant)
+        if self.ellipsoids and lost < NEGLIGIBLE:
+            return False
+        if self._shrink(self._best_ellipsoid(secant), 0.8):
+            return True
+        most = 1.0 - min(0.1, WORTHWHILE / lost) if lost > 0.0 else 0.0
+        if self._are_slabs_narrow() and self._shrink(self._slab(), most):
+            return True
+        fresh = Frame.of(self.target, self.mode, secant, held)
+        if fresh is None:
+            return False
+        self.frames = [self.first, fresh]
+        return self._shrink(self._best_ellipsoid(secant), most)
+
+    def _shrink(
+        self, found: tuple[Ellipsoid | None, Array] | None, most: float
+    ) -> bool:
+        """Take a round if it leaves at most such a share of the widths, on average."""
+        if found is None:
+            return False
+        ellipsoid, half = found
+        widths = self.upper - self.lower
+        with np.errstate(invalid="ignore"):
+            ratio = np.where(widths > 0.0, 2.0 * half / widths, 1.0)
+        if not float(np.minimum(ratio, 1.0).mean()) < most:
+            return False
+        if ellipsoid is not None:
+            self.ellipsoids.append(ellipsoid)
+        elif self.slabs is None:
+            self.slabs = half
+        else:
+            self.slabs = np.minimum(self.slabs, half)
+        self.lower = np.maximum(self.lower, -half)
+        self.upper = np.minimum(self.upper, half)
+        self.num_rounds += 1
+        return True
+
+    def _best_ellipsoid(self, secant: Array) -> tuple[Ellipsoid, Array] | None:
+        """Ellipsoid of the frame that makes half-widths smallest, and these."""
+        found = []
+        for frame in self.frames:
+            theta = frame.share(secant)
+            if theta <= 0.0:
+                continue
+            scale = np.sqrt(theta)
+            residual = self._norm(self.mode.residual, frame) / scale
+            if residual <= MAX_RESIDUAL:
+                reach = radius(len(frame.root), residual, self.share) / scale
+                ellipsoid = Ellipsoid(root=frame.root, radius=reach)
+                found.append((ellipsoid, frame.sizes * (reach * WIDENED)))
+        return min(found, key=lambda each: float(each[1].sum()), default=None)
+
+    def _norm(self, slope: Array, frame: Frame) -> float:
+        """Norm of a slope at x0 for P^{-1}, with the rounding errors of the sum."""
+        size = linalg.solve_triangular(frame.root, slope, lower=True)
+        terms = self.target.k * float(np.mean(np.abs(self.mode.slopes) * frame.sizes))
+        return float(np.linalg.norm(size)) + SLOPE_ROUNDING * terms
+
+    def _are_slabs_narrow(self) -> bool:
+        """Whether slabs are allowed, and would be narrower than the ellipsoid."""
+        mode, regularizer = self.mode, self.target.regularizer
+        bounds = regularizer.curvature_l2(self.target.dim)
+        if not self.ellipsoids or mode.multiplier > 0.0 or mode.multipliers.any():
+            return False
+        log_tail = np.log(self.share / (4.0 * len(mode.margins)))
+        z = -float(special.ndtri_exp(log_tail))
+        is_quadratic = bounds[0] == bounds[1]
+        return is_quadratic and 1.1 * z < float(
+            stats.chi.isf(self.share, len(self.first.root))
+        )
+
+    def _slab(self) -> tuple[None, Array] | None:
+        """Half-widths of slabs for the envelope on S, if N(S) >= 1/2 is proved."""
+        weights = self.curvature("bregman")
+        frame = Frame.of(self.target, self.mode, weights, self.ridge)
+        if frame is None:
+            return None
+        mode, target, dim = self.mode, self.target, len(frame.root)
+        eps = self._norm(mode.gradient, frame)
+        if eps > 0.1:
+            return None
+        outside = self._outside(frame, eps)
+        if not outside <= 0.5:
+            return None
+        near = frame.sizes * (NEAR + eps)
+        response, bound = target.data.response, target.problem.loss.curvature
+        above = bound(mode.margins - near, mode.margins + near, response)[1]
+        ends = mode.margins + self.lower, mode.margins + self.upper
+        above = above + FAR_SHARE * bound(*ends, response)[1]
+        scale = target.k / len(weights)
+        inverse = linalg.solve_triangular(frame.root, np.eye(dim), lower=True)
+        trace = float(np.sum(inverse**2))
+        mean = 0.5 * scale * float((above - weights) @ frame.sizes**2)
+        mean += 0.5 * LOWERED * (float(np.trace(frame.gram)) + self.ridge * dim) * trace
+        mean += (
+            0.5 * eps**2 * (scale * float(above @ frame.sizes**2) + self.ridge * trace)
+        )
+        square = np.sqrt((dim + eps**2) ** 2 + 2.0 * dim + 4.0 * eps**2)
+        mean += 0.5 * float(square) * math.sqrt(outside)
+        log_p = -mean / (1.0 - outside)
+        log_tail = math.log(self.share) + math.log1p(-outside) + log_p
+        z = -float(special.ndtri_exp(log_tail - math.log(2.0 * len(weights))))
+        return None, frame.sizes * ((z + eps) * WIDENED)
+
+    def _outside(self, frame: Frame, eps: float) -> float:
+        """Bound of the Gaussian's mass outside of S."""
+        move = -linalg.cho_solve((frame.root, True), self.mode.gradient)
+        total = mass_outside(self.target.problem.domain, self.mode, frame.root, move)
+        for each in self.ellipsoids:
+            ratio = linalg.solve_triangular(frame.root, each.root, lower=True)
+            reach = each.radius / float(np.linalg.norm(ratio, 2))
+            total += float(stats.chi.sf(reach / WIDENED - eps, len(frame.root)))
+        if self.slabs is not None:
+            moves = frame.sizes > 0.0
+            depth = self.slabs[moves] / frame.sizes[moves] - eps
+            total += 2.0 * float(special.ndtr(-depth).sum())
+        return total
+
+
+def mass_outside(domain: Domain, mode: Mode, root: Array, move: Array) -> float:
+    """Bound of P(x0 + basis v outside of the domain) for v ~ N(move, M^{-1})."""
+    if isinstance(domain, WholeSpace):
+        return 0.0
+    if len(mode.sides):
+        scaled = linalg.solve_triangular(root, mode.sides.T, lower=True)
+        depths = mode.depths - mode.sides @ move
+        return float(special.ndtr(-depths / np.linalg.norm(scaled, axis=0)).sum())
+    if not is_round(domain):
+        return 1.0
+    body = domain.body(len(mode.point))
+    center = mode.point + move - body.center
+    inverse = linalg.cho_solve((root, True), np.eye(len(root)))
+    room = body.radius**2 - float(center @ center) - float(np.trace(inverse))
+    variance = 2.0 * float(np.sum(inverse**2)) + 4.0 * float(center @ inverse @ center)
+    return variance / (variance + room**2) if room > 0.0 else 1.0
 
 
 def _gram(target: Gibbs, mode: Mode, weights: Array) -> Array:
@@ -252,35 +405,3 @@ def _lengths(rows: Any) -> Array:
             return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
         squares = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64)
         return np.sqrt(squares.reshape(-1))
-
-
-def _shrunk(widths: Array, half: Array) -> float:
-    """Mean ratio of new widths to old ones."""
-    with np.errstate(invalid="ignore"):
-        ratio = np.where(widths > 0.0, 2.0 * half / widths, 1.0)
-    return float(np.minimum(ratio, 1.0).mean())
-
-
-def _best_ellipsoid(
-    target: Gibbs, mode: Mode, frames: list[Frame], secant: Array, gamma: float
-) -> tuple[Ellipsoid, Array] | None:
-    """Ellipsoid of the frame that makes half-widths smallest, and these."""
-    found = []
-    for frame in frames:
-        share = frame.share(secant)
-        if share <= 0.0:
-            continue
-        scale = np.sqrt(share)
-        residual = _residual(target, mode, frame) / scale
-        if residual <= MAX_RESIDUAL:
-            reach = radius(len(frame.root), residual, gamma) / scale
-            ellipsoid = Ellipsoid(root=frame.root, radius=reach)
-            found.append((ellipsoid, frame.sizes * (reach * WIDENED)))
-    return min(found, key=lambda each: float(each[1].sum()), default=None)
-
-
-def _residual(target: Gibbs, mode: Mode, frame: Frame) -> float:
-    """||e|| in the norm of P^{-1}, with the rounding errors of the slope."""
-    size = linalg.solve_triangular(frame.root, mode.residual, lower=True)
-    terms = target.k * float(np.mean(np.abs(mode.slopes) * frame.sizes))
-    return float(np.linalg.norm(size)) + SLOPE_ROUNDING * terms

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg, optimize, special
 
 from dpsample.core.arrays import Array
@@ -33,7 +34,7 @@ FAR = 10.0
 class TiltedOrthant:
     """N(0, G) on X >= l, in the order in which coordinates are drawn."""
 
-    order: Array  # (r,)
+    order: NDArray[np.intp]  # (r,)
     root: Array  # (r, r): L
     scaled: Array  # (r,): l / diag(L)
     steps: Array  # (r, r): strictly lower part of L, rows over the diagonal
@@ -46,7 +47,7 @@ class TiltedOrthant:
     def of(cls, covariance: Array, lower: Array, size: float) -> TiltedOrthant:
         """Tilt for draws with ||X|| <= size; deepest bounds first."""
         order = np.argsort(-lower / np.sqrt(np.diag(covariance)))
-        root = np.linalg.cholesky(covariance[np.ix_(order, order)])
+        root = np.asarray(np.linalg.cholesky(covariance[np.ix_(order, order)]))
         diagonal = np.diag(root)
         inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
         reach = float(np.linalg.norm(inverse, 2)) * size
