@@ -34,12 +34,9 @@ from dpsample.problem.problem import Problem
 from dpsample.running import chains
 from dpsample.running.rounds import effective_size
 from dpsample.samplers import Sampler
-from dpsample.samplers.chain import NUM_STATS, PreparedChain
+from dpsample.samplers.chain import NUM_STATS, Prepared
 from dpsample.samplers.choice import choose
-from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.targets.gibbs import Gibbs, as_rows
-
-Prepared = PreparedChain | PreparedProximal
 
 # Draws of the run that measures autocorrelation, per chain, and the longest thinning.
 PILOT_DRAWS, MAX_THIN = 500, 1000

@@ -17,13 +17,13 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics.summaries import read
-from dpsample.samplers.chain import NUM_STATS, PreparedChain
+from dpsample.samplers.chain import NUM_STATS, Prepared
 from dpsample.samplers.choice import draws_exactly
 from dpsample.samplers.couplings.replicates import run_all
 from dpsample.samplers.exact import gaussian, quadrature
 from dpsample.samplers.exact.exact import Exact
 from dpsample.samplers.exact.gaussian import CORRELATED, IN_BOX, WHOLE
-from dpsample.samplers.proximal.proximal import PreparedProximal, Proximal
+from dpsample.samplers.proximal.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
 
@@ -41,7 +41,6 @@ DRAWN = ("exact draws", "proximal")
 REFERENCES = ("auto", "closed form", "quadrature", "exact draws", "proximal")
 
 View = Callable[[Array], Array]
-Prepared = PreparedChain | PreparedProximal
 
 
 def end_of(

@@ -20,7 +20,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.axes import axes
 from dpsample.core.streams import Seed, seed_sequence, streams
-from dpsample.diagnostics.laws import Prepared
+from dpsample.samplers.chain import Prepared
 from dpsample.samplers.couplings import MeetingTimes, TotalVariationCurve, meeting_times
 from dpsample.samplers.couplings.replicates import check_counts
 from dpsample.samplers.proximal import certify

@@ -11,9 +11,9 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence
 from dpsample.diagnostics import laws
-from dpsample.diagnostics.laws import Prepared
 from dpsample.diagnostics.mixing import pilot_lag, prepare, words_for
 from dpsample.samplers import couplings
+from dpsample.samplers.chain import Prepared
 from dpsample.samplers.couplings.replicates import check_counts
 from dpsample.samplers.couplings.unbiased import NAMED, Function
 from dpsample.samplers.sampler import Sampler

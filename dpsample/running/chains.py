@@ -21,8 +21,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.files import check_output
 from dpsample.core.pauses import ChunkSize
 from dpsample.running.checkpoint import CheckpointRun, load, save, snapshot
-from dpsample.samplers.chain import NUM_STATS, ChainState, PreparedChain, Runner
-from dpsample.samplers.proximal.proximal import PreparedProximal
+from dpsample.samplers.chain import NUM_STATS, ChainState, Prepared, Runner
 
 Progress = Callable[[int, int, CheckpointRun], None]
 
@@ -96,7 +95,7 @@ def advance(
 
 
 def run(
-    prepared: PreparedChain | PreparedProximal,
+    prepared: Prepared,
     starts: Sequence[Array | None],
     streams: list[np.random.Generator],
     *,

@@ -4,7 +4,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numba.extending import register_jitable
@@ -155,6 +155,34 @@ def filler(
         return pauses.fill(state.work.control, rows)
 
     return fill
+
+
+class Prepared(Protocol):
+    """What `Sampler.prepare` returns: all is fixed, and may depend on the records."""
+
+    @property
+    def target(self) -> Gibbs:
+        """What is drawn from."""
+
+    @property
+    def num_warmup(self) -> int:
+        """Draws that are discarded by default."""
+
+    @property
+    def settings(self) -> Settings:
+        """What describes the plan."""
+
+    def init(self, position: Array | None = None) -> ChainState:
+        """Fresh chain at a position of the domain; the starting point by default."""
+
+    def dispersed(self, rng: np.random.Generator) -> Array:
+        """Random start of the domain."""
+
+    def runner(self) -> Runner:
+        """Return a function (state, rng, draws, stats) that fills its arrays."""
+
+    def numbers(self) -> list[object]:
+        """All arrays and numbers that define the chain, for a checkpoint's identity."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -13,6 +13,7 @@ from dpsample.samplers.coordinate.hit_and_run import HitAndRun
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.exact.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
+from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
 from dpsample.samplers.metropolis.tilted_gibbs import TiltedGibbs
 from dpsample.samplers.proximal import metric
@@ -32,6 +33,8 @@ WORTHWHILE = 0.2
 NUM_PROBES = 100
 # Exact draws to try, and the least share of accepted proposals.
 NUM_TRIALS, PRACTICAL = 20, 0.05
+# Passes over the records that an independent draw may take.
+FEW_PASSES = 5.0
 # Dimension from which lines in random directions mix too slowly.
 MODERATE = 30
 
@@ -46,6 +49,8 @@ def choose(target: Gibbs) -> tuple[Sampler, str]:
         return Exact(), f"{why}: independent exact draws"
     if domain.name in FLAT_DOMAINS and conditional_of(target) == QUADRATIC:
         return CoordinateHitAndRun(), "a quadratic energy on a flat-sided domain"
+    if localizes(target):
+        return Localized(), "nearly quadratic where the mass is: independent draws"
     gaussian = fit(target)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
     if independence_acceptance(target, gaussian) >= WORTHWHILE:
@@ -82,6 +87,15 @@ def draws_exactly(target: Gibbs) -> bool:
     except SamplingError:
         return False
     return bool(state.counts[ACCEPTED] > PRACTICAL * state.counts[PROPOSALS])
+
+
+def localizes(target: Gibbs) -> bool:
+    """Whether rejection on the localized region takes few passes over the records."""
+    if not Localized().supports(target)[0]:
+        return False
+    place = Place.of(target, STUDY_GAMMA)
+    prepared = None if place is None else place.prepare(np.random.default_rng(0))
+    return prepared is not None and prepared.expected_passes <= FEW_PASSES
 
 
 def has_inner_draws(target: Gibbs) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
-from dpsample.samplers.chain import NUM_STATS, PreparedChain
+from dpsample.samplers.chain import NUM_STATS, Prepared, PreparedChain
 from dpsample.samplers.couplings.coupled_steps import ProximalPair, coupled_chain
 from dpsample.samplers.couplings.pair import Pair
 from dpsample.samplers.proximal.proximal import PreparedProximal
@@ -26,7 +26,7 @@ _REMEDY = (
 )
 
 # A sampler, or what its `prepare` returned.
-SamplerLike = Sampler | PreparedChain | PreparedProximal
+SamplerLike = Sampler | Prepared
 
 
 def find(

@@ -19,7 +19,18 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.domains import WholeSpace
 from dpsample.losses.record_gradient import RecordGradient
-from dpsample.samplers.chain import Settings
+from dpsample.samplers.chain import (
+    ACCEPTED,
+    PROPOSALS,
+    RECORDS,
+    VALUES,
+    ChainState,
+    Runner,
+    Settings,
+    identity,
+    new_state,
+    report,
+)
 from dpsample.samplers.errors import BOUND_VIOLATED, PIECE_FAILED, raise_unless_ok
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
@@ -42,8 +53,8 @@ ENOUGH = 4  # accepted ones, after which the pilot run ends
 PATIENCE = 50.0
 # Error of draws for study.
 STUDY_GAMMA = 1e-9
-# Draws of a block of `sample`.
-BLOCK_DRAWS = 64
+# Draws of a block of tries that are kept, about.
+MAX_KEPT = 64
 
 
 @dataclass(frozen=True)
@@ -171,14 +182,12 @@ class PreparedLocalized:
     accepted: float = 0.0
     read: float = 1.0
 
-    num_warmup: ClassVar[int] = 0
-
     def learn(self, rng: np.random.Generator) -> PreparedLocalized | None:
         """Copy that knows its work: None if hardly any try would be accepted.
 
         The share of tries that ask the records, the share of these that are accepted
-        and how much they read on average. Unless tries are lost to the boundary, the
-        mean excess bounds the second (Jensen), and tells it where it is small.
+        and how much they read on average. The mean excess tells the second where it is
+        small, and roughly bounds it from below (Jensen).
         """
         vectors, budgets = self.candidates(rng, NUM_TRIALS)
         accepted, read = math.exp(-self.region.mean_excess), 1.0
@@ -189,13 +198,17 @@ class PreparedLocalized:
                 excess, looked = self.excess(vectors[part], budgets[part])
                 hits += int((excess <= budgets[part]).sum())
                 count, records = part.stop, records + looked
-            least = 0.0 if self.is_held else accepted
-            accepted = max(hits / max(count, 1), least)
+            accepted = max(hits / max(count, 1), accepted)
             read = records / max(count, 1) / self.target.data.num_records
         asked = len(vectors) / NUM_TRIALS
         if asked == 0.0 or accepted < RARE:
             return None
         return replace(self, asked=asked, accepted=accepted, read=read)
+
+    @property
+    def num_warmup(self) -> int:
+        """Return 0: draws are independent."""
+        return 0
 
     @property
     def is_held(self) -> bool:
@@ -290,6 +303,101 @@ class PreparedLocalized:
         square = np.einsum("ij,ij->i", moves, moves)
         above = np.array(values) - base - moves @ slope - 0.5 * lower * square
         return np.asarray(target.k * target.mu * np.maximum(above, 0.0))
+
+    def init(self, position: Array | None = None) -> ChainState:
+        """State without draws: they are independent of where it is."""
+        where = self.mode.point if position is None else position
+        return new_state(
+            self.target, where, memory=np.zeros(1 + MAX_KEPT * (self.target.dim + 1))
+        )
+
+    def dispersed(self, rng: np.random.Generator) -> Array:
+        """Return the mode: no draw depends on the start."""
+        del rng
+        return self.mode.point.copy()
+
+    def numbers(self) -> list[object]:
+        """All arrays and numbers that define the draws, for a checkpoint's identity."""
+        region = self.region
+        sizes = [
+            self.asked,
+            self.accepted,
+            *(each.radius for each in region.ellipsoids),
+        ]
+        return [
+            region.root,
+            region.lower,
+            region.upper,
+            *sizes,
+            *identity(self.target, self.mode.point),
+        ]
+
+    def runner(self) -> Runner:
+        """Return a function (state, rng, draws, stats) that fills its arrays.
+
+        Draws are made in blocks; those that are left wait in the state's memory.
+        """
+        energy, above = self.target.energy(self.mode.point), self._most_above()
+
+        def fill(
+            state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
+        ) -> None:
+            kept = state.memory[1:].reshape(MAX_KEPT, -1)
+            for draw, row in zip(draws, stats, strict=True):
+                before = state.counts.copy()
+                while state.memory[0] == 0.0:
+                    points, energies = self._block(state, rng, above)
+                    count = min(len(points), MAX_KEPT)
+                    kept[:count, :-1] = points[:count]
+                    kept[:count, -1] = energy + energies[:count]
+                    state.memory[0] = count
+                state.memory[0] -= 1.0
+                place = int(state.memory[0])
+                draw[:] = kept[place, :-1]
+                state.position[:], state.energy[0] = draw, kept[place, -1]
+                report(state, before, row)
+
+        return fill
+
+    def _most_above(self) -> Array | None:
+        """U - M with D <= ||v||_{U - M}^2 / 2 on the region; None without such a U."""
+        target, mode, region = self.target, self.mode, self.region
+        least, most = target.regularizer.curvature_l2(target.dim)
+        if least != most:
+            return None
+        ends = mode.margins + region.lower, mode.margins + region.upper
+        upper = target.problem.loss.curvature(*ends, target.data.response)[1]
+        excess = regions.gram_of(target, mode, upper - region.weights)
+        return np.asarray(excess + region.slack * np.eye(len(excess)))
+
+    def _block(
+        self, state: ChainState, rng: np.random.Generator, above: Array | None
+    ) -> tuple[Array, Array]:
+        """Draws of one block of tries, and how far their energies are above V(x0).
+
+        A try whose budget is above all that D can be needs no record, and its energy is
+        not known.
+        """
+        size = int(np.clip(MAX_KEPT / (self.asked * self.accepted), 1, MAX_BLOCK))
+        vectors, budgets = self.candidates(rng, size)
+        excess = np.full(len(vectors), np.nan)
+        left = np.ones(len(vectors), dtype=np.bool_)
+        if above is not None:
+            most = 0.5 * np.einsum("ij,jk,ik->i", vectors, above, vectors)
+            left = budgets < most
+        excess[left], records = self.excess(vectors[left], budgets[left])
+        is_kept = ~(excess > budgets)
+        state.counts[PROPOSALS] += size
+        state.counts[ACCEPTED] += int(is_kept.sum())
+        state.counts[VALUES] += int(left.sum())
+        state.counts[RECORDS] += records
+        vectors = vectors[is_kept]
+        energies = excess[is_kept] + vectors @ self.mode.gradient
+        energies += 0.5 * np.square(vectors @ self.region.root).sum(axis=1)
+        points = self.points(vectors)
+        contains = self.target.problem.domain.contains
+        is_inside = [contains(point) for point in points]  # by more than rounding
+        return points[is_inside], energies[is_inside]
 
     def draw(self, rng: np.random.Generator) -> tuple[Array | None, dict[str, int]]:
         """One draw, or None after `PATIENCE` times the tries that were expected.

@@ -25,7 +25,7 @@ from scipy import linalg, special
 from dpsample.core.arrays import Array
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.region import Region
-from dpsample.samplers.localized.tilting import TiltedOrthant
+from dpsample.samplers.localized.tilting import orthant
 
 # (rng, number of tries) to proposals v, each a row, and the cost of each
 Proposal = Callable[[np.random.Generator, int], tuple[Array, Array]]
@@ -147,14 +147,14 @@ def _in_corner(mode: Mode, region: Region, near: Array) -> Proposal:
     centre = -(sides @ linalg.cho_solve((region.root, True), gradient))  # A m
     # On the region ||A v|| is bounded, and so is X = A m - A v.
     size = _largest_move(region, sides) + float(np.linalg.norm(centre))
-    orthant = TiltedOrthant.of(covariance, centre - depths, size)
+    slacks_of = orthant(covariance, centre - depths, size)
     # (I - E A) m: sides that are drawn drop out of it, with all their digits.
     rest = gradient + multipliers @ sides
     aside = -linalg.cho_solve((region.root, True), rest)
     base = aside + back @ (depths - sides @ aside)
 
     def draw(rng: np.random.Generator, num_tries: int) -> tuple[Array, Array]:
-        slacks = orthant.draw(rng, num_tries)
+        slacks = slacks_of.draw(rng, num_tries)
         free = _normal(region.root, rng, len(slacks))
         vectors = base + free - (free @ sides.T + slacks) @ back.T
         return vectors, np.zeros(len(vectors))

@@ -91,7 +91,7 @@ class Frame:
         cls, target: Gibbs, mode: Mode, weights: Array, ridge: float
     ) -> Frame | None:
         """Frame of given weights; None if P is numerically singular."""
-        gram = _gram(target, mode, weights)
+        gram = gram_of(target, mode, weights)
         return cls.around(target, mode, weights, gram, ridge)
 
     @classmethod
@@ -191,7 +191,7 @@ def localize(target: Gibbs, mode: Mode, gamma: float) -> Region | None:
     scaled = share * first.weights
     # One more Gram matrix costs about dim / 10 passes over the records.
     if rounds.excess(scaled) - rounds.excess(weights) > 0.002 * len(first.root):
-        gram = _gram(target, mode, weights)
+        gram = gram_of(target, mode, weights)
     else:
         weights, gram = scaled, share * first.gram
     lowered = lowered_root(gram, ridge)
@@ -251,6 +251,8 @@ class _Rounds:
         if fresh is None:
             return False
         self.frames = [self.first, fresh]
+        # The first is taken anyway: tilting needs a bounded region.
+        most = most if self.ellipsoids else math.inf
         return self._shrink(self._best_ellipsoid(secant), most)
 
     def _shrink(
@@ -376,7 +378,8 @@ def mass_outside(domain: Domain, mode: Mode, root: Array, move: Array) -> float:
     return variance / (variance + room**2) if room > 0.0 else 1.0
 
 
-def _gram(target: Gibbs, mode: Mode, weights: Array) -> Array:
+def gram_of(target: Gibbs, mode: Mode, weights: Array) -> Array:
+    """Return k times the mean of weights_i a_i a_i^T, in the basis."""
     if not weights.any():
         return np.zeros((mode.basis.shape[1],) * 2)
     inner = curvature_matrix(target.data, weights)

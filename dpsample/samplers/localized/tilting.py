@@ -13,11 +13,12 @@ refused. With mu = 0, psi <= 0 needs no point.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize, special
+from scipy import linalg, special
 
 from dpsample.core.arrays import Array
 
@@ -28,6 +29,41 @@ MAX_ITERATIONS = 100
 MAX_SLACK = 0.1
 # Beyond it differences of quantiles lose digits.
 FAR = 10.0
+
+
+# Mean of the exponent that exponential slacks leave to the acceptance, at most.
+DEEP = 0.2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExponentialOrthant:
+    r"""N(0, G) on X >= l deep in its tail: slacks s = X - l are nearly exponential.
+
+    Their density is :math:`e^{-\langle\lambda, s\rangle - s^\top K s / 2}` with
+    :math:`K = G^{-1}` and rates :math:`\lambda = K l > 0`.
+    """
+
+    rates: Array  # (r,)
+    precision: Array  # (r, r): K
+
+    def draw(self, rng: np.random.Generator, size: int) -> Array:
+        """Slacks of accepted draws among ``size`` tries, each a row."""
+        slacks = rng.standard_exponential((size, len(self.rates))) / self.rates
+        cost = 0.5 * np.einsum("ij,jk,ik->i", slacks, self.precision, slacks)
+        return np.asarray(slacks[rng.standard_exponential(size) >= cost])
+
+
+def orthant(
+    covariance: Array, lower: Array, size: float
+) -> ExponentialOrthant | TiltedOrthant:
+    """Draws of N(0, G) on X >= l of length at most ``size``."""
+    precision = linalg.inv(covariance)
+    rates = precision @ lower
+    if (rates > 0.0).all():
+        second = np.outer(1.0 / rates, 1.0 / rates) + np.diag(rates**-2.0)
+        if 0.5 * float(np.sum(precision * second)) < DEEP:
+            return ExponentialOrthant(rates=rates, precision=precision)
+    return TiltedOrthant.of(covariance, lower, size)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,11 +104,9 @@ class TiltedOrthant:
 
         zeros = np.zeros(len(order))
         best = made(zeros, zeros, np.inf, 0.0)
-        for tilt in best._tilts():
+        for start, tilt in best._saddles():
             trial = made(tilt, zeros, np.inf, 0.0)
-            center, slope = trial._peak()
-            if center is None:
-                continue
+            center, slope = trial._peak(start)
             distance = reach + float(np.linalg.norm(center))
             value, terms = trial._log_ratio(center[None])
             slack = slope * distance + ROUNDING * (1.0 + float(terms[0]))
@@ -112,39 +146,48 @@ class TiltedOrthant:
         hazard = np.sqrt(2.0 / np.pi) / special.erfcx(x / np.sqrt(2.0))
         return hazard, hazard * (hazard - x)
 
-    def _peak(self) -> tuple[Array | None, float]:
-        """Maximizer of psi over z, whose last entry is free, and the slope left."""
-        rank = len(self.order)
-        z = np.zeros(rank)
-        if rank == 1:
-            return z, 0.0
-        for _ in range(MAX_ITERATIONS):
+    def _peak(self, start: Array) -> tuple[Array, float]:
+        """Maximizer of psi over z, whose last entry is free, and the slope left.
+
+        A step is taken if psi rises, or, where it cannot by its rounding, the slope
+        falls.
+        """
+        z, free = start.copy(), len(start) - 1
+
+        def slope_at(z: Array) -> tuple[float, Array, Array]:
             hazard, rise = self._hazard(z)
-            slope = (self.steps.T @ hazard - self.tilt)[:-1]
-            curvature = ((self.steps.T * rise) @ self.steps)[:-1, :-1]
-            ridge = 1e-13 * (1.0 + float(np.trace(curvature)))
-            move = np.linalg.solve(curvature + ridge * np.eye(rank - 1), slope)
-            value, scale = self._log_ratio(z[None])[0][0], 1.0
-            trial = z
-            while scale > 1e-10:
-                trial = z.copy()
-                trial[:-1] += scale * move
-                if self._log_ratio(trial[None])[0][0] > value:
+            slope = (self.steps.T @ hazard - self.tilt)[:free]
+            return float(self._log_ratio(z[None])[0][0]), slope, rise
+
+        with np.errstate(all="ignore"):
+            value, slope, rise = slope_at(z)
+            for _ in range(MAX_ITERATIONS if free else 0):
+                curvature = ((self.steps.T * rise) @ self.steps)[:free, :free]
+                ridge = 1e-14 * float(np.trace(curvature)) + 1e-300
+                move = linalg.lstsq(curvature + ridge * np.eye(free), slope)[0]
+                scale, size = 1.0, float(np.linalg.norm(slope))
+                while scale > 1e-8:
+                    trial = z.copy()
+                    trial[:free] += scale * move
+                    after, slope_after, rise_after = slope_at(trial)
+                    rounding = ROUNDING * (1.0 + abs(value))
+                    falls = float(np.linalg.norm(slope_after)) < 0.9 * size
+                    if after > value + rounding or (after > value - rounding and falls):
+                        break
+                    scale *= 0.5
+                else:
                     break
-                scale *= 0.5
-            else:
-                break
-            z = trial
-            if not np.isfinite(z).all() or np.abs(z).max() > 1e8:
-                return None, np.inf
-        hazard, _ = self._hazard(z)
-        slope = (self.steps.T @ hazard - self.tilt)[:-1]
+                z, value, slope, rise = trial, after, slope_after, rise_after
         return z, float(np.linalg.norm(slope))
 
-    def _tilts(self) -> list[Array]:
-        """Return candidates of mu: 0, and solutions of psi' = 0 in z and mu."""
+    def _saddles(self) -> list[tuple[Array, Array]]:
+        """Return candidates (z, mu): mu = 0, and solutions of psi' = 0 in both."""
         rank = len(self.order)
-        candidates = [np.zeros(rank)]
+        lowest = np.zeros(rank)
+        for i in range(rank):
+            lowest[i] = max(self.scaled[i] - self.steps[i] @ lowest, 0.0)
+        lowest[-1] = 0.0
+        candidates = [(lowest, np.zeros(rank))]
         if rank == 1:
             return candidates
         free = rank - 1
@@ -167,17 +210,44 @@ class TiltedOrthant:
             )
             return value, slope
 
-        lowest = np.zeros(rank)
-        for i in range(rank):
-            lowest[i] = max(self.scaled[i] - self.steps[i] @ lowest, 0.0)
-        for start in (np.zeros(2 * free), np.append(lowest[:free], np.zeros(free))):
-            for method in ("hybr", "lm"):
-                with np.errstate(all="ignore"):
-                    found = optimize.root(equations, start, jac=True, method=method)
-                tilt = np.append(found.x[free:], 0.0)
-                if np.isfinite(tilt).all():
-                    candidates.append(tilt)
+        low = lowest[:free]
+        for start in (
+            np.zeros(2 * free),
+            np.append(low, 0.9 * low),
+            np.append(low, low),
+        ):
+            found = _solved(equations, start)
+            if found is not None:
+                candidates.append(
+                    (np.append(found[:free], 0.0), np.append(found[free:], 0.0))
+                )
         return candidates
+
+
+def _solved(
+    equations: Callable[[Array], tuple[Array, Array]], start: Array
+) -> Array | None:
+    """Root by Newton's method, damped until the residual falls; None if it stalls.
+
+    Psi is concave in z and convex in mu: its saddle is the only root.
+    """
+    point = start
+    with np.errstate(all="ignore"):
+        value, slope = equations(point)
+        size = float(np.linalg.norm(value))
+        for _ in range(MAX_ITERATIONS):
+            move, scale = np.linalg.lstsq(slope, -value, rcond=None)[0], 1.0
+            while scale > 1e-8:
+                trial = point + scale * move
+                value, slope = equations(trial)
+                after = float(np.linalg.norm(value))
+                if after < (1.0 - 0.1 * scale) * size and np.isfinite(slope).all():
+                    break
+                scale *= 0.5
+            else:
+                return point if size < 1e-6 * (1.0 + np.abs(point).max()) else None
+            point, size = trial, after
+    return point
 
 
 def _tail_excess(low: Array, rng: np.random.Generator) -> Array:
