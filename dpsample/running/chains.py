@@ -78,9 +78,16 @@ class Chains:
 
 
 def advance(
-    runner: Runner, state: ChainState, rng: np.random.Generator, num_steps: int
+    runner: Runner,
+    state: ChainState,
+    rng: np.random.Generator,
+    num_steps: int,
+    on_done: Callable[[int], None] | None = None,
 ) -> None:
-    """Make steps and keep only the state; Ctrl-C is heard at every pause."""
+    """Make steps and keep only the state; Ctrl-C is heard at every pause.
+
+    ``on_done`` is told the steps so far.
+    """
     chunk = ChunkSize()
     done, most = 0, max(1, CHUNK_NUMBERS // state.position.size)
     while done < num_steps:
@@ -91,6 +98,8 @@ def advance(
         runner(state, rng, draws, stats)
         chunk.update(time.perf_counter() - begin)
         done += size
+        if on_done is not None:
+            on_done(done)
         pauses.heard()
 
 

@@ -149,29 +149,37 @@ def effective_share(series: Array) -> float:
 
 
 @contextmanager
-def patience(title: str, *, paint: Paint | None = None) -> Iterator[None]:
-    """One live line if the block lasts: its seconds, and nothing of the records.
+def patience(
+    title: str, *, paint: Paint | None = None
+) -> Iterator[Callable[[str, bool], None]]:
+    """One live line if the block lasts: its seconds, and what the block says.
 
-    It is drawn at pauses of compiled code, by the main thread only.
+    It is drawn at pauses of compiled code, by the main thread only. Yields a function
+    (text, whether the line is to appear at once).
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or (paint is None and not is_shown()):
-        yield
+        yield lambda _text, _at_once: None
         return
-    begin, drawn, write = time.monotonic(), -math.inf, paint
+    begin, drawn, write, said = time.monotonic(), -math.inf, paint, ""
     with ExitStack() as stack:
 
-        def show() -> None:
+        def draw(patience: float) -> None:
             nonlocal drawn, write
             now = time.monotonic()
-            if now - begin < PATIENCE_SECONDS or now - drawn < REFRESH_SECONDS:
+            if now - begin < patience or now - drawn < REFRESH_SECONDS:
                 return
             drawn = now
             write = stack.enter_context(_line()) if write is None else write
-            write(f"{title}: {now - begin:.0f} s")
+            write(f"{title}: {now - begin:.0f} s{said}")
 
-        with pauses.listening(show):
-            yield
+        def say(text: str, at_once: bool) -> None:
+            nonlocal said
+            said = f"; {text}"
+            draw(0.0 if at_once else PATIENCE_SECONDS)
+
+        with pauses.listening(lambda: draw(PATIENCE_SECONDS)):
+            yield say
 
 
 @contextmanager

@@ -34,6 +34,18 @@ class SamplingError(RuntimeError):
     """A kernel failed: nothing was drawn, nothing is released."""
 
 
+class WorkLimitError(SamplingError):
+    """A release needs more work than it may do: nothing is released."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "max_work passes over the records do not suffice. Nothing is released, and "
+            "the budget counts as spent: that it came to this depends on the records, "
+            "do not publish it. Allow more work, or use a smaller domain or a larger "
+            "weight of the regularizer."
+        )
+
+
 def raise_unless_ok(code: int) -> None:
     """Turn a kernel's code into words: a `SamplingError` for each but `OK`."""
     if code != OK:

@@ -1,7 +1,8 @@
 """The verb for releases: the only place where privacy meets sampling."""
 
 import copy
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,11 +20,20 @@ from dpsample.problem.problem import Problem
 from dpsample.running import chains
 from dpsample.running import progress as screen
 from dpsample.samplers import Localized, Proximal, gaussian_fit
-from dpsample.samplers.errors import PIECE_FAILED, NoCertificate, raise_unless_ok
+from dpsample.samplers.errors import (
+    PIECE_FAILED,
+    NoCertificate,
+    WorkLimitError,
+    raise_unless_ok,
+)
 from dpsample.samplers.localized import mode, region
 from dpsample.samplers.localized.localized import Place
 from dpsample.samplers.proximal import certify
-from dpsample.samplers.proximal.proximal import PreparedProximal, ProximalSetting
+from dpsample.samplers.proximal.proximal import (
+    PreparedProximal,
+    ProximalSetting,
+    pass_work,
+)
 from dpsample.targets.gibbs import Gibbs
 from dpsample.verbs.results import Release
 
@@ -34,6 +44,13 @@ ASSUMPTIONS = (
     "refused if no practical proof is found for them (NoCertificate), or if a loss "
     "fails, breaks its declared bounds or lets no proposal pass (SamplingError)",
 )
+LIMITED = (
+    "after {:g} passes over the records there is no release: that event depends on the "
+    "records and is not counted"
+)
+NOT_PRIVATE = "NOT PRIVATE"
+# Expected work from which the line is shown at once.
+LONG_SECONDS = 1.0
 INTERRUPTED = "release was interrupted. Nothing is released."
 
 
@@ -49,6 +66,7 @@ class ReleasePlan:
     certificate: Certificate
     target: Gibbs
     sampler: Localized | Proximal
+    max_work: float  # passes over the records
 
     @cached_property
     def place(self) -> Place | None:
@@ -73,11 +91,15 @@ class ReleasePlan:
         return gaussian_fit.minimize(self.target, mu=0.0)[0]
 
     def draw(
-        self, pilot: np.random.Generator, stream: np.random.Generator
+        self,
+        pilot: np.random.Generator,
+        stream: np.random.Generator,
+        say: Callable[[str, bool], None],
     ) -> tuple[Array, dict[str, Any]]:
         """One draw within gamma of the target, and what is said of it.
 
-        The pilot run chooses between two samplers, each with its own proof of gamma.
+        The pilot run chooses between two samplers, each with its own proof of gamma,
+        and tells ``say`` what it expects.
         """
         prepared = None if self.place is None else self.place.prepare(pilot)
         chain: PreparedProximal | None = None
@@ -86,15 +108,27 @@ class ReleasePlan:
             if chain is not None and chain.trial.work < prepared.work:
                 prepared = None
         if prepared is not None:
-            theta, counts = prepared.draw(stream)
+            expected = f"about {prepared.expected_passes:.3g} passes over the records"
+            say(f"{NOT_PRIVATE}: {expected}", prepared.expected_seconds > LONG_SECONDS)
+            theta, counts = prepared.draw(stream, self.max_work)
             if theta is not None:
                 notes = {"method": "rejection", **prepared.settings, "counts": counts}
                 return theta, notes
         gamma = self.mechanism.gamma
         chain = self.setting.prepare(pilot, gamma) if chain is None else chain
         num_steps = chain.certified_steps(gamma)
+        if num_steps * chain.trial.step_work > self.max_work * pass_work(self.target):
+            raise WorkLimitError
+        seconds = num_steps * chain.trial.step_seconds
+        say(f"{NOT_PRIVATE}: about {seconds:.2g} s of work", seconds > LONG_SECONDS)
+
+        def on_done(done: int) -> None:
+            left = (1.0 - done / num_steps) * seconds
+            say(f"{NOT_PRIVATE}: {done} of {num_steps} steps, {left:.2g} s left", False)
+
         state = chain.init()
-        chains.advance(chain.runner(squeeze=True), state, stream, num_steps)
+        runner = chain.runner(squeeze=True)
+        chains.advance(runner, state, stream, num_steps, on_done)
         theta = state.position.copy()
         # The squeeze may accept a point at which the loss was never evaluated.
         if not np.isfinite(self.target.energy(theta)):
@@ -105,6 +139,7 @@ class ReleasePlan:
             "step_size": chain.trial.step,
             "metric": chain.metric.name,
             "acceptance": chain.trial.acceptance,
+            "expected_seconds": seconds,
             "counts": chain.counts(state),
         }
 
@@ -117,14 +152,15 @@ class ReleasePlan:
 
 
 @contextmanager
-def _all_or_nothing() -> Iterator[None]:
-    """Say after two seconds that it takes time, and after Ctrl-C that nothing is out.
+def _all_or_nothing() -> Iterator[Callable[[str, bool], None]]:
+    """Say how much work is expected, and after Ctrl-C that nothing is out.
 
-    The line shows seconds only: numbers of steps and tries depend on the records.
+    Yields what adds to the line; numbers of steps and tries depend on the records.
     """
+    title = "release is drawing; after Ctrl-C nothing is released"
     try:
-        with screen.patience("release is drawing; after Ctrl-C nothing is released"):
-            yield
+        with screen.patience(title) as say:
+            yield say
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
 
@@ -142,6 +178,7 @@ def release(
     strong_convexity: float = 0.0,
     confidence: float | None = None,
     sampler: Localized | Proximal | None = None,
+    max_work: float | None = None,
     seed: Seed = None,
 ) -> Release:
     r"""Draw one differentially private parameter vector, with a certificate.
@@ -172,6 +209,9 @@ def release(
     sampler : Localized or Proximal, optional
         A sampler with a proof; by default ``Localized()``, which goes over to
         ``Proximal()`` where rejection is not possible or costs more.
+    max_work : float, optional
+        Most passes over the records that the draw may take, beside the fit. If they do
+        not suffice nothing is released, and the budget counts as spent.
     seed : int, optional
         Reproduces a study's run, which is then not releasable. By default the
         operating system's entropy is used.
@@ -192,7 +232,8 @@ def release(
         If the certificate does not pass `verify`, which no input should bring about;
         nothing was drawn then.
     SamplingError
-        If a loss raises or returns NaN, or a declared bound is found not to hold.
+        If a loss raises or returns NaN, a declared bound is found not to hold, or
+        ``max_work`` passes do not suffice.
 
     Notes
     -----
@@ -233,9 +274,13 @@ def release(
         "strong_convexity": strong_convexity,
         "confidence": confidence,
     }
-    plan = _planned(problem, budget, options, sampler, seeded=seed is not None)
-    with _all_or_nothing():
-        theta, notes = plan.draw(*streams(seed, 2))
+    if max_work is not None:
+        check.positive(max_work=max_work)
+    most = math.inf if max_work is None else float(max_work)
+    plan = _planned(problem, budget, options, sampler, most, seeded=seed is not None)
+    pilot, stream = streams(seed, 2)
+    with _all_or_nothing() as say:
+        theta, notes = plan.draw(pilot, stream, say)
         best = plan.best
     return Release(
         theta=theta,
@@ -256,6 +301,7 @@ def _planned(
     budget: Budget,
     options: dict[str, Any],
     sampler: Localized | Proximal | None,
+    max_work: float = math.inf,
     *,
     seeded: bool,
 ) -> ReleasePlan:
@@ -265,7 +311,7 @@ def _planned(
     """
     # Checked: 1.0 and True are equal, and one of them is refused.
     inputs = CalibrationInputs(facts=problem.facts, budget=budget, **options)
-    key = inputs, sampler, seeded
+    key = inputs, sampler, max_work, seeded
     kept = problem.plan  # read once: another thread may replace it
     if kept is not None and kept[0] == key:
         return cast(ReleasePlan, kept[1])
@@ -277,10 +323,11 @@ def _planned(
     elif isinstance(sampler, Localized):
         sampler.require(target)
     localized = region.THEOREMS if isinstance(sampler, Localized) else ()
+    limited = () if math.isinf(max_work) else (LIMITED.format(max_work),)
     certificate = mechanism.certificate.with_sampler(
         sampler=repr(sampler),
         theorems=(*localized, certify.THEOREM),
-        assumptions=ASSUMPTIONS + problem.assumptions,
+        assumptions=(*ASSUMPTIONS, *limited, *problem.assumptions),
         seeded=seeded,
     )
     verify_own(certificate)  # only public numbers: it refuses the same for all records
@@ -289,6 +336,7 @@ def _planned(
         certificate=certificate,
         target=target,
         sampler=sampler,
+        max_work=max_work,
     )
     problem.plan = key, plan
     return plan

@@ -10,6 +10,7 @@ block of tries is one matrix product.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -31,12 +32,18 @@ from dpsample.samplers.chain import (
     new_state,
     report,
 )
-from dpsample.samplers.errors import BOUND_VIOLATED, PIECE_FAILED, raise_unless_ok
+from dpsample.samplers.errors import (
+    BOUND_VIOLATED,
+    PIECE_FAILED,
+    WorkLimitError,
+    raise_unless_ok,
+)
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.proposals import Proposal, proposal
 from dpsample.samplers.localized.region import Region
+from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.targets.gibbs import Gibbs, as_rows
 
@@ -181,6 +188,7 @@ class PreparedLocalized:
     asked: float = 0.0
     accepted: float = 0.0
     read: float = 1.0
+    expected_seconds: float = 0.0
 
     def learn(self, rng: np.random.Generator) -> PreparedLocalized | None:
         """Copy that knows its work: None if hardly any try would be accepted.
@@ -191,9 +199,10 @@ class PreparedLocalized:
         """
         vectors, budgets = self.candidates(rng, NUM_TRIALS)
         accepted, read = math.exp(-self.region.mean_excess), 1.0
+        seconds = 0.0  # not worth a word
         least, most = self.target.regularizer.curvature_l2(self.target.dim)
         if self.is_held or self.region.mean_excess > 1.0 or least < most:
-            hits, count, records = 0, 0, 0
+            hits, count, records, begin = 0, 0, 0, time.perf_counter()
             while hits < ENOUGH and count < min(len(vectors), MAX_PASSES):
                 part = slice(count, min(2 * count + 4, len(vectors)))
                 excess, looked = self.excess(vectors[part], budgets[part])
@@ -201,10 +210,17 @@ class PreparedLocalized:
                 count, records = part.stop, records + looked
             accepted = max(hits / max(count, 1), accepted)
             read = records / max(count, 1) / self.target.data.num_records
+            seconds = (time.perf_counter() - begin) / max(count, 1)
         asked = len(vectors) / NUM_TRIALS
         if asked == 0.0 or accepted < RARE:
             return None
-        return replace(self, asked=asked, accepted=accepted, read=read)
+        return replace(
+            self,
+            asked=asked,
+            accepted=accepted,
+            read=read,
+            expected_seconds=seconds / accepted,
+        )
 
     @property
     def num_warmup(self) -> int:
@@ -224,9 +240,8 @@ class PreparedLocalized:
     @property
     def work(self) -> float:
         """Multiply-adds per draw, in expectation."""
-        data, dim = self.target.data, self.target.dim
-        one_pass = data.dense.size + data.values.size + 8.0 * data.num_records
-        return self.expected_passes * (one_pass + 4.0 * dim**2 / self.asked)
+        tries = 4.0 * self.target.dim**2 / self.asked
+        return self.expected_passes * (pass_work(self.target) + tries)
 
     @property
     def settings(self) -> Settings:
@@ -405,10 +420,13 @@ class PreparedLocalized:
         energies += 0.5 * np.square(vectors @ self.region.root).sum(axis=1)
         return self.points(vectors), energies
 
-    def draw(self, rng: np.random.Generator) -> tuple[Array | None, dict[str, int]]:
+    def draw(
+        self, rng: np.random.Generator, most: float = math.inf
+    ) -> tuple[Array | None, dict[str, int]]:
         """One draw, or None after `PATIENCE` times the tries that were expected.
 
-        A limit of tries costs no privacy: the accepted point is independent of how many
+        `WorkLimitError` says that ``most`` passes over the records did not suffice. A
+        limit of tries costs no privacy: the accepted point is independent of how many
         there were, and what falls back is within gamma of the target by its own proof.
         """
         tries = 1.0 / (self.asked * self.accepted)
@@ -425,6 +443,8 @@ class PreparedLocalized:
                 excess, records = self.excess(vectors[part], budgets[part])
                 counts["asked"] += len(excess)
                 counts["records"] += records
+                if counts["records"] > most * self.target.data.num_records:
+                    raise WorkLimitError
                 for hit in np.flatnonzero(excess <= budgets[part]):
                     point = self.points(vectors[start + hit])
                     if domain.contains(point):  # not outside by a rounding error

@@ -10,6 +10,7 @@ records and is fixed before the certified run.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -52,11 +53,18 @@ class Trial:
     work: float
     acceptance: float  # of the proposals inside the domain
     step_work: float = 0.0  # of one step, in multiply-adds
+    step_seconds: float = 0.0
 
     @property
     def is_steady(self) -> bool:
         """Whether few proposals are rejected, so that no step may take forever."""
         return self.acceptance >= MIN_ACCEPTANCE
+
+
+def pass_work(target: Gibbs) -> float:
+    """Multiply-adds of one pass over the records."""
+    data = target.data
+    return (data.dense.size or data.values.size) + 4.0 * data.num_records
 
 
 class Pilot:
@@ -75,12 +83,10 @@ class Pilot:
         self.state = alternation.init(target, start)
         self.numbers = metric.numbers(target)
         self.first, self.longest = metric.steps()
-        data = target.data
-        size = data.dense.size or data.values.size
         # In units of one multiply-add: two passes for a gradient, one for a value.
         self.costs = np.zeros(alternation.NUM_COUNTS)
-        self.costs[chain.GRADIENTS] = 2.0 * size + 8.0 * data.num_records
-        self.costs[chain.VALUES] = size + 4.0 * data.num_records
+        self.costs[chain.GRADIENTS] = 2.0 * pass_work(target)
+        self.costs[chain.VALUES] = pass_work(target)
         self.costs[chain.PROPOSALS] = metric.draw_cost
 
     def trial(self, step: float, num_steps: int) -> Trial:
@@ -91,7 +97,9 @@ class Pilot:
         stats = np.empty((num_steps, chain.NUM_STATS))
         plan = TangentPlan(self.metric.plan(step), self.metric.draw, MAX_TRIES)
         fill = filler(alternation.run, self.numbers, self.target.pieces, plan)
+        begin = time.perf_counter()
         code = fill(self.state, self.rng, draws, stats)
+        seconds = time.perf_counter() - begin
         if code == errors.EXHAUSTED:
             return Trial(step=step, work=math.inf, acceptance=0.0)
         raise_unless_ok(code)
@@ -101,6 +109,7 @@ class Pilot:
             work=step_work * self.steps_for(step=step),
             acceptance=num_steps / int(counts[alternation.INSIDE]),
             step_work=step_work,
+            step_seconds=seconds / num_steps,
         )
 
     def search(self) -> Trial:
