@@ -49,15 +49,16 @@ def choose(target: Gibbs) -> tuple[Sampler, str]:
         return Exact(), f"{why}: independent exact draws"
     if domain.name in FLAT_DOMAINS and conditional_of(target) == QUADRATIC:
         return CoordinateHitAndRun(), "a quadratic energy on a flat-sided domain"
-    if localizes(target):
-        return Localized(), "nearly quadratic where the mass is: independent draws"
     gaussian = fit(target)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
-    if independence_acceptance(target, gaussian) >= WORTHWHILE:
-        is_long = target.problem.num_records >= MANY * rank
-        is_close = is_smooth and is_long and gaussian.share_inside >= MOSTLY
-        if is_close and FactorizedMetropolis().supports(target)[0]:
-            return FactorizedMetropolis(), "close to a Gaussian: few records per draw"
+    is_gaussian = independence_acceptance(target, gaussian) >= WORTHWHILE
+    is_long = target.problem.num_records >= MANY * rank
+    is_close = is_smooth and is_long and gaussian.share_inside >= MOSTLY
+    if is_gaussian and is_close and FactorizedMetropolis().supports(target)[0]:
+        return FactorizedMetropolis(), "close to a Gaussian: few records per draw"
+    if localizes(target):
+        return Localized(), "nearly quadratic where the mass is: independent draws"
+    if is_gaussian:
         return LaplaceIndependence(), "close to a Gaussian: independent proposals"
     # A regularizer that counts and has unbounded curvature, as for p < 2.
     _, upper = target.regularizer.curvature_l2(target.dim)

@@ -88,7 +88,8 @@ class ReleasePlan:
         if prepared is not None:
             theta, counts = prepared.draw(stream)
             if theta is not None:
-                return theta, {"method": "rejection", **prepared.settings, **counts}
+                notes = {"method": "rejection", **prepared.settings, "counts": counts}
+                return theta, notes
         gamma = self.mechanism.gamma
         chain = self.setting.prepare(pilot, gamma) if chain is None else chain
         num_steps = chain.certified_steps(gamma)

@@ -41,11 +41,11 @@ TARGETS = {
     ),
     "logistic, few records": (
         make(L.Logistic(), D.Ball(3.0), num_records=80, k=80.0),
-        S.LaplaceIndependence,
+        S.Localized,
     ),
     "mode near the sphere": (
         make(L.Logistic(), D.Ball(0.2), k=3_000.0, mu=0.01),
-        S.Proximal,
+        S.Localized,
     ),
     "p = 1.5": (make(L.Logistic(), D.WholeSpace(), p=1.5), S.FactorizedMetropolis),
     "p = 1.1, mostly regularizer": (

@@ -191,7 +191,8 @@ class PreparedLocalized:
         """
         vectors, budgets = self.candidates(rng, NUM_TRIALS)
         accepted, read = math.exp(-self.region.mean_excess), 1.0
-        if self.is_held or self.region.mean_excess > 1.0:
+        least, most = self.target.regularizer.curvature_l2(self.target.dim)
+        if self.is_held or self.region.mean_excess > 1.0 or least < most:
             hits, count, records = 0, 0, 0
             while hits < ENOUGH and count < min(len(vectors), MAX_PASSES):
                 part = slice(count, min(2 * count + 4, len(vectors)))
@@ -241,14 +242,22 @@ class PreparedLocalized:
         budgets = rng.standard_exponential(len(vectors)) - cost
         is_kept = budgets >= 0.0
         is_kept[is_kept] = self.region.contains(vectors[is_kept])
-        is_kept &= (vectors @ self.mode.sides.T <= self.mode.depths).all(axis=1)
-        domain = self.target.problem.domain
-        if not (len(self.mode.sides) or isinstance(domain, WholeSpace)):
-            if not modes.is_round(domain):  # of a ball the proposal takes care
-                left = np.flatnonzero(is_kept)
-                points = self.points(vectors[left])
-                is_kept[left] = [domain.contains(point) for point in points]
+        is_kept[is_kept] = self.is_inside(self.points(vectors[is_kept]))
         return vectors[is_kept], budgets[is_kept]
+
+    def is_inside(self, points: Array) -> Array:
+        """Whether each row is in the domain."""
+        domain = self.target.problem.domain
+        body = domain.body(self.target.dim)
+        if isinstance(domain, WholeSpace):
+            return np.ones(len(points), dtype=np.bool_)
+        if modes.is_round(domain):
+            square = np.square(points - body.center).sum(axis=1)
+            return np.asarray(square <= body.radius**2)
+        sides, bounds = modes.flat_sides(domain, self.target.dim)
+        if len(sides):
+            return np.asarray((points @ sides.T <= bounds).all(axis=1))
+        return np.array([domain.contains(point) for point in points], dtype=np.bool_)
 
     def points(self, vectors: Array) -> Array:
         """Parameters x0 + basis v of each row v."""
@@ -394,10 +403,7 @@ class PreparedLocalized:
         vectors = vectors[is_kept]
         energies = excess[is_kept] + vectors @ self.mode.gradient
         energies += 0.5 * np.square(vectors @ self.region.root).sum(axis=1)
-        points = self.points(vectors)
-        contains = self.target.problem.domain.contains
-        is_inside = [contains(point) for point in points]  # by more than rounding
-        return points[is_inside], energies[is_inside]
+        return self.points(vectors), energies
 
     def draw(self, rng: np.random.Generator) -> tuple[Array | None, dict[str, int]]:
         """One draw, or None after `PATIENCE` times the tries that were expected.
