@@ -528,7 +528,6 @@ def just_inside(radius, depth, spread):
     )
 
 
-@pytest.mark.xfail(reason="the halfspace <q, w> >= 0 does not hold the domain")
 def test_a_mode_just_inside_the_sphere_loses_no_mass():
     case = just_inside(1e5, 5e-5, 5e-5)
     assert case.place.mode.multiplier > 0.0
@@ -536,14 +535,12 @@ def test_a_mode_just_inside_the_sphere_loses_no_mass():
     assert_law(line_levels(case, sample, [1.0]), lambda u: u)
 
 
-@pytest.mark.xfail(reason="quantiles minus their rate cancel")
 def test_depths_below_a_sphere_keep_their_digits():
     case = local(L.Linear(), D.Ball(1.0), dim=1, num_records=3, k=1e8, mu=1e-8)
     sample = accepted(case.prepared(), np.random.default_rng(13), 2_000)
     assert len(np.unique(sample)) > 1_900
 
 
-@pytest.mark.xfail(raises=ValueError, reason="no finite slope where a weight is 0")
 def test_an_entropy_whose_mode_underflows_is_no_error():
     rows, entropy = np.array([[1.0, 0.0], [0.5, 0.0]]), dps.regularizers.Entropy()
     domain, ones = D.Simplex(), np.ones(2)
@@ -551,9 +548,6 @@ def test_an_entropy_whose_mode_underflows_is_no_error():
     Place.of(case.target, 1e-8)
 
 
-@pytest.mark.xfail(
-    raises=SamplingError, reason="rounding of margins is not allowed for"
-)
 def test_large_margins_break_no_bound():
     rng = np.random.default_rng(0)
     rows, far = rng.standard_normal((50, 2)), np.full(50, 1e5)

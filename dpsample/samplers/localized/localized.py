@@ -223,6 +223,11 @@ class PreparedLocalized:
         )
 
     @property
+    def start(self) -> Array:
+        """A point of the domain near the mode."""
+        return self.mode.point
+
+    @property
     def num_warmup(self) -> int:
         """Return 0: draws are independent."""
         return 0
@@ -302,7 +307,9 @@ class PreparedLocalized:
             terms = values - value - slope * t
             terms -= 0.5 * region.weights[part, None] * t**2
             total[alive] += per_record * terms.sum(axis=0)
-            size[alive] += per_record * (np.abs(values) + np.abs(value)).sum(axis=0)
+            sizes = np.abs(values) + np.abs(value) + np.abs(slope * t)
+            sizes += np.abs(slope * mode.margins[part, None])
+            size[alive] += per_record * sizes.sum(axis=0)
             records += alive.size * (stop - start)
             start = stop
             if np.isnan(total[alive]).any():
@@ -384,10 +391,10 @@ class PreparedLocalized:
         return fill
 
     def _most_above(self) -> Array | None:
-        """U - M with D <= ||v||_{U - M}^2 / 2 on the region; None without such a U."""
+        """U - M with D <= ||v||_{U - M}^2 / 2 in all ellipsoids; None without such."""
         target, mode, region = self.target, self.mode, self.region
         least, most = target.regularizer.curvature_l2(target.dim)
-        if least != most:
+        if least != most or region.has_slabs:  # beyond slabs U is not above
             return None
         ends = mode.margins + region.lower, mode.margins + region.upper
         upper = target.problem.loss.curvature(*ends, target.data.response)[1]

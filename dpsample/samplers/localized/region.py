@@ -16,7 +16,8 @@ X from the target on S, and rho > eps,
 along a ray V - r^2/2 + eps r does not fall, so that the radius is stochastically below
 the law with density r^{d-1} e^{-r^2/2 + eps r}. On a Euclidean ball with x0 on its
 sphere and q = -nu (x0 - center), P <= M^S + (nu/2) I is allowed, as <q, w> >= (nu/2)
-||w||^2.
+||w||^2. If only <q, w> >= -delta on K, as x0 is near the boundary and not on it, eps is
+||e|| + delta / rho: other rays from x0 have no point that far.
 
 **Theorem C.** Each round adds the ellipsoid of Theorem A to S, with constants valid on
 the S before it. At most `MAX_ROUNDS` rounds, a public number, with a share gamma /
@@ -58,6 +59,8 @@ THEOREMS = (
     "Localization (Theorem A): ||X - x0||_P is stochastically below a chi variable "
     "where P bounds the secant curvature of the energy from below; at most "
     f"{MAX_ROUNDS} rounds with gamma / {MAX_ROUNDS} each (Theorem C)",
+    "Slabs: outside of |t_i| <= s_i (z + eps) the target has at most 2 n Phi(-z) / "
+    "(N(S) p), N(S) >= 1/2 and p bounded by Jensen's inequality",
     "Rejection (Theorem B): a quadratic by Bregman curvature is below the energy on "
     "the localized set, so accepted draws follow the target there exactly",
 )
@@ -163,12 +166,14 @@ def lowered_root(gram: Array, ridge: float) -> tuple[Array, float] | None:
     return np.asarray(root, dtype=np.float64), slack
 
 
-def radius(dim: int, residual: float, gamma: float) -> float:
+def radius(dim: int, residual: float, gamma: float, shortfall: float = 0.0) -> float:
     """Rho of Theorem A for a mass of at most gamma outside.
 
-    The factor before the chi tail falls with rho; it is taken at a smaller one.
+    The factor before the chi tail falls with rho, as delta / rho does; both are taken
+    at a smaller one.
     """
     first = float(stats.chi.isf(gamma, dim))
+    residual = residual + shortfall / first
     factor = 0.5 * residual**2 + (dim - 1) * np.log1p(residual / first)
     return WIDENED * (residual + float(stats.chi.isf(gamma * np.exp(-factor), dim)))
 
@@ -287,8 +292,9 @@ class _Rounds:
                 continue
             scale = np.sqrt(theta)
             residual = self._norm(self.mode.residual, frame) / scale
-            if residual <= MAX_RESIDUAL:
-                reach = radius(len(frame.root), residual, self.share) / scale
+            if residual + self.mode.shortfall <= MAX_RESIDUAL:
+                dim, held = len(frame.root), self.mode.shortfall
+                reach = radius(dim, residual, self.share, held) / scale
                 ellipsoid = Ellipsoid(root=frame.root, radius=reach)
                 found.append((ellipsoid, frame.sizes * (reach * WIDENED)))
         return min(found, key=lambda each: float(each[1].sum()), default=None)
