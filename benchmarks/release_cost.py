@@ -4,7 +4,7 @@ The fit is a dense Newton method for the same energy on the whole space, in bloc
 stay in the cache, to a squared decrement of 1e-12. CPU seconds in one warm process with
 one BLAS thread, medians of `--repeats` alternating runs; the plan of a release is made
 anew each time, its fits counted. Set DPSAMPLE_DATA for lines on public records.
-`--instances N` compares the work that is expected before the draw with the work done, on
+`--instances N` compares the work that is expected before the draw with that done, on
 random problems.
 """
 
