@@ -1,5 +1,6 @@
 """Localized draws have the law of the quadrature; every premise holds at points."""
 
+import os
 from dataclasses import replace
 from functools import cache
 
@@ -9,6 +10,7 @@ from scipy import linalg, special
 from scipy.stats import chi, norm
 
 import dpsample as dps
+from dpsample.diagnostics.laws import views
 from dpsample.samplers import SamplingError
 from dpsample.samplers.localized import region as regions
 from dpsample.samplers.localized.localized import Place
@@ -17,7 +19,7 @@ from dpsample.samplers.localized.tilting import TiltedOrthant, orthant
 from tests.support.gibbs_cases import example
 from tests.support.localized_laws import LocalCase, accepted, line_levels
 from tests.support.replicates import law_margin
-from tests.support.statistics import assert_law, assert_mean, rejected
+from tests.support.statistics import assert_law, assert_mean, assert_same_law, rejected
 
 L, D = dps.losses, dps.domains
 COUNT = 12_000
@@ -564,3 +566,33 @@ def test_large_margins_break_no_bound():
     )
     place = Place.of(dps.Gibbs(problem, k=1e4, mu=0.1), 1e-8)
     accepted(place.prepare(np.random.default_rng(1)), np.random.default_rng(2), 100)
+
+
+REAL = {
+    "mode on the sphere": (D.Ball(1.0), L.Logistic(), 300.0),
+    "mode inside": (D.Ball(20.0), L.Logistic(), 800.0),
+    "box": (D.Box(np.full(10, -0.3), np.full(10, 0.3)), L.SmoothedHinge(0.5), 500.0),
+}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", REAL)
+def test_real_records_give_the_law_of_the_proximal_sampler(name):
+    domain, loss, k = REAL[name]
+    data = dps.datasets.load("magic04", os.environ["DPSAMPLE_DATA"])
+    rows, response = data.features[::10], data.response[::10]
+    facts = {"row_bound": data.row_bound, "loss": loss, "domain": domain}
+    target = dps.Gibbs(dps.Problem(rows, response, **facts), k=k, mu=0.05)
+    options = {"num_chains": 2, "progress": False}
+    exact = dps.sample(
+        target, sampler=dps.samplers.Localized(), num_draws=1_000, seed=1, **options
+    )
+    chain = dps.sample(
+        target, sampler=dps.Proximal(), num_draws=40_000, seed=2, **options
+    )
+    for view in views(target).values():
+        ours = view(exact.posterior["theta"].to_numpy().reshape(-1, 10))
+        theirs = view(chain.posterior["theta"].to_numpy()[:, ::40].reshape(-1, 10))
+        assert_same_law(ours, theirs)
+        with rejected():
+            assert_same_law(ours + 0.7 * ours.std(), theirs)
