@@ -145,10 +145,10 @@ def _in_corner(mode: Mode, region: Region, near: Array) -> Proposal:
     covariance = scaled.T @ scaled
     shares = linalg.solve(covariance, scaled.T, assume_a="pos").T
     back = linalg.solve_triangular(region.root, shares, lower=True, trans="T")  # E
-    centre = -(sides @ linalg.cho_solve((region.root, True), gradient))  # A m
+    middle = -(sides @ linalg.cho_solve((region.root, True), gradient))  # A m
     # On the region ||A v|| is bounded, and so is X = A m - A v.
-    size = _largest_move(region, sides) + float(np.linalg.norm(centre))
-    slacks_of = orthant(covariance, centre - depths, size)
+    size = _largest_move(region, sides) + float(np.linalg.norm(middle))
+    slacks_of = orthant(covariance, middle - depths, size)
     # (I - E A) m: sides that are drawn drop out of it, with all their digits.
     rest = gradient + multipliers @ sides
     aside = -linalg.cho_solve((region.root, True), rest)

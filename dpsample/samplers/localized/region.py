@@ -111,10 +111,10 @@ class Frame:
             return None
         root, _ = lowered
         inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
-        map_, rows = mode.basis @ inverse.T, as_rows(target.data)
+        back, rows = mode.basis @ inverse.T, as_rows(target.data)
         sizes = np.empty(target.data.num_records)
         for start in range(0, len(sizes), BLOCK):
-            block = rows[start : start + BLOCK] @ map_
+            block = rows[start : start + BLOCK] @ back
             sizes[start : start + BLOCK] = np.sqrt(np.einsum("ij,ij->i", block, block))
         return cls(weights=weights, gram=gram, root=root, sizes=sizes * WIDENED)
 
@@ -357,9 +357,8 @@ class _Rounds:
         trace = float(np.sum(inverse**2))
         mean = 0.5 * scale * float((above - weights) @ frame.sizes**2)
         mean += 0.5 * LOWERED * (float(np.trace(frame.gram)) + self.ridge * dim) * trace
-        mean += (
-            0.5 * eps**2 * (scale * float(above @ frame.sizes**2) + self.ridge * trace)
-        )
+        moved = scale * float(above @ frame.sizes**2) + self.ridge * trace
+        mean += 0.5 * eps**2 * moved
         square = np.sqrt((dim + eps**2) ** 2 + 2.0 * dim + 4.0 * eps**2)
         mean += 0.5 * float(square) * math.sqrt(outside)
         log_p = -mean / (1.0 - outside)
@@ -416,11 +415,11 @@ def _ends_on(target: Gibbs, mode: Mode) -> tuple[Array, Array]:
         along = rows @ (mode.point - body.center)
         reach = body.radius * (_lengths(rows) * WIDENED + TINY)
         slack = MARGIN_SLACK * (1.0 + np.abs(mode.margins))
-        return np.minimum(-reach - along - slack, 0.0), np.maximum(
-            reach - along + slack, 0.0
-        )
-    lower, upper = target.margin_intervals()
-    return np.minimum(lower - mode.margins, 0.0), np.maximum(upper - mode.margins, 0.0)
+        lower, upper = -reach - along - slack, reach - along + slack
+    else:
+        lower, upper = target.margin_intervals()
+        lower, upper = lower - mode.margins, upper - mode.margins
+    return np.minimum(lower, 0.0), np.maximum(upper, 0.0)
 
 
 def _lengths(rows: Any) -> Array:
