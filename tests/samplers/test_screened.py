@@ -167,12 +167,13 @@ def test_pauses_change_no_bit(monkeypatch):
 MANY = {"num_records": 300, "k": 300.0}
 LAWS = {
     "hinge on an interval": example(L.Hinge(), D.Ball(1.0), dim=1, **MANY),
-    "hinge on a disk": example(L.Hinge(), D.Ball(1.0), **MANY),
+    "absolute on a square": example(L.Absolute(), D.Box(0.3, 0.9), **MANY),
     "quantile on a box": example(L.Quantile(level=0.3), D.Box(0.0, 1.0), dim=1, **MANY),
 }
 
 
-STEPS = dict(zip(LAWS, (0.3, 0.3, 0.1), strict=True))
+# Short enough that no start in the tail takes millions of tries.
+STEPS = dict(zip(LAWS, (0.06, 0.04, 0.06), strict=True))
 
 
 def after_steps(prepared, starts, num_steps):
@@ -196,14 +197,13 @@ def test_steps_from_the_law_keep_it(name):
     case = LAWS[name]
     starts = case.exact(np.random.default_rng(9), 4000)
     prepared = screened_chain(case.target, dps.samplers.Proximal(step_size=STEPS[name]))
-    ends, share = after_steps(prepared, starts, 10)
+    ends, share = after_steps(prepared, starts, 8)
     assert law_margin(case, ends) <= 1.0 and share < 0.7
     early = prepared.bounds._replace(norms=np.zeros(300))
     early = dataclasses.replace(prepared, bounds=early)
     with rejected():  # linear wherever a ball reaches: every proposal is accepted
-        margin = law_margin(case, after_steps(early, starts, 10)[0])
+        margin = law_margin(case, after_steps(early, starts, 8)[0])
         assert margin <= 1.0, f"law statistic {margin:.2f}"
-    print(name, law_margin(case, ends), margin, share)
 
 
 def test_a_release_evaluates_fewer_records():
