@@ -29,6 +29,27 @@ def save(figure, name):
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 
 
+def localization():
+    """Parabolas below one record's loss, valid globally and where the mass is."""
+    loss, label = dps.losses.Logistic(), np.ones(1)
+    margin, t = np.array([1.0]), np.linspace(-7.0, 7.0, 400)
+    excess = loss.value(margin + t, label) - loss.value(margin, label)
+    excess -= loss.slope(margin, label) * t
+    figure, ax = plt.subplots(figsize=SIZE, layout="constrained")
+    ax.plot(t, excess, label="loss of a record above its tangent")
+    for half, style, name in ((7.0, ":", "domain"), (2.5, "--", "localized region")):
+        bound = loss.bregman_curvature(margin, margin - half, margin + half, label)
+        near = np.abs(t) <= half
+        ax.plot(
+            t[near], 0.5 * bound * t[near] ** 2, style, label=f"below, on the {name}"
+        )
+    ax.axvspan(-2.5, 2.5, color="0.93", zorder=0)
+    ax.set_xlabel("move of the record's margin")
+    ax.set_ylim(0.0, 2.5)
+    ax.legend(frameon=False, fontsize="small", loc="upper center")
+    save(figure, "localization")
+
+
 def release():
     """One private draw, the law that it comes from, and what it replaces."""
     data = dps.datasets.logistic(20_000, 8, seed=1)
@@ -130,6 +151,7 @@ def factor_two():
 
 
 if __name__ == "__main__":
+    localization()
     release()
     total_variation()
     factor_two()

@@ -227,12 +227,13 @@ class Loss:
     ) -> Array:
         """Lower bounds of 2 [phi(v) - phi(u) - phi'(u)(v - u)] / (v - u)^2.
 
-        For v in [lower, upper], where u is each record's margin. At least the bound of
-        `secant_curvature`, for these are its averages with weight 2 (v - w)/(v - u)^2.
+        For v in [lower, upper], where u is each record's margin: averages of the
+        quotients of `secant_curvature`, with weight 2 (v - w)/(v - u)^2. At least the
+        bound of `curvature`.
         """
-        least = self.secant_curvature(margins, lower, upper, response)
         if not self.has_unimodal_curvature:
-            return least
+            return self.secant_curvature(margins, lower, upper, response)
+        least, _ = self.curvature(lower, upper, response)
         value, slope = self._evaluate(margins, response)
 
         def chord(ends: Array) -> tuple[Array, Array]:

@@ -275,7 +275,7 @@ def release(
         "confidence": confidence,
     }
     if max_work is not None:
-        check.positive(max_work=max_work)
+        check.at_least(1.0, max_work=max_work, remedy="A draw reads all records.")
     most = math.inf if max_work is None else float(max_work)
     plan = _planned(problem, budget, options, sampler, most, seeded=seed is not None)
     pilot, stream = streams(seed, 2)

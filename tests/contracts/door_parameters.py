@@ -169,6 +169,7 @@ BY_NAME = {
     "margins": NUMBERS,
     "max_lag": COUNT,
     "max_steps": COUNT,
+    "max_work": optional(EXPONENT),  # as one: any number >= 1
     "mean_bound": NON_NEGATIVE,
     "mechanism": CALLABLE,
     "method": TEXT,

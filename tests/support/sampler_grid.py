@@ -143,8 +143,18 @@ ROWS = [(name, domain) for name in SAMPLERS for domain in DOMAINS]
 
 @cache
 def supported(name, domain, loss):
-    """Whether a sampler supports a cell of the grid, and its words."""
-    return SAMPLERS[name].supports(grid_case(domain, loss).target)
+    """Whether a sampler supports a cell of the grid, and its words.
+
+    `Localized` says by public facts whether it may work, and by the records whether it
+    does.
+    """
+    found = SAMPLERS[name].supports(grid_case(domain, loss).target)
+    if name == "Localized" and found[0]:
+        try:
+            prepared_cell(name, domain, loss)
+        except ValueError as error:
+            return False, str(error)
+    return found
 
 
 def supported_losses(name, domain, losses=tuple(LOSSES)):

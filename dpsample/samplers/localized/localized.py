@@ -55,7 +55,7 @@ ROUNDING = 1e-12
 NUM_TRIALS, MAX_PASSES = 512, 64
 RARE = 1e-5  # share of accepted ones below which there are better ways
 MAX_BLOCK = 4096  # tries of a draw that are proposed together
-ENOUGH = 4  # accepted ones, after which the pilot run ends
+ENOUGH = 6  # accepted ones, after which the pilot run ends
 # Tries, in expectations, after which a draw falls back on the proximal sampler.
 PATIENCE = 50.0
 # Error of draws for study.
@@ -208,7 +208,7 @@ class PreparedLocalized:
                 excess, looked = self.excess(vectors[part], budgets[part])
                 hits += int((excess <= budgets[part]).sum())
                 count, records = part.stop, records + looked
-            accepted = max(hits / max(count, 1), accepted)
+            accepted = max((hits - 1) / max(count - 1, 1), accepted)  # unbiased
             read = records / max(count, 1) / self.target.data.num_records
             seconds = (time.perf_counter() - begin) / max(count, 1)
         asked = len(vectors) / NUM_TRIALS
@@ -223,6 +223,11 @@ class PreparedLocalized:
         )
 
     @property
+    def start(self) -> Array:
+        """A point of the domain near the mode."""
+        return self.mode.point
+
+    @property
     def num_warmup(self) -> int:
         """Return 0: draws are independent."""
         return 0
@@ -235,7 +240,17 @@ class PreparedLocalized:
     @property
     def expected_passes(self) -> float:
         """Passes over the records per draw; refused tries end early."""
-        return max(1.0, self.read / self.accepted)
+        group, missed = self.group, (1.0 - self.accepted) ** self.group
+        return max(1.0, self.read * group / (1.0 - missed))
+
+    @property
+    def group(self) -> int:
+        """Tries that ask the records together, so many that one is likely accepted.
+
+        A matrix product takes little more for all of them, and the work of a draw is
+        nearly known before.
+        """
+        return 1 if self.accepted > 0.7 else math.ceil(2.0 / self.accepted)
 
     @property
     def work(self) -> float:
@@ -247,7 +262,7 @@ class PreparedLocalized:
     def settings(self) -> Settings:
         """Size of the region and expected work, for attributes."""
         return {
-            "num_rounds": len(self.region.ellipsoids),
+            "num_rounds": self.region.num_rounds,
             "expected_passes": self.expected_passes,
         }
 
@@ -302,7 +317,9 @@ class PreparedLocalized:
             terms = values - value - slope * t
             terms -= 0.5 * region.weights[part, None] * t**2
             total[alive] += per_record * terms.sum(axis=0)
-            size[alive] += per_record * (np.abs(values) + np.abs(value)).sum(axis=0)
+            sizes = np.abs(values) + np.abs(value) + np.abs(slope * t)
+            sizes += np.abs(slope * mode.margins[part, None])
+            size[alive] += per_record * sizes.sum(axis=0)
             records += alive.size * (stop - start)
             start = stop
             if np.isnan(total[alive]).any():
@@ -384,10 +401,10 @@ class PreparedLocalized:
         return fill
 
     def _most_above(self) -> Array | None:
-        """U - M with D <= ||v||_{U - M}^2 / 2 on the region; None without such a U."""
+        """U - M with D <= ||v||_{U - M}^2 / 2 in all ellipsoids; None without such."""
         target, mode, region = self.target, self.mode, self.region
         least, most = target.regularizer.curvature_l2(target.dim)
-        if least != most:
+        if least != most or region.has_slabs:  # beyond slabs U is not above
             return None
         ends = mode.margins + region.lower, mode.margins + region.upper
         upper = target.problem.loss.curvature(*ends, target.data.response)[1]
@@ -431,8 +448,8 @@ class PreparedLocalized:
         """
         tries = 1.0 / (self.asked * self.accepted)
         limit = math.ceil(PATIENCE * tries)
-        size = int(np.clip(math.ceil(tries), 1, MAX_BLOCK))
-        group = max(1, round(0.5 / self.accepted))
+        group = self.group
+        size = int(np.clip(math.ceil(1.2 * group / self.asked), 1, MAX_BLOCK))
         counts = {"proposals": 0, "asked": 0, "records": 0}
         domain = self.target.problem.domain
         while counts["proposals"] < limit:

@@ -23,6 +23,7 @@ MAX_STEPS, MAX_HALVINGS = 40, 40
 SMALL = 0.03
 # Depth, relative to sizes, at which an inequality counts as active.
 ACTIVE = 1e-9
+DEPTH_ROUNDING = 1e-15
 # Least eigenvalue that a model's Hessian is given, relative to its trace.
 FLOOR = 1e-12
 
@@ -33,8 +34,9 @@ class Mode:
 
     Vectors w = x - x0 are written ``basis`` v, with orthonormal columns that span the
     domain's affine hull. :math:`g = q + e`, where <q, w> >= 0 for all points of the
-    domain: q = - ``multiplier`` (x0 - center) on the boundary of a ball, q = -
-    ``sides``^T ``multipliers`` where flat sides are active; e is the ``residual``.
+    domain but for rounding: q = - ``multiplier`` (x0 - center) on the boundary of a
+    ball, q = - ``sides``^T ``multipliers`` where flat sides are active; e is the
+    ``residual``.
     """
 
     point: Array  # (dim,)
@@ -50,6 +52,7 @@ class Mode:
     sides: Array  # (num_sides, m): all flat sides <= depths of the domain, from x0
     depths: Array  # (num_sides,)
     multipliers: Array  # (num_sides,)
+    shortfall: float  # <q, w> >= -shortfall on the domain: x0 is off the boundary
 
 
 def find(
@@ -116,6 +119,8 @@ def find(
     margins = rows @ point + shift
     values, slopes = loss._evaluate(margins, data.response)
     gradient = slope_at(point, slopes)
+    if not np.isfinite(gradient).all():
+        return None
     depths = np.maximum(bounds - sides @ point, 0.0)
     mode = Mode(
         point=point,
@@ -131,6 +136,7 @@ def find(
         sides=sides @ basis,
         depths=depths,
         multipliers=np.zeros(len(depths)),
+        shortfall=0.0,
     )
     return _held(mode, domain, hessian)
 
@@ -258,8 +264,15 @@ def _held(mode: Mode, domain: Domain, hessian: Array) -> Mode:
         outward = mode.point - body.center
         if np.linalg.norm(outward) < body.radius * (1.0 - ACTIVE):
             return mode
-        nu = max(0.0, -float(gradient @ outward) / body.radius**2)
-        return replace(mode, residual=gradient + nu * outward, multiplier=nu)
+        square = body.radius**2
+        nu = max(0.0, -float(gradient @ outward) / square)
+        depth = abs(square - float(outward @ outward)) + DEPTH_ROUNDING * square
+        return replace(
+            mode,
+            residual=gradient + nu * outward,
+            multiplier=nu,
+            shortfall=0.5 * nu * depth,
+        )
     sizes = np.linalg.norm(mode.sides, axis=1)
     scale = 1.0 + float(np.abs(mode.point).max())
     active = np.flatnonzero(mode.depths <= ACTIVE * scale * sizes)
@@ -271,4 +284,10 @@ def _held(mode: Mode, domain: Domain, hessian: Array) -> Mode:
     multipliers = np.zeros(len(sizes))
     multipliers[active] = optimize.nnls(rows, -pull)[0]
     residual = gradient + multipliers @ mode.sides
-    return replace(mode, residual=residual, multipliers=multipliers)
+    depths = mode.depths + DEPTH_ROUNDING * scale * sizes
+    return replace(
+        mode,
+        residual=residual,
+        multipliers=multipliers,
+        shortfall=float(multipliers @ depths),
+    )

@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy import linalg, special
+from scipy import linalg
 
 from dpsample.core.arrays import Array
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.region import Region
-from dpsample.samplers.localized.tilting import orthant
+from dpsample.samplers.localized.tilting import orthant, tail_excess
 
 # (rng, number of tries) to proposals v, each a row, and the cost of each
 Proposal = Callable[[np.random.Generator, int], tuple[Array, Array]]
@@ -95,13 +95,14 @@ def _on_sphere(
     inward /= size_of_pull
     dual = precision @ inward
     mean = -linalg.cho_solve((root, True), mode.residual)
+    start = mode.shortfall / size_of_pull  # of the halfspace, which holds the ball
     rate = (1.0 - share) * size_of_pull + float(mode.residual @ inward)
 
     def draw(rng: np.random.Generator, size: int) -> tuple[Array, Array]:
         free = mean + _normal(root, rng, size)
-        # tau >= 0 with density exp(-rate tau - tau^2 / 2), by its upper tail.
-        log_tail = special.log_ndtr(-rate) - rng.standard_exponential(size)
-        tau = np.maximum(-special.ndtri_exp(log_tail) - rate, 0.0)
+        # tau >= -start with density exp(-rate tau - tau^2 / 2).
+        low = np.full(size, rate - start)
+        tau = tail_excess(low, rng) - start
         vectors = free + (tau - free @ dual)[:, None] * inward
         sigma = _room(ball, vectors)
         return vectors, np.where(sigma >= 0.0, 0.5 * share * nu * sigma, np.inf)

@@ -16,7 +16,8 @@ X from the target on S, and rho > eps,
 along a ray V - r^2/2 + eps r does not fall, so that the radius is stochastically below
 the law with density r^{d-1} e^{-r^2/2 + eps r}. On a Euclidean ball with x0 on its
 sphere and q = -nu (x0 - center), P <= M^S + (nu/2) I is allowed, as <q, w> >= (nu/2)
-||w||^2.
+||w||^2. If only <q, w> >= -delta on K, as x0 is near the boundary and not on it, eps is
+||e|| + delta / rho: other rays from x0 have no point that far.
 
 **Theorem C.** Each round adds the ellipsoid of Theorem A to S, with constants valid on
 the S before it. At most `MAX_ROUNDS` rounds, a public number, with a share gamma /
@@ -42,6 +43,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,6 +60,8 @@ THEOREMS = (
     "Localization (Theorem A): ||X - x0||_P is stochastically below a chi variable "
     "where P bounds the secant curvature of the energy from below; at most "
     f"{MAX_ROUNDS} rounds with gamma / {MAX_ROUNDS} each (Theorem C)",
+    "Slabs: outside of |t_i| <= s_i (z + eps) the target has at most 2 n Phi(-z) / "
+    "(N(S) p), N(S) >= 1/2 and p bounded by Jensen's inequality",
     "Rejection (Theorem B): a quadratic by Bregman curvature is below the energy on "
     "the localized set, so accepted draws follow the target there exactly",
 )
@@ -68,13 +72,16 @@ TINY = 1e-150  # squares of smaller entries are lost
 SLOPE_ROUNDING = 1e-12
 # A larger residual tells that Newton's method failed.
 MAX_RESIDUAL = 1.0
-# A round is worth its share if it lowers the mean of D by this much.
-WORTHWHILE = 0.03
+# Passes over the records that one round takes, in units of 8 + dim / 5, less what it
+# gains for further draws.
+ROUND_COST = 0.25
+# Slabs are of use if they are narrower than the ellipsoid by this factor.
+NARROWER = 1.25
 # Standard deviations of a margin within which the Gaussian's mean of a loss is bounded
 # by the curvature there, and E[t^2; |t| > NEAR] = 2 (NEAR phi(NEAR) + Phi(-NEAR)).
 NEAR, FAR_SHARE = 4.0, 1.2e-3
 # Mean of D from which no further round pays, and records of a block of products.
-NEGLIGIBLE, BLOCK = 0.05, 8192
+NEGLIGIBLE, BLOCK = 0.1, 8192
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -138,6 +145,7 @@ class Region:
     ellipsoids: tuple[Ellipsoid, ...]
     lower: Array  # (num_records,): how far margins move on S, at most
     upper: Array
+    num_rounds: int
     has_slabs: bool  # whether the ellipsoids do not keep margins there
     weights: Array  # (num_records,): at most c_i^B on S
     root: Array  # lower Cholesky factor of M, lowered by ``slack`` I
@@ -163,12 +171,14 @@ def lowered_root(gram: Array, ridge: float) -> tuple[Array, float] | None:
     return np.asarray(root, dtype=np.float64), slack
 
 
-def radius(dim: int, residual: float, gamma: float) -> float:
+def radius(dim: int, residual: float, gamma: float, shortfall: float = 0.0) -> float:
     """Rho of Theorem A for a mass of at most gamma outside.
 
-    The factor before the chi tail falls with rho; it is taken at a smaller one.
+    The factor before the chi tail falls with rho, as delta / rho does; both are taken
+    at a smaller one.
     """
     first = float(stats.chi.isf(gamma, dim))
+    residual = residual + shortfall / first
     factor = 0.5 * residual**2 + (dim - 1) * np.log1p(residual / first)
     return WIDENED * (residual + float(stats.chi.isf(gamma * np.exp(-factor), dim)))
 
@@ -186,7 +196,7 @@ def localize(target: Gibbs, mode: Mode, gamma: float) -> Region | None:
         pass
     if not rounds.ellipsoids:
         return None
-    weights = rounds.curvature("bregman")
+    weights = rounds.envelope
     share = first.share(weights)
     scaled = share * first.weights
     # One more Gram matrix costs about dim / 10 passes over the records.
@@ -202,6 +212,7 @@ def localize(target: Gibbs, mode: Mode, gamma: float) -> Region | None:
         ellipsoids=tuple(rounds.ellipsoids),
         lower=rounds.lower,
         upper=rounds.upper,
+        num_rounds=rounds.num_rounds,
         has_slabs=rounds.slabs is not None,
         weights=weights,
         root=root,
@@ -224,6 +235,11 @@ class _Rounds:
         self.num_rounds = 0
         self.slabs: Array | None = None  # their half-widths
 
+    @cached_property
+    def envelope(self) -> Array:
+        """Bregman curvatures on S."""
+        return self.curvature("bregman")
+
     def curvature(self, order: str) -> Array:
         """Secant or Bregman curvature of every record on S."""
         mode, bound = self.mode, getattr(self.target.problem.loss, f"{order}_curvature")
@@ -238,13 +254,17 @@ class _Rounds:
 
     def go_on(self, held: float) -> bool:
         """One round, by what pays first; whether there was one."""
+        lost = math.inf
+        if self.ellipsoids:
+            lost = self.excess(self.envelope)
+            if lost < NEGLIGIBLE:
+                return False
         secant = self.curvature("secant")
-        lost = self.excess(secant)
-        if self.ellipsoids and lost < NEGLIGIBLE:
-            return False
         if self._shrink(self._best_ellipsoid(secant), 0.8):
             return True
-        most = 1.0 - min(0.1, WORTHWHILE / lost) if lost > 0.0 else 0.0
+        # What a round must lower the mean of D by, to save as much as it costs.
+        cost = ROUND_COST * (8.0 + 0.2 * len(self.first.root))
+        most = 1.0 - max(0.02, cost * math.exp(-lost) / lost)
         if self._are_slabs_narrow() and self._shrink(self._slab(), most):
             return True
         fresh = Frame.of(self.target, self.mode, secant, held)
@@ -276,6 +296,7 @@ class _Rounds:
         self.lower = np.maximum(self.lower, -half)
         self.upper = np.minimum(self.upper, half)
         self.num_rounds += 1
+        vars(self).pop("envelope", None)
         return True
 
     def _best_ellipsoid(self, secant: Array) -> tuple[Ellipsoid, Array] | None:
@@ -287,8 +308,9 @@ class _Rounds:
                 continue
             scale = np.sqrt(theta)
             residual = self._norm(self.mode.residual, frame) / scale
-            if residual <= MAX_RESIDUAL:
-                reach = radius(len(frame.root), residual, self.share) / scale
+            if residual + self.mode.shortfall <= MAX_RESIDUAL:
+                dim, held = len(frame.root), self.mode.shortfall
+                reach = radius(dim, residual, self.share, held) / scale
                 ellipsoid = Ellipsoid(root=frame.root, radius=reach)
                 found.append((ellipsoid, frame.sizes * (reach * WIDENED)))
         return min(found, key=lambda each: float(each[1].sum()), default=None)
@@ -308,13 +330,13 @@ class _Rounds:
         log_tail = np.log(self.share / (4.0 * len(mode.margins)))
         z = -float(special.ndtri_exp(log_tail))
         is_quadratic = bounds[0] == bounds[1]
-        return is_quadratic and 1.1 * z < float(
+        return is_quadratic and NARROWER * z < float(
             stats.chi.isf(self.share, len(self.first.root))
         )
 
     def _slab(self) -> tuple[None, Array] | None:
         """Half-widths of slabs for the envelope on S, if N(S) >= 1/2 is proved."""
-        weights = self.curvature("bregman")
+        weights = self.envelope
         frame = Frame.of(self.target, self.mode, weights, self.ridge)
         if frame is None:
             return None

@@ -23,7 +23,7 @@ from scipy import linalg, special
 from dpsample.core.arrays import Array
 
 # Rounding of psi, relative to the sum of its terms' sizes.
-ROUNDING = 1e-12
+ROUNDING, SLOPE_ROUNDING = 1e-12, 1e-14
 MAX_ITERATIONS = 100
 # An envelope that is this much above its point is no better than none.
 MAX_SLACK = 0.1
@@ -57,13 +57,15 @@ def orthant(
     covariance: Array, lower: Array, size: float
 ) -> ExponentialOrthant | TiltedOrthant:
     """Draws of N(0, G) on X >= l of length at most ``size``."""
-    precision = linalg.inv(covariance)
-    rates = precision @ lower
+    factor = linalg.cho_factor(covariance, lower=True)
+    rates = linalg.cho_solve(factor, lower)
+    precision = linalg.cho_solve(factor, np.eye(len(lower)))
     if (rates > 0.0).all():
         second = np.outer(1.0 / rates, 1.0 / rates) + np.diag(rates**-2.0)
         if 0.5 * float(np.sum(precision * second)) < DEEP:
             return ExponentialOrthant(rates=rates, precision=precision)
-    return TiltedOrthant.of(covariance, lower, size)
+    with np.errstate(all="ignore"):  # tilts that lead nowhere
+        return TiltedOrthant.of(covariance, lower, size)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,7 +123,7 @@ class TiltedOrthant:
         slacks = np.empty_like(z)
         for i, width in enumerate(np.diag(self.root)):
             low = self.scaled[i] - z[:, :i] @ self.steps[i, :i] - self.tilt[i]
-            above = _tail_excess(low, rng)
+            above = tail_excess(low, rng)
             slacks[:, self.order[i]] = width * above
             z[:, i] = low + above + self.tilt[i]
         excess = self._log_ratio(z)[0] - self.log_bound
@@ -163,6 +165,8 @@ class TiltedOrthant:
             value, slope, rise = slope_at(z)
             for _ in range(MAX_ITERATIONS if free else 0):
                 curvature = ((self.steps.T * rise) @ self.steps)[:free, :free]
+                if not (np.isfinite(curvature).all() and np.isfinite(slope).all()):
+                    return z, np.inf
                 ridge = 1e-14 * float(np.trace(curvature)) + 1e-300
                 move = linalg.lstsq(curvature + ridge * np.eye(free), slope)[0]
                 scale, size = 1.0, float(np.linalg.norm(slope))
@@ -178,7 +182,9 @@ class TiltedOrthant:
                 else:
                     break
                 z, value, slope, rise = trial, after, slope_after, rise_after
-        return z, float(np.linalg.norm(slope))
+        terms = np.abs(self.steps.T) @ self._hazard(z)[0] + np.abs(self.tilt)
+        rounding = SLOPE_ROUNDING * float(np.linalg.norm(terms))
+        return z, float(np.linalg.norm(slope)) + rounding
 
     def _saddles(self) -> list[tuple[Array, Array]]:
         """Return candidates (z, mu): mu = 0, and solutions of psi' = 0 in both."""
@@ -235,7 +241,7 @@ def _solved(
     with np.errstate(all="ignore"):
         value, slope = equations(point)
         size = float(np.linalg.norm(value))
-        for _ in range(MAX_ITERATIONS):
+        for _ in range(MAX_ITERATIONS if np.isfinite(slope).all() else 0):
             move, scale = np.linalg.lstsq(slope, -value, rcond=None)[0], 1.0
             while scale > 1e-8:
                 trial = point + scale * move
@@ -250,7 +256,7 @@ def _solved(
     return point
 
 
-def _tail_excess(low: Array, rng: np.random.Generator) -> Array:
+def tail_excess(low: Array, rng: np.random.Generator) -> Array:
     """Z - low for standard normals Z above low, to full relative accuracy."""
     log_tail = special.log_ndtr(-low) - rng.standard_exponential(len(low))
     above = np.maximum(-special.ndtri_exp(log_tail) - low, 0.0)
