@@ -112,6 +112,10 @@ class Hinge(Loss):
         # NaN must stay NaN, so the comparison decides for the non-zero branch.
         return (0.0, 0.0) if gap <= 0.0 else (gap, -y)
 
+    def kink(self, response: Array) -> Array:
+        """Return the labels: y u = 1 at u = y."""
+        return response
+
     def prox(self, margins: ArrayLike, response: ArrayLike, step: ArrayLike) -> Array:
         """Move towards the kink at y u = 1, by at most step."""
         u, y, c = prox_arguments(margins, response, step)

@@ -185,6 +185,14 @@ class Loss:
         del margin_bound
         return response
 
+    def kink(self, response: Array) -> Array | None:
+        """Margins at which the losses have their only kinks.
+
+        On both sides of it such a loss is linear in the margin; None for all others.
+        """
+        del response
+        return None
+
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
         """Largest |phi'| over |u| <= margin_bound and |y| <= response_bound."""
         del margin_bound, response_bound

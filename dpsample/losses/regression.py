@@ -42,6 +42,10 @@ class Absolute(Loss):
         residual = u - y
         return abs(residual), np.sign(residual)
 
+    def kink(self, response: Array) -> Array:
+        """Return the responses."""
+        return response
+
     def near_response(self, response: Array, margin_bound: float) -> Array:
         """Return responses with the same slopes; see `Loss.near_response`."""
         return _nearer(response, margin_bound)
@@ -83,6 +87,10 @@ class Quantile(Loss):
         """Return max(level, 1 - level)."""
         del margin_bound, response_bound
         return max(self.level, 1.0 - self.level)
+
+    def kink(self, response: Array) -> Array:
+        """Return the responses."""
+        return response
 
     def near_response(self, response: Array, margin_bound: float) -> Array:
         """Return responses with the same slopes; see `Loss.near_response`."""

@@ -13,6 +13,7 @@ from dpsample.problem.problem import Problem
 from dpsample.samplers import Proximal, Sampler, gaussian_fit
 from dpsample.samplers.proximal import metric
 from dpsample.samplers.proximal.proximal import Pilot, start_bound
+from dpsample.samplers.proximal.screened import MIN_RECORDS
 from dpsample.targets.gibbs import Gibbs
 from dpsample.verbs.minimize import minimize
 from dpsample.verbs.sample import sample
@@ -44,9 +45,10 @@ def make(
     *,
     dim: int = DIM,
     is_sparse: bool = False,
+    num_records: int = 3,
 ) -> Gibbs:
-    """Target of three records."""
-    rows: Any = np.random.default_rng(0).standard_normal((3, dim))
+    """Target of three records, or more."""
+    rows: Any = np.random.default_rng(0).standard_normal((num_records, dim))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     if is_sparse:
         from scipy import sparse
@@ -54,7 +56,7 @@ def make(
         rows = sparse.csr_array(rows)
     problem = Problem(
         rows,
-        [1.0, -1.0, 1.0],
+        (-1.0) ** np.arange(num_records),
         loss=loss,
         domain=domain,
         row_bound=1.0,
@@ -74,6 +76,8 @@ def piece_targets() -> Iterator[tuple[str, Gibbs]]:
     entropy = regularizers.Entropy()
     yield "regularizer entropy", make(LOGISTIC, domains.Simplex(), entropy)
     yield "sparse records", make(LOGISTIC, BALL, is_sparse=True)
+    many = make(losses.Hinge(), BALL, num_records=MIN_RECORDS)
+    yield "screened records", many
 
 
 def public_samplers() -> list[type[Sampler]]:
@@ -154,7 +158,10 @@ def _pieces(target: Gibbs) -> None:
     if Proximal().supports(target)[0]:
         for option in metric.candidates(target, oracle=Proximal().oracle):
             rng = np.random.default_rng(0)
-            Pilot(target, option, start, rng, lambda *, step: 1).trial(0.1, 2)
+            pilot = Pilot(
+                target, option, start, rng, lambda *, step: 1, is_screened=True
+            )
+            pilot.trial(1e-6, 2)  # so short that screening pays
             start_bound(target, option, start)
     # Called from Python, a piece is compiled apart from its pointer.
     target.log_density(start)

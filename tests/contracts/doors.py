@@ -51,6 +51,7 @@ INNER = {
     "check_response",
     "checked_batch_size",
     "curvature",
+    "kink",
     "loop",
     "margin_bounds",
     "near_response",

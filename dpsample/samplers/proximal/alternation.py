@@ -14,7 +14,7 @@ halfspace that contains the domain but not the mean.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -87,7 +87,7 @@ class TangentPlan(NamedTuple):
     metric: ProximalPlan
     draw: Pointer  # one of the pieces of `metric`
     max_tries: int  # of one step
-    bounds: tuple[float, ...] = ()  # of the tests, with the thinned oracle
+    bounds: tuple[Any, ...] = ()  # what the thinned or screened oracle reads
 
 
 class ProximalWork(NamedTuple):
@@ -303,22 +303,16 @@ def prepare(target, pieces, plan, state):
     return set_halfspace(target, pieces, plan.metric, state, mean)
 
 
-def judge(target, pieces, plan, state, rng, is_resumed):
-    """Accept or refuse the proposal in scratch[5]: 1, 0, or minus a failure code."""
-    w, gradient, metric = state.scratch[2], state.scratch[3], plan.metric
+@kernel
+def weigh(target, pieces, metric, state, threshold, u_x):
+    """Compare the gap of the proposal in scratch[5], of energy U, with a threshold.
+
+    Returns 1, 0, or minus a failure code.
+    """
+    w, gradient = state.scratch[2], state.scratch[3]
     proposal, difference = state.scratch[5], state.scratch[6]
     for j in range(w.shape[0]):
         difference[j] = proposal[j] - w[j]
-    threshold = rng.standard_exponential()
-    state.energy[0] = np.nan
-    if metric.squeeze == 1:
-        # The gap is at most this quadratic: often no pass over the records is needed.
-        ceiling = 0.5 * quadratic(metric.excess, difference, state.scratch[7])
-        if ceiling <= threshold:
-            return 1
-    u_x = gibbs.energy(target, pieces, proposal, state.work)
-    state.counts[chain.VALUES] += 1
-    state.counts[chain.RECORDS] += target.data.num_records
     u_w = state.work.control[U_AT_W]
     gap, slack = gap_and_slack(metric, u_x, u_w, gradient, difference, state.scratch[7])
     if not np.isfinite(gap):
@@ -332,6 +326,25 @@ def judge(target, pieces, plan, state, rng, is_resumed):
         kept = gibbs.regularizer(target, pieces, proposal, state.work)
         state.energy[0] += metric.kept * kept
     return 1
+
+
+def judge(target, pieces, plan, state, rng, is_resumed):
+    """Accept or refuse the proposal in scratch[5]: 1, 0, or minus a failure code."""
+    w, metric = state.scratch[2], plan.metric
+    proposal, difference = state.scratch[5], state.scratch[6]
+    threshold = rng.standard_exponential()
+    state.energy[0] = np.nan
+    if metric.squeeze == 1:
+        for j in range(w.shape[0]):
+            difference[j] = proposal[j] - w[j]
+        # The gap is at most this quadratic: often no pass over the records is needed.
+        ceiling = 0.5 * quadratic(metric.excess, difference, state.scratch[7])
+        if ceiling <= threshold:
+            return 1
+    u_x = gibbs.energy(target, pieces, proposal, state.work)
+    state.counts[chain.VALUES] += 1
+    state.counts[chain.RECORDS] += target.data.num_records
+    return weigh(target, pieces, metric, state, threshold, u_x)
 
 
 conditional = compile_conditional(prepare, judge)

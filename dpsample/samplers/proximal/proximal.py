@@ -22,9 +22,21 @@ from dpsample.core.arrays import Array
 from dpsample.samplers import chain, errors, gaussian_fit
 from dpsample.samplers.chain import ChainState, Runner, Settings, filler, identity
 from dpsample.samplers.errors import NoCertificate, SamplingError, raise_unless_ok
-from dpsample.samplers.proximal import alternation, certify, metric, thinned
-from dpsample.samplers.proximal.alternation import NO_CAP, TangentPlan
+from dpsample.samplers.proximal import (
+    alternation,
+    certify,
+    metric,
+    screened,
+    thinned,
+)
+from dpsample.samplers.proximal.alternation import (
+    NO_CAP,
+    ProximalPlan,
+    ProximalWork,
+    TangentPlan,
+)
 from dpsample.samplers.proximal.metric import ProximalMetric
+from dpsample.samplers.proximal.screened import Screen
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
 
@@ -35,6 +47,9 @@ REFINE = math.sqrt(2.0)
 # The tries of a step have a heavy tail, of which a short trial sees too little: step
 # sizes that accept fewer of the proposals inside the domain are left alone.
 MIN_ACCEPTANCE = 0.4
+# Lists of undecided records cost more than passes over all if they leave more than this
+# share of the records, in the smallest ball about a point or in all evaluations.
+MAX_SHARE = 0.6
 ORACLES = ("metric", "tangent", "thinned")
 # Error for which the pilot minimizes the work when no certificate is asked for.
 PILOT_GAMMA = 1e-3
@@ -54,6 +69,7 @@ class Trial:
     acceptance: float  # of the proposals inside the domain
     step_work: float = 0.0  # of one step, in multiply-adds
     step_seconds: float = 0.0
+    share: float = 1.0  # of the records in an evaluation, see `screened`
 
     @property
     def is_steady(self) -> bool:
@@ -67,6 +83,35 @@ def pass_work(target: Gibbs) -> float:
     return (data.dense.size or data.values.size) + 4.0 * data.num_records
 
 
+Bounds = thinned.Bounds | Screen | None  # what tells an oracle apart
+
+
+def _init(target: Gibbs, position: Array, bounds: Bounds) -> ChainState:
+    """Fresh chain of one of the three oracles."""
+    if isinstance(bounds, thinned.Bounds):
+        return thinned.init(target, position)
+    if isinstance(bounds, Screen):
+        return screened.init(target, position, bounds)
+    return alternation.init(target, position)
+
+
+def _filler(
+    target: Gibbs,
+    option: ProximalMetric,
+    plan: ProximalPlan,
+    bounds: Bounds,
+    max_tries: int = NO_CAP,
+) -> Callable[[ChainState, np.random.Generator, Array, Array], int]:
+    """Chain of one of the three oracles; as `chain.filler`."""
+    run = alternation.run
+    if isinstance(bounds, thinned.Bounds):
+        run = thinned.run
+    elif isinstance(bounds, Screen):
+        run = screened.run
+    tangent = TangentPlan(plan, option.draw, max_tries, bounds or ())
+    return filler(run, option.numbers(target), target.pieces, tangent)
+
+
 class Pilot:
     """Chain in one metric that tries steps; its state carries over between trials."""
 
@@ -77,10 +122,14 @@ class Pilot:
         start: Array,
         rng: np.random.Generator,
         steps_for: Callable[..., int],  # of a trial's ``step``
+        *,
+        is_screened: bool = False,
     ) -> None:
         self.target, self.metric, self.rng = target, metric, rng
         self.steps_for = steps_for
-        self.state = alternation.init(target, start)
+        screen = screened.screen(target, metric.plan(1.0)) if is_screened else None
+        self.is_screened = screen is not None
+        self.state = _init(target, start, screen)
         self.numbers = metric.numbers(target)
         self.first, self.longest = metric.steps()
         # In units of one multiply-add: two passes for a gradient, one for a value.
@@ -91,26 +140,44 @@ class Pilot:
 
     def trial(self, step: float, num_steps: int) -> Trial:
         """Run ``num_steps`` steps; infinite work if one needs too many tries."""
-        counts = self.state.counts
+        counts, plan = self.state.counts, self.metric.plan(step)
         counts[:] = 0
         draws = np.empty((num_steps, self.target.dim))
         stats = np.empty((num_steps, chain.NUM_STATS))
-        plan = TangentPlan(self.metric.plan(step), self.metric.draw, MAX_TRIES)
-        fill = filler(alternation.run, self.numbers, self.target.pieces, plan)
+        state, screen = self._screened(plan)
         begin = time.perf_counter()
-        code = fill(self.state, self.rng, draws, stats)
+        fill = _filler(self.target, self.metric, plan, screen, MAX_TRIES)
+        code = fill(state, self.rng, draws, stats)
         seconds = time.perf_counter() - begin
         if code == errors.EXHAUSTED:
             return Trial(step=step, work=math.inf, acceptance=0.0)
         raise_unless_ok(code)
+        # The step does not depend on the screening: it is chosen for passes over all.
         step_work = float(counts @ self.costs) / num_steps
+        passes = int(counts[chain.VALUES] + counts[chain.GRADIENTS])
+        share = 1.0
+        if screen is not None:
+            share = int(counts[chain.RECORDS]) / (passes * self.target.data.num_records)
         return Trial(
             step=step,
             work=step_work * self.steps_for(step=step),
             acceptance=num_steps / int(counts[alternation.INSIDE]),
-            step_work=step_work,
+            step_work=step_work * min(share, 1.0),
             step_seconds=seconds / num_steps,
+            share=share,
         )
+
+    def _screened(self, plan: ProximalPlan) -> tuple[ChainState, Screen | None]:
+        """State for a trial, and what it screens with where that may pay."""
+        state, screen = self.state, None
+        if self.is_screened:
+            screen = screened.screen(self.target, plan)
+            state.memory[0] = 0.0  # the balls of another step are forgotten
+        if screen is None:
+            return state, None
+        if screened.share_near(self.target, screen, state.position) <= MAX_SHARE:
+            return state, screen
+        return state._replace(own=ProximalWork(state.own.normal)), None
 
     def search(self) -> Trial:
         """Walk down to a workable step, climb by doubling, refine with more steps."""
@@ -147,7 +214,9 @@ class Proximal(Sampler):
     oracle : {"metric", "tangent", "thinned"}
         "metric" puts the curvature that the records prove on the domain into the
         metric; "tangent" uses the regularizer's strong convexity alone; "thinned" is
-        "tangent" with the same acceptance from a few random records.
+        "tangent" with the same acceptance from a few random records. Records of a
+        hinge, absolute or quantile loss far from their kinks are screened in the first
+        two, where that saves work: it changes no draw but for rounding.
     step_size : float, optional
         Step h in the metric; by default a pilot run chooses it. The conditional draw is
         exact for every step.
@@ -225,6 +294,7 @@ class ProximalSetting:
     start: Array
     step_size: float | None
     bounds: thinned.Bounds | None  # of the thinned oracle's tests
+    may_screen: bool
 
     @classmethod
     def of(cls, sampler: Proximal, target: Gibbs) -> ProximalSetting:
@@ -239,6 +309,7 @@ class ProximalSetting:
             start=start,
             step_size=sampler.step_size,
             bounds=sampler._bounds(target),
+            may_screen=sampler.oracle != "thinned",
         )
 
     def prepare(self, rng: np.random.Generator, gamma: float) -> PreparedProximal:
@@ -262,16 +333,20 @@ class ProximalSetting:
     ) -> PreparedProximal:
         """Chain in one metric, with the step that a pilot run finds best."""
         steps_for = partial(certify.num_steps, gamma, start_bound=bound)
-        pilot = Pilot(self.target, option, self.start, rng, steps_for)
+        start, screens = self.start, self.may_screen
+        pilot = Pilot(self.target, option, start, rng, steps_for, is_screened=screens)
         step = self.step_size
         trial = pilot.search() if step is None else pilot.trial(step, FIRST_STEPS)
+        bounds: Bounds = self.bounds
+        if trial.share < MAX_SHARE:
+            bounds = screened.screen(self.target, option.plan(trial.step))
         return PreparedProximal(
             target=self.target,
             metric=option,
             trial=trial,
             start=self.start,
             start_bound=bound,
-            bounds=self.bounds,
+            bounds=bounds,
         )
 
 
@@ -294,7 +369,7 @@ class PreparedProximal:
     trial: Trial
     start: Array
     start_bound: float
-    bounds: thinned.Bounds | None = None  # of the thinned oracle's tests
+    bounds: Bounds = None  # of an oracle other than the plain one
 
     @property
     def num_warmup(self) -> int:
@@ -337,8 +412,7 @@ class PreparedProximal:
     def init(self, position: Array | None = None) -> ChainState:
         """Fresh chain at a position of the domain; the starting point by default."""
         where = self.start if position is None else position
-        init = alternation.init if self.bounds is None else thinned.init
-        return init(self.target, where)
+        return _init(self.target, where, self.bounds)
 
     def dispersed(self, rng: np.random.Generator) -> Array:
         """Return the start: the proved number of steps counts from there."""
@@ -351,9 +425,6 @@ class PreparedProximal:
         With the squeeze some draws need no pass over the records: their energies are
         NaN.
         """
-        numbers, pieces = self.metric.numbers(self.target), self.target.pieces
-        metric = self.metric.plan(self.trial.step, squeeze=squeeze)
-        plan = TangentPlan(metric, self.metric.draw, NO_CAP, self.bounds or ())
-        run = alternation.run if self.bounds is None else thinned.run
-        fill = filler(run, numbers, pieces, plan)
+        plan = self.metric.plan(self.trial.step, squeeze=squeeze)
+        fill = _filler(self.target, self.metric, plan, self.bounds)
         return lambda *chain: raise_unless_ok(fill(*chain))
