@@ -20,6 +20,7 @@ from tests.running.test_chains import walk
 from tests.support.tiers import one_in
 
 SAMPLERS = {kind.__name__: kind for kind in public_samplers()}
+del SAMPLERS["Localized"]  # it calls no kernel that could run for long
 SAMPLERS["thinned"] = lambda: dps.samplers.Proximal(oracle="thinned")
 SAMPLERS["tangent"] = lambda: dps.samplers.Proximal(oracle="tangent")
 SAMPLERS["t law"] = lambda: dps.samplers.LaplaceIndependence(batch=5, tail=3.0)
