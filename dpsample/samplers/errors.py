@@ -6,7 +6,7 @@ BOUND_VIOLATED = 2
 EXHAUSTED = 3
 UNCOVERED = 4
 
-_TEXTS = {
+TEXTS = {
     PIECE_FAILED: (
         "A loss, regularizer or domain raised or returned NaN. If the loss is your "
         "own, evaluate it at the margins that the domain allows."
@@ -49,4 +49,4 @@ class WorkLimitError(SamplingError):
 def raise_unless_ok(code: int) -> None:
     """Turn a kernel's code into words: a `SamplingError` for each but `OK`."""
     if code != OK:
-        raise SamplingError(_TEXTS[int(code)])
+        raise SamplingError(TEXTS[int(code)])

@@ -107,7 +107,7 @@ def test_error_names_the_remedy(function, arguments, remedy):
 
 
 def test_release_refuses_domains_without_a_proof():
-    simplex = problem(domain=dps.domains.Simplex())
+    simplex = problem(domain=dps.domains.Simplex(), loss=dps.losses.Hinge())
     with pytest.raises(dps.NoCertificate, match="no interior"):
         dps.release(simplex, BUDGET)
 

@@ -10,6 +10,7 @@ from dpsample.optimizers.loop.loop import BLOCK
 from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.loop.steps import MAX_LISTED, GradientStep, listed
 from dpsample.running import chains, descent
+from dpsample.samplers.localized.localized import PreparedLocalized
 from dpsample.samplers.proximal import restricted
 from dpsample.verbs.warm import LOGISTIC, make
 from tests.core.test_pauses import Allowance, assert_same_bits
@@ -152,15 +153,19 @@ def test_rows_of_noise_do_not_depend_on_their_calls(r, monkeypatch):
     assert_same_bits(drawn(), whole)
 
 
-def test_ctrl_c_in_a_release_says_that_nothing_is_released(monkeypatch):
+@pytest.mark.parametrize("sampler", [None, dps.Proximal()], ids=repr)
+def test_ctrl_c_in_a_release_says_that_nothing_is_released(sampler, monkeypatch):
     problem = make(LOGISTIC, dps.domains.Ball(1.0)).problem
 
     def press(*arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(chains, "advance", press)
+    monkeypatch.setattr(PreparedLocalized, "draw", press)
     with pytest.raises(KeyboardInterrupt, match="Nothing is released"):
-        dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-5), seed=1)
+        dps.release(
+            problem, dps.Budget(epsilon=1.0, delta=1e-5), sampler=sampler, seed=1
+        )
 
 
 def test_a_saved_stream_is_restored_after_a_chunk_that_was_given_up():

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -35,6 +37,8 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.errors import (
     BOUND_VIOLATED,
     PIECE_FAILED,
+    TEXTS,
+    SamplingError,
     WorkLimitError,
     raise_unless_ok,
 )
@@ -144,6 +148,17 @@ class Localized(Sampler):
         return prepared
 
 
+@contextmanager
+def _user_failures(target: Gibbs) -> Iterator[None]:
+    """Say in our words that a user's loss raised."""
+    try:
+        yield
+    except Exception as error:
+        if target.problem.loss.is_cached:
+            raise
+        raise SamplingError(TEXTS[PIECE_FAILED]) from error
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Place:
     """Mode and region: what target and gamma fix before any random bit."""
@@ -155,8 +170,9 @@ class Place:
     @classmethod
     def of(cls, target: Gibbs, gamma: float) -> Place | None:
         """Localize a supported target; None if that fails, which is no error."""
-        mode = modes.find(target, target.mu)
-        region = None if mode is None else regions.localize(target, mode, gamma)
+        with _user_failures(target):
+            mode = modes.find(target, target.mu)
+            region = None if mode is None else regions.localize(target, mode, gamma)
         if mode is None or region is None:
             return None
         return cls(target=target, mode=mode, region=region)
@@ -312,7 +328,9 @@ class PreparedLocalized:
             if region.has_slabs:
                 is_out = (t < region.lower[part, None]) | (t > region.upper[part, None])
                 total[alive[is_out.any(axis=0)]] = np.inf
-            values = loss.value(mode.margins[part, None] + t, data.response[part, None])
+            with _user_failures(target):
+                there = mode.margins[part, None] + t
+                values = loss.value(there, data.response[part, None])
             value, slope = mode.values[part, None], mode.slopes[part, None]
             terms = values - value - slope * t
             terms -= 0.5 * region.weights[part, None] * t**2

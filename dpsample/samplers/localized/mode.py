@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import linalg, optimize
+from scipy import linalg
 
 from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, Domain, Polytope, Simplex, WholeSpace
@@ -202,6 +202,8 @@ def _step_in_ball(
     center: Array, radius: float, free: Array, gradient: Array, hessian: Array
 ) -> Array:
     """Trust-region problem with ||center + v|| <= radius, in eigenvectors of H."""
+    from scipy import optimize
+
     if np.linalg.norm(center + free) <= radius:
         return free
     eigenvalues, vectors = np.linalg.eigh(hessian)
@@ -228,6 +230,8 @@ def _step_in_polytope(
 
     With y = L^T v + L^{-1} g it asks for the shortest y in a polyhedron.
     """
+    from scipy import optimize
+
     if (sides @ free <= depths).all():
         return free
     rows = linalg.solve_triangular(root, sides.T, lower=True).T
@@ -258,6 +262,8 @@ def _step_in_polytope(
 
 def _held(mode: Mode, domain: Domain, hessian: Array) -> Mode:
     """Split the slope into what the boundary holds and the residual."""
+    from scipy import optimize
+
     gradient = mode.gradient
     if is_round(domain):
         body = domain.body(len(mode.point))

@@ -47,7 +47,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import linalg, special, stats
+from scipy import linalg, special
 
 from dpsample.core.arrays import Array
 from dpsample.domains import Domain, WholeSpace
@@ -171,16 +171,21 @@ def lowered_root(gram: Array, ridge: float) -> tuple[Array, float] | None:
     return np.asarray(root, dtype=np.float64), slack
 
 
+def chi_quantile(tail: float, dim: int) -> float:
+    """Return x with P(chi_dim > x) = tail."""
+    return math.sqrt(2.0 * float(special.gammainccinv(0.5 * dim, tail)))
+
+
 def radius(dim: int, residual: float, gamma: float, shortfall: float = 0.0) -> float:
     """Rho of Theorem A for a mass of at most gamma outside.
 
     The factor before the chi tail falls with rho, as delta / rho does; both are taken
     at a smaller one.
     """
-    first = float(stats.chi.isf(gamma, dim))
+    first = chi_quantile(gamma, dim)
     residual = residual + shortfall / first
-    factor = 0.5 * residual**2 + (dim - 1) * np.log1p(residual / first)
-    return WIDENED * (residual + float(stats.chi.isf(gamma * np.exp(-factor), dim)))
+    factor = 0.5 * residual**2 + (dim - 1) * math.log1p(residual / first)
+    return WIDENED * (residual + chi_quantile(gamma * math.exp(-factor), dim))
 
 
 def localize(target: Gibbs, mode: Mode, gamma: float) -> Region | None:
@@ -330,9 +335,8 @@ class _Rounds:
         log_tail = np.log(self.share / (4.0 * len(mode.margins)))
         z = -float(special.ndtri_exp(log_tail))
         is_quadratic = bounds[0] == bounds[1]
-        return is_quadratic and NARROWER * z < float(
-            stats.chi.isf(self.share, len(self.first.root))
-        )
+        widest = chi_quantile(self.share, len(self.first.root))
+        return is_quadratic and NARROWER * z < widest
 
     def _slab(self) -> tuple[None, Array] | None:
         """Half-widths of slabs for the envelope on S, if N(S) >= 1/2 is proved."""
@@ -373,7 +377,8 @@ class _Rounds:
         for each in self.ellipsoids:
             ratio = linalg.solve_triangular(frame.root, each.root, lower=True)
             reach = each.radius / float(np.linalg.norm(ratio, 2))
-            total += float(stats.chi.sf(reach / WIDENED - eps, len(frame.root)))
+            half = 0.5 * max(reach / WIDENED - eps, 0.0) ** 2
+            total += float(special.gammaincc(0.5 * len(frame.root), half))
         if self.slabs is not None:
             moves = frame.sizes > 0.0
             depth = self.slabs[moves] / frame.sizes[moves] - eps
