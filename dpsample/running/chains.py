@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,11 +39,17 @@ CHUNK_NUMBERS = 2**20
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """One BLAS thread: more are slower here, and change the last bits of a draw."""
-    import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1, "blas"):
+    with _blas().limit(limits=1, user_api="blas"):
         yield
+
+
+@cache
+def _blas() -> Any:
+    """Libraries with threads of their own; to find them takes milliseconds."""
+    import scipy.linalg.cython_blas  # noqa: F401 - loads the BLAS that kernels call
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 @contextmanager

@@ -220,7 +220,7 @@ class PreparedLocalized:
         if self.is_held or self.region.mean_excess > 1.0 or least < most:
             hits, count, records, begin = 0, 0, 0, time.perf_counter()
             while hits < ENOUGH and count < min(len(vectors), MAX_PASSES):
-                part = slice(count, min(2 * count + 4, len(vectors)))
+                part = slice(count, min(count + 8, len(vectors)))
                 excess, looked = self.excess(vectors[part], budgets[part])
                 hits += int((excess <= budgets[part]).sum())
                 count, records = part.stop, records + looked
@@ -317,7 +317,7 @@ class PreparedLocalized:
         total = self._of_regularizer(moves)
         total += 0.5 * region.slack * np.einsum("ij,ij->i", vectors, vectors)
         alive, records = np.flatnonzero(total <= budgets), 0
-        size = total.copy()
+        size = 0.0  # of the energies that are compared, for their rounding
         out = np.full(len(vectors), np.inf)
         per_record = target.k / data.num_records
         start = 0
@@ -335,14 +335,14 @@ class PreparedLocalized:
             terms = values - value - slope * t
             terms -= 0.5 * region.weights[part, None] * t**2
             total[alive] += per_record * terms.sum(axis=0)
-            sizes = np.abs(values) + np.abs(value) + np.abs(slope * t)
-            sizes += np.abs(slope * mode.margins[part, None])
-            size[alive] += per_record * sizes.sum(axis=0)
+            farthest = 2.0 * np.abs(t).max() + np.abs(mode.margins[part, None])
+            sizes = 2.0 * np.abs(value) + np.abs(slope) * farthest
+            size += per_record * float(sizes.sum())
             records += alive.size * (stop - start)
             start = stop
             if np.isnan(total[alive]).any():
                 raise_unless_ok(PIECE_FAILED)
-            if (total[alive] < -ROUNDING * (1.0 + size[alive])).any():
+            if (total[alive] < -ROUNDING * (1.0 + size)).any():
                 raise_unless_ok(BOUND_VIOLATED)
             alive = alive[total[alive] <= budgets[alive]]
             pauses.heard()
