@@ -228,11 +228,13 @@ def refer(target, pieces, screen, state, level, w, gradient):
         copy_entries(kinks, start, picked, own.kinks[level], size)
         copy_entries(norms, start, picked, own.norms[level], size)
         size += count
-        part = 0.0
+        # No difference of sums: one steep record would take the digits of all others.
         for a in range(count):
-            part += values[picked[a]]
-        undecided += part
-        decided += work.out[0] - part
+            undecided += values[picked[a]]
+            values[picked[a]] = 0.0
+        decided += 0.0 * work.out[0]  # NaN if the piece failed
+        for a in range(stop - start):
+            decided += values[a]
         add_transposed(before, slopes, start, stop, work.vector, slope)
         add_transposed(before, rest, start, stop, work.vector, gradient)
     own.sizes[level], own.sums[level] = size, decided
