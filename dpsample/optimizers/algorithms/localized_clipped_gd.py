@@ -139,7 +139,7 @@ def minimizations(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Localized(HeavyTailed):
+class LocalizedRuns(HeavyTailed):
     """Base of the methods whose inner loop is localized minimization.
 
     Parameters
@@ -233,7 +233,7 @@ class Localized(HeavyTailed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalizedClippedGD(Localized):
+class LocalizedClippedGD(LocalizedRuns):
     r"""Localized minimization of the clipped risk, with noise after every phase.
 
     Phase i reads :math:`n_i = \lfloor n/2^i \rfloor` fresh records, minimizes their
@@ -252,7 +252,7 @@ class LocalizedClippedGD(Localized):
     moment, order, clip, distance
         See `HeavyTailed`.
     accuracy, max_steps, failure
-        See `Localized`.
+        See `LocalizedRuns`.
 
     Raises
     ------
@@ -297,7 +297,7 @@ class LocalizedClippedGD(Localized):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IteratedLocalizedClippedGD(GrowingBlocks, Localized):
+class IteratedLocalizedClippedGD(GrowingBlocks, LocalizedRuns):
     r"""`LocalizedClippedGD` on growing blocks, the distance halved from run to run.
 
     Run t reads its own :math:`n_t = \lfloor 2^{t-1} n/(\log_2 n)^A \rfloor` records,
@@ -356,7 +356,7 @@ def num_runs(num_records: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivateStochasticApproximation(Localized):
+class PrivateStochasticApproximation(LocalizedRuns):
     r"""`LocalizedClippedGD` on m blocks of records, in balls of radius R, R/2, R/4, ...
 
     Run l reads its own :math:`\lfloor n/m \rfloor` records, starts at the last run's

@@ -85,7 +85,7 @@ NEGLIGIBLE, BLOCK = 0.1, 8192
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Frame:
+class BoundingMetric:
     """Metric P = ``gram`` + ridge I with P <= M^S wherever weights_i <= c_i^S."""
 
     weights: Array  # (num_records,)
@@ -96,16 +96,16 @@ class Frame:
     @classmethod
     def of(
         cls, target: Gibbs, mode: Mode, weights: Array, ridge: float
-    ) -> Frame | None:
-        """Frame of given weights; None if P is numerically singular."""
+    ) -> BoundingMetric | None:
+        """Metric of given weights; None if P is numerically singular."""
         gram = gram_of(target, mode, weights)
         return cls.around(target, mode, weights, gram, ridge)
 
     @classmethod
     def around(
         cls, target: Gibbs, mode: Mode, weights: Array, gram: Array, ridge: float
-    ) -> Frame | None:
-        """Frame whose Gram matrix is known."""
+    ) -> BoundingMetric | None:
+        """Metric whose Gram matrix is known."""
         lowered = lowered_root(gram, ridge)
         if lowered is None:
             return None
@@ -193,7 +193,7 @@ def localize(target: Gibbs, mode: Mode, gamma: float) -> Region | None:
     strength = target.regularizer.curvature_l2(target.dim)[0]
     ridge = target.k * target.mu * strength
     held = ridge + 0.5 * mode.multiplier
-    first = Frame.around(target, mode, mode.weights, mode.gram, held)
+    first = BoundingMetric.around(target, mode, mode.weights, mode.gram, held)
     if first is None:
         return None
     rounds = _Rounds(target, mode, first, gamma / MAX_ROUNDS, ridge)
@@ -230,7 +230,12 @@ class _Rounds:
     """The region S so far; every round takes one share of gamma."""
 
     def __init__(
-        self, target: Gibbs, mode: Mode, first: Frame, share: float, ridge: float
+        self,
+        target: Gibbs,
+        mode: Mode,
+        first: BoundingMetric,
+        share: float,
+        ridge: float,
     ) -> None:
         self.target, self.mode, self.first = target, mode, first
         self.share, self.ridge = share, ridge
@@ -272,7 +277,7 @@ class _Rounds:
         most = 1.0 - max(0.02, cost * math.exp(-lost) / lost)
         if self._are_slabs_narrow() and self._shrink(self._slab(), most):
             return True
-        fresh = Frame.of(self.target, self.mode, secant, held)
+        fresh = BoundingMetric.of(self.target, self.mode, secant, held)
         if fresh is None:
             return False
         self.frames = [self.first, fresh]
@@ -320,7 +325,7 @@ class _Rounds:
                 found.append((ellipsoid, frame.sizes * (reach * WIDENED)))
         return min(found, key=lambda each: float(each[1].sum()), default=None)
 
-    def _norm(self, slope: Array, frame: Frame) -> float:
+    def _norm(self, slope: Array, frame: BoundingMetric) -> float:
         """Norm of a slope at x0 for P^{-1}, with the rounding errors of the sum."""
         size = linalg.solve_triangular(frame.root, slope, lower=True)
         terms = self.target.k * float(np.mean(np.abs(self.mode.slopes) * frame.sizes))
@@ -341,7 +346,7 @@ class _Rounds:
     def _slab(self) -> tuple[None, Array] | None:
         """Half-widths of slabs for the envelope on S, if N(S) >= 1/2 is proved."""
         weights = self.envelope
-        frame = Frame.of(self.target, self.mode, weights, self.ridge)
+        frame = BoundingMetric.of(self.target, self.mode, weights, self.ridge)
         if frame is None:
             return None
         mode, target, dim = self.mode, self.target, len(frame.root)
@@ -370,7 +375,7 @@ class _Rounds:
         z = -float(special.ndtri_exp(log_tail - math.log(2.0 * len(weights))))
         return None, frame.sizes * ((z + eps) * WIDENED)
 
-    def _outside(self, frame: Frame, eps: float) -> float:
+    def _outside(self, frame: BoundingMetric, eps: float) -> float:
         """Bound of the Gaussian's mass outside of S."""
         move = -linalg.cho_solve((frame.root, True), self.mode.gradient)
         total = mass_outside(self.target.problem.domain, self.mode, frame.root, move)
