@@ -1,0 +1,1 @@
+"""Samplers that learn the target's shape before their first draw."""
