@@ -43,6 +43,7 @@ from dpsample.samplers.adaptive.mass_matrix import (
     column,
     dense,
     kinetic,
+    multiply,
     times,
     velocity,
 )
@@ -156,7 +157,7 @@ def new_plan(
     )
 
 
-@kernel
+@kernel(counts_references=False)
 def launch(plan, state, rng):
     """Draw the velocity, and size and number of the leaps."""
     control = state.work.control
@@ -178,7 +179,7 @@ def launch(plan, state, rng):
     state.counts[PROPOSALS] += 1
 
 
-@kernel
+@kernel(counts_references=False)
 def kick(plan, state, duration):
     """Change the velocity by the slope of what the flight leaves out."""
     theta, moving, gradient = state.scratch[0], state.scratch[1], state.scratch[2]
@@ -192,7 +193,7 @@ def kick(plan, state, duration):
         moving[j] -= duration * turn[j]
 
 
-@kernel
+@kernel(counts_references=False)
 def rotate(plan, theta, moving, angle):
     """Turn point and velocity around the center."""
     cosine, sine = math.cos(angle), math.sin(angle)
@@ -202,7 +203,7 @@ def rotate(plan, theta, moving, angle):
         moving[j] = cosine * moving[j] - sine * offset
 
 
-@kernel
+@kernel(counts_references=False)
 def meet(target, plan, state, duration):
     """Return the time of the next exit, infinity if it is later, and the face."""
     own = state.own
@@ -216,7 +217,7 @@ def meet(target, plan, state, duration):
     return own.exit[0], int(own.exit[1])
 
 
-@kernel
+@kernel(counts_references=False)
 def advance(plan, state, duration):
     """Move on the parabola."""
     theta, moving, own = state.scratch[0], state.scratch[1], state.own
@@ -228,7 +229,7 @@ def advance(plan, state, duration):
         own.rates[i] += duration * plan.bends[i]
 
 
-@kernel
+@kernel(counts_references=False)
 def reflect(plan, state, face):
     """Turn the velocity at a wall."""
     moving, turn, own = state.scratch[1], state.scratch[4], state.own
@@ -252,19 +253,19 @@ def reflect(plan, state, face):
         own.rates[i] += factor * plan.gram[face, i]
 
 
-@kernel
+@kernel(counts_references=False)
 def take_slacks(target, plan, state):
     """Compute the slacks of a polytope's inequalities, and their rates."""
     if plan.gram.shape[0] > 0:
         body, own = target.body, state.own
-        np.dot(body.matrix, state.scratch[0], own.slacks)
-        np.dot(body.matrix, state.scratch[1], own.rates)
+        multiply(body.matrix, state.scratch[0], own.slacks)
+        multiply(body.matrix, state.scratch[1], own.rates)
         for i in range(own.slacks.shape[0]):
             own.slacks[i] = body.bounds[i] - own.slacks[i]
             own.rates[i] = -own.rates[i]
 
 
-@kernel
+@kernel(counts_references=False)
 def fly(target, plan, state):
     """Fly for the remaining time; return OK, PAUSED or REFUSED."""
     control = state.work.control
@@ -287,7 +288,7 @@ def fly(target, plan, state):
             return PAUSED
 
 
-@kernel
+@kernel(counts_references=False)
 def leap(target, pieces, plan, state):
     """One kick and one flight; return OK, PAUSED, REFUSED or PIECE_FAILED."""
     control, theta = state.work.control, state.scratch[0]
@@ -314,7 +315,7 @@ def leap(target, pieces, plan, state):
     return REFUSED
 
 
-@kernel
+@kernel(counts_references=False)
 def land(target, pieces, plan, state, rng):
     """Last half kick and accept test; return a code and the probability."""
     control, theta = state.work.control, state.scratch[0]
@@ -335,7 +336,7 @@ def land(target, pieces, plan, state, rng):
     return code, math.exp(min(log_ratio, 0.0))
 
 
-@kernel
+@kernel(counts_references=False)
 def tune(tuning, probability, longest):
     """Dual averaging of the step (Hoffman and Gelman, 2014, algorithm 5)."""
     tuning[TURNS] += 1.0
@@ -348,7 +349,7 @@ def tune(tuning, probability, longest):
     tuning[MEAN_LOG_STEP] += weight * (tuning[LOG_STEP] - tuning[MEAN_LOG_STEP])
 
 
-@kernel
+@kernel(counts_references=False)
 def finish(plan, state, probability):
     """End of a transition: report it, and tune the step if that is asked for."""
     control, report = state.work.control, state.own.report
