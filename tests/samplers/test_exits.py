@@ -28,7 +28,6 @@ DOMAINS = {
     "Frobenius ball": D.SchattenBall(1.1, p=2.0, shape=(2, 2)),
 }
 STRAIGHT = ("l_1.5 ball", "l_3 ball", "nuclear ball", "operator ball")
-HALF = 0.5
 STEPS = 2000  # of a path; between two of them it may be outside for a moment
 
 
@@ -44,15 +43,13 @@ def excess(domain, points):
     away = abs(points - domain.default_center(points.shape[-1]))
     p = domain.p
     if domain.name == "schatten_ball" and p != 2.0:
-        # Two singular values by their squares' sum and their product.
-        square = (points**2).sum(-1)
-        product = 2 * abs(
-            points[..., 0] * points[..., 3] - points[..., 1] * points[..., 2]
-        )
-        total = (square + product) ** HALF
+        # Sum and difference of the singular values, for either sign of the determinant.
+        a, b, c, d = np.moveaxis(points, -1, 0)
+        one = ((a + d) ** 2 + (b - c) ** 2) ** 0.5
+        other = ((a - d) ** 2 + (b + c) ** 2) ** 0.5
         if p == 1.0:
-            return total - domain.radius
-        return (total + abs(square - product) ** HALF) / 2 - domain.radius
+            return np.maximum(one, other) - domain.radius
+        return (one + other) / 2 - domain.radius
     if np.isinf(p):
         return away.max(-1) - domain.radius
     return (away**p).sum(-1) ** (1.0 / p) - domain.radius
@@ -115,11 +112,14 @@ def corner(domain, rng):
     if domain.name == "simplex":
         return np.eye(3)[rng.integers(3)]
     if domain.name == "polytope":
-        top = np.linalg.solve(MIX, [0.9, -0.9, 0.9]) * (1.0 - 1e-15)
+        top = np.linalg.solve(MIX, [0.9, 0.9, -0.9]) * (1.0 - 1e-15)
         assert domain.contains(top)
-        return top if rng.random() < 0.5 else -top
+        return top
     if domain.name == "schatten_ball":
-        return domain.radius * np.eye(2).reshape(4) / (2.0 if domain.p == 1.0 else 1.0)
+        # Near a singular value 0, or two that are equal: there no normal is unique.
+        shape = np.array([0.999, 0.0, 0.0, 0.001 if domain.p == 1.0 else 0.998])
+        size = np.linalg.norm(shape[[0, 3]], ord=domain.p)
+        return (1.0 - 1e-15) * domain.radius * shape / size
     center = domain.default_center(3)
     return center + domain.radius * rng.choice([-1.0, 1.0]) * np.eye(3)[rng.integers(3)]
 
