@@ -19,7 +19,9 @@ def effective_share(series: Array) -> float:
     positive. Columns with a NaN, or without a spread, are left out; NaN if none
     remains.
     """
-    is_known = np.isfinite(series).all(axis=(0, 1)) & (np.ptp(series, axis=(0, 1)) > 0.0)
+    is_known = np.isfinite(series).all(axis=(0, 1)) & (
+        np.ptp(series, axis=(0, 1)) > 0.0
+    )
     series = series[:, :, is_known]
     if series.shape[2] == 0:
         return math.nan

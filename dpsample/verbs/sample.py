@@ -19,7 +19,7 @@ from dpsample.running.checkpoint import identity_of
 from dpsample.running.convergence import Convergence
 from dpsample.running.rounds import Trial
 from dpsample.samplers import Sampler
-from dpsample.samplers.choice import choose
+from dpsample.samplers.choice import Choice, choose
 from dpsample.targets.gibbs import Gibbs
 from dpsample.verbs import results
 
@@ -137,10 +137,9 @@ def sample(
 
     given = _given_starts(target, init, num_chains)
     root = seed_sequence(seed)
-    chosen, reason = _choose(target, sampler)
     pilot_stream, *others = streams(root, 2 * num_chains + 1)
     chain_streams, trial_streams = others[:num_chains], others[num_chains:]
-    prepared = chosen.prepare(target, pilot_stream)
+    chosen, reason, prepared = _choose(target, sampler, pilot_stream)
     warmup = prepared.num_warmup if num_warmup is None else num_warmup
     trial = None if target_ess is None else Trial(target_ess, num_draws)
     entropy = root.generate_state(4)
@@ -202,8 +201,8 @@ def sample(
     )
 
 
-def _choose(target: Gibbs, sampler: object) -> tuple[Sampler, str]:
-    """Sampler and the reason for it, after a look at what was given."""
+def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> Choice:
+    """Sampler, the reason for it and its chain, after a look at what was given."""
     if isinstance(sampler, str) and sampler == "auto":
         return choose(target)
     if isinstance(sampler, type) and issubclass(sampler, Sampler):
@@ -213,7 +212,7 @@ def _choose(target: Gibbs, sampler: object) -> tuple[Sampler, str]:
     if not isinstance(sampler, Sampler):
         remedy = 'Use "auto", or a sampler such as dps.samplers.MALA().'
         checks.fail("sampler", "a Sampler", checks.shown(sampler), remedy)
-    return sampler, "chosen by the caller"
+    return Choice(sampler, "chosen by the caller", sampler.prepare(target, rng))
 
 
 def _remedy(sampler: object) -> str:
