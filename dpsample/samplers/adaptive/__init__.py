@@ -1,0 +1,1 @@
+"""Samplers whose metric a warm-up learns, and the warm-up."""
