@@ -63,7 +63,7 @@ class Convergence:
         return self.r_hat <= LARGEST_R_HAT and self.ess >= SMALLEST_ESS
 
     def attributes(self) -> dict[str, float | bool]:
-        """What the attributes of draws say of it."""
+        """Return what the attributes of draws say of it."""
         return {"converged": self.has_converged, "r_hat": self.r_hat, "ess": self.ess}
 
     def warn(self, remedy: str, stacklevel: int) -> None:

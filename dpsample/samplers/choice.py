@@ -49,10 +49,7 @@ FEW_PASSES = 5.0
 # Trial run: chains, draws of each that are discarded, and that are looked at.
 NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 150
 MIXED, EFFECTIVE = 1.05, 0.1  # split R-hat, and effective draws per draw
-# Step of the billiard below which kinks are its trouble, and sweeps of a trial.
-SHORT_STEP, NUM_SWEEPS = 0.3, 100
-# Operations for one loss, beside a multiply-add: smooth losses take exponentials.
-LOSS_COST = 2.0
+NUM_SWEEPS = 100  # of the trial run of the slice sampler
 
 
 class Choice(NamedTuple):
@@ -96,7 +93,7 @@ def choose(target: Gibbs) -> Choice:
         if mixes(choice.prepared, rng):
             return choice
     warm = warm_up(target, rng)
-    if not is_smooth and warm.plan.step < SHORT_STEP:
+    if not is_smooth:
         slices = slices_instead(target, warm, rng)
         if slices is not None:
             return Choice(WhitenedSlice(), "kinks: slices along learned axes", slices)
@@ -154,12 +151,12 @@ def slices_instead(
         return None
     prepared = whitened_slice.prepared(target, warm)
     draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
-    data = target.data
-    features = data.dense.size + data.values.size
-    sweep = float(np.mean(stats[:, :, NUM_RECORDS])) * LOSS_COST
-    leap = 2.0 * features + LOSS_COST * data.num_records
-    share = _share(draws)
-    is_cheaper = sweep / share < warm.autocorrelation_time * warm.leaps * leap
+    data, num_records = target.data, target.problem.num_records
+    # Multiply-adds: a move shifts the margins, a gradient takes two products.
+    moves = warm.plan.mass.rank * num_records
+    sweep = float(np.mean(stats[:, :, NUM_RECORDS])) + moves
+    leap = 2.0 * (data.dense.size + data.values.size) + num_records
+    is_cheaper = sweep < _share(draws) * warm.autocorrelation_time * warm.leaps * leap
     return prepared if is_cheaper else None
 
 

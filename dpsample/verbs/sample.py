@@ -216,7 +216,7 @@ def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> Choice:
 
 
 def _remedy(sampler: object) -> str:
-    """What to try where the chains have not converged."""
+    """Return what to try where the chains have not converged."""
     other = "" if sampler == "auto" else 'use sampler="auto", '
     return (
         f"Draw more (num_draws, or target_ess), {other}standardize the features, lower "

@@ -57,7 +57,8 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
     derivatives, longest = barrier
     basis = hull_basis(target)
     start, interior = minimize(target)[0], domain.interior_point(target.dim)
-    point, covariance = start + OFF_WALL * (interior - start), None
+    point = start + OFF_WALL * (interior - start)
+    covariance: Array | None = None
     for _ in range(MAX_STEPS):
         slope, precision = averaged_derivatives(target, basis, point, covariance)
         wall_slope, wall_curvature = derivatives(point)
@@ -70,6 +71,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
         point = point + step * (basis @ move)
         if decrement < SMALL:
             break
+    assert covariance is not None
     normal = None
     if isinstance(domain, Ball) and domain.p == 2.0:
         covariance, normal = _rounded(domain, point, covariance)
@@ -189,7 +191,7 @@ def _lifted_fit(target: Gibbs) -> BarrierFit:
     spread = 0.05 * body.radius / dim
     lifted = np.concatenate([np.maximum(mode, 0.0), np.maximum(-mode, 0.0)]) + spread
     lifted *= min(1.0, (1.0 - 0.5 * OFF_WALL) * body.radius / lifted.sum())
-    covariance = None
+    covariance: Array | None = None
     for _ in range(MAX_STEPS):
         point, slack = lifted[:dim] - lifted[dim:], body.radius - lifted.sum()
         slope, curvature = averaged_derivatives(
@@ -214,5 +216,6 @@ def _lifted_fit(target: Gibbs) -> BarrierFit:
         covariance = _inverse(curvature + _inverse(inner))
         if decrement < SMALL:
             break
+    assert covariance is not None
     center = body.center + lifted[:dim] - lifted[dim:]
     return BarrierFit(center, dense(np.linalg.cholesky(covariance)))
