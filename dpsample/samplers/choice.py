@@ -5,6 +5,7 @@ of their own say that it works. Their answer does not depend on a seed or a cloc
 target has one. The ladder moves running times only, never the law.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -153,11 +154,13 @@ def slices_instead(
     draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
     data, num_records = target.data, target.problem.num_records
     # Multiply-adds: a move shifts the margins, a gradient takes two products.
-    moves = warm.plan.mass.rank * num_records
-    sweep = float(np.mean(stats[:, :, NUM_RECORDS])) + moves
+    sweep = float(np.mean(stats[:, :, NUM_RECORDS]))
+    sweep += warm.plan.mass.rank * num_records
     leap = 2.0 * (data.dense.size + data.values.size) + num_records
-    is_cheaper = sweep < _share(draws) * warm.autocorrelation_time * warm.leaps * leap
-    return prepared if is_cheaper else None
+    share = _share(draws)
+    if sweep >= share * warm.autocorrelation_time * warm.leaps * leap:
+        return None
+    return whitened_slice.prepared(target, warm, math.ceil(0.5 / share))
 
 
 def _trial_draws(
