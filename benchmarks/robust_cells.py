@@ -114,7 +114,7 @@ def heavy(rng: np.random.Generator, n: int = 1000, d: int = 20) -> Array:
 
 
 def indicators(rng: np.random.Generator, n: int = 2000, d: int = 60) -> Array:
-    """Indicators, the rarest of them 1 in a record or two."""
+    """Return columns of indicators, the rarest 1 in a record or two."""
     rows = (rng.random((n, d)) < np.geomspace(0.5, 1.0 / n, d)).astype(float)
     rows[0] = 1.0  # no column of zeros
     return rows / np.sqrt(rows.sum(axis=1).max())
@@ -213,7 +213,7 @@ def scikit_cells() -> Iterator[Cell]:
 
 
 def public_cells() -> Iterator[Cell]:
-    """Samples of large public sets, and all of a9a."""
+    """Cells on samples of large public sets, and on all of a9a."""
     for data in ("magic04", "adult", "w7a", "a9a"):
         yield from some(data, public(data), MARGIN)
     for data in ("casp", "cps1988", "k401ksubs", "randhie"):

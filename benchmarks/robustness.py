@@ -38,13 +38,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-for library in ("OMP", "OPENBLAS", "MKL", "NUMBA"):
-    os.environ[f"{library}_NUM_THREADS"] = "1"
-
 import numpy as np
 import ours
+import peers
 import report
 import robust_cells
+import samplers
 import targets
 from numba.core import event
 
@@ -73,23 +72,41 @@ PATIENCE = 60.0
 TRIES = 4
 
 
-class Compilations(event.Listener):
-    """Number of compiler passes; loads from the cache make none."""
+class Compiler(event.Listener):
+    """Whether the compiler is at work, and passes it made; cached code needs none."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.depth = self.num_passes = 0
 
-    def on_start(self, event: Any) -> None:
+    def on_start(self, started: event.Event) -> None:
         """Count."""
-        self.count += 1
+        self.depth += 1
+        self.num_passes += started.kind == "numba:run_pass"
 
-    def on_end(self, event: Any) -> None:
-        """Nothing to do."""
+    def on_end(self, ended: event.Event) -> None:
+        """Count."""
+        self.depth -= 1
+
+
+compiler = Compiler()
 
 
 def interrupt(number: int, frame: Any) -> None:
-    """Press Ctrl-C when the CPU time is over: the draws so far are kept."""
-    signal.raise_signal(signal.SIGINT)
+    """Press Ctrl-C when the CPU time is over, which keeps the draws made so far.
+
+    Not in the middle of LLVM, which would end the process.
+    """
+    if compiler.depth == 0:
+        signal.raise_signal(signal.SIGINT)
+
+
+def prepare_worker() -> None:
+    """Listen to the timer and the compiler."""
+    signal.signal(signal.SIGPROF, interrupt)
+    # A shell lets programs in the background ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for kind in ("numba:compiler_lock", "numba:run_pass"):
+        event.register(kind, compiler)
 
 
 def call(target: dps.Gibbs, seed: int, limit: float) -> dict[str, Any]:
@@ -100,7 +117,7 @@ def call(target: dps.Gibbs, seed: int, limit: float) -> dict[str, Any]:
         begin = time.process_time()
         try:
             # A second signal raises where the first one was held back.
-            signal.setitimer(signal.ITIMER_PROF, limit, 5.0)
+            signal.setitimer(signal.ITIMER_PROF, limit, 1.0)
             draws = dps.sample(target, seed=seed, threads=1, progress=False)
             signal.setitimer(signal.ITIMER_PROF, 0.0)
             found["sampler"] = str(draws.attrs["sampler"])
@@ -124,14 +141,13 @@ def call(target: dps.Gibbs, seed: int, limit: float) -> dict[str, Any]:
 
 def our_row(name: str, seed: int, limit: float) -> dict[str, Any]:
     """Row of a cell, from a call that needed no compiler; runs in the worker."""
-    signal.signal(signal.SIGPROF, interrupt)
     case = robust_cells.cells()[0][name](seed)
     row = {"dim": case.dim, "records": case.num_records, "k": f"{case.k:g}"}
     target = ours.gibbs(case)
     for _ in range(TRIES):
-        with event.install_listener("numba:run_pass", listener := Compilations()):
-            found = call(target, seed, limit)
-        if listener.count == 0:
+        before = compiler.num_passes
+        found = call(target, seed, limit)
+        if compiler.num_passes == before:
             break
     draws, converged = found.pop("draws", None), found.pop("converged", None)
     row |= found
@@ -152,8 +168,11 @@ class Worker:
 
     @staticmethod
     def start() -> ProcessPoolExecutor:
-        """Process with compiled code of its own."""
-        return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        """Process with one thread and compiled code of its own."""
+        os.environ.update({f"{name}_NUM_THREADS": "1" for name in samplers.THREADS})
+        return ProcessPoolExecutor(
+            1, mp_context=get_context("spawn"), initializer=prepare_worker
+        )
 
     def row(self, name: str, seed: int, limit: float) -> dict[str, Any]:
         """Row of a cell, whatever happens to the process."""
@@ -173,9 +192,6 @@ class Worker:
 
 def with_peers(row: dict[str, Any], case: targets.Case, options: Any) -> None:
     """Run the peers that fit a cell; ESS per CPU second, warm-up charged."""
-    import peers
-    import samplers
-
     rates, notes = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "target.npz")
