@@ -60,6 +60,22 @@ def effective(draws: Array) -> tuple[float, float, float]:
     return float(min(bulk)), float(min(square)), float(max(r_hat))
 
 
+def mixing(draws: Array) -> tuple[float, float]:
+    """Rank-normalized R-hat and bulk ESS, both at their worst over theta and squares.
+
+    Squares are those of (theta - mean); ESS is 0 if a coordinate never moved.
+    """
+    squares = (draws - draws.mean(axis=(0, 1))) ** 2
+    both = np.concatenate([draws, squares], axis=2)
+    if np.any(np.ptp(both, axis=(0, 1)) == 0.0):
+        return math.inf, 0.0
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    with np.errstate(divide="ignore", invalid="ignore"):  # chains that stand still
+        r_hat = array_stats.rhat(both, **axes)
+        ess = array_stats.ess(both, method="bulk", **axes)
+    return float(np.max(r_hat)), float(np.nan_to_num(np.min(ess)))
+
+
 def row_of(
     target: str, sampler: str, family: str, draws: Array, facts: dict[str, Any]
 ) -> Row:

@@ -1,1 +1,1 @@
-"""Samplers that learn the target's shape before their first draw."""
+"""Samplers that learn the shape of the target in one warm-up before the first draw."""

@@ -51,6 +51,15 @@ class MassMatrix(NamedTuple):
         return int(self.scale.size - np.count_nonzero(self.stretch == 0.0))
 
     @property
+    def num_white(self) -> int:
+        """Numbers of `whitened`."""
+        return int(self.factor.shape[1] if self.is_dense else self.scale.size)
+
+    def stretched(self, root: Array) -> "MassMatrix":
+        """Mass matrix of the factor L root, for a dense Sigma."""
+        return dense(self.factor @ root, np.linalg.solve(root, self.whiten))
+
+    @property
     def num_scratch(self) -> int:
         """Numbers of scratch memory that a kernel needs."""
         if self.is_dense:
