@@ -69,6 +69,12 @@ def choose(target: Gibbs) -> Choice:
         few = f"{rank} free coefficients"
         why = few if rank <= MAX_DIM else "a Gaussian restricted to the domain"
         return _ready(Exact(), f"{why}: independent exact draws", target, rng)
+    is_flat = target.problem.domain.name in FLAT_DOMAINS
+    if is_flat and conditional_of(target) == QUADRATIC:
+        why = "a quadratic energy on a flat-sided domain"
+        choice = _ready(CoordinateHitAndRun(), why, target, rng)
+        if mixes(choice.prepared, rng):
+            return choice
     gaussian = fit(target)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
     is_gaussian = independence_acceptance(target, gaussian) >= WORTHWHILE
@@ -82,12 +88,6 @@ def choose(target: Gibbs) -> Choice:
     if localizes(target):
         why = "nearly quadratic where the mass is: independent draws"
         return _ready(Localized(), why, target, rng)
-    is_flat = target.problem.domain.name in FLAT_DOMAINS
-    if is_flat and conditional_of(target) == QUADRATIC:
-        why = "a quadratic energy on a flat-sided domain"
-        choice = _ready(CoordinateHitAndRun(), why, target, rng)
-        if mixes(choice.prepared, rng):
-            return choice
     if is_gaussian:
         why = "close to a Gaussian: independent proposals"
         choice = _ready(LaplaceIndependence(), why, target, rng)

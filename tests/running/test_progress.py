@@ -13,8 +13,8 @@ from arviz_stats.base import array_stats
 from rich.console import Console
 
 import dpsample as dps
-from dpsample.running import progress
 from dpsample.numerics.mixing import effective_share
+from dpsample.running import progress
 from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import ACCEPTANCE, ENERGY
 from dpsample.verbs.warm import LOGISTIC, make, public_samplers

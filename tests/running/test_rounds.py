@@ -53,9 +53,7 @@ def test_rounds_grow_until_the_trial_run_knows_and_stop_at_the_limit():
     assert 120 <= rule(draws[:, :100]) <= 300
     size = rule.found
     assert size < rounds.ENOUGH
-    assert rule.length == min(
-        np.ceil(rounds.RESERVE * 1e5 / size * 100), rule.longest
-    )
+    assert rule.length == min(np.ceil(rounds.RESERVE * 1e5 / size * 100), rule.longest)
     assert Trial(size, 100)(draws[:, :100]) == 100
     assert 120 <= Trial(1.01 * size, 100)(draws[:, :100]) <= 130
     assert Trial(1e5, 100)(np.ones((2, 100, 1))) == 300
