@@ -41,6 +41,7 @@ from dpsample.samplers.adaptive.mass_matrix import (
     MassMatrix,
     column,
     kinetic,
+    multiply,
     times,
     velocity,
 )
@@ -59,12 +60,12 @@ LENGTH, MAX_LEAPS = 1.4, 1000
 # A step is jittered, and now and then short: some states refuse the usual one.
 LEAST_STEP, STEP_RANGE, RARELY, RESCUE = 0.8, 0.4, 0.1, 0.3
 LEAST_LENGTH, LENGTH_RANGE = 0.4, 1.2
-# Hills that refuse a trajectory, and bounces in one leap that do.
-HIGHEST_HILL, MAX_BOUNCES = 1e4, 20_000
+# Height of a hill, and bounces in one leap, that refuse a trajectory.
+HILL, MAX_BOUNCES = 1e4, 20_000
+HOPELESS = 1000.0  # energy too high for any accept test
 # Rounding must not carry a point through the wall that it has just met.
 SHORT_OF = 1.0 - 1e-13
 NUM_ROWS = 5  # of scratch memory: point, velocity, slope there, and two vectors
-NUM_PILOT = 200  # transitions
 REFUSED = -1  # of a trajectory, beside the codes of `errors`
 
 # Numbers of a trajectory, in the control while it is under way.
@@ -91,6 +92,7 @@ class BilliardPlan(NamedTuple):
     step: float
     length: float  # mean length of a trajectory, in units of the metric
     max_leaps: int
+    hill: float  # above both ends of a trajectory, that refuses it
     center: Array  # (dim,): of the rotation in the whole space
     mass: MassMatrix
     force: Array  # (dim,): g
@@ -138,6 +140,7 @@ def new_plan(
         step=float(step),
         length=float(length),
         max_leaps=int(max_leaps),
+        hill=HILL,
         center=np.array(center, dtype=np.float64),
         mass=mass,
         force=held,
@@ -150,7 +153,7 @@ def new_plan(
     )
 
 
-@kernel
+@kernel(counts_references=False)
 def launch(plan, state, rng):
     """Draw the velocity, and size and number of the leaps."""
     control = state.work.control
@@ -172,7 +175,7 @@ def launch(plan, state, rng):
     state.counts[PROPOSALS] += 1
 
 
-@kernel
+@kernel(counts_references=False)
 def kick(plan, state, duration):
     """Change the velocity by the slope of what the flight leaves out."""
     theta, moving, gradient = state.scratch[0], state.scratch[1], state.scratch[2]
@@ -186,7 +189,7 @@ def kick(plan, state, duration):
         moving[j] -= duration * turn[j]
 
 
-@kernel
+@kernel(counts_references=False)
 def rotate(plan, theta, moving, angle):
     """Turn point and velocity around the center."""
     cosine, sine = math.cos(angle), math.sin(angle)
@@ -196,7 +199,7 @@ def rotate(plan, theta, moving, angle):
         moving[j] = cosine * moving[j] - sine * offset
 
 
-@kernel
+@kernel(counts_references=False)
 def meet(target, plan, state, duration):
     """Return the time of the next exit, infinity if it is later, and the face."""
     own = state.own
@@ -210,7 +213,7 @@ def meet(target, plan, state, duration):
     return own.exit[0], int(own.exit[1])
 
 
-@kernel
+@kernel(counts_references=False)
 def advance(plan, state, duration):
     """Move on the parabola."""
     theta, moving, own = state.scratch[0], state.scratch[1], state.own
@@ -222,7 +225,7 @@ def advance(plan, state, duration):
         own.rates[i] += duration * plan.bends[i]
 
 
-@kernel
+@kernel(counts_references=False)
 def reflect(plan, state, face):
     """Turn the velocity at a wall."""
     moving, turn, own = state.scratch[1], state.scratch[4], state.own
@@ -246,19 +249,19 @@ def reflect(plan, state, face):
         own.rates[i] += factor * plan.gram[face, i]
 
 
-@kernel
+@kernel(counts_references=False)
 def take_slacks(target, plan, state):
     """Compute the slacks of a polytope's inequalities, and their rates."""
     if plan.gram.shape[0] > 0:
         body, own = target.body, state.own
-        np.dot(body.matrix, state.scratch[0], own.slacks)
-        np.dot(body.matrix, state.scratch[1], own.rates)
+        multiply(body.matrix, state.scratch[0], own.slacks)
+        multiply(body.matrix, state.scratch[1], own.rates)
         for i in range(own.slacks.shape[0]):
             own.slacks[i] = body.bounds[i] - own.slacks[i]
             own.rates[i] = -own.rates[i]
 
 
-@kernel
+@kernel(counts_references=False)
 def fly(target, plan, state):
     """Fly for the remaining time; return OK, PAUSED or REFUSED."""
     control = state.work.control
@@ -281,7 +284,7 @@ def fly(target, plan, state):
             return PAUSED
 
 
-@kernel
+@kernel(counts_references=False)
 def leap(target, pieces, plan, state):
     """One kick and one flight; return OK, PAUSED, REFUSED or PIECE_FAILED."""
     control, theta = state.work.control, state.scratch[0]
@@ -300,21 +303,21 @@ def leap(target, pieces, plan, state):
     energy = slope(target, pieces, state, theta, state.scratch[2])
     control[ENERGY], control[TOP] = energy, max(control[TOP], energy)
     control[DONE] += 1.0
-    # Past a higher hill it ends below and is refused, or above and fails the test.
-    if energy - state.energy[0] < 2.0 * HIGHEST_HILL + control[KINETIC]:
+    # From here it ends below the hill and is refused, or so high that the test fails.
+    if energy - state.energy[0] < plan.hill + HOPELESS + control[KINETIC]:
         return OK
     if np.isnan(energy) and gibbs.inside(target, pieces, theta, state.work) != 0.0:
         return PIECE_FAILED
     return REFUSED
 
 
-@kernel
+@kernel(counts_references=False)
 def land(target, pieces, plan, state, rng):
     """Last half kick and accept test; return a code and the probability."""
     control, theta = state.work.control, state.scratch[0]
     energy = control[ENERGY]
     # Refuse on grounds that the way back shares, or it would be no reversible refusal.
-    if control[TOP] > max(state.energy[0], energy) + HIGHEST_HILL:
+    if control[TOP] > max(state.energy[0], energy) + plan.hill:
         return OK, 0.0
     status = gibbs.inside(target, pieces, theta, state.work)
     if status != 1.0:
@@ -329,7 +332,7 @@ def land(target, pieces, plan, state, rng):
     return code, math.exp(min(log_ratio, 0.0))
 
 
-@kernel
+@kernel(counts_references=False)
 def tune(tuning, probability, longest):
     """Dual averaging of the step (Hoffman and Gelman, 2014, algorithm 5)."""
     tuning[TURNS] += 1.0
@@ -342,7 +345,7 @@ def tune(tuning, probability, longest):
     tuning[MEAN_LOG_STEP] += weight * (tuning[LOG_STEP] - tuning[MEAN_LOG_STEP])
 
 
-@kernel
+@kernel(counts_references=False)
 def finish(plan, state, probability):
     """End of a transition: report it, and tune the step if that is asked for."""
     control, report = state.work.control, state.own.report

@@ -126,30 +126,41 @@ def low_rank(scale: ArrayLike, basis: ArrayLike, stretch: ArrayLike) -> MassMatr
 
 
 @kernel
-def low_rank_parts(mass, scratch):
-    """Scratch memory for the weights (m,), and for two vectors (dim,)."""
-    dim = mass.scale.shape[0]
-    rest = scratch[2 * dim :]
-    return rest[: mass.stretch.shape[0]], scratch[:dim], scratch[dim : 2 * dim]
+def multiply(matrix, vector, out):
+    """Fill out with matrix times vector: one product is compiled for all."""
+    np.dot(matrix, vector, out)
 
 
 @kernel
-def project_on_basis(mass, vector, weights):
-    """Fill weights (m,) with Q^T vector."""
+def project_on_basis(mass, vector, scratch):
+    """Write the weights Q^T vector to the end of the scratch memory."""
+    weights = scratch[2 * vector.shape[0] :]
     if weights.shape[0] > 0:
         np.dot(vector, mass.basis, weights)
 
 
-@kernel
-def add_basis(mass, weights, moved, out):
-    """Add Q weights to out; ``moved`` is scratch memory."""
+@kernel(counts_references=False)
+def add_basis(mass, scratch, out):
+    """Add Q weights to out."""
+    dim = out.shape[0]
+    weights, moved = scratch[2 * dim :], scratch[:dim]
     if weights.shape[0] > 0:
-        np.dot(mass.basis, weights, moved)
-        for j in range(out.shape[0]):
+        multiply(mass.basis, weights, moved)
+        for j in range(dim):
             out[j] += moved[j]
 
 
-@kernel
+@kernel(counts_references=False)
+def deform(mass, amounts, power, scratch, out):
+    """Multiply out by I + Q diag(amounts^power - 1) Q^T."""
+    project_on_basis(mass, out, scratch)
+    first = 2 * out.shape[0]
+    for k in range(amounts.shape[0]):
+        scratch[first + k] *= amounts[k] ** power - 1.0
+    add_basis(mass, scratch, out)
+
+
+@kernel(counts_references=False)
 def half_square(vector):
     """Half the squared length."""
     total = 0.0
@@ -158,68 +169,55 @@ def half_square(vector):
     return 0.5 * total
 
 
-@kernel
+@kernel(counts_references=False)
 def velocity(mass, rng, scratch, out):
     """Fill out with L xi, xi ~ N(0, I); return its kinetic energy."""
-    dim, rank = out.shape[0], mass.factor.shape[1]
     if mass.factor.shape[0] > 0:
-        white = scratch[:rank]
-        for i in range(rank):
-            white[i] = rng.standard_normal()
-        np.dot(mass.factor, white, out)
-        return half_square(white)
-    weights, moved, _ = low_rank_parts(mass, scratch)
+        for i in range(scratch.shape[0]):
+            scratch[i] = rng.standard_normal()
+        multiply(mass.factor, scratch, out)
+        return half_square(scratch)
+    dim = out.shape[0]
     for j in range(dim):
         out[j] = rng.standard_normal()
-    project_on_basis(mass, out, weights)
     energy = half_square(out)
-    for k in range(weights.shape[0]):
-        if mass.stretch[k] == 0.0:
-            energy -= 0.5 * weights[k] * weights[k]
-        weights[k] *= mass.stretch[k] - 1.0
-    add_basis(mass, weights, moved, out)
+    deform(mass, mass.stretch, 1, scratch, out)
+    for k in range(mass.stretch.shape[0]):
+        if mass.stretch[k] == 0.0:  # the weight is then minus what has been removed
+            energy -= 0.5 * scratch[2 * dim + k] ** 2
     for j in range(dim):
         out[j] *= mass.scale[j]
     return energy
 
 
-@kernel
+@kernel(counts_references=False)
 def kinetic(mass, vector, scratch):
     """Return |W vector|^2 / 2."""
-    dim, rank = vector.shape[0], mass.factor.shape[1]
     if mass.factor.shape[0] > 0:
-        white = scratch[:rank]
-        np.dot(mass.whiten, vector, white)
-        return half_square(white)
-    weights, moved, white = low_rank_parts(mass, scratch)
+        multiply(mass.whiten, vector, scratch)
+        return half_square(scratch)
+    dim = vector.shape[0]
+    white = scratch[dim : 2 * dim]
     for j in range(dim):
         white[j] = vector[j] / mass.scale[j]
-    project_on_basis(mass, white, weights)
-    for k in range(weights.shape[0]):
-        weights[k] *= mass.unstretch[k] - 1.0
-    add_basis(mass, weights, moved, white)
+    deform(mass, mass.unstretch, 1, scratch, white)
     return half_square(white)
 
 
-@kernel
+@kernel(counts_references=False)
 def times(mass, vector, scratch, out):
     """Fill out with Sigma vector."""
-    dim = vector.shape[0]
     if mass.factor.shape[0] > 0:
-        np.dot(mass.covariance, vector, out)
+        multiply(mass.covariance, vector, out)
         return
-    weights, moved, _ = low_rank_parts(mass, scratch)
-    for j in range(dim):
+    for j in range(out.shape[0]):
         out[j] = mass.scale[j] * vector[j]
-    project_on_basis(mass, out, weights)
-    for k in range(weights.shape[0]):
-        weights[k] *= mass.stretch[k] ** 2 - 1.0
-    add_basis(mass, weights, moved, out)
-    for j in range(dim):
+    deform(mass, mass.stretch, 2, scratch, out)
+    for j in range(out.shape[0]):
         out[j] *= mass.scale[j]
 
 
-@kernel
+@kernel(counts_references=False)
 def column(mass, axis, scratch, out):
     """Fill out with column ``axis`` of Sigma, in O(dim) or O(dim m)."""
     dim = out.shape[0]
@@ -227,11 +225,11 @@ def column(mass, axis, scratch, out):
         for j in range(dim):
             out[j] = mass.covariance[axis, j]
         return
-    weights, moved, _ = low_rank_parts(mass, scratch)
-    for k in range(weights.shape[0]):
-        weights[k] = mass.basis[axis, k] * (mass.stretch[k] ** 2 - 1.0)
-    out[:] = 0.0
+    for k in range(mass.stretch.shape[0]):
+        scratch[2 * dim + k] = mass.basis[axis, k] * (mass.stretch[k] ** 2 - 1.0)
+    for j in range(dim):
+        out[j] = 0.0
     out[axis] = 1.0
-    add_basis(mass, weights, moved, out)
+    add_basis(mass, scratch, out)
     for j in range(dim):
         out[j] *= mass.scale[j] * mass.scale[axis]
