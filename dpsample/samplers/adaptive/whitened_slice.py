@@ -81,7 +81,7 @@ class WhitenedSlicePlan(NamedTuple):
     is_free: int  # the domain is the whole space
 
 
-@kernel(fastmath={"reassoc", "contract"})
+@kernel(counts_references=False, fastmath={"reassoc", "contract"})
 def distance(margins, column, t):
     """Sum of |s_i + t C_i| in any order, so that the loop is vectorized."""
     result = 0.0
@@ -90,7 +90,7 @@ def distance(margins, column, t):
     return result
 
 
-@kernel(fastmath={"contract"})
+@kernel(counts_references=False, fastmath={"contract"})
 def shift(margins, column, t):
     """Add t C_i to the margins."""
     for i in range(margins.shape[0]):
@@ -194,7 +194,8 @@ def slide(target, pieces, plan, state, i, rng):
     else:
         low, high = -np.inf, np.inf
         if plan.is_free == 0:
-            gibbs.chord(target, pieces, theta, direction, ends)
+            ends[0] = np.nan
+            pieces.chord(target.body, theta, direction, ends)
             low, high = ends[0], ends[1]
         if not low < high:
             return OK if low == high else PIECE_FAILED
