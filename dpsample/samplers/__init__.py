@@ -2,6 +2,7 @@
 
 from dpsample.core.public import dir_of
 from dpsample.samplers import couplings
+from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.whitened_slice import WhitenedSlice
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.coordinate.hit_and_run import HitAndRun
@@ -26,6 +27,7 @@ from dpsample.samplers.subsampled.tuna_mh import TunaMH
 __all__ = [
     "MALA",
     "BallWalk",
+    "BilliardHMC",
     "CoordinateHitAndRun",
     "Exact",
     "FactorizedMetropolis",

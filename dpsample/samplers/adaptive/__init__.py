@@ -1,1 +1,1 @@
-"""Samplers whose metric a warm-up learns, and the warm-up."""
+"""Samplers that learn the shape of the target in one warm-up before the first draw."""

@@ -20,6 +20,7 @@ the linear parts add up to one number for each column, and a pass is sum |s_i + 
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -29,7 +30,8 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.problem import records
-from dpsample.samplers import tune
+from dpsample.samplers.adaptive.mass_matrix import MassMatrix
+from dpsample.samplers.adaptive.warmup import WarmUp, disperse, warm_up
 from dpsample.samplers.chain import (
     ACCEPTED,
     PROPOSALS,
@@ -42,7 +44,6 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regularizer
 from dpsample.samplers.errors import EXHAUSTED, OK, PIECE_FAILED
-from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.univariate import line
 from dpsample.targets import gibbs
@@ -322,10 +323,10 @@ def kinks_of(target: Gibbs) -> tuple[Array, Array, float]:
     return np.empty(0), np.empty(0), 1.0
 
 
-def make_plan(target: Gibbs, gaussian: GaussianFit) -> WhitenedSlicePlan:
-    """Plan of a target with a Gaussian fit."""
-    domain, rank = target.problem.domain, gaussian.factor.shape[1]
-    directions = np.ascontiguousarray(gaussian.factor.T)
+def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePlan:
+    """Plan of a target with a dense mass matrix."""
+    domain, rank = target.problem.domain, mass.rank
+    directions = np.ascontiguousarray(mass.factor.T)
     if domain.affine_dim(target.dim) < target.dim:  # stay on the simplex
         directions -= directions.mean(axis=1, keepdims=True)
     columns = columns_of(target, directions.T)
@@ -335,8 +336,8 @@ def make_plan(target: Gibbs, gaussian: GaussianFit) -> WhitenedSlicePlan:
     return WhitenedSlicePlan(
         directions=directions,
         columns=columns,
-        center=gaussian.center,
-        whiten=gaussian.whiten,
+        center=center,
+        whiten=mass.whiten,
         kinks=kinks,
         tilt=weight * (columns @ slopes) if len(kinks) else np.zeros(rank),
         weight=weight * half,
@@ -390,20 +391,21 @@ class WhitenedSlice(Sampler):
         )
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
-        """Fit a Gaussian, and refine it by a pilot run."""
+        """Learn the axes by the warm-up of `BilliardHMC`."""
         self.require(target)
-        gaussian = fit(target)
-        pilot = self._chain(target, gaussian)
-        return self._chain(target, tune.learn(gaussian, pilot, rng, 2))
+        return prepared(target, warm_up(target, rng), self.num_steps)
 
-    def _chain(self, target: Gibbs, gaussian: GaussianFit) -> PreparedChain:
-        return PreparedChain(
-            target=target,
-            plan=make_plan(target, gaussian),
-            run=run,
-            init_fn=init,
-            start=gaussian.center,
-            num_steps=self.num_steps,
-            num_warmup=100,
-            scatter=gaussian.factor,
-        )
+
+def prepared(target: Gibbs, warm: WarmUp, num_steps: int = 1) -> PreparedChain:
+    """Chain along the axes that a warm-up has learned."""
+    return PreparedChain(
+        target=target,
+        plan=make_plan(target, warm.plan.center, warm.plan.mass),
+        run=run,
+        init_fn=init,
+        start=warm.plan.center,
+        num_steps=num_steps,
+        num_warmup=100,
+        settings=warm.settings,
+        disperse=partial(disperse, target, warm.plan),
+    )
