@@ -324,9 +324,9 @@ def kinks_of(target: Gibbs) -> tuple[Array, Array, float]:
 
 
 def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePlan:
-    """Plan of a target with a dense mass matrix."""
-    domain, rank = target.problem.domain, mass.rank
-    directions = np.ascontiguousarray(mass.factor.T)
+    """Plan with the columns of a mass matrix's factor as directions."""
+    domain, rank = target.problem.domain, mass.num_white
+    directions = np.ascontiguousarray(mass.spread(np.eye(rank)))
     if domain.affine_dim(target.dim) < target.dim:  # stay on the simplex
         directions -= directions.mean(axis=1, keepdims=True)
     columns = columns_of(target, directions.T)
@@ -337,7 +337,7 @@ def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePl
         directions=directions,
         columns=columns,
         center=center,
-        whiten=mass.whiten,
+        whiten=np.ascontiguousarray(mass.whitened(np.eye(target.dim)).T),
         kinks=kinks,
         tilt=weight * (columns @ slopes) if len(kinks) else np.zeros(rank),
         weight=weight * half,
