@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.numerics.mixing import effective_share, split_r_hat
+from dpsample.numerics.mixing import effective_share, lag_one_share, split_r_hat
 from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.warmup import WarmUp, warm_up
@@ -157,8 +157,9 @@ def slices_instead(
     sweep = float(np.mean(stats[:, :, NUM_RECORDS]))
     sweep += warm.plan.mass.rank * num_records
     leap = 2.0 * (data.dense.size + data.values.size) + num_records
-    share = _share(draws)
-    if sweep >= share * warm.autocorrelation_time * warm.leaps * leap:
+    share = lag_one_share(_with_squares(draws))
+    is_dear = sweep >= share * warm.autocorrelation_time * warm.leaps * leap
+    if is_dear or split_r_hat(draws) > MIXED:
         return None
     return whitened_slice.prepared(target, warm, math.ceil(0.5 / share))
 
