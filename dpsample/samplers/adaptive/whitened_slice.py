@@ -301,7 +301,7 @@ def columns_of(target: Gibbs, factor: Array) -> Array:
     count = max(1, PART_NUMBERS // max(rank, target.dim))
     for start in range(0, num_records, count):
         part = slice(start, start + count)
-        columns[:, part] = (rows[part] @ factor).T
+        columns[:, part] = factor.T @ rows[part].T
         pauses.heard()
     return columns
 
