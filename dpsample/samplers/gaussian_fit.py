@@ -103,7 +103,7 @@ def fit(target: Gibbs) -> GaussianFit:
     center, precision = _newton(target, basis, start)
     if not target.problem.domain.contains(center):
         center, spread = start, np.asarray(np.linalg.inv(precision), dtype=np.float64)
-        precision = _derivatives(target, basis, center, spread)[1]
+        precision = averaged_derivatives(target, basis, center, spread)[1]
     gaussian = _from_precision(target, basis, center, precision)
     domain = target.problem.domain
     if gaussian.share_inside < 0.5 and domain.is_bounded:
@@ -128,7 +128,7 @@ def hull_basis(target: Gibbs) -> Array:
 def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
     covariance: Array | None = None
     for _ in range(MAX_NEWTON_STEPS):
-        gradient, precision = _derivatives(target, basis, theta, covariance)
+        gradient, precision = averaged_derivatives(target, basis, theta, covariance)
         covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         move = covariance @ gradient
         decrement = float(np.sqrt(max(float(move @ gradient), 0.0)))
@@ -141,7 +141,7 @@ def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
     return theta, precision
 
 
-def _derivatives(
+def averaged_derivatives(
     target: Gibbs, basis: Array, theta: Array, covariance: Array | None
 ) -> tuple[Array, Array]:
     """Gradient and Hessian of the averaged energy, in the basis."""
