@@ -34,7 +34,9 @@ def test_the_worst_coefficient_is_named():
     draws[0, :, 2] *= 5.0
     assert Convergence.of(draws, NAMES).worst == "theta[c]"  # R-hat is folded, too
     noise = np.random.default_rng(1).choice([-1.0, 1.0], size=draws.shape[:2])
-    draws[:, :, 2] = noise * np.abs(autoregression(0.99, num_chains=4, length=1000))[:, :, 0]
+    draws[:, :, 2] = (
+        noise * np.abs(autoregression(0.99, num_chains=4, length=1000))[:, :, 0]
+    )
     assert Convergence.of(draws, NAMES).worst.endswith("theta[c]")
 
 
