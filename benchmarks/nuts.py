@@ -44,7 +44,9 @@ def jax_nuts(case: targets.Case, seconds: float, warm_fn: Any, draw_fn: Any) -> 
         middle = clock()
         parts: list[Array] = []
         lengths = []
-        while not parts or clock() - middle < seconds / NUM_CHAINS:
+        while len(parts) * CHUNK < case.max_draws:
+            if parts and clock() - middle >= seconds / NUM_CHAINS:
+                break
             key, now = jax.random.split(key)
             carry, (points, steps) = jax.block_until_ready(draw(now, carry))
             parts.append(np.asarray(points))
@@ -127,7 +129,7 @@ def microcanonical(case: targets.Case, seconds: float) -> Result:
             state, info = kernel(now, state, **fields)
             return state, (state.position, info.num_integration_steps)
 
-        state, found = jax.lax.scan(one, state, jax.random.split(key, 4 * CHUNK))
+        state, found = jax.lax.scan(one, state, jax.random.split(key, CHUNK))
         return (state, options), found
 
     return jax_nuts(case, seconds, warm, draw)
@@ -191,7 +193,7 @@ def nutpie(case: targets.Case, seconds: float, *, is_low_rank: bool = False) -> 
     begin = clock()
     trace = nutpie.sample(
         model,
-        draws=int(np.clip(seconds / cost, 50, 5000)),
+        draws=int(np.clip(seconds / cost, 50, min(5000, case.max_draws))),
         tune=case.num_warmup,
         chains=NUM_CHAINS,
         cores=1,

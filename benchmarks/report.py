@@ -14,8 +14,8 @@ from arviz_stats.base import array_stats
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-OURS, NUTS, WALK, ENSEMBLE = "dpsample", "NUTS", "polytope walk", "ensemble"
-COLORS = {OURS: "#1b6ca8", NUTS: "#d1495b", WALK: "#e08e2b", ENSEMBLE: "#7a7a7a"}
+OURS, GRADIENT, WALK, ENSEMBLE = "dpsample", "gradient", "polytope walk", "ensemble"
+COLORS = {OURS: "#1b6ca8", GRADIENT: "#d1495b", WALK: "#e08e2b", ENSEMBLE: "#7a7a7a"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,8 @@ class Case:
     ``option`` is the level of the quantile loss or the width of Huber's, ``p`` the
     exponent of a ball, ``shape`` that of the matrices in a Schatten ball; a box is
     [-radius, radius]^d. With ``is_entropic`` the regularizer is the negative entropy.
-    ``num_warmup`` and ``leapfrogs``, a guess per draw, are for peers that must be told.
+    ``num_warmup`` and ``leapfrogs``, a guess per draw, are for peers that must be told;
+    they stop after ``max_draws`` per chain.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Case:
     is_entropic: bool = False
     num_warmup: int = 500
     leapfrogs: int = 7
+    max_draws: int = 100_000
 
     @property
     def dim(self) -> int:

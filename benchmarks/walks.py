@@ -14,7 +14,6 @@ Array = NDArray[np.float64]
 Result = tuple[Array, dict[str, Any]]
 NUM_CHAINS = 2
 CHUNK = 25  # draws of emcee between two looks at the clock
-MOST = 100_000  # draws per chain
 STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of hopsy, the best in short runs
 NUM_TRIALS = 100
 clock = time.process_time
@@ -58,17 +57,19 @@ def emcee(case: targets.Case, seconds: float) -> Result:
     return ensemble.get_chain().transpose(1, 0, 2), facts
 
 
-def growing(draw: Callable[[int], Array], seconds: float) -> tuple[Array, float, float]:
+def growing(
+    draw: Callable[[int], Array], seconds: float, most: int
+) -> tuple[Array, float, float]:
     """Draws of about that many seconds, CPU seconds of them and of all trials."""
     count, warm = 50, 0.0
     while True:
         begin = clock()
         draws = draw(count)
         spent = clock() - begin
-        if spent >= 0.5 * seconds or count >= MOST:
+        if spent >= 0.5 * seconds or count >= most:
             return draws, spent, warm
         warm += spent
-        count = int(min(MOST, count * min(50.0, 1.1 * seconds / max(spent, 1e-4))))
+        count = int(min(most, count * min(50.0, 1.1 * seconds / max(spent, 1e-4))))
 
 
 def hopsy_model(case: targets.Case) -> Any:
@@ -141,7 +142,7 @@ def hopsy(
     elif model and kind == "coordinate":
         step_ess(2.0)
     ready = clock() - begin
-    draws, cpu, warm = growing(draw, seconds)
+    draws, cpu, warm = growing(draw, seconds, case.max_draws)
     steps = draws.shape[0] * draws.shape[1] * thinning
     return draws, {"cpu": cpu, "warm": ready + warm, "steps": steps, "first": 0.0}
 
@@ -166,7 +167,7 @@ def polytopewalk(case: targets.Case, seconds: float) -> Result:
 
         return np.stack([chain(next(seeds)) for _ in range(NUM_CHAINS)])
 
-    draws, cpu, warm = growing(draw, seconds)
+    draws, cpu, warm = growing(draw, seconds, case.max_draws)
     drop = draws.shape[1] // 10
     share = 1.0 - drop / draws.shape[1]
     kept = draws[:, drop:]

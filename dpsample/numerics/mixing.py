@@ -36,6 +36,22 @@ def effective_share(series: Array) -> float:
     return float(1.0 / max(times.max(), 1.0 / count))
 
 
+def lag_one_share(series: Array) -> float:
+    """Effective draws per draw as if autocorrelations fell geometrically.
+
+    The smallest of the columns of (chain, draw, column), at most 1: far less noisy than
+    `effective_share` for short chains of many columns, and at most too large.
+    """
+    centered = series - series.mean(axis=(0, 1))
+    total = (centered**2).sum(axis=(0, 1))
+    lagged = (centered[:, 1:] * centered[:, :-1]).sum(axis=(0, 1))
+    moving = total > 0.0
+    if not moving.any():
+        return math.nan
+    largest = max(float((lagged[moving] / total[moving]).max()), 0.0)
+    return (1.0 - largest) / (1.0 + largest)
+
+
 def split_r_hat(draws: Array) -> float:
     """Largest split R-hat of the columns of (chain, draw, column), without ranks."""
     half = draws.shape[1] // 2

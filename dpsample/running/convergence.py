@@ -38,8 +38,9 @@ class Convergence:
         from arviz_stats.base import array_stats
 
         size = {"length": draws.shape[1], "num_draws": draws.shape[0] * draws.shape[1]}
-        moving = np.flatnonzero(np.ptp(draws, axis=(0, 1)) > 0.0)
-        if draws.shape[1] < 4 or not moving.size:
+        is_short = draws.shape[1] < 4
+        moving = np.flatnonzero(is_short or np.ptp(draws, axis=(0, 1)) > 0.0)
+        if is_short or not moving.size:
             return cls(r_hat=math.nan, ess=0.0, worst="none", **size)
         draws = draws[:, :, moving]
         both = np.concatenate([draws, (draws - draws.mean(axis=(0, 1))) ** 2], axis=2)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.numerics.mixing import effective_share, split_r_hat
+from dpsample.numerics.mixing import effective_share, lag_one_share, split_r_hat
 from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.warmup import WarmUp, warm_up
@@ -69,6 +69,12 @@ def choose(target: Gibbs) -> Choice:
         few = f"{rank} free coefficients"
         why = few if rank <= MAX_DIM else "a Gaussian restricted to the domain"
         return _ready(Exact(), f"{why}: independent exact draws", target, rng)
+    is_flat = target.problem.domain.name in FLAT_DOMAINS
+    if is_flat and conditional_of(target) == QUADRATIC:
+        why = "a quadratic energy on a flat-sided domain"
+        choice = _ready(CoordinateHitAndRun(), why, target, rng)
+        if mixes(choice.prepared, rng):
+            return choice
     gaussian = fit(target)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
     is_gaussian = independence_acceptance(target, gaussian) >= WORTHWHILE
@@ -82,12 +88,6 @@ def choose(target: Gibbs) -> Choice:
     if localizes(target):
         why = "nearly quadratic where the mass is: independent draws"
         return _ready(Localized(), why, target, rng)
-    is_flat = target.problem.domain.name in FLAT_DOMAINS
-    if is_flat and conditional_of(target) == QUADRATIC:
-        why = "a quadratic energy on a flat-sided domain"
-        choice = _ready(CoordinateHitAndRun(), why, target, rng)
-        if mixes(choice.prepared, rng):
-            return choice
     if is_gaussian:
         why = "close to a Gaussian: independent proposals"
         choice = _ready(LaplaceIndependence(), why, target, rng)
@@ -157,8 +157,9 @@ def slices_instead(
     sweep = float(np.mean(stats[:, :, NUM_RECORDS]))
     sweep += warm.plan.mass.rank * num_records
     leap = 2.0 * (data.dense.size + data.values.size) + num_records
-    share = _share(draws)
-    if sweep >= share * warm.autocorrelation_time * warm.leaps * leap:
+    share = lag_one_share(_with_squares(draws))
+    is_dear = sweep >= share * warm.autocorrelation_time * warm.leaps * leap
+    if is_dear or split_r_hat(draws) > MIXED:
         return None
     return whitened_slice.prepared(target, warm, math.ceil(0.5 / share))
 

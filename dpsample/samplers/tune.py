@@ -120,7 +120,7 @@ def prepare(
             if step is None:
                 chosen = search_step(target, recipe, gaussian, rng, chosen)
             pilot = recipe.build(target, gaussian, chosen)
-            gaussian = learn(gaussian, pilot, rng, 2**turn)
+            gaussian = _learn(gaussian, pilot, rng, 2**turn)
     if step is None:
         chosen = search_step(target, recipe, gaussian, rng, chosen)
     return recipe.build(target, gaussian, chosen)
@@ -158,7 +158,7 @@ def acceptance(
     return float(made[ACCEPTED] / max(made[PROPOSALS], 1))
 
 
-def learn(
+def _learn(
     gaussian: GaussianFit, pilot: PreparedChain, rng: np.random.Generator, length: int
 ) -> GaussianFit:
     """Mean and shrunken covariance of a pilot run, in whitened coordinates."""

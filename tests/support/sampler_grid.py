@@ -178,6 +178,7 @@ USUAL_CELLS = {
     "RandomizedSeries": ("schatten ball", "logistic"),
     "TiltedGibbs": ("l_1 ball", "logistic"),
     "TunaMH": ("ball", "absolute"),
+    "WhitenedSlice": ("whole space", "hinge"),
 }
 
 

@@ -9,6 +9,7 @@ moves running times only, never the law of a draw.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from dpsample.samplers.gaussian_fit import (
 from dpsample.targets.gibbs import Gibbs
 
 MAX_STEPS = 60
-SMALL = 1e-3  # Newton decrement from which the fit is good enough
+SMALL = 0.1  # Newton decrement, in standard deviations, that is good enough
 KEPT = 0.1  # share of each slack that a Newton step leaves at least
 ACTIVE = 3.0  # standard deviations from a sphere within which it holds the mass
 OFF_WALL = 0.1  # share of the way from the mode to an interior point, at the start
@@ -67,7 +68,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
         covariance = _inverse(precision)
         move = -covariance @ slope
         decrement = float(np.sqrt(max(-float(move @ slope), 0.0)))
-        step = min(_damped(decrement), longest(point, basis @ move))
+        step = min(_damped(decrement, len(move)), longest(point, basis @ move))
         point = point + step * (basis @ move)
         if decrement < SMALL:
             break
@@ -147,8 +148,9 @@ def _share(slack: Array, pace: Array) -> float:
     return float(min(1.0, steps.min(initial=1.0)))
 
 
-def _damped(decrement: float) -> float:
-    return 1.0 / (1.0 + max(decrement - 0.5, 0.0))
+def _damped(decrement: float, rank: int) -> float:
+    """Newton step; a decrement of one for each direction asks for no damping."""
+    return 1.0 / (1.0 + max(decrement / math.sqrt(rank) - 0.5, 0.0))
 
 
 def _inverse(precision: Array) -> Array:
@@ -211,7 +213,9 @@ def _lifted_fit(target: Gibbs) -> BarrierFit:
         gradient = np.concatenate([slope, -slope]) + wall_slope
         decrement = float(np.sqrt(max(-float(move @ gradient), 0.0)))
         slacks, paces = np.append(lifted, slack), np.append(-move, move.sum())
-        step = min(_damped(decrement), _share(slacks, np.maximum(paces, 0.0)))
+        step = min(
+            _damped(decrement, len(move)), _share(slacks, np.maximum(paces, 0.0))
+        )
         lifted = lifted + step * move
         covariance = _inverse(curvature + _inverse(inner))
         if decrement < SMALL:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.numerics.mixing import effective_share, split_r_hat
+from dpsample.numerics.mixing import lag_one_share, split_r_hat
 from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
@@ -20,16 +20,18 @@ from dpsample.samplers.chain import NUM_STATS, Settings, filler
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.targets.gibbs import Gibbs
 
-NUM_PILOTS, SEGMENT = 4, 5
+NUM_PILOTS, SEGMENT = 4, 10
 WINDOWS = (30, 60, 120, 240, 480, 960, 1920)  # transitions of each pilot chain
 SETTLED = 60  # shortest window that may be the last
+LONG_STEP = 0.5  # in standard deviations: no direction is much shorter than it seems
 # Multiply-adds of leaps from which no further window is begun: some ten seconds.
 MAX_WORK = 1e10
 AIM = 0.7  # acceptance probability
 DISPERSION = 2.0  # time of the flight from the center to a start
 FORGOTTEN = 10.0  # autocorrelation times after which a start is forgotten
+NUM_TRIAL = 60  # draws of each chain that settle the thinning
 NUM_PROBES = 10  # transitions of each chain that decide whether a force pays
-MIN_THINNING, MAX_THINNING = 2, 20
+MAX_THINNING = 20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,9 +45,12 @@ class WarmUp:
 
     @property
     def num_steps(self) -> int:
-        """Transitions for a draw, so that draws carry about half of one each."""
-        wanted = math.ceil(self.autocorrelation_time / 2.0)
-        return int(np.clip(wanted, MIN_THINNING, MAX_THINNING))
+        """Transitions for a draw, so that it counts for half a draw or more.
+
+        The time is the largest of many estimates, and so too large by a half or so.
+        """
+        wanted = math.ceil(self.autocorrelation_time / 3.0)
+        return int(np.clip(wanted, 1, MAX_THINNING))
 
     def num_discarded(self, num_steps: int) -> int:
         """Draws of so many transitions that take a dispersed start to the target."""
@@ -91,7 +96,7 @@ class _Pilots:
         draws = np.empty((NUM_PILOTS, width, target.dim))
         stats = np.empty((SEGMENT, NUM_STATS))
         fill = filler(billiard.run, target.numbers, target.pieces, plan)
-        skipped = -(-width // (4 * SEGMENT)) * SEGMENT
+        skipped = -(-width // (4 * SEGMENT)) * SEGMENT if adapts else 0
         for begin in range(0, width, SEGMENT):
             part = slice(begin, min(begin + SEGMENT, width))
             for state, path in zip(self.states, draws, strict=True):
@@ -133,28 +138,31 @@ def warm_up(
         max_leaps=max_leaps,
     )
     pilots = _Pilots(target, plan, rng)
-    rank, work, cost = fit.mass.rank, 0.0, _leap_cost(target)
-    has_settled = False
-    for turn, shortest in enumerate(WINDOWS):
-        width = shortest if shortest < SETTLED else max(shortest, rank)
-        window = pilots.run(plan, width)
-        mass = plan.mass
+    work, cost, has_settled = 0.0, _leap_cost(target), False
+    for turn, width in enumerate(WINDOWS):
+        window, mass = pilots.run(plan, width), plan.mass
         white = mass.whitened(window.draws - window.draws.mean(axis=(0, 1)))
-        share = effective_share(np.concatenate([white, white**2], axis=2))
+        share = lag_one_share(np.concatenate([white, white**2], axis=2))
         normal = None if fit.normal is None else _unit(mass.whitened(fit.normal))
-        has_settled = width >= SETTLED and _is_settled(white, normal)
         plan, work = window.plan, work + NUM_PILOTS * width * window.leaps * cost
+        has_settled = width >= SETTLED and _is_settled(white, share, plan.step, normal)
         is_last = turn + 1 == len(WINDOWS) or work > MAX_WORK
         if has_settled or is_last:
             break
         plan = _learned(target, window, white, share, normal)
         if turn == 0:
             plan = _worth(pilots, plan)
+    # Thinned to nearly independent draws, even a short trial tells what is left.
+    stride = min(math.ceil(0.5 / share), MAX_THINNING)
+    trial = pilots.run(plan, NUM_TRIAL * stride, adapts=False)
+    white = plan.mass.whitened(trial.draws[:, ::stride])
+    squares = (white - white.mean(axis=(0, 1))) ** 2
+    share = lag_one_share(np.concatenate([white, squares], axis=2))
     return WarmUp(
         plan=plan,
-        autocorrelation_time=1.0 / share,
+        autocorrelation_time=stride / share,
         has_settled=has_settled,
-        leaps=window.leaps,
+        leaps=trial.leaps,
     )
 
 
@@ -180,24 +188,29 @@ def _unit(vector: Array) -> Array:
     return np.asarray(vector / np.linalg.norm(vector))
 
 
-def _is_settled(white: Array, normal: Array | None) -> bool:
+def _is_settled(white: Array, share: float, step: float, normal: Array | None) -> bool:
     """Whether the draws look like a standard Gaussian's in the metric they came from.
 
-    Along the whitened ``normal`` of a sphere they need not: see `barrier_fit`.
-    The eigenvalues of the covariance of N draws of rank r lie within (1 +- sqrt(r /
-    N))^2 for independent draws; twice that is granted, and a factor of two beyond.
+    Along the whitened ``normal`` of a sphere they need not: see `barrier_fit`. The
+    eigenvalues of the covariance of N independent draws of rank r lie within (1 +-
+    sqrt(r / N))^2; twice that is granted, and a factor of two beyond. Where draws are
+    few the least eigenvalue says nothing, but directions that are shorter than they
+    seem would need small steps.
     """
     rank = white.shape[2]
     flat = white.reshape(-1, rank)
-    if len(flat) < 4 * rank or split_r_hat(white) >= 1.1:
-        return False
-    edge = min(0.7, math.sqrt(4.0 * rank / len(flat)))
     covariance = flat.T @ flat / len(flat)
     if normal is not None:
         covariance = _kept_along(covariance, normal)
     eigenvalues = np.linalg.eigvalsh(covariance)
+    if len(flat) < 4 * rank:
+        edge = (1.0 + math.sqrt(rank / (share * len(flat)))) ** 2
+        is_long_enough = bool(eigenvalues[-1] < 1.6 * edge)
+        return is_long_enough and step > LONG_STEP and split_r_hat(white) < 1.2
+    edge = min(0.7, math.sqrt(4.0 * rank / len(flat)))
     low, high = 0.5 * (1.0 - edge) ** 2, 1.6 * (1.0 + edge) ** 2
-    return bool(eigenvalues[0] > low and eigenvalues[-1] < high)
+    is_alike = bool(eigenvalues[0] > low and eigenvalues[-1] < high)
+    return is_alike and split_r_hat(white) < 1.1
 
 
 def _kept_along(covariance: Array, normal: Array) -> Array:
@@ -207,26 +220,39 @@ def _kept_along(covariance: Array, normal: Array) -> Array:
     return np.asarray(across @ covariance @ across + along)
 
 
+def _root(white: Array, share: float, normal: Array | None) -> Array:
+    """Root of the covariance that draws of a standard Gaussian's metric suggest.
+
+    It is shrunk towards the metric that they come from, with the weight of rank / 2
+    draws against as many as there are effectively. Of too few draws the eigenvalues
+    that stand out are believed, less their bias (Baik and Silverstein, 2006, theorem
+    1.1): 1 <- ell (1 + g / (ell - 1)) for a true one of ell, g = rank / N.
+    """
+    rank = white.shape[2]
+    flat = white.reshape(-1, rank)
+    covariance, known = flat.T @ flat / len(flat), len(flat) * share
+    if normal is not None:
+        covariance = _kept_along(covariance, normal)
+    if len(flat) >= 2 * rank:
+        weight, scale = 0.5 * rank, min(1.0, float(np.trace(covariance)) / rank)
+        shrunk = (known * covariance + weight * scale * np.eye(rank)) / (known + weight)
+        return np.linalg.cholesky(shrunk)
+    eigenvalues, vectors = np.linalg.eigh(covariance)
+    few = rank / known
+    stands_out = eigenvalues > 1.3 * (1.0 + math.sqrt(few)) ** 2
+    half = 0.5 * (eigenvalues[stands_out] + 1.0 - few)
+    true = half + np.sqrt(half**2 - eigenvalues[stands_out])
+    outer = vectors[:, stands_out]
+    return np.asarray(np.eye(rank) + (outer * (np.sqrt(true) - 1.0)) @ outer.T)
+
+
 def _learned(
     target: Gibbs, window: _Window, white: Array, share: float, normal: Array | None
 ) -> BilliardPlan:
-    """Plan with the metric, center and force of a window's draws.
-
-    The covariance is shrunk towards the metric that it was drawn in, with the weight of
-    rank / 2 draws against as many as the window holds effectively.
-    """
-    rank, mass = white.shape[2], window.plan.mass
-    flat = white.reshape(-1, rank)
-    if len(flat) >= 2 * rank:
-        covariance = flat.T @ flat / len(flat)
-        weight = 0.5 * rank
-        known = len(flat) * share
-        scale = min(1.0, float(np.trace(covariance)) / rank)
-        shrunk = known * covariance + weight * scale * np.eye(rank)
-        shrunk /= known + weight
-        if normal is not None:
-            shrunk = _kept_along(shrunk, normal)
-        mass = mass.stretched(np.linalg.cholesky(shrunk))
+    """Plan with the metric, center and force of a window's draws."""
+    mass = window.plan.mass
+    if mass.is_dense:
+        mass = mass.stretched(_root(white, share, normal))
     return billiard.new_plan(
         target,
         mass=mass,

@@ -82,7 +82,7 @@ class WhitenedSlicePlan(NamedTuple):
     is_free: int  # the domain is the whole space
 
 
-@kernel(fastmath={"reassoc", "contract"})
+@kernel(counts_references=False, fastmath={"reassoc", "contract"})
 def distance(margins, column, t):
     """Sum of |s_i + t C_i| in any order, so that the loop is vectorized."""
     result = 0.0
@@ -91,7 +91,7 @@ def distance(margins, column, t):
     return result
 
 
-@kernel(fastmath={"contract"})
+@kernel(counts_references=False, fastmath={"contract"})
 def shift(margins, column, t):
     """Add t C_i to the margins."""
     for i in range(margins.shape[0]):
@@ -195,7 +195,8 @@ def slide(target, pieces, plan, state, i, rng):
     else:
         low, high = -np.inf, np.inf
         if plan.is_free == 0:
-            gibbs.chord(target, pieces, theta, direction, ends)
+            ends[0] = np.nan
+            pieces.chord(target.body, theta, direction, ends)
             low, high = ends[0], ends[1]
         if not low < high:
             return OK if low == high else PIECE_FAILED
@@ -300,7 +301,7 @@ def columns_of(target: Gibbs, factor: Array) -> Array:
     count = max(1, PART_NUMBERS // max(rank, target.dim))
     for start in range(0, num_records, count):
         part = slice(start, start + count)
-        columns[:, part] = (rows[part] @ factor).T
+        columns[:, part] = factor.T @ rows[part].T
         pauses.heard()
     return columns
 
@@ -323,9 +324,9 @@ def kinks_of(target: Gibbs) -> tuple[Array, Array, float]:
 
 
 def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePlan:
-    """Plan of a target with a dense mass matrix."""
-    domain, rank = target.problem.domain, mass.rank
-    directions = np.ascontiguousarray(mass.factor.T)
+    """Plan with the columns of a mass matrix's factor as directions."""
+    domain, rank = target.problem.domain, mass.num_white
+    directions = np.ascontiguousarray(mass.spread(np.eye(rank)))
     if domain.affine_dim(target.dim) < target.dim:  # stay on the simplex
         directions -= directions.mean(axis=1, keepdims=True)
     columns = columns_of(target, directions.T)
@@ -336,7 +337,7 @@ def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePl
         directions=directions,
         columns=columns,
         center=center,
-        whiten=mass.whiten,
+        whiten=np.ascontiguousarray(mass.whitened(np.eye(target.dim)).T),
         kinks=kinks,
         tilt=weight * (columns @ slopes) if len(kinks) else np.zeros(rank),
         weight=weight * half,
