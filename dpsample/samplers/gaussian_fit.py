@@ -141,21 +141,26 @@ def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
     return theta, precision
 
 
+def averaged_slopes(target: Gibbs, margins: Array, width: Array) -> tuple[Array, Array]:
+    """Slopes and curvatures of losses averaged over windows around the margins."""
+    loss, response = target.problem.loss, target.data.response
+    above, slope_above = loss._evaluate(margins + width, response)
+    below, slope_below = loss._evaluate(margins - width, response)
+    slopes = (above - below) / (2.0 * width)
+    return slopes, np.maximum(slope_above - slope_below, 0.0) / (2.0 * width)
+
+
 def averaged_derivatives(
     target: Gibbs, basis: Array, theta: Array, covariance: Array | None
 ) -> tuple[Array, Array]:
     """Gradient and Hessian of the averaged energy, in the basis."""
-    problem = target.problem
-    data, loss, rows = target.data, problem.loss, as_rows(target.data)
+    data, rows = target.data, as_rows(target.data)
     margins = rows @ theta + (data.offset if data.offset.size else 0.0)
     width = np.ones_like(margins)
     if covariance is not None:
         spread = rows @ (basis @ np.linalg.cholesky(covariance))
         width = np.sqrt(3.0 * np.einsum("ij,ij->i", spread, spread)) + 1e-6
-    above, slope_above = loss._evaluate(margins + width, data.response)
-    below, slope_below = loss._evaluate(margins - width, data.response)
-    slopes = (above - below) / (2.0 * width)
-    curvatures = np.maximum(slope_above - slope_below, 0.0) / (2.0 * width)
+    slopes, curvatures = averaged_slopes(target, margins, width)
     numbers = target.numbers.regularizer
     gradient = rows.T @ slopes / data.num_records
     gradient = gradient + target.mu * target.regularizer.gradient(theta, numbers.center)

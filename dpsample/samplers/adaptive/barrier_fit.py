@@ -11,27 +11,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg
+from scipy import linalg, sparse
 
 from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, Domain, Polytope, Simplex
-from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense
+from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense, low_rank
 from dpsample.samplers.gaussian_fit import (
     averaged_derivatives,
+    averaged_slopes,
     fit,
     hull_basis,
     minimize,
+    regularizer_hessian,
 )
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs import Gibbs, as_rows
 
 MAX_STEPS = 60
+NUM_WIDTHS = 3  # turns in which windows and a wide metric are made to agree
 SMALL = 0.1  # Newton decrement, in standard deviations, that is good enough
 KEPT = 0.1  # share of each slack that a Newton step leaves at least
 ACTIVE = 3.0  # standard deviations from a sphere within which it holds the mass
 OFF_WALL = 0.1  # share of the way from the mode to an interior point, at the start
+
+MAX_DENSE = 800  # dimensions of a dense metric
+NUM_OUTER = 40  # directions of a wide metric beside its diagonal
 
 # Gradient and Hessian of a barrier at a point, and the longest step that keeps off
 # the walls along a direction.
@@ -49,6 +55,8 @@ class BarrierFit(NamedTuple):
 def barrier_fit(target: Gibbs) -> BarrierFit:
     """Fit a Gaussian to the target and the walls of its domain."""
     domain = target.problem.domain
+    if target.dim > MAX_DENSE:
+        return _wide_fit(target)
     if isinstance(domain, Ball) and domain.p == 1.0:
         return _lifted_fit(target)
     barrier = _barrier(domain, target.dim)
@@ -223,3 +231,46 @@ def _lifted_fit(target: Gibbs) -> BarrierFit:
     assert covariance is not None
     center = body.center + lifted[:dim] - lifted[dim:]
     return BarrierFit(center, dense(np.linalg.cholesky(covariance)))
+
+
+def _wide_fit(target: Gibbs) -> BarrierFit:
+    """Fit in many dimensions: a diagonal, and the directions that stand out from it.
+
+    With D the diagonal's inverse root and D H D = sum lambda_i q_i q_i^T in its largest
+    eigenvalues, the factor is D (I + sum (lambda_i^{-1/2} - 1) q_i q_i^T). On the
+    simplex D 1 is removed, so that the columns of the factor sum to zero.
+    """
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    problem, data = target.problem, target.data
+    rows: Any = as_rows(data)  # dense or sparse
+    mode, interior = minimize(target)[0], problem.domain.interior_point(target.dim)
+    center = mode + OFF_WALL * (interior - mode)
+    margins = rows @ center + (data.offset if data.offset.size else 0.0)
+    squares: Any = rows.multiply(rows) if sparse.issparse(rows) else rows**2
+    rest = target.k * target.mu * regularizer_hessian(target, center)
+    barrier = _barrier(problem.domain, target.dim)
+    if barrier is not None:
+        rest = rest + barrier[0](center)[1]
+    weight, width = target.k / data.num_records, np.ones(data.num_records)
+    for _ in range(NUM_WIDTHS):
+        curvatures = weight * averaged_slopes(target, margins, width)[1]
+        scale = 1.0 / np.sqrt(squares.T @ curvatures + np.diag(rest))
+        width = np.sqrt(3.0 * (squares @ scale**2)) + 1e-6
+    removed = np.zeros((target.dim, 0))
+    if problem.domain.affine_dim(target.dim) < target.dim:
+        removed = (scale / np.linalg.norm(scale))[:, None]
+
+    def scaled(vector: Array) -> Array:
+        vector = vector - removed @ (removed.T @ vector)
+        inner = scale * vector
+        moved = rows.T @ (curvatures * (rows @ inner)) + rest @ inner
+        moved = scale * moved
+        return np.asarray(moved - removed @ (removed.T @ moved))
+
+    shape = (target.dim, target.dim)
+    hessian = LinearOperator(shape, matvec=scaled, dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(target.dim)
+    found, outer = eigsh(hessian, k=NUM_OUTER, v0=start, tol=1e-3)
+    stretch = np.concatenate([np.zeros(removed.shape[1]), found**-0.5])
+    return BarrierFit(center, low_rank(scale, np.hstack([removed, outer]), stretch))
