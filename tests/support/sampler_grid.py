@@ -11,11 +11,11 @@ from scipy.stats import qmc
 
 import dpsample as dps
 from dpsample import samplers
+from dpsample.core.entries import entry
 from dpsample.samplers.chain import NUM_STATS, PreparedChain
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import minimize
 from dpsample.targets import gibbs
-from tests.support.entries import entry
 from tests.support.gibbs_cases import Case, example
 from tests.support.gibbs_targets import TRIANGLE
 from tests.support.tiers import slow
