@@ -165,6 +165,7 @@ def supported_losses(name, domain, losses=tuple(LOSSES)):
 # A cell of each sampler for the default tier; together they see every domain and loss.
 USUAL_CELLS = {
     "BallWalk": ("ball", "absolute"),
+    "BilliardHMC": ("l_1 ball", "hinge"),
     "CoordinateHitAndRun": ("polytope", "logistic"),
     "Exact": ("ball", "hinge"),
     "FactorizedMetropolis": ("ball", "logistic"),
