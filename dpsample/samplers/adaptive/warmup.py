@@ -7,16 +7,20 @@ decision follows from draws and counts, so that nothing depends on the clock.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from dpsample.core import pauses
 from dpsample.core.arrays import Array
+from dpsample.core.entries import entry
 from dpsample.numerics.mixing import lag_one_share, split_r_hat
 from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
-from dpsample.samplers.chain import NUM_STATS, Settings, filler
+from dpsample.samplers.chain import NUM_STATS, ChainState, Settings
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.targets.gibbs import Gibbs
 
@@ -76,6 +80,18 @@ class _Window:
     leaps: float  # per transition
 
 
+Advance = Callable[[Array, Array], tuple[int, int]]
+
+
+def _fill(advance: Advance, state: ChainState, draws: Array, stats: Array) -> None:
+    """Fill the rows by a chain's kernel, after all pauses."""
+
+    def rows(first: int) -> tuple[int, int]:
+        return advance(draws[first:], stats[first:])
+
+    raise_unless_ok(pauses.fill(state.work.control, rows))
+
+
 class _Pilots:
     """Pilot chains of a target, in one stream."""
 
@@ -95,7 +111,8 @@ class _Pilots:
         tuning[billiard.IS_TUNED] = float(adapts)
         draws = np.empty((NUM_PILOTS, width, target.dim))
         stats = np.empty((SEGMENT, NUM_STATS))
-        fill = filler(billiard.run, target.numbers, target.pieces, plan)
+        head, first = (target.numbers, target.pieces, plan), self.states[0]
+        advance = entry(billiard.run, *head, first, self.rng, 1, draws[0], stats)
         skipped = -(-width // (4 * SEGMENT)) * SEGMENT if adapts else 0
         for begin in range(0, width, SEGMENT):
             part = slice(begin, min(begin + SEGMENT, width))
@@ -103,8 +120,8 @@ class _Pilots:
                 if begin in (0, skipped):
                     state.own.report[:] = state.own.slopes[:] = 0.0
                 state.own.tuning[:] = tuning
-                count = part.stop - begin
-                raise_unless_ok(fill(state, self.rng, path[part], stats[:count]))
+                rows = path[part], stats[: part.stop - begin]
+                _fill(partial(advance, *head, state, self.rng, 1), state, *rows)
                 tuning[:] = state.own.tuning
         kept = NUM_PILOTS * (width - skipped)
         report = np.sum([state.own.report for state in self.states], axis=0)
