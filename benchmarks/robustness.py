@@ -30,6 +30,7 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -104,13 +105,21 @@ def interrupt(number: int, frame: Any) -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def prepare_worker() -> None:
-    """Listen to the timer and the compiler."""
+def prepare_worker(parent: int) -> None:
+    """Listen to the timer, to the compiler and for the end of the parent."""
     signal.signal(signal.SIGPROF, interrupt)
     # A shell lets programs in the background ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for kind in ("numba:compiler_lock", "numba:run_pass"):
         event.register(kind, compiler)
+    threading.Thread(target=end_with, args=(parent,), daemon=True).start()
+
+
+def end_with(parent: int) -> None:
+    """End this process when its parent is killed."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def call(target: dps.Gibbs, seed: int, limit: float) -> dict[str, Any]:
@@ -176,7 +185,10 @@ class Worker:
         """Process with one thread and compiled code of its own."""
         os.environ.update({f"{name}_NUM_THREADS": "1" for name in samplers.THREADS})
         return ProcessPoolExecutor(
-            1, mp_context=get_context("spawn"), initializer=prepare_worker
+            1,
+            mp_context=get_context("spawn"),
+            initializer=prepare_worker,
+            initargs=(os.getpid(),),
         )
 
     def row(self, name: str, seed: int, limit: float) -> dict[str, Any]:
