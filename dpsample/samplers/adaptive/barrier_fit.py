@@ -31,7 +31,7 @@ from dpsample.targets.gibbs import Gibbs, as_rows
 
 MAX_STEPS = 60
 NUM_WIDTHS = 3  # turns in which windows and a wide metric are made to agree
-SMALL = 0.1  # Newton decrement, in standard deviations, that is good enough
+SMALL = 0.03  # Newton decrement, in standard deviations, that is good enough
 KEPT = 0.1  # share of each slack that a Newton step leaves at least
 ACTIVE = 3.0  # standard deviations from a sphere within which it holds the mass
 OFF_WALL = 0.1  # share of the way from the mode to an interior point, at the start
