@@ -11,29 +11,30 @@ import numpy as np
 from dpsample.core.arrays import Array
 
 
-def effective_share(series: Array) -> float:
-    """Effective draws per draw: the smallest of the columns of (chain, draw, column).
+def effective_shares(series: Array) -> Array:
+    """Effective draws per draw, of each column of (chain, draw, column).
 
     Geyer's initial monotone sequence: autocorrelations, averaged over the chains, are
     summed in pairs, none larger than the pair before, up to the first that is not
-    positive. Columns with a NaN, or without a spread, are left out; NaN if none
-    remains.
+    positive. NaN for columns without a spread, or with a NaN.
     """
-    is_known = np.isfinite(series).all(axis=(0, 1)) & (
-        np.ptp(series, axis=(0, 1)) > 0.0
-    )
-    series = series[:, :, is_known]
-    if series.shape[2] == 0:
-        return math.nan
     count = series.shape[1] - series.shape[1] % 2
     centered = series[:, :count] - series[:, :count].mean(axis=(0, 1))
     size = 1 << (2 * count - 1).bit_length()
     spectrum = np.abs(np.fft.rfft(centered, size, axis=1)) ** 2
     covariance = np.fft.irfft(spectrum.mean(axis=0), size, axis=0)[:count]
-    pairs = (covariance[0::2] + covariance[1::2]) / covariance[0]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        pairs = (covariance[0::2] + covariance[1::2]) / covariance[0]
     pairs = np.maximum(np.minimum.accumulate(pairs, axis=0), 0.0)
-    times = 2.0 * pairs.sum(axis=0) - 1.0
-    return float(1.0 / max(times.max(), 1.0 / count))
+    times = np.maximum(2.0 * pairs.sum(axis=0) - 1.0, 1.0 / count)
+    return np.where(np.ptp(series, axis=(0, 1)) > 0.0, 1.0 / times, np.nan)
+
+
+def effective_share(series: Array) -> float:
+    """Smallest of `effective_shares`; NaN if no column has one."""
+    shares = effective_shares(series)
+    known = shares[np.isfinite(shares)]
+    return float(known.min()) if known.size else math.nan
 
 
 def lag_one_share(series: Array) -> float:
@@ -52,12 +53,16 @@ def lag_one_share(series: Array) -> float:
     return (1.0 - largest) / (1.0 + largest)
 
 
-def split_r_hat(draws: Array) -> float:
-    """Largest split R-hat of the columns of (chain, draw, column), without ranks."""
+def split_r_hats(draws: Array) -> Array:
+    """Split R-hat of each column of (chain, draw, column), without ranks."""
     half = draws.shape[1] // 2
     halves = np.concatenate([draws[:, :half], draws[:, half : 2 * half]])
     within = halves.var(axis=1, ddof=1).mean(axis=0)
     between = halves.mean(axis=1).var(axis=0, ddof=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.sqrt((half - 1.0) / half + between / within)
-    return float(np.max(np.nan_to_num(ratio, nan=1.0), initial=1.0))
+        return np.asarray(np.sqrt((half - 1.0) / half + between / within))
+
+
+def split_r_hat(draws: Array) -> float:
+    """Largest of `split_r_hats`; columns without a spread are left out."""
+    return float(np.max(np.nan_to_num(split_r_hats(draws), nan=1.0), initial=1.0))

@@ -247,7 +247,9 @@ def _wide_fit(target: Gibbs) -> BarrierFit:
     mode, interior = minimize(target)[0], problem.domain.interior_point(target.dim)
     center = mode + OFF_WALL * (interior - mode)
     margins = rows @ center + (data.offset if data.offset.size else 0.0)
-    squares: Any = rows.multiply(rows) if sparse.issparse(rows) else rows**2
+    squares: Any = rows**2
+    if sparse.issparse(rows):
+        squares = rows.multiply(rows)
     rest = target.k * target.mu * regularizer_hessian(target, center)
     barrier = _barrier(problem.domain, target.dim)
     if barrier is not None:

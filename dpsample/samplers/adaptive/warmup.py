@@ -49,11 +49,11 @@ class WarmUp:
 
     @property
     def num_steps(self) -> int:
-        """Transitions for a draw, so that it counts for half a draw or more.
+        """Transitions for a draw, so that it counts for some half a draw.
 
-        The time is the largest of many estimates, and so too large by a half or so.
+        The time is the largest of many estimates, and so too large by about a half.
         """
-        wanted = math.ceil(self.autocorrelation_time / 3.0)
+        wanted = math.ceil(self.autocorrelation_time / 4.0)
         return int(np.clip(wanted, 1, MAX_THINNING))
 
     def num_discarded(self, num_steps: int) -> int:
