@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import linalg
 
 from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, Domain, Polytope, Simplex
@@ -247,9 +247,7 @@ def _wide_fit(target: Gibbs) -> BarrierFit:
     mode, interior = minimize(target)[0], problem.domain.interior_point(target.dim)
     center = mode + OFF_WALL * (interior - mode)
     margins = rows @ center + (data.offset if data.offset.size else 0.0)
-    squares: Any = rows**2
-    if sparse.issparse(rows):
-        squares = rows.multiply(rows)
+    squares = rows**2 if data.dense.shape[0] else rows.multiply(rows)
     rest = target.k * target.mu * regularizer_hessian(target, center)
     barrier = _barrier(problem.domain, target.dim)
     if barrier is not None:
