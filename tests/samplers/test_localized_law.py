@@ -545,8 +545,10 @@ def test_depths_below_a_sphere_keep_their_digits():
 def test_an_entropy_whose_mode_underflows_is_no_error():
     rows, entropy = np.array([[1.0, 0.0], [0.5, 0.0]]), dps.regularizers.Entropy()
     domain, ones = D.Simplex(), np.ones(2)
-    case = LocalCase(L.Logistic(), domain, rows, ones, 100.0, 0.01, entropy=entropy)
-    Place.of(case.target, 1e-8)
+    for k, mu in ((100.0, 0.01), (300.0, 1e-4)):
+        case = LocalCase(L.Logistic(), domain, rows, ones, k, mu, entropy=entropy)
+        sample = accepted(case.prepared(), np.random.default_rng(14), 2_000)
+        assert_law(line_levels(case, sample, [1.0, -1.0]), lambda u: u)
 
 
 def test_large_margins_break_no_bound():

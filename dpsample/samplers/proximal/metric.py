@@ -38,6 +38,7 @@ MAX_COORDINATES = 200_000
 # Lower bounds are lowered by this much, relative to the largest eigenvalue: it covers
 # the rounding of the Gram matrix and of its eigenvectors.
 EIGENVALUE_SLACK = 1e-11
+TINY = 1e-300
 MAX_STEP = 1e4
 MAX_OVERSHOOT = 0.25  # see `ProximalMetric.steps`
 
@@ -191,17 +192,26 @@ class ProximalMetric:
         return min(1.0 / max(float(gaps.sum()), 1e-3), longest), longest
 
 
-def _lowered(precision: Array) -> Array:
-    """P minus its rounding errors; symmetric, positive definite or refused."""
-    symmetric = 0.5 * (precision + precision.T)
-    eigenvalues = np.linalg.eigvalsh(symmetric)
-    slack = EIGENVALUE_SLACK * eigenvalues[-1]
-    if not eigenvalues[0] > 2.0 * slack:
+def _lowered(from_risk: Array, ridge: float) -> Array:
+    """P = risk + ridge I minus its rounding errors; symmetric and positive definite.
+
+    Any share of the risk's part is as valid as all of it: one that rounding errors
+    leave below the ridge, if all is too much. Only without a ridge P may be refused.
+    """
+    risk = 0.5 * (from_risk + from_risk.T)
+    eye, largest = np.eye(len(risk)), float(np.linalg.eigvalsh(risk)[-1])
+    share = min(1.0, 0.1 * ridge / max(EIGENVALUE_SLACK * largest, TINY))
+    for symmetric in (risk + ridge * eye, share * risk + ridge * eye):
+        eigenvalues = np.linalg.eigvalsh(symmetric)
+        slack = EIGENVALUE_SLACK * eigenvalues[-1]
+        if eigenvalues[0] > 2.0 * slack:
+            break
+    else:
         raise NoCertificate(
             "The energy has no strong convexity on the domain, so no number of steps "
             "is proved to suffice: give the regularizer a weight mu > 0."
         )
-    return np.asarray(symmetric - slack * np.eye(len(symmetric)))
+    return np.asarray(symmetric - slack * eye)
 
 
 def _hessian_bounds(target: Gibbs, use_data: bool) -> tuple[Array, Array | None]:
@@ -212,11 +222,19 @@ def _hessian_bounds(target: Gibbs, use_data: bool) -> tuple[Array, Array | None]
     lower = np.zeros((dim, dim))
     if use_data and np.any(low > 0.0):
         lower = target.k * curvature_matrix(target.data, low)
+        if not np.isfinite(lower).all():  # too large for numbers: left out
+            lower = np.zeros((dim, dim))
     upper = None
     if np.isfinite(high).all():
         upper = target.k * curvature_matrix(target.data, high)
         upper += EIGENVALUE_SLACK * np.trace(upper) * np.eye(dim)
     return lower, upper
+
+
+def has_room(domain: Domain, dim: int) -> bool:
+    """Whether the domain has an interior and exact draws a finite expected time."""
+    is_full = domain.affine_dim(dim) == dim
+    return is_full and (domain.is_bounded or isinstance(domain, WholeSpace))
 
 
 def require_room(domain: Domain, dim: int, draws: str, remedy: str) -> None:
@@ -244,7 +262,7 @@ def candidates(target: Gibbs, *, oracle: str) -> list[ProximalMetric]:
     risk_low, risk_high = _hessian_bounds(target, oracle == "metric")
     reg_low, reg_high = target.regularizer.curvature_l2(dim)
     weight = target.k * target.mu
-    low = _lowered(risk_low + weight * reg_low * np.eye(dim))
+    low = _lowered(risk_low, weight * reg_low)
     reg_high = weight * reg_high if weight > 0.0 else 0.0
     if np.isfinite(reg_high):
         high = None if risk_high is None else risk_high + reg_high * np.eye(dim)
