@@ -55,12 +55,12 @@ from dpsample.targets.gibbs import Gibbs, as_rows
 BLOCK_NUMBERS = 2**17
 # Rounding of the energies, relative to the sum of their sizes.
 ROUNDING = 1e-12
-# Tries of the pilot run, and the most passes over the records that it may start.
-NUM_TRIALS, MAX_PASSES = 512, 64
+# Tries of the pilot run, how many of them are weighed at least, and multiply-adds up to
+# which more are.
+NUM_TRIALS, LEAST_WEIGHED, CHEAP_WORK = 512, 24, 6e6
 RARE = 1e-5  # share of accepted ones below which there are better ways
 NEVER = 1e-7  # share that stands for any smaller one: the expected work is then a bound
 MAX_BLOCK = 4096  # tries of a draw that are proposed together
-ENOUGH = 6  # accepted ones, after which the pilot run ends
 # Tries, in expectations, after which a draw falls back on the proximal sampler.
 PATIENCE = 50.0
 # Error of draws for study.
@@ -149,6 +149,17 @@ class Localized(Sampler):
         return prepared
 
 
+def group_of(accepted: float) -> int:
+    """Return how many tries ask the records together: so many that one likely passes.
+
+    A matrix product takes little more for all of them, and the work of a draw is nearly
+    known before.
+    """
+    if accepted > 0.7:
+        return 1 if accepted > 0.9 else 2
+    return min(MAX_BLOCK, math.ceil(2.0 / max(accepted, NEVER)))
+
+
 @contextmanager
 def _user_failures(target: Gibbs) -> Iterator[None]:
     """Say in our words that a user's loss raised."""
@@ -222,32 +233,53 @@ class PreparedLocalized:
     def learn(self, rng: np.random.Generator) -> PreparedLocalized:
         """Copy that knows its work.
 
-        The share of tries that ask the records, the share of these that are accepted
-        and how much they read on average. The mean excess tells the second where it is
-        small, and roughly bounds it from below (Jensen).
+        The share of tries that ask the records, the share p of these that are accepted
+        and how much they read on average. Where the mean excess is small it tells p to
+        its first order; else p is the mean of e^{-D}, which needs fewer tries than
+        counting those that are accepted.
         """
         vectors, budgets = self.candidates(rng, NUM_TRIALS)
         accepted, read = math.exp(-self.region.mean_excess), 1.0
         seconds = 0.0  # not worth a word
         least, most = self.target.regularizer.curvature_l2(self.target.dim)
-        if self.is_held or self.region.mean_excess > 1.0 or least < most:
-            hits, count, records, begin = 0, 0, 0, time.perf_counter()
-            while hits < ENOUGH and count < min(len(vectors), MAX_PASSES):
-                part = slice(count, min(count + 8, len(vectors)))
-                excess, looked = self.excess(vectors[part], budgets[part])
-                hits += int((excess <= budgets[part]).sum())
-                count, records = part.stop, records + looked
-            accepted = max((hits - 1) / max(count - 1, 1), accepted)  # unbiased
-            read = records / max(count, 1) / self.target.data.num_records
-            seconds = (time.perf_counter() - begin) / max(count, 1)
-        accepted = max(accepted, NEVER)
-        return replace(
+        is_unknown = self.is_held or self.region.mean_excess > 1.0 or least < most
+        if is_unknown and len(vectors):
+            begin = time.perf_counter()
+            weighed = max(LEAST_WEIGHED, int(CHEAP_WORK / pass_work(self.target)))
+            some = vectors[:weighed]
+            excess = np.concatenate(
+                [
+                    self.excess(some[i : i + 8], np.full(len(some[i : i + 8]), np.inf))[
+                        0
+                    ]
+                    for i in range(0, len(some), 8)
+                ]
+            )
+            seconds = (time.perf_counter() - begin) / len(some)
+            accepted = float(np.exp(-excess).mean())
+            with np.errstate(divide="ignore"):
+                lasting = budgets[:weighed] / excess
+            read = self._share_read(group_of(accepted), lasting)
+        learned = replace(
             self,
             asked=max(len(vectors) / NUM_TRIALS, NEVER),
-            accepted=accepted,
+            accepted=max(accepted, NEVER),
             read=read,
-            expected_seconds=seconds / accepted,
         )
+        return replace(learned, expected_seconds=seconds * learned.expected_passes)
+
+    def _share_read(self, group: int, lasting: Array) -> float:
+        """Share of the records that tries of a group read, as `excess` reads them.
+
+        D grows about evenly over the records: a try ends at the share budget / D.
+        """
+        alive, start, total = float(group), 0, self.target.data.num_records
+        read = 0.0
+        while alive > 0.0 and start < total:
+            stop = min(total, start + max(256, int(BLOCK_NUMBERS / max(alive, 1.0))))
+            read += alive * (stop - start)
+            start, alive = stop, group * float((lasting > stop / total).mean())
+        return read / (group * total)
 
     @property
     def is_practical(self) -> bool:
@@ -277,12 +309,8 @@ class PreparedLocalized:
 
     @property
     def group(self) -> int:
-        """Tries that ask the records together, so many that one is likely accepted.
-
-        A matrix product takes little more for all of them, and the work of a draw is
-        nearly known before.
-        """
-        return 1 if self.accepted > 0.7 else math.ceil(2.0 / self.accepted)
+        """Tries that ask the records together."""
+        return group_of(self.accepted)
 
     @property
     def work(self) -> float:

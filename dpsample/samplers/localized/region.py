@@ -155,7 +155,9 @@ class Region:
     def contains(self, vectors: Array) -> Array:
         """Whether each row v is in S, as far as ellipsoids say."""
         inside = [each.contains(vectors) for each in self.ellipsoids]
-        return np.asarray(np.all(np.reshape(inside, (-1, len(vectors))), axis=0))
+        return np.asarray(
+            np.all(np.reshape(inside, (len(inside), len(vectors))), axis=0)
+        )
 
 
 def lowered_root(gram: Array, ridge: float) -> tuple[Array, float] | None:
