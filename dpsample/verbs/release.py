@@ -24,6 +24,7 @@ from dpsample.samplers import Localized, Proximal, gaussian_fit
 from dpsample.samplers.chain import RECORDS
 from dpsample.samplers.errors import (
     PIECE_FAILED,
+    NoCertificate,
     WorkLimitError,
     raise_unless_ok,
 )
@@ -36,6 +37,12 @@ from dpsample.samplers.proximal.proximal import (
     pass_work,
 )
 from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.reduced import (
+    ReducedTarget,
+    has_equalities,
+    reduce,
+    reduced_reason,
+)
 from dpsample.verbs.results import Release
 
 ASSUMPTIONS = (
@@ -85,29 +92,43 @@ class ReleasePlan:
         """Mode and localized region, if there are; they depend on the records."""
         if isinstance(self.sampler, Proximal):
             return None
-        place = Place.of(self.target, self.mechanism.gamma)
+        target = self.reduced.target if has_equalities(self.target) else self.target
+        place = Place.of(target, self.mechanism.gamma)
         if place is None and not self.has_room:
-            return Place.everywhere(self.target)
+            return Place.everywhere(target)
         return place
+
+    @cached_property
+    def reduced(self) -> ReducedTarget:
+        """Free coordinates of a domain without an interior."""
+        return reduce(self.target)
 
     @property
     def has_room(self) -> bool:
         """Whether the domain allows the proximal sampler, a public fact."""
-        return metric.has_room(self.target.problem.domain, self.target.dim)
+        return no_proof(self.target) == ""
 
     @cached_property
     def setting(self) -> ProximalSetting:
         """Metrics and start of the proximal sampler; they depend on the records."""
         sampler = self.sampler if isinstance(self.sampler, Proximal) else Proximal()
-        return ProximalSetting.of(sampler, self.target)
+        is_flat = metric.is_flat(self.target.problem.domain, self.target.dim)
+        return ProximalSetting.of(
+            sampler, self.reduced.target if is_flat else self.target
+        )
+
+    def lifted(self, theta: Array) -> Array:
+        """Parameters of a draw, in free coordinates if it is shorter."""
+        return theta if len(theta) == self.target.dim else self.reduced.lift(theta)
 
     @cached_property
     def best(self) -> Array:
         """Minimizer of the risk. Not private."""
         if self.place is not None:
-            found = mode.find(self.target, 0.0, self.place.mode.point, small=0.1)
+            target, start = self.place.target, self.place.mode.point
+            found = mode.find(target, 0.0, start, small=0.1)
             if found is not None:
-                return found.point
+                return self.lifted(found.point)
         return gaussian_fit.minimize(self.target, mu=0.0)[0]
 
     def draw(
@@ -132,7 +153,7 @@ class ReleasePlan:
             theta, counts = self._rejected(prepared, stream, say)
             if theta is not None:
                 notes = {"method": "rejection", **prepared.settings, "counts": counts}
-                return theta, notes
+                return self.lifted(theta), notes
         chain = self.setting.prepare(pilot, gamma) if chain is None else chain
         return self._walked(chain, stream, say)
 
@@ -174,7 +195,7 @@ class ReleasePlan:
         state = chain.init()
         runner = chain.runner(squeeze=True)
         chains.advance(runner, state, stream, num_steps, on_done)
-        theta = state.position.copy()
+        theta = self.lifted(state.position.copy())
         # The squeeze may accept a point at which the loss was never evaluated.
         if not np.isfinite(self.target.energy(theta)):
             raise_unless_ok(PIECE_FAILED)
@@ -187,6 +208,19 @@ class ReleasePlan:
             "expected_seconds": seconds,
             "counts": chain.counts(state),
         }
+
+
+def no_proof(target: Gibbs) -> str:
+    """Why the proximal sampler has no proof for a target, by public facts; or empty."""
+    domain, dim = target.problem.domain, target.dim
+    if metric.is_flat(domain, dim):
+        reason = reduced_reason(target)
+        return f"The {domain.name} has no interior. {reason}" if reason else ""
+    try:
+        metric.require_room(domain, dim, "certified", "")
+    except NoCertificate as error:
+        return str(error)
+    return ""
 
 
 def _time(seconds: float) -> str:
@@ -369,14 +403,16 @@ def _planned(
     mechanism = calibrate(problem, budget, **options)
     # A copy has no plan: no circle keeps the records after their last use.
     target = mechanism.target(copy.copy(problem))
-    if sampler is None:  # by public facts
-        sampler = Localized() if Localized().supports(target)[0] else Proximal()
-    elif isinstance(sampler, Localized):
-        sampler.require(target)
-    if isinstance(sampler, Proximal):  # refused before any work, for all records
-        metric.require_room(
-            problem.domain, problem.dim, "certified", "Use a WholeSpace, Ball or Box."
-        )
+    # By public facts, before any work and for all records.
+    is_smooth, reason = Localized()._supports(target)
+    if sampler is None:
+        sampler = Localized() if is_smooth else Proximal()
+    elif isinstance(sampler, Localized) and not is_smooth:
+        check.fail("sampler", "one that supports the target", sampler, reason)
+    if isinstance(sampler, Proximal) or has_equalities(target):
+        reason = no_proof(target)
+        if reason:
+            raise NoCertificate(reason)
     localized = region.THEOREMS if isinstance(sampler, Localized) else ()
     limited = () if math.isinf(max_work) else (LIMITED.format(max_work),)
     certificate = mechanism.certificate.with_sampler(

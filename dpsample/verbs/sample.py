@@ -18,8 +18,15 @@ from dpsample.running import progress as screen
 from dpsample.running.checkpoint import identity_of
 from dpsample.running.rounds import Rounds
 from dpsample.samplers import Sampler
+from dpsample.samplers.chain import ENERGY
 from dpsample.samplers.choice import choose
 from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.reduced import (
+    ReducedTarget,
+    has_equalities,
+    reduce,
+    reduced_reason,
+)
 from dpsample.verbs import results
 
 if TYPE_CHECKING:
@@ -130,10 +137,14 @@ def sample(
     import arviz_base  # noqa: F401 - after Ctrl-C nobody should wait for it
 
     given = _given_starts(target, init, num_chains)
+    reduced = _reduced(target)
+    inner = target if reduced is None else reduced.target
+    if reduced is not None:
+        given = [inner.problem.domain.project(v) for v in map(reduced.drop, given)]
     root = seed_sequence(seed)
-    chosen, reason = _choose(target, sampler)
+    chosen, reason = _choose(inner, sampler)
     pilot_stream, *chain_streams = streams(root, num_chains + 1)
-    prepared = chosen.prepare(target, pilot_stream)
+    prepared = chosen.prepare(inner, pilot_stream)
     starts = given or [prepared.dispersed(rng) for rng in chain_streams]
     warmup = prepared.num_warmup if num_warmup is None else num_warmup
     rounds = None if target_ess is None else Rounds(target_ess, num_draws)
@@ -152,9 +163,11 @@ def sample(
             on_progress=on_progress,
         )
     if not run.is_interrupted:
-        results.fill_energies(target, run.draws, run.stats)
+        results.fill_energies(inner, run.draws, run.stats)
+    if reduced is not None:
+        run.stats[..., ENERGY] += reduced.shift
     return results.to_datatree(
-        run.draws,
+        run.draws if reduced is None else reduced.lift(run.draws),
         results.named_stats(run.stats, step_size=prepared.settings.get("step_size")),
         coefficients=target.problem.feature_names,
         constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
@@ -172,6 +185,16 @@ def sample(
             **({} if rounds is None else rounds.report(run.is_interrupted)),
         },
     )
+
+
+def _reduced(target: Gibbs) -> ReducedTarget | None:
+    """Target in free coordinates, if the domain is a polytope with equalities."""
+    if not has_equalities(target):
+        return None
+    reason = reduced_reason(target)
+    if reason:
+        check.fail("target", "quadratic and of margins", target, reason)
+    return reduce(target)
 
 
 def _choose(target: Gibbs, sampler: object) -> tuple[Sampler, str]:

@@ -58,12 +58,19 @@ def test_all_records_on_a_simplex_are_released(p, kind):
 
 def test_a_domain_without_room_is_refused_before_any_record_is_read(monkeypatch):
     monkeypatch.setattr(ProximalSetting, "of", None)
-    for domain, words in (
-        (D.Simplex(), "no interior"),
-        (D.Polytope(np.eye(3), np.ones(3)), "unbounded"),
+    for domain, words, options in (
+        (D.Simplex(), "no interior", {"p": 1.0}),
+        (D.Polytope(np.eye(3), np.ones(3)), "unbounded", {"strong_convexity": 0.1}),
     ):
         with pytest.raises(dps.NoCertificate, match=words):
-            dps.release(problem(domain, L.Hinge()), BUDGET, strong_convexity=0.1)
+            dps.release(problem(domain, L.Hinge()), BUDGET, **options)
+
+
+def test_a_domain_without_room_is_drawn_from_by_rejection(monkeypatch):
+    monkeypatch.setattr(modes, "find", lambda *a, **k: None)
+    monkeypatch.setattr(modes, "find_slowly", lambda _: None)
+    answer = certified(problem(D.Simplex(), L.Logistic()), p=1.0)
+    assert answer.nonprivate_diagnostics["method"] == "rejection"
 
 
 @pytest.mark.parametrize("domain", [D.Simplex(), D.Ball(2.0)])
@@ -71,8 +78,7 @@ def test_a_mode_that_is_not_found_is_no_refusal(monkeypatch, domain):
     monkeypatch.setattr(modes, "find", lambda *a, **k: None)
     monkeypatch.setattr(modes, "find_slowly", lambda _: None)
     answer = certified(problem(domain, L.Logistic()))
-    method = "rejection" if domain.name == "simplex" else "proximal"
-    assert answer.nonprivate_diagnostics["method"] == method
+    assert answer.nonprivate_diagnostics["method"] == "proximal"
 
 
 @pytest.mark.parametrize(

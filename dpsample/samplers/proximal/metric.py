@@ -231,15 +231,14 @@ def _hessian_bounds(target: Gibbs, use_data: bool) -> tuple[Array, Array | None]
     return lower, upper
 
 
-def has_room(domain: Domain, dim: int) -> bool:
-    """Whether the domain has an interior and exact draws a finite expected time."""
-    is_full = domain.affine_dim(dim) == dim
-    return is_full and (domain.is_bounded or isinstance(domain, WholeSpace))
+def is_flat(domain: Domain, dim: int) -> bool:
+    """Whether the domain has no interior."""
+    return domain.affine_dim(dim) < dim
 
 
 def require_room(domain: Domain, dim: int, draws: str, remedy: str) -> None:
     """Refuse a domain without an interior, or on which exact draws may take forever."""
-    if domain.affine_dim(dim) < dim:
+    if is_flat(domain, dim):
         raise NoCertificate(
             f"The {domain.name} has no interior: {draws} draws need a full-dimensional "
             f"domain. {remedy}"
