@@ -406,7 +406,23 @@ class Polytope(Domain):
         return bounds.chebyshev_center(self.A, self.b)
 
     @cached_property
+    def box(self) -> tuple[Array, Array] | None:
+        """Sides, if every row bounds one coordinate and all have two; else None."""
+        is_used = self.A != 0.0
+        if self.A_eq is not None or (is_used.sum(axis=1) != 1).any():
+            return None
+        columns = is_used.argmax(axis=1)
+        values = self.A[np.arange(len(self.A)), columns]
+        lower = np.full(self.A.shape[1], -np.inf)
+        upper, limits = -lower, self.b / values
+        np.minimum.at(upper, columns[values > 0.0], limits[values > 0.0])
+        np.maximum.at(lower, columns[values < 0.0], limits[values < 0.0])
+        return (lower, upper) if np.isfinite([lower, upper]).all() else None
+
+    @cached_property
     def _box(self) -> tuple[Array, Array]:
+        if self.box is not None:
+            return self.box
         if self.A_eq is not None:
             _, point, basis = self._solved
             return point - self.free.support(-basis), point + self.free.support(basis)
@@ -443,7 +459,11 @@ class Polytope(Domain):
         center = self.default_center(dim)
         matrix, limits = np.array(self.A), np.array(self.b)
         if self.A_eq is None:
-            return body_around(center, matrix=matrix, bounds=limits, num_rows=0)
+            lower, upper = self.box or (np.full(dim, -np.inf), np.full(dim, np.inf))
+            sides = {"lower": lower.copy(), "upper": upper.copy()}
+            return body_around(
+                center, matrix=matrix, bounds=limits, num_rows=0, **sides
+            )
         across, point, basis = self._solved
         # N^T c = 0, so that the projected rows have the sides of the free polytope.
         return body_around(
@@ -457,8 +477,8 @@ class Polytope(Domain):
     def support(self, directions: Directions) -> Values:
         """Maxima by linear programs, rounded up through their dual solutions.
 
-        For more than 200 directions, upper bounds from the bounding box, itself found
-        by 2 d linear programs.
+        Exact for a box. For more than 200 directions, upper bounds from the bounding
+        box, itself found by 2 d linear programs.
         """
         rows = as_rows(directions, self.A.shape[1])
         if self.A_eq is not None:
@@ -466,7 +486,7 @@ class Polytope(Domain):
             along = np.asarray(rows @ basis)
             return np.asarray(np.asarray(rows @ point) + self.free.support(along))[()]
         count = int(np.prod(rows.shape[:-1], dtype=np.int64))
-        if count > MAX_PROGRAMS:
+        if count > MAX_PROGRAMS or self.box is not None:
             return box_support(rows, *self._box)
         dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
         center = self.default_center(self.A.shape[1])

@@ -18,7 +18,7 @@ from numba import types
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Pointer, generator, kernel, matrix, pointer, vector
-from dpsample.domains import BODY, Ball, Box, Domain, WholeSpace
+from dpsample.domains import BODY, Ball, Box, Domain, Polytope, WholeSpace
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import REGULARIZER, SquaredNorm
 from dpsample.samplers.errors import NoCertificate
@@ -282,9 +282,16 @@ def _is_separable(target: Gibbs) -> bool:
     centered = np.array_equal(
         domain.default_center(dim), target.numbers.regularizer.center
     )
-    return isinstance(target.regularizer, SquaredNorm) and (
-        isinstance(domain, WholeSpace | Box) or (isinstance(domain, Ball) and centered)
-    )
+    is_ball = isinstance(domain, Ball) and centered
+    is_kept = isinstance(domain, WholeSpace) or is_box(domain) or is_ball
+    return isinstance(target.regularizer, SquaredNorm) and is_kept
+
+
+def is_box(domain: Domain) -> bool:
+    """Whether the sides of the domain's body are all of it."""
+    if isinstance(domain, Polytope):
+        return domain.box is not None
+    return isinstance(domain, Box) or (isinstance(domain, Ball) and np.isinf(domain.p))
 
 
 def _gaussian_metrics(
@@ -315,7 +322,7 @@ def _gaussian_metrics(
             draw_cost=20.0 * dim + 500.0,
         )
         return [full, inner]
-    if isinstance(domain, Box) or (isinstance(domain, Ball) and np.isinf(domain.p)):
+    if is_box(domain):
         root = np.sqrt(np.diag(low))
         share = float(np.linalg.eigvalsh(low / np.outer(root, root))[0])
         inner = ProximalMetric(
