@@ -5,7 +5,7 @@ stay in the cache, to a squared decrement of 1e-12. CPU seconds in one warm proc
 one BLAS thread, medians of `--repeats` alternating runs; the plan of a release is made
 anew each time, its fits counted. Set DPSAMPLE_DATA for lines on public records.
 `--instances N` compares the work that is expected before the draw with that done, on
-random problems.
+random problems, those of `--seed`.
 """
 
 from __future__ import annotations
@@ -164,10 +164,10 @@ def public_records(repeats: int) -> None:
         one_line(f"a9a, R = {radius:g}", problem(rows, data.response, ball), repeats)
 
 
-def expectations(number: int) -> None:
+def expectations(number: int, first: int) -> None:
     """Print the records read, as a multiple of what was expected before the draw."""
-    rng, ratios = np.random.default_rng(0), []
-    for seed in range(number):
+    rng, ratios = np.random.default_rng(first), []
+    for seed in range(first, first + number):
         num_records = int(10 ** rng.uniform(2.5, 4.0))
         dim, radius = int(rng.integers(2, 30)), float(10 ** rng.uniform(-0.5, 1.3))
         answer = forgetful(logistic(num_records, dim, radius, seed), BUDGET, seed)
@@ -190,10 +190,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--instances", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     with threadpool_limits(1, "blas"):
         if options.instances:
-            return expectations(options.instances)
+            return expectations(options.instances, options.seed)
         against_fits(options.repeats)
         other_domains(options.repeats)
         if os.environ.get("DPSAMPLE_DATA"):

@@ -211,6 +211,11 @@ class Domain(Spec):
         self.check(dim)
         return dim
 
+    def hull(self, dim: int) -> tuple[Array, Array]:
+        """Point c and orthonormal columns N: the affine hull is all c + N v."""
+        self.check(dim)
+        return np.zeros(dim), np.eye(dim)
+
     def body(self, dim: int) -> Body:
         """Return the parameters of the pieces, in fresh arrays."""
         return body_around(self.default_center(dim))

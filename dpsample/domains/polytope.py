@@ -1,4 +1,10 @@
-"""Polytopes given by inequalities ``A theta <= b``, and their compiled pieces."""
+"""Polytopes given by inequalities and equalities, and their compiled pieces.
+
+A body's first ``num_rows`` rows are equalities, orthonormal; the rows of inequalities
+are projected onto their null space, so that steps along them keep the equalities.
+"""
+
+from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -12,7 +18,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Ints, Values
 from dpsample.core.jit import Piece, kernel
 from dpsample.core.sparse import Directions
-from dpsample.core.spec import frozen
+from dpsample.core.spec import Json, frozen
 from dpsample.domains import polytope_bounds as bounds
 from dpsample.domains.domain import Body, Domain, as_rows, body_around, box_support
 from dpsample.numerics.norms import norm
@@ -29,7 +35,7 @@ INDEPENDENT = 1e-10
 def largest_excess(body: Body, theta: Array, direction: Array, t: float) -> float:
     """Return ``max_i <a_i, theta + t direction> - b_i``."""
     worst = -np.inf
-    for i in range(len(body.bounds)):
+    for i in range(body.num_rows, len(body.bounds)):
         total = 0.0
         for j in range(len(theta)):
             total += body.matrix[i, j] * (theta[j] + t * direction[j])
@@ -42,8 +48,11 @@ def largest_excess(body: Body, theta: Array, direction: Array, t: float) -> floa
 
 @kernel
 def polytope_contains(body: Body, theta: Array, out: Array) -> None:
-    """Write 1 if every inequality holds."""
+    """Write 1 if every inequality holds, and every equality up to the tolerance."""
     inside = largest_excess(body, theta, theta, 0.0) <= 0.0
+    for i in range(body.num_rows):
+        rest = inner(body.matrix[i], theta) - body.bounds[i]
+        inside = inside and abs(rest) <= body.tolerance
     out[0] = 1.0 if inside else 0.0
 
 
@@ -51,7 +60,16 @@ def polytope_contains(body: Body, theta: Array, out: Array) -> None:
 def polytope_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Intersect the intervals of the inequalities."""
     first, last = -np.inf, np.inf
-    for i in range(len(body.bounds)):
+    size = math.sqrt(inner(direction, direction))
+    for i in range(body.num_rows):
+        drift = inner(body.matrix[i], direction)
+        if abs(drift) > ZERO_DRIFT * size:
+            first, last = 0.0, 0.0
+        elif drift != 0.0:
+            reach = 0.5 * body.tolerance / abs(drift)
+            rest = (body.bounds[i] - inner(body.matrix[i], theta)) / drift
+            first, last = max(first, rest - reach), min(last, rest + reach)
+    for i in range(body.num_rows, len(body.bounds)):
         slack = body.bounds[i]
         rate = 0.0
         for j in range(len(theta)):
@@ -100,7 +118,7 @@ def subtract(out: Array, factor: float, x: Array) -> None:
 def most_violated(body: Body, point: Array, sizes: Array) -> int:
     """Return the row whose face is farthest behind the point, or -1."""
     row, worst = -1, 0.0
-    for i in range(len(sizes)):
+    for i in range(body.num_rows, len(sizes)):
         excess = -body.bounds[i]
         scale = abs(body.bounds[i])
         for j in range(len(point)):
@@ -184,6 +202,9 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
     basis = np.zeros((room, dim))
     count = 0
     copy_into(theta, out)
+    for i in range(body.num_rows):
+        rest_of_row = inner(body.matrix[i], theta) - body.bounds[i]
+        subtract(out, rest_of_row, body.matrix[i])
     for _ in range(100 * (num_rows + 1)):
         row = most_violated(body, out, sizes)
         if row < 0:
@@ -225,13 +246,23 @@ def polytope_project(body: Body, theta: Array, out: Array) -> None:
         pull = min(2.0 * pull, 1.0)
 
 
+# Relative size of singular values, and of rows, that count as 0.
+DEPENDENT = 1e-10
+# How far equalities may be missed, in units of the center's largest coordinate or 1.
+TOLERANCE = 1e-9
+# Drift of a direction off the equalities, relative to its length, that is rounding.
+ZERO_DRIFT = 1e-12
 # One linear program per direction is affordable up to here.
 MAX_PROGRAMS = 200
 
 
 @dataclass(frozen=True, eq=False)
 class Polytope(Domain):
-    """Polytope ``A theta <= b`` with interior points.
+    r"""Polytope ``A theta <= b``, ``A_eq theta = b_eq``, with points inside.
+
+    Equalities are solved: theta = c + N v, N an orthonormal basis of the null space of
+    A_eq. The rows A N and sides b - A c give the same set in the coordinates v, of full
+    dimension (`free`), in which samplers draw.
 
     Parameters
     ----------
@@ -239,12 +270,16 @@ class Polytope(Domain):
         One nonzero row per inequality.
     b : array_like, shape (m,)
         Right-hand sides.
+    A_eq : array_like, shape (l, d), optional
+        Independent rows of equalities, l < d. They hold up to 1e-9.
+    b_eq : array_like, shape (l,), optional
+        Their right-hand sides.
 
     Raises
     ------
     ValueError
-        If shapes disagree, a row is zero, or no point satisfies all inequalities
-        strictly (a linear program decides).
+        If shapes disagree, a row is zero, equalities depend on one another, or no point
+        on them satisfies all inequalities strictly (a linear program decides).
 
     Examples
     --------
@@ -253,6 +288,9 @@ class Polytope(Domain):
     (True, True)
     >>> triangle.project([1.0, 1.0]).round(12).tolist()
     [0.5, 0.5]
+    >>> shares = Polytope([[-1.0, 0.0], [0.0, -1.0]], [0.0, 0.0], [[1.0, 1.0]], [1.0])
+    >>> shares.affine_dim(2), shares.project([2.0, 1.0]).round(12).tolist()
+    (1, [1.0, 0.0])
     """
 
     name: ClassVar[str] = "polytope"
@@ -263,6 +301,8 @@ class Polytope(Domain):
 
     A: Any
     b: Any
+    A_eq: Any = None
+    b_eq: Any = None
 
     def __post_init__(self) -> None:
         """Check the inequalities and find an interior point."""
@@ -275,23 +315,133 @@ class Polytope(Domain):
             check.fail("every row of A", "nonzero", f"zeros in row {zero[0]}")
         object.__setattr__(self, "A", frozen(rows))
         object.__setattr__(self, "b", frozen(limits))
-        if self._chebyshev is None:
-            remedy = "Write an equality by eliminating a coordinate."
+        self._check_equalities(rows.shape[1])
+        if self.A_eq is not None:
+            _ = self.free  # refuses what leaves no point inside
+        elif self._chebyshev is None:
+            remedy = "Correct the inequalities."
+            pair = bounds.opposite_rows(self.A, self.b)
+            if pair is not None:
+                remedy = (
+                    f"Rows {pair[0]} and {pair[1]} of A force an equality: give it as "
+                    "A_eq theta = b_eq."
+                )
+            elif bounds.inradius(self.A, self.b) > -bounds.SMALLEST_RADIUS:
+                remedy = (
+                    "They force an equality: give it as A_eq theta = b_eq, and leave "
+                    "out the inequalities that it makes idle."
+                )
             got = "inequalities that no point satisfies strictly"
             check.fail("A theta <= b", "a set with interior points", got, remedy)
 
+    def _check_equalities(self, dim: int) -> None:
+        if self.A_eq is None or self.b_eq is None:
+            if self.A_eq is not None or self.b_eq is not None:
+                given = "A_eq" if self.b_eq is None else "b_eq"
+                check.fail("A_eq and b_eq", "given together", f"{given} alone")
+            return
+        rows = check.array("A_eq", self.A_eq, shape=(None, dim))
+        values = check.array("b_eq", self.b_eq, shape=(len(rows),))
+        if not 0 < len(rows) < dim:
+            wanted = f"of shape (l, {dim}) with 0 < l < {dim}"
+            remedy = "No direction would be left to draw in." if len(rows) else ""
+            check.fail("A_eq", wanted, f"shape {rows.shape}", remedy)
+        sizes = np.linalg.norm(rows, axis=1)
+        if not sizes.all():
+            got = f"zeros in row {int(np.argmin(sizes))}"
+            check.fail("every row of A_eq", "nonzero", got)
+        unit, level = rows / sizes[:, None], values / sizes
+        found = np.linalg.svd(unit, compute_uv=False)
+        if found[-1] <= DEPENDENT * found[0]:
+            best = np.linalg.lstsq(unit, level, rcond=DEPENDENT)[0]
+            missed = np.abs(unit @ best - level).max()
+            scale = 1.0 + float(np.abs(level).max())
+            if missed > TOLERANCE * scale:
+                remedy = "No point satisfies all equalities."
+                check.fail("A_eq theta = b_eq", "consistent", f"{missed:.3g}", remedy)
+            rank = int((found > DEPENDENT * found[0]).sum())
+            got = f"rank {rank} of {len(rows)} rows"
+            remedy = "Leave out the equalities that the others imply."
+            check.fail("A_eq", "of independent rows", got, remedy)
+        object.__setattr__(self, "A_eq", frozen(rows))
+        object.__setattr__(self, "b_eq", frozen(values))
+
+    def to_dict(self) -> Json:
+        """Return the fields and the name; no equalities are left out."""
+        return {k: v for k, v in super().to_dict().items() if v is not None}
+
+    @cached_property
+    def _solved(self) -> tuple[Array, Array, Array]:
+        """Orthonormal rows of the equalities, their shortest point c, and N."""
+        sizes = np.linalg.norm(self.A_eq, axis=1)
+        unit = self.A_eq / sizes[:, None]
+        across = np.linalg.svd(unit)[2]
+        point = np.linalg.lstsq(unit, self.b_eq / sizes, rcond=None)[0]
+        count = len(unit)
+        return across[:count].copy(), point, np.ascontiguousarray(across[count:].T)
+
+    @cached_property
+    def free(self) -> Polytope:
+        """The same set in coordinates v, theta = c + N v; itself without equalities."""
+        if self.A_eq is None:
+            return self
+        _, point, basis = self._solved
+        rows, limits = self.A @ basis, self.b - self.A @ point
+        sizes = np.linalg.norm(self.A, axis=1)
+        is_idle = np.linalg.norm(rows, axis=1) <= DEPENDENT * sizes
+        scale = TOLERANCE * (1.0 + np.abs(point).max()) * sizes
+        for i in np.flatnonzero(is_idle & (limits < -scale)):
+            got = f"row {i} of A, which no point of A_eq theta = b_eq satisfies"
+            check.fail("A theta <= b", "feasible on the equalities", got)
+        if is_idle.all():
+            got = "rows that the equalities imply"
+            check.fail("A theta <= b", "an inequality on A_eq theta = b_eq", got)
+        return Polytope(rows[~is_idle], limits[~is_idle])
+
     @cached_property
     def _chebyshev(self) -> Array | None:
+        if self.A_eq is not None:
+            _, point, basis = self._solved
+            return np.asarray(point + basis @ self.free.default_center(basis.shape[1]))
         return bounds.chebyshev_center(self.A, self.b)
 
     @cached_property
+    def box(self) -> tuple[Array, Array] | None:
+        """Sides, if every row bounds one coordinate and all have two; else None."""
+        is_used = self.A != 0.0
+        if self.A_eq is not None or (is_used.sum(axis=1) != 1).any():
+            return None
+        columns = is_used.argmax(axis=1)
+        values = self.A[np.arange(len(self.A)), columns]
+        lower = np.full(self.A.shape[1], -np.inf)
+        upper, limits = -lower, self.b / values
+        np.minimum.at(upper, columns[values > 0.0], limits[values > 0.0])
+        np.maximum.at(lower, columns[values < 0.0], limits[values < 0.0])
+        return (lower, upper) if np.isfinite([lower, upper]).all() else None
+
+    @cached_property
     def _box(self) -> tuple[Array, Array]:
+        if self.box is not None:
+            return self.box
+        if self.A_eq is not None:
+            _, point, basis = self._solved
+            return point - self.free.support(-basis), point + self.free.support(basis)
         return bounds.outer_box(self.A, self.b, self.default_center(self.A.shape[1]))
 
     @cached_property
     def is_bounded(self) -> bool:
         """Whether the rows positively span the space (a linear program decides)."""
-        return bounds.is_bounded(self.A)
+        return bounds.is_bounded(self.free.A)
+
+    def affine_dim(self, dim: int) -> int:
+        """Return ``dim`` less the number of equalities."""
+        self.check(dim)
+        return dim if self.A_eq is None else dim - len(self.A_eq)
+
+    def hull(self, dim: int) -> tuple[Array, Array]:
+        """Return c and N."""
+        self.check(dim)
+        return super().hull(dim) if self.A_eq is None else self._solved[1:]
 
     def check(self, dim: int) -> None:
         """Raise unless the rows have ``dim`` coordinates."""
@@ -307,17 +457,36 @@ class Polytope(Domain):
     def body(self, dim: int) -> Body:
         """Return the parameters of the pieces, in fresh arrays."""
         center = self.default_center(dim)
-        return body_around(center, matrix=np.array(self.A), bounds=np.array(self.b))
+        matrix, limits = np.array(self.A), np.array(self.b)
+        if self.A_eq is None:
+            lower, upper = self.box or (np.full(dim, -np.inf), np.full(dim, np.inf))
+            sides = {"lower": lower.copy(), "upper": upper.copy()}
+            return body_around(
+                center, matrix=matrix, bounds=limits, num_rows=0, **sides
+            )
+        across, point, basis = self._solved
+        # N^T c = 0, so that the projected rows have the sides of the free polytope.
+        return body_around(
+            center,
+            matrix=np.vstack([across, self.free.A @ basis.T]),
+            bounds=np.concatenate([across @ point, self.free.b]),
+            num_rows=len(across),
+            tolerance=TOLERANCE * (1.0 + float(np.abs(center).max())),
+        )
 
     def support(self, directions: Directions) -> Values:
         """Maxima by linear programs, rounded up through their dual solutions.
 
-        For more than 200 directions, upper bounds from the bounding box, itself found
-        by 2 d linear programs.
+        Exact for a box. For more than 200 directions, upper bounds from the bounding
+        box, itself found by 2 d linear programs.
         """
         rows = as_rows(directions, self.A.shape[1])
+        if self.A_eq is not None:
+            _, point, basis = self._solved
+            along = np.asarray(rows @ basis)
+            return np.asarray(np.asarray(rows @ point) + self.free.support(along))[()]
         count = int(np.prod(rows.shape[:-1], dtype=np.int64))
-        if count > MAX_PROGRAMS:
+        if count > MAX_PROGRAMS or self.box is not None:
             return box_support(rows, *self._box)
         dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
         center = self.default_center(self.A.shape[1])
@@ -331,10 +500,18 @@ class Polytope(Domain):
         """Upper bound: the farthest corner of the bounding box."""
         middle = self._middle(p, center, dim)
         lower, upper = self._box
-        return float(norm(np.maximum(upper - middle, middle - lower), p))
+        corner = float(norm(np.maximum(upper - middle, middle - lower), p))
+        if self.A_eq is None or p != 2.0:
+            return corner
+        across, point, basis = self._solved  # Pythagoras, from the hull
+        along = self.free.max_norm(2.0, basis.T @ (middle - point), basis.shape[1])
+        off = float(np.linalg.norm(across @ (middle - point)))
+        return min(corner, math.hypot(along, off))
 
     def _gauge_rows(self, rows: Array) -> Array:
         """Exact: the largest <a, theta>/b over the inequalities that are violated."""
+        if self.A_eq is not None:
+            return super()._gauge_rows(rows)
         heights = rows @ self.A.T
         with np.errstate(divide="ignore", invalid="ignore"):
             shares = np.where(heights > 0.0, heights / self.b, 0.0)

@@ -23,6 +23,33 @@ def _solve(cost: Array, **constraints: Any) -> Any:
 
 def chebyshev_center(matrix: Array, bounds: Array) -> Array | None:
     """Center of a largest ball inside, or None if no point satisfies all strictly."""
+    center, radius = _inscribed(matrix, bounds)
+    if center is None or radius <= SMALLEST_RADIUS:
+        return None
+    return center if (matrix @ center < bounds).all() else None
+
+
+def inradius(matrix: Array, bounds: Array) -> float:
+    """Radius of a largest ball inside, relative to the largest offset.
+
+    It is 0 where inequalities force an equality, negative where no point is inside.
+    """
+    return _inscribed(matrix, bounds)[1]
+
+
+def opposite_rows(matrix: Array, bounds: Array) -> tuple[int, int] | None:
+    """Two inequalities that are one equality, or None."""
+    sizes = np.linalg.norm(matrix, axis=1)
+    rows = np.column_stack([matrix, bounds]) / sizes[:, None]
+    scale = 1.0 + float(np.abs(rows[:, -1]).max())
+    for i in range(len(rows)):
+        gaps = np.abs(rows[i + 1 :] + rows[i]).max(axis=1)
+        for j in np.flatnonzero(gaps <= SMALLEST_RADIUS * scale):
+            return i, i + 1 + int(j)
+    return None
+
+
+def _inscribed(matrix: Array, bounds: Array) -> tuple[Array | None, float]:
     sizes = np.linalg.norm(matrix, axis=1)
     dim = matrix.shape[1]
     # No ball in a bounded set is larger than the largest offset. Unbounded sets may
@@ -36,10 +63,10 @@ def chebyshev_center(matrix: Array, bounds: Array) -> Array | None:
         A_ub=np.vstack([columns, cap]),
         b_ub=np.append(bounds / sizes / unit, 1.0),
     )
-    if answer.x is None or answer.x[dim] <= SMALLEST_RADIUS:
-        return None
+    if answer.x is None:
+        return None, -math.inf
     center = unit * np.array(answer.x[:dim], dtype=np.float64)
-    return center if (matrix @ center < bounds).all() else None
+    return center, float(answer.x[dim])
 
 
 def is_bounded(matrix: Array) -> bool:

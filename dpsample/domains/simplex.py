@@ -104,6 +104,11 @@ class Simplex(Domain):
         self.check(dim)
         return dim - 1
 
+    def hull(self, dim: int) -> tuple[Array, Array]:
+        """Center, and all directions whose coordinates sum to zero."""
+        center = self.default_center(dim)
+        return center, np.linalg.svd(np.ones((1, dim)))[2][1:].T
+
     def body(self, dim: int) -> Body:
         """Return the parameters of the pieces, in fresh arrays."""
         center = self.default_center(dim)

@@ -271,6 +271,8 @@ def _semi_axes(domain: Domain, dim: int) -> Array:
     check.instance(kinds, domain=domain, remedy="Choose one of them.")
     domain.check(dim)
     if isinstance(domain, Polytope):
+        if domain.affine_dim(dim) < dim:
+            check.fail("domain", "of full dimension", "a polytope with equalities")
         if not domain.is_bounded:
             check.fail("domain", "bounded", domain)
         if not (domain.b > 0.0).all():

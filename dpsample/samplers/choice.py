@@ -138,7 +138,9 @@ def localizes(target: Gibbs) -> bool:
         return False
     place = Place.of(target, STUDY_GAMMA)
     prepared = None if place is None else place.prepare(np.random.default_rng(0))
-    return prepared is not None and prepared.expected_passes <= FEW_PASSES
+    if prepared is None or not prepared.is_practical:
+        return False
+    return prepared.expected_passes <= FEW_PASSES
 
 
 def slices_instead(

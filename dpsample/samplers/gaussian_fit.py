@@ -118,11 +118,7 @@ def fit(target: Gibbs) -> GaussianFit:
 
 def hull_basis(target: Gibbs) -> Array:
     """Orthonormal columns that span the directions of the domain's affine hull."""
-    dim = target.dim
-    if target.problem.domain.affine_dim(dim) == dim:
-        return np.eye(dim)
-    # The simplex: all directions whose coordinates sum to zero.
-    return np.linalg.svd(np.ones((1, dim)))[2][1:].T
+    return target.problem.domain.hull(target.dim)[1]
 
 
 def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:

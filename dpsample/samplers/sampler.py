@@ -7,6 +7,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.reduced import has_equalities
 
 Exactness = Literal["iid", "invariant", "biased"]
 
@@ -43,6 +44,11 @@ class Sampler:
             Empty, or why not and what to use instead.
         """
         check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
+        if has_equalities(target):
+            return False, (
+                "dps.sample and dps.release draw on equalities in free coordinates: "
+                "dpsample.targets.reduced.reduce gives the target there."
+            )
         return self._supports(target)
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:

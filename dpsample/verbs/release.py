@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from dpsample.problem.problem import Problem
 from dpsample.running import chains
 from dpsample.running import progress as screen
 from dpsample.samplers import Localized, Proximal, gaussian_fit
+from dpsample.samplers.chain import RECORDS
 from dpsample.samplers.errors import (
     PIECE_FAILED,
     NoCertificate,
@@ -27,31 +29,48 @@ from dpsample.samplers.errors import (
     raise_unless_ok,
 )
 from dpsample.samplers.localized import mode, region
-from dpsample.samplers.localized.localized import Place
-from dpsample.samplers.proximal import certify
+from dpsample.samplers.localized.localized import PATIENCE, Place, PreparedLocalized
+from dpsample.samplers.proximal import certify, metric
 from dpsample.samplers.proximal.proximal import (
     PreparedProximal,
     ProximalSetting,
     pass_work,
 )
 from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.reduced import (
+    ReducedTarget,
+    has_equalities,
+    reduce,
+    reduced_reason,
+)
 from dpsample.verbs.results import Release
 
 ASSUMPTIONS = (
     "the sampler's steps may depend on the records: only theta and this certificate "
     "are released",
-    "whether there is a release may depend on the records and is not counted: it is "
-    "refused if no practical proof is found for them (NoCertificate), or if a loss "
-    "fails, breaks its declared bounds or lets no proposal pass (SamplingError)",
+    "what is refused is refused for all records, by public facts, but for failures "
+    "(SamplingError) that are not counted: of a loss that raises, is not finite or "
+    "breaks what it declares at margins that the declared bounds allow, of memory, of "
+    "numbers that overflow or whose rounding exceeds its allowance, 1e-12 of energies",
+    "the draw takes as long as the records need: who ends it ends it for reasons that "
+    "may depend on the records and are not counted",
 )
 LIMITED = (
     "after {:g} passes over the records there is no release: that event depends on the "
     "records and is not counted"
 )
 NOT_PRIVATE = "NOT PRIVATE"
-# Expected work from which the line is shown at once.
-LONG_SECONDS = 1.0
-INTERRUPTED = "release was interrupted. Nothing is released."
+Say = Callable[[str, bool], None]  # what the live line shows, and whether at once
+# Expected work from which the line is shown at once, and from which it says what helps.
+LONG_SECONDS, TOO_LONG_SECONDS = 1.0, 600.0
+SHORTER = (
+    "a smaller domain, a smaller epsilon, p = 2 or columns of similar scale take less, "
+    "max_work= is a public limit"
+)
+INTERRUPTED = (
+    "release was interrupted. Nothing is released, and the budget counts as spent if "
+    "the time that it took was the reason: that depends on the records."
+)
 
 
 # Expected passes over the records from which the proximal sampler may cost less.
@@ -73,63 +92,110 @@ class ReleasePlan:
         """Mode and localized region, if there are; they depend on the records."""
         if isinstance(self.sampler, Proximal):
             return None
-        return Place.of(self.target, self.mechanism.gamma)
+        target = self.reduced.target if has_equalities(self.target) else self.target
+        place = Place.of(target, self.mechanism.gamma)
+        if place is None and not self.has_room:
+            return Place.everywhere(target)
+        return place
+
+    @cached_property
+    def reduced(self) -> ReducedTarget:
+        """Free coordinates of a domain without an interior."""
+        return reduce(self.target)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the domain allows the proximal sampler, a public fact."""
+        return no_proof(self.target) == ""
 
     @cached_property
     def setting(self) -> ProximalSetting:
         """Metrics and start of the proximal sampler; they depend on the records."""
         sampler = self.sampler if isinstance(self.sampler, Proximal) else Proximal()
-        return ProximalSetting.of(sampler, self.target)
+        is_flat = metric.is_flat(self.target.problem.domain, self.target.dim)
+        return ProximalSetting.of(
+            sampler, self.reduced.target if is_flat else self.target
+        )
+
+    def lifted(self, theta: Array) -> Array:
+        """Parameters of a draw, in free coordinates if it is shorter."""
+        return theta if len(theta) == self.target.dim else self.reduced.lift(theta)
 
     @cached_property
     def best(self) -> Array:
         """Minimizer of the risk. Not private."""
         if self.place is not None:
-            found = mode.find(self.target, 0.0, self.place.mode.point, small=0.1)
+            target, start = self.place.target, self.place.mode.point
+            found = mode.find(target, 0.0, start, small=0.1)
             if found is not None:
-                return found.point
+                return self.lifted(found.point)
         return gaussian_fit.minimize(self.target, mu=0.0)[0]
 
     def draw(
         self,
         pilot: np.random.Generator,
         stream: np.random.Generator,
-        say: Callable[[str, bool], None],
+        say: Say,
     ) -> tuple[Array, dict[str, Any]]:
         """One draw within gamma of the target, and what is said of it.
 
         The pilot run chooses between two samplers, each with its own proof of gamma,
         and tells ``say`` what it expects.
         """
+        gamma, chain = self.mechanism.gamma, None
         prepared = None if self.place is None else self.place.prepare(pilot)
-        chain: PreparedProximal | None = None
-        if prepared is not None and prepared.expected_passes > MANY_PASSES:
-            chain = self._chain(pilot)
-            if chain is not None and chain.trial.work < prepared.work:
-                prepared = None
+        if prepared is not None and self.has_room:
+            if not prepared.is_practical or prepared.expected_passes > MANY_PASSES:
+                chain = self.setting.prepare(pilot, gamma)
+                if chain.trial.work < prepared.work or not prepared.is_practical:
+                    prepared = None
         if prepared is not None:
-            expected = f"about {prepared.expected_passes:.3g} passes over the records"
-            say(f"{NOT_PRIVATE}: {expected}", prepared.expected_seconds > LONG_SECONDS)
-            theta, counts = prepared.draw(stream, self.max_work)
+            theta, counts = self._rejected(prepared, stream, say)
             if theta is not None:
                 notes = {"method": "rejection", **prepared.settings, "counts": counts}
-                return theta, notes
-        gamma = self.mechanism.gamma
+                return self.lifted(theta), notes
         chain = self.setting.prepare(pilot, gamma) if chain is None else chain
-        num_steps = chain.certified_steps(gamma)
+        return self._walked(chain, stream, say)
+
+    def _rejected(
+        self, prepared: PreparedLocalized, stream: np.random.Generator, say: Say
+    ) -> tuple[Array | None, dict[str, int]]:
+        """Draw by rejection; without end if there is nothing to fall back on."""
+        seconds, passes = prepared.expected_seconds, prepared.expected_passes
+        about = "about" if prepared.is_practical else "more than"
+        expected = f"{about} {passes:.3g} passes over the records, {_time(seconds)}"
+        say(f"{NOT_PRIVATE}: {expected}", seconds > LONG_SECONDS)
+
+        def on_passes(done: float) -> None:
+            say(f"{NOT_PRIVATE}: {done:.3g} passes so far, of {expected}", False)
+
+        patience = PATIENCE if self.has_room else math.inf
+        return prepared.draw(
+            stream, self.max_work, patience=patience, on_passes=on_passes
+        )
+
+    def _walked(
+        self, chain: PreparedProximal, stream: np.random.Generator, say: Say
+    ) -> tuple[Array, dict[str, Any]]:
+        """Draw by the proximal sampler, whatever its proved number of steps is."""
+        num_steps = chain.certified_steps(self.mechanism.gamma)
         if num_steps * chain.trial.step_work > self.max_work * pass_work(self.target):
             raise WorkLimitError
         seconds = num_steps * chain.trial.step_seconds
-        say(f"{NOT_PRIVATE}: about {seconds:.2g} s of work", seconds > LONG_SECONDS)
+        say(f"{NOT_PRIVATE}: {_time(seconds)}", seconds > LONG_SECONDS)
+        begin = time.perf_counter()
+        most = self.max_work * self.target.data.num_records
 
         def on_done(done: int) -> None:
-            left = (1.0 - done / num_steps) * seconds
-            say(f"{NOT_PRIVATE}: {done} of {num_steps} steps, {left:.2g} s left", False)
+            left = _time((num_steps / done - 1.0) * (time.perf_counter() - begin))
+            say(f"{NOT_PRIVATE}: {done} of {num_steps} steps, {left} left", False)
+            if state.counts[RECORDS] > most:
+                raise WorkLimitError
 
         state = chain.init()
         runner = chain.runner(squeeze=True)
         chains.advance(runner, state, stream, num_steps, on_done)
-        theta = state.position.copy()
+        theta = self.lifted(state.position.copy())
         # The squeeze may accept a point at which the loss was never evaluated.
         if not np.isfinite(self.target.energy(theta)):
             raise_unless_ok(PIECE_FAILED)
@@ -143,16 +209,33 @@ class ReleasePlan:
             "counts": chain.counts(state),
         }
 
-    def _chain(self, pilot: np.random.Generator) -> PreparedProximal | None:
-        """Proximal sampler, where it has a practical proof."""
-        try:
-            return self.setting.prepare(pilot, self.mechanism.gamma)
-        except NoCertificate:
-            return None
+
+def no_proof(target: Gibbs) -> str:
+    """Why the proximal sampler has no proof for a target, by public facts; or empty."""
+    domain, dim = target.problem.domain, target.dim
+    if metric.is_flat(domain, dim):
+        reason = reduced_reason(target)
+        return f"The {domain.name} has no interior. {reason}" if reason else ""
+    try:
+        metric.require_room(domain, dim, "certified", "")
+    except NoCertificate as error:
+        return str(error)
+    return ""
+
+
+def _time(seconds: float) -> str:
+    """Put an expected time in words, with what helps if it is long."""
+    for size, unit in ((3e7, "years"), (86400.0, "days"), (3600.0, "hours")):
+        if math.isinf(seconds):
+            return f"longer than the pilot run can tell: {SHORTER}"
+        if seconds > 3.0 * size:
+            return f"about {seconds / size:.2g} {unit} of work: {SHORTER}"
+    remedy = f": {SHORTER}" if seconds > TOO_LONG_SECONDS else ""
+    return f"about {seconds:.2g} s of work{remedy}"
 
 
 @contextmanager
-def _all_or_nothing() -> Iterator[Callable[[str, bool], None]]:
+def _all_or_nothing() -> Iterator[Say]:
     """Say how much work is expected, and after Ctrl-C that nothing is out.
 
     Yields what adds to the line; numbers of steps and tries depend on the records.
@@ -227,7 +310,9 @@ def release(
     ValueError
         If an argument is malformed.
     NoCertificate
-        If the sampler has no proof, or none that is practical, for this target.
+        If the sampler has no proof for targets with these public facts: loss,
+        regularizer, domain. Records never refuse a draw: however long theirs takes, it
+        is begun, and the live line tells how long.
     CertificateError
         If the certificate does not pass `verify`, which no input should bring about;
         nothing was drawn then.
@@ -318,10 +403,16 @@ def _planned(
     mechanism = calibrate(problem, budget, **options)
     # A copy has no plan: no circle keeps the records after their last use.
     target = mechanism.target(copy.copy(problem))
-    if sampler is None:  # by public facts
-        sampler = Localized() if Localized().supports(target)[0] else Proximal()
-    elif isinstance(sampler, Localized):
-        sampler.require(target)
+    # By public facts, before any work and for all records.
+    is_smooth, reason = Localized()._supports(target)
+    if sampler is None:
+        sampler = Localized() if is_smooth else Proximal()
+    elif isinstance(sampler, Localized) and not is_smooth:
+        check.fail("sampler", "one that supports the target", sampler, reason)
+    if isinstance(sampler, Proximal) or has_equalities(target):
+        reason = no_proof(target)
+        if reason:
+            raise NoCertificate(reason)
     localized = region.THEOREMS if isinstance(sampler, Localized) else ()
     limited = () if math.isinf(max_work) else (LIMITED.format(max_work),)
     certificate = mechanism.certificate.with_sampler(

@@ -19,8 +19,15 @@ from dpsample.running.checkpoint import identity_of
 from dpsample.running.convergence import Convergence
 from dpsample.running.rounds import Trial
 from dpsample.samplers import Sampler
+from dpsample.samplers.chain import ENERGY
 from dpsample.samplers.choice import Choice, choose
 from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.reduced import (
+    ReducedTarget,
+    has_equalities,
+    reduce,
+    reduced_reason,
+)
 from dpsample.verbs import results
 
 if TYPE_CHECKING:
@@ -136,10 +143,14 @@ def sample(
     import arviz_base  # noqa: F401 - after Ctrl-C nobody should wait for it
 
     given = _given_starts(target, init, num_chains)
+    reduced = _reduced(target)
+    inner = target if reduced is None else reduced.target
+    if reduced is not None:
+        given = [inner.problem.domain.project(v) for v in map(reduced.drop, given)]
     root = seed_sequence(seed)
     pilot_stream, *others = streams(root, 2 * num_chains + 1)
     chain_streams, trial_streams = others[:num_chains], others[num_chains:]
-    chosen, reason, prepared = _choose(target, sampler, pilot_stream)
+    chosen, reason, prepared = _choose(inner, sampler, pilot_stream)
     warmup = prepared.num_warmup if num_warmup is None else num_warmup
     trial = None if target_ess is None else Trial(target_ess, num_draws)
     entropy = root.generate_state(4)
@@ -175,12 +186,16 @@ def sample(
             title, chain_streams, num_draws, extend=extend, checkpoint=checkpoint
         )
     if not run.is_interrupted:
-        results.fill_energies(target, run.draws, run.stats)
-    verdict = Convergence.of(run.draws, target.problem.feature_names) if check else None
+        results.fill_energies(inner, run.draws, run.stats)
+    draws = run.draws
+    if reduced is not None:
+        run.stats[..., ENERGY] += reduced.shift
+        draws = reduced.lift(draws)
+    verdict = Convergence.of(draws, target.problem.feature_names) if check else None
     if verdict is not None and chosen.exactness != "iid" and not run.is_interrupted:
         verdict.warn(_remedy(sampler), stacklevel=4)
     return results.to_datatree(
-        run.draws,
+        draws,
         results.named_stats(run.stats, step_size=prepared.settings.get("step_size")),
         coefficients=target.problem.feature_names,
         constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
@@ -196,9 +211,19 @@ def sample(
             **({} if verdict is None else verdict.attributes()),
             **arithmetic(),
             **prepared.settings,
-            **({} if trial is None else trial.report(run.draws, run.is_interrupted)),
+            **({} if trial is None else trial.report(draws, run.is_interrupted)),
         },
     )
+
+
+def _reduced(target: Gibbs) -> ReducedTarget | None:
+    """Target in free coordinates, if the domain is a polytope with equalities."""
+    if not has_equalities(target):
+        return None
+    reason = reduced_reason(target)
+    if reason:
+        checks.fail("target", "quadratic and of margins", target, reason)
+    return reduce(target)
 
 
 def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> Choice:

@@ -50,6 +50,7 @@ RECORD = {"margins": [0.5], "response": [1.0]}
 # By the name of the method, or by the whole name of the door where that differs.
 METHODS = {
     "affine_dim": DIM,
+    "hull": DIM,
     "add": {"item": O.EVENT},
     "body": DIM,
     "cells": {},
@@ -114,7 +115,9 @@ METHODS = {
     "tv_curve": {"steps": [0, 10]},
     "value": RECORD,
     "PublicFacts.from_dict": {"facts": lambda: O.facts().to_dict()},
+    "domains.Polytope.affine_dim": {"dim": 1},
     "domains.Polytope.body": {"dim": 1},
+    "domains.Polytope.hull": {"dim": 1},
     "domains.Polytope.check": {"dim": 1},
     "domains.Polytope.default_center": {"dim": 1},
     "domains.Polytope.max_norm": {"p": 2.0, "center": [0.0], "dim": 1},

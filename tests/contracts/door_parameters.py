@@ -66,6 +66,7 @@ from tests.contracts.door_values import (
 
 BY_NAME = {
     "A": array(None, None),
+    "A_eq": optional(array(None, None)),
     "accuracy": FRACTION,
     "alpha": FRACTION,
     "anchored": FLAG,
@@ -74,6 +75,7 @@ BY_NAME = {
     "averages": FLAG,
     "ax": AXES,
     "b": array(None),
+    "b_eq": optional(array(None)),
     "batch": COUNT,
     "batch_size": optional(COUNT),
     "batches": optional(instance(str)),

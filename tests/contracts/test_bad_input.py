@@ -109,7 +109,7 @@ def test_error_names_the_remedy(function, arguments, remedy):
 def test_release_refuses_domains_without_a_proof():
     simplex = problem(domain=dps.domains.Simplex(), loss=dps.losses.Hinge())
     with pytest.raises(dps.NoCertificate, match="no interior"):
-        dps.release(simplex, BUDGET)
+        dps.release(simplex, BUDGET, p=1.0)
 
 
 @pytest.mark.parametrize(

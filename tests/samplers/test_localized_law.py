@@ -138,6 +138,21 @@ def test_single_draws_have_the_same_law(name):
     assert law_margin(case, np.array(points)) < 1.0
 
 
+@pytest.mark.parametrize("name", ["held", "inside, rare"])
+def test_the_work_of_a_draw_is_known_before(name):
+    radius, seed = {"held": (0.5, 1), "inside, rare": (12.0, 2)}[name]
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((2_000, 8))
+    rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
+    labels = np.where(rows[:, 0] + 0.1 * rng.standard_normal(2_000) > 0.0, 1.0, -1.0)
+    facts = {"row_bound": 1.0, "loss": L.Logistic(), "domain": D.Ball(radius)}
+    target = dps.Gibbs(dps.Problem(rows, labels, **facts), k=500.0, mu=2e-3)
+    found = Place.of(target, 1e-8).prepare(rng)
+    assert found.is_held == (name == "held")
+    passes = [found.draw(rng)[1]["records"] / len(rows) for _ in range(300)]
+    assert 0.7 < np.mean(passes) / found.expected_passes < 1.4
+
+
 def test_squared_losses_on_the_whole_space_give_a_gaussian():
     case = local(L.Squared(), D.WholeSpace(), dim=3, k=300.0)
     hessian = case.k * (case.rows.T @ case.rows / 6.0 + case.mu * np.eye(3))
@@ -545,8 +560,10 @@ def test_depths_below_a_sphere_keep_their_digits():
 def test_an_entropy_whose_mode_underflows_is_no_error():
     rows, entropy = np.array([[1.0, 0.0], [0.5, 0.0]]), dps.regularizers.Entropy()
     domain, ones = D.Simplex(), np.ones(2)
-    case = LocalCase(L.Logistic(), domain, rows, ones, 100.0, 0.01, entropy=entropy)
-    Place.of(case.target, 1e-8)
+    for k, mu in ((100.0, 0.01), (300.0, 1e-4)):
+        case = LocalCase(L.Logistic(), domain, rows, ones, k, mu, entropy=entropy)
+        sample = accepted(case.prepared(), np.random.default_rng(14), 2_000)
+        assert_law(line_levels(case, sample, [1.0, -1.0]), lambda u: u)
 
 
 def test_large_margins_break_no_bound():

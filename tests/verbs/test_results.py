@@ -108,7 +108,7 @@ def test_refusals_that_depend_on_records_are_assumptions(answer):
     for words in (
         "(a number that is not finite, a label other than -1 and 1, a row above",
         "is not counted",
-        "NoCertificate",
+        "is refused for all records, by public facts",
         "SamplingError",
     ):
         assert words in text

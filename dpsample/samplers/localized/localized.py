@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -55,11 +55,12 @@ from dpsample.targets.gibbs import Gibbs, as_rows
 BLOCK_NUMBERS = 2**17
 # Rounding of the energies, relative to the sum of their sizes.
 ROUNDING = 1e-12
-# Tries of the pilot run, and the most passes over the records that it may start.
-NUM_TRIALS, MAX_PASSES = 512, 64
+# Tries of the pilot run, how many of them are weighed at least, and multiply-adds up to
+# which more are.
+NUM_TRIALS, LEAST_WEIGHED, CHEAP_WORK = 512, 24, 6e6
 RARE = 1e-5  # share of accepted ones below which there are better ways
+NEVER = 1e-7  # share that stands for any smaller one: the expected work is then a bound
 MAX_BLOCK = 4096  # tries of a draw that are proposed together
-ENOUGH = 6  # accepted ones, after which the pilot run ends
 # Tries, in expectations, after which a draw falls back on the proximal sampler.
 PATIENCE = 50.0
 # Error of draws for study.
@@ -140,12 +141,23 @@ class Localized(Sampler):
         self.require(target)
         place = Place.of(target, gamma)
         prepared = None if place is None else place.prepare(rng)
-        if prepared is None:
+        if prepared is None or not prepared.is_practical:
             raise ValueError(
                 "sampler must find a region on which rejection is practical, got none "
                 "for these records. Use dps.samplers.Proximal or another sampler."
             )
         return prepared
+
+
+def group_of(accepted: float) -> int:
+    """Return how many tries ask the records together: so many that one likely passes.
+
+    A matrix product takes little more for all of them, and the work of a draw is nearly
+    known before.
+    """
+    if accepted > 0.7:
+        return 1 if accepted > 0.9 else 2
+    return min(MAX_BLOCK, math.ceil(2.0 / max(accepted, NEVER)))
 
 
 @contextmanager
@@ -170,15 +182,27 @@ class Place:
     @classmethod
     def of(cls, target: Gibbs, gamma: float) -> Place | None:
         """Localize a supported target; None if that fails, which is no error."""
-        with _user_failures(target):
+        # What rounding made singular is one more way in which it may fail.
+        with _user_failures(target), suppress(np.linalg.LinAlgError):
             mode = modes.find(target, target.mu)
+            if mode is None:
+                mode = modes.find_slowly(target)
             region = None if mode is None else regions.localize(target, mode, gamma)
-        if mode is None or region is None:
-            return None
+            if mode is not None and region is not None:
+                return cls(target=target, mode=mode, region=region)
+        return None
+
+    @classmethod
+    def everywhere(cls, target: Gibbs) -> Place:
+        """Place without localization, which never fails: exact, and slow."""
+        point = target.problem.domain.interior_point(target.dim)
+        with _user_failures(target):
+            mode = modes.at(target, target.mu, point)
+        region = regions.everywhere(target, mode)
         return cls(target=target, mode=mode, region=region)
 
-    def prepare(self, rng: np.random.Generator) -> PreparedLocalized | None:
-        """Choose the proposal by a pilot run; None if no try was accepted."""
+    def prepare(self, rng: np.random.Generator) -> PreparedLocalized:
+        """Choose the proposal by a pilot run, and learn what a draw takes."""
         ball, domain = None, self.target.problem.domain
         if modes.is_round(domain):
             body = domain.body(self.target.dim)
@@ -206,37 +230,61 @@ class PreparedLocalized:
     read: float = 1.0
     expected_seconds: float = 0.0
 
-    def learn(self, rng: np.random.Generator) -> PreparedLocalized | None:
-        """Copy that knows its work: None if hardly any try would be accepted.
+    def learn(self, rng: np.random.Generator) -> PreparedLocalized:
+        """Copy that knows its work.
 
-        The share of tries that ask the records, the share of these that are accepted
-        and how much they read on average. The mean excess tells the second where it is
-        small, and roughly bounds it from below (Jensen).
+        The share of tries that ask the records, the share p of these that are accepted
+        and how much they read on average. Where the mean excess is small it tells p to
+        its first order; else p is the mean of e^{-D}, which needs fewer tries than
+        counting those that are accepted.
         """
         vectors, budgets = self.candidates(rng, NUM_TRIALS)
         accepted, read = math.exp(-self.region.mean_excess), 1.0
         seconds = 0.0  # not worth a word
         least, most = self.target.regularizer.curvature_l2(self.target.dim)
-        if self.is_held or self.region.mean_excess > 1.0 or least < most:
-            hits, count, records, begin = 0, 0, 0, time.perf_counter()
-            while hits < ENOUGH and count < min(len(vectors), MAX_PASSES):
-                part = slice(count, min(count + 8, len(vectors)))
-                excess, looked = self.excess(vectors[part], budgets[part])
-                hits += int((excess <= budgets[part]).sum())
-                count, records = part.stop, records + looked
-            accepted = max((hits - 1) / max(count - 1, 1), accepted)  # unbiased
-            read = records / max(count, 1) / self.target.data.num_records
-            seconds = (time.perf_counter() - begin) / max(count, 1)
-        asked = len(vectors) / NUM_TRIALS
-        if asked == 0.0 or accepted < RARE:
-            return None
-        return replace(
+        is_unknown = self.is_held or self.region.mean_excess > 1.0 or least < most
+        if is_unknown and len(vectors):
+            begin = time.perf_counter()
+            weighed = max(LEAST_WEIGHED, int(CHEAP_WORK / pass_work(self.target)))
+            some = vectors[:weighed]
+            excess = np.concatenate(
+                [
+                    self.excess(some[i : i + 8], np.full(len(some[i : i + 8]), np.inf))[
+                        0
+                    ]
+                    for i in range(0, len(some), 8)
+                ]
+            )
+            seconds = (time.perf_counter() - begin) / len(some)
+            accepted = float(np.exp(-excess).mean())
+            with np.errstate(divide="ignore"):
+                lasting = budgets[:weighed] / excess
+            read = self._share_read(group_of(accepted), lasting)
+        learned = replace(
             self,
-            asked=asked,
-            accepted=accepted,
+            asked=max(len(vectors) / NUM_TRIALS, NEVER),
+            accepted=max(accepted, NEVER),
             read=read,
-            expected_seconds=seconds / accepted,
         )
+        return replace(learned, expected_seconds=seconds * learned.expected_passes)
+
+    def _share_read(self, group: int, lasting: Array) -> float:
+        """Share of the records that tries of a group read, as `excess` reads them.
+
+        D grows about evenly over the records: a try ends at the share budget / D.
+        """
+        alive, start, total = float(group), 0, self.target.data.num_records
+        read = 0.0
+        while alive > 0.0 and start < total:
+            stop = min(total, start + max(256, int(BLOCK_NUMBERS / max(alive, 1.0))))
+            read += alive * (stop - start)
+            start, alive = stop, group * float((lasting > stop / total).mean())
+        return read / (group * total)
+
+    @property
+    def is_practical(self) -> bool:
+        """Whether tries of the pilot run were accepted: else there are better ways."""
+        return self.asked > NEVER and self.accepted >= RARE
 
     @property
     def start(self) -> Array:
@@ -261,12 +309,8 @@ class PreparedLocalized:
 
     @property
     def group(self) -> int:
-        """Tries that ask the records together, so many that one is likely accepted.
-
-        A matrix product takes little more for all of them, and the work of a draw is
-        nearly known before.
-        """
-        return 1 if self.accepted > 0.7 else math.ceil(2.0 / self.accepted)
+        """Tries that ask the records together."""
+        return group_of(self.accepted)
 
     @property
     def work(self) -> float:
@@ -456,16 +500,21 @@ class PreparedLocalized:
         return self.points(vectors), energies
 
     def draw(
-        self, rng: np.random.Generator, most: float = math.inf
+        self,
+        rng: np.random.Generator,
+        most: float = math.inf,
+        *,
+        patience: float = PATIENCE,
+        on_passes: Callable[[float], None] | None = None,
     ) -> tuple[Array | None, dict[str, int]]:
-        """One draw, or None after `PATIENCE` times the tries that were expected.
+        """One draw, or None after ``patience`` times the tries that were expected.
 
         `WorkLimitError` says that ``most`` passes over the records did not suffice. A
         limit of tries costs no privacy: the accepted point is independent of how many
         there were, and what falls back is within gamma of the target by its own proof.
+        ``on_passes`` is told the passes so far.
         """
-        tries = 1.0 / (self.asked * self.accepted)
-        limit = math.ceil(PATIENCE * tries)
+        limit = patience / (self.asked * self.accepted)
         group = self.group
         size = int(np.clip(math.ceil(1.2 * group / self.asked), 1, MAX_BLOCK))
         counts = {"proposals": 0, "asked": 0, "records": 0}
@@ -484,5 +533,7 @@ class PreparedLocalized:
                     point = self.points(vectors[start + hit])
                     if domain.contains(point):  # not outside by a rounding error
                         return point, counts
+            if on_passes is not None:
+                on_passes(counts["records"] / self.target.data.num_records)
             pauses.heard()
         return None, counts

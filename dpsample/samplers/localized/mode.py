@@ -15,17 +15,22 @@ from scipy import linalg
 from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, Domain, Polytope, Simplex, WholeSpace
 from dpsample.problem.records import curvature_matrix
-from dpsample.samplers.gaussian_fit import hull_basis, regularizer_hessian
+from dpsample.regularizers import Entropy
+from dpsample.samplers.gaussian_fit import hull_basis, minimize, regularizer_hessian
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 MAX_STEPS, MAX_HALVINGS = 40, 40
 # Newton decrement from which one more step leaves next to nothing.
 SMALL = 0.03
+# Gain in energy of ten projected gradients at which they end.
+SLOWLY = 1e-8
 # Depth, relative to sizes, at which an inequality counts as active.
 ACTIVE = 1e-9
 DEPTH_ROUNDING = 1e-15
 # Least eigenvalue that a model's Hessian is given, relative to its trace.
 FLOOR = 1e-12
+# Least coordinate where the regularizer has no slope at 0: its side counts as active.
+LEAST = 1e-10
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,17 +69,13 @@ def find(
     """
     domain, dim = target.problem.domain, target.dim
     sides, bounds = flat_sides(domain, dim)
+    # The entropy falls without end at 0: x0 stays off, held by the side nearby.
+    least = LEAST if isinstance(target.regularizer, Entropy) and mu > 0.0 else 0.0
     basis = hull_basis(target)
     point = domain.interior_point(dim) if start is None else start.copy()
     loss, data, rows = target.problem.loss, target.data, as_rows(target.data)
     center = target.numbers.regularizer.center
     weight = target.k * mu
-
-    def slope_at(point: Array, slopes: Array) -> Array:
-        gradient = target.k / data.num_records * (slopes @ rows)
-        if weight > 0.0:
-            gradient = gradient + weight * target.regularizer.gradient(point, center)
-        return np.asarray(gradient @ basis)
 
     def penalty(point: Array) -> float:
         return weight * target.regularizer.value(point, center) if weight > 0.0 else 0.0
@@ -82,19 +83,23 @@ def find(
     shift = data.offset if data.offset.size else 0.0
     margins = rows @ point + shift
     values, slopes = loss._evaluate(margins, data.response)
-    gradient, is_last = slope_at(point, slopes), False
+    gradient, is_last = slope_at(target, mu, point, slopes) @ basis, False
     for _ in range(MAX_STEPS):
         weights = loss.curvature(margins, margins, data.response)[1]
         if not (np.isfinite(weights).all() and np.isfinite(gradient).all()):
             return None
         gram = target.k * (basis.T @ curvature_matrix(data, weights) @ basis)
-        hessian = gram + weight * (basis.T @ regularizer_hessian(target, point) @ basis)
+        bend = np.diag(1.0 / point) if least else regularizer_hessian(target, point)
+        hessian = gram + weight * (basis.T @ bend @ basis)
         hessian += FLOOR * float(np.trace(hessian)) * np.eye(len(hessian))
-        move = _model_step(domain, point, basis, gradient, hessian, (sides, bounds))
+        move = _model_step(
+            domain, point, basis, gradient, hessian, (sides, bounds - least)
+        )
         if move is None or not np.isfinite(move).all():
             return None
         gain = -float(gradient @ move)  # at least half the decrement's square
-        is_last = gain <= small**2
+        # Slopes of the entropy move with the logarithms of coordinates.
+        is_last = gain <= (least or small**2)
         along, scale = rows @ (basis @ move), 1.0
         before = target.k * float(values.mean()) + penalty(point)
         for _ in range(MAX_HALVINGS):
@@ -109,27 +114,49 @@ def find(
             return None
         point, margins = _settled(domain, trial), margins + scale * along
         values, slopes = there, slopes_there
-        gradient = slope_at(point, slopes)
+        gradient = slope_at(target, mu, point, slopes) @ basis
         if is_last and scale == 1.0:
             break
     else:
         return None
     if not domain.contains(point):
         return None
-    margins = rows @ point + shift
-    values, slopes = loss._evaluate(margins, data.response)
-    gradient = slope_at(point, slopes)
-    if not np.isfinite(gradient).all():
+    mode = replace(at(target, mu, point), weights=weights, gram=gram)
+    return _held(mode, domain, hessian) if np.isfinite(mode.gradient).all() else None
+
+
+def find_slowly(target: Gibbs) -> Mode | None:
+    """As `find`, by projected gradients: Newton may fail where r bends sharply."""
+    point, _ = minimize(target, tolerance=SLOWLY)
+    mode = at(target, target.mu, point)
+    loss, margins = target.problem.loss, mode.margins
+    weights = loss.curvature(margins, margins, target.data.response)[1]
+    if not (np.isfinite(weights).all() and np.isfinite(mode.gradient).all()):
         return None
+    basis = mode.basis
+    gram = target.k * (basis.T @ curvature_matrix(target.data, weights) @ basis)
+    ridge = target.k * target.mu * target.regularizer.curvature_l2(target.dim)[0]
+    found = replace(mode, weights=weights, gram=gram)
+    return _held(found, target.problem.domain, gram + ridge * np.eye(len(gram)))
+
+
+def at(target: Gibbs, mu: float, point: Array) -> Mode:
+    """Any point of the domain as x0, with all of its slope as residual."""
+    domain, data = target.problem.domain, target.data
+    sides, bounds = flat_sides(domain, target.dim)
+    basis = hull_basis(target)
+    margins = as_rows(data) @ point + (data.offset if data.offset.size else 0.0)
+    values, slopes = target.problem.loss._evaluate(margins, data.response)
+    gradient = slope_at(target, mu, point, slopes) @ basis
     depths = np.maximum(bounds - sides @ point, 0.0)
-    mode = Mode(
+    return Mode(
         point=point,
         basis=basis,
         margins=margins,
         values=values,
         slopes=slopes,
-        weights=weights,
-        gram=gram,
+        weights=np.zeros(len(margins)),
+        gram=np.zeros((basis.shape[1],) * 2),
         gradient=gradient,
         residual=gradient,
         multiplier=0.0,
@@ -138,7 +165,16 @@ def find(
         multipliers=np.zeros(len(depths)),
         shortfall=0.0,
     )
-    return _held(mode, domain, hessian)
+
+
+def slope_at(target: Gibbs, mu: float, point: Array, slopes: Array) -> Array:
+    """Slope of k (F + mu r) at a point with these slopes of the records."""
+    data, center = target.data, target.numbers.regularizer.center
+    gradient = target.k / data.num_records * (slopes @ as_rows(data))
+    if mu > 0.0:
+        pull = target.regularizer.gradient(point, center)
+        gradient = gradient + target.k * mu * pull
+    return np.asarray(gradient)
 
 
 def flat_sides(domain: Domain, dim: int) -> tuple[Array, Array]:
@@ -288,7 +324,10 @@ def _held(mode: Mode, domain: Domain, hessian: Array) -> Mode:
     rows = linalg.solve_triangular(root, mode.sides[active].T, lower=True)
     pull = linalg.solve_triangular(root, gradient, lower=True)
     multipliers = np.zeros(len(sizes))
-    multipliers[active] = optimize.nnls(rows, -pull)[0]
+    try:
+        multipliers[active] = optimize.nnls(rows, -pull)[0]
+    except RuntimeError:
+        return mode
     residual = gradient + multipliers @ mode.sides
     depths = mode.depths + DEPTH_ROUNDING * scale * sizes
     return replace(

@@ -18,6 +18,7 @@ s >= 0 follow a Gaussian on an orthant, and y is an independent Gaussian with A 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 from scipy import linalg
@@ -53,7 +54,8 @@ def proposal(
         return max(options, key=lambda option: _num_inside(option, rng))
     near = _near_sides(mode, region)
     if near.size:
-        return _in_corner(mode, region, near)
+        with suppress(np.linalg.LinAlgError):  # sides that rounding makes dependent
+            return _in_corner(mode, region, near)
     return _gaussian(mode, region, None)
 
 
@@ -169,4 +171,4 @@ def _largest_move(region: Region, sides: Array) -> float:
     for each in region.ellipsoids:
         inner = linalg.solve_triangular(each.root, sides.T, lower=True)
         bounds.append(each.radius * float(np.linalg.norm(inner)))
-    return min(bounds)
+    return min(bounds, default=np.inf)

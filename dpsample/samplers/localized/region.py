@@ -155,7 +155,9 @@ class Region:
     def contains(self, vectors: Array) -> Array:
         """Whether each row v is in S, as far as ellipsoids say."""
         inside = [each.contains(vectors) for each in self.ellipsoids]
-        return np.asarray(np.all(inside, axis=0))
+        return np.asarray(
+            np.all(np.reshape(inside, (len(inside), len(vectors))), axis=0)
+        )
 
 
 def lowered_root(gram: Array, ridge: float) -> tuple[Array, float] | None:
@@ -223,6 +225,26 @@ def localize(target: Gibbs, mode: Mode, gamma: float) -> Region | None:
         root=root,
         slack=slack,
         mean_excess=rounds.excess(weights),
+    )
+
+
+def everywhere(target: Gibbs, mode: Mode) -> Region:
+    """All of the domain, with the regularizer's quadratic alone: Theorem B holds there.
+
+    Without an ellipsoid, so that nothing is left out and x0 may be any point.
+    """
+    ridge = target.k * target.mu * target.regularizer.curvature_l2(target.dim)[0]
+    lower, upper = _ends_on(target, mode)
+    return Region(
+        ellipsoids=(),
+        lower=lower,
+        upper=upper,
+        num_rounds=0,
+        has_slabs=False,
+        weights=np.zeros(len(lower)),
+        root=math.sqrt(ridge) * np.eye(mode.basis.shape[1]),
+        slack=0.0,
+        mean_excess=math.inf,
     )
 
 

@@ -18,7 +18,7 @@ from numba import types
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Pointer, generator, kernel, matrix, pointer, vector
-from dpsample.domains import BODY, Ball, Box, Domain, WholeSpace
+from dpsample.domains import BODY, Ball, Box, Domain, Polytope, WholeSpace
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import REGULARIZER, SquaredNorm
 from dpsample.samplers.errors import NoCertificate
@@ -38,6 +38,7 @@ MAX_COORDINATES = 200_000
 # Lower bounds are lowered by this much, relative to the largest eigenvalue: it covers
 # the rounding of the Gram matrix and of its eigenvectors.
 EIGENVALUE_SLACK = 1e-11
+TINY = 1e-300
 MAX_STEP = 1e4
 MAX_OVERSHOOT = 0.25  # see `ProximalMetric.steps`
 
@@ -191,17 +192,26 @@ class ProximalMetric:
         return min(1.0 / max(float(gaps.sum()), 1e-3), longest), longest
 
 
-def _lowered(precision: Array) -> Array:
-    """P minus its rounding errors; symmetric, positive definite or refused."""
-    symmetric = 0.5 * (precision + precision.T)
-    eigenvalues = np.linalg.eigvalsh(symmetric)
-    slack = EIGENVALUE_SLACK * eigenvalues[-1]
-    if not eigenvalues[0] > 2.0 * slack:
+def _lowered(from_risk: Array, ridge: float) -> Array:
+    """P = risk + ridge I minus its rounding errors; symmetric and positive definite.
+
+    Any share of the risk's part is as valid as all of it: one that rounding errors
+    leave below the ridge, if all is too much. Only without a ridge P may be refused.
+    """
+    risk = 0.5 * (from_risk + from_risk.T)
+    eye, largest = np.eye(len(risk)), float(np.linalg.eigvalsh(risk)[-1])
+    share = min(1.0, 0.1 * ridge / max(EIGENVALUE_SLACK * largest, TINY))
+    for symmetric in (risk + ridge * eye, share * risk + ridge * eye):
+        eigenvalues = np.linalg.eigvalsh(symmetric)
+        slack = EIGENVALUE_SLACK * eigenvalues[-1]
+        if eigenvalues[0] > 2.0 * slack:
+            break
+    else:
         raise NoCertificate(
             "The energy has no strong convexity on the domain, so no number of steps "
             "is proved to suffice: give the regularizer a weight mu > 0."
         )
-    return np.asarray(symmetric - slack * np.eye(len(symmetric)))
+    return np.asarray(symmetric - slack * eye)
 
 
 def _hessian_bounds(target: Gibbs, use_data: bool) -> tuple[Array, Array | None]:
@@ -212,6 +222,8 @@ def _hessian_bounds(target: Gibbs, use_data: bool) -> tuple[Array, Array | None]
     lower = np.zeros((dim, dim))
     if use_data and np.any(low > 0.0):
         lower = target.k * curvature_matrix(target.data, low)
+        if not np.isfinite(lower).all():  # too large for numbers: left out
+            lower = np.zeros((dim, dim))
     upper = None
     if np.isfinite(high).all():
         upper = target.k * curvature_matrix(target.data, high)
@@ -219,9 +231,14 @@ def _hessian_bounds(target: Gibbs, use_data: bool) -> tuple[Array, Array | None]
     return lower, upper
 
 
+def is_flat(domain: Domain, dim: int) -> bool:
+    """Whether the domain has no interior."""
+    return domain.affine_dim(dim) < dim
+
+
 def require_room(domain: Domain, dim: int, draws: str, remedy: str) -> None:
     """Refuse a domain without an interior, or on which exact draws may take forever."""
-    if domain.affine_dim(dim) < dim:
+    if is_flat(domain, dim):
         raise NoCertificate(
             f"The {domain.name} has no interior: {draws} draws need a full-dimensional "
             f"domain. {remedy}"
@@ -244,7 +261,7 @@ def candidates(target: Gibbs, *, oracle: str) -> list[ProximalMetric]:
     risk_low, risk_high = _hessian_bounds(target, oracle == "metric")
     reg_low, reg_high = target.regularizer.curvature_l2(dim)
     weight = target.k * target.mu
-    low = _lowered(risk_low + weight * reg_low * np.eye(dim))
+    low = _lowered(risk_low, weight * reg_low)
     reg_high = weight * reg_high if weight > 0.0 else 0.0
     if np.isfinite(reg_high):
         high = None if risk_high is None else risk_high + reg_high * np.eye(dim)
@@ -265,9 +282,16 @@ def _is_separable(target: Gibbs) -> bool:
     centered = np.array_equal(
         domain.default_center(dim), target.numbers.regularizer.center
     )
-    return isinstance(target.regularizer, SquaredNorm) and (
-        isinstance(domain, WholeSpace | Box) or (isinstance(domain, Ball) and centered)
-    )
+    is_ball = isinstance(domain, Ball) and centered
+    is_kept = isinstance(domain, WholeSpace) or is_box(domain) or is_ball
+    return isinstance(target.regularizer, SquaredNorm) and is_kept
+
+
+def is_box(domain: Domain) -> bool:
+    """Whether the sides of the domain's body are all of it."""
+    if isinstance(domain, Polytope):
+        return domain.box is not None
+    return isinstance(domain, Box) or (isinstance(domain, Ball) and np.isinf(domain.p))
 
 
 def _gaussian_metrics(
@@ -298,7 +322,7 @@ def _gaussian_metrics(
             draw_cost=20.0 * dim + 500.0,
         )
         return [full, inner]
-    if isinstance(domain, Box) or (isinstance(domain, Ball) and np.isinf(domain.p)):
+    if is_box(domain):
         root = np.sqrt(np.diag(low))
         share = float(np.linalg.eigvalsh(low / np.outer(root, root))[0])
         inner = ProximalMetric(

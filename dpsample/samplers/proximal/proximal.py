@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -57,7 +57,9 @@ PILOT_GAMMA = 1e-3
 WARMUP_GAMMA = 0.01
 # Steps that numbers count, and multiply-adds of a year on one processor.
 MAX_STEPS, WORK_PER_YEAR = 2**53, 3e16
-MAX_WORK = WORK_PER_YEAR
+# Shares of the way to an interior point from which the pilot starts anew, if it finds
+# no step whose proposals fall into the domain.
+RETREATS = (1e-3, 0.03, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +127,7 @@ class Pilot:
         *,
         is_screened: bool = False,
     ) -> None:
-        self.target, self.metric, self.rng = target, metric, rng
+        self.target, self.metric, self.rng, self.start = target, metric, rng, start
         self.steps_for = steps_for
         screen = screened.screen(target, metric.plan(1.0)) if is_screened else None
         self.is_screened = screen is not None
@@ -150,7 +152,13 @@ class Pilot:
         code = fill(state, self.rng, draws, stats)
         seconds = time.perf_counter() - begin
         if code == errors.EXHAUSTED:
-            return Trial(step=step, work=math.inf, acceptance=0.0)
+            return Trial(
+                step=step,
+                work=math.inf,
+                acceptance=0.0,
+                step_work=math.inf,
+                step_seconds=math.inf,
+            )
         raise_unless_ok(code)
         # The step does not depend on the screening: it is chosen for passes over all.
         step_work = float(counts @ self.costs) / num_steps
@@ -279,7 +287,13 @@ class Proximal(Sampler):
         SamplingError
             If a loss raises or returns NaN, or a declared bound is found not to hold.
         """
-        return ProximalSetting.of(self, target).prepare(rng, gamma)
+        prepared = ProximalSetting.of(self, target).prepare(rng, gamma)
+        if not np.isfinite(prepared.trial.work):
+            raise NoCertificate(
+                f"Exact draws on the {target.problem.domain.name} are impractical: "
+                "hardly any proposal falls inside. Use a WholeSpace, Ball or Box."
+            )
+        return prepared
 
     def _bounds(self, target: Gibbs) -> thinned.Bounds | None:
         return thinned.bounds(target) if self.oracle == "thinned" else None
@@ -313,16 +327,29 @@ class ProximalSetting:
         )
 
     def prepare(self, rng: np.random.Generator, gamma: float) -> PreparedProximal:
-        """Try steps in every metric; as `Proximal.prepare`."""
-        chains = [self.tried(*option, rng, gamma) for option in self.options]
-        best = min(chains, key=lambda each: each.trial.work)
-        if not np.isfinite(best.trial.work):
-            raise NoCertificate(
-                f"Exact draws on the {self.target.problem.domain.name} are "
-                "impractical: hardly any proposal falls inside. Use a WholeSpace, Ball "
-                "or Box."
-            )
+        """Try steps in every metric, from other starts if none is accepted.
+
+        The expected work is infinite if none is accepted from any: the proof and the
+        number of steps are as good, only their time is not known.
+        """
+        best = self._best(rng, gamma)
+        for share in RETREATS:
+            if np.isfinite(best.trial.work):
+                break
+            best = self._retreated(share)._best(rng, gamma)
         return best
+
+    def _best(self, rng: np.random.Generator, gamma: float) -> PreparedProximal:
+        chains = [self.tried(*option, rng, gamma) for option in self.options]
+        return min(chains, key=lambda each: each.trial.work)
+
+    def _retreated(self, share: float) -> ProximalSetting:
+        """Start moved towards an interior point, with W_0 of its own."""
+        target = self.target
+        interior = target.problem.domain.interior_point(target.dim)
+        start = (1.0 - share) * self.start + share * interior
+        options = tuple((o, start_bound(target, o, start)) for o, _ in self.options)
+        return replace(self, start=start, options=options)
 
     def tried(
         self,
@@ -373,8 +400,20 @@ class PreparedProximal:
 
     @property
     def num_warmup(self) -> int:
-        """Steps that prove a total variation of at most 0.01."""
-        return self.certified_steps(WARMUP_GAMMA)
+        """Steps that prove a total variation of at most 0.01.
+
+        `NoCertificate` if they would take years.
+        """
+        num_steps = self.certified_steps(WARMUP_GAMMA)
+        work = num_steps * self.trial.step_work
+        if num_steps > MAX_STEPS or work > WORK_PER_YEAR:
+            raise NoCertificate(
+                f"A proof for this target takes {num_steps:.3g} steps, about "
+                f"{work / WORK_PER_YEAR:.2g} years. Use a smaller domain, a larger "
+                "weight of the regularizer or columns of similar scale, or choose "
+                "num_warmup or another sampler."
+            )
+        return num_steps
 
     @property
     def settings(self) -> Settings:
@@ -382,22 +421,10 @@ class PreparedProximal:
         return {"step_size": self.trial.step, "metric": self.metric.name}
 
     def certified_steps(self, gamma: float) -> int:
-        """Return the steps that prove a total variation of at most gamma.
-
-        Raises `NoCertificate` if they would take years.
-        """
-        num_steps = certify.num_steps(
+        """Return the steps that prove a total variation of at most gamma."""
+        return certify.num_steps(
             gamma, step=self.trial.step, start_bound=self.start_bound
         )
-        work = num_steps * self.trial.step_work
-        if num_steps > MAX_STEPS or work > MAX_WORK:
-            raise NoCertificate(
-                f"A proof for this target takes {num_steps:.3g} steps, about "
-                f"{work / WORK_PER_YEAR:.2g} years. Use a smaller domain, a larger "
-                "weight of the regularizer or columns of similar scale; for draws that "
-                "are not released, choose num_warmup or another sampler."
-            )
-        return num_steps
 
     def counts(self, state: ChainState) -> dict[str, int]:
         """Return a chain's evaluations so far, by name."""

@@ -1,0 +1,104 @@
+"""Reduced target, the density in free coordinates of the domain's affine hull.
+
+theta = c + N v with orthonormal columns N. Margins <a, theta> + b = <N^T a, v> + (b +
+<a, c>), so the records are rows N^T a with other offsets. Half the squared distance
+from a center z splits by Pythagoras: |theta - z|^2 = |v - N^T (z - c)|^2 + D^2, D the
+distance of z from the hull. So the density of theta with respect to the volume on the
+hull is that of v but for a factor: a draw of v gives one of theta, with the same error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsample.core.arrays import Array
+from dpsample.domains import Polytope, Simplex
+from dpsample.losses.record_gradient import RecordGradient
+from dpsample.problem.problem import Problem
+from dpsample.regularizers import SquaredNorm
+from dpsample.targets.gibbs import Gibbs, as_rows
+
+WIDENED, SMALLEST = 1.0 + 1e-9, 1e-30
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReducedTarget:
+    """Target of v, and the map back."""
+
+    target: Gibbs
+    original: Gibbs
+    origin: Array  # (dim,): c
+    basis: Array  # (dim, m): N
+    shift: float  # energy of theta less that of v
+
+    def lift(self, vectors: Array) -> Array:
+        """Points c + N v of rows v, in the domain in spite of rounding errors."""
+        points = self.origin + vectors @ self.basis.T
+        domain = self.original.problem.domain
+        for point in points.reshape(-1, len(self.origin)):  # views
+            if not domain.contains(point):
+                point[:] = domain.project(point)
+        return np.asarray(points)
+
+    def drop(self, point: Array) -> Array:
+        """Coordinates v of a point of the hull."""
+        return np.asarray(self.basis.T @ (point - self.origin))
+
+
+def has_equalities(target: Gibbs) -> bool:
+    """Whether the domain is a polytope with equalities."""
+    domain = target.problem.domain
+    return isinstance(domain, Polytope) and domain.A_eq is not None
+
+
+def reduced_reason(target: Gibbs) -> str:
+    """Why there is no reduced target, by public facts; empty if there is."""
+    problem = target.problem
+    if isinstance(problem.loss, RecordGradient):
+        return "Equalities need losses of a margin."
+    params = target.numbers.regularizer
+    if not isinstance(target.regularizer, SquaredNorm) or params.exponent != 2.0:
+        return (
+            f"The {target.regularizer.name} regularizer is not quadratic: on a domain "
+            "without an interior use p = 2."
+        )
+    return ""
+
+
+def reduce(target: Gibbs) -> ReducedTarget:
+    """Target in free coordinates of a simplex or a polytope with equalities."""
+    problem, dim = target.problem, target.dim
+    origin, basis = problem.domain.hull(dim)
+    domain = problem.domain
+    if isinstance(domain, Simplex):
+        domain = Polytope(-basis, origin)
+    assert isinstance(domain, Polytope)
+    rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data
+    offset = as_rows(data) @ origin + (data.offset if data.offset.size else 0.0)
+    # For these records: no privacy constant is made of them.
+    sizes = np.linalg.norm(rows, axis=1)
+    params = target.numbers.regularizer
+    center = basis.T @ (params.center - origin)
+    off = params.center - origin - basis @ center
+    inner = Problem(
+        rows,
+        data.response,
+        loss=problem.loss,
+        domain=domain.free,
+        row_bound=max(float(sizes.max()) * WIDENED, SMALLEST),
+        response_bound=problem.response_bound,
+        offset=offset,
+        offset_bound=float(np.abs(offset).max()),
+    )
+    weight = target.mu * params.scale
+    return ReducedTarget(
+        target=Gibbs(
+            inner, k=target.k, mu=weight, regularizer=SquaredNorm(center=center)
+        ),
+        original=target,
+        origin=origin,
+        basis=basis,
+        shift=0.5 * target.k * weight * float(off @ off),
+    )
