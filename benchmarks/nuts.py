@@ -1,4 +1,7 @@
-"""NUTS of blackjax, numpyro and nutpie, two chains one after the other."""
+"""Gradient-based peers in all their metrics, two chains one after the other.
+
+NUTS of blackjax, numpyro and nutpie, and blackjax's adjusted microcanonical HMC.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ os.environ["XLA_FLAGS"] = (
 
 import numpy as np
 import targets
-from densities import jax_log_density, numba_log_density, to_ball
+from densities import free_dim, jax_log_density, numba_log_density, to_domain
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -27,7 +30,8 @@ def jax_nuts(case: targets.Case, seconds: float, warm_fn: Any, draw_fn: Any) -> 
     import jax
 
     keys = jax.random.split(jax.random.PRNGKey(7), NUM_CHAINS)
-    starts = 0.01 * np.random.default_rng(5).standard_normal((NUM_CHAINS, case.dim))
+    shape = (NUM_CHAINS, free_dim(case))
+    starts = 0.01 * np.random.default_rng(5).standard_normal(shape)
     begin = clock()
     warm = jax.jit(warm_fn).lower(keys[0], starts[0]).compile()
     carry = jax.eval_shape(warm_fn, keys[0], starts[0])[0]
@@ -40,7 +44,9 @@ def jax_nuts(case: targets.Case, seconds: float, warm_fn: Any, draw_fn: Any) -> 
         middle = clock()
         parts: list[Array] = []
         lengths = []
-        while not parts or clock() - middle < seconds / NUM_CHAINS:
+        while len(parts) * CHUNK < case.max_draws:
+            if parts and clock() - middle >= seconds / NUM_CHAINS:
+                break
             key, now = jax.random.split(key)
             carry, (points, steps) = jax.block_until_ready(draw(now, carry))
             parts.append(np.asarray(points))
@@ -52,20 +58,20 @@ def jax_nuts(case: targets.Case, seconds: float, warm_fn: Any, draw_fn: Any) -> 
         facts["cpu"] += cpu * count / len(points)
         facts["gradients"] += leapfrogs * count / len(points)
     draws = np.stack([chain[0][:count] for chain in chains])
-    if case.domain == targets.BALL:
-        draws = to_ball(draws, case.radius, np)
-    return draws, facts | {"passes": facts["gradients"]}
+    return to_domain(case, draws, np)[0], facts | {"passes": facts["gradients"]}
 
 
-def blackjax(case: targets.Case, seconds: float) -> Result:
-    """NUTS of blackjax with a diagonal mass matrix."""
+def blackjax(case: targets.Case, seconds: float, *, is_dense: bool = False) -> Result:
+    """NUTS of blackjax with a diagonal or dense mass matrix."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
     import blackjax
 
     log_density = jax_log_density(case)
-    adapt = blackjax.window_adaptation(blackjax.nuts, log_density)
+    adapt = blackjax.window_adaptation(
+        blackjax.nuts, log_density, is_mass_matrix_diagonal=not is_dense
+    )
 
     def warm(key: Any, start: Any) -> Any:
         (state, options), info = adapt.run(key, start, num_steps=case.num_warmup)
@@ -85,22 +91,66 @@ def blackjax(case: targets.Case, seconds: float) -> Result:
     return jax_nuts(case, seconds, warm, draw)
 
 
-def numpyro(case: targets.Case, seconds: float) -> Result:
-    """NUTS of numpyro with a diagonal mass matrix."""
+def microcanonical(case: targets.Case, seconds: float) -> Result:
+    """Run adjusted microcanonical HMC of blackjax, tuned by its own search."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    from blackjax import adjusted_mclmc_find_L_and_step_size
+    from blackjax.mcmc import adjusted_mclmc_dynamic as mclmc
+
+    log_density = jax_log_density(case)
+    kernel = mclmc.build_kernel(mclmc.make_random_trajectory_length_fn(True))
+
+    def warm(key: Any, start: Any) -> Any:
+        first, now = jax.random.split(key)
+        # Twice as many transitions as NUTS gets: they are some gradients long each.
+        state, options, spent = adjusted_mclmc_find_L_and_step_size(
+            mclmc_kernel=kernel,
+            logdensity_fn=log_density,
+            num_steps=10 * case.num_warmup,
+            state=mclmc.init(start, log_density, first),
+            rng_key=now,
+            target=0.9,
+            frac_tune3=0.0,
+        )
+        return (state, options), spent
+
+    def draw(key: Any, carry: Any) -> Any:
+        state, options = carry
+        fields = {
+            "logdensity_fn": log_density,
+            "step_size": options.step_size,
+            "inverse_mass_matrix": options.inverse_mass_matrix,
+            "integration_steps_params": (options.L / options.step_size,),
+        }
+
+        def one(state: Any, now: Any) -> Any:
+            state, info = kernel(now, state, **fields)
+            return state, (state.position, info.num_integration_steps)
+
+        state, found = jax.lax.scan(one, state, jax.random.split(key, CHUNK))
+        return (state, options), found
+
+    return jax_nuts(case, seconds, warm, draw)
+
+
+def numpyro(case: targets.Case, seconds: float, *, is_dense: bool = False) -> Result:
+    """NUTS of numpyro with a diagonal or dense mass matrix."""
     import jax
 
     jax.config.update("jax_enable_x64", True)
     from numpyro.infer import NUTS
 
     log_density = jax_log_density(case)
-    nuts = NUTS(potential_fn=lambda theta: -log_density(theta))
+    nuts = NUTS(potential_fn=lambda z: -log_density(z), dense_mass=is_dense)
 
     def one(state: Any, _: Any) -> Any:
         state = nuts.sample(state, (), {})
         return state, (state.z, state.num_steps)
 
     first = nuts.init(
-        jax.random.PRNGKey(0), case.num_warmup, np.zeros(case.dim), (), {}
+        jax.random.PRNGKey(0), case.num_warmup, np.zeros(free_dim(case)), (), {}
     )
 
     def warm(key: Any, start: Any) -> Any:
@@ -117,42 +167,44 @@ def numpyro(case: targets.Case, seconds: float) -> Result:
     return jax_nuts(case, seconds, warm, draw)
 
 
-def nutpie(case: targets.Case, seconds: float) -> Result:
-    """NUTS of nutpie on a Numba density; time is split by leapfrogs."""
+def nutpie(case: targets.Case, seconds: float, *, is_low_rank: bool = False) -> Result:
+    """NUTS of nutpie on a Numba density; time is split by leapfrogs.
+
+    The mass matrix is diagonal, or diagonal plus low rank.
+    """
     import nutpie
 
-    begin = clock()
+    begin, dim = clock(), free_dim(case)
     log_density = numba_log_density(case)
-    log_density(np.zeros(case.dim))
+    log_density(np.zeros(dim))
     model = nutpie.compiled_pyfunc.from_pyfunc(
-        case.dim,
+        dim,
         lambda: log_density,
-        lambda *_: lambda theta: {"theta": np.array(theta)},
+        lambda *_: lambda z: {"theta": np.array(z)},
         [np.dtype("float64")],
-        [(case.dim,)],
+        [(dim,)],
         ["theta"],
     )
     first = clock() - begin
     begin = clock()
     for t in range(20):
-        log_density(np.full(case.dim, 1e-3 * t))
+        log_density(np.full(dim, 1e-3 * t))
     cost = (clock() - begin) / 20 * case.leapfrogs * NUM_CHAINS
     begin = clock()
     trace = nutpie.sample(
         model,
-        draws=int(np.clip(seconds / cost, 50, 5000)),
+        draws=int(np.clip(seconds / cost, 50, min(5000, case.max_draws))),
         tune=case.num_warmup,
         chains=NUM_CHAINS,
         cores=1,
         seed=1,
         progress_bar=False,
         save_warmup=True,
+        low_rank_modified_mass_matrix=is_low_rank,
     )
     spent = clock() - begin
     made = int(trace.sample_stats["n_steps"].sum())
     share = made / (made + int(trace.warmup_sample_stats["n_steps"].sum()))
-    draws = np.asarray(trace.posterior["theta"])
-    if case.domain == targets.BALL:
-        draws = to_ball(draws, case.radius, np)
+    draws = to_domain(case, np.asarray(trace.posterior["theta"]), np)[0]
     facts = {"cpu": share * spent, "warm": (1.0 - share) * spent, "first": first}
     return draws, facts | {"gradients": made, "passes": made}

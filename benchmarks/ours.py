@@ -8,6 +8,7 @@ Clocks count CPU seconds of this process; its start counts towards the first dra
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import time
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import targets
 from numba.core import event
+from scipy import sparse
 
 import dpsample as dps
 from dpsample import samplers
@@ -29,28 +31,46 @@ NAMES = [
     for name in samplers.__all__
     if hasattr(getattr(samplers, name), "supports") and name != "Sampler"
 ]
-LOSSES = {"logistic": "Logistic", "hinge": "Hinge", "linear": "Linear"}
+LOSSES = {
+    "linear": lambda option: dps.losses.Linear(),
+    "logistic": lambda option: dps.losses.Logistic(),
+    "hinge": lambda option: dps.losses.Hinge(),
+    "absolute": lambda option: dps.losses.Absolute(),
+    "quantile": lambda option: dps.losses.Quantile(level=option),
+    "huber": lambda option: dps.losses.Huber(width=option),
+    "squared": lambda option: dps.losses.Squared(),
+}
+DOMAINS = {
+    targets.WHOLE: lambda case: dps.domains.WholeSpace(),
+    targets.BALL: lambda case: dps.domains.Ball(case.radius, p=case.p),
+    targets.BOX: lambda case: dps.domains.Box(
+        np.full(case.dim, -case.radius), np.full(case.dim, case.radius)
+    ),
+    targets.SIMPLEX: lambda case: dps.domains.Simplex(),
+    targets.POLYTOPE: lambda case: dps.domains.Polytope(case.facets, case.limits),
+    targets.SCHATTEN: lambda case: dps.domains.SchattenBall(
+        case.radius, p=case.p, shape=case.shape
+    ),
+}
 
 
-def gibbs(case: targets.Case, *, as_box: bool) -> dps.Gibbs:
+def gibbs(case: targets.Case, *, as_box: bool = False) -> dps.Gibbs:
     """Target of a case; the cube as a Box or as a Polytope."""
-    domains = dps.domains
-    if case.domain == targets.BALL:
-        domain: Any = domains.Ball(case.radius)
-    elif as_box:
-        domain = domains.Box(np.full(case.dim, -1.0), np.full(case.dim, 1.0))
-    elif case.domain == targets.POLYTOPE:
-        domain = domains.Polytope(case.facets, case.limits)
-    else:
-        domain = domains.WholeSpace()
+    if as_box:
+        case = dataclasses.replace(case, domain=targets.BOX, radius=1.0)
+    squares = case.rows.power(2) if sparse.issparse(case.rows) else np.square(case.rows)
+    # The bound that a user would have to declare; it only matters for releases.
+    bound = max(1.0, 1.001 * float(np.sqrt(squares.sum(axis=1).max())))
     problem = dps.Problem(
         case.rows,
         case.labels,
-        loss=getattr(dps.losses, LOSSES[case.loss])(),
-        domain=domain,
-        row_bound=1.0,
+        loss=LOSSES[case.loss](case.option),
+        domain=DOMAINS[case.domain](case),
+        row_bound=bound,
+        response_bound=float(np.abs(case.labels).max()),
     )
-    return dps.Gibbs(problem, k=case.k, mu=case.mu)
+    regularizer = dps.regularizers.Entropy() if case.is_entropic else None
+    return dps.Gibbs(problem, k=case.k, mu=case.mu, regularizer=regularizer)
 
 
 def run_chain(prepared: Any, rng: np.random.Generator, seconds: float) -> Any:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+import densities
 import numpy as np
 import nuts
 import targets
@@ -21,27 +23,39 @@ import walks
 
 PEERS: dict[str, Callable[[targets.Case, float], Any]] = {
     "blackjax": nuts.blackjax,
+    "blackjax-dense": partial(nuts.blackjax, is_dense=True),
+    "blackjax-mclmc": nuts.microcanonical,
     "numpyro": nuts.numpyro,
+    "numpyro-dense": partial(nuts.numpyro, is_dense=True),
     "nutpie": nuts.nutpie,
+    "nutpie-low-rank": partial(nuts.nutpie, is_low_rank=True),
     "emcee": walks.emcee,
     "hopsy": walks.hopsy,
-    "hopsy-truncated": lambda case, seconds: walks.hopsy(case, seconds, "truncated"),
-    "hopsy-billiard": lambda case, seconds: walks.hopsy(case, seconds, "billiard"),
+    "hopsy-rounded": partial(walks.hopsy, is_rounded=True),
+    "hopsy-truncated": partial(walks.hopsy, kind="truncated"),
+    "hopsy-billiard": partial(walks.hopsy, kind="billiard"),
     "polytopewalk": walks.polytopewalk,
 }
-NUTS = ("blackjax", "numpyro", "nutpie")
+EMCEE = (targets.WHOLE, targets.BALL)
+# Those that follow gradients, in coordinates of the whole space.
+FREE = tuple(name for name in PEERS if name.startswith(("blackjax", "num", "nut")))
 
 
 def fits(peer: str, case: targets.Case) -> bool:
     """Whether the peer can sample the target with less than hundreds of walkers."""
-    if peer in NUTS:
-        return case.has_records
+    if case.is_entropic:
+        return False
+    if peer in FREE:
+        return case.has_records and densities.has_coordinates(case)
     if peer == "emcee":
-        return case.has_records and case.dim <= 50
+        return case.has_records and case.dim <= 50 and case.domain in EMCEE
     if case.domain != targets.POLYTOPE:
         return False
-    laws = {"polytopewalk": (False,), "hopsy-truncated": (True,)}
-    return (case.mu > 0.0) in laws.get(peer, (False, True))
+    if peer == "polytopewalk":
+        return not case.has_records and case.mu == 0.0 and not case.rows.any()
+    if peer == "hopsy-truncated":
+        return not case.has_records and case.mu > 0.0
+    return peer != "hopsy-billiard" or not case.has_records
 
 
 def main() -> None:

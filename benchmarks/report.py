@@ -14,8 +14,8 @@ from arviz_stats.base import array_stats
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-OURS, NUTS, WALK, ENSEMBLE = "dpsample", "NUTS", "polytope walk", "ensemble"
-COLORS = {OURS: "#1b6ca8", NUTS: "#d1495b", WALK: "#e08e2b", ENSEMBLE: "#7a7a7a"}
+OURS, GRADIENT, WALK, ENSEMBLE = "dpsample", "gradient", "polytope walk", "ensemble"
+COLORS = {OURS: "#1b6ca8", GRADIENT: "#d1495b", WALK: "#e08e2b", ENSEMBLE: "#7a7a7a"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,22 @@ def effective(draws: Array) -> tuple[float, float, float]:
         square.append(array_stats.ess((x - x.mean()) ** 2, method="mean"))
         r_hat.append(array_stats.rhat(x))
     return float(min(bulk)), float(min(square)), float(max(r_hat))
+
+
+def mixing(draws: Array) -> tuple[float, float]:
+    """Rank-normalized R-hat and bulk ESS, both at their worst over theta and squares.
+
+    Squares are those of (theta - mean); ESS is 0 if a coordinate never moved.
+    """
+    squares = (draws - draws.mean(axis=(0, 1))) ** 2
+    both = np.concatenate([draws, squares], axis=2)
+    if np.any(np.ptp(both, axis=(0, 1)) == 0.0):
+        return math.inf, 0.0
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    with np.errstate(divide="ignore", invalid="ignore"):  # chains that stand still
+        r_hat = array_stats.rhat(both, **axes)
+        ess = array_stats.ess(both, method="bulk", **axes)
+    return float(np.max(r_hat)), float(np.nan_to_num(np.min(ess)))
 
 
 def row_of(

@@ -115,20 +115,16 @@ def peer_row(
     draws, facts = measured(python, command, seconds)
     if draws is None:
         return facts["missing"]
-    if name in peers.NUTS:
-        return report.row_of(case.name, f"{name} NUTS", report.NUTS, draws, facts)
     family = report.ENSEMBLE if name == "emcee" else report.WALK
+    if name in peers.FREE:
+        family = report.GRADIENT
     return report.row_of(case.name, name, family, draws, facts)
 
 
 def compare(rows: list[report.Row]) -> list[report.Row]:
-    """Ratios to the best NUTS, or on polytopes to the best walk of hopsy."""
-    rivals = [
-        row.rate
-        for row in rows
-        if row.family == report.NUTS or row.sampler.startswith("hopsy")
-    ]
-    if not rivals:
+    """Ratios to the best of all peers in all their configurations."""
+    rivals = [row.rate for row in rows if row.family != report.OURS]
+    if not rivals or max(rivals) == 0.0:
         return rows
     best = max(rivals)
     return [dataclasses.replace(row, ratio=row.rate / best) for row in rows]

@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from scipy import sparse
 Array = NDArray[np.float64]
 EPSILON, DELTA = 1.0, 1e-6
 WHOLE, BALL, BOX, POLYTOPE = "whole space", "ball", "box", "polytope"
+SIMPLEX, SCHATTEN = "simplex", "Schatten ball"
 SPARSE = ("data", "indices", "indptr")
 # Sizes of 14 categorical attributes that make 123 indicators, skewed as in a9a.
 LEVELS = (5, 8, 5, 16, 5, 7, 14, 6, 5, 2, 2, 2, 5, 41)
@@ -29,7 +30,11 @@ LEVELS = (5, 8, 5, 16, 5, 7, 14, 6, 5, 2, 2, 2, 5, 41)
 class Case:
     """Density exp(-k (F + mu |theta|^2 / 2)) on a domain.
 
-    ``num_warmup`` and ``leapfrogs``, a guess per draw, are for peers that must be told.
+    ``option`` is the level of the quantile loss or the width of Huber's, ``p`` the
+    exponent of a ball, ``shape`` that of the matrices in a Schatten ball; a box is
+    [-radius, radius]^d. With ``is_entropic`` the regularizer is the negative entropy.
+    ``num_warmup`` and ``leapfrogs``, a guess per draw, are for peers that must be told;
+    they stop after ``max_draws`` per chain.
     """
 
     name: str
@@ -41,10 +46,15 @@ class Case:
     mu: float
     domain: str = WHOLE
     radius: float = math.inf
+    p: float = 2.0
+    shape: tuple[int, int] | None = None
     facets: Array | None = None
     limits: Array | None = None
+    option: float = math.nan
+    is_entropic: bool = False
     num_warmup: int = 500
     leapfrogs: int = 7
+    max_draws: int = 100_000
 
     @property
     def dim(self) -> int:
@@ -64,30 +74,26 @@ class Case:
 
 def save(case: Case, path: Path) -> None:
     """Write a case as arrays and a line of JSON."""
-    is_sparse = sparse.issparse(case.rows)
-    arrays = {name: getattr(case.rows, name) for name in SPARSE} if is_sparse else {}
-    if not is_sparse:
-        arrays["rows"] = case.rows
-    if case.facets is not None:
-        arrays |= {"facets": case.facets, "limits": case.limits}
-    words = ("name", "title", "loss", "k", "mu", "domain", "radius", "num_warmup")
-    facts = {word: getattr(case, word) for word in (*words, "leapfrogs")}
-    facts["shape"] = case.rows.shape
-    np.savez(path, labels=case.labels, facts=json.dumps(facts), **arrays)
+    values = {field.name: getattr(case, field.name) for field in fields(case)}
+    rows = values.pop("rows")
+    names = SPARSE if sparse.issparse(rows) else ()
+    arrays = {name: getattr(rows, name) for name in names} or {"rows": rows}
+    for name in ("labels", "facets", "limits"):
+        if (value := values.pop(name)) is not None:
+            arrays[name] = value
+    facts = json.dumps({"sides": rows.shape, "fields": values})
+    np.savez(path, facts=facts, **arrays)
 
 
 def load(path: str | Path) -> Case:
     """Read what `save` wrote."""
-    with np.load(path) as arrays:
-        facts = json.loads(str(arrays["facts"]))
-        shape = facts.pop("shape")
-        if "rows" in arrays:
-            rows = arrays["rows"]
-        else:
-            rows = sparse.csr_array(tuple(arrays[name] for name in SPARSE), shape=shape)
-        if "facets" in arrays:
-            facts |= {"facets": arrays["facets"], "limits": arrays["limits"]}
-        return Case(rows=rows, labels=arrays["labels"], **facts)
+    with np.load(path) as file:
+        arrays = dict(file)
+    facts = json.loads(str(arrays.pop("facts")))
+    if "rows" not in arrays:
+        parts = tuple(arrays.pop(name) for name in SPARSE)
+        arrays["rows"] = sparse.csr_array(parts, shape=facts["sides"])
+    return Case(**arrays, **facts["fields"])
 
 
 def printed_constants(num_records: int, dim: int) -> tuple[float, float]:

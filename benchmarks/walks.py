@@ -14,7 +14,8 @@ Array = NDArray[np.float64]
 Result = tuple[Array, dict[str, Any]]
 NUM_CHAINS = 2
 CHUNK = 25  # draws of emcee between two looks at the clock
-MOST = 100_000  # draws per chain
+STEP_SIZES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of hopsy, the best in short runs
+NUM_TRIALS = 100
 clock = time.process_time
 
 
@@ -56,28 +57,65 @@ def emcee(case: targets.Case, seconds: float) -> Result:
     return ensemble.get_chain().transpose(1, 0, 2), facts
 
 
-def growing(draw: Callable[[int], Array], seconds: float) -> tuple[Array, float, float]:
+def growing(
+    draw: Callable[[int], Array], seconds: float, most: int
+) -> tuple[Array, float, float]:
     """Draws of about that many seconds, CPU seconds of them and of all trials."""
     count, warm = 50, 0.0
     while True:
         begin = clock()
         draws = draw(count)
         spent = clock() - begin
-        if spent >= 0.5 * seconds or count >= MOST:
+        if spent >= 0.5 * seconds or count >= most:
             return draws, spent, warm
         warm += spent
-        count = int(min(MOST, count * min(50.0, 1.1 * seconds / max(spent, 1e-4))))
+        count = int(min(most, count * min(50.0, 1.1 * seconds / max(spent, 1e-4))))
 
 
-def hopsy(case: targets.Case, seconds: float, kind: str = "coordinate") -> Result:
-    """Walk with hopsy on a polytope; warm-up is the shorter trial runs."""
+def hopsy_model(case: targets.Case) -> Any:
+    """Return hopsy's normal law, a density in NumPy, or None for the uniform law."""
     import hopsy
 
-    normal = hopsy.Gaussian(mean=np.zeros(case.dim), covariance=np.eye(case.dim))
-    is_normal = case.mu > 0.0
-    law = "Gaussian" if is_normal else "Uniform"
-    problem = hopsy.Problem(case.facets, case.limits, *([normal] if is_normal else []))
-    start = hopsy.compute_chebyshev_center(problem).flatten()
+    if case.has_records or case.rows.any():
+        return NumpyModel(case)
+    if case.mu > 0.0:
+        return hopsy.Gaussian(mean=np.zeros(case.dim), covariance=np.eye(case.dim))
+    return None
+
+
+class NumpyModel:
+    """Negative log density of a logistic or linear model, as hopsy calls it."""
+
+    def __init__(self, case: targets.Case) -> None:
+        self.signed = case.rows * case.labels[:, None]
+        self.k, self.mu, self.is_linear = case.k, case.mu, case.loss == "linear"
+
+    def compute_negative_log_likelihood(self, theta: Array) -> float:
+        """Return k (F + mu |theta|^2 / 2)."""
+        u = self.signed @ theta.ravel()
+        risk = u.mean() if self.is_linear else np.logaddexp(0.0, -u).mean()
+        return float(self.k * (risk + 0.5 * self.mu * np.sum(theta**2)))
+
+
+def hopsy(
+    case: targets.Case,
+    seconds: float,
+    *,
+    kind: str = "coordinate",
+    is_rounded: bool = False,
+) -> Result:
+    """Walk with hopsy on a polytope, rounded by PolyRound if wanted.
+
+    Warm-up is the rounding, the choice of a step size and the shorter trial runs.
+    """
+    import hopsy
+
+    begin, model = clock(), hopsy_model(case)
+    problem = hopsy.Problem(case.facets, case.limits, *([model] if model else []))
+    if is_rounded:
+        problem = hopsy.round(problem)
+    start = hopsy.compute_chebyshev_center(problem)
+    law = "Gaussian" if model else "Uniform"
     proposal, thinning = {
         "coordinate": (f"{law}CoordinateHitAndRunProposal", case.dim),
         "truncated": ("TruncatedGaussianProposal", 1),
@@ -87,9 +125,6 @@ def hopsy(case: targets.Case, seconds: float, kind: str = "coordinate") -> Resul
         hopsy.MarkovChain(problem, getattr(hopsy, proposal), starting_point=start)
         for _ in range(NUM_CHAINS)
     ]
-    if is_normal and kind == "coordinate":
-        for walk in walks:
-            walk.proposal.stepsize = 2.0
     rngs = [hopsy.RandomNumberGenerator(11, c) for c in range(NUM_CHAINS)]
 
     def draw(count: int) -> Array:
@@ -97,9 +132,19 @@ def hopsy(case: targets.Case, seconds: float, kind: str = "coordinate") -> Resul
             hopsy.sample(walks, rngs, n_samples=count, thinning=thinning, n_procs=1)[1]
         )
 
-    draws, cpu, warm = growing(draw, seconds)
+    def step_ess(step_size: float) -> float:
+        for walk in walks:
+            walk.proposal.stepsize = step_size
+        return float(np.min(hopsy.ess(draw(NUM_TRIALS))))
+
+    if isinstance(model, NumpyModel):
+        step_ess(max(STEP_SIZES, key=step_ess))
+    elif model and kind == "coordinate":
+        step_ess(2.0)
+    ready = clock() - begin
+    draws, cpu, warm = growing(draw, seconds, case.max_draws)
     steps = draws.shape[0] * draws.shape[1] * thinning
-    return draws, {"cpu": cpu, "warm": warm, "steps": steps, "first": 0.0}
+    return draws, {"cpu": cpu, "warm": ready + warm, "steps": steps, "first": 0.0}
 
 
 def polytopewalk(case: targets.Case, seconds: float) -> Result:
@@ -122,7 +167,7 @@ def polytopewalk(case: targets.Case, seconds: float) -> Result:
 
         return np.stack([chain(next(seeds)) for _ in range(NUM_CHAINS)])
 
-    draws, cpu, warm = growing(draw, seconds)
+    draws, cpu, warm = growing(draw, seconds, case.max_draws)
     drop = draws.shape[1] // 10
     share = 1.0 - drop / draws.shape[1]
     kept = draws[:, drop:]

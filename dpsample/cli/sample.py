@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -60,17 +61,21 @@ def run(options: SampleOptions) -> None:
     console = screen.console()
     target, sampler = density(options, problem), sampler_named(options.sampler)
     console.print("\n".join(rules(data, problem)))
-    draws = dps.sample(
-        target,
-        sampler=sampler,
-        num_draws=options.draws,
-        num_warmup=options.warmup,
-        num_chains=options.chains,
-        threads=options.threads,
-        target_ess=options.target_ess,
-        checkpoint=options.checkpoint,
-        seed=options.seed,
-    )
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", RuntimeWarning)
+        draws = dps.sample(
+            target,
+            sampler=sampler,
+            num_draws=options.draws,
+            num_warmup=options.warmup,
+            num_chains=options.chains,
+            threads=options.threads,
+            target_ess=options.target_ess,
+            checkpoint=options.checkpoint,
+            seed=options.seed,
+        )
+    for warning in said:
+        console.print(str(warning.message))
     if options.output is None:
         show(console, draws)
         return

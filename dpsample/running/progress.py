@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from dpsample.core import pauses
-from dpsample.core.arrays import Array
+from dpsample.numerics.mixing import effective_share
 from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import ACCEPTANCE, ENERGY, PROPOSALS
 
@@ -94,7 +94,7 @@ class _Lines:
             energies = run.stats[:, part, ENERGY, None]
             draws = run.draws[:, part, :NUM_COEFFICIENTS]
             series = np.concatenate((energies, draws), axis=2)
-            self.rates = [pace * effective_share(chain) for chain in series]
+            self.rates = [pace * effective_share(chain[None]) for chain in series]
         cost = time.monotonic() - now
         self.next_estimate = now + max(ESS_SECONDS, ESS_COST * cost)
 
@@ -125,27 +125,6 @@ class _Lines:
             remaining = f"{left:.0f} s" if math.isfinite(left) else "-"
             table.add_row(str(c), counted, accepted, rate, remaining)
         return table
-
-
-def effective_share(series: Array) -> float:
-    """Effective draws per draw of one chain: the smallest of the columns.
-
-    Geyer's initial monotone sequence: autocorrelations are summed in pairs, none larger
-    than the pair before, up to the first that is not positive. Columns with a NaN, or
-    without a spread, are left out; NaN if none remains.
-    """
-    series = series[:, np.isfinite(series).all(axis=0) & (np.ptp(series, axis=0) > 0.0)]
-    if series.shape[1] == 0:
-        return math.nan
-    count = len(series) - len(series) % 2
-    centered = series[:count] - series[:count].mean(axis=0)
-    size = 1 << (2 * count - 1).bit_length()
-    spectrum = np.abs(np.fft.rfft(centered, size, axis=0)) ** 2
-    covariance = np.fft.irfft(spectrum, size, axis=0)[:count]
-    pairs = (covariance[0::2] + covariance[1::2]) / covariance[0]
-    pairs = np.maximum(np.minimum.accumulate(pairs, axis=0), 0.0)
-    times = 2.0 * pairs.sum(axis=0) - 1.0
-    return float(1.0 / max(times.max(), 1.0 / count))
 
 
 @contextmanager

@@ -1,7 +1,9 @@
-"""Rounds of draws until an effective sample size is reached.
+"""Number of draws for an effective sample size, from a run that is discarded.
 
-When to stop depends on the draws alone and is asked at numbers of draws that depend on
-the draws alone: threads, chunks and checkpoints cannot change it.
+A rule that stops a run by its own draws favors runs that seem to mix well. So a trial
+run, with starts and streams of its own, goes on in rounds until it knows its
+autocorrelation; it fixes the number of draws of the run that is returned. Threads,
+chunks and checkpoints cannot change it.
 """
 
 import math
@@ -14,7 +16,9 @@ from dpsample.core.arrays import Array
 # Longest run, in units of the first round.
 MAX_GROWTH = 1000
 # Next round relative to all draws so far, and more than seems to be needed by:
-SHORTEST, LONGEST, RESERVE = 1.2, 3.0, 1.1
+SHORTEST, LONGEST, RESERVE = 1.2, 3.0, 1.25
+# Effective size from which a trial run tells its autocorrelation within some 10 %.
+ENOUGH = 400.0
 
 
 def effective_size(draws: Array) -> float:
@@ -37,44 +41,59 @@ def effective_size(draws: Array) -> float:
     return smallest if smallest > 0.0 else 0.0
 
 
-class Rounds:
-    """Rule that says how many draws per chain are wanted, given those there are.
+class Trial:
+    """Rule that says how many draws per chain a trial run needs, given those there are.
 
-    ``wanted`` is the effective sample size to reach, ``found`` that of the last round.
+    ``wanted`` is the effective sample size of the run that will be returned.
     """
 
     def __init__(self, wanted: float, first: int) -> None:
         # Loaded now, so that Ctrl-C in a run need not wait for it.
         import arviz_stats.base  # noqa: F401
 
-        self.wanted, self.found = wanted, 0.0
+        self.wanted, self.found, self.count = wanted, 0.0, first
         self.longest = MAX_GROWTH * first
 
     def __call__(self, draws: Array) -> int:
         """Return the number of draws per chain at which to ask again, or to stop."""
-        count = int(draws.shape[1])
+        self.count = int(draws.shape[1])
         self.found = effective_size(draws)
-        if self.found >= self.wanted:
-            return count
+        enough = min(self.wanted, ENOUGH)
+        if self.found >= enough:
+            return self.count
         growth = LONGEST
         if self.found > 0.0:
-            growth = min(max(RESERVE * self.wanted / self.found, SHORTEST), LONGEST)
-        return min(self.longest, math.ceil(count * growth))
+            growth = min(max(RESERVE * enough / self.found, SHORTEST), LONGEST)
+        return min(self.longest, math.ceil(self.count * growth))
 
-    def report(self, is_interrupted: bool) -> dict[str, float | bool]:
-        """Attributes of a result; warns if the longest run was too short."""
-        is_reached = self.found >= self.wanted
-        if not (is_reached or is_interrupted):
+    @property
+    def length(self) -> int:
+        """Draws per chain of the run that is returned, at most the longest."""
+        if self.found == 0.0:
+            return self.longest
+        needed = RESERVE * self.wanted / self.found * self.count
+        return int(min(self.longest, math.ceil(needed)))
+
+    def report(self, draws: Array, is_interrupted: bool) -> dict[str, float | bool]:
+        """Attributes of a result; warns if the draws are too few."""
+        size = effective_size(draws)
+        if not (size >= self.wanted or is_interrupted):
+            is_longest = draws.shape[1] == self.longest
             warnings.warn(
-                f"The effective sample size is {self.found:.4g} after {self.longest} "
-                f"draws per chain, not {self.wanted:g}: the chains mix too slowly. Use "
-                "another sampler, or a larger num_draws, whose "
-                f"{MAX_GROWTH}-fold is the limit.",
+                f"The effective sample size is {size:.4g} after {draws.shape[1]} draws "
+                f"per chain, not {self.wanted:g}: "
+                + (
+                    "the chains mix too slowly. Use another sampler, or a larger "
+                    f"num_draws, whose {MAX_GROWTH}-fold is the limit."
+                    if is_longest
+                    else "the trial run mixed better. Use a larger num_draws, of which "
+                    "the trial run is made, or check the chains for rare modes."
+                ),
                 RuntimeWarning,
                 stacklevel=4,
             )
         return {
             "target_ess": self.wanted,
-            "ess_of_last_round": self.found,
-            "is_target_ess_reached": is_reached,
+            "ess_reached": size,
+            "is_target_ess_reached": size >= self.wanted,
         }

@@ -2,6 +2,8 @@
 
 from dpsample.core.public import dir_of
 from dpsample.samplers import couplings
+from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
+from dpsample.samplers.adaptive.whitened_slice import WhitenedSlice
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.coordinate.hit_and_run import HitAndRun
 from dpsample.samplers.errors import NoCertificate, SamplingError
@@ -25,6 +27,7 @@ from dpsample.samplers.subsampled.tuna_mh import TunaMH
 __all__ = [
     "MALA",
     "BallWalk",
+    "BilliardHMC",
     "CoordinateHitAndRun",
     "Exact",
     "FactorizedMetropolis",
@@ -41,6 +44,7 @@ __all__ = [
     "SamplingError",
     "TiltedGibbs",
     "TunaMH",
+    "WhitenedSlice",
     "couplings",
 ]
 __dir__ = dir_of(__all__)

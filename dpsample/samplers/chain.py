@@ -198,6 +198,7 @@ class PreparedChain:
     num_warmup: int = 500  # draws that are discarded by default
     settings: Settings = field(default_factory=dict)
     scatter: Array | None = None  # (dim, m): factor of a covariance, to disperse starts
+    disperse: Callable[[np.random.Generator], Array] | None = None  # instead of that
 
     def init(self, position: Array | None = None) -> ChainState:
         """Fresh chain at a position of the domain; the starting point by default."""
@@ -206,6 +207,8 @@ class PreparedChain:
 
     def dispersed(self, rng: np.random.Generator) -> Array:
         """Random start of the domain, about as spread as the target is guessed."""
+        if self.disperse is not None:
+            return self.disperse(rng)
         if self.scatter is None:
             return self.start.copy()
         move = self.scatter @ rng.standard_normal(self.scatter.shape[1])

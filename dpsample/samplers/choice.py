@@ -1,23 +1,35 @@
-"""Which sampler suits a target: the rules of ``sampler="auto"``.
+"""Which sampler suits a target: the ladder of ``sampler="auto"``.
 
-They look at the dimension, the domain, the loss and a Gaussian fit, not at a stream: a
-target has one answer. A rule moves running times only, never the law.
+From exact draws down to Hamiltonian ones: each rung is taken if trial runs on streams
+of their own say that it works. Their answer does not depend on a seed or a clock: a
+target has one. The ladder moves running times only, never the law.
 """
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 
-from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS
+from dpsample.core.arrays import Array
+from dpsample.numerics.mixing import effective_share, lag_one_share, split_r_hat
+from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
+from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
+from dpsample.samplers.adaptive.warmup import WarmUp, warm_up
+from dpsample.samplers.adaptive.whitened_slice import WhitenedSlice
+from dpsample.samplers.chain import (
+    ACCEPTED,
+    NUM_RECORDS,
+    NUM_STATS,
+    PROPOSALS,
+    Prepared,
+)
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_of
-from dpsample.samplers.coordinate.hit_and_run import HitAndRun
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.exact.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
-from dpsample.samplers.metropolis.tilted_gibbs import TiltedGibbs
-from dpsample.samplers.proximal import metric
-from dpsample.samplers.proximal.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropolis
@@ -29,48 +41,78 @@ MOSTLY = 0.5
 # Records per coefficient from which losses are close to a quadratic.
 MANY = 20
 # Least acceptance of independent proposals, those outside the domain included.
-WORTHWHILE = 0.2
+WORTHWHILE = 0.5
 NUM_PROBES = 100
 # Exact draws to try, and the least share of accepted proposals.
 NUM_TRIALS, PRACTICAL = 20, 0.05
 # Passes over the records that an independent draw may take.
 FEW_PASSES = 5.0
-# Dimension from which lines in random directions mix too slowly.
-MODERATE = 30
+# Trial run: chains, draws of each that are discarded, and that are looked at.
+NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 150
+MIXED, EFFECTIVE = 1.05, 0.1  # split R-hat, and effective draws per draw
+NUM_SWEEPS = 100  # of the trial run of the slice sampler
 
 
-def choose(target: Gibbs) -> tuple[Sampler, str]:
-    """Sampler that supports a target, and in a few words why this one."""
-    domain = target.problem.domain
-    rank = domain.affine_dim(target.dim)
+class Choice(NamedTuple):
+    """Sampler, in a few words why this one, and the sampler ready to run."""
+
+    sampler: Sampler
+    reason: str
+    prepared: Prepared
+
+
+def choose(target: Gibbs) -> Choice:
+    """Sampler that supports a target and passes its trial."""
+    rng = np.random.default_rng(0)
+    rank = target.problem.domain.affine_dim(target.dim)
     if draws_exactly(target):
         few = f"{rank} free coefficients"
         why = few if rank <= MAX_DIM else "a Gaussian restricted to the domain"
-        return Exact(), f"{why}: independent exact draws"
-    if domain.name in FLAT_DOMAINS and conditional_of(target) == QUADRATIC:
-        return CoordinateHitAndRun(), "a quadratic energy on a flat-sided domain"
+        return _ready(Exact(), f"{why}: independent exact draws", target, rng)
+    is_flat = target.problem.domain.name in FLAT_DOMAINS
+    if is_flat and conditional_of(target) == QUADRATIC:
+        why = "a quadratic energy on a flat-sided domain"
+        choice = _ready(CoordinateHitAndRun(), why, target, rng)
+        if mixes(choice.prepared, rng):
+            return choice
     gaussian = fit(target)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
     is_gaussian = independence_acceptance(target, gaussian) >= WORTHWHILE
     is_long = target.problem.num_records >= MANY * rank
     is_close = is_smooth and is_long and gaussian.share_inside >= MOSTLY
     if is_gaussian and is_close and FactorizedMetropolis().supports(target)[0]:
-        return FactorizedMetropolis(), "close to a Gaussian: few records per draw"
+        why = "close to a Gaussian: few records per draw"
+        choice = _ready(FactorizedMetropolis(), why, target, rng)
+        if mixes(choice.prepared, rng):
+            return choice
     if localizes(target):
-        return Localized(), "nearly quadratic where the mass is: independent draws"
+        why = "nearly quadratic where the mass is: independent draws"
+        return _ready(Localized(), why, target, rng)
     if is_gaussian:
-        return LaplaceIndependence(), "close to a Gaussian: independent proposals"
-    # A regularizer that counts and has unbounded curvature, as for p < 2.
-    _, upper = target.regularizer.curvature_l2(target.dim)
-    is_rough = target.mu > 0.0 and not np.isfinite(upper)
-    if (is_rough or gaussian.share_inside < MOSTLY) and has_inner_draws(target):
-        why = "regularizer" if is_rough else "boundary near the mode"
-        return Proximal(), f"a {why} that makes the target unlike a Gaussian"
-    if domain.name in FLAT_DOMAINS:
-        return CoordinateHitAndRun(), "a flat-sided domain: exact draws along the axes"
-    if rank <= MODERATE and not (is_smooth and gaussian.share_inside >= MOSTLY):
-        return HitAndRun(), "kinks or a boundary, few dimensions: exact draws on lines"
-    return TiltedGibbs(), "slope and shape of the target in each proposal"
+        why = "close to a Gaussian: independent proposals"
+        choice = _ready(LaplaceIndependence(), why, target, rng)
+        if mixes(choice.prepared, rng):
+            return choice
+    warm = warm_up(target, rng)
+    if not is_smooth:
+        slices = slices_instead(target, warm, rng)
+        if slices is not None:
+            return Choice(WhitenedSlice(), "kinks: slices along learned axes", slices)
+    prepared = billiard_hmc.prepared(target, warm)
+    return Choice(BilliardHMC(), "Hamiltonian draws in a learned metric", prepared)
+
+
+def _ready(
+    sampler: Sampler, reason: str, target: Gibbs, rng: np.random.Generator
+) -> Choice:
+    return Choice(sampler, reason, sampler.prepare(target, rng))
+
+
+def mixes(prepared: Prepared, rng: np.random.Generator) -> bool:
+    """Whether short chains from dispersed starts agree, and move fast enough."""
+    draws, stats = _trial_draws(prepared, rng, NUM_DISCARDED, NUM_LOOKED_AT)
+    del stats
+    return split_r_hat(_with_squares(draws)) <= MIXED and _share(draws) >= EFFECTIVE
 
 
 def draws_exactly(target: Gibbs) -> bool:
@@ -101,12 +143,52 @@ def localizes(target: Gibbs) -> bool:
     return prepared.expected_passes <= FEW_PASSES
 
 
-def has_inner_draws(target: Gibbs) -> bool:
-    """Whether the proximal sampler need not wait for a draw to fall into the domain."""
-    if not Proximal().supports(target)[0]:
-        return False
-    names = {option.name for option in metric.candidates(target, oracle="metric")}
-    return target.problem.domain.name == "whole_space" or names != {"full"}
+def slices_instead(
+    target: Gibbs, warm: WarmUp, rng: np.random.Generator
+) -> Prepared | None:
+    """Slice sampler in the billiard's metric, if its draws need fewer operations.
+
+    Operations are counted, not timed: the answer is the same on every machine.
+    """
+    if not warm.plan.mass.is_dense or not WhitenedSlice().supports(target)[0]:
+        return None
+    prepared = whitened_slice.prepared(target, warm)
+    draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
+    data, num_records = target.data, target.problem.num_records
+    # Multiply-adds: a move shifts the margins, a gradient takes two products.
+    sweep = float(np.mean(stats[:, :, NUM_RECORDS]))
+    sweep += warm.plan.mass.rank * num_records
+    leap = 2.0 * (data.dense.size + data.values.size) + num_records
+    share = lag_one_share(_with_squares(draws))
+    is_dear = sweep >= share * warm.autocorrelation_time * warm.leaps * leap
+    if is_dear or split_r_hat(draws) > MIXED:
+        return None
+    return whitened_slice.prepared(target, warm, math.ceil(0.5 / share))
+
+
+def _trial_draws(
+    prepared: Prepared, rng: np.random.Generator, num_discarded: int, num_draws: int
+) -> tuple[Array, Array]:
+    """Draws (chain, draw, dim) of chains from dispersed starts, and statistics."""
+    fill, draws, stats = prepared.runner(), [], []
+    for _ in range(NUM_CHAINS):
+        state = prepared.init(prepared.dispersed(rng))
+        path = np.empty((num_discarded + num_draws, prepared.target.dim))
+        notes = np.empty((len(path), NUM_STATS))
+        fill(state, rng, path, notes)
+        draws.append(path[num_discarded:])
+        stats.append(notes[num_discarded:])
+    return np.array(draws), np.array(stats)
+
+
+def _with_squares(draws: Array) -> Array:
+    squares = (draws - draws.mean(axis=(0, 1))) ** 2
+    return np.concatenate([draws, squares], axis=2)
+
+
+def _share(draws: Array) -> float:
+    """Effective draws per draw; 0 if no chain moved."""
+    return float(np.nan_to_num(effective_share(_with_squares(draws))))
 
 
 def independence_acceptance(target: Gibbs, gaussian: GaussianFit) -> float:

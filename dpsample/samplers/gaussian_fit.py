@@ -103,7 +103,7 @@ def fit(target: Gibbs) -> GaussianFit:
     center, precision = _newton(target, basis, start)
     if not target.problem.domain.contains(center):
         center, spread = start, np.asarray(np.linalg.inv(precision), dtype=np.float64)
-        precision = _derivatives(target, basis, center, spread)[1]
+        precision = averaged_derivatives(target, basis, center, spread)[1]
     gaussian = _from_precision(target, basis, center, precision)
     domain = target.problem.domain
     if gaussian.share_inside < 0.5 and domain.is_bounded:
@@ -124,7 +124,7 @@ def hull_basis(target: Gibbs) -> Array:
 def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
     covariance: Array | None = None
     for _ in range(MAX_NEWTON_STEPS):
-        gradient, precision = _derivatives(target, basis, theta, covariance)
+        gradient, precision = averaged_derivatives(target, basis, theta, covariance)
         covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         move = covariance @ gradient
         decrement = float(np.sqrt(max(float(move @ gradient), 0.0)))
@@ -137,21 +137,26 @@ def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
     return theta, precision
 
 
-def _derivatives(
+def averaged_slopes(target: Gibbs, margins: Array, width: Array) -> tuple[Array, Array]:
+    """Slopes and curvatures of losses averaged over windows around the margins."""
+    loss, response = target.problem.loss, target.data.response
+    above, slope_above = loss._evaluate(margins + width, response)
+    below, slope_below = loss._evaluate(margins - width, response)
+    slopes = (above - below) / (2.0 * width)
+    return slopes, np.maximum(slope_above - slope_below, 0.0) / (2.0 * width)
+
+
+def averaged_derivatives(
     target: Gibbs, basis: Array, theta: Array, covariance: Array | None
 ) -> tuple[Array, Array]:
     """Gradient and Hessian of the averaged energy, in the basis."""
-    problem = target.problem
-    data, loss, rows = target.data, problem.loss, as_rows(target.data)
+    data, rows = target.data, as_rows(target.data)
     margins = rows @ theta + (data.offset if data.offset.size else 0.0)
     width = np.ones_like(margins)
     if covariance is not None:
         spread = rows @ (basis @ np.linalg.cholesky(covariance))
         width = np.sqrt(3.0 * np.einsum("ij,ij->i", spread, spread)) + 1e-6
-    above, slope_above = loss._evaluate(margins + width, data.response)
-    below, slope_below = loss._evaluate(margins - width, data.response)
-    slopes = (above - below) / (2.0 * width)
-    curvatures = np.maximum(slope_above - slope_below, 0.0) / (2.0 * width)
+    slopes, curvatures = averaged_slopes(target, margins, width)
     numbers = target.numbers.regularizer
     gradient = rows.T @ slopes / data.num_records
     gradient = gradient + target.mu * target.regularizer.gradient(theta, numbers.center)

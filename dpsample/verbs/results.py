@@ -203,7 +203,9 @@ def fill_energies(target: Gibbs, draws: Array, stats: Array) -> None:
         stats[c, t, ENERGY] = energy(numbers, pieces, draws[c, t], work)
 
 
-def named_stats(stats: Array, *, step_size: float | None) -> dict[str, Array | Ints]:
+def named_stats(
+    stats: Array, *, step_size: float | str | None
+) -> dict[str, Array | Ints]:
     """Columns of the statistics by name, numbers of evaluations as integers.
 
     The integers take the place of the floats in ``stats``: new memory would cost more

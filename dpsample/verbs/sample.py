@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsample.core import check
+from dpsample.core import check as checks
 from dpsample.core.arithmetic import arithmetic
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.running import chains
 from dpsample.running import progress as screen
 from dpsample.running.checkpoint import identity_of
-from dpsample.running.rounds import Rounds
+from dpsample.running.convergence import Convergence
+from dpsample.running.rounds import Trial
 from dpsample.samplers import Sampler
 from dpsample.samplers.chain import ENERGY
-from dpsample.samplers.choice import choose
+from dpsample.samplers.choice import Choice, choose
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.reduced import (
     ReducedTarget,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @chains.single_threaded_blas()
-@check.plain
+@checks.plain
 def sample(
     target: Gibbs,
     *,
@@ -48,6 +49,7 @@ def sample(
     target_ess: float | None = None,
     init: ArrayLike | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    check: bool = True,
 ) -> DataTree:
     r"""Draw many times from a Gibbs target. Not releasable.
 
@@ -59,7 +61,7 @@ def sample(
         Any sampler of `dpsample.samplers`; "auto" chooses one by dimension, number of
         records, smoothness and domain, and says why.
     num_draws : int
-        Draws per chain; with ``target_ess`` those of the first round.
+        Draws per chain; with ``target_ess`` those of the trial run's first round.
     num_warmup : int, optional
         Draws discarded first; by default what the sampler thinks enough. The step size
         and shape of proposals are fixed before, by a pilot run on a stream of its own.
@@ -73,13 +75,17 @@ def sample(
     progress : bool
         Show one live line per chain in a terminal or notebook.
     target_ess : float, optional
-        Draw in rounds until the bulk effective sample size of every coefficient, and of
-        its squared deviation from the mean, is at least this for all chains together. A
-        warning ends the run after 1000 times ``num_draws``.
+        Bulk effective sample size to aim at for every coefficient, and for its squared
+        deviation from the mean, for all chains together. A trial run, which is
+        discarded, fixes the number of draws, at most 1000 times ``num_draws``; a
+        warning tells if they turn out too few.
     init : array of shape (dim,) or (num_chains, dim), optional
         Where chains start; by default dispersed about the mode.
     checkpoint : path, optional
         File from which an interrupted run goes on, bit for bit.
+    check : bool
+        Judge the draws: warn if R-hat is above 1.01 or the effective sample size below
+        400 for a coefficient or its squared deviation from the mean.
 
     Returns
     -------
@@ -87,8 +93,9 @@ def sample(
         ``posterior["theta"]`` (chain, draw, coefficient); ``sample_stats`` per draw:
         energy, acceptance rate, numbers of values, gradients and evaluated records, and
         the step size if there is one; ``constant_data``; ``attrs``, in which
-        ``releasable`` is false. After Ctrl-C, the draws that every chain has made. An
-        energy is NaN if the sampler did without it and it would cost much.
+        ``releasable`` is false and ``converged`` tells whether ``r_hat`` and ``ess``
+        are good enough. After Ctrl-C, the draws that every chain has made. An energy is
+        NaN if the sampler did without it and it would cost much.
 
     Raises
     ------
@@ -105,10 +112,9 @@ def sample(
     that the sampler's docstring states. How far a chain is from the target after its
     warm-up is proved for `Proximal` alone.
 
-    Stopping by ``target_ess`` is decided on the draws, at numbers of draws that follow
-    from them: any number of threads, and a resumed run, stop at the same draw. A rule
-    that looks at draws favors runs that seem to mix well, an effect that is small when
-    the size wanted is in the hundreds.
+    No draw is kept or left out for what it looks like: lengths and thinning are fixed
+    by runs that are discarded, and the run that follows is returned whatever it shows.
+    A resumed run repeats its trial run, which is not in the checkpoint.
 
     Examples
     --------
@@ -121,19 +127,19 @@ def sample(
     >>> draws.posterior["theta"].shape, bool(draws.attrs["releasable"])
     ((4, 50, 2), False)
     """
-    check.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
-    check.integer(1, num_draws=num_draws, num_chains=num_chains)
-    check.sides(num_draws=num_draws, num_chains=num_chains, dim=target.dim)
-    check.instance(bool, progress=progress)
+    checks.instance(Gibbs, target=target, remedy="Build a dps.Gibbs first.")
+    checks.integer(1, num_draws=num_draws, num_chains=num_chains)
+    checks.sides(num_draws=num_draws, num_chains=num_chains, dim=target.dim)
+    checks.instance(bool, progress=progress, check=check)
     # Here, not only where they are used: between lies the compiler's half a minute.
     if num_warmup is not None:
-        check.integer(0, num_warmup=num_warmup)
+        checks.integer(0, num_warmup=num_warmup)
     if threads is not None:
-        check.integer(1, threads=threads)
+        checks.integer(1, threads=threads)
     if target_ess is not None:
-        check.open_interval(0.0, check.LONGEST, target_ess=target_ess)
+        checks.open_interval(0.0, checks.LONGEST, target_ess=target_ess)
     if checkpoint is not None:
-        check.path("checkpoint", checkpoint)
+        checks.path("checkpoint", checkpoint)
     import arviz_base  # noqa: F401 - after Ctrl-C nobody should wait for it
 
     given = _given_starts(target, init, num_chains)
@@ -142,32 +148,54 @@ def sample(
     if reduced is not None:
         given = [inner.problem.domain.project(v) for v in map(reduced.drop, given)]
     root = seed_sequence(seed)
-    chosen, reason = _choose(inner, sampler)
-    pilot_stream, *chain_streams = streams(root, num_chains + 1)
-    prepared = chosen.prepare(inner, pilot_stream)
-    starts = given or [prepared.dispersed(rng) for rng in chain_streams]
+    pilot_stream, *others = streams(root, 2 * num_chains + 1)
+    chain_streams, trial_streams = others[:num_chains], others[num_chains:]
+    chosen, reason, prepared = _choose(inner, sampler, pilot_stream)
     warmup = prepared.num_warmup if num_warmup is None else num_warmup
-    rounds = None if target_ess is None else Rounds(target_ess, num_draws)
+    trial = None if target_ess is None else Trial(target_ess, num_draws)
     entropy = root.generate_state(4)
-    with _display(progress, f"{chosen!r}: {reason}", warmup) as on_progress:
-        run = chains.run(
-            prepared,
-            starts,
-            chain_streams,
-            num_draws=num_draws,
-            num_warmup=warmup,
-            threads=threads,
-            checkpoint=checkpoint,
-            identity=identity_of(repr(chosen), *prepared.numbers(), *starts, *entropy),
-            extend=rounds,
-            on_progress=on_progress,
+
+    def run_chains(
+        title: str, streams: list[np.random.Generator], num_draws: int, **options: Any
+    ) -> chains.Chains:
+        starts = given or [prepared.dispersed(rng) for rng in streams]
+        numbers = (*prepared.numbers(), *starts, *entropy)
+        with _display(progress, title, warmup) as on_progress:
+            return chains.run(
+                prepared,
+                starts,
+                streams,
+                num_draws=num_draws,
+                num_warmup=warmup,
+                threads=threads,
+                identity=identity_of(repr(chosen), *numbers),
+                on_progress=on_progress,
+                **options,
+            )
+
+    title, is_needed = f"{chosen!r}: {reason}", True
+    if trial is not None:
+        run = run_chains(
+            f"{chosen!r}: how many draws?", trial_streams, num_draws, extend=trial
+        )
+        num_draws, is_needed = trial.length, not run.is_interrupted
+    if is_needed:
+        # A checkpoint of a longer run will do, too.
+        extend = None if trial is None else (lambda _: num_draws)
+        run = run_chains(
+            title, chain_streams, num_draws, extend=extend, checkpoint=checkpoint
         )
     if not run.is_interrupted:
         results.fill_energies(inner, run.draws, run.stats)
+    draws = run.draws
     if reduced is not None:
         run.stats[..., ENERGY] += reduced.shift
+        draws = reduced.lift(draws)
+    verdict = Convergence.of(draws, target.problem.feature_names) if check else None
+    if verdict is not None and chosen.exactness != "iid" and not run.is_interrupted:
+        verdict.warn(_remedy(sampler), stacklevel=4)
     return results.to_datatree(
-        run.draws if reduced is None else reduced.lift(run.draws),
+        draws,
         results.named_stats(run.stats, step_size=prepared.settings.get("step_size")),
         coefficients=target.problem.feature_names,
         constant_data={"k": np.array(target.k), "mu": np.array(target.mu)},
@@ -180,9 +208,10 @@ def sample(
             "seed": str(root.entropy),
             "num_warmup": warmup,
             "is_interrupted": run.is_interrupted,
+            **({} if verdict is None else verdict.attributes()),
             **arithmetic(),
             **prepared.settings,
-            **({} if rounds is None else rounds.report(run.is_interrupted)),
+            **({} if trial is None else trial.report(run.draws, run.is_interrupted)),
         },
     )
 
@@ -193,22 +222,31 @@ def _reduced(target: Gibbs) -> ReducedTarget | None:
         return None
     reason = reduced_reason(target)
     if reason:
-        check.fail("target", "quadratic and of margins", target, reason)
+        checks.fail("target", "quadratic and of margins", target, reason)
     return reduce(target)
 
 
-def _choose(target: Gibbs, sampler: object) -> tuple[Sampler, str]:
-    """Sampler and the reason for it, after a look at what was given."""
+def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> Choice:
+    """Sampler, the reason for it and its chain, after a look at what was given."""
     if isinstance(sampler, str) and sampler == "auto":
         return choose(target)
     if isinstance(sampler, type) and issubclass(sampler, Sampler):
         name = sampler.__name__
         remedy = f"Call it: sampler={name}()."
-        check.fail("sampler", "a sampler, not its class", f"the class {name}", remedy)
+        checks.fail("sampler", "a sampler, not its class", f"the class {name}", remedy)
     if not isinstance(sampler, Sampler):
         remedy = 'Use "auto", or a sampler such as dps.samplers.MALA().'
-        check.fail("sampler", "a Sampler", check.shown(sampler), remedy)
-    return sampler, "chosen by the caller"
+        checks.fail("sampler", "a Sampler", checks.shown(sampler), remedy)
+    return Choice(sampler, "chosen by the caller", sampler.prepare(target, rng))
+
+
+def _remedy(sampler: object) -> str:
+    """Return what to try where the chains have not converged."""
+    other = "" if sampler == "auto" else 'use sampler="auto", '
+    return (
+        f"Draw more (num_draws, or target_ess), {other}standardize the features, lower "
+        "k or raise mu; check=False turns this warning off."
+    )
 
 
 def _given_starts(
@@ -218,13 +256,13 @@ def _given_starts(
     if init is None:
         return []
     shape = (num_chains, target.dim)
-    starts = check.entries("init", init)
+    starts = checks.entries("init", init)
     if starts.ndim == 1:
-        starts = np.tile(check.array("init", init, shape=shape[1:]), (num_chains, 1))
-    starts = check.array("init", starts, shape=shape)
+        starts = np.tile(checks.array("init", init, shape=shape[1:]), (num_chains, 1))
+    starts = checks.array("init", starts, shape=shape)
     for start in starts:
         if not target.problem.domain.contains(start):
-            check.fail("init", "inside the domain", start, "Use domain.project(init).")
+            checks.fail("init", "inside the domain", start, "Use domain.project(init).")
     return list(starts)
 
 

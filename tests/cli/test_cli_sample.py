@@ -60,6 +60,7 @@ def test_draws_are_saved_and_are_those_of_the_function(records, tmp_path, capsys
         num_warmup=3,
         seed=3,
         progress=False,
+        check=False,
     )
     with xr.open_datatree(path, engine="h5netcdf") as found:
         assert found["posterior"].equals(expected["posterior"])

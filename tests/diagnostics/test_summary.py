@@ -71,6 +71,7 @@ def test_evaluations_per_effective_draw_count_the_worse_size(draws):
         num_draws=400,
         seed=1,
         progress=False,
+        check=False,
     )
     table = summary(chain)
     sizes = np.minimum(table["ess_bulk"], table["ess_square"])

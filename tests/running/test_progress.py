@@ -13,6 +13,7 @@ from arviz_stats.base import array_stats
 from rich.console import Console
 
 import dpsample as dps
+from dpsample.numerics.mixing import effective_share
 from dpsample.running import progress
 from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import ACCEPTANCE, ENERGY
@@ -89,14 +90,14 @@ def test_an_estimate_is_followed_by_a_pause_fifty_times_as_long(monkeypatch):
 def test_the_share_is_that_of_arviz(phi):
     chain = autoregression(phi, num_chains=1, length=5_000)[0]
     sizes = array_stats.ess(chain[None], chain_axis=0, draw_axis=1, method="mean")
-    assert progress.effective_share(chain) * 5_000 == pytest.approx(min(sizes), rel=0.1)
+    assert effective_share(chain[None]) * 5_000 == pytest.approx(min(sizes), rel=0.1)
 
 
 def test_columns_without_a_spread_or_with_nan_are_left_out():
     chain = autoregression(0.5, num_chains=1)[0]
     spoiled = np.column_stack((chain, np.ones(len(chain)), np.full(len(chain), np.nan)))
-    assert progress.effective_share(spoiled) == progress.effective_share(chain)
-    assert np.isnan(progress.effective_share(spoiled[:, 3:]))
+    assert effective_share(spoiled[None]) == effective_share(chain[None])
+    assert np.isnan(effective_share(spoiled[None, :, 3:]))
 
 
 def sample(**options):

@@ -6,7 +6,7 @@ from arviz_stats.base import array_stats
 
 import dpsample as dps
 from dpsample.running import rounds
-from dpsample.running.rounds import Rounds, effective_size
+from dpsample.running.rounds import Trial, effective_size
 from dpsample.verbs.warm import LOGISTIC, make
 
 
@@ -48,21 +48,25 @@ def test_chains_that_stand_still_or_are_short_have_no_size(draws):
     assert effective_size(draws) == 0.0
 
 
-def test_rounds_grow_towards_the_size_and_stop_at_the_limit():
-    draws, rule = autoregression(0.9), Rounds(1e5, 100)
-    assert rule(draws[:, :100]) == 300
+def test_rounds_grow_until_the_trial_run_knows_and_stop_at_the_limit():
+    draws, rule = autoregression(0.9), Trial(1e5, 100)
+    assert 120 <= rule(draws[:, :100]) <= 300
     size = rule.found
-    assert Rounds(size, 100)(draws[:, :100]) == 100
-    assert 120 <= Rounds(1.01 * size, 100)(draws[:, :100]) <= 121
-    assert Rounds(1e5, 100)(np.ones((2, 100, 1))) == 300
-    assert Rounds(1e9, 1)(draws) == rounds.MAX_GROWTH * 1
+    assert size < rounds.ENOUGH
+    assert rule.length == min(np.ceil(rounds.RESERVE * 1e5 / size * 100), rule.longest)
+    assert Trial(size, 100)(draws[:, :100]) == 100
+    assert 120 <= Trial(1.01 * size, 100)(draws[:, :100]) <= 130
+    assert Trial(1e5, 100)(np.ones((2, 100, 1))) == 300
+    assert Trial(1e9, 1)(np.ones((2, 1000, 1))) == rounds.MAX_GROWTH * 1
+    assert Trial(1e9, 100).length == 100 * rounds.MAX_GROWTH
 
 
 TARGET = make(LOGISTIC, dps.domains.Ball(1.0))
 
 
 def sample(**options):
-    chosen = {"sampler": dps.samplers.TiltedGibbs(), "num_draws": 40, "seed": 2}
+    fixed = {"sampler": dps.samplers.TiltedGibbs(), "num_draws": 40, "check": False}
+    chosen = fixed | {"seed": 2}
     return dps.sample(TARGET, progress=False, **(chosen | options))
 
 
@@ -75,7 +79,7 @@ def test_the_size_is_reached_at_the_same_draw_for_all_threads_and_resumes(tmp_pa
     whole = sample(target_ess=400.0, threads=1)
     assert whole.posterior["theta"].shape[1] > 40
     assert effective_size(whole.posterior["theta"].values) >= 400.0
-    assert whole.attrs["ess_of_last_round"] >= whole.attrs["target_ess"] == 400.0
+    assert whole.attrs["ess_reached"] >= whole.attrs["target_ess"] == 400.0
     assert whole.attrs["is_target_ess_reached"] == 1
     assert same(sample(target_ess=400.0, threads=3), whole)
     longer = sample(num_draws=2 * whole.posterior["theta"].shape[1])
@@ -99,6 +103,20 @@ def test_a_chain_that_does_not_mix_ends_with_a_warning(monkeypatch):
     with pytest.warns(RuntimeWarning, match="is 0 after"):
         still = dps.samplers.RandomWalk(step_size=1e9)
         sample(target_ess=10.0, sampler=still, init=np.zeros(4))
+
+
+def test_the_draws_that_are_kept_did_not_decide_how_many_they_are():
+    """Runs are returned whatever they show: the first draws do not know the target."""
+    sizes = {}
+    for wanted in (300.0, 400.0):
+        tree = sample(target_ess=wanted)
+        sizes[wanted] = tree.posterior["theta"].values
+    length = sizes[300.0].shape[1]
+    assert sizes[400.0].shape[1] > length
+    np.testing.assert_array_equal(sizes[400.0][:, :length], sizes[300.0])
+    np.testing.assert_array_equal(
+        sample(num_draws=length).posterior["theta"].values, sizes[300.0]
+    )
 
 
 def test_without_a_size_nothing_is_said_of_it():

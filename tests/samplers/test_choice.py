@@ -76,7 +76,8 @@ TARGETS = {
 @pytest.mark.parametrize("name", TARGETS)
 def test_each_kind_of_target_has_its_sampler(name):
     target, expected = TARGETS[name]
-    sampler, reason = choose(target)
+    sampler, reason, prepared = choose(target)
+    assert prepared.target is target
     assert type(sampler) is expected, reason
     assert sampler.supports(target) == (True, "")
     assert 10 < len(reason) < 80 and "\n" not in reason
@@ -87,7 +88,7 @@ def test_each_kind_of_target_has_its_sampler(name):
 def test_the_chosen_sampler_draws(name):
     target = CASES[name].target
     tree = dps.sample(target, num_draws=5, num_chains=2, progress=False)
-    sampler, reason = choose(target)
+    sampler, reason, _ = choose(target)
     assert tree.attrs["sampler"] == repr(sampler)
     assert tree.attrs["sampler_reason"] == reason
     assert CASES[name].inside(tree.posterior["theta"].values.reshape(10, -1)).all()

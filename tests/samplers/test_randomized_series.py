@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.core.entries import entry
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, RECORDS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK
 from dpsample.samplers.subsampled import inner_draws
@@ -15,7 +16,6 @@ from dpsample.samplers.subsampled.randomized_series import (
     overshoot_of,
     series_length,
 )
-from tests.support.entries import entry
 from tests.support.gibbs_cases import example
 from tests.support.series_runs import prepared
 from tests.support.statistics import assert_mean, rejected

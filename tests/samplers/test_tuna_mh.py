@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import poisson
 
 import dpsample as dps
+from dpsample.core.entries import entry
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, RECORDS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK
 from dpsample.samplers.subsampled.tuna_mh import (
@@ -18,7 +19,6 @@ from dpsample.samplers.subsampled.tuna_mh import (
     poisson_rate,
     record_change,
 )
-from tests.support.entries import entry
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin

@@ -11,11 +11,11 @@ from scipy.stats import qmc
 
 import dpsample as dps
 from dpsample import samplers
+from dpsample.core.entries import entry
 from dpsample.samplers.chain import NUM_STATS, PreparedChain
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import minimize
 from dpsample.targets import gibbs
-from tests.support.entries import entry
 from tests.support.gibbs_cases import Case, example
 from tests.support.gibbs_targets import TRIANGLE
 from tests.support.tiers import slow
@@ -165,6 +165,7 @@ def supported_losses(name, domain, losses=tuple(LOSSES)):
 # A cell of each sampler for the default tier; together they see every domain and loss.
 USUAL_CELLS = {
     "BallWalk": ("ball", "absolute"),
+    "BilliardHMC": ("l_1 ball", "hinge"),
     "CoordinateHitAndRun": ("polytope", "logistic"),
     "Exact": ("ball", "hinge"),
     "FactorizedMetropolis": ("ball", "logistic"),
@@ -178,6 +179,7 @@ USUAL_CELLS = {
     "RandomizedSeries": ("schatten ball", "logistic"),
     "TiltedGibbs": ("l_1 ball", "logistic"),
     "TunaMH": ("ball", "absolute"),
+    "WhitenedSlice": ("whole space", "hinge"),
 }
 
 

@@ -10,10 +10,18 @@ import math
 import numpy as np
 from numba import njit
 
+from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.chain import report
 from dpsample.samplers.errors import OK
 from dpsample.samplers.metropolis import ball_walk, mala, tilted_gibbs
-from dpsample.samplers.moves import displace, normal_noise, settle, slope, weigh
+from dpsample.samplers.moves import (
+    displace,
+    normal_noise,
+    settle,
+    settle_slope,
+    slope,
+    weigh,
+)
 from dpsample.targets import gibbs
 
 
@@ -116,4 +124,53 @@ def in_fixed_order(target, pieces, plan, state, rng):
             proposal[j] += scale * rng.standard_normal()
             energy = weigh(target, pieces, state, proposal)
             code = settle(state, proposal, energy, state.energy[0] - energy, rng)
+    return code
+
+
+def without_last_kick(target, pieces, plan, state, rng):
+    """Billiard HMC whose velocity lacks the last half kick."""
+    billiard.launch(plan, state, rng)
+    control = state.work.control
+    while control[billiard.DONE] < control[billiard.LEAPS]:
+        if billiard.leap(target, pieces, plan, state) != OK:
+            billiard.finish(plan, state, 0.0)
+            return OK
+    control[billiard.STEP] = 0.0
+    code, probability = billiard.land(target, pieces, plan, state, rng)
+    billiard.finish(plan, state, probability)
+    return code
+
+
+def with_first_kinetic(target, pieces, plan, state, rng):
+    """Billiard HMC whose test compares potential energies only."""
+    billiard.launch(plan, state, rng)
+    control = state.work.control
+    while control[billiard.DONE] < control[billiard.LEAPS]:
+        if billiard.leap(target, pieces, plan, state) != OK:
+            billiard.finish(plan, state, 0.0)
+            return OK
+    log_ratio = state.energy[0] - control[billiard.ENERGY]
+    billiard.finish(plan, state, 0.0)
+    return settle_slope(
+        state,
+        state.scratch[0],
+        control[billiard.ENERGY],
+        state.scratch[2],
+        log_ratio,
+        -rng.standard_exponential(),
+    )
+
+
+def refused_from_below(target, pieces, plan, state, rng):
+    """Billiard HMC that refuses hills above the start, whatever the end."""
+    billiard.launch(plan, state, rng)
+    control = state.work.control
+    while control[billiard.DONE] < control[billiard.LEAPS]:
+        is_lost = billiard.leap(target, pieces, plan, state) != OK
+        if is_lost or control[billiard.TOP] > state.energy[0] + plan.hill:
+            billiard.finish(plan, state, 0.0)
+            return OK
+    control[billiard.TOP] = -np.inf
+    code, probability = billiard.land(target, pieces, plan, state, rng)
+    billiard.finish(plan, state, probability)
     return code

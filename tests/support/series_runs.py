@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from dpsample.core.entries import entry
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.errors import OK
 from dpsample.samplers.subsampled.randomized_series import RandomizedSeries
-from tests.support.entries import entry
 
 
 def prepared(case, **options):

@@ -33,7 +33,8 @@ def make(*, seed=1, num_records=400, layout=np.array, k=80.0, mu=0.5, **options)
 
 def sample(target=None, **options):
     defaults = {"num_draws": 30, "num_chains": 3, "num_warmup": 5, "seed": 9}
-    chosen = defaults | {"progress": False, "sampler": dps.Proximal()} | options
+    fixed = {"progress": False, "check": False, "sampler": dps.Proximal()}
+    chosen = defaults | fixed | options
     return dps.sample(make() if target is None else target, **chosen)
 
 

@@ -17,7 +17,6 @@ from dpsample.numerics.vectors import copy_into
 from dpsample.problem import records
 from dpsample.regularizers import RegularizerParams
 from dpsample.samplers.univariate.adaptive_rejection import compile_draw
-from dpsample.targets import gibbs
 
 
 class Line(NamedTuple):
@@ -136,19 +135,21 @@ def evaluate(arguments, t):
 draw_on_line = compile_draw(evaluate)
 
 
-@kernel
+@kernel(counts_references=False)
 def move_inside(target, pieces, state, t):
     """Move by t along scratch[1], or less where rounding leads out; return the move."""
     theta, direction, moved = state.position, state.scratch[1], state.scratch[2]
-    pull = 2.0**-52
+    out, pull = state.work.out, 2.0**-52
     while True:
         for j in range(theta.shape[0]):
             moved[j] = theta[j] + t * direction[j]
-        if t == 0.0 or gibbs.inside(target, pieces, moved, state.work) == 1.0:
+        out[0] = np.nan
+        pieces.contains(target.body, moved, out)
+        if t == 0.0 or out[0] == 1.0:
             break
         t = t * (1.0 - pull) if pull < 1.0 else 0.0
         pull *= 2.0
-    theta[:] = moved
+    copy_into(moved, theta)
     return t
 
 

@@ -1,0 +1,68 @@
+"""Mixing of chains at a glance: effective draws per draw, and split R-hat.
+
+Vectorized over coefficients, for live lines and warm-ups that ask often; reports use
+the rank-normalized versions of ArviZ.
+"""
+
+import math
+
+import numpy as np
+
+from dpsample.core.arrays import Array
+
+
+def effective_shares(series: Array) -> Array:
+    """Effective draws per draw, of each column of (chain, draw, column).
+
+    Geyer's initial monotone sequence: autocorrelations, averaged over the chains, are
+    summed in pairs, none larger than the pair before, up to the first that is not
+    positive. NaN for columns without a spread, or with a NaN.
+    """
+    count = series.shape[1] - series.shape[1] % 2
+    centered = series[:, :count] - series[:, :count].mean(axis=(0, 1))
+    size = 1 << (2 * count - 1).bit_length()
+    spectrum = np.abs(np.fft.rfft(centered, size, axis=1)) ** 2
+    covariance = np.fft.irfft(spectrum.mean(axis=0), size, axis=0)[:count]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        pairs = (covariance[0::2] + covariance[1::2]) / covariance[0]
+    pairs = np.maximum(np.minimum.accumulate(pairs, axis=0), 0.0)
+    times = np.maximum(2.0 * pairs.sum(axis=0) - 1.0, 1.0 / count)
+    return np.where(np.ptp(series, axis=(0, 1)) > 0.0, 1.0 / times, np.nan)
+
+
+def effective_share(series: Array) -> float:
+    """Smallest of `effective_shares`; NaN if no column has one."""
+    shares = effective_shares(series)
+    known = shares[np.isfinite(shares)]
+    return float(known.min()) if known.size else math.nan
+
+
+def lag_one_share(series: Array) -> float:
+    """Effective draws per draw as if autocorrelations fell geometrically.
+
+    The smallest of the columns of (chain, draw, column), at most 1: far less noisy than
+    `effective_share` for short chains of many columns, and at most too large.
+    """
+    centered = series - series.mean(axis=(0, 1))
+    total = (centered**2).sum(axis=(0, 1))
+    lagged = (centered[:, 1:] * centered[:, :-1]).sum(axis=(0, 1))
+    moving = total > 0.0
+    if not moving.any():
+        return math.nan
+    largest = max(float((lagged[moving] / total[moving]).max()), 0.0)
+    return (1.0 - largest) / (1.0 + largest)
+
+
+def split_r_hats(draws: Array) -> Array:
+    """Split R-hat of each column of (chain, draw, column), without ranks."""
+    half = draws.shape[1] // 2
+    halves = np.concatenate([draws[:, :half], draws[:, half : 2 * half]])
+    within = halves.var(axis=1, ddof=1).mean(axis=0)
+    between = halves.mean(axis=1).var(axis=0, ddof=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.sqrt((half - 1.0) / half + between / within))
+
+
+def split_r_hat(draws: Array) -> float:
+    """Largest of `split_r_hats`; columns without a spread are left out."""
+    return float(np.max(np.nan_to_num(split_r_hats(draws), nan=1.0), initial=1.0))

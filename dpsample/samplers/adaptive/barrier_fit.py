@@ -1,0 +1,278 @@
+"""Gaussian fit to a target on a domain whose walls hold it, by a logarithmic barrier.
+
+For a density exp(-lambda s) of the distance s to a wall, lambda s - log s is least at
+the mean 1 / lambda, and its curvature there is the reciprocal of the variance. So the
+averaged energy of `gaussian_fit` plus a barrier of weight one has its minimum near the
+mean of the target, and its Hessian is close to the precision, walls included. The fit
+moves running times only, never the law of a draw.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import linalg, sparse
+
+from dpsample.core.arrays import Array
+from dpsample.domains import Ball, Box, Domain, Polytope, Simplex
+from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense, low_rank
+from dpsample.samplers.gaussian_fit import (
+    averaged_derivatives,
+    averaged_slopes,
+    fit,
+    hull_basis,
+    minimize,
+    regularizer_hessian,
+)
+from dpsample.targets.gibbs import Gibbs, as_rows
+
+MAX_STEPS = 60
+NUM_WIDTHS = 3  # turns in which windows and a wide metric are made to agree
+SMALL = 0.03  # Newton decrement, in standard deviations, that is good enough
+KEPT = 0.1  # share of each slack that a Newton step leaves at least
+ACTIVE = 3.0  # standard deviations from a sphere within which it holds the mass
+OFF_WALL = 0.1  # share of the way from the mode to an interior point, at the start
+
+MAX_DENSE = 800  # dimensions of a dense metric
+NUM_OUTER = 40  # directions of a wide metric beside its diagonal
+
+# Gradient and Hessian of a barrier at a point, and the longest step that keeps off
+# the walls along a direction.
+Barrier = tuple[Callable[[Array], tuple[Array, Array]], Callable[[Array, Array], float]]
+
+
+class BarrierFit(NamedTuple):
+    """Center in the domain's interior, and a mass matrix."""
+
+    center: Array  # (dim,)
+    mass: MassMatrix
+    normal: Array | None = None  # of a sphere, whose variance must not be learned
+
+
+def barrier_fit(target: Gibbs) -> BarrierFit:
+    """Fit a Gaussian to the target and the walls of its domain."""
+    domain = target.problem.domain
+    if target.dim > MAX_DENSE:
+        return _wide_fit(target)
+    if isinstance(domain, Ball) and domain.p == 1.0:
+        return _lifted_fit(target)
+    barrier = _barrier(domain, target.dim)
+    if barrier is None:
+        gaussian = fit(target)
+        return BarrierFit(gaussian.center, dense(gaussian.factor))
+    derivatives, longest = barrier
+    basis = hull_basis(target)
+    start, interior = minimize(target)[0], domain.interior_point(target.dim)
+    point = start + OFF_WALL * (interior - start)
+    covariance: Array | None = None
+    for _ in range(MAX_STEPS):
+        slope, precision = averaged_derivatives(target, basis, point, covariance)
+        wall_slope, wall_curvature = derivatives(point)
+        slope = slope + basis.T @ wall_slope
+        precision = precision + basis.T @ wall_curvature @ basis
+        covariance = _inverse(precision)
+        move = -covariance @ slope
+        decrement = float(np.sqrt(max(-float(move @ slope), 0.0)))
+        step = min(_damped(decrement, len(move)), longest(point, basis @ move))
+        point = point + step * (basis @ move)
+        if decrement < SMALL:
+            break
+    assert covariance is not None
+    normal = None
+    if isinstance(domain, Ball) and domain.p == 2.0:
+        covariance, normal = _rounded(domain, point, covariance)
+    factor = basis @ np.linalg.cholesky(covariance)
+    return BarrierFit(point, dense(factor), normal)
+
+
+def _barrier(domain: Domain, dim: int) -> Barrier | None:
+    """Barrier of flat sides or of a Euclidean ball; None for other shapes."""
+    body = domain.body(dim)
+    if isinstance(domain, Polytope):
+        return _flat_barrier(body.matrix, body.bounds)
+    if isinstance(domain, Box | Simplex):
+        lower = np.zeros(dim) if isinstance(domain, Simplex) else body.lower
+        upper = np.full(dim, np.inf) if isinstance(domain, Simplex) else body.upper
+        return _box_barrier(lower, upper)
+    if not isinstance(domain, Ball):
+        return None if domain.is_bounded else _no_barrier(dim)
+    if domain.p == np.inf:
+        return _box_barrier(body.lower, body.upper)
+    return _round_barrier(body.center, body.radius) if domain.p == 2.0 else None
+
+
+def _no_barrier(dim: int) -> Barrier:
+    return lambda point: (np.zeros(dim), np.zeros((dim, dim))), lambda *_: 1.0
+
+
+def _box_barrier(lower: Array, upper: Array) -> Barrier:
+    def derivatives(point: Array) -> tuple[Array, Array]:
+        below, above = 1.0 / (point - lower), 1.0 / (upper - point)
+        return above - below, np.diag(below**2 + above**2)
+
+    def longest(point: Array, move: Array) -> float:
+        slack = np.where(move > 0.0, upper - point, point - lower)
+        return _share(slack, np.abs(move))
+
+    return derivatives, longest
+
+
+def _flat_barrier(sides: Array, bounds: Array) -> Barrier:
+    def derivatives(point: Array) -> tuple[Array, Array]:
+        inverse = 1.0 / (bounds - sides @ point)
+        scaled = sides * inverse[:, None]
+        return scaled.sum(axis=0), scaled.T @ scaled
+
+    def longest(point: Array, move: Array) -> float:
+        return _share(bounds - sides @ point, np.maximum(sides @ move, 0.0))
+
+    return derivatives, longest
+
+
+def _round_barrier(center: Array, radius: float) -> Barrier:
+    def derivatives(point: Array) -> tuple[Array, Array]:
+        offset = point - center
+        slack = (radius**2 - offset @ offset) / 2.0
+        eye = np.eye(len(point))
+        return offset / slack, eye / slack + np.outer(offset, offset) / slack**2
+
+    def longest(point: Array, move: Array) -> float:
+        offset, step = point - center, 1.0
+        slack = radius**2 - offset @ offset
+        while radius**2 - np.sum((offset + step * move) ** 2) < KEPT * slack:
+            step *= 0.7
+        return step
+
+    return derivatives, longest
+
+
+def _share(slack: Array, pace: Array) -> float:
+    """Longest step, at most 1, that leaves `KEPT` of every slack."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.where(pace > 0.0, (1.0 - KEPT) * slack / pace, np.inf)
+    return float(min(1.0, steps.min(initial=1.0)))
+
+
+def _damped(decrement: float, rank: int) -> float:
+    """Newton step; a decrement of one for each direction asks for no damping."""
+    return 1.0 / (1.0 + max(decrement / math.sqrt(rank) - 0.5, 0.0))
+
+
+def _inverse(precision: Array) -> Array:
+    inverse = linalg.cho_solve(linalg.cho_factor(precision), np.eye(len(precision)))
+    return np.asarray(0.5 * (inverse + inverse.T))
+
+
+def _rounded(ball: Ball, point: Array, covariance: Array) -> tuple[Array, Array | None]:
+    """Give the normal of an active sphere the variance of a tangent direction.
+
+    Normals tilt over the mass: in a metric that is thin along one of them, the bounce
+    at another throws a trajectory far along the sphere. The fixed force of the flow
+    takes care of the thin layer instead.
+    """
+    offset = point - ball.default_center(len(point))
+    distance = float(np.linalg.norm(offset))
+    if len(point) == 1 or distance == 0.0:
+        return covariance, None
+    normal = offset / distance
+    across = np.eye(len(point)) - np.outer(normal, normal)
+    tangent = across @ covariance @ across
+    mean = float(np.trace(tangent)) / (len(point) - 1)
+    thickness = float(normal @ covariance @ normal)
+    is_active = ball.radius - distance < ACTIVE * np.sqrt(thickness)
+    if not is_active or thickness >= mean:
+        return covariance, None
+    return tangent + mean * np.outer(normal, normal), normal
+
+
+def _lifted_fit(target: Gibbs) -> BarrierFit:
+    """Fit on an l1 ball, with x = u - w and a barrier for u, w and the sum's slack.
+
+    The lift makes the fit right for asymmetric exponential coordinates, too. Its Newton
+    steps are eliminated down to the dimension of x: with D the inverse Hessian of the
+    barrier, J = [1, -1] and P = J D J^T, the step of (u, w) is -D (b + J^T z), where z
+    = (1 + H P)^{-1} (g - H J D b), and x has the covariance (H + P^{-1})^{-1}.
+    """
+    body, dim, eye = target.numbers.body, target.dim, np.eye(target.dim)
+    mode = minimize(target)[0] - body.center
+    spread = 0.05 * body.radius / dim
+    lifted = np.concatenate([np.maximum(mode, 0.0), np.maximum(-mode, 0.0)]) + spread
+    lifted *= min(1.0, (1.0 - 0.5 * OFF_WALL) * body.radius / lifted.sum())
+    covariance: Array | None = None
+    for _ in range(MAX_STEPS):
+        point, slack = lifted[:dim] - lifted[dim:], body.radius - lifted.sum()
+        slope, curvature = averaged_derivatives(
+            target, eye, body.center + point, covariance
+        )
+        squares = lifted**2
+        # D = diag(y^2) - y^2 y^2^T / total, by Sherman and Morrison.
+        total = slack**2 + squares.sum()
+        wall_slope = 1.0 / slack - 1.0 / lifted
+        wall_step = squares * wall_slope - squares * (squares @ wall_slope) / total
+        skew = squares[:dim] - squares[dim:]
+        inner = np.diag(squares[:dim] + squares[dim:]) - np.outer(skew, skew) / total
+        drift = wall_step[:dim] - wall_step[dim:]
+        pull = np.linalg.solve(eye + curvature @ inner, slope - curvature @ drift)
+        both = np.concatenate([pull, -pull])
+        move = -wall_step - squares * both + squares * (squares @ both) / total
+        gradient = np.concatenate([slope, -slope]) + wall_slope
+        decrement = float(np.sqrt(max(-float(move @ gradient), 0.0)))
+        slacks, paces = np.append(lifted, slack), np.append(-move, move.sum())
+        step = min(
+            _damped(decrement, len(move)), _share(slacks, np.maximum(paces, 0.0))
+        )
+        lifted = lifted + step * move
+        covariance = _inverse(curvature + _inverse(inner))
+        if decrement < SMALL:
+            break
+    assert covariance is not None
+    center = body.center + lifted[:dim] - lifted[dim:]
+    return BarrierFit(center, dense(np.linalg.cholesky(covariance)))
+
+
+def _wide_fit(target: Gibbs) -> BarrierFit:
+    """Fit in many dimensions: a diagonal, and the directions that stand out from it.
+
+    With D the diagonal's inverse root and D H D = sum lambda_i q_i q_i^T in its largest
+    eigenvalues, the factor is D (I + sum (lambda_i^{-1/2} - 1) q_i q_i^T). On the
+    simplex D 1 is removed, so that the columns of the factor sum to zero.
+    """
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    problem, data = target.problem, target.data
+    rows: Any = as_rows(data)  # dense or sparse
+    mode, interior = minimize(target)[0], problem.domain.interior_point(target.dim)
+    center = mode + OFF_WALL * (interior - mode)
+    margins = rows @ center + (data.offset if data.offset.size else 0.0)
+    squares: Any = rows**2
+    if sparse.issparse(rows):
+        squares = rows.multiply(rows)
+    rest = target.k * target.mu * regularizer_hessian(target, center)
+    barrier = _barrier(problem.domain, target.dim)
+    if barrier is not None:
+        rest = rest + barrier[0](center)[1]
+    weight, width = target.k / data.num_records, np.ones(data.num_records)
+    for _ in range(NUM_WIDTHS):
+        curvatures = weight * averaged_slopes(target, margins, width)[1]
+        scale = 1.0 / np.sqrt(squares.T @ curvatures + np.diag(rest))
+        width = np.sqrt(3.0 * (squares @ scale**2)) + 1e-6
+    removed = np.zeros((target.dim, 0))
+    if problem.domain.affine_dim(target.dim) < target.dim:
+        removed = (scale / np.linalg.norm(scale))[:, None]
+
+    def scaled(vector: Array) -> Array:
+        vector = vector - removed @ (removed.T @ vector)
+        inner = scale * vector
+        moved = rows.T @ (curvatures * (rows @ inner)) + rest @ inner
+        moved = scale * moved
+        return np.asarray(moved - removed @ (removed.T @ moved))
+
+    shape = (target.dim, target.dim)
+    hessian = LinearOperator(shape, matvec=scaled, dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(target.dim)
+    found, outer = eigsh(hessian, k=NUM_OUTER, v0=start, tol=1e-3)
+    stretch = np.concatenate([np.zeros(removed.shape[1]), found**-0.5])
+    return BarrierFit(center, low_rank(scale, np.hstack([removed, outer]), stretch))

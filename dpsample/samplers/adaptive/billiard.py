@@ -1,0 +1,452 @@
+# mypy: allow-untyped-defs
+r"""Billiard HMC: Hamiltonian Monte Carlo that is exact at walls, under a fixed force.
+
+With a mass matrix Sigma^-1 and a fixed vector g, about the mean of grad V, the energy
+
+    H = V(theta) + v^T Sigma^-1 v / 2
+
+is split into two parts whose flows are exact,
+
+    H_0 = v^T Sigma^-1 v / 2 + <g, theta>   on the domain, with reflecting walls,
+    H_1 = V(theta) - <g, theta>.
+
+The first moves on parabolas of acceleration -Sigma g and turns at a wall of normal nu,
+
+    v' = v - 2 <nu, v> / <nu, Sigma nu> Sigma nu,
+
+the second is a kick, and they alternate as in the leapfrog method. Near a mode on the
+boundary grad V is large but nearly constant: with g = 0 a leap is off at every bounce
+by the whole gradient, with g by its variation only. In the whole space the first part
+is |theta - center|^2 / 2 in the metric instead, and its flow a rotation.
+
+Leapfrogs for split energies are in Neal (2011, arXiv:1206.1901, section 5.1), exact
+flows between walls in Pakman and Paninski (2014, arXiv:1208.4118), and the conservation
+of volume by reflections in Afshar and Domke (2015, "Reflection, refraction, and
+Hamiltonian Monte Carlo"). Both flows are reversed by v -> -v, and size and number of
+leaps are drawn whatever the state: Metropolis' test makes the target invariant.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpsample.core import pauses
+from dpsample.core.arrays import Array
+from dpsample.core.jit import kernel, pointer
+from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.numerics.vectors import copy_into
+from dpsample.samplers.adaptive import exits
+from dpsample.samplers.adaptive.mass_matrix import (
+    MassMatrix,
+    column,
+    kinetic,
+    multiply,
+    times,
+    velocity,
+)
+from dpsample.samplers.chain import (
+    PROPOSALS,
+    ChainState,
+    compile_run,
+    new_state,
+)
+from dpsample.samplers.errors import OK, PIECE_FAILED
+from dpsample.samplers.moves import settle_slope, slope
+from dpsample.targets import gibbs
+from dpsample.targets.gibbs import Gibbs
+
+LENGTH, MAX_LEAPS = 1.4, 1000
+# A step is jittered, and now and then short: some states refuse the usual one.
+LEAST_STEP, STEP_RANGE, RARELY, RESCUE = 0.8, 0.4, 0.1, 0.3
+LEAST_LENGTH, LENGTH_RANGE = 0.4, 1.2
+# Height of a hill, and bounces in one leap, that refuse a trajectory.
+HILL, MAX_BOUNCES = 1e4, 20_000
+HOPELESS = 1000.0  # energy too high for any accept test
+# Rounding must not carry a point through the wall that it has just met.
+SHORT_OF = 1.0 - 1e-13
+NUM_ROWS = 5  # of scratch memory: point, velocity, slope there, and two vectors
+REFUSED = -1  # of a trajectory, beside the codes of `errors`
+
+# Numbers of a trajectory, in the control while it is under way.
+STEP, LEAPS, DONE, REMAINING, ENERGY, TOP, KINETIC = range(KEPT, KEPT + 7)
+BOUNCES, EARLIER = range(KEPT + 7, KEPT + 9)  # all, and those before this leap
+# Entries of a report: of the last transition, and summed over all since it was cleared.
+(
+    LAST_ACCEPTANCE,
+    LAST_LEAPS,
+    LAST_BOUNCES,
+    ALL_ACCEPTANCE,
+    ALL_LEAPS,
+    ALL_BOUNCES,
+    NUM_REPORTED,
+) = range(7)
+# Entries of the tuning; without the first the plan's step is used.
+IS_TUNED, RATE, ANCHOR, LOG_STEP, MEAN_LOG_STEP, DEFICIT, TURNS, NUM_TUNED = range(8)
+GAMMA, DELAY, KAPPA = 0.05, 10.0, 0.75  # of dual averaging
+
+
+class BilliardPlan(NamedTuple):
+    """Numbers of the sampler, and the piece that finds exits."""
+
+    step: float
+    length: float  # mean length of a trajectory, in units of the metric
+    max_leaps: int
+    hill: float  # above both ends of a trajectory, that refuses it
+    center: Array  # (dim,): of the rotation in the whole space
+    mass: MassMatrix
+    force: Array  # (dim,): g
+    pull: Array  # (dim,): -Sigma g
+    is_harmonic: int
+    exit: Any
+    turns: Array  # (m, dim): A Sigma of a polytope's m inequalities, else (0, dim)
+    gram: Array  # (m, m): A Sigma A^T
+    bends: Array  # (m,): second derivatives of the slacks, -A pull
+
+
+class BilliardWork(NamedTuple):
+    """What a chain needs beside its state; nothing but the tuning must survive."""
+
+    scratch: Array  # of the mass matrix
+    room: Array  # of the exit's piece
+    normal: Array  # (dim,)
+    exit: Array  # (2,): time, and face
+    slacks: Array  # (m,): of a polytope
+    rates: Array  # (m,)
+    report: Array  # (NUM_REPORTED,): of the transitions
+    slopes: Array  # (dim,): sum of the slopes after each transition
+    tuning: Array  # (NUM_TUNED,): dual averaging of the step, while it is on
+
+
+def new_plan(
+    target: Gibbs,
+    mass: MassMatrix,
+    *,
+    center: Array,
+    force: Array,
+    step: float,
+    length: float = LENGTH,
+    max_leaps: int = MAX_LEAPS,
+) -> BilliardPlan:
+    """Plan of a target; the force is dropped where exits are known without it only."""
+    domain, matrix = target.problem.domain, target.numbers.body.matrix
+    is_harmonic = domain.name == "whole_space"
+    held = np.array(force, dtype=np.float64)
+    if is_harmonic or exits.is_straight(domain):
+        held[:] = 0.0
+    turns = np.ascontiguousarray(mass.applied(matrix))
+    pull = -mass.applied(held)
+    return BilliardPlan(
+        step=float(step),
+        length=float(length),
+        max_leaps=int(max_leaps),
+        hill=HILL,
+        center=np.array(center, dtype=np.float64),
+        mass=mass,
+        force=held,
+        pull=pull,
+        is_harmonic=int(is_harmonic),
+        exit=pointer(exits.exit_piece(domain), exits.EXIT),
+        turns=turns,
+        gram=np.ascontiguousarray(turns @ matrix.T),
+        bends=-(matrix @ pull),
+    )
+
+
+@kernel(counts_references=False)
+def launch(plan, state, rng):
+    """Draw the velocity, and size and number of the leaps."""
+    control = state.work.control
+    copy_into(state.position, state.scratch[0])
+    copy_into(state.memory, state.scratch[2])
+    control[KINETIC] = velocity(plan.mass, rng, state.own.scratch, state.scratch[1])
+    size = plan.step
+    if state.own.tuning[IS_TUNED] == 1.0:
+        size = math.exp(state.own.tuning[LOG_STEP])
+    size *= LEAST_STEP + STEP_RANGE * rng.random()
+    if rng.random() < RARELY:
+        size *= RESCUE
+    length = plan.length * (LEAST_LENGTH + LENGTH_RANGE * rng.random())
+    control[STEP] = size
+    control[LEAPS] = min(max(math.ceil(length / size), 1.0), float(plan.max_leaps))
+    control[DONE] = control[REMAINING] = control[BOUNCES] = 0.0
+    control[ENERGY] = control[TOP] = state.energy[0]
+    control[STAGE] = 1.0
+    state.counts[PROPOSALS] += 1
+
+
+@kernel(counts_references=False)
+def kick(plan, state, duration):
+    """Change the velocity by the slope of what the flight leaves out."""
+    theta, moving, gradient = state.scratch[0], state.scratch[1], state.scratch[2]
+    rest, turn = state.scratch[3], state.scratch[4]
+    for j in range(theta.shape[0]):
+        rest[j] = gradient[j] - plan.force[j]
+    times(plan.mass, rest, state.own.scratch, turn)
+    for j in range(theta.shape[0]):
+        if plan.is_harmonic == 1:
+            turn[j] -= theta[j] - plan.center[j]
+        moving[j] -= duration * turn[j]
+
+
+@kernel(counts_references=False)
+def rotate(plan, theta, moving, angle):
+    """Turn point and velocity around the center."""
+    cosine, sine = math.cos(angle), math.sin(angle)
+    for j in range(theta.shape[0]):
+        offset = theta[j] - plan.center[j]
+        theta[j] = plan.center[j] + cosine * offset + sine * moving[j]
+        moving[j] = cosine * moving[j] - sine * offset
+
+
+@kernel(counts_references=False)
+def meet(target, plan, state, duration):
+    """Return the time of the next exit, infinity if it is later, and the face."""
+    own = state.own
+    if plan.gram.shape[0] > 0:
+        return exits.nearest_face(own.slacks, own.rates, plan.bends, duration)
+    own.exit[:] = np.nan
+    theta, moving = state.scratch[0], state.scratch[1]
+    plan.exit(
+        target.body, theta, moving, plan.pull, duration, own.room, own.normal, own.exit
+    )
+    return own.exit[0], int(own.exit[1])
+
+
+@kernel(counts_references=False)
+def advance(plan, state, duration):
+    """Move on the parabola."""
+    theta, moving, own = state.scratch[0], state.scratch[1], state.own
+    for j in range(theta.shape[0]):
+        theta[j] += duration * (moving[j] + 0.5 * duration * plan.pull[j])
+        moving[j] += duration * plan.pull[j]
+    for i in range(plan.gram.shape[0]):
+        own.slacks[i] += duration * (own.rates[i] + 0.5 * duration * plan.bends[i])
+        own.rates[i] += duration * plan.bends[i]
+
+
+@kernel(counts_references=False)
+def reflect(plan, state, face):
+    """Turn the velocity at a wall."""
+    moving, turn, own = state.scratch[1], state.scratch[4], state.own
+    dim = moving.shape[0]
+    along, square = 0.0, 0.0
+    if plan.gram.shape[0] > 0:
+        copy_into(plan.turns[face], turn)
+        along, square = -own.rates[face], plan.gram[face, face]
+    elif face >= 0:
+        column(plan.mass, face, own.scratch, turn)
+        along, square = moving[face], turn[face]
+    else:
+        times(plan.mass, own.normal, own.scratch, turn)
+        for j in range(dim):
+            along += own.normal[j] * moving[j]
+            square += own.normal[j] * turn[j]
+    factor = 2.0 * along / square
+    for j in range(dim):
+        moving[j] -= factor * turn[j]
+    for i in range(plan.gram.shape[0]):
+        own.rates[i] += factor * plan.gram[face, i]
+
+
+@kernel(counts_references=False)
+def take_slacks(target, plan, state):
+    """Compute the slacks of a polytope's inequalities, and their rates."""
+    if plan.gram.shape[0] > 0:
+        body, own = target.body, state.own
+        multiply(body.matrix, state.scratch[0], own.slacks)
+        multiply(body.matrix, state.scratch[1], own.rates)
+        for i in range(own.slacks.shape[0]):
+            own.slacks[i] = body.bounds[i] - own.slacks[i]
+            own.rates[i] = -own.rates[i]
+
+
+@kernel(counts_references=False)
+def fly(target, plan, state):
+    """Fly for the remaining time; return OK, PAUSED or REFUSED."""
+    control = state.work.control
+    while True:
+        remaining = control[REMAINING]
+        time, face = meet(target, plan, state, remaining)
+        if time >= remaining:
+            advance(plan, state, remaining)
+            control[REMAINING] = 0.0
+            return OK
+        if not time >= 0.0:
+            return REFUSED
+        advance(plan, state, SHORT_OF * time)
+        control[REMAINING] -= SHORT_OF * time
+        reflect(plan, state, face)
+        control[BOUNCES] += 1.0
+        if control[BOUNCES] - control[EARLIER] > MAX_BOUNCES:
+            return REFUSED
+        if is_due(control):
+            return PAUSED
+
+
+@kernel(counts_references=False)
+def leap(target, pieces, plan, state):
+    """One kick and one flight; return OK, PAUSED, REFUSED or PIECE_FAILED."""
+    control, theta = state.work.control, state.scratch[0]
+    if control[REMAINING] == 0.0:
+        kick(plan, state, control[STEP] * (0.5 if control[DONE] == 0.0 else 1.0))
+        if plan.is_harmonic == 0:
+            take_slacks(target, plan, state)
+        control[REMAINING], control[EARLIER] = control[STEP], control[BOUNCES]
+    if plan.is_harmonic == 1:
+        rotate(plan, theta, state.scratch[1], control[STEP])
+        control[REMAINING] = 0.0
+    else:
+        code = fly(target, plan, state)
+        if code != OK:
+            return code
+    energy = slope(target, pieces, state, theta, state.scratch[2])
+    control[ENERGY], control[TOP] = energy, max(control[TOP], energy)
+    control[DONE] += 1.0
+    # From here it ends below the hill and is refused, or so high that the test fails.
+    if energy - state.energy[0] < plan.hill + HOPELESS + control[KINETIC]:
+        return OK
+    if np.isnan(energy) and gibbs.inside(target, pieces, theta, state.work) != 0.0:
+        return PIECE_FAILED
+    return REFUSED
+
+
+@kernel(counts_references=False)
+def land(target, pieces, plan, state, rng):
+    """Last half kick and accept test; return a code and the probability."""
+    control, theta = state.work.control, state.scratch[0]
+    energy = control[ENERGY]
+    # Refuse on grounds that the way back shares, or it would be no reversible refusal.
+    if control[TOP] > max(state.energy[0], energy) + plan.hill:
+        return OK, 0.0
+    status = gibbs.inside(target, pieces, theta, state.work)
+    if status != 1.0:
+        return (OK if status == 0.0 else PIECE_FAILED), 0.0
+    kick(plan, state, 0.5 * control[STEP])
+    final = kinetic(plan.mass, state.scratch[1], state.own.scratch)
+    log_ratio = (state.energy[0] - energy) + (control[KINETIC] - final)
+    if not log_ratio > -np.inf:
+        return OK, 0.0
+    threshold = -rng.standard_exponential()
+    code = settle_slope(state, theta, energy, state.scratch[2], log_ratio, threshold)
+    return code, math.exp(min(log_ratio, 0.0))
+
+
+@kernel(counts_references=False)
+def tune(tuning, probability, longest):
+    """Dual averaging of the step (Hoffman and Gelman, 2014, algorithm 5)."""
+    tuning[TURNS] += 1.0
+    turn = tuning[TURNS]
+    share = 1.0 / (turn + DELAY)
+    tuning[DEFICIT] += share * (tuning[RATE] - probability - tuning[DEFICIT])
+    log_step = tuning[ANCHOR] - math.sqrt(turn) / GAMMA * tuning[DEFICIT]
+    tuning[LOG_STEP] = min(log_step, math.log(longest))
+    weight = turn**-KAPPA
+    tuning[MEAN_LOG_STEP] += weight * (tuning[LOG_STEP] - tuning[MEAN_LOG_STEP])
+
+
+@kernel(counts_references=False)
+def finish(plan, state, probability):
+    """End of a transition: report it, and tune the step if that is asked for."""
+    control, report = state.work.control, state.own.report
+    report[LAST_ACCEPTANCE] = probability
+    report[LAST_LEAPS], report[LAST_BOUNCES] = control[DONE], control[BOUNCES]
+    for k in range(3):
+        report[ALL_ACCEPTANCE + k] += report[LAST_ACCEPTANCE + k]
+    for j in range(state.memory.shape[0]):
+        state.own.slopes[j] += state.memory[j]
+    if state.own.tuning[IS_TUNED] == 1.0:
+        tune(state.own.tuning, probability, plan.length)
+    control[STAGE] = 0.0
+
+
+def step(target, pieces, plan, state, rng):
+    """One trajectory and its accept test; the state's memory is the gradient."""
+    control = state.work.control
+    if control[STAGE] == 0.0:
+        launch(plan, state, rng)
+    while control[DONE] < control[LEAPS]:
+        code = leap(target, pieces, plan, state)
+        if code == REFUSED:
+            finish(plan, state, 0.0)
+            return OK
+        if code != OK:
+            return code
+        if is_due(control):
+            return PAUSED
+    code, probability = land(target, pieces, plan, state, rng)
+    finish(plan, state, probability)
+    return code
+
+
+run = compile_run(step)
+
+
+def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
+    """Fresh state at a position of the domain, with its gradient."""
+    dim, num_faces = target.dim, len(plan.bends)
+    own = BilliardWork(
+        scratch=np.empty(plan.mass.num_scratch),
+        room=np.empty(exits.ROOM * dim),
+        normal=np.empty(dim),
+        exit=np.empty(2),
+        slacks=np.empty(num_faces),
+        rates=np.empty(num_faces),
+        report=np.zeros(NUM_REPORTED),
+        slopes=np.zeros(dim),
+        tuning=np.zeros(NUM_TUNED),
+    )
+    slopes = target.gradient(position)
+    return new_state(target, position, memory=slopes, rows=NUM_ROWS, own=own)
+
+
+def new_tuning(step: float, *, rate: float) -> Array:
+    """Tuning that begins at a step and aims at a mean acceptance probability."""
+    tuning = np.zeros(NUM_TUNED)
+    tuning[IS_TUNED], tuning[RATE] = 1.0, rate
+    tuning[ANCHOR] = math.log(2.0 * step)
+    tuning[LOG_STEP] = tuning[MEAN_LOG_STEP] = math.log(step)
+    return tuning
+
+
+@kernel
+def glide(target, plan, state):
+    """Fly without kicks; return a code as `fly`, for `pauses.fill`."""
+    control = state.work.control
+    if control[STAGE] == 0.0:
+        take_slacks(target, plan, state)
+        control[BOUNCES] = control[EARLIER] = 0.0
+        control[STAGE] = 1.0
+    code = fly(target, plan, state)
+    if code != PAUSED:
+        control[STAGE] = 0.0
+    return code, 0
+
+
+def flight(
+    target: Gibbs,
+    plan: BilliardPlan,
+    *,
+    position: Array,
+    velocity: Array,
+    duration: float,
+) -> Array:
+    """Point after a flight without force that turns at the walls.
+
+    A flight that bounces too often ends at the position.
+    """
+    nothing = np.zeros(target.dim)
+    free = plan._replace(pull=nothing, bends=0.0 * plan.bends)
+    state = init(target, plan, position)
+    state.scratch[0], state.scratch[1] = position, velocity
+    state.work.control[REMAINING] = duration
+
+    def rows(first: int) -> tuple[int, int]:
+        del first  # there is one flight
+        code, made = glide(target.numbers, free, state)
+        return code, made
+
+    code = pauses.fill(state.work.control, rows)
+    end = state.scratch[0].copy()
+    is_inside = code == OK and target.problem.domain.contains(end)
+    return end if is_inside else np.array(position)

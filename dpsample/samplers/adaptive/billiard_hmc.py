@@ -1,0 +1,80 @@
+"""The public sampler of `billiard`: Hamiltonian draws with exact reflections."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from dpsample.core import check
+from dpsample.samplers.adaptive import billiard, exits
+from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS
+from dpsample.samplers.adaptive.warmup import WarmUp, disperse, warm_up
+from dpsample.samplers.chain import PreparedChain
+from dpsample.samplers.sampler import Sampler
+from dpsample.targets.gibbs import Gibbs
+
+
+@dataclass(frozen=True, kw_only=True)
+class BilliardHMC(Sampler):
+    """Hamiltonian Monte Carlo with exact reflections, in a learned metric.
+
+    Parameters
+    ----------
+    num_steps : int, optional
+        Trajectories per draw; by default the warm-up chooses.
+    length : float
+        Mean length of a trajectory in units of the metric.
+    max_leaps : int
+        Most leaps of a trajectory, each with one gradient.
+
+    Notes
+    -----
+    **Guarantee.** The target is exactly invariant and the kernel reversible, for any
+    metric, force, step and choice of subgradient; the energy need not be convex.
+
+    Examples
+    --------
+    >>> from dpsample.samplers import BilliardHMC
+    >>> BilliardHMC(length=2.0).is_reversible
+    True
+    """
+
+    num_steps: int | None = None
+    length: float = LENGTH
+    max_leaps: int = MAX_LEAPS
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        if self.num_steps is not None:
+            check.integer(1, num_steps=self.num_steps)
+        check.positive(length=self.length)
+        check.integer(1, max_leaps=self.max_leaps)
+
+    def _supports(self, target: Gibbs) -> tuple[bool, str]:
+        if not exits.has_exits(target.problem.domain):
+            return False, "It knows no exits of this domain: use TiltedGibbs."
+        return True, ""
+
+    def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
+        """Learn metric, force and step; all is fixed before the first draw."""
+        self.require(target)
+        warm = warm_up(target, rng, length=self.length, max_leaps=self.max_leaps)
+        return prepared(target, warm, self.num_steps)
+
+
+def prepared(
+    target: Gibbs, warm: WarmUp, num_steps: int | None = None
+) -> PreparedChain:
+    """Chain of a warm-up, with as many transitions a draw as that wants by default."""
+    steps = warm.num_steps if num_steps is None else num_steps
+    return PreparedChain(
+        target=target,
+        plan=warm.plan,
+        run=billiard.run,
+        init_fn=billiard.init,
+        start=warm.plan.center,
+        num_steps=steps,
+        num_warmup=warm.num_discarded(steps),
+        settings={"step_size": warm.plan.step, **warm.settings},
+        disperse=partial(disperse, target, warm.plan),
+    )

@@ -1,0 +1,328 @@
+# mypy: allow-untyped-defs
+r"""Exits: when the parabola theta + v t + a t^2 / 2 leaves a domain, and how.
+
+A piece writes the first time before the horizon into out[0], infinity if there is none,
+and what is hit into out[1]: the coordinate of a face that is parallel to an axis, or -1
+for a wall whose outward normal, of any length, it then writes too. A point that
+rounding has put outside counts as on the wall, and a wall is hit by what moves outwards
+only: the time is never the 0 at which a reflection has just begun.
+
+Flat walls ask for one quadratic each. On the Euclidean ball the squared distance is a
+quartic, whose first upward root lies between turning points that are bracketed in turn.
+On the l1 ball the norm is one quadratic between changes of signs, kept in a heap. Other
+norms are convex along straight lines (a = 0), where Newton's method finds the end.
+"""
+
+import math
+
+import numpy as np
+from numba import types
+
+from dpsample.core.jit import Piece, f8, kernel, vector
+from dpsample.domains import (
+    BODY,
+    Ball,
+    Box,
+    Domain,
+    Polytope,
+    SchattenBall,
+    Simplex,
+    WholeSpace,
+)
+from dpsample.domains.ball import newton_end
+from dpsample.domains.schatten_ball import schatten_along, schatten_end
+from dpsample.numerics.norms import norm_along, thin_svd
+
+# Body, point, velocity, acceleration, horizon, scratch memory (ROOM dim), normal, out.
+EXIT = types.void(BODY, vector, vector, vector, f8, vector, vector, vector)
+ROOM = 4
+WALL = -1.0  # in out[1]: the wall has the normal that was written
+MAX_STEPS = 100
+TOLERANCE = 2.0**-52  # of a root, in units of its bracket
+
+
+@kernel
+def first_fall(height, rate, bend):
+    """Time at which height + rate t + bend t^2 / 2 falls through 0, from above."""
+    height = max(height, 0.0)
+    square = rate * rate - 2.0 * bend * height
+    if not square >= 0.0:
+        return np.inf
+    root = math.sqrt(square)
+    if rate > 0.0:
+        return (rate + root) / -bend if bend < 0.0 else np.inf
+    if root > rate:  # without cancellation, as rate <= 0
+        return 2.0 * height / (root - rate)
+    return 0.0 if bend < 0.0 else np.inf
+
+
+@kernel
+def no_exit(body, theta, velocity, pull, horizon, room, normal, out):
+    """Nothing leaves the whole space."""
+    out[0], out[1] = np.inf, WALL
+
+
+@kernel
+def simplex_exit(body, theta, velocity, pull, horizon, room, normal, out):
+    """First coordinate that falls to 0."""
+    time, face = horizon, -1
+    for j in range(len(theta)):
+        speed, bend = velocity[j], pull[j]
+        if not theta[j] > time * (abs(speed) + 0.5 * time * abs(bend)):
+            t = first_fall(theta[j], speed, bend)
+            if t < time:
+                time, face = t, j
+    out[0], out[1] = (time if face >= 0 else np.inf), face
+
+
+@kernel
+def box_exit(body, theta, velocity, pull, horizon, room, normal, out):
+    """First coordinate that reaches one of its bounds."""
+    time, face = horizon, -1
+    for j in range(len(theta)):
+        speed, bend = velocity[j], pull[j]
+        reach = time * (abs(speed) + 0.5 * time * abs(bend))
+        above, below = theta[j] - body.lower[j], body.upper[j] - theta[j]
+        if not above > reach:
+            t = first_fall(above, speed, bend)
+            if t < time:
+                time, face = t, j
+        if not below > reach:
+            t = first_fall(below, -speed, -bend)
+            if t < time:
+                time, face = t, j
+    out[0], out[1] = (time if face >= 0 else np.inf), face
+
+
+@kernel
+def nearest_face(slacks, rates, bends, horizon):
+    """First time at which a slack falls to 0, and which; infinity and -1 if none."""
+    time, face = horizon, -1
+    for i in range(len(slacks)):
+        if not slacks[i] > time * (abs(rates[i]) + 0.5 * time * abs(bends[i])):
+            t = first_fall(slacks[i], rates[i], bends[i])
+            if t < time:
+                time, face = t, i
+    return (time if face >= 0 else np.inf), face
+
+
+@kernel
+def quartic(c0, c1, c2, c3, c4, t):
+    """Value at t, and slope."""
+    value = (((c4 * t + c3) * t + c2) * t + c1) * t + c0
+    return value, ((4.0 * c4 * t + 3.0 * c3) * t + 2.0 * c2) * t + c1
+
+
+@kernel
+def root_between(c0, c1, c2, c3, c4, low, high, is_rising):
+    """Root of a quartic that is monotone from low to high and changes its sign."""
+    x = 0.5 * (low + high)
+    for _ in range(MAX_STEPS):
+        value, slope = quartic(c0, c1, c2, c3, c4, x)
+        if (value > 0.0) == is_rising:
+            high = x
+        else:
+            low = x
+        following = x - value / slope if slope != 0.0 else low
+        if not low < following < high:
+            following = 0.5 * (low + high)
+        if abs(following - x) <= TOLERANCE:
+            return following
+        x = following
+    return x
+
+
+@kernel
+def first_rise(c0, c1, c2, c3, c4):
+    """First t in [0, 1] at which a quartic rises through 0, from c0 <= 0."""
+    # The slope is monotone between the zeros of its own slope.
+    inner, outer = 0.0, 0.0
+    square = 9.0 * c3 * c3 - 24.0 * c2 * c4
+    if square > 0.0:
+        far = -(3.0 * c3 + math.copysign(math.sqrt(square), c3))
+        inner = far / (12.0 * c4) if c4 != 0.0 else 0.0
+        outer = 2.0 * c2 / far
+        inner, outer = min(inner, outer), max(inner, outer)
+    before, start = 0.0, 0.0
+    at_start = c1
+    for piece in range(3):
+        stop = inner if piece == 0 else (outer if piece == 1 else 1.0)
+        if not start < stop <= 1.0:
+            continue
+        _, at_stop = quartic(c0, c1, c2, c3, c4, stop)
+        if (at_start > 0.0) != (at_stop > 0.0):
+            turn = root_between(
+                c1, 2.0 * c2, 3.0 * c3, 4.0 * c4, 0.0, start, stop, at_stop > 0.0
+            )
+            if quartic(c0, c1, c2, c3, c4, turn)[0] > 0.0:
+                return root_between(c0, c1, c2, c3, c4, before, turn, True)
+            before = turn
+        start, at_start = stop, at_stop
+    if quartic(c0, c1, c2, c3, c4, 1.0)[0] > 0.0:
+        return root_between(c0, c1, c2, c3, c4, before, 1.0, True)
+    return np.inf
+
+
+@kernel
+def euclidean_exit(body, theta, velocity, pull, horizon, room, normal, out):
+    """First time at which the squared distance rises to the squared radius."""
+    c0, c1, c2, c3, c4 = -1.0, 0.0, 0.0, 0.0, 0.0
+    for j in range(len(theta)):
+        # In units of the radius and of the horizon.
+        place = (theta[j] - body.center[j]) / body.radius
+        speed = horizon * velocity[j] / body.radius
+        bend = 0.5 * horizon * horizon * pull[j] / body.radius
+        c0 += place * place
+        c1 += 2.0 * place * speed
+        c2 += speed * speed + 2.0 * place * bend
+        c3 += 2.0 * speed * bend
+        c4 += bend * bend
+    out[0], out[1] = np.inf, WALL
+    if c0 + abs(c1) + abs(c2) + abs(c3) + c4 <= 0.0:
+        return
+    time = horizon * first_rise(min(c0, 0.0), c1, c2, c3, c4)
+    if time < horizon:
+        out[0] = time
+        for j in range(len(theta)):
+            moved = theta[j] + time * (velocity[j] + 0.5 * time * pull[j])
+            normal[j] = moved - body.center[j]
+
+
+@kernel
+def sift_down(times, owners, start, count):
+    """Restore the order of a heap whose entry at ``start`` may be too late."""
+    time, owner, hole = times[start], owners[start], start
+    while True:
+        child = 2 * hole + 1
+        if child >= count:
+            break
+        if child + 1 < count and times[child + 1] < times[child]:
+            child += 1
+        if not times[child] < time:
+            break
+        times[hole], owners[hole] = times[child], owners[child]
+        hole = child
+    times[hole], owners[hole] = time, owner
+
+
+@kernel
+def collect_turns(body, theta, velocity, pull, horizon, times, owners):
+    """Fill a heap with the times at which coordinates pass the center's."""
+    count = 0
+    for j in range(len(theta)):
+        place, speed, bend = theta[j] - body.center[j], velocity[j], pull[j]
+        if abs(place) > horizon * (abs(speed) + 0.5 * horizon * abs(bend)):
+            continue
+        square = speed * speed - 2.0 * bend * place
+        if not square > 0.0:
+            continue
+        far = -(speed + math.copysign(math.sqrt(square), speed))
+        for time in (2.0 * place / far, far / bend if bend != 0.0 else np.inf):
+            if 0.0 < time < horizon:
+                times[count], owners[count] = time, j
+                count += 1
+    for start in range(count // 2 - 1, -1, -1):
+        sift_down(times, owners, start, count)
+    return count
+
+
+@kernel
+def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
+    """First time at which the l1 norm rises to the radius; signs are the normal."""
+    dim = len(theta)
+    out[0], out[1] = np.inf, WALL
+    reach, height, rate, bend = 0.0, body.radius, 0.0, 0.0
+    for j in range(dim):
+        place, speed, turn = theta[j] - body.center[j], velocity[j], pull[j]
+        reach += abs(place) + horizon * (abs(speed) + 0.5 * horizon * abs(turn))
+        ahead = place if place != 0.0 else (speed if speed != 0.0 else turn)
+        normal[j] = math.copysign(1.0, ahead)
+        height -= normal[j] * place
+        rate -= normal[j] * speed
+        bend -= normal[j] * turn
+    if reach <= body.radius:
+        return
+    times, owners = room[: 2 * dim], room[2 * dim : 4 * dim]
+    count = collect_turns(body, theta, velocity, pull, horizon, times, owners)
+    start = 0.0
+    while True:
+        stop = times[0] if count > 0 else horizon
+        here = height + start * (rate + 0.5 * start * bend)
+        time = start + first_fall(here, rate + start * bend, bend)
+        if time < stop:
+            out[0] = time
+            return
+        if count == 0:
+            return
+        j, start = int(owners[0]), stop
+        normal[j] = -normal[j]
+        height -= 2.0 * normal[j] * (theta[j] - body.center[j])
+        rate -= 2.0 * normal[j] * velocity[j]
+        bend -= 2.0 * normal[j] * pull[j]
+        count -= 1
+        times[0], owners[0] = times[count], owners[count]
+        if count > 0:
+            sift_down(times, owners, 0, count)
+
+
+@kernel
+def lp_exit(body, theta, velocity, pull, horizon, room, normal, out):
+    """End of a straight line: the norm is convex in t, so its end decides."""
+    center, radius, p = body.center, body.radius, body.p
+    out[0], out[1] = np.inf, WALL
+    if norm_along(theta, velocity, horizon, center, p) <= radius:
+        return
+    time = max(newton_end(theta, velocity, 1.0, center, radius, p), 0.0)
+    if time < horizon:
+        out[0] = time
+        largest = norm_along(theta, velocity, time, center, np.inf)
+        for j in range(len(theta)):
+            place = (theta[j] + time * velocity[j]) - center[j]
+            normal[j] = math.copysign((abs(place) / largest) ** (p - 1.0), place)
+
+
+@kernel
+def schatten_exit(body, theta, velocity, pull, horizon, room, normal, out):
+    """End of a straight line; the normal has the singular vectors of the matrix."""
+    out[0], out[1] = np.inf, WALL
+    if schatten_along(body, theta, velocity, horizon) <= body.radius:
+        return
+    time = max(schatten_end(body, theta, velocity, 1.0), 0.0)
+    if not time < horizon:
+        return
+    out[0] = time
+    columns = body.num_columns
+    for j in range(len(theta)):
+        room[j] = theta[j] + time * velocity[j]
+        normal[j] = 0.0
+    left, values, right = thin_svd(room[: len(theta)], body.num_rows, columns)
+    for k in range(len(values)):
+        weight = 1.0 if k == 0 else 0.0
+        if not np.isinf(body.p):
+            weight = (values[k] / values[0]) ** (body.p - 1.0)
+        for j in range(len(theta)):
+            normal[j] += weight * left[j // columns, k] * right[k, j % columns]
+
+
+def has_exits(domain: Domain) -> bool:
+    """Whether a piece exists for the domain, or its faces are a polytope's."""
+    kinds = (WholeSpace, Ball, Box, Simplex, Polytope, SchattenBall)
+    return isinstance(domain, kinds)
+
+
+def exit_piece(domain: Domain) -> Piece:
+    """Piece of a domain; a polytope needs none, its faces come by their slacks."""
+    if isinstance(domain, Ball):
+        norms: dict[float, Piece]
+        norms = {1.0: l1_exit, 2.0: euclidean_exit, np.inf: box_exit}
+        return norms.get(domain.p, lp_exit)
+    if isinstance(domain, SchattenBall):
+        return euclidean_exit if domain.p == 2.0 else schatten_exit
+    if isinstance(domain, Box | Simplex):
+        return box_exit if isinstance(domain, Box) else simplex_exit
+    return no_exit
+
+
+def is_straight(domain: Domain) -> bool:
+    """Whether the piece knows straight lines only, without an acceleration."""
+    return exit_piece(domain) in (lp_exit, schatten_exit)

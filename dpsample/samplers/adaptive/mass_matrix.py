@@ -1,0 +1,235 @@
+# mypy: allow-untyped-defs
+r"""Mass matrix of Hamiltonian samplers: its inverse Sigma = L L^T, for kernels.
+
+Dense: the factor L (dim, rank), its left inverse W and Sigma are arrays. Diagonal plus
+low rank, for many dimensions: with orthonormal columns Q and D = diag(scale)
+
+    L = D (I + Q diag(stretch - 1) Q^T),    W = (I + Q diag(unstretch - 1) Q^T) D^-1,
+
+so that each product costs O(dim m). A stretch and unstretch of 0 remove a direction,
+and Sigma then has it in its kernel. Both forms have one compiled type; the arrays of
+the other one are empty.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsample.core.arrays import Array
+from dpsample.core.jit import kernel
+
+
+class MassMatrix(NamedTuple):
+    """Inverse mass matrix Sigma, dense or diagonal plus low rank.
+
+    Examples
+    --------
+    >>> mass = dense([[2.0, 0.0], [1.0, 3.0]])
+    >>> mass.rank, mass.covariance.tolist()
+    (2, [[4.0, 2.0], [2.0, 10.0]])
+    """
+
+    factor: Array  # (dim, rank)
+    whiten: Array  # (rank, dim): left inverse of the factor
+    covariance: Array  # (dim, dim)
+    scale: Array  # (dim,)
+    basis: Array  # (dim, m), orthonormal columns
+    stretch: Array  # (m,)
+    unstretch: Array  # (m,): 1 / stretch, 0 where that is 0
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether Sigma is an array."""
+        return bool(self.factor.shape[0] > 0)
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the velocities."""
+        if self.is_dense:
+            return int(self.factor.shape[1])
+        return int(self.scale.size - np.count_nonzero(self.stretch == 0.0))
+
+    @property
+    def num_white(self) -> int:
+        """Numbers of `whitened`."""
+        return int(self.factor.shape[1] if self.is_dense else self.scale.size)
+
+    def stretched(self, root: Array) -> "MassMatrix":
+        """Mass matrix of the factor L root, for a dense Sigma."""
+        return dense(self.factor @ root, np.linalg.solve(root, self.whiten))
+
+    @property
+    def num_scratch(self) -> int:
+        """Numbers of scratch memory that a kernel needs."""
+        if self.is_dense:
+            return int(self.factor.shape[1])
+        return int(2 * self.scale.size + self.stretch.size)
+
+    def whitened(self, rows: Array) -> Array:
+        """Rows times W^T: rank numbers each, or dim where Sigma is not dense."""
+        if self.is_dense:
+            return np.asarray(rows @ self.whiten.T)
+        plain = rows / self.scale
+        return np.asarray(
+            plain + (plain @ self.basis * (self.unstretch - 1.0)) @ self.basis.T
+        )
+
+    def spread(self, white: Array) -> Array:
+        """Rows of `whitened` times L^T."""
+        if self.is_dense:
+            return np.asarray(white @ self.factor.T)
+        along = (white @ self.basis * (self.stretch - 1.0)) @ self.basis.T
+        return np.asarray((white + along) * self.scale)
+
+    def applied(self, rows: Array) -> Array:
+        """Rows times Sigma."""
+        if self.is_dense:
+            return np.asarray(rows @ self.covariance)
+        plain = rows * self.scale
+        along = (plain @ self.basis * (self.stretch**2 - 1.0)) @ self.basis.T
+        return np.asarray((plain + along) * self.scale)
+
+
+def dense(factor: ArrayLike, whiten: ArrayLike | None = None) -> MassMatrix:
+    """Return the mass matrix with Sigma = factor factor^T, factor (dim, rank).
+
+    ``whiten`` is the factor's left inverse, if it is known.
+    """
+    columns = np.array(factor, dtype=np.float64, order="C", ndmin=2)
+    inverse = np.linalg.pinv(columns) if whiten is None else whiten
+    return MassMatrix(
+        factor=columns,
+        whiten=np.array(inverse, dtype=np.float64, order="C", ndmin=2),
+        covariance=np.ascontiguousarray(columns @ columns.T),
+        scale=np.empty(0),
+        basis=np.empty((0, 0)),
+        stretch=np.empty(0),
+        unstretch=np.empty(0),
+    )
+
+
+def low_rank(scale: ArrayLike, basis: ArrayLike, stretch: ArrayLike) -> MassMatrix:
+    """Return the mass matrix of a diagonal, orthonormal columns and their stretches."""
+    factors = np.array(stretch, dtype=np.float64)
+    inverse = np.zeros_like(factors)
+    np.divide(1.0, factors, out=inverse, where=factors != 0.0)
+    return MassMatrix(
+        factor=np.empty((0, 0)),
+        whiten=np.empty((0, 0)),
+        covariance=np.empty((0, 0)),
+        scale=np.array(scale, dtype=np.float64),
+        basis=np.array(basis, dtype=np.float64, order="C", ndmin=2),
+        stretch=factors,
+        unstretch=inverse,
+    )
+
+
+@kernel
+def multiply(matrix, vector, out):
+    """Fill out with matrix times vector: one product is compiled for all."""
+    np.dot(matrix, vector, out)
+
+
+@kernel
+def project_on_basis(mass, vector, scratch):
+    """Write the weights Q^T vector to the end of the scratch memory."""
+    weights = scratch[2 * vector.shape[0] :]
+    if weights.shape[0] > 0:
+        np.dot(vector, mass.basis, weights)
+
+
+@kernel(counts_references=False)
+def add_basis(mass, scratch, out):
+    """Add Q weights to out."""
+    dim = out.shape[0]
+    weights, moved = scratch[2 * dim :], scratch[:dim]
+    if weights.shape[0] > 0:
+        multiply(mass.basis, weights, moved)
+        for j in range(dim):
+            out[j] += moved[j]
+
+
+@kernel(counts_references=False)
+def deform(mass, amounts, power, scratch, out):
+    """Multiply out by I + Q diag(amounts^power - 1) Q^T."""
+    project_on_basis(mass, out, scratch)
+    first = 2 * out.shape[0]
+    for k in range(amounts.shape[0]):
+        scratch[first + k] *= amounts[k] ** power - 1.0
+    add_basis(mass, scratch, out)
+
+
+@kernel(counts_references=False)
+def half_square(vector):
+    """Half the squared length."""
+    total = 0.0
+    for j in range(vector.shape[0]):
+        total += vector[j] * vector[j]
+    return 0.5 * total
+
+
+@kernel(counts_references=False)
+def velocity(mass, rng, scratch, out):
+    """Fill out with L xi, xi ~ N(0, I); return its kinetic energy."""
+    if mass.factor.shape[0] > 0:
+        for i in range(scratch.shape[0]):
+            scratch[i] = rng.standard_normal()
+        multiply(mass.factor, scratch, out)
+        return half_square(scratch)
+    dim = out.shape[0]
+    for j in range(dim):
+        out[j] = rng.standard_normal()
+    energy = half_square(out)
+    deform(mass, mass.stretch, 1, scratch, out)
+    for k in range(mass.stretch.shape[0]):
+        if mass.stretch[k] == 0.0:  # the weight is then minus what has been removed
+            energy -= 0.5 * scratch[2 * dim + k] ** 2
+    for j in range(dim):
+        out[j] *= mass.scale[j]
+    return energy
+
+
+@kernel(counts_references=False)
+def kinetic(mass, vector, scratch):
+    """Return |W vector|^2 / 2."""
+    if mass.factor.shape[0] > 0:
+        multiply(mass.whiten, vector, scratch)
+        return half_square(scratch)
+    dim = vector.shape[0]
+    white = scratch[dim : 2 * dim]
+    for j in range(dim):
+        white[j] = vector[j] / mass.scale[j]
+    deform(mass, mass.unstretch, 1, scratch, white)
+    return half_square(white)
+
+
+@kernel(counts_references=False)
+def times(mass, vector, scratch, out):
+    """Fill out with Sigma vector."""
+    if mass.factor.shape[0] > 0:
+        multiply(mass.covariance, vector, out)
+        return
+    for j in range(out.shape[0]):
+        out[j] = mass.scale[j] * vector[j]
+    deform(mass, mass.stretch, 2, scratch, out)
+    for j in range(out.shape[0]):
+        out[j] *= mass.scale[j]
+
+
+@kernel(counts_references=False)
+def column(mass, axis, scratch, out):
+    """Fill out with column ``axis`` of Sigma, in O(dim) or O(dim m)."""
+    dim = out.shape[0]
+    if mass.factor.shape[0] > 0:
+        for j in range(dim):
+            out[j] = mass.covariance[axis, j]
+        return
+    for k in range(mass.stretch.shape[0]):
+        scratch[2 * dim + k] = mass.basis[axis, k] * (mass.stretch[k] ** 2 - 1.0)
+    for j in range(dim):
+        out[j] = 0.0
+    out[axis] = 1.0
+    add_basis(mass, scratch, out)
+    for j in range(dim):
+        out[j] *= mass.scale[j] * mass.scale[axis]

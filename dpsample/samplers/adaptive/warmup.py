@@ -1,0 +1,301 @@
+"""Warm-up of the adaptive samplers: metric, force, step and thinning, then frozen.
+
+Four pilot chains take turns in one stream, so that nothing depends on threads; every
+decision follows from draws and counts, so that nothing depends on the clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from dpsample.core import pauses
+from dpsample.core.arrays import Array
+from dpsample.core.entries import entry
+from dpsample.numerics.mixing import lag_one_share, split_r_hat
+from dpsample.samplers.adaptive import billiard
+from dpsample.samplers.adaptive.barrier_fit import barrier_fit
+from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
+from dpsample.samplers.chain import NUM_STATS, ChainState, Settings
+from dpsample.samplers.errors import raise_unless_ok
+from dpsample.targets.gibbs import Gibbs
+
+NUM_PILOTS, SEGMENT = 4, 10
+WINDOWS = (30, 60, 120, 240, 480, 960, 1920)  # transitions of each pilot chain
+SETTLED = 60  # shortest window that may be the last
+LONG_STEP = 0.5  # in standard deviations: no direction is much shorter than it seems
+# Multiply-adds of leaps from which no further window is begun: some ten seconds.
+MAX_WORK = 1e10
+AIM = 0.7  # acceptance probability
+DISPERSION = 2.0  # time of the flight from the center to a start
+FORGOTTEN = 10.0  # autocorrelation times after which a start is forgotten
+NUM_TRIAL = 60  # draws of each chain that settle the thinning
+NUM_PROBES = 10  # transitions of each chain that decide whether a force pays
+MAX_THINNING = 20
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WarmUp:
+    """What the pilot chains have learned."""
+
+    plan: BilliardPlan
+    autocorrelation_time: float  # in transitions, the largest of q_i and q_i^2
+    has_settled: bool  # whether the last window passed its test
+    leaps: float  # gradients of a transition, on average
+
+    @property
+    def num_steps(self) -> int:
+        """Transitions for a draw, so that it counts for some half a draw.
+
+        The time is the largest of many estimates, and so too large by about a half.
+        """
+        wanted = math.ceil(self.autocorrelation_time / 4.0)
+        return int(np.clip(wanted, 1, MAX_THINNING))
+
+    def num_discarded(self, num_steps: int) -> int:
+        """Draws of so many transitions that take a dispersed start to the target."""
+        return math.ceil(FORGOTTEN * self.autocorrelation_time / num_steps)
+
+    @property
+    def settings(self) -> Settings:
+        """What attributes of the draws say of it."""
+        return {
+            "autocorrelation_time": self.autocorrelation_time,
+            "has_settled": int(self.has_settled),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Window:
+    """Draws of the pilot chains in one plan, its step at the end, and its cost."""
+
+    plan: BilliardPlan
+    draws: Array  # (NUM_PILOTS, draws, dim), without the first quarter
+    mean_slope: Array  # (dim,)
+    acceptance: float
+    leaps: float  # per transition
+
+
+Advance = Callable[[Array, Array], tuple[int, int]]
+
+
+def _fill(advance: Advance, state: ChainState, draws: Array, stats: Array) -> None:
+    """Fill the rows by a chain's kernel, after all pauses."""
+
+    def rows(first: int) -> tuple[int, int]:
+        return advance(draws[first:], stats[first:])
+
+    raise_unless_ok(pauses.fill(state.work.control, rows))
+
+
+class _Pilots:
+    """Pilot chains of a target, in one stream."""
+
+    def __init__(
+        self, target: Gibbs, plan: BilliardPlan, rng: np.random.Generator
+    ) -> None:
+        self.target, self.rng = target, rng
+        self.states = [
+            billiard.init(target, plan, disperse(target, plan, rng))
+            for _ in range(NUM_PILOTS)
+        ]
+
+    def run(self, plan: BilliardPlan, width: int, *, adapts: bool = True) -> _Window:
+        """Advance all chains by ``width`` transitions, a segment each in turn."""
+        target = self.target
+        tuning = billiard.new_tuning(plan.step, rate=AIM)
+        tuning[billiard.IS_TUNED] = float(adapts)
+        draws = np.empty((NUM_PILOTS, width, target.dim))
+        stats = np.empty((SEGMENT, NUM_STATS))
+        head, first = (target.numbers, target.pieces, plan), self.states[0]
+        advance = entry(billiard.run, *head, first, self.rng, 1, draws[0], stats)
+        skipped = -(-width // (4 * SEGMENT)) * SEGMENT if adapts else 0
+        for begin in range(0, width, SEGMENT):
+            part = slice(begin, min(begin + SEGMENT, width))
+            for state, path in zip(self.states, draws, strict=True):
+                if begin in (0, skipped):
+                    state.own.report[:] = state.own.slopes[:] = 0.0
+                state.own.tuning[:] = tuning
+                rows = path[part], stats[: part.stop - begin]
+                _fill(partial(advance, *head, state, self.rng, 1), state, *rows)
+                tuning[:] = state.own.tuning
+        kept = NUM_PILOTS * (width - skipped)
+        report = np.sum([state.own.report for state in self.states], axis=0)
+        slopes = np.sum([state.own.slopes for state in self.states], axis=0)
+        step = math.exp(tuning[billiard.MEAN_LOG_STEP]) if adapts else plan.step
+        return _Window(
+            plan=plan._replace(step=step),
+            draws=draws[:, skipped:],
+            mean_slope=slopes / kept,
+            acceptance=float(report[billiard.ALL_ACCEPTANCE]) / kept,
+            leaps=float(report[billiard.ALL_LEAPS]) / kept,
+        )
+
+
+def warm_up(
+    target: Gibbs,
+    rng: np.random.Generator,
+    *,
+    length: float = LENGTH,
+    max_leaps: int = MAX_LEAPS,
+) -> WarmUp:
+    """Learn the plan of `billiard` for a target, on the pilot run's own stream."""
+    fit = barrier_fit(target)
+    plan = billiard.new_plan(
+        target,
+        mass=fit.mass,
+        center=fit.center,
+        force=target.gradient(fit.center),
+        step=min(0.5 / fit.mass.rank**0.25, length),
+        length=length,
+        max_leaps=max_leaps,
+    )
+    pilots = _Pilots(target, plan, rng)
+    work, cost, has_settled = 0.0, _leap_cost(target), False
+    for turn, width in enumerate(WINDOWS):
+        window, mass = pilots.run(plan, width), plan.mass
+        white = mass.whitened(window.draws - window.draws.mean(axis=(0, 1)))
+        share = lag_one_share(np.concatenate([white, white**2], axis=2))
+        normal = None if fit.normal is None else _unit(mass.whitened(fit.normal))
+        plan, work = window.plan, work + NUM_PILOTS * width * window.leaps * cost
+        has_settled = width >= SETTLED and _is_settled(white, share, plan.step, normal)
+        is_last = turn + 1 == len(WINDOWS) or work > MAX_WORK
+        if has_settled or is_last:
+            break
+        plan = _learned(target, window, white, share, normal)
+        if turn == 0:
+            plan = _worth(pilots, plan)
+    # Thinned to nearly independent draws, even a short trial tells what is left.
+    stride = min(math.ceil(0.5 / share), MAX_THINNING)
+    trial = pilots.run(plan, NUM_TRIAL * stride, adapts=False)
+    white = plan.mass.whitened(trial.draws[:, ::stride])
+    squares = (white - white.mean(axis=(0, 1))) ** 2
+    share = lag_one_share(np.concatenate([white, squares], axis=2))
+    return WarmUp(
+        plan=plan,
+        autocorrelation_time=stride / share,
+        has_settled=has_settled,
+        leaps=trial.leaps,
+    )
+
+
+def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Array:
+    """Random start: the end of a free flight from the center that walls reflect.
+
+    A long flight leaves the starts more spread than the target, also near walls, where
+    shortened Gaussian steps would not.
+    """
+    velocity = plan.mass.spread(rng.standard_normal(plan.mass.num_white))
+    return billiard.flight(
+        target, plan, position=plan.center, velocity=velocity, duration=DISPERSION
+    )
+
+
+def _leap_cost(target: Gibbs) -> float:
+    """Multiply-adds of a gradient."""
+    data = target.data
+    return 2.0 * (data.dense.size + data.values.size) + 10.0 * data.num_records
+
+
+def _unit(vector: Array) -> Array:
+    return np.asarray(vector / np.linalg.norm(vector))
+
+
+def _is_settled(white: Array, share: float, step: float, normal: Array | None) -> bool:
+    """Whether the draws look like a standard Gaussian's in the metric they came from.
+
+    Along the whitened ``normal`` of a sphere they need not: see `barrier_fit`. The
+    eigenvalues of the covariance of N independent draws of rank r lie within (1 +-
+    sqrt(r / N))^2; twice that is granted, and a factor of two beyond. Where draws are
+    few the least eigenvalue says nothing, but directions that are shorter than they
+    seem would need small steps.
+    """
+    rank = white.shape[2]
+    flat = white.reshape(-1, rank)
+    covariance = flat.T @ flat / len(flat)
+    if normal is not None:
+        covariance = _kept_along(covariance, normal)
+    eigenvalues = np.linalg.eigvalsh(covariance)
+    if len(flat) < 4 * rank:
+        edge = (1.0 + math.sqrt(rank / (share * len(flat)))) ** 2
+        is_long_enough = bool(eigenvalues[-1] < 1.6 * edge)
+        return is_long_enough and step > LONG_STEP and split_r_hat(white) < 1.2
+    edge = min(0.7, math.sqrt(4.0 * rank / len(flat)))
+    low, high = 0.5 * (1.0 - edge) ** 2, 1.6 * (1.0 + edge) ** 2
+    is_alike = bool(eigenvalues[0] > low and eigenvalues[-1] < high)
+    return is_alike and split_r_hat(white) < 1.1
+
+
+def _kept_along(covariance: Array, normal: Array) -> Array:
+    """Covariance with variance 1 along a unit vector, and the same across it."""
+    along = np.outer(normal, normal)
+    across = np.eye(len(normal)) - along
+    return np.asarray(across @ covariance @ across + along)
+
+
+def _root(white: Array, share: float, normal: Array | None) -> Array:
+    """Root of the covariance that draws of a standard Gaussian's metric suggest.
+
+    It is shrunk towards the metric that they come from, with the weight of rank / 2
+    draws against as many as there are effectively. Of too few draws the eigenvalues
+    that stand out are believed, less their bias (Baik and Silverstein, 2006, theorem
+    1.1): 1 <- ell (1 + g / (ell - 1)) for a true one of ell, g = rank / N.
+    """
+    rank = white.shape[2]
+    flat = white.reshape(-1, rank)
+    covariance, known = flat.T @ flat / len(flat), len(flat) * share
+    if normal is not None:
+        covariance = _kept_along(covariance, normal)
+    if len(flat) >= 2 * rank:
+        weight, scale = 0.5 * rank, min(1.0, float(np.trace(covariance)) / rank)
+        shrunk = (known * covariance + weight * scale * np.eye(rank)) / (known + weight)
+        return np.linalg.cholesky(shrunk)
+    eigenvalues, vectors = np.linalg.eigh(covariance)
+    few = rank / known
+    stands_out = eigenvalues > 1.3 * (1.0 + math.sqrt(few)) ** 2
+    half = 0.5 * (eigenvalues[stands_out] + 1.0 - few)
+    true = half + np.sqrt(half**2 - eigenvalues[stands_out])
+    outer = vectors[:, stands_out]
+    return np.asarray(np.eye(rank) + (outer * (np.sqrt(true) - 1.0)) @ outer.T)
+
+
+def _learned(
+    target: Gibbs, window: _Window, white: Array, share: float, normal: Array | None
+) -> BilliardPlan:
+    """Plan with the metric, center and force of a window's draws."""
+    mass = window.plan.mass
+    if mass.is_dense:
+        mass = mass.stretched(_root(white, share, normal))
+    return billiard.new_plan(
+        target,
+        mass=mass,
+        center=window.draws.mean(axis=(0, 1)),
+        force=window.mean_slope,
+        step=window.plan.step,
+        length=window.plan.length,
+        max_leaps=window.plan.max_leaps,
+    )
+
+
+def _worth(pilots: _Pilots, plan: BilliardPlan) -> BilliardPlan:
+    """Drop the force unless it raises the acceptance of the same step."""
+    if not plan.force.any():
+        return plan
+    free = billiard.new_plan(
+        pilots.target,
+        mass=plan.mass,
+        center=plan.center,
+        force=np.zeros_like(plan.force),
+        step=plan.step,
+        length=plan.length,
+        max_leaps=plan.max_leaps,
+    )
+    with_force, without = (
+        pilots.run(option, NUM_PROBES, adapts=False).acceptance
+        for option in (plan, free)
+    )
+    return free if without > with_force else plan

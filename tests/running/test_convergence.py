@@ -1,0 +1,78 @@
+"""Verdict on draws: what has converged, who is worst, and when a warning comes."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample.running.convergence import Convergence
+from dpsample.verbs.warm import LOGISTIC, make
+from tests.running.test_rounds import autoregression
+
+TARGET = make(LOGISTIC, dps.domains.Ball(1.0))
+NAMES = ("a", "b", "c")
+
+
+def test_independent_draws_have_converged():
+    verdict = Convergence.of(autoregression(0.0, num_chains=4, length=1000), NAMES)
+    assert verdict.has_converged
+    assert verdict.attributes()["converged"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        verdict.warn("", 1)
+
+
+def test_the_worst_coefficient_is_named():
+    draws = autoregression(0.0, num_chains=4, length=1000)
+    draws[0, :, 1] += 2.0
+    verdict = Convergence.of(draws, NAMES)
+    assert verdict.worst == "theta[b]"
+    with pytest.warns(RuntimeWarning, match=r"worst for theta\[b\]. Do that."):
+        verdict.warn("Do that.", 1)
+    draws = autoregression(0.0, num_chains=4, length=1000)
+    draws[0, :, 2] *= 5.0
+    assert Convergence.of(draws, NAMES).worst == "theta[c]"  # R-hat is folded, too
+    noise = np.random.default_rng(1).choice([-1.0, 1.0], size=draws.shape[:2])
+    draws[:, :, 2] = (
+        noise * np.abs(autoregression(0.99, num_chains=4, length=1000))[:, :, 0]
+    )
+    assert Convergence.of(draws, NAMES).worst.endswith("theta[c]")
+
+
+def test_a_short_run_is_blamed_for_what_chance_does_not_do():
+    short = autoregression(0.0, num_chains=2, length=50)
+    verdict = Convergence.of(short, NAMES)
+    assert not verdict.has_converged  # its size is below 400
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        verdict.warn("", 1)
+    short[0] += 1.0
+    with pytest.warns(RuntimeWarning, match="have not converged"):
+        Convergence.of(short, NAMES).warn("", 1)
+
+
+def test_constant_coefficients_and_tiny_runs_are_left_alone():
+    draws = autoregression(0.0, num_chains=4, length=1000)
+    draws[:, :, 0] = 1.0
+    assert Convergence.of(draws, NAMES).has_converged
+    for tiny in (np.ones((2, 100, 3)), draws[:, :3]):
+        verdict = Convergence.of(tiny, NAMES)
+        assert not verdict.has_converged
+        assert verdict.ess == 0.0
+
+
+def test_sample_says_what_has_not_converged_and_how_to_silence_it():
+    slow = {"sampler": dps.samplers.RandomWalk(step_size=1e-4), "num_draws": 300}
+    with pytest.warns(RuntimeWarning, match='use sampler="auto"') as seen:
+        tree = dps.sample(TARGET, progress=False, **slow)
+    assert seen[0].filename == __file__
+    assert tree.attrs["converged"] == 0
+    assert tree.attrs["r_hat"] > 1.05
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quiet = dps.sample(TARGET, progress=False, check=False, **slow)
+    assert "converged" not in quiet.attrs
+    good = dps.sample(TARGET, progress=False)
+    assert good.attrs["converged"] == 1
+    assert good.attrs["ess"] > 400.0

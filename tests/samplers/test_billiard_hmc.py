@@ -1,0 +1,442 @@
+"""Billiard HMC: conserved energy, the way back, volume, and exact laws."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample.core.jit import kernel
+from dpsample.samplers.adaptive import billiard, mass_matrix
+from dpsample.samplers.chain import PreparedChain
+from dpsample.samplers.errors import OK
+from tests.support import sampler_mutants as mutants
+from tests.support.gibbs_cases import example
+from tests.support.sampler_grid import (
+    DOMAINS,
+    LOSSES,
+    GridCase,
+    exact_starts,
+    fast_draws,
+    grid_case,
+    restart_rule,
+)
+from tests.support.sampler_margins import asymmetry_margin, law_margin
+from tests.support.tiers import slow, slow_but
+
+L, D = dps.losses, dps.domains
+DIM = 6
+FACES = np.random.default_rng(0).normal(size=(15, DIM))
+BODIES = {
+    "whole space": D.WholeSpace(),
+    "box": D.Box(-0.4, np.linspace(0.3, 1.0, DIM)),
+    "simplex": D.Simplex(),
+    "polytope": D.Polytope(FACES, np.linspace(0.3, 1.0, 15)),
+    "l_2 ball": D.Ball(0.7, center=np.linspace(-0.2, 0.2, DIM)),
+    "l_1 ball": D.Ball(1.2, p=1.0, center=np.linspace(-0.2, 0.2, DIM)),
+    "l_1.5 ball": D.Ball(0.9, p=1.5),
+    "l_3 ball": D.Ball(0.5, p=3.0),
+    "nuclear ball": D.SchattenBall(1.0, p=1.0, shape=(2, 3)),
+    "operator ball": D.SchattenBall(0.6, p=np.inf, shape=(2, 3)),
+}
+FORMS = ("dense", "low rank")
+
+
+@kernel
+def travel(target, pieces, plan, state, size, leaps, opening):
+    """Leaps of a trajectory between half kicks, from the state's scratch memory."""
+    control = state.work.control
+    control[billiard.STEP] = size
+    control[billiard.KINETIC] = control[billiard.DONE] = 0.0
+    control[billiard.REMAINING] = control[billiard.BOUNCES] = 0.0
+    control[billiard.TOP] = state.energy[0]
+    if opening != 0.0:
+        billiard.kick(plan, state, opening * size)
+    while control[billiard.DONE] < leaps:
+        code = billiard.leap(target, pieces, plan, state)
+        if code != OK:
+            return code
+    billiard.kick(plan, state, 0.5 * size)
+    return OK
+
+
+def zero_sum(dim):
+    return np.linalg.svd(np.ones((1, dim)))[2][1:].T
+
+
+def mass_of(domain, form, dim=DIM, size=0.3, ratio=3.0):
+    """Some metric of the domain's hull, with widths from size / ratio to ratio size."""
+    rng = np.random.default_rng(1)
+    if form == "dense":
+        rank = domain.affine_dim(dim)
+        root = np.linalg.qr(rng.normal(size=(rank, rank)))[0]
+        root *= size * np.geomspace(1.0 / ratio, ratio, rank)
+        basis = np.eye(dim) if rank == dim else zero_sum(dim)
+        return mass_matrix.dense(basis @ root)
+    scale, stretch = size * np.linspace(0.7, 1.4, dim), np.array([1.0 / ratio, ratio])
+    columns = rng.normal(size=(dim, 2))
+    if domain.name == "simplex":  # the direction D 1 is removed
+        columns, stretch = np.column_stack((scale, columns)), np.append(0.0, stretch)
+    return mass_matrix.low_rank(scale, np.linalg.qr(columns)[0], stretch)
+
+
+@cache
+def setting(name, form="dense", k=60.0):
+    """Target and plan on a body, with a force that is nearly the slope."""
+    case = example(L.Logistic(), BODIES[name], dim=DIM, num_records=12, k=k, mu=0.2)
+    start = case.domain.interior_point(DIM)
+    plan = billiard.new_plan(
+        case.target,
+        mass_of(case.domain, form),
+        center=start,
+        force=1.3 * case.target.gradient(start),
+        step=0.3,
+    )
+    return case.target, plan._replace(hill=np.inf)
+
+
+def launched(target, plan, seed):
+    """State near the center with a random velocity."""
+    rng = np.random.default_rng(seed)
+    start = target.problem.domain.interior_point(DIM)
+    state = billiard.init(target, plan, start)
+    state.scratch[0] = start
+    white = rng.standard_normal(plan.mass.whitened(start).size)
+    state.scratch[1] = plan.mass.spread(white)
+    state.scratch[2] = state.memory
+    return state
+
+
+def energy_of_flight(plan, state):
+    """Kinetic energy and that of the force, and their size."""
+    white = plan.mass.whitened(state.scratch[1])
+    parts = 0.5 * white @ white, plan.force @ state.scratch[0]
+    return sum(parts), abs(parts[0]) + abs(plan.force) @ abs(state.scratch[0])
+
+
+def fly(target, plan, state, duration):
+    """Flight under the plan's force; the number of bounces."""
+    control = state.work.control
+    control[billiard.REMAINING] = duration
+    assert billiard.glide(target.numbers, plan, state) == (OK, 0)
+    return control[billiard.BOUNCES]
+
+
+def drift_of_energy(target, plan, seed, duration=12.0):
+    """Relative change of the energy in a flight, bounces, and whether it is inside."""
+    state = launched(target, plan, seed)
+    before, size = energy_of_flight(plan, state)
+    bounces = fly(target, plan, state, duration)
+    after, _ = energy_of_flight(plan, state)
+    is_inside = target.problem.domain.contains(state.scratch[0])
+    return abs(after - before) / size, bounces, is_inside
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", [name for name in BODIES if name != "whole space"])
+def test_flights_conserve_energy_through_many_bounces(name, form):
+    target, plan = setting(name, form)
+    for seed in range(10):
+        drift, bounces, is_inside = drift_of_energy(target, plan, seed)
+        assert is_inside and bounces >= 5, bounces
+        assert drift < 1e-10
+
+
+def in_the_euclidean_metric(plan):
+    mass = plan.mass._replace(covariance=0.1 * np.eye(DIM))
+    return plan._replace(mass=mass, turns=0.1 * FACES, gram=0.1 * FACES @ FACES.T)
+
+
+def with_another_pull(plan):
+    return plan._replace(pull=0.99 * plan.pull, bends=0.99 * plan.bends)
+
+
+def at_the_wrong_face(plan):
+    order = np.roll(np.arange(15), 1)
+    return plan._replace(
+        turns=plan.turns[order].copy(), gram=plan.gram[order][:, order].copy()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "bug"),
+    [
+        ("l_1 ball", in_the_euclidean_metric),
+        ("box", in_the_euclidean_metric),
+        ("polytope", in_the_euclidean_metric),
+        ("polytope", at_the_wrong_face),
+        ("l_2 ball", with_another_pull),
+    ],
+)
+def test_a_wrong_reflection_or_pull_loses_energy(name, bug):
+    target, plan = setting(name)
+    plan = bug(plan if name == "polytope" else plan._replace(gram=np.empty((0, 0))))
+    if name != "polytope":
+        plan = plan._replace(gram=np.empty((0, 0)))
+    drift, _, is_inside = drift_of_energy(target, plan, 1, duration=3.0)
+    assert drift > 1e-4 or not is_inside
+
+
+def way_back(target, plan, state, opening=0.5, size=0.25, leaps=8):
+    """Largest error of place and velocity after a trajectory there and back."""
+    start, velocity = state.scratch[0].copy(), state.scratch[1].copy()
+    head = target.numbers, target.pieces, plan, state, size, leaps
+    # The first kick of a leap after none is a half kick, which a bug may add to.
+    for _ in range(2):
+        assert travel(*head, opening - 0.5) == OK
+        state.scratch[1] *= -1.0
+    errors = state.scratch[0] - start, state.scratch[1] - velocity
+    return max(abs(errors[0]).max(), abs(errors[1]).max() / abs(velocity).max())
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    slow_but(
+        [(name, form) for name in BODIES for form in FORMS],
+        [("whole space", "dense"), ("simplex", "low rank"), ("polytope", "dense")]
+        + [("l_1 ball", "dense"), ("l_2 ball", "low rank"), ("nuclear ball", "dense")],
+    ),
+)
+def test_trajectories_find_the_way_back(name, form):
+    target, plan = setting(name, form)
+    for seed in range(10):
+        assert way_back(target, plan, launched(target, plan, seed)) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["whole space", "l_1 ball"])
+def test_a_forgotten_half_kick_loses_the_way_back(name):
+    target, plan = setting(name)
+    assert way_back(target, plan, launched(target, plan, 1), opening=0.0) > 1e-3
+
+
+def determinant(target, plan, seed, damping=1.0):
+    """Determinant of the map from place and velocity to those after a trajectory."""
+    domain = target.problem.domain
+    basis = np.eye(DIM) if domain.affine_dim(DIM) == DIM else zero_sum(DIM)
+    origin = launched(target, plan, seed)
+    start = np.concatenate((origin.scratch[0], origin.scratch[1]))
+    state, columns = billiard.init(target, plan, origin.position), []
+    head = target.numbers, target.pieces, plan, state, 0.25, 5
+    directions = np.kron(np.eye(2), basis).T
+    for direction in directions:
+        ends = []
+        for width in (1e-6, -1e-6):
+            state.scratch[0], state.scratch[1] = np.split(start + width * direction, 2)
+            slopes = target.gradient(state.scratch[0])
+            state.scratch[2] = slopes
+            assert travel(*head, 0.0) == OK
+            ends.append(np.concatenate((state.scratch[0], damping * state.scratch[1])))
+        columns.append(directions @ (ends[0] - ends[1]) / 2e-6)
+    return abs(np.linalg.det(np.array(columns)))
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_trajectories_conserve_volume(name):
+    target, plan = setting(name)
+    for seed in range(3):
+        assert abs(determinant(target, plan, seed) - 1.0) < 1e-3
+    assert abs(determinant(target, plan, 0, damping=0.999) - 1.0) > 3e-3
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["l_2 ball", "simplex"])
+def test_products_with_the_metric_agree(name, form):
+    mass = mass_of(BODIES[name], form)
+    root = mass.spread(np.eye(mass.whitened(np.zeros((1, DIM))).shape[1])).T
+    covariance, rng = root @ root.T, np.random.default_rng(2)
+    scratch, out = np.empty(mass.num_scratch), np.empty(DIM)
+    vector = rng.normal(size=DIM)
+    mass_matrix.times(mass, vector, scratch, out)
+    np.testing.assert_allclose(out, covariance @ vector, rtol=1e-12)
+    np.testing.assert_allclose(mass.applied(vector), covariance @ vector, rtol=1e-12)
+    for j in range(DIM):
+        mass_matrix.column(mass, j, scratch, out)
+        np.testing.assert_allclose(out, covariance[j], rtol=1e-12, atol=1e-14)
+    drawn = mass_matrix.velocity(mass, rng, scratch, out)
+    white = mass.whitened(out)
+    np.testing.assert_allclose(mass.spread(white), out, rtol=1e-12)
+    np.testing.assert_allclose(drawn, 0.5 * white @ white, rtol=1e-10)
+    again = mass_matrix.kinetic(mass, out, scratch)
+    np.testing.assert_allclose(again, drawn, rtol=1e-10)
+    assert mass.rank == np.linalg.matrix_rank(covariance)
+
+
+def chain_of(case, starts, *, step=1.0, form="dense", force=True, hill=billiard.HILL):
+    """Chain on a case with a plan that no warm-up has polished."""
+    target, size = case.target, starts.std(axis=0).mean()
+    start = case.domain.interior_point(case.dim)
+    plan = billiard.new_plan(
+        target,
+        mass_of(case.domain, form, case.dim, size=size, ratio=1.7),
+        center=start,
+        force=force * target.gradient(starts[0]),
+        step=step,
+    )._replace(hill=hill)
+    # With a scatter, as starts that are all alike would pass for an empty memory.
+    return PreparedChain(
+        target=target,
+        plan=plan,
+        run=billiard.run,
+        init_fn=billiard.init,
+        start=start,
+        scatter=plan.mass.spread(np.eye(plan.mass.num_white)).T,
+    )
+
+
+def margins(case, starts, chain, run=None):
+    assert restart_rule(chain) == 1  # the memory is the slope
+    draws = fast_draws(chain, starts, np.random.default_rng(3), 3, run=run)
+    assert (draws[:, 0] != starts).any(axis=1).mean() > 0.2
+    assert case.inside(draws[:, -1]).all()
+    law = max(law_margin(case, draws[:, turn]) for turn in (0, 2))
+    return law, asymmetry_margin(case, starts, draws[:, 0])
+
+
+CELLS = [(domain, loss) for domain in DOMAINS for loss in LOSSES]
+USUAL = [("whole space", "hinge"), ("l_1 ball", "logistic"), ("simplex", "absolute")]
+
+
+@pytest.mark.parametrize(("domain", "loss"), slow_but(CELLS, USUAL))
+def test_rough_plans_leave_the_law_as_it_is(domain, loss):
+    case, starts = grid_case(domain, loss), exact_starts(domain, loss)[:6_000]
+    for form in FORMS:
+        assert max(margins(case, starts, chain_of(case, starts, form=form))) < 1.0, form
+
+
+class EntropicCase(GridCase):
+    """A case on the simplex whose regularizer is the entropy."""
+
+    @property
+    def target(self):
+        made = super().target
+        regularizer = dps.regularizers.Entropy()
+        return dps.Gibbs(made.problem, k=self.k, mu=self.mu, regularizer=regularizer)
+
+    def regularizer(self, points):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(points > 0.0, points * np.log(points), 0.0).sum(-1)
+
+
+EXTRA = {
+    "entropy": (EntropicCase, L.Hinge(), D.Simplex(), {"dim": 3, "mu": 2.0}),
+    "l_1.2 regularizer": (GridCase, L.Absolute(), D.Box(-0.5, 1.0), {"p": 1.2}),
+    "l_1.5 ball": (GridCase, L.Hinge(), D.Ball(1.0, p=1.5), {"p": 1.5}),
+    "l_3 ball": (GridCase, L.Huber(0.5), D.Ball(0.7, p=3.0), {"k": 40.0}),
+    "sphere": (GridCase, L.Logistic(), D.Ball(0.5), {"k": 100.0}),
+    "corner": (GridCase, L.Linear(), D.Box(-0.5, 0.5), {"k": 30.0}),
+}
+
+
+@cache
+def extra_case(name):
+    kind, loss, domain, options = EXTRA[name]
+    made = example(loss, domain, **options)
+    fields = made.loss, made.domain, made.rows, made.response, made.k, made.mu, made.p
+    case = kind(*fields)
+    return case, case.exact(np.random.default_rng(4), 6_000)
+
+
+@pytest.mark.parametrize("name", slow_but(EXTRA, ["entropy", "sphere"]))
+def test_other_regularizers_and_walls_leave_the_law_as_it_is(name):
+    case, starts = extra_case(name)
+    for force in (True, False):
+        assert max(margins(case, starts, chain_of(case, starts, force=force))) < 1.0, (
+            force
+        )
+
+
+def test_low_hills_that_refuse_do_so_both_ways():
+    case, starts = grid_case("box", "logistic"), exact_starts("box", "logistic")
+    starts = starts[:6_000]
+    chain = chain_of(case, starts, step=0.2, force=False, hill=0.1)
+    assert max(margins(case, starts, chain)) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("domain", "step", "options"),
+    [
+        slow("whole space", mutants.without_last_kick, {}),
+        slow("l_1 ball", mutants.with_first_kinetic, {}),
+        slow("box", mutants.refused_from_below, {"hill": 0.1, "force": False}),
+    ],
+)
+def test_a_wrong_trajectory_breaks_the_law(domain, step, options):
+    case, starts = grid_case(domain, "logistic"), exact_starts(domain, "logistic")
+    chain = chain_of(case, starts, step=0.7, **options)
+    assert max(margins(case, starts, chain)) < 1.0
+    assert max(margins(case, starts, chain, mutants.run_of(step))) > 1.0
+
+
+def test_a_constant_slope_is_always_accepted():
+    """The limit in which the splitting is exact: a linear energy and its own force."""
+    case = example(L.Linear(), D.Box(-0.5, 1.0), k=50.0, mu=0.0)
+    chain = chain_of(case, case.exact(np.random.default_rng(5), 100), step=0.3)
+    state = chain.init()
+    chain.runner()(
+        state, np.random.default_rng(5), np.empty((50, 2)), np.empty((50, 5))
+    )
+    report = state.own.report
+    assert report[billiard.ALL_BOUNCES] > 50.0
+    assert report[billiard.ALL_ACCEPTANCE] == pytest.approx(50.0, abs=1e-9)
+
+
+def test_a_gaussian_in_its_own_metric_is_always_accepted():
+    case = example(L.Squared(), D.WholeSpace(), k=50.0, mu=0.1)
+    hessian = case.k * (case.rows.T @ case.rows / 6 + case.mu * np.eye(2))
+    mode = -np.linalg.solve(hessian, case.target.gradient(np.zeros(2)))
+    mass = mass_matrix.dense(np.linalg.cholesky(np.linalg.inv(hessian)))
+    plan = billiard.new_plan(
+        case.target, mass, center=mode, force=np.zeros(2), step=1.4
+    )
+    state = billiard.init(case.target, plan, mode)
+    arguments = case.target.numbers, case.target.pieces, plan, state
+    rows = np.empty((50, 2)), np.empty((50, 5))
+    billiard.run(*arguments, np.random.default_rng(6), 1, *rows)
+    report = state.own.report
+    assert report[billiard.ALL_ACCEPTANCE] == pytest.approx(50.0, abs=1e-9)
+
+
+def test_dual_averaging_follows_its_formula():
+    tuning, log_steps = billiard.new_tuning(0.5, rate=0.7), []
+    probabilities = np.random.default_rng(7).random(30)
+    for probability in probabilities:
+        billiard.tune(tuning, probability, 1.4)
+        log_steps.append(tuning[billiard.LOG_STEP])
+    deficit, mean = 0.0, np.log(0.5)
+    for t, probability in enumerate(probabilities, start=1):
+        deficit = (1.0 - 1.0 / (t + 10)) * deficit + (0.7 - probability) / (t + 10)
+        log_step = min(np.log(1.0) - np.sqrt(t) / 0.05 * deficit, np.log(1.4))
+        assert log_steps[t - 1] == pytest.approx(log_step, abs=1e-12)
+        mean = t**-0.75 * log_step + (1.0 - t**-0.75) * mean
+    assert tuning[billiard.MEAN_LOG_STEP] == pytest.approx(mean, abs=1e-12)
+
+
+def test_many_sparse_columns_move_in_a_low_rank_metric():
+    from scipy import sparse
+
+    rng, dim = np.random.default_rng(8), 2000
+    rows = sparse.random_array((500, dim), density=0.01, rng=rng, format="csr")
+    labels = rng.choice([-1.0, 1.0], size=500)
+    problem = dps.Problem(
+        rows, labels, loss=L.Hinge(), domain=D.Simplex(), row_bound=20.0
+    )
+    target = dps.Gibbs(problem, k=1e4, mu=0.1)
+    scale = np.full(dim, 1.0 / dim)
+    columns = np.column_stack((np.ones(dim), rng.normal(size=(dim, 5))))
+    mass = mass_matrix.low_rank(
+        scale, np.linalg.qr(columns)[0], [0.0, 0.5, 0.7, 1.5, 2.0, 0.9]
+    )
+    start = np.full(dim, 1.0 / dim)
+    plan = billiard.new_plan(
+        target, mass, center=start, force=target.gradient(start), step=0.05
+    )
+    state = billiard.init(target, plan, start)
+    white = plan.mass.whitened(plan.mass.spread(rng.standard_normal(dim)))
+    velocity = plan.mass.spread(white)
+    end = billiard.flight(target, plan, position=start, velocity=velocity, duration=1.0)
+    assert problem.domain.contains(end) and not np.array_equal(end, start)
+    draws = np.empty((5, dim))
+    arguments = target.numbers, target.pieces, plan, state, rng, 1
+    assert billiard.run(*arguments, draws, np.empty((5, 5)))[0] in (OK, 100)

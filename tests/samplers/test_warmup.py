@@ -1,0 +1,159 @@
+"""Warm-up of the adaptive samplers: barrier fit, dispersed starts, what is learned."""
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample.samplers.adaptive import billiard, warmup
+from dpsample.samplers.adaptive.barrier_fit import barrier_fit
+from dpsample.samplers.adaptive.warmup import disperse, warm_up
+
+D, L = dps.domains, dps.losses
+
+
+def linear(slopes, domain, *, k=1.0, mu=0.0):
+    """Target exp(-k <slopes, theta> - k mu |theta|^2 / 2) on a domain."""
+    rows = np.array([slopes], dtype=np.float64)
+    bound = float(np.linalg.norm(rows))
+    # The loss is -y <a, theta>.
+    problem = dps.Problem(rows, [-1.0], loss=L.Linear(), domain=domain, row_bound=bound)
+    return dps.Gibbs(problem, k=k, mu=mu)
+
+
+def logistic(domain, *, dim=6, num_records=400, k=400.0, mu=0.01, scales=1.0):
+    data = dps.datasets.logistic(num_records, dim, seed=2)
+    rows = data.features * scales
+    problem = dps.Problem(
+        rows,
+        data.response,
+        loss=L.Logistic(),
+        domain=domain,
+        row_bound=float(np.linalg.norm(rows, axis=1).max()),
+    )
+    return dps.Gibbs(problem, k=k, mu=mu)
+
+
+def covariance(mass):
+    return mass.spread(mass.spread(np.eye(mass.num_white)).T)
+
+
+def test_the_fit_has_the_moments_of_exponential_densities():
+    """A face with pressure p has slacks of mean 1/p and variance 1/p^2."""
+    pressures = np.array([50.0, 200.0, 1000.0])
+    fit = barrier_fit(linear(pressures, D.Box(0.0, 1.0)))
+    np.testing.assert_allclose(fit.center, 1.0 / pressures, rtol=0.03)
+    found = fit.mass.covariance
+    np.testing.assert_allclose(np.diag(found), 1.0 / pressures**2, rtol=0.06)
+    same = barrier_fit(
+        linear(
+            pressures,
+            D.Polytope(np.vstack([-np.eye(3), np.eye(3)]), [0, 0, 0, 1, 1, 1]),
+        )
+    )
+    np.testing.assert_allclose(same.mass.covariance, found, rtol=1e-6, atol=1e-12)
+
+
+def test_the_fit_of_a_gaussian_is_the_gaussian():
+    target = linear([1.0, 2.0], D.WholeSpace(), k=10.0, mu=1.0)
+    fit = barrier_fit(target)
+    np.testing.assert_allclose(fit.center, [-1.0, -2.0], rtol=1e-6)
+    np.testing.assert_allclose(fit.mass.covariance, np.eye(2) / 10.0, rtol=1e-6)
+
+
+def test_the_fit_knows_the_corner_of_an_l1_ball():
+    """Mass at one vertex: other coordinates have Laplace laws with two slopes."""
+    target = linear([-100.0, -40.0, 20.0], D.Ball(1.0, p=1.0))
+    fit = barrier_fit(target)
+    # Near (1, 0, 0) the slope is 100 per unit of norm: coordinate j then has
+    # densities exp(-(100 + s) x) to the right and exp(-(100 - s) |x|) to the left.
+    for j, slope in ((1, -40.0), (2, 20.0)):
+        right, left = 1.0 / (100.0 + slope), 1.0 / (100.0 - slope)
+        mean = right - left
+        variance = right**2 + left**2
+        assert fit.center[j] == pytest.approx(mean, rel=0.05)
+        assert fit.mass.covariance[j, j] == pytest.approx(variance, rel=0.05)
+
+
+DOMAINS = {
+    "whole": D.WholeSpace(),
+    "box": D.Box(-0.3, 0.5),
+    "ball": D.Ball(0.5),
+    "l1": D.Ball(0.5, p=1.0),
+    "simplex": D.Simplex(),
+    "p3": D.Ball(0.5, p=3.0),
+}
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_the_warm_up_settles_and_starts_are_inside_and_dispersed(name):
+    target = logistic(DOMAINS[name])
+    warm = warm_up(target, np.random.default_rng(5))
+    assert warm.has_settled
+    assert 1.0 <= warm.autocorrelation_time < 40.0
+    assert 1 <= warm.num_steps <= 20
+    rng = np.random.default_rng(6)
+    starts = np.array([disperse(target, warm.plan, rng) for _ in range(300)])
+    assert all(target.problem.domain.contains(start) for start in starts)
+    prepared = dps.samplers.BilliardHMC().prepare(target, np.random.default_rng(5))
+    fill, state = prepared.runner(), prepared.init()
+    draws, stats = np.empty((800, target.dim)), np.empty((800, 5))
+    fill(state, rng, draws, stats)
+    # Wider than the target, so that R-hat can tell whether chains have met.
+    ratio = starts.std(axis=0) / draws[100:].std(axis=0)
+    assert np.median(ratio) > 1.1, ratio
+    assert ratio.min() > 0.8, ratio
+
+
+def test_the_plan_is_that_of_the_stream():
+    target = logistic(D.Ball(0.5))
+    first, again = (warm_up(target, np.random.default_rng(1)) for _ in range(2))
+    assert first.plan.step == again.plan.step
+    np.testing.assert_array_equal(first.plan.mass.factor, again.plan.mass.factor)
+    assert first.num_steps == again.num_steps
+
+
+def test_badly_scaled_columns_are_learned():
+    scales = np.array([1e-3, 1e-2, 1.0, 10.0, 1e2, 1e3])
+    target = logistic(D.WholeSpace(), scales=scales, k=400.0, mu=1e-6)
+    warm = warm_up(target, np.random.default_rng(0))
+    assert warm.has_settled
+    assert warm.plan.step > 0.3
+
+
+def test_a_wrong_metric_is_noticed(monkeypatch):
+    """Planted: a fit that is off by factors is learned away, or does not settle."""
+    target = logistic(D.WholeSpace())
+    right = warm_up(target, np.random.default_rng(0))
+    original = warmup.barrier_fit
+
+    def spoiled(target):
+        fit = original(target)
+        factors = np.array([30.0, 10.0, 3.0, 0.3, 0.1, 0.03])
+        return fit._replace(mass=fit.mass.stretched(np.diag(factors)))
+
+    monkeypatch.setattr(warmup, "barrier_fit", spoiled)
+    learned = warm_up(target, np.random.default_rng(0))
+    assert learned.has_settled
+    size = np.log(np.diag(covariance(learned.plan.mass)))
+    assert np.abs(size - np.log(np.diag(covariance(right.plan.mass)))).max() < 1.0
+    monkeypatch.setattr(warmup, "WINDOWS", (30, 60))
+    assert not warm_up(target, np.random.default_rng(0)).has_settled
+
+
+def test_the_force_is_kept_only_where_it_pays():
+    held = warm_up(logistic(D.Ball(0.2), k=4000.0), np.random.default_rng(0))
+    assert held.plan.force.any()
+    free = warm_up(logistic(D.WholeSpace()), np.random.default_rng(0))
+    assert not free.plan.force.any()
+    assert free.plan.is_harmonic == 1
+
+
+def test_pilot_chains_share_one_step_size():
+    target = logistic(D.WholeSpace())
+    fit = barrier_fit(target)
+    plan = billiard.new_plan(
+        target, fit.mass, center=fit.center, force=np.zeros(6), step=1e-3
+    )
+    window = warmup._Pilots(target, plan, np.random.default_rng(0)).run(plan, 60)
+    assert window.plan.step > 0.1
+    assert 0.4 < window.acceptance <= 1.0
