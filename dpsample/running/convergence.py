@@ -63,7 +63,7 @@ class Convergence:
         return cls(
             r_hat=float(r_hat[most]),
             ess=float(ess[least]) if np.isfinite(ess[least]) else 0.0,
-            worst=f"{'the square of ' * (at >= moving.size)}theta[{name}]",
+            worst=f"{'the square of ' * bool(at >= moving.size)}theta[{name}]",
             **size,
         )
 
