@@ -188,6 +188,7 @@ BY_DOOR = {
     "tables.read_table.positive_label": optional(TEXT),
     "tables.read_table.format": optional(TEXT),
     "experiments.Study.replicates": ANY_COUNT,
+    "sample.check": FLAG,
     "sample.target_ess": optional(
         Kind(POSITIVE.forbids, lambda v: v is not None and v > 5)
     ),

@@ -156,6 +156,7 @@ BY_NAME = {
     "lag": optional(COUNT),
     "law": choice("sphere", "gaussian", "product", "sparse"),
     "least_exponent": OUTER_EXPONENT,
+    "length": POSITIVE,
     "level": FRACTION,
     "lines": WORD_OR_WORDS,
     "lipschitz": POSITIVE,
@@ -170,6 +171,7 @@ BY_NAME = {
     "lower_curvature": NON_NEGATIVE,
     "margins": NUMBERS,
     "max_lag": COUNT,
+    "max_leaps": COUNT,
     "max_steps": COUNT,
     "max_work": optional(EXPONENT),  # as one: any number >= 1
     "mean_bound": NON_NEGATIVE,
