@@ -28,7 +28,7 @@ NUM_PILOTS, SEGMENT = 4, 10
 WINDOWS = (30, 60, 120, 240, 480, 960, 1920)  # transitions of each pilot chain
 SETTLED = 60  # shortest window that may be the last
 LONG_STEP = 0.5  # in standard deviations: no direction is much shorter than it seems
-# Multiply-adds of leaps from which no further window is begun: some ten seconds.
+# Multiply-adds of leaps that windows may take: some ten seconds.
 MAX_WORK = 1e10
 AIM = 0.7  # acceptance probability
 DISPERSION = 2.0  # time of the flight from the center to a start
@@ -155,31 +155,34 @@ def warm_up(
         max_leaps=max_leaps,
     )
     pilots = _Pilots(target, plan, rng)
-    work, cost, has_settled = 0.0, _leap_cost(target), False
+    work, cost, has_settled = 0.0, _leap_cost(target, fit.mass.rank), False
     for turn, width in enumerate(WINDOWS):
         window, mass = pilots.run(plan, width), plan.mass
         white = mass.whitened(window.draws - window.draws.mean(axis=(0, 1)))
         share = lag_one_share(np.concatenate([white, white**2], axis=2))
         normal = None if fit.normal is None else _unit(mass.whitened(fit.normal))
-        plan, work = window.plan, work + NUM_PILOTS * width * window.leaps * cost
+        plan, pace = window.plan, NUM_PILOTS * window.leaps * cost
+        work += width * pace
         has_settled = width >= SETTLED and _is_settled(white, share, plan.step, normal)
-        is_last = turn + 1 == len(WINDOWS) or work > MAX_WORK
-        if has_settled or is_last:
+        following = WINDOWS[turn + 1 : turn + 2]
+        if has_settled or not following or work + following[0] * pace > MAX_WORK:
             break
         plan = _learned(target, window, white, share, normal)
         if turn == 0:
             plan = _worth(pilots, plan)
     # Thinned to nearly independent draws, even a short trial tells what is left.
-    stride = min(math.ceil(0.5 / share), MAX_THINNING)
-    trial = pilots.run(plan, NUM_TRIAL * stride, adapts=False)
-    white = plan.mass.whitened(trial.draws[:, ::stride])
-    squares = (white - white.mean(axis=(0, 1))) ** 2
-    share = lag_one_share(np.concatenate([white, squares], axis=2))
+    stride, leaps = min(math.ceil(0.5 / share), MAX_THINNING), window.leaps
+    if has_settled and NUM_TRIAL * stride * pace < 0.5 * MAX_WORK:
+        trial = pilots.run(plan, NUM_TRIAL * stride, adapts=False)
+        white = plan.mass.whitened(trial.draws[:, ::stride])
+        squares = (white - white.mean(axis=(0, 1))) ** 2
+        share = lag_one_share(np.concatenate([white, squares], axis=2)) / stride
+        leaps = trial.leaps
     return WarmUp(
         plan=plan,
-        autocorrelation_time=stride / share,
+        autocorrelation_time=1.0 / share,
         has_settled=has_settled,
-        leaps=trial.leaps,
+        leaps=leaps,
     )
 
 
@@ -195,10 +198,11 @@ def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Arr
     )
 
 
-def _leap_cost(target: Gibbs) -> float:
-    """Multiply-adds of a gradient."""
+def _leap_cost(target: Gibbs, rank: int) -> float:
+    """Multiply-adds of a gradient and its product with the metric."""
     data = target.data
-    return 2.0 * (data.dense.size + data.values.size) + 10.0 * data.num_records
+    passes = 2.0 * (data.dense.size + data.values.size) + 10.0 * data.num_records
+    return passes + float(rank) ** 2
 
 
 def _unit(vector: Array) -> Array:
