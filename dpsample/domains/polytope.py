@@ -380,11 +380,13 @@ class Polytope(Domain):
         count = len(unit)
         return across[:count].copy(), point, np.ascontiguousarray(across[count:].T)
 
-    @cached_property
+    @property
     def free(self) -> Polytope:
         """The same set in coordinates v, theta = c + N v; itself without equalities."""
-        if self.A_eq is None:
-            return self
+        return self if self.A_eq is None else self._free  # no circle through itself
+
+    @cached_property
+    def _free(self) -> Polytope:
         _, point, basis = self._solved
         rows, limits = self.A @ basis, self.b - self.A @ point
         sizes = np.linalg.norm(self.A, axis=1)

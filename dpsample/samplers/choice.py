@@ -110,8 +110,7 @@ def _ready(
 
 def mixes(prepared: Prepared, rng: np.random.Generator) -> bool:
     """Whether short chains from dispersed starts agree, and move fast enough."""
-    draws, stats = _trial_draws(prepared, rng, NUM_DISCARDED, NUM_LOOKED_AT)
-    del stats
+    draws, _ = _trial_draws(prepared, rng, NUM_DISCARDED, NUM_LOOKED_AT)
     return split_r_hat(_with_squares(draws)) <= MIXED and _share(draws) >= EFFECTIVE
 
 

@@ -157,7 +157,7 @@ def test_rows_of_noise_do_not_depend_on_their_calls(r, monkeypatch):
 def test_ctrl_c_in_a_release_says_that_nothing_is_released(sampler, monkeypatch):
     problem = make(LOGISTIC, dps.domains.Ball(1.0)).problem
 
-    def press(*arguments):
+    def press(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(chains, "advance", press)

@@ -50,24 +50,24 @@ TARGETS = {
     "p = 1.5": (make(L.Logistic(), D.WholeSpace(), p=1.5), S.FactorizedMetropolis),
     "p = 1.1, mostly regularizer": (
         make(L.Hinge(), D.WholeSpace(), p=1.1, dim=20, k=50.0, mu=5.0),
-        S.Proximal,
+        S.WhitenedSlice,
     ),
     "hinge": (make(L.Hinge(), D.Ball(3.0)), S.LaplaceIndependence),
     "hinge on a simplex": (
         make(L.Hinge(), D.Simplex(), dim=10, num_records=2_000, k=100.0, mu=0.1),
-        S.CoordinateHitAndRun,
+        S.BilliardHMC,
     ),
     "entropy, mass near the corners": (
         make(L.Logistic(), D.Simplex(), reg=R.Entropy(), dim=20, k=3.0),
-        S.CoordinateHitAndRun,
+        S.BilliardHMC,
     ),
     "absolute in a corner of an l_1 ball": (
         make(L.Absolute(), D.Ball(0.2, p=1.0), k=3_000.0, mu=0.01),
-        S.HitAndRun,
+        S.BilliardHMC,
     ),
     "logistic, as many coefficients as records": (
         make(L.Logistic(), D.WholeSpace(), dim=60, num_records=60, k=60.0, mu=1e-4),
-        S.TiltedGibbs,
+        S.BilliardHMC,
     ),
 }
 
