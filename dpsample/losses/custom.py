@@ -25,6 +25,8 @@ class Custom(Declared):
     """Loss made by `custom`; without functions it only carries declared facts."""
 
     functions: Pieces | None = field(default=None, compare=False, repr=False)
+    # Set where the comparison was made on wider margins than the problem now has.
+    is_compared: bool = field(default=False, compare=False, repr=False)
     # Scales found by comparisons that were passed, by the bounds of the problem.
     _passed: dict[tuple[float, float | None], Scale] = field(
         default_factory=dict, init=False, compare=False, repr=False
@@ -42,7 +44,7 @@ class Custom(Declared):
         self, margin_bound: float, response_bound: float | None
     ) -> None:
         """Compare the functions with what is declared; a loss from a file has none."""
-        if self.functions is not None:
+        if self.functions is not None and not self.is_compared:
             self._scale(margin_bound, response_bound)
 
     def check_at_records(
@@ -54,7 +56,7 @@ class Custom(Declared):
         response_bound: float | None,
     ) -> None:
         """Compare at each record's own margins, up to ``reaches``, and response."""
-        if self.functions is not None:
+        if self.functions is not None and not self.is_compared:
             scale = self._scale(margin_bound, response_bound)
             known = None if response_bound == np.inf else scale
             declarations.compare_records(self, reaches, response, known)

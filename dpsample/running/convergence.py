@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsample.core.arrays import Array
+from dpsample.core.arrays import Array, Ints
 from dpsample.numerics.mixing import effective_shares, split_r_hats
 
 # From Vehtari, Gelman, Simpson, Carpenter, Buerkner (2021), section 4.
@@ -18,6 +18,7 @@ LARGEST_R_HAT, SMALLEST_ESS = 1.01, 400.0
 CHANCE = 5.0
 # Coefficients and squares of either kind that are looked at with ranks.
 NUM_SUSPECTS = 15
+PART = 20  # columns that are looked at together
 # Draws of all chains from which one may expect an effective size of 400.
 MANY = 1000
 
@@ -45,17 +46,15 @@ class Convergence:
         moving = np.flatnonzero(is_short or np.ptp(draws, axis=(0, 1)) > 0.0)
         if is_short or not moving.size:
             return cls(r_hat=math.nan, ess=0.0, worst="none", **size)
-        draws = draws[:, :, moving]
-        both = np.concatenate([draws, (draws - draws.mean(axis=(0, 1))) ** 2], axis=2)
         # Ranks take a millisecond a column: only for those that look worst without.
-        by_spread = np.argsort(split_r_hats(both))[-NUM_SUSPECTS:]
-        by_time = np.argsort(effective_shares(both))[:NUM_SUSPECTS]
-        suspects = np.union1d(by_spread, by_time)
+        suspects = _suspects(draws, moving)
+        values = np.stack([_column(draws, moving, i) for i in suspects], axis=2)
         axes = {"chain_axis": 0, "draw_axis": 1}
-        r_hat = np.atleast_1d(array_stats.rhat(both[:, :, suspects], **axes))
-        ess = np.atleast_1d(
-            array_stats.ess(both[:, :, suspects], method="bulk", **axes)
-        )
+        ess = np.atleast_1d(array_stats.ess(values, method="bulk", **axes))
+        if len(values) == 1:  # its two halves
+            half = values.shape[1] // 2
+            values = np.concatenate([values[:, :half], values[:, half : 2 * half]])
+        r_hat = np.atleast_1d(array_stats.rhat(values, **axes))
         least = int(np.argmin(np.where(np.isfinite(ess), ess, 0.0)))
         most = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))
         at = suspects[most if r_hat[most] > LARGEST_R_HAT else least]
@@ -92,3 +91,22 @@ class Convergence:
             RuntimeWarning,
             stacklevel=stacklevel + 1,
         )
+
+
+def _column(draws: Array, moving: Ints, index: int) -> Array:
+    """Draws (chain, draw) of a moving coefficient, or of its squared deviation."""
+    theta = draws[:, :, moving[index % moving.size]]
+    return theta if index < moving.size else np.square(theta - theta.mean())
+
+
+def _suspects(draws: Array, moving: Ints) -> Ints:
+    """Coefficients, and squares behind them, that look worst; a few at a time."""
+    r_hats, shares = np.empty(2 * moving.size), np.empty(2 * moving.size)
+    for start in range(0, 2 * moving.size, PART):
+        part = range(start, min(start + PART, 2 * moving.size))
+        values = np.stack([_column(draws, moving, i) for i in part], axis=2)
+        r_hats[part.start : part.stop] = split_r_hats(values)
+        shares[part.start : part.stop] = effective_shares(values)
+    return np.union1d(
+        np.argsort(r_hats)[-NUM_SUSPECTS:], np.argsort(shares)[:NUM_SUSPECTS]
+    )

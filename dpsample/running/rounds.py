@@ -17,6 +17,7 @@ from dpsample.core.arrays import Array
 MAX_GROWTH = 1000
 # Next round relative to all draws so far, and more than seems to be needed by:
 SHORTEST, LONGEST, RESERVE = 1.2, 3.0, 1.25
+SHORTEST_RUN = 4  # draws per chain, or nothing can be said of them
 # Effective size from which a trial run tells its autocorrelation within some 10 %.
 ENOUGH = 400.0
 
@@ -72,7 +73,7 @@ class Trial:
         if self.found == 0.0:
             return self.longest
         needed = RESERVE * self.wanted / self.found * self.count
-        return int(min(self.longest, math.ceil(needed)))
+        return int(min(self.longest, max(SHORTEST_RUN, math.ceil(needed))))
 
     def report(self, draws: Array, is_interrupted: bool) -> dict[str, float | bool]:
         """Attributes of a result; warns if the draws are too few."""
@@ -90,7 +91,7 @@ class Trial:
                     "the trial run is made, or check the chains for rare modes."
                 ),
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return {
             "target_ess": self.wanted,

@@ -99,7 +99,8 @@ def choose(target: Gibbs) -> Choice:
         if slices is not None:
             return Choice(WhitenedSlice(), "kinks: slices along learned axes", slices)
     prepared = billiard_hmc.prepared(target, warm)
-    return Choice(BilliardHMC(), "Hamiltonian draws in a learned metric", prepared)
+    how = "learned metric" if warm.has_settled else "metric that has NOT settled"
+    return Choice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)
 
 
 def _ready(

@@ -9,13 +9,15 @@ hull is that of v but for a factor: a draw of v gives one of theta, with the sam
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.domains import Polytope, Simplex
+from dpsample.losses.custom import Custom
 from dpsample.losses.record_gradient import RecordGradient
+from dpsample.numerics.norms import conversion
 from dpsample.problem.problem import Problem
 from dpsample.regularizers import SquaredNorm
 from dpsample.targets.gibbs import Gibbs, as_rows
@@ -77,20 +79,25 @@ def reduce(target: Gibbs) -> ReducedTarget:
     assert isinstance(domain, Polytope)
     rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data
     offset = as_rows(data) @ origin + (data.offset if data.offset.size else 0.0)
-    # For these records: no privacy constant is made of them.
-    sizes = np.linalg.norm(rows, axis=1)
     params = target.numbers.regularizer
     center = basis.T @ (params.center - origin)
     off = params.center - origin - basis @ center
+    # Public bounds, so that what they refuse is refused for all records: |N^T a| <=
+    # |a|, and the offset is <a, c> more.
+    facts, loss = problem.facts, problem.loss
+    size = facts.full_row_bound * conversion(dim, facts.row_norm, 2.0)
+    reach = facts.offset_bound + size * float(np.linalg.norm(origin))
+    if isinstance(loss, Custom):  # compared on the margins of theta, which these are
+        loss = replace(loss, is_compared=True)
     inner = Problem(
         rows,
         data.response,
-        loss=problem.loss,
+        loss=loss,
         domain=domain.free,
-        row_bound=max(float(sizes.max()) * WIDENED, SMALLEST),
+        row_bound=max(size * WIDENED, SMALLEST),
         response_bound=problem.response_bound,
         offset=offset,
-        offset_bound=float(np.abs(offset).max()),
+        offset_bound=max(reach * WIDENED, SMALLEST),
     )
     weight = target.mu * params.scale
     return ReducedTarget(

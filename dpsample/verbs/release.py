@@ -215,7 +215,11 @@ def no_proof(target: Gibbs) -> str:
     domain, dim = target.problem.domain, target.dim
     if metric.is_flat(domain, dim):
         reason = reduced_reason(target)
-        return f"The {domain.name} has no interior. {reason}" if reason else ""
+        if reason:
+            return f"The {domain.name} has no interior. {reason}"
+        if not domain.is_bounded:
+            return f"The {domain.name} is unbounded: its draws need a bounded one."
+        return ""
     try:
         metric.require_room(domain, dim, "certified", "")
     except NoCertificate as error:
@@ -410,7 +414,9 @@ def _planned(
     elif isinstance(sampler, Localized) and not is_smooth:
         check.fail("sampler", "one that supports the target", sampler, reason)
     if isinstance(sampler, Proximal) or has_equalities(target):
-        reason = no_proof(target)
+        # Rejection needs no bounded domain.
+        is_walk = isinstance(sampler, Proximal)
+        reason = no_proof(target) if is_walk else reduced_reason(target)
         if reason:
             raise NoCertificate(reason)
     localized = region.THEOREMS if isinstance(sampler, Localized) else ()

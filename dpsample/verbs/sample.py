@@ -211,7 +211,7 @@ def sample(
             **({} if verdict is None else verdict.attributes()),
             **arithmetic(),
             **prepared.settings,
-            **({} if trial is None else trial.report(draws, run.is_interrupted)),
+            **({} if trial is None else trial.report(run.draws, run.is_interrupted)),
         },
     )
 

@@ -6,6 +6,7 @@ import pytest
 import dpsample as dps
 from dpsample.samplers.adaptive import billiard, warmup
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
+from dpsample.samplers.adaptive.mass_matrix import dense
 from dpsample.samplers.adaptive.warmup import disperse, warm_up
 
 D, L = dps.domains, dps.losses
@@ -157,3 +158,26 @@ def test_pilot_chains_share_one_step_size():
     window = warmup._Pilots(target, plan, np.random.default_rng(0)).run(plan, 60)
     assert window.plan.step > 0.1
     assert 0.4 < window.acceptance <= 1.0
+
+
+def test_a_metric_of_very_different_scales_loses_no_direction():
+    factor = np.diag([1e-9, 1.0, 1e9])
+    mass = dense(factor)
+    np.testing.assert_allclose(mass.whiten @ factor, np.eye(3), rtol=1e-12)
+
+
+def test_columns_without_information_have_a_metric_in_many_dimensions():
+    rows = np.random.default_rng(0).standard_normal((20, 810))
+    rows[:, 0] = 0.0
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    problem = dps.Problem(
+        rows,
+        np.tile([1.0, -1.0], 10),
+        loss=L.Logistic(),
+        domain=D.Ball(1.0, p=1.0),
+        row_bound=1.0,
+    )
+    mass = barrier_fit(dps.Gibbs(problem, k=20.0, mu=0.0)).mass
+    assert np.isfinite(mass.scale).all()
+    assert (mass.scale > 0.0).all()
+    assert not mass.is_dense

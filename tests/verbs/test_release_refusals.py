@@ -211,3 +211,37 @@ def test_no_step_at_all_is_announced(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         dps.release(given, BUDGET, seed=1)
     assert any("longer than the pilot run can tell" in text for text in silent.texts)
+
+
+PLANE = D.Polytope(-np.eye(3), np.zeros(3), [[1.0, 1.0, 1.0]], [1.0])
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-80, 1e-70, 1e-30])
+def test_tiny_records_on_a_plane_are_released(size):
+    """Bounds of the reduced problem are public: no record is too small for them."""
+    rows = np.zeros((200, 3))
+    rows[0] = size * np.array([0.6, 0.0, 0.8])
+    certified(problem(PLANE, L.Logistic(), rows))
+
+
+def test_a_loss_is_not_compared_again_on_the_margins_of_the_reduced_problem():
+    """They are those of the original; a wider bound for them refused some records."""
+    loss = L.custom(
+        lambda u, y: 0.5 * u * u,
+        lambda u, y: u,
+        slope_bound=1.256,
+        upper_curvature=1.0,
+        name="half square",
+    )
+    rows = np.random.default_rng(1).standard_normal((200, 3))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    for scale in (0.3, 1.0):
+        certified(problem(PLANE, loss, scale * rows, response_bound=1.0))
+
+
+def test_an_unbounded_plane_has_no_walk_for_any_records():
+    """So that records for which rejection is slow are not refused later."""
+    plane = D.Polytope(-np.eye(3), np.ones(3), [[1.0, -1.0, 0.0]], [0.0])
+    given = problem(plane, dataclasses.replace(L.Logistic()))
+    target = dps.Gibbs(given, k=10.0, mu=0.1)
+    assert "unbounded" in verb.no_proof(target)

@@ -29,7 +29,7 @@ from dpsample.samplers.gaussian_fit import (
 )
 from dpsample.targets.gibbs import Gibbs, as_rows
 
-MAX_STEPS = 60
+MAX_STEPS = 200
 NUM_WIDTHS = 3  # turns in which windows and a wide metric are made to agree
 SMALL = 0.03  # Newton decrement, in standard deviations, that is good enough
 KEPT = 0.1  # share of each slack that a Newton step leaves at least
@@ -37,6 +37,7 @@ ACTIVE = 3.0  # standard deviations from a sphere within which it holds the mass
 OFF_WALL = 0.1  # share of the way from the mode to an interior point, at the start
 
 MAX_DENSE = 800  # dimensions of a dense metric
+LEAST = 1e-6  # eigenvalue that a wide metric is given, against rounding errors
 NUM_OUTER = 40  # directions of a wide metric beside its diagonal
 
 # Gradient and Hessian of a barrier at a point, and the longest step that keeps off
@@ -252,10 +253,15 @@ def _wide_fit(target: Gibbs) -> BarrierFit:
     barrier = _barrier(problem.domain, target.dim)
     if barrier is not None:
         rest = rest + barrier[0](center)[1]
+    floor: Any = 0.0
+    if barrier is None:  # the variances of a ball of the domain's widths
+        eye = np.eye(target.dim)
+        half = 0.5 * (problem.domain.support(eye) + problem.domain.support(-eye))
+        floor = (target.dim + 2.0) / np.asarray(half) ** 2
     weight, width = target.k / data.num_records, np.ones(data.num_records)
     for _ in range(NUM_WIDTHS):
         curvatures = weight * averaged_slopes(target, margins, width)[1]
-        scale = 1.0 / np.sqrt(squares.T @ curvatures + np.diag(rest))
+        scale = 1.0 / np.sqrt(squares.T @ curvatures + np.diag(rest) + floor)
         width = np.sqrt(3.0 * (squares @ scale**2)) + 1e-6
     removed = np.zeros((target.dim, 0))
     if problem.domain.affine_dim(target.dim) < target.dim:
@@ -264,7 +270,7 @@ def _wide_fit(target: Gibbs) -> BarrierFit:
     def scaled(vector: Array) -> Array:
         vector = vector - removed @ (removed.T @ vector)
         inner = scale * vector
-        moved = rows.T @ (curvatures * (rows @ inner)) + rest @ inner
+        moved = rows.T @ (curvatures * (rows @ inner)) + rest @ inner + floor * inner
         moved = scale * moved
         return np.asarray(moved - removed @ (removed.T @ moved))
 
@@ -272,5 +278,7 @@ def _wide_fit(target: Gibbs) -> BarrierFit:
     hessian = LinearOperator(shape, matvec=scaled, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(target.dim)
     found, outer = eigsh(hessian, k=NUM_OUTER, v0=start, tol=1e-3)
-    stretch = np.concatenate([np.zeros(removed.shape[1]), found**-0.5])
+    stretch = np.concatenate(
+        [np.zeros(removed.shape[1]), np.maximum(found, LEAST) ** -0.5]
+    )
     return BarrierFit(center, low_rank(scale, np.hstack([removed, outer]), stretch))

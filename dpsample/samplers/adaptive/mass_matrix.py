@@ -97,7 +97,12 @@ def dense(factor: ArrayLike, whiten: ArrayLike | None = None) -> MassMatrix:
     ``whiten`` is the factor's left inverse, if it is known.
     """
     columns = np.array(factor, dtype=np.float64, order="C", ndmin=2)
-    inverse = np.linalg.pinv(columns) if whiten is None else whiten
+    inverse = whiten
+    if whiten is None:
+        # Rows of very different sizes are no lack of rank: nothing is cut off.
+        size = np.linalg.norm(columns, axis=1)
+        size[size == 0.0] = 1.0
+        inverse = np.linalg.pinv(columns / size[:, None], rcond=0.0) / size
     return MassMatrix(
         factor=columns,
         whiten=np.array(inverse, dtype=np.float64, order="C", ndmin=2),
