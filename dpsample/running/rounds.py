@@ -42,7 +42,7 @@ def effective_size(draws: Array) -> float:
     return smallest if smallest > 0.0 else 0.0
 
 
-class Trial:
+class TrialRun:
     """Rule that says how many draws per chain a trial run needs, given those there are.
 
     ``wanted`` is the effective sample size of the run that will be returned.

@@ -17,7 +17,7 @@ from dpsample.running import chains
 from dpsample.running import progress as screen
 from dpsample.running.checkpoint import identity_of
 from dpsample.running.convergence import Convergence
-from dpsample.running.rounds import Trial
+from dpsample.running.rounds import TrialRun
 from dpsample.samplers import Sampler
 from dpsample.samplers.chain import ENERGY
 from dpsample.samplers.choice import Choice, choose
@@ -152,7 +152,7 @@ def sample(
     chain_streams, trial_streams = others[:num_chains], others[num_chains:]
     chosen, reason, prepared = _choose(inner, sampler, pilot_stream)
     warmup = prepared.num_warmup if num_warmup is None else num_warmup
-    trial = None if target_ess is None else Trial(target_ess, num_draws)
+    trial = None if target_ess is None else TrialRun(target_ess, num_draws)
     entropy = root.generate_state(4)
 
     def run_chains(

@@ -6,7 +6,7 @@ from arviz_stats.base import array_stats
 
 import dpsample as dps
 from dpsample.running import rounds
-from dpsample.running.rounds import Trial, effective_size
+from dpsample.running.rounds import TrialRun, effective_size
 from dpsample.verbs.warm import LOGISTIC, make
 
 
@@ -49,16 +49,16 @@ def test_chains_that_stand_still_or_are_short_have_no_size(draws):
 
 
 def test_rounds_grow_until_the_trial_run_knows_and_stop_at_the_limit():
-    draws, rule = autoregression(0.9), Trial(1e5, 100)
+    draws, rule = autoregression(0.9), TrialRun(1e5, 100)
     assert 120 <= rule(draws[:, :100]) <= 300
     size = rule.found
     assert size < rounds.ENOUGH
     assert rule.length == min(np.ceil(rounds.RESERVE * 1e5 / size * 100), rule.longest)
-    assert Trial(size, 100)(draws[:, :100]) == 100
-    assert 120 <= Trial(1.01 * size, 100)(draws[:, :100]) <= 130
-    assert Trial(1e5, 100)(np.ones((2, 100, 1))) == 300
-    assert Trial(1e9, 1)(np.ones((2, 1000, 1))) == rounds.MAX_GROWTH * 1
-    assert Trial(1e9, 100).length == 100 * rounds.MAX_GROWTH
+    assert TrialRun(size, 100)(draws[:, :100]) == 100
+    assert 120 <= TrialRun(1.01 * size, 100)(draws[:, :100]) <= 130
+    assert TrialRun(1e5, 100)(np.ones((2, 100, 1))) == 300
+    assert TrialRun(1e9, 1)(np.ones((2, 1000, 1))) == rounds.MAX_GROWTH * 1
+    assert TrialRun(1e9, 100).length == 100 * rounds.MAX_GROWTH
 
 
 TARGET = make(LOGISTIC, dps.domains.Ball(1.0))
