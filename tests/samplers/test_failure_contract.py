@@ -127,7 +127,13 @@ def test_a_rare_failure_in_the_middle_of_a_run_is_raised(how):
     """The interval is met once in thousands of steps, long after the pilot."""
     target = make(0.87, 0.89, how, k=25.0)
     sampler = dps.Proximal(step_size=1.0)
-    options = {"num_warmup": 0, "num_chains": 1, "seed": 1, "progress": False}
+    options = {
+        "check": False,
+        "num_warmup": 0,
+        "num_chains": 1,
+        "seed": 1,
+        "progress": False,
+    }
     first = dps.sample(target, sampler=sampler, num_draws=50, **options)
     assert np.isfinite(first.posterior["theta"]).all()
     with pytest.raises(dps.SamplingError, match="raised or returned NaN"):
