@@ -6,6 +6,7 @@ target has one. The ladder moves running times only, never the law.
 """
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from dpsample.samplers.chain import (
     NUM_STATS,
     PROPOSALS,
     Prepared,
+    PreparedChain,
 )
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_of
@@ -145,7 +147,7 @@ def localizes(target: Gibbs) -> bool:
 
 def slices_instead(
     target: Gibbs, warm: WarmUp, rng: np.random.Generator
-) -> Prepared | None:
+) -> PreparedChain | None:
     """Slice sampler in the billiard's metric, if its draws need fewer operations.
 
     Operations are counted, not timed: the answer is the same on every machine.
@@ -163,7 +165,7 @@ def slices_instead(
     is_dear = sweep >= share * warm.autocorrelation_time * warm.leaps * leap
     if is_dear or split_r_hat(draws) > MIXED:
         return None
-    return whitened_slice.prepared(target, warm, math.ceil(0.5 / share))
+    return replace(prepared, num_steps=math.ceil(0.5 / share))
 
 
 def _trial_draws(

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 
 from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.chain import report
@@ -127,15 +128,23 @@ def in_fixed_order(target, pieces, plan, state, rng):
     return code
 
 
-def without_last_kick(target, pieces, plan, state, rng):
-    """Billiard HMC whose velocity lacks the last half kick."""
+@register_jitable
+def reaches_its_end(target, pieces, plan, state, rng):
+    """Launch a trajectory and leap to its end, unless it is refused on the way."""
     billiard.launch(plan, state, rng)
     control = state.work.control
     while control[billiard.DONE] < control[billiard.LEAPS]:
         if billiard.leap(target, pieces, plan, state) != OK:
             billiard.finish(plan, state, 0.0)
-            return OK
-    control[billiard.STEP] = 0.0
+            return False
+    return True
+
+
+def without_last_kick(target, pieces, plan, state, rng):
+    """Billiard HMC whose velocity lacks the last half kick."""
+    if not reaches_its_end(target, pieces, plan, state, rng):
+        return OK
+    state.work.control[billiard.STEP] = 0.0
     code, probability = billiard.land(target, pieces, plan, state, rng)
     billiard.finish(plan, state, probability)
     return code
@@ -143,18 +152,14 @@ def without_last_kick(target, pieces, plan, state, rng):
 
 def with_first_kinetic(target, pieces, plan, state, rng):
     """Billiard HMC whose test compares potential energies only."""
-    billiard.launch(plan, state, rng)
-    control = state.work.control
-    while control[billiard.DONE] < control[billiard.LEAPS]:
-        if billiard.leap(target, pieces, plan, state) != OK:
-            billiard.finish(plan, state, 0.0)
-            return OK
-    log_ratio = state.energy[0] - control[billiard.ENERGY]
+    if not reaches_its_end(target, pieces, plan, state, rng):
+        return OK
+    log_ratio = state.energy[0] - state.work.control[billiard.ENERGY]
     billiard.finish(plan, state, 0.0)
     return settle_slope(
         state,
         state.scratch[0],
-        control[billiard.ENERGY],
+        state.work.control[billiard.ENERGY],
         state.scratch[2],
         log_ratio,
         -rng.standard_exponential(),
