@@ -1,7 +1,7 @@
 """The one decorator for compiled code, and pointers to compiled pieces."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import numba
@@ -9,6 +9,7 @@ from numba import cfunc, types
 from numba.core.ccallback import CFunc
 from numba.core.registry import CPUDispatcher
 from numba.core.typing.templates import Signature
+from numba.extending import typeof_impl
 
 from dpsample.core.cache import CACHE_DIRECTORY, package_cache
 from dpsample.core.linking import KernelDispatcher
@@ -44,6 +45,11 @@ class Kernel(Protocol[Parameters, Returned]):
 Piece = Callable[..., None]
 # A C function; under NUMBA_DISABLE_JIT the Python function.
 Pointer = CFunc | Callable[..., Any]
+
+
+_function_type = lru_cache(types.FunctionType)
+# Once per signature: Numba would make the type of a pointer anew at every call.
+typeof_impl.register(CFunc)(lambda found, _: _function_type(found._sig))
 
 # With its function: an id is unique only while its object lives.
 _pointers: dict[tuple[int, object], tuple[object, Pointer]] = {}

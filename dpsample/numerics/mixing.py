@@ -37,20 +37,37 @@ def effective_share(series: Array) -> float:
     return float(known.min()) if known.size else math.nan
 
 
-def lag_one_share(series: Array) -> float:
-    """Effective draws per draw as if autocorrelations fell geometrically.
-
-    The smallest of the columns of (chain, draw, column), at most 1: far less noisy than
-    `effective_share` for short chains of many columns, and at most too large.
-    """
+def lag_correlations(series: Array, lag: int = 1) -> Array:
+    """Autocorrelations at a lag of the columns of (chain, draw, column) that move."""
     centered = series - series.mean(axis=(0, 1))
-    total = (centered**2).sum(axis=(0, 1))
-    lagged = (centered[:, 1:] * centered[:, :-1]).sum(axis=(0, 1))
+    total = (centered**2).mean(axis=(0, 1))
+    lagged = (centered[:, lag:] * centered[:, :-lag]).mean(axis=(0, 1))
     moving = total > 0.0
-    if not moving.any():
+    return np.asarray(lagged[moving] / total[moving])
+
+
+def share_of(correlation: float) -> float:
+    """Effective draws per draw as if autocorrelations fell geometrically, at most 1."""
+    most = max(correlation, 0.0)
+    return (1.0 - most) / (1.0 + most)
+
+
+def lag_share(series: Array) -> float:
+    """`share_of` the column of (chain, draw, column) that is most correlated.
+
+    It is far less noisy than `effective_share` for short chains of many columns, and
+    too small by what the largest of many estimates is too large.
+    """
+    found = lag_correlations(series)
+    return share_of(float(found.max())) if found.size else math.nan
+
+
+def fair_lag_share(series: Array, lag: int = 1) -> float:
+    """`share_of` the worst column, named by half of the chains, told by the others."""
+    one, other = (lag_correlations(half, lag) for half in (series[::2], series[1::2]))
+    if one.size == 0 or one.size != other.size:
         return math.nan
-    largest = max(float((lagged[moving] / total[moving]).max()), 0.0)
-    return (1.0 - largest) / (1.0 + largest)
+    return share_of(0.5 * float(other[one.argmax()] + one[other.argmax()]))
 
 
 def split_r_hats(draws: Array) -> Array:

@@ -17,7 +17,7 @@ LARGEST_R_HAT, SMALLEST_ESS = 1.01, 400.0
 # Independent draws, n in each chain, show an R-hat of up to 1 + CHANCE / n.
 CHANCE = 5.0
 # Coefficients and squares of either kind that are looked at with ranks.
-NUM_SUSPECTS = 15
+NUM_SUSPECTS = 8
 PART = 20  # columns that are looked at together
 # Draws of all chains from which one may expect an effective size of 400.
 MANY = 1000

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.numerics.mixing import effective_share, lag_one_share, split_r_hat
+from dpsample.numerics.mixing import fair_lag_share, lag_share, split_r_hat
 from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.warmup import WarmUp, warm_up
@@ -47,11 +47,13 @@ WORTHWHILE = 0.5
 NUM_PROBES = 100
 # Exact draws to try, and the least share of accepted proposals.
 NUM_TRIALS, PRACTICAL = 20, 0.05
-# Passes over the records that an independent draw may take.
-FEW_PASSES = 5.0
+# Passes over the records that an independent draw may take, and the most dimensions in
+# which one is tried: the chance of a rejection sampler falls exponentially with them.
+FEW_PASSES, FEW_DIMS = 5.0, 200
 # Trial run: chains, draws of each that are discarded, and that are looked at.
 NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 150
-MIXED, EFFECTIVE = 1.05, 0.1  # split R-hat, and effective draws per draw
+# Split R-hat, effective draws per draw, and those that a thinned chain shall have.
+MIXED, EFFECTIVE, WANTED = 1.05, 0.1, 0.4
 NUM_SWEEPS = 100  # of the trial run of the slice sampler
 
 
@@ -70,13 +72,14 @@ def choose(target: Gibbs) -> Choice:
     if draws_exactly(target):
         few = f"{rank} free coefficients"
         why = few if rank <= MAX_DIM else "a Gaussian restricted to the domain"
-        return _ready(Exact(), f"{why}: independent exact draws", target, rng)
+        why = f"{why}: independent exact draws"
+        return Choice(Exact(), why, Exact().prepare(target, rng))
     is_flat = target.problem.domain.name in FLAT_DOMAINS
     if is_flat and conditional_of(target) == QUADRATIC:
         why = "a quadratic energy on a flat-sided domain"
-        choice = _ready(CoordinateHitAndRun(), why, target, rng)
-        if mixes(choice.prepared, rng):
-            return choice
+        chain = mixing(CoordinateHitAndRun().prepare(target, rng), rng)
+        if chain is not None:
+            return Choice(CoordinateHitAndRun(), why, chain)
     gaussian = fit(target)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
     is_gaussian = independence_acceptance(target, gaussian) >= WORTHWHILE
@@ -84,17 +87,18 @@ def choose(target: Gibbs) -> Choice:
     is_close = is_smooth and is_long and gaussian.share_inside >= MOSTLY
     if is_gaussian and is_close and FactorizedMetropolis().supports(target)[0]:
         why = "close to a Gaussian: few records per draw"
-        choice = _ready(FactorizedMetropolis(), why, target, rng)
-        if mixes(choice.prepared, rng):
-            return choice
-    if localizes(target):
+        chain = mixing(FactorizedMetropolis().prepare(target, rng), rng)
+        if chain is not None:
+            return Choice(FactorizedMetropolis(), why, chain)
+    independent = localized(target)
+    if independent is not None:
         why = "nearly quadratic where the mass is: independent draws"
-        return _ready(Localized(), why, target, rng)
+        return Choice(Localized(), why, independent)
     if is_gaussian:
         why = "close to a Gaussian: independent proposals"
-        choice = _ready(LaplaceIndependence(), why, target, rng)
-        if mixes(choice.prepared, rng):
-            return choice
+        chain = mixing(LaplaceIndependence().prepare(target, rng), rng)
+        if chain is not None:
+            return Choice(LaplaceIndependence(), why, chain)
     warm = warm_up(target, rng)
     if not is_smooth:
         slices = slices_instead(target, warm, rng)
@@ -105,16 +109,14 @@ def choose(target: Gibbs) -> Choice:
     return Choice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)
 
 
-def _ready(
-    sampler: Sampler, reason: str, target: Gibbs, rng: np.random.Generator
-) -> Choice:
-    return Choice(sampler, reason, sampler.prepare(target, rng))
-
-
-def mixes(prepared: Prepared, rng: np.random.Generator) -> bool:
-    """Whether short chains from dispersed starts agree, and move fast enough."""
+def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain | None:
+    """Chain thinned to `WANTED`, if short ones from dispersed starts agree and move."""
     draws, _ = _trial_draws(prepared, rng, NUM_DISCARDED, NUM_LOOKED_AT)
-    return split_r_hat(_with_squares(draws)) <= MIXED and _share(draws) >= EFFECTIVE
+    both = _with_squares(draws)
+    share = fair_lag_share(both)
+    if not (split_r_hat(both) <= MIXED and share >= EFFECTIVE):
+        return None
+    return replace(prepared, num_steps=prepared.num_steps * math.ceil(WANTED / share))
 
 
 def draws_exactly(target: Gibbs) -> bool:
@@ -134,15 +136,15 @@ def draws_exactly(target: Gibbs) -> bool:
     return bool(state.counts[ACCEPTED] > PRACTICAL * state.counts[PROPOSALS])
 
 
-def localizes(target: Gibbs) -> bool:
-    """Whether rejection on the localized region takes few passes over the records."""
-    if not Localized().supports(target)[0]:
-        return False
+def localized(target: Gibbs) -> Prepared | None:
+    """Rejection on the localized region, if it takes few passes over the records."""
+    if target.dim > FEW_DIMS or not Localized().supports(target)[0]:
+        return None
     place = Place.of(target, STUDY_GAMMA)
     prepared = None if place is None else place.prepare(np.random.default_rng(0))
     if prepared is None or not prepared.is_practical:
-        return False
-    return prepared.expected_passes <= FEW_PASSES
+        return None
+    return prepared if prepared.expected_passes <= FEW_PASSES else None
 
 
 def slices_instead(
@@ -161,7 +163,7 @@ def slices_instead(
     sweep = float(np.mean(stats[:, :, NUM_RECORDS]))
     sweep += warm.plan.mass.rank * num_records
     leap = 2.0 * (data.dense.size + data.values.size) + num_records
-    share = lag_one_share(_with_squares(draws))
+    share = lag_share(_with_squares(draws))
     is_dear = sweep >= share * warm.autocorrelation_time * warm.leaps * leap
     if is_dear or split_r_hat(draws) > MIXED:
         return None
@@ -186,11 +188,6 @@ def _trial_draws(
 def _with_squares(draws: Array) -> Array:
     squares = (draws - draws.mean(axis=(0, 1))) ** 2
     return np.concatenate([draws, squares], axis=2)
-
-
-def _share(draws: Array) -> float:
-    """Effective draws per draw; 0 if no chain moved."""
-    return float(np.nan_to_num(effective_share(_with_squares(draws))))
 
 
 def independence_acceptance(target: Gibbs, gaussian: GaussianFit) -> float:

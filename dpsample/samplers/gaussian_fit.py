@@ -10,20 +10,40 @@ times only, never the law of a draw.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.problem.records import curvature_matrix
-from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 MAX_ITERATIONS, WINDOW = 1000, 10
 MAX_NEWTON_STEPS = 25
+SMALL = 0.03  # Newton decrement, in standard deviations, that is good enough
 NUM_PROBES = 200
 # Share of the way from the mode to an interior point, off the boundary.
 RETREAT = 1e-3
+
+Found = TypeVar("Found")
+
+
+def _once(find: Callable[[Gibbs], Found]) -> Callable[[Gibbs], Found]:
+    """Keep what is found for a target as long as the target lives."""
+    kept: WeakKeyDictionary[Gibbs, Found] = WeakKeyDictionary()
+
+    @wraps(find)
+    def call(target: Gibbs) -> Found:
+        if target not in kept:
+            kept[target] = find(target)
+        return kept[target]
+
+    return call
 
 
 def minimize(
@@ -36,21 +56,20 @@ def minimize(
     the energy.
     """
     numbers = target.numbers if mu is None else target.numbers._replace(mu=float(mu))
-    pieces, work = target.pieces, target.new_work()
-    domain = target.problem.domain
-    theta = domain.interior_point(target.dim)
+    pieces, work, calls = target.pieces, target.new_work(), target.calls
+    theta = np.array(target.problem.domain.interior_point(target.dim), dtype=np.float64)
     gradient, trial = np.empty(target.dim), np.empty(target.dim)
-    value = gibbs.energy(numbers, pieces, theta, work)
+    value = calls.energy(numbers, pieces, theta, work)
     ahead, momentum, smoothness = theta.copy(), 1.0, 1.0
     history = [value]
     for _ in range(MAX_ITERATIONS):
-        value_ahead = gibbs.energy_gradient(numbers, pieces, ahead, work, gradient)
+        value_ahead = calls.energy_gradient(numbers, pieces, ahead, work, gradient)
         smoothness *= 0.7
         for _ in range(100):
-            gibbs.project(numbers, pieces, ahead - gradient / smoothness, trial)
+            calls.project(numbers, pieces, ahead - gradient / smoothness, trial)
             move = trial - ahead
             model = gradient @ move + 0.5 * smoothness * (move @ move)
-            new = gibbs.energy(numbers, pieces, trial, work)
+            new = calls.energy(numbers, pieces, trial, work)
             if not new > value_ahead + model + 1e-12 * abs(value_ahead):
                 break
             smoothness *= 2.0
@@ -61,13 +80,19 @@ def minimize(
             continue
         after = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
         ahead = trial + (momentum - 1.0) / after * (trial - theta)
-        if not domain.contains(ahead):
-            ahead = domain.project(ahead)
+        if calls.inside(numbers, pieces, ahead, work) != 1.0:
+            calls.project(numbers, pieces, ahead.copy(), ahead)
         theta, value, momentum = trial.copy(), new, after
         history.append(value)
         if len(history) > WINDOW and history[-1 - WINDOW] - value < tolerance:
             break
     return theta, float(value)
+
+
+@_once
+def rough_mode(target: Gibbs) -> Array:
+    """Where `minimize` ends."""
+    return minimize(target)[0]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,12 +119,12 @@ class GaussianFit:
         )
 
 
+@_once
 def fit(target: Gibbs) -> GaussianFit:
     """Gaussian fit of a target."""
     basis = hull_basis(target)
-    start, _ = minimize(target)
     interior = target.problem.domain.interior_point(target.dim)
-    start = (1.0 - RETREAT) * start + RETREAT * interior
+    start = (1.0 - RETREAT) * rough_mode(target) + RETREAT * interior
     center, precision = _newton(target, basis, start)
     if not target.problem.domain.contains(center):
         center, spread = start, np.asarray(np.linalg.inv(precision), dtype=np.float64)
@@ -128,13 +153,18 @@ def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
         covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         move = covariance @ gradient
         decrement = float(np.sqrt(max(float(move @ gradient), 0.0)))
-        following = theta - basis @ move / (1.0 + 0.5 * max(0.0, decrement - 1.0))
+        following = theta - damped(decrement, len(move)) * (basis @ move)
         if not np.isfinite(following).all():
             break  # off the simplex the entropy has no slope
         theta = following
-        if decrement < 1e-3:
+        if decrement < SMALL:
             break
     return theta, precision
+
+
+def damped(decrement: float, rank: int) -> float:
+    """Newton step; a decrement of one for each direction asks for no damping."""
+    return 1.0 / (1.0 + max(decrement / math.sqrt(rank) - 0.5, 0.0))
 
 
 def averaged_slopes(target: Gibbs, margins: Array, width: Array) -> tuple[Array, Array]:
@@ -194,8 +224,11 @@ def _from_precision(
     root = np.sqrt(np.maximum(eigenvalues, 1e-14 * eigenvalues[-1]))
     factor = np.ascontiguousarray(basis @ (vectors / root))
     probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
-    contains = target.problem.domain.contains
-    inside = [contains(center + factor @ probe) for probe in probes]
+    numbers, pieces, work = target.numbers, target.pieces, target.new_work()
+    inside = [
+        target.calls.inside(numbers, pieces, center + factor @ probe, work) == 1.0
+        for probe in probes
+    ]
     return GaussianFit(
         center=center,
         factor=factor,

@@ -4,7 +4,7 @@
 Energies, slopes and chords of a target at many points, in one compiled call.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.entries import entry
 from dpsample.core.jit import kernel, pointer
 from dpsample.domains import CHORD, CONTAINS, PROJECT, Body
 from dpsample.problem import records
@@ -104,6 +105,15 @@ def chord(target, pieces, theta, direction, out):
     pieces.chord(target.body, theta, direction, out)
 
 
+class Calls(NamedTuple):
+    """Machine code of the kernels above, for arguments of a target's types."""
+
+    energy: Callable[..., float]
+    energy_gradient: Callable[..., float]
+    inside: Callable[..., float]
+    project: Callable[..., None]
+
+
 @dataclass(frozen=True, init=False, eq=False)
 class Gibbs:
     r"""Density proportional to :math:`e^{-k(F(\theta) + \mu r(\theta))}` on the domain.
@@ -163,7 +173,7 @@ class Gibbs:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the C functions: another process compiles or loads its own."""
-        cached = ("data", "numbers", "pieces")
+        cached = ("data", "numbers", "pieces", "calls")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
     @property
@@ -212,6 +222,18 @@ class Gibbs:
             pointer(domain.chord_piece, CHORD),
         )
 
+    @cached_property
+    def calls(self) -> Calls:
+        """Kernels for loops in Python; points must be contiguous, of 64-bit floats."""
+        numbers, pieces, point = self.numbers, self.pieces, np.empty(self.dim)
+        at = numbers, pieces, point, self.new_work()
+        return Calls(
+            energy=entry(energy, *at),
+            energy_gradient=entry(energy_gradient, *at, point),
+            inside=entry(inside, *at),
+            project=entry(project, numbers, pieces, point, point),
+        )
+
     def new_work(self) -> Work:
         """Scratch memory for one chain."""
         return records.make_work(self.data)
@@ -219,7 +241,8 @@ class Gibbs:
     def energy(self, theta: ArrayLike) -> float:
         """V = k (F + mu r) at theta of shape (dim,). Not private."""
         point = check.array("theta", theta, shape=(self.dim,))
-        return float(energy(self.numbers, self.pieces, point, self.new_work()))
+        work = self.new_work()
+        return float(self.calls.energy(self.numbers, self.pieces, point, work))
 
     def log_density(self, theta: ArrayLike) -> float:
         """Log of the unnormalized density, -infinity outside the domain."""
@@ -232,7 +255,8 @@ class Gibbs:
         """(Sub)gradient of V at theta, shape (dim,). Not private."""
         point = check.array("theta", theta, shape=(self.dim,))
         out = np.empty(self.dim)
-        energy_gradient(self.numbers, self.pieces, point, self.new_work(), out)
+        work = self.new_work()
+        self.calls.energy_gradient(self.numbers, self.pieces, point, work, out)
         return out
 
     def margin_intervals(self) -> tuple[Array, Array]:

@@ -226,3 +226,12 @@ def test_renyi_divergences_are_below_the_bound_and_close_for_linear_losses(relat
     linear = objective(0.0, relation)
     exact = 20.0 * linear.distance(1.0) ** 2 / 2
     assert exact <= linear.rdp(20.0, stddev=1.0) <= exact + math.log(2) / 19 + 1e-9
+
+
+@pytest.mark.parametrize("stddev", [1.2e-38, 1e-300, 5e-324])
+def test_noise_too_small_for_its_losses_to_be_numbers_is_refused(stddev):
+    objective = PerturbedObjective(
+        lipschitz=1e60, smoothness=1.0, num_records=10, ridge=1.0
+    )
+    with pytest.raises(ValueError, match="stddev must be >="):
+        objective.epsilon(1e-6, stddev=stddev)

@@ -48,6 +48,7 @@ ASSUMPTIONS = (
 # z must be at least this for the tail comparison to hold.
 LEAST_Z = {"replace_one": 1.0, "zero_out": 0.0}
 ROUNDING = 1e-14
+LONGEST = 1e60  # shift in standard deviations: its square is far from overflow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +151,10 @@ class PerturbedObjective:
     def distance(self, stddev: float) -> float:
         """t, the shift in standard deviations, rounded up."""
         check.positive(stddev=stddev)
+        least = self.shift / LONGEST
+        if stddev < least:
+            remedy = "The noise is too small for its losses to be numbers."
+            check.fail("stddev", f">= shift / 1e60 = {least:.3g}", stddev, remedy)
         return self.shift / stddev * (1.0 + ROUNDING)
 
     def delta(self, epsilon: float, *, stddev: float) -> float:

@@ -9,7 +9,6 @@ moves running times only, never the law of a draw.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,18 +19,19 @@ from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, Domain, Polytope, Simplex
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense, low_rank
 from dpsample.samplers.gaussian_fit import (
+    SMALL,
     averaged_derivatives,
     averaged_slopes,
+    damped,
     fit,
     hull_basis,
-    minimize,
     regularizer_hessian,
+    rough_mode,
 )
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 MAX_STEPS = 200
 NUM_WIDTHS = 3  # turns in which windows and a wide metric are made to agree
-SMALL = 0.03  # Newton decrement, in standard deviations, that is good enough
 KEPT = 0.1  # share of each slack that a Newton step leaves at least
 ACTIVE = 3.0  # standard deviations from a sphere within which it holds the mass
 OFF_WALL = 0.1  # share of the way from the mode to an interior point, at the start
@@ -66,7 +66,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
         return BarrierFit(gaussian.center, dense(gaussian.factor))
     derivatives, longest = barrier
     basis = hull_basis(target)
-    start, interior = minimize(target)[0], domain.interior_point(target.dim)
+    start, interior = rough_mode(target), domain.interior_point(target.dim)
     point = start + OFF_WALL * (interior - start)
     covariance: Array | None = None
     for _ in range(MAX_STEPS):
@@ -77,7 +77,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
         covariance = _inverse(precision)
         move = -covariance @ slope
         decrement = float(np.sqrt(max(-float(move @ slope), 0.0)))
-        step = min(_damped(decrement, len(move)), longest(point, basis @ move))
+        step = min(damped(decrement, len(move)), longest(point, basis @ move))
         point = point + step * (basis @ move)
         if decrement < SMALL:
             break
@@ -157,11 +157,6 @@ def _share(slack: Array, pace: Array) -> float:
     return float(min(1.0, steps.min(initial=1.0)))
 
 
-def _damped(decrement: float, rank: int) -> float:
-    """Newton step; a decrement of one for each direction asks for no damping."""
-    return 1.0 / (1.0 + max(decrement / math.sqrt(rank) - 0.5, 0.0))
-
-
 def _inverse(precision: Array) -> Array:
     inverse = linalg.cho_solve(linalg.cho_factor(precision), np.eye(len(precision)))
     return np.asarray(0.5 * (inverse + inverse.T))
@@ -198,7 +193,7 @@ def _lifted_fit(target: Gibbs) -> BarrierFit:
     = (1 + H P)^{-1} (g - H J D b), and x has the covariance (H + P^{-1})^{-1}.
     """
     body, dim, eye = target.numbers.body, target.dim, np.eye(target.dim)
-    mode = minimize(target)[0] - body.center
+    mode = rough_mode(target) - body.center
     spread = 0.05 * body.radius / dim
     lifted = np.concatenate([np.maximum(mode, 0.0), np.maximum(-mode, 0.0)]) + spread
     lifted *= min(1.0, (1.0 - 0.5 * OFF_WALL) * body.radius / lifted.sum())
@@ -222,9 +217,7 @@ def _lifted_fit(target: Gibbs) -> BarrierFit:
         gradient = np.concatenate([slope, -slope]) + wall_slope
         decrement = float(np.sqrt(max(-float(move @ gradient), 0.0)))
         slacks, paces = np.append(lifted, slack), np.append(-move, move.sum())
-        step = min(
-            _damped(decrement, len(move)), _share(slacks, np.maximum(paces, 0.0))
-        )
+        step = min(damped(decrement, len(move)), _share(slacks, np.maximum(paces, 0.0)))
         lifted = lifted + step * move
         covariance = _inverse(curvature + _inverse(inner))
         if decrement < SMALL:
@@ -245,7 +238,7 @@ def _wide_fit(target: Gibbs) -> BarrierFit:
 
     problem, data = target.problem, target.data
     rows: Any = as_rows(data)  # dense or sparse
-    mode, interior = minimize(target)[0], problem.domain.interior_point(target.dim)
+    mode, interior = rough_mode(target), problem.domain.interior_point(target.dim)
     center = mode + OFF_WALL * (interior - mode)
     margins = rows @ center + (data.offset if data.offset.size else 0.0)
     squares = rows**2 if data.dense.shape[0] else rows.multiply(rows)

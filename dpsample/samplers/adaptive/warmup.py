@@ -16,7 +16,7 @@ import numpy as np
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.entries import entry
-from dpsample.numerics.mixing import lag_one_share, split_r_hat
+from dpsample.numerics.mixing import fair_lag_share, lag_share, split_r_hat
 from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
@@ -33,7 +33,7 @@ MAX_WORK = 1e10
 AIM = 0.7  # acceptance probability
 DISPERSION = 2.0  # time of the flight from the center to a start
 FORGOTTEN = 10.0  # autocorrelation times after which a start is forgotten
-NUM_TRIAL = 60  # draws of each chain that settle the thinning
+NUM_TRIAL = 100  # draws of each chain that settle the thinning
 NUM_PROBES = 10  # transitions of each chain that decide whether a force pays
 MAX_THINNING = 20
 
@@ -43,17 +43,14 @@ class WarmUp:
     """What the pilot chains have learned."""
 
     plan: BilliardPlan
-    autocorrelation_time: float  # in transitions, the largest of q_i and q_i^2
+    autocorrelation_time: float  # in transitions, the largest of theta_i and theta_i^2
     has_settled: bool  # whether the last window passed its test
     leaps: float  # gradients of a transition, on average
 
     @property
     def num_steps(self) -> int:
-        """Transitions for a draw, so that it counts for some half a draw.
-
-        The time is the largest of many estimates, and so too large by about a half.
-        """
-        wanted = math.ceil(self.autocorrelation_time / 4.0)
+        """Transitions for a draw, so that it counts for some half a draw."""
+        wanted = math.ceil(self.autocorrelation_time / 2.0)
         return int(np.clip(wanted, 1, MAX_THINNING))
 
     def num_discarded(self, num_steps: int) -> int:
@@ -159,7 +156,7 @@ def warm_up(
     for turn, width in enumerate(WINDOWS):
         window, mass = pilots.run(plan, width), plan.mass
         white = mass.whitened(window.draws - window.draws.mean(axis=(0, 1)))
-        share = lag_one_share(np.concatenate([white, white**2], axis=2))
+        share = lag_share(np.concatenate([white, white**2], axis=2))
         normal = None if fit.normal is None else _unit(mass.whitened(fit.normal))
         plan, pace = window.plan, NUM_PILOTS * window.leaps * cost
         work += width * pace
@@ -170,13 +167,14 @@ def warm_up(
         plan = _learned(target, window, white, share, normal)
         if turn == 0:
             plan = _worth(pilots, plan)
-    # Thinned to nearly independent draws, even a short trial tells what is left.
-    stride, leaps = min(math.ceil(0.5 / share), MAX_THINNING), window.leaps
-    if has_settled and NUM_TRIAL * stride * pace < 0.5 * MAX_WORK:
+    # Of nearly independent draws, even a short trial tells what is left: of the
+    # coefficients now, for whose draws the thinning is.
+    stride, leaps = min(math.ceil(0.25 / share), MAX_THINNING), window.leaps
+    if has_settled and NUM_TRIAL * stride * pace < 2.0 * MAX_WORK:
         trial = pilots.run(plan, NUM_TRIAL * stride, adapts=False)
-        white = plan.mass.whitened(trial.draws[:, ::stride])
-        squares = (white - white.mean(axis=(0, 1))) ** 2
-        share = lag_one_share(np.concatenate([white, squares], axis=2)) / stride
+        squares = (trial.draws - trial.draws.mean(axis=(0, 1))) ** 2
+        both = np.concatenate([trial.draws, squares], axis=2)
+        share = fair_lag_share(both, stride) / stride
         leaps = trial.leaps
     return WarmUp(
         plan=plan,
