@@ -27,7 +27,6 @@ DOMAINS = {
     "operator ball": D.SchattenBall(1.1, p=np.inf, shape=(2, 2)),
     "Frobenius ball": D.SchattenBall(1.1, p=2.0, shape=(2, 2)),
 }
-STRAIGHT = ("l_1.5 ball", "l_3 ball", "nuclear ball", "operator ball")
 STEPS = 2000  # of a path; between two of them it may be outside for a moment
 
 
@@ -85,8 +84,6 @@ def starts(domain, kind, rng):
     if domain.name == "simplex":
         velocity, pull = velocity - velocity.mean(), pull - pull.mean()
         ray -= ray.mean()
-    if exits.is_straight(domain):
-        pull[:] = 0.0
     reach = domain.chord(center, ray)[1]
     share = 1.0 if kind in ("wall", "tangent") else rng.random()
     theta = center + share * reach * ray
@@ -175,11 +172,6 @@ def test_a_path_leaves_where_stepping_says(name, kind):
     for _ in range(40):
         case = starts(domain, kind, rng)
         assert fault(domain, *case, *meet(domain, *case)) == "", case
-
-
-def test_domains_without_curved_paths_are_known():
-    assert [x for x in DOMAINS if exits.is_straight(DOMAINS[x])] == list(STRAIGHT)
-    assert all(map(exits.has_exits, DOMAINS.values()))
 
 
 def straightened(domain, theta, velocity, pull, horizon):
