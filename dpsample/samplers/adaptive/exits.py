@@ -30,7 +30,7 @@ from dpsample.domains import (
     Simplex,
     WholeSpace,
 )
-from dpsample.numerics.norms import norm_along
+from dpsample.numerics.norms import forget_turns, lp_normal, schatten_normal
 from dpsample.numerics.vectors import copy_into
 
 # Body, point, velocity, acceleration, horizon, scratch memory (ROOM dim), normal, out.
@@ -267,92 +267,6 @@ def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
 
 
 @kernel(counts_references=False)
-def lp_normal(offset, p, normal):
-    """Norm of a vector, and a subgradient, whose dual norm is 1."""
-    largest, total = 0.0, 0.0
-    for j in range(len(offset)):
-        largest = max(largest, abs(offset[j]))
-    for j in range(len(offset)):
-        share = abs(offset[j]) / largest if largest > 0.0 else 1.0
-        power = share ** (p - 1.0)
-        total += share * power
-        normal[j] = math.copysign(power, offset[j])
-    root = total ** (1.0 / p)
-    for j in range(len(offset)):
-        normal[j] *= root / total
-    return largest * root
-
-
-@kernel(counts_references=False)
-def turn_pair(one, other, slope):
-    """Rotate two vectors by the angle of a slope."""
-    cosine = 1.0 / math.sqrt(1.0 + slope * slope)
-    for k in range(len(one)):
-        x, y = one[k], other[k]
-        one[k], other[k] = cosine * (x - slope * y), cosine * (y + slope * x)
-
-
-@kernel(counts_references=False)
-def orthogonalize(rows, turns):
-    """Turn rows into orthogonal ones by Jacobi's rotations (Hestenes, 1958).
-
-    Their lengths are then the singular values, accurate to a few roundings.
-    """
-    for _ in range(MAX_STEPS):
-        is_done = True
-        for i in range(len(rows)):
-            for j in range(i):
-                one, other, both = 0.0, 0.0, 0.0
-                for k in range(rows.shape[1]):
-                    one += rows[i, k] * rows[i, k]
-                    other += rows[j, k] * rows[j, k]
-                    both += rows[i, k] * rows[j, k]
-                if abs(both) > 4.0 * TOLERANCE * math.sqrt(one * other):
-                    half = 0.5 * (other - one) / both
-                    far = abs(half) + math.sqrt(1.0 + half * half)
-                    slope = math.copysign(1.0 / far, half)
-                    turn_pair(rows[i], rows[j], slope)
-                    turn_pair(turns[i], turns[j], slope)
-                    is_done = False
-        if is_done:
-            return
-
-
-@kernel(counts_references=False)
-def schatten_normal(body, offset, room, normal):
-    """Schatten norm of a matrix, and a subgradient, whose dual norm is 1.
-
-    The room begins with rotations for a matrix nearby, that leave few to be done.
-    """
-    long, short, pace, stride = body.num_rows, body.num_columns, body.num_columns, 1
-    if long < short:
-        long, short, pace, stride = short, long, 1, short
-    square = short * short
-    turns = room[:square].reshape((short, short))
-    rows = room[square : square + short * long].reshape((short, long))
-    for i in range(short):
-        for k in range(long):
-            total = 0.0
-            for j in range(short):
-                total += turns[i, j] * offset[k * pace + j * stride]
-            rows[i, k] = total
-    orthogonalize(rows, turns)
-    sizes, weights = room[-2 * short : -short], room[-short:]
-    for i in range(short):
-        sizes[i] = norm_along(rows[i], rows[i], 0.0, body.center[:long], 2.0)
-    value = lp_normal(sizes, body.p, weights)
-    normal[:] = 0.0
-    for i in range(short):
-        if weights[i] > 0.0 and sizes[i] > 0.0:
-            weight = weights[i] / sizes[i]
-            for k in range(long):
-                for j in range(short):
-                    part = weight * rows[i, k] * turns[i, j]
-                    normal[k * pace + j * stride] += part
-    return value
-
-
-@kernel(counts_references=False)
 def norm_at(body, theta, velocity, pull, start, stop, room, normal):
     """Norm, with a subgradient, where the tangents at two times of a path meet.
 
@@ -363,8 +277,9 @@ def norm_at(body, theta, velocity, pull, start, stop, room, normal):
     for j in range(dim):
         moved = theta[j] + (middle * velocity[j] + product * pull[j])
         offset[j] = moved - body.center[j]
-    if min(body.num_rows, body.num_columns) > 1:
-        return schatten_normal(body, offset, room[dim:], normal)
+    rows, columns = body.num_rows, body.num_columns
+    if min(rows, columns) > 1:
+        return schatten_normal(offset, rows, columns, body.p, room[dim:], normal)
     return lp_normal(offset, body.p, normal)
 
 
@@ -401,16 +316,13 @@ def convex_exit(body, theta, velocity, pull, horizon, room, normal, out):
     and halved until they are. NaN is the time of a path that grazes the wall so closely
     that too many are needed.
     """
-    dim, side = len(theta), min(body.num_rows, body.num_columns)
-    size, strength = body.radius, 0.0
+    dim, size, strength = len(theta), body.radius, 0.0
     for j in range(dim):
         size = max(size, abs(body.center[j]))
         strength = max(strength, abs(pull[j]))
     limit = body.radius + ROUNDING * size
     other, rest = room[:dim], room[dim:]
-    rest[dim : dim + side * side] = 0.0
-    for i in range(side):
-        rest[dim + i * (side + 1)] = 1.0
+    forget_turns(min(body.num_rows, body.num_columns), rest[dim:])
     out[0], out[1] = np.nan, WALL
     known, width, stop, is_hit = 0.0, horizon, horizon, False
     for _ in range(MAX_PIECES):
