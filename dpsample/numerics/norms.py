@@ -178,6 +178,9 @@ def orthogonalize(rows: Array, turns: Array) -> None:
                     one += rows[i, k] * rows[i, k]
                     other += rows[j, k] * rows[j, k]
                     both += rows[i, k] * rows[j, k]
+                low, high = min(one, other), max(one, other)
+                if low <= ORTHOGONAL**2 * high:
+                    continue  # a singular value that is 0, but for rounding
                 if abs(both) > ORTHOGONAL * math.sqrt(one * other):
                     half = 0.5 * (other - one) / both
                     far = abs(half) + math.sqrt(1.0 + half * half)
@@ -208,7 +211,7 @@ def schatten_normal(
     long, short, pace, stride = num_rows, num_columns, num_columns, 1
     if long < short:
         long, short, pace, stride = short, long, 1, short
-    square, largest = short * short, 0.0
+    square, largest, longest = short * short, 0.0, 0.0
     turns = room[:square].reshape((short, short))
     rows = room[square : square + short * long].reshape((short, long))
     sizes = room[square + short * long : square + short * (long + 1)]
@@ -228,11 +231,12 @@ def schatten_normal(
         for k in range(long):
             square_length += rows[i, k] * rows[i, k]
         sizes[i] = math.sqrt(square_length)
+        longest = max(longest, sizes[i])
     value = lp_normal(sizes, p, weights)
     for j in range(len(flat)):
         normal[j] = 0.0
     for i in range(short):
-        if weights[i] > 0.0 and sizes[i] > 0.0:
+        if weights[i] > 0.0 and sizes[i] > ORTHOGONAL * longest:
             weight = weights[i] / sizes[i]
             for k in range(long):
                 for j in range(short):
