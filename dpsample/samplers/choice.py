@@ -13,7 +13,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.numerics.mixing import effective_share, lag_one_share, split_r_hat
-from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
+from dpsample.samplers.adaptive import billiard_hmc, exits, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.warmup import WarmUp, warm_up
 from dpsample.samplers.adaptive.whitened_slice import WhitenedSlice
@@ -53,6 +53,7 @@ FEW_PASSES = 5.0
 NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 150
 MIXED, EFFECTIVE = 1.05, 0.1  # split R-hat, and effective draws per draw
 NUM_SWEEPS = 100  # of the trial run of the slice sampler
+CHORD = 1000.0  # multiply-adds per coordinate, of a chord that Newton's method finds
 
 
 class Choice(NamedTuple):
@@ -154,16 +155,20 @@ def slices_instead(
     """
     if not warm.plan.mass.is_dense or not WhitenedSlice().supports(target)[0]:
         return None
-    prepared = whitened_slice.prepared(target, warm)
-    draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
     data, num_records = target.data, target.problem.num_records
     # Multiply-adds: a move shifts the margins, a gradient takes two products.
-    sweep = float(np.mean(stats[:, :, NUM_RECORDS]))
-    sweep += warm.plan.mass.rank * num_records
     leap = 2.0 * (data.dense.size + data.values.size) + num_records
+    most = warm.autocorrelation_time * warm.leaps * leap
+    has_dear_chords = exits.exit_piece(target.problem.domain) is exits.convex_exit
+    move = num_records + (CHORD * target.dim if has_dear_chords else 0.0)
+    sweep = warm.plan.mass.rank * move
+    if sweep >= most:
+        return None
+    prepared = whitened_slice.prepared(target, warm)
+    draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
+    sweep += float(np.mean(stats[:, :, NUM_RECORDS]))
     share = lag_one_share(_with_squares(draws))
-    is_dear = sweep >= share * warm.autocorrelation_time * warm.leaps * leap
-    if is_dear or split_r_hat(draws) > MIXED:
+    if sweep >= share * most or split_r_hat(draws) > MIXED:
         return None
     return replace(prepared, num_steps=math.ceil(0.5 / share))
 
