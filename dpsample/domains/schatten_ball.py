@@ -16,12 +16,39 @@ from dpsample.numerics.norms import (
     conversion,
     distance,
     dual,
+    forget_turns,
     norm,
     schatten,
+    schatten_normal,
     thin_svd,
     write_product,
 )
 from dpsample.numerics.vectors import copy_into
+
+
+@kernel
+def new_room(body: Body) -> Array:
+    """Memory of `norm_and_slope`."""
+    dim = len(body.center)
+    room = np.empty(5 * dim + 1)
+    forget_turns(min(body.num_rows, body.num_columns), room[2 * dim :])
+    return room
+
+
+@kernel
+def norm_and_slope(
+    body: Body, theta: Array, direction: Array, t: float, room: Array
+) -> tuple[float, float]:
+    """Norm at ``theta + t direction`` and a subgradient in t."""
+    dim, slope = len(theta), 0.0
+    moved, normal, rest = room[:dim], room[dim : 2 * dim], room[2 * dim :]
+    for j in range(dim):
+        moved[j] = theta[j] + t * direction[j]
+    rows, columns = body.num_rows, body.num_columns
+    value = schatten_normal(moved, rows, columns, body.p, rest, normal)
+    for j in range(dim):
+        slope += normal[j] * direction[j]
+    return value, slope
 
 
 @kernel
@@ -32,8 +59,7 @@ def schatten_along(body: Body, theta: Array, direction: Array, t: float) -> floa
     moved = theta + t * direction
     if not np.isfinite(moved).all():
         return np.nan
-    values = thin_svd(moved, body.num_rows, body.num_columns)[1]
-    return float(distance(values, np.zeros(len(values)), body.p))
+    return norm_and_slope(body, theta, direction, t, new_room(body))[0]
 
 
 @kernel
@@ -62,28 +88,6 @@ def schatten_project(body: Body, theta: Array, out: Array) -> None:
 
 
 @kernel
-def excess_and_slope(
-    body: Body, theta: Array, direction: Array, t: float
-) -> tuple[float, float]:
-    """Norm minus radius at ``theta + t direction`` and a subgradient in t."""
-    columns = body.num_columns
-    moved = theta + t * direction
-    left, values, right = thin_svd(moved, body.num_rows, columns)
-    length = distance(values, np.zeros(len(values)), body.p)
-    slope = 0.0
-    for k in range(len(values)):
-        if np.isinf(body.p):
-            weight = 1.0 if k == 0 else 0.0
-        else:
-            weight = (values[k] / length) ** (body.p - 1.0) if values[k] > 0.0 else 0.0
-        if weight > 0.0:
-            for i in range(len(theta)):
-                vectors = left[i // columns, k] * right[k, i % columns]
-                slope += weight * vectors * direction[i]
-    return length - body.radius, slope
-
-
-@kernel
 def schatten_end(body: Body, theta: Array, direction: Array, sign: float) -> float:
     """Return the end of the chord on one side, inside in floating point.
 
@@ -92,8 +96,10 @@ def schatten_end(body: Body, theta: Array, direction: Array, sign: float) -> flo
     """
     reach = schatten_along(body, theta, direction, 0.0)
     outside = (body.radius + reach) / schatten_along(body, direction, direction, 0.0)
+    room = new_room(body)
     for _ in range(MAX_STEPS):
-        excess, slope = excess_and_slope(body, theta, direction, sign * outside)
+        value, slope = norm_and_slope(body, theta, direction, sign * outside, room)
+        excess = value - body.radius
         if not (excess > 0.0 and sign * slope > 0.0):
             break
         step = min(excess / (sign * slope), outside)

@@ -16,6 +16,7 @@ from dpsample.core.sparse import CSR, Directions, as_csr, is_sparse
 
 TINY_SQUARE = 1e-290
 HUGE_SQUARE = 1e290
+MAX_SWEEPS, ORTHOGONAL = 60, 2.0**-50  # of Jacobi's method
 
 
 @check.plain
@@ -133,6 +134,115 @@ def norm_along(x: Array, direction: Array, t: float, center: Array, p: float) ->
 def distance(x: Array, center: Array, p: float) -> float:
     """Return ``||x - center||_p`` without allocating; NaN unless x is finite."""
     return float(norm_along(x, x, 0.0, center, p))
+
+
+@kernel(counts_references=False)
+def lp_normal(offset: Array, p: float, normal: Array) -> float:
+    """Norm of a vector, and a subgradient, whose dual norm is 1."""
+    largest, total = 0.0, 0.0
+    for j in range(len(offset)):
+        largest = max(largest, abs(offset[j]))
+    for j in range(len(offset)):
+        share = abs(offset[j]) / largest if largest > 0.0 else 1.0
+        power = share ** (p - 1.0)
+        total += share * power
+        normal[j] = math.copysign(power, offset[j])
+    root = total ** (1.0 / p)
+    for j in range(len(offset)):
+        normal[j] *= root / total
+    return float(largest * root)
+
+
+@kernel(counts_references=False)
+def turn_pair(one: Array, other: Array, slope: float) -> None:
+    """Rotate two vectors by the angle of a slope."""
+    cosine = 1.0 / math.sqrt(1.0 + slope * slope)
+    for k in range(len(one)):
+        x, y = one[k], other[k]
+        one[k] = cosine * (x - slope * y)
+        other[k] = cosine * (y + slope * x)
+
+
+@kernel(counts_references=False)
+def orthogonalize(rows: Array, turns: Array) -> None:
+    """Turn rows into orthogonal ones by Jacobi's rotations (Hestenes, 1958).
+
+    Their lengths are then the singular values, accurate to a few roundings.
+    """
+    for _ in range(MAX_SWEEPS):
+        is_done = True
+        for i in range(len(rows)):
+            for j in range(i):
+                one, other, both = 0.0, 0.0, 0.0
+                for k in range(rows.shape[1]):
+                    one += rows[i, k] * rows[i, k]
+                    other += rows[j, k] * rows[j, k]
+                    both += rows[i, k] * rows[j, k]
+                low, high = min(one, other), max(one, other)
+                if low <= ORTHOGONAL**2 * high:
+                    continue  # a singular value that is 0, but for rounding
+                if abs(both) > ORTHOGONAL * math.sqrt(one * other):
+                    half = 0.5 * (other - one) / both
+                    far = abs(half) + math.sqrt(1.0 + half * half)
+                    slope = math.copysign(1.0 / far, half)
+                    turn_pair(rows[i], rows[j], slope)
+                    turn_pair(turns[i], turns[j], slope)
+                    is_done = False
+        if is_done:
+            return
+
+
+@kernel(counts_references=False)
+def forget_turns(short: int, room: Array) -> None:
+    """Prepare the room of `schatten_normal` for a first matrix."""
+    for k in range(short * short):
+        room[k] = 1.0 if k % (short + 1) == 0 else 0.0
+
+
+@kernel(counts_references=False)
+def schatten_normal(
+    flat: Array, num_rows: int, num_columns: int, p: float, room: Array, normal: Array
+) -> float:
+    """Schatten norm of a matrix, and a subgradient, whose dual norm is 1.
+
+    The room, of three times the size and one, begins with the rotations that made an
+    earlier matrix orthogonal: one nearby needs few more.
+    """
+    long, short, pace, stride = num_rows, num_columns, num_columns, 1
+    if long < short:
+        long, short, pace, stride = short, long, 1, short
+    square, largest, longest = short * short, 0.0, 0.0
+    turns = room[:square].reshape((short, short))
+    rows = room[square : square + short * long].reshape((short, long))
+    sizes = room[square + short * long : square + short * (long + 1)]
+    weights = room[square + short * (long + 1) : square + short * (long + 2)]
+    for j in range(len(flat)):
+        largest = max(largest, abs(flat[j]))
+    scale = 1.0 / largest if 1.0 / HUGE_SQUARE < largest else 1.0
+    for i in range(short):
+        for k in range(long):
+            total = 0.0
+            for j in range(short):
+                total += turns[i, j] * (scale * flat[k * pace + j * stride])
+            rows[i, k] = total
+    orthogonalize(rows, turns)
+    for i in range(short):
+        square_length = 0.0
+        for k in range(long):
+            square_length += rows[i, k] * rows[i, k]
+        sizes[i] = math.sqrt(square_length)
+        longest = max(longest, sizes[i])
+    value = lp_normal(sizes, p, weights)
+    for j in range(len(flat)):
+        normal[j] = 0.0
+    for i in range(short):
+        if weights[i] > 0.0 and sizes[i] > ORTHOGONAL * longest:
+            weight = weights[i] / sizes[i]
+            for k in range(long):
+                for j in range(short):
+                    part = weight * rows[i, k] * turns[i, j]
+                    normal[k * pace + j * stride] += part
+    return float(value / scale)
 
 
 @kernel

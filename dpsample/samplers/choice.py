@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.numerics.mixing import fair_lag_share, lag_share, split_r_hat
-from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
+from dpsample.numerics.mixing import fair_lag_share, split_r_hat
+from dpsample.samplers.adaptive import billiard_hmc, exits, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.warmup import WarmUp, warm_up
 from dpsample.samplers.adaptive.whitened_slice import WhitenedSlice
@@ -55,6 +55,7 @@ NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 150
 # Split R-hat, effective draws per draw, and those that a thinned chain shall have.
 MIXED, EFFECTIVE, WANTED = 1.05, 0.1, 0.4
 NUM_SWEEPS = 100  # of the trial run of the slice sampler
+CHORD = 1000.0  # multiply-adds per coordinate, of a chord that Newton's method finds
 
 
 class Choice(NamedTuple):
@@ -156,18 +157,22 @@ def slices_instead(
     """
     if not warm.plan.mass.is_dense or not WhitenedSlice().supports(target)[0]:
         return None
-    prepared = whitened_slice.prepared(target, warm)
-    draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
     data, num_records = target.data, target.problem.num_records
     # Multiply-adds: a move shifts the margins, a gradient takes two products.
-    sweep = float(np.mean(stats[:, :, NUM_RECORDS]))
-    sweep += warm.plan.mass.rank * num_records
     leap = 2.0 * (data.dense.size + data.values.size) + num_records
-    share = lag_share(_with_squares(draws))
-    is_dear = sweep >= share * warm.autocorrelation_time * warm.leaps * leap
-    if is_dear or split_r_hat(draws) > MIXED:
+    most = warm.autocorrelation_time * warm.leaps * leap
+    has_dear_chords = exits.exit_piece(target.problem.domain) is exits.convex_exit
+    move = num_records + (CHORD * target.dim if has_dear_chords else 0.0)
+    sweep = warm.plan.mass.rank * move
+    if sweep >= most:
         return None
-    return replace(prepared, num_steps=math.ceil(0.5 / share))
+    prepared = whitened_slice.prepared(target, warm)
+    draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
+    sweep += float(np.mean(stats[:, :, NUM_RECORDS]))
+    share = fair_lag_share(_with_squares(draws))
+    if sweep >= share * most or split_r_hat(draws) > MIXED:
+        return None
+    return replace(prepared, num_steps=math.ceil(WANTED / share))
 
 
 def _trial_draws(

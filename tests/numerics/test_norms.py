@@ -136,3 +136,20 @@ def test_bad_exponents_are_refused(bad):
 def test_bad_dimension_is_refused():
     with pytest.raises(ValueError, match=r"^dim must be an integer >= 1, got 0\.$"):
         norms.conversion(0, 1.0, 2.0)
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 4.0, math.inf])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (2, 2), (4, 3), (3, 7)])
+def test_rotations_give_schatten_norms_and_their_subgradients(shape, p):
+    rng, dim = np.random.default_rng(3), math.prod(shape)
+    room, normal = np.empty(3 * dim + 1), np.empty(dim)
+    norms.forget_turns(min(shape), room)
+    low_rank = np.outer(np.arange(shape[0]), np.ones(shape[1]))
+    flats = [*rng.normal(size=(5, dim)), low_rank.reshape(-1), np.eye(*shape).ravel()]
+    for flat in (scale * flat for flat in flats for scale in (1.0, 1e-200, 1e200)):
+        value = norms.schatten_normal(flat, *shape, p, room, normal)
+        assert value == pytest.approx(norms.schatten(flat, p, shape), rel=1e-14)
+        assert normal @ flat == pytest.approx(value, rel=1e-13)
+        if value > 0.0:
+            steepest = norms.schatten(normal, norms.dual(p), shape)
+            assert steepest == pytest.approx(1.0, rel=1e-13)

@@ -168,6 +168,9 @@ def at_the_wrong_face(plan):
         ("polytope", in_the_euclidean_metric),
         ("polytope", at_the_wrong_face),
         ("l_2 ball", with_another_pull),
+        ("l_3 ball", with_another_pull),
+        ("nuclear ball", in_the_euclidean_metric),
+        ("operator ball", with_another_pull),
     ],
 )
 def test_a_wrong_reflection_or_pull_loses_energy(name, bug):
@@ -196,7 +199,8 @@ def way_back(target, plan, state, opening=0.5, size=0.25, leaps=8):
     slow_but(
         [(name, form) for name in BODIES for form in FORMS],
         [("whole space", "dense"), ("simplex", "low rank"), ("polytope", "dense")]
-        + [("l_1 ball", "dense"), ("l_2 ball", "low rank"), ("nuclear ball", "dense")],
+        + [("l_1 ball", "dense"), ("l_2 ball", "low rank"), ("nuclear ball", "dense")]
+        + [("l_1.5 ball", "dense"), ("operator ball", "low rank")],
     ),
 )
 def test_trajectories_find_the_way_back(name, form):
@@ -338,7 +342,7 @@ def extra_case(name):
     return case, case.exact(np.random.default_rng(4), 6_000)
 
 
-@pytest.mark.parametrize("name", slow_but(EXTRA, ["entropy", "sphere"]))
+@pytest.mark.parametrize("name", slow_but(EXTRA, ["entropy", "l_3 ball", "sphere"]))
 def test_other_regularizers_and_walls_leave_the_law_as_it_is(name):
     case, starts = extra_case(name)
     for force in (True, False):

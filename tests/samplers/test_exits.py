@@ -27,7 +27,6 @@ DOMAINS = {
     "operator ball": D.SchattenBall(1.1, p=np.inf, shape=(2, 2)),
     "Frobenius ball": D.SchattenBall(1.1, p=2.0, shape=(2, 2)),
 }
-STRAIGHT = ("l_1.5 ball", "l_3 ball", "nuclear ball", "operator ball")
 STEPS = 2000  # of a path; between two of them it may be outside for a moment
 
 
@@ -85,15 +84,16 @@ def starts(domain, kind, rng):
     if domain.name == "simplex":
         velocity, pull = velocity - velocity.mean(), pull - pull.mean()
         ray -= ray.mean()
-    if exits.is_straight(domain):
-        pull[:] = 0.0
     reach = domain.chord(center, ray)[1]
     share = 1.0 if kind in ("wall", "tangent") else rng.random()
     theta = center + share * reach * ray
     if kind == "corner":
         theta = corner(domain, rng)
-    if kind == "tangent":  # of a Euclidean ball, and at a small angle of the others
-        velocity -= (velocity @ ray) / (ray @ ray) * ray
+    if kind == "tangent":  # or inwards at a small angle
+        away = meet(domain, center, ray, 0.0 * ray, 2.0 * reach)[1].copy()
+        away -= away.mean() if domain.name == "simplex" else 0.0
+        away /= np.linalg.norm(away)
+        velocity -= (velocity @ away + 10.0 ** rng.uniform(-18.0, -1.0)) * away
     if kind == "strong":
         pull *= 1e3
     if kind == "still":
@@ -177,11 +177,6 @@ def test_a_path_leaves_where_stepping_says(name, kind):
         assert fault(domain, *case, *meet(domain, *case)) == "", case
 
 
-def test_domains_without_curved_paths_are_known():
-    assert [x for x in DOMAINS if exits.is_straight(DOMAINS[x])] == list(STRAIGHT)
-    assert all(map(exits.has_exits, DOMAINS.values()))
-
-
 def straightened(domain, theta, velocity, pull, horizon):
     return meet(domain, theta, velocity, 0.0 * pull, horizon)
 
@@ -208,14 +203,14 @@ def with_the_normal_of_the_start(domain, theta, *case):
 
 
 @pytest.mark.parametrize("bug", [straightened, at_the_last_wall, late])
-@pytest.mark.parametrize("name", ["box", "simplex", "polytope", "l_2 ball", "l_1 ball"])
+@pytest.mark.parametrize("name", [name for name in DOMAINS if name != "l_inf ball"])
 def test_a_wrong_time_is_noticed(name, bug):
     domain, rng = DOMAINS[name], np.random.default_rng(6)
     cases = [starts(domain, "inside", rng) for _ in range(40)]
     assert any(fault(domain, *case, *bug(domain, *case)) for case in cases)
 
 
-@pytest.mark.parametrize("name", ["l_2 ball", "l_1 ball", "l_1.5 ball"])
+@pytest.mark.parametrize("name", ["l_2 ball", "l_1 ball", "l_1.5 ball", "nuclear ball"])
 def test_a_wrong_normal_is_noticed(name):
     domain, rng = DOMAINS[name], np.random.default_rng(7)
     cases = [starts(domain, "inside", rng) for _ in range(20)]

@@ -62,8 +62,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
         return _lifted_fit(target)
     barrier = _barrier(domain, target.dim)
     if barrier is None:
-        gaussian = fit(target)
-        return BarrierFit(gaussian.center, dense(gaussian.factor))
+        return _held_fit(target)
     derivatives, longest = barrier
     basis = hull_basis(target)
     start, interior = rough_mode(target), domain.interior_point(target.dim)
@@ -87,6 +86,20 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
         covariance, normal = _rounded(domain, point, covariance)
     factor = basis @ np.linalg.cholesky(covariance)
     return BarrierFit(point, dense(factor), normal)
+
+
+def _held_fit(target: Gibbs) -> BarrierFit:
+    """Gaussian fit with the precision that a slope adds where a round wall holds it.
+
+    On the wall of a ball of radius r, exp(-<g, x>) has the variance r / |g| along
+    tangents; here |g| r is half the range of <g, x>, and r the domain's half widths.
+    """
+    gaussian, domain, eye = fit(target), target.problem.domain, np.eye(target.dim)
+    sides = np.vstack((target.gradient(gaussian.center), eye))
+    halves = np.asarray(0.5 * (domain.support(sides) + domain.support(-sides)))
+    precision = _inverse(gaussian.factor @ gaussian.factor.T)
+    covariance = _inverse(precision + np.diag(halves[0] / halves[1:] ** 2))
+    return BarrierFit(gaussian.center, dense(np.linalg.cholesky(covariance)))
 
 
 def _barrier(domain: Domain, dim: int) -> Barrier | None:

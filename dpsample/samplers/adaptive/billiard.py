@@ -128,11 +128,11 @@ def new_plan(
     length: float = LENGTH,
     max_leaps: int = MAX_LEAPS,
 ) -> BilliardPlan:
-    """Plan of a target; the force is dropped where exits are known without it only."""
+    """Plan of a target; no force acts in the whole space."""
     domain, matrix = target.problem.domain, target.numbers.body.matrix
     is_harmonic = domain.name == "whole_space"
     held = np.array(force, dtype=np.float64)
-    if is_harmonic or exits.is_straight(domain):
+    if is_harmonic:
         held[:] = 0.0
     turns = np.ascontiguousarray(mass.applied(matrix))
     pull = -mass.applied(held)

@@ -9,8 +9,9 @@ only: the time is never the 0 at which a reflection has just begun.
 
 Flat walls ask for one quadratic each. On the Euclidean ball the squared distance is a
 quartic, whose first upward root lies between turning points that are bracketed in turn.
-On the l1 ball the norm is one quadratic between changes of signs, kept in a heap. Other
-norms are convex along straight lines (a = 0), where Newton's method finds the end.
+On the l1 ball the norm is one quadratic between changes of signs, kept in a heap. For
+other norms Newton's method finds an exit, and triangles around pieces of the parabola
+show that there is none before it.
 """
 
 import math
@@ -29,16 +30,16 @@ from dpsample.domains import (
     Simplex,
     WholeSpace,
 )
-from dpsample.domains.ball import newton_end
-from dpsample.domains.schatten_ball import schatten_along, schatten_end
-from dpsample.numerics.norms import norm_along, thin_svd
+from dpsample.numerics.norms import forget_turns, lp_normal, schatten_normal
+from dpsample.numerics.vectors import copy_into
 
 # Body, point, velocity, acceleration, horizon, scratch memory (ROOM dim), normal, out.
 EXIT = types.void(BODY, vector, vector, vector, f8, vector, vector, vector)
-ROOM = 4
+ROOM = 5
 WALL = -1.0  # in out[1]: the wall has the normal that was written
-MAX_STEPS = 100
+MAX_STEPS, MAX_PIECES = 100, 200
 TOLERANCE = 2.0**-52  # of a root, in units of its bracket
+ROUNDING = 2.0**-47  # of a norm, as which a point outside is on the wall
 
 
 @kernel
@@ -265,43 +266,82 @@ def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
             sift_down(times, owners, 0, count)
 
 
-@kernel
-def lp_exit(body, theta, velocity, pull, horizon, room, normal, out):
-    """End of a straight line: the norm is convex in t, so its end decides."""
-    center, radius, p = body.center, body.radius, body.p
-    out[0], out[1] = np.inf, WALL
-    if norm_along(theta, velocity, horizon, center, p) <= radius:
-        return
-    time = max(newton_end(theta, velocity, 1.0, center, radius, p), 0.0)
-    if time < horizon:
-        out[0] = time
-        largest = norm_along(theta, velocity, time, center, np.inf)
+@kernel(counts_references=False)
+def norm_at(body, theta, velocity, pull, start, stop, room, normal):
+    """Norm, with a subgradient, where the tangents at two times of a path meet.
+
+    At equal times that is the path's point.
+    """
+    dim = len(theta)
+    offset, middle, product = room[:dim], 0.5 * (start + stop), 0.5 * start * stop
+    for j in range(dim):
+        moved = theta[j] + (middle * velocity[j] + product * pull[j])
+        offset[j] = moved - body.center[j]
+    rows, columns = body.num_rows, body.num_columns
+    if min(rows, columns) > 1:
+        return schatten_normal(offset, rows, columns, body.p, room[dim:], normal)
+    return lp_normal(offset, body.p, normal)
+
+
+@kernel(counts_references=False)
+def cut_back(body, theta, velocity, pull, time, limit, room, normal):
+    """Time, at most the given one, at which a path that ends outside is on the wall.
+
+    A subgradient at a point outside bounds the norm from below, everywhere: as long as
+    its plane is not crossed the path may be inside. Newton's method on such planes
+    comes down to a time at which the path leaves.
+    """
+    for _ in range(MAX_STEPS):
+        value = norm_at(body, theta, velocity, pull, time, time, room, normal)
+        if not value > limit:
+            break
+        height, rate, bend = body.radius, 0.0, 0.0
         for j in range(len(theta)):
-            place = (theta[j] + time * velocity[j]) - center[j]
-            normal[j] = math.copysign((abs(place) / largest) ** (p - 1.0), place)
+            height -= normal[j] * (theta[j] - body.center[j])
+            rate -= normal[j] * velocity[j]
+            bend -= normal[j] * pull[j]
+        earlier = first_fall(height, rate, bend)
+        if not earlier < time:
+            break
+        time = earlier
+    return time
 
 
 @kernel
-def schatten_exit(body, theta, velocity, pull, horizon, room, normal, out):
-    """End of a straight line; the normal has the singular vectors of the matrix."""
-    out[0], out[1] = np.inf, WALL
-    if schatten_along(body, theta, velocity, horizon) <= body.radius:
-        return
-    time = max(schatten_end(body, theta, velocity, 1.0), 0.0)
-    if not time < horizon:
-        return
-    out[0] = time
-    columns = body.num_columns
-    for j in range(len(theta)):
-        room[j] = theta[j] + time * velocity[j]
-        normal[j] = 0.0
-    left, values, right = thin_svd(room[: len(theta)], body.num_rows, columns)
-    for k in range(len(values)):
-        weight = 1.0 if k == 0 else 0.0
-        if not np.isinf(body.p):
-            weight = (values[k] / values[0]) ** (body.p - 1.0)
-        for j in range(len(theta)):
-            normal[j] += weight * left[j // columns, k] * right[k, j % columns]
+def convex_exit(body, theta, velocity, pull, horizon, room, normal, out):
+    """First time at which a convex norm rises to the radius, on certified pieces.
+
+    A piece of a parabola lies in the triangle of its ends and the point where its
+    tangents meet. Pieces whose triangle is inside are laid end to end up to an exit,
+    and halved until they are. NaN is the time of a path that grazes the wall so closely
+    that too many are needed.
+    """
+    dim, size, strength = len(theta), body.radius, 0.0
+    for j in range(dim):
+        size = max(size, abs(body.center[j]))
+        strength = max(strength, abs(pull[j]))
+    limit = body.radius + ROUNDING * size
+    other, rest = room[:dim], room[dim:]
+    forget_turns(min(body.num_rows, body.num_columns), rest[dim:])
+    out[0], out[1] = np.nan, WALL
+    known, width, stop, is_hit = 0.0, horizon, horizon, False
+    for _ in range(MAX_PIECES):
+        time = min(known + width, stop)
+        if time < stop or not is_hit:
+            end = cut_back(body, theta, velocity, pull, time, limit, rest, other)
+            if end < time:
+                time, stop, is_hit = end, end, True
+                copy_into(other, normal)
+        middle = 0.0
+        if strength > 0.0:
+            middle = norm_at(body, theta, velocity, pull, known, time, rest, other)
+        if middle <= limit:
+            known, width = time, 4.0 * width
+            if time == stop:
+                out[0] = stop if is_hit else np.inf
+                return
+        else:
+            width = 0.5 * (time - known)
 
 
 def has_exits(domain: Domain) -> bool:
@@ -315,14 +355,10 @@ def exit_piece(domain: Domain) -> Piece:
     if isinstance(domain, Ball):
         norms: dict[float, Piece]
         norms = {1.0: l1_exit, 2.0: euclidean_exit, np.inf: box_exit}
-        return norms.get(domain.p, lp_exit)
+        return norms.get(domain.p, convex_exit)
     if isinstance(domain, SchattenBall):
-        return euclidean_exit if domain.p == 2.0 else schatten_exit
+        is_round = domain.p == 2.0 or min(domain.shape) == 1
+        return euclidean_exit if is_round else convex_exit
     if isinstance(domain, Box | Simplex):
         return box_exit if isinstance(domain, Box) else simplex_exit
     return no_exit
-
-
-def is_straight(domain: Domain) -> bool:
-    """Whether the piece knows straight lines only, without an acceleration."""
-    return exit_piece(domain) in (lp_exit, schatten_exit)
