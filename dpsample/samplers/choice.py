@@ -95,11 +95,18 @@ def choose(target: Gibbs) -> Choice:
         choice = _ready(LaplaceIndependence(), why, target, rng)
         if mixes(choice.prepared, rng):
             return choice
+    slices, why = None, "kinks: slices along learned axes"
+    is_sliced = not is_smooth and WhitenedSlice().supports(target)[0]
+    if is_sliced and whitened_slice.learns(target):
+        warm = whitened_slice.learned(target, gaussian, rng)
+        if warm.has_settled:
+            slices = whitened_slice.prepared(target, warm, warm.num_steps)
+            return Choice(WhitenedSlice(), why, slices)
     warm = warm_up(target, rng)
-    if not is_smooth:
+    if is_sliced:
         slices = slices_instead(target, warm, rng)
-        if slices is not None:
-            return Choice(WhitenedSlice(), "kinks: slices along learned axes", slices)
+    if slices is not None:
+        return Choice(WhitenedSlice(), why, slices)
     prepared = billiard_hmc.prepared(target, warm)
     how = "learned metric" if warm.has_settled else "metric that has NOT settled"
     return Choice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)
@@ -152,7 +159,7 @@ def slices_instead(
 
     Operations are counted, not timed: the answer is the same on every machine.
     """
-    if not warm.plan.mass.is_dense or not WhitenedSlice().supports(target)[0]:
+    if not warm.plan.mass.is_dense:
         return None
     prepared = whitened_slice.prepared(target, warm)
     draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
