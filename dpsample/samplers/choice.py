@@ -100,11 +100,17 @@ def choose(target: Gibbs) -> Choice:
         chain = mixing(LaplaceIndependence().prepare(target, rng), rng)
         if chain is not None:
             return Choice(LaplaceIndependence(), why, chain)
+    can_slice = not is_smooth and WhitenedSlice().supports(target)[0]
+    why = "kinks: slices along learned axes"
+    if can_slice and whitened_slice.learns(target):
+        warm = whitened_slice.learned(target, gaussian, rng)
+        if warm.has_settled:
+            slices = whitened_slice.prepared(target, warm, warm.num_steps)
+            return Choice(WhitenedSlice(), why, slices)
     warm = warm_up(target, rng)
-    if not is_smooth:
-        slices = slices_instead(target, warm, rng)
-        if slices is not None:
-            return Choice(WhitenedSlice(), "kinks: slices along learned axes", slices)
+    slices = slices_instead(target, warm, rng) if can_slice else None
+    if slices is not None:
+        return Choice(WhitenedSlice(), why, slices)
     prepared = billiard_hmc.prepared(target, warm)
     how = "learned metric" if warm.has_settled else "metric that has NOT settled"
     return Choice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)
@@ -155,7 +161,7 @@ def slices_instead(
 
     Operations are counted, not timed: the answer is the same on every machine.
     """
-    if not warm.plan.mass.is_dense or not WhitenedSlice().supports(target)[0]:
+    if not warm.plan.mass.is_dense:
         return None
     data, num_records = target.data, target.problem.num_records
     # Multiply-adds: a move shifts the margins, a gradient takes two products.

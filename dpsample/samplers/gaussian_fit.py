@@ -1,11 +1,11 @@
 """Gaussian close to the target, and a good starting point.
 
 The start is the end of accelerated projected gradients with restarts. From there
-Newton's method runs for the energy in which every loss is averaged over a window around
+Newton's method runs for the energy in which every loss is averaged over windows around
 its margin: slope (phi(u + w) - phi(u - w)) / 2w and curvature (phi'(u + w) -
-phi'(u - w)) / 2w, with w^2 / 3 the variance of the margin under the Gaussian itself.
-One rule serves smooth losses and losses with kinks. Start and Gaussian move running
-times only, never the law of a draw.
+phi'(u - w)) / 2w, the mean of two w with the moments of the margin under the Gaussian
+itself. One rule serves smooth losses and losses with kinks. Start and Gaussian move
+running times only, never the law of a draw.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from dpsample.targets.gibbs import Gibbs, as_rows
 MAX_ITERATIONS, WINDOW = 1000, 10
 MAX_NEWTON_STEPS = 25
 SMALL = 0.03  # Newton decrement, in standard deviations, that is good enough
+# Factor on steps where the decrement grows, and where no step is worth it any more.
+CAUTION, MAX_CAUTION = 1.5, 30.0
 NUM_PROBES = 200
+# Half-widths, relative to w, of two windows with a Gaussian's first five moments.
+HALVES = np.sqrt(1.0 + np.array([-1.0, 1.0]) * np.sqrt(2.0 / 3.0))
 # Share of the way from the mode to an interior point, off the boundary.
 RETREAT = 1e-3
 
@@ -148,32 +152,54 @@ def hull_basis(target: Gibbs) -> Array:
 
 def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
     covariance: Array | None = None
+    damping = Damping(basis.shape[1])
     for _ in range(MAX_NEWTON_STEPS):
         gradient, precision = averaged_derivatives(target, basis, theta, covariance)
         covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         move = covariance @ gradient
         decrement = float(np.sqrt(max(float(move @ gradient), 0.0)))
-        following = theta - damped(decrement, len(move)) * (basis @ move)
+        following = theta - damping.step(decrement) * (basis @ move)
         if not np.isfinite(following).all():
             break  # off the simplex the entropy has no slope
         theta = following
-        if decrement < SMALL:
+        if damping.is_over:
             break
     return theta, precision
 
 
-def damped(decrement: float, rank: int) -> float:
-    """Newton step; a decrement of one for each direction asks for no damping."""
-    return 1.0 / (1.0 + max(decrement / math.sqrt(rank) - 0.5, 0.0))
+class Damping:
+    """Lengths of Newton steps in so many directions.
+
+    A decrement of one for each direction asks for no damping. Where it grows, among
+    kinks, steps become shorter for good, and when they are very short that is all.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.reach, self.caution, self.last = math.sqrt(rank), 1.0, math.inf
+
+    def step(self, decrement: float) -> float:
+        """Return the next length, for the decrement there."""
+        if decrement > self.last:
+            self.caution *= CAUTION
+        self.last = decrement
+        return 1.0 / (1.0 + max(decrement / self.reach - 0.5, 0.0)) / self.caution
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last decrement was small, or steps are."""
+        return self.last < SMALL or self.caution > MAX_CAUTION
 
 
 def averaged_slopes(target: Gibbs, margins: Array, width: Array) -> tuple[Array, Array]:
     """Slopes and curvatures of losses averaged over windows around the margins."""
     loss, response = target.problem.loss, target.data.response
-    above, slope_above = loss._evaluate(margins + width, response)
-    below, slope_below = loss._evaluate(margins - width, response)
-    slopes = (above - below) / (2.0 * width)
-    return slopes, np.maximum(slope_above - slope_below, 0.0) / (2.0 * width)
+    slopes, curvatures = np.zeros_like(margins), np.zeros_like(margins)
+    for half in np.multiply.outer(HALVES, width):
+        above, slope_above = loss._evaluate(margins + half, response)
+        below, slope_below = loss._evaluate(margins - half, response)
+        slopes += (above - below) / (4.0 * half)
+        curvatures += np.maximum(slope_above - slope_below, 0.0) / (4.0 * half)
+    return slopes, curvatures
 
 
 def averaged_derivatives(

@@ -52,6 +52,10 @@ TARGETS = {
         make(L.Hinge(), D.WholeSpace(), p=1.1, dim=20, k=50.0, mu=5.0),
         S.WhitenedSlice,
     ),
+    "hinge, as many coefficients as records": (
+        make(L.Hinge(), D.WholeSpace(), dim=60, num_records=60, k=2e3, mu=1e-6),
+        S.WhitenedSlice,
+    ),
     "hinge": (make(L.Hinge(), D.Ball(3.0)), S.LaplaceIndependence),
     "hinge on a simplex": (
         make(L.Hinge(), D.Simplex(), dim=10, num_records=2_000, k=100.0, mu=0.1),

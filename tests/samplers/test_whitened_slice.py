@@ -13,6 +13,7 @@ import dpsample as dps
 from dpsample.samplers import HitAndRun, WhitenedSlice
 from dpsample.samplers.adaptive import whitened_slice
 from dpsample.samplers.adaptive.whitened_slice import AGE, TOTAL
+from dpsample.samplers.gaussian_fit import fit
 from tests.core.test_pauses import assert_same_bits, chain_of
 from tests.support.gibbs_cases import example
 from tests.support.line_targets import TARGETS, copied, draw
@@ -243,6 +244,39 @@ def test_chains_end_with_the_law_of_hit_and_run():
     warmer = ends(prepared_for(wrong), 14)
     with rejected():
         assert_same_law(*(np.abs(x[:, 0] - x[:, 0].mean()) for x in (warmer, expected)))
+
+
+def cone(num_records=20, dim=30):
+    """Separable records and a weak prior: soft walls hold a wide cone."""
+    rows = np.random.default_rng(16).normal(size=(num_records, dim))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    labels, domain = np.sign(rows[:, 0]), D.WholeSpace()
+    problem = dps.Problem(rows, labels, loss=L.Hinge(), domain=domain, row_bound=1.0)
+    return dps.Gibbs(problem, k=30.0 * num_records, mu=1e-6)
+
+
+def learned(target, factors=1.0):
+    found = fit(target)
+    wrong = dataclasses.replace(found, factor=found.factor * factors)
+    return whitened_slice.learned(target, wrong, np.random.default_rng(0))
+
+
+def test_sweeps_learn_axes_that_the_fit_does_not_know(monkeypatch):
+    target = cone()
+    warm, again = learned(target), learned(target, np.geomspace(30.0, 0.03, 30))
+    assert warm.has_settled and again.has_settled
+    assert warm.autocorrelation_time < 20.0 and again.autocorrelation_time < 20.0
+    whiten, other = warm.plan.mass.whiten, again.plan.mass.factor
+    ratios = np.linalg.svd(whiten @ other, compute_uv=False)
+    assert 0.4 < ratios.min() and ratios.max() < 2.5
+    assert not np.triu(other, 1).any()
+    monkeypatch.setattr(whitened_slice, "MAX_PASSED", 0.0)
+    assert not learned(target).has_settled
+
+
+def test_axes_are_those_of_the_stream():
+    pair = [learned(cone()).plan.mass.factor for _ in range(2)]
+    np.testing.assert_array_equal(*pair)
 
 
 def test_columns_that_need_too_much_memory_are_refused(monkeypatch):

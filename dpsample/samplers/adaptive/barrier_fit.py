@@ -19,10 +19,9 @@ from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, Domain, Polytope, Simplex
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense, low_rank
 from dpsample.samplers.gaussian_fit import (
-    SMALL,
+    Damping,
     averaged_derivatives,
     averaged_slopes,
-    damped,
     fit,
     hull_basis,
     regularizer_hessian,
@@ -68,6 +67,7 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
     start, interior = rough_mode(target), domain.interior_point(target.dim)
     point = start + OFF_WALL * (interior - start)
     covariance: Array | None = None
+    damping = Damping(basis.shape[1])
     for _ in range(MAX_STEPS):
         slope, precision = averaged_derivatives(target, basis, point, covariance)
         wall_slope, wall_curvature = derivatives(point)
@@ -76,9 +76,9 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
         covariance = _inverse(precision)
         move = -covariance @ slope
         decrement = float(np.sqrt(max(-float(move @ slope), 0.0)))
-        step = min(damped(decrement, len(move)), longest(point, basis @ move))
+        step = min(damping.step(decrement), longest(point, basis @ move))
         point = point + step * (basis @ move)
-        if decrement < SMALL:
+        if damping.is_over:
             break
     assert covariance is not None
     normal = None
@@ -211,6 +211,7 @@ def _lifted_fit(target: Gibbs) -> BarrierFit:
     lifted = np.concatenate([np.maximum(mode, 0.0), np.maximum(-mode, 0.0)]) + spread
     lifted *= min(1.0, (1.0 - 0.5 * OFF_WALL) * body.radius / lifted.sum())
     covariance: Array | None = None
+    damping = Damping(2 * dim)
     for _ in range(MAX_STEPS):
         point, slack = lifted[:dim] - lifted[dim:], body.radius - lifted.sum()
         slope, curvature = averaged_derivatives(
@@ -233,7 +234,7 @@ def _lifted_fit(target: Gibbs) -> BarrierFit:
         step = min(damped(decrement, len(move)), _share(slacks, np.maximum(paces, 0.0)))
         lifted = lifted + step * move
         covariance = _inverse(curvature + _inverse(inner))
-        if decrement < SMALL:
+        if damping.is_over:
             break
     assert covariance is not None
     center = body.center + lifted[:dim] - lifted[dim:]

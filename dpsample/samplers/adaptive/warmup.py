@@ -160,7 +160,7 @@ def warm_up(
         normal = None if fit.normal is None else _unit(mass.whitened(fit.normal))
         plan, pace = window.plan, NUM_PILOTS * window.leaps * cost
         work += width * pace
-        has_settled = width >= SETTLED and _is_settled(white, share, plan.step, normal)
+        has_settled = width >= SETTLED and is_settled(white, share, plan.step, normal)
         following = WINDOWS[turn + 1 : turn + 2]
         if has_settled or not following or work + following[0] * pace > MAX_WORK:
             break
@@ -207,7 +207,7 @@ def _unit(vector: Array) -> Array:
     return np.asarray(vector / np.linalg.norm(vector))
 
 
-def _is_settled(white: Array, share: float, step: float, normal: Array | None) -> bool:
+def is_settled(white: Array, share: float, step: float, normal: Array | None) -> bool:
     """Whether the draws look like a standard Gaussian's in the metric they came from.
 
     Along the whitened ``normal`` of a sphere they need not: see `barrier_fit`. The
@@ -239,7 +239,7 @@ def _kept_along(covariance: Array, normal: Array) -> Array:
     return np.asarray(across @ covariance @ across + along)
 
 
-def _root(white: Array, share: float, normal: Array | None) -> Array:
+def root_of(white: Array, share: float, normal: Array | None) -> Array:
     """Root of the covariance that draws of a standard Gaussian's metric suggest.
 
     It is shrunk towards the metric that they come from, with the weight of rank / 2
@@ -271,7 +271,7 @@ def _learned(
     """Plan with the metric, center and force of a window's draws."""
     mass = window.plan.mass
     if mass.is_dense:
-        mass = mass.stretched(_root(white, share, normal))
+        mass = mass.stretched(root_of(white, share, normal))
     return billiard.new_plan(
         target,
         mass=mass,

@@ -19,7 +19,7 @@ the linear parts add up to one number for each column, and a pass is sum |s_i + 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -29,11 +29,25 @@ from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.numerics.mixing import fair_lag_share, lag_share, split_r_hat
 from dpsample.problem import records
-from dpsample.samplers.adaptive.mass_matrix import MassMatrix
-from dpsample.samplers.adaptive.warmup import WarmUp, disperse, warm_up
+from dpsample.samplers.adaptive import billiard
+from dpsample.samplers.adaptive.barrier_fit import MAX_DENSE
+from dpsample.samplers.adaptive.billiard import BilliardPlan
+from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense
+from dpsample.samplers.adaptive.warmup import (
+    NUM_PILOTS,
+    SETTLED,
+    WINDOWS,
+    WarmUp,
+    disperse,
+    is_settled,
+    root_of,
+    warm_up,
+)
 from dpsample.samplers.chain import (
     ACCEPTED,
+    NUM_STATS,
     PROPOSALS,
     RECORDS,
     VALUES,
@@ -44,6 +58,7 @@ from dpsample.samplers.chain import (
 )
 from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regularizer
 from dpsample.samplers.errors import EXHAUSTED, OK, PIECE_FAILED
+from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.univariate import line
 from dpsample.targets import gibbs
@@ -57,6 +72,9 @@ WIDEN = 1.25
 MAX_TRIES = 1000
 MAX_NUMBERS = 10**8  # of the cached columns: 800 MB
 PART_NUMBERS = 10**6  # of the columns that are computed between two pauses
+# Records that windows of sweeps may pass: some five seconds.
+MAX_PASSED = 1e10
+ALIKE = 1.1  # split R-hat of chains that agree
 
 # Stages of a paused sweep, and what it keeps: record and sum of losses so far, or
 # coordinate, level above the energy, interval, chord, end to be tested, and tries.
@@ -346,6 +364,56 @@ def make_plan(target: Gibbs, center: Array, mass: MassMatrix) -> WhitenedSlicePl
     )
 
 
+def learns(target: Gibbs) -> bool:
+    """Whether windows of sweeps find the axes: without walls, a dense metric."""
+    return target.problem.domain.name == "whole_space" and target.dim <= MAX_DENSE
+
+
+def learned(target: Gibbs, gaussian: GaussianFit, rng: np.random.Generator) -> WarmUp:
+    """Axes that windows of sweeps learn, from a Gaussian fit.
+
+    They follow as in `warm_up`, but trust the draws more: a poor metric makes sweeps
+    slow, where it would refuse leaps. In the end it is enough that the chains agree.
+    """
+    plan = _plan_of(target, gaussian.center, gaussian.factor)
+    warm = WarmUp(plan=plan, autocorrelation_time=1.0, has_settled=False, leaps=0.0)
+    ends = [disperse(target, plan, rng) for _ in range(NUM_PILOTS)]
+    passed = 0.0
+    for width in WINDOWS:
+        chain, mass = prepared(target, warm), warm.plan.mass
+        fill, stats = chain.runner(), np.empty((width, NUM_STATS))
+        paths = np.empty((NUM_PILOTS, width, target.dim))
+        for i, path in enumerate(paths):
+            state = chain.init(ends[i])
+            fill(state, rng, path, stats)
+            ends[i] = path[-1]
+            passed += state.counts[RECORDS]
+        draws = paths[:, width // 4 :]
+        white = mass.whitened(draws - draws.mean(axis=(0, 1)))
+        share = lag_share(np.concatenate([white, white**2], axis=2))
+        has_settled = width >= SETTLED and is_settled(white, share, np.inf, None)
+        if width == WINDOWS[-1]:
+            has_settled = split_r_hat(white) < ALIKE
+        both = np.concatenate([draws, (draws - draws.mean(axis=(0, 1))) ** 2], axis=2)
+        time = 1.0 / fair_lag_share(both)
+        warm = replace(warm, autocorrelation_time=time, has_settled=has_settled)
+        if has_settled or 2.0 * passed > MAX_PASSED:
+            break
+        root = root_of(white, math.sqrt(share), None)
+        plan = _plan_of(target, draws.mean(axis=(0, 1)), mass.factor @ root)
+        warm = replace(warm, plan=plan)
+    return warm
+
+
+def _plan_of(target: Gibbs, center: Array, factor: Array) -> BilliardPlan:
+    """Plan with the lower triangular factor of the same covariance.
+
+    Its last axes move few coefficients: they meet the kinks of rare features singly.
+    """
+    mass, force = dense(np.linalg.qr(factor.T)[1].T), np.zeros(target.dim)
+    return billiard.new_plan(target, mass, center=center, force=force, step=1.0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class WhitenedSlice(Sampler):
     """Slice draws along the axes of a fitted covariance; a draw is one sweep.
@@ -391,9 +459,11 @@ class WhitenedSlice(Sampler):
         )
 
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
-        """Learn the axes by the warm-up of `BilliardHMC`."""
+        """Learn the axes by sweeps, or between walls by leaps of `BilliardHMC`."""
         self.require(target)
-        return prepared(target, warm_up(target, rng), self.num_steps)
+        by_sweeps = learns(target)
+        warm = learned(target, fit(target), rng) if by_sweeps else warm_up(target, rng)
+        return prepared(target, warm, self.num_steps)
 
 
 def prepared(target: Gibbs, warm: WarmUp, num_steps: int = 1) -> PreparedChain:
