@@ -105,12 +105,12 @@ def choose(target: Gibbs) -> Choice:
     if can_slice and whitened_slice.learns(target):
         warm = whitened_slice.learned(target, gaussian, rng)
         if warm.has_settled:
-            slices = whitened_slice.prepared(target, warm, warm.num_steps)
-            return Choice(WhitenedSlice(), why, slices)
+            chain = whitened_slice.prepared(target, warm, warm.num_steps)
+            return Choice(WhitenedSlice(), why, chain)
     warm = warm_up(target, rng)
-    slices = slices_instead(target, warm, rng) if can_slice else None
-    if slices is not None:
-        return Choice(WhitenedSlice(), why, slices)
+    chain = slices_instead(target, warm, rng) if can_slice else None
+    if chain is not None:
+        return Choice(WhitenedSlice(), why, chain)
     prepared = billiard_hmc.prepared(target, warm)
     how = "learned metric" if warm.has_settled else "metric that has NOT settled"
     return Choice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)

@@ -231,7 +231,7 @@ def _lifted_fit(target: Gibbs) -> BarrierFit:
         gradient = np.concatenate([slope, -slope]) + wall_slope
         decrement = float(np.sqrt(max(-float(move @ gradient), 0.0)))
         slacks, paces = np.append(lifted, slack), np.append(-move, move.sum())
-        step = min(damped(decrement, len(move)), _share(slacks, np.maximum(paces, 0.0)))
+        step = min(damping.step(decrement), _share(slacks, np.maximum(paces, 0.0)))
         lifted = lifted + step * move
         covariance = _inverse(curvature + _inverse(inner))
         if damping.is_over:
