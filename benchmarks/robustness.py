@@ -156,8 +156,8 @@ def our_row(name: str, seed: int, limit: float) -> dict[str, Any]:
     """Row of a cell, from a call that needed no compiler; runs in the worker."""
     case = robust_cells.cells()[0][name](seed)
     row = {"dim": case.dim, "records": case.num_records, "k": f"{case.k:g}"}
-    target = ours.gibbs(case)
     for place in range(TRIES):
+        target = ours.gibbs(case)  # a new one, which knows no fit yet
         before = compiler.num_passes
         found = call(target, seed, limit)
         has_compiled = compiler.num_passes > before

@@ -10,6 +10,8 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 
+NOISE = 0.05  # of an autocorrelation
+
 
 def effective_shares(series: Array) -> Array:
     """Effective draws per draw, of each column of (chain, draw, column).
@@ -35,6 +37,11 @@ def effective_share(series: Array) -> float:
     shares = effective_shares(series)
     known = shares[np.isfinite(shares)]
     return float(known.min()) if known.size else math.nan
+
+
+def with_squares(draws: Array) -> Array:
+    """Draws (chain, draw, column), and squared deviations from the mean as columns."""
+    return np.concatenate([draws, (draws - draws.mean(axis=(0, 1))) ** 2], axis=2)
 
 
 def lag_correlations(series: Array, lag: int = 1) -> Array:
@@ -63,11 +70,17 @@ def lag_share(series: Array) -> float:
 
 
 def fair_lag_share(series: Array, lag: int = 1) -> float:
-    """`share_of` the worst column, named by half of the chains, told by the others."""
+    """Effective draws per draw of the worst column, from the autocorrelation at a lag.
+
+    One half of the chains names the column, the other tells its autocorrelation, so
+    that the largest of many estimates is not taken for the truth. What `NOISE` could
+    hide counts as that.
+    """
     one, other = (lag_correlations(half, lag) for half in (series[::2], series[1::2]))
     if one.size == 0 or one.size != other.size:
         return math.nan
-    return share_of(0.5 * float(other[one.argmax()] + one[other.argmax()]))
+    told = 0.5 * float(other[one.argmax()] + one[other.argmax()])
+    return share_of(max(told, NOISE) ** (1.0 / lag))
 
 
 def split_r_hats(draws: Array) -> Array:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.numerics.mixing import fair_lag_share, split_r_hat
+from dpsample.numerics.mixing import fair_lag_share, split_r_hat, with_squares
 from dpsample.samplers.adaptive import billiard_hmc, exits, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.warmup import WarmUp, warm_up
@@ -119,7 +119,7 @@ def choose(target: Gibbs) -> Choice:
 def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain | None:
     """Chain thinned to `WANTED`, if short ones from dispersed starts agree and move."""
     draws, _ = _trial_draws(prepared, rng, NUM_DISCARDED, NUM_LOOKED_AT)
-    both = _with_squares(draws)
+    both = with_squares(draws)
     share = fair_lag_share(both)
     if not (split_r_hat(both) <= MIXED and share >= EFFECTIVE):
         return None
@@ -175,7 +175,7 @@ def slices_instead(
     prepared = whitened_slice.prepared(target, warm)
     draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
     sweep += float(np.mean(stats[:, :, NUM_RECORDS]))
-    share = fair_lag_share(_with_squares(draws))
+    share = fair_lag_share(with_squares(draws))
     if sweep >= share * most or split_r_hat(draws) > MIXED:
         return None
     return replace(prepared, num_steps=math.ceil(WANTED / share))
@@ -194,11 +194,6 @@ def _trial_draws(
         draws.append(path[num_discarded:])
         stats.append(notes[num_discarded:])
     return np.array(draws), np.array(stats)
-
-
-def _with_squares(draws: Array) -> Array:
-    squares = (draws - draws.mean(axis=(0, 1))) ** 2
-    return np.concatenate([draws, squares], axis=2)
 
 
 def independence_acceptance(target: Gibbs, gaussian: GaussianFit) -> float:

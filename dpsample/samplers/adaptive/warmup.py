@@ -16,7 +16,12 @@ import numpy as np
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.entries import entry
-from dpsample.numerics.mixing import fair_lag_share, lag_share, split_r_hat
+from dpsample.numerics.mixing import (
+    fair_lag_share,
+    lag_share,
+    split_r_hat,
+    with_squares,
+)
 from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
@@ -167,15 +172,13 @@ def warm_up(
         plan = _learned(target, window, white, share, normal)
         if turn == 0:
             plan = _worth(pilots, plan)
-    # Of nearly independent draws, even a short trial tells what is left: of the
-    # coefficients now, for whose draws the thinning is.
-    stride, leaps = min(math.ceil(0.25 / share), MAX_THINNING), window.leaps
-    if has_settled and NUM_TRIAL * stride * pace < 2.0 * MAX_WORK:
-        trial = pilots.run(plan, NUM_TRIAL * stride, adapts=False)
-        squares = (trial.draws - trial.draws.mean(axis=(0, 1))) ** 2
-        both = np.concatenate([trial.draws, squares], axis=2)
-        share = fair_lag_share(both, stride) / stride
-        leaps = trial.leaps
+    # Now of the coefficients, for whose draws the thinning is: of nearly independent
+    # ones even a short trial tells what is left.
+    share, leaps = fair_lag_share(with_squares(window.draws)), window.leaps
+    lag = min(math.ceil(0.5 / share), MAX_THINNING)
+    if has_settled and NUM_TRIAL * lag * pace < 2.0 * MAX_WORK:
+        trial = pilots.run(plan, NUM_TRIAL * lag, adapts=False)
+        share, leaps = fair_lag_share(with_squares(trial.draws), lag), trial.leaps
     return WarmUp(
         plan=plan,
         autocorrelation_time=1.0 / share,

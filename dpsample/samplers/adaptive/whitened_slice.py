@@ -29,7 +29,12 @@ from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
-from dpsample.numerics.mixing import fair_lag_share, lag_share, split_r_hat
+from dpsample.numerics.mixing import (
+    fair_lag_share,
+    lag_share,
+    split_r_hat,
+    with_squares,
+)
 from dpsample.problem import records
 from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.adaptive.barrier_fit import MAX_DENSE
@@ -394,8 +399,7 @@ def learned(target: Gibbs, gaussian: GaussianFit, rng: np.random.Generator) -> W
         has_settled = width >= SETTLED and is_settled(white, share, np.inf, None)
         if width == WINDOWS[-1]:
             has_settled = split_r_hat(white) < ALIKE
-        both = np.concatenate([draws, (draws - draws.mean(axis=(0, 1))) ** 2], axis=2)
-        time = 1.0 / fair_lag_share(both)
+        time = 1.0 / fair_lag_share(with_squares(draws))
         warm = replace(warm, autocorrelation_time=time, has_settled=has_settled)
         if has_settled or 2.0 * passed > MAX_PASSED:
             break
