@@ -47,8 +47,8 @@ def with_squares(draws: Array) -> Array:
 def lag_correlations(series: Array, lag: int = 1) -> Array:
     """Autocorrelations at a lag of the columns of (chain, draw, column) that move."""
     centered = series - series.mean(axis=(0, 1))
-    total = (centered**2).mean(axis=(0, 1))
-    lagged = (centered[:, lag:] * centered[:, :-lag]).mean(axis=(0, 1))
+    total = (centered**2).sum(axis=(0, 1))
+    lagged = (centered[:, lag:] * centered[:, :-lag]).sum(axis=(0, 1))
     moving = total > 0.0
     return np.asarray(lagged[moving] / total[moving])
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpsample.optimizers import IteratedAcceleratedClippedSGD
+from dpsample.optimizers.loop.clipping import HeavyTailedScales
 from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.optimizers.loop.perturbations import SCHEMES
 from dpsample.privacy import epsilon_of
@@ -54,3 +55,13 @@ def test_growth_bound_of_iterated_runs_needs_fresh_batches():
         IteratedAcceleratedClippedSGD().risk_bound(
             facts, BUDGET, exponent=2.0, constant=0.05
         )
+
+
+def test_the_bias_of_any_order_is_at_most_the_moment():
+    scales = HeavyTailedScales(
+        dim=2, gdp=1.0, shift=2.0, lipschitz=10.0, moment=5.0, order=600.0,
+        distance=1.0, diameter=2.0, clip=None,
+    )  # fmt: skip
+    assert scales.bias(0.1) == 5.0  # (moment / clip)^599 is no number
+    third = scales._replace(order=3.0).bias(8.0)
+    assert third == pytest.approx(5.0 * (5.0 / 8.0) ** 2 / 2.0)

@@ -86,11 +86,15 @@ class HeavyTailedScales(NamedTuple):
         return min(self.lipschitz, float(self.moment * ratio ** (1.0 / self.order)))
 
     def bias(self, clip: float) -> float:
-        """Bound of |E clipped - E gradient|, E |gradient|^k <= moment^k: Markov's."""
+        """Bound of |E clipped - E gradient|, E |gradient|^k <= moment^k: Markov's.
+
+        It is at most E |gradient|, and so at most the moment.
+        """
         if clip >= self.lipschitz or math.isinf(clip):
             return 0.0
-        moment, order = self.moment, self.order
-        return float(moment * (moment / clip) ** (order - 1.0) / (order - 1.0))
+        moment, power = self.moment, self.order - 1.0
+        log = power * math.log(moment / clip) - math.log(power)
+        return float(moment * math.exp(min(log, 0.0)))
 
     def root_mean_square(self, clip: float) -> float:
         """Bound of (E |clipped gradient|^2)^(1/2), E |gradient|^k <= moment^k."""

@@ -63,6 +63,8 @@ LEAST_LENGTH, LENGTH_RANGE = 0.4, 1.2
 # Height of a hill, and bounces in one leap, that refuse a trajectory.
 HILL, MAX_BOUNCES = 1e4, 20_000
 HOPELESS = 1000.0  # energy too high for any accept test
+# In a Euclidean ball the principal axes, where Sigma is diagonal, cost four products.
+FEW_BOUNCES = 3
 # Rounding must not carry a point through the wall that it has just met.
 SHORT_OF = 1.0 - 1e-13
 NUM_ROWS = 5  # of scratch memory: point, velocity, slope there, and two vectors
@@ -71,6 +73,7 @@ REFUSED = -1  # of a trajectory, beside the codes of `errors`
 # Numbers of a trajectory, in the control while it is under way.
 STEP, LEAPS, DONE, REMAINING, ENERGY, TOP, KINETIC = range(KEPT, KEPT + 7)
 BOUNCES, EARLIER = range(KEPT + 7, KEPT + 9)  # all, and those before this leap
+IS_TURNED = KEPT + 9  # whether the flight is in the metric's principal axes
 # Entries of a report: of the last transition, and summed over all since it was cleared.
 (
     LAST_ACCEPTANCE,
@@ -99,6 +102,8 @@ class BilliardPlan(NamedTuple):
     pull: Array  # (dim,): -Sigma g
     is_harmonic: int
     exit: Any
+    axes: Array  # (dim, dim): principal axes of Sigma in a Euclidean ball, else (0, 0)
+    spectrum: Array  # (dim,): Sigma in them
     turns: Array  # (m, dim): A Sigma of a polytope's m inequalities, else (0, dim)
     gram: Array  # (m, m): A Sigma A^T
     bends: Array  # (m,): second derivatives of the slacks, -A pull
@@ -110,6 +115,9 @@ class BilliardWork(NamedTuple):
     scratch: Array  # of the mass matrix
     room: Array  # of the exit's piece
     normal: Array  # (dim,)
+    pull: Array  # (dim,): the plan's, in the axes of the flight
+    held: Array  # (dim,): the last normal of this trajectory, NaN before the first
+    product: Array  # (dim,): Sigma times that
     exit: Array  # (2,): time, and face
     slacks: Array  # (m,): of a polytope
     rates: Array  # (m,)
@@ -136,6 +144,9 @@ def new_plan(
         held[:] = 0.0
     turns = np.ascontiguousarray(mass.applied(matrix))
     pull = -mass.applied(held)
+    axes, spectrum = np.empty((0, 0)), np.empty(0)
+    if mass.is_dense and exits.exit_piece(domain) is exits.euclidean_exit:
+        spectrum, axes = np.linalg.eigh(mass.covariance)
     return BilliardPlan(
         step=float(step),
         length=float(length),
@@ -147,6 +158,8 @@ def new_plan(
         pull=pull,
         is_harmonic=int(is_harmonic),
         exit=pointer(exits.exit_piece(domain), exits.EXIT),
+        axes=np.ascontiguousarray(axes),
+        spectrum=spectrum,
         turns=turns,
         gram=np.ascontiguousarray(turns @ matrix.T),
         bends=-(matrix @ pull),
@@ -170,6 +183,7 @@ def launch(plan, state, rng):
     control[STEP] = size
     control[LEAPS] = min(max(math.ceil(length / size), 1.0), float(plan.max_leaps))
     control[DONE] = control[REMAINING] = control[BOUNCES] = 0.0
+    state.own.held[:] = np.nan
     control[ENERGY] = control[TOP] = state.energy[0]
     control[STAGE] = 1.0
     state.counts[PROPOSALS] += 1
@@ -199,6 +213,26 @@ def rotate(plan, theta, moving, angle):
         moving[j] = cosine * moving[j] - sine * offset
 
 
+@kernel
+def turn_axes(target, plan, state):
+    """Turn the flight about the ball's center, into the axes or back."""
+    control, center, own = state.work.control, target.body.center, state.own
+    theta, before, after = state.scratch[0], state.scratch[3], state.scratch[4]
+    is_back = control[IS_TURNED] == 1.0
+    for j in range(theta.shape[0]):
+        theta[j] -= center[j]
+    for vector in (theta, state.scratch[1], own.pull):
+        copy_into(vector, before)
+        if is_back:
+            np.dot(plan.axes, before, after)
+        else:
+            np.dot(before, plan.axes, after)
+        copy_into(after, vector)
+    for j in range(theta.shape[0]):
+        theta[j] += center[j]
+    control[IS_TURNED] = 0.0 if is_back else 1.0
+
+
 @kernel(counts_references=False)
 def meet(target, plan, state, duration):
     """Return the time of the next exit, infinity if it is later, and the face."""
@@ -208,7 +242,7 @@ def meet(target, plan, state, duration):
     own.exit[:] = np.nan
     theta, moving = state.scratch[0], state.scratch[1]
     plan.exit(
-        target.body, theta, moving, plan.pull, duration, own.room, own.normal, own.exit
+        target.body, theta, moving, own.pull, duration, own.room, own.normal, own.exit
     )
     return own.exit[0], int(own.exit[1])
 
@@ -218,11 +252,35 @@ def advance(plan, state, duration):
     """Move on the parabola."""
     theta, moving, own = state.scratch[0], state.scratch[1], state.own
     for j in range(theta.shape[0]):
-        theta[j] += duration * (moving[j] + 0.5 * duration * plan.pull[j])
-        moving[j] += duration * plan.pull[j]
+        theta[j] += duration * (moving[j] + 0.5 * duration * own.pull[j])
+        moving[j] += duration * own.pull[j]
     for i in range(plan.gram.shape[0]):
         own.slacks[i] += duration * (own.rates[i] + 0.5 * duration * plan.bends[i])
         own.rates[i] += duration * plan.bends[i]
+
+
+@kernel(counts_references=False)
+def times_normal(plan, state, out):
+    """Fill out with Sigma normal, from the last product if few entries are new."""
+    own, covariance = state.own, plan.mass.covariance
+    dim, num_new = out.shape[0], 0
+    if state.work.control[IS_TURNED] == 1.0:
+        for j in range(dim):
+            out[j] = plan.spectrum[j] * own.normal[j]
+        return
+    for j in range(dim):
+        num_new += own.normal[j] != own.held[j]
+    if covariance.shape[0] == 0 or 4 * num_new > dim:
+        times(plan.mass, own.normal, own.scratch, own.product)
+        copy_into(own.normal, own.held)
+    else:
+        for j in range(dim):
+            change = own.normal[j] - own.held[j]
+            if change != 0.0:
+                own.held[j] = own.normal[j]
+                for i in range(dim):
+                    own.product[i] += change * covariance[j, i]
+    copy_into(own.product, out)
 
 
 @kernel(counts_references=False)
@@ -238,7 +296,7 @@ def reflect(plan, state, face):
         column(plan.mass, face, own.scratch, turn)
         along, square = moving[face], turn[face]
     else:
-        times(plan.mass, own.normal, own.scratch, turn)
+        times_normal(plan, state, turn)
         for j in range(dim):
             along += own.normal[j] * moving[j]
             square += own.normal[j] * turn[j]
@@ -250,8 +308,10 @@ def reflect(plan, state, face):
 
 
 @kernel(counts_references=False)
-def take_slacks(target, plan, state):
-    """Compute the slacks of a polytope's inequalities, and their rates."""
+def begin_flight(target, plan, state):
+    """Set the pull, and the slacks of a polytope's inequalities with their rates."""
+    copy_into(plan.pull, state.own.pull)
+    state.work.control[IS_TURNED] = 0.0
     if plan.gram.shape[0] > 0:
         body, own = target.body, state.own
         multiply(body.matrix, state.scratch[0], own.slacks)
@@ -271,6 +331,8 @@ def fly(target, plan, state):
         if time >= remaining:
             advance(plan, state, remaining)
             control[REMAINING] = 0.0
+            if control[IS_TURNED] == 1.0:
+                turn_axes(target, plan, state)
             return OK
         if not time >= 0.0:
             return REFUSED
@@ -278,6 +340,9 @@ def fly(target, plan, state):
         control[REMAINING] -= SHORT_OF * time
         reflect(plan, state, face)
         control[BOUNCES] += 1.0
+        is_bouncing = control[BOUNCES] - control[EARLIER] == FEW_BOUNCES
+        if is_bouncing and plan.axes.shape[0] > 0:
+            turn_axes(target, plan, state)
         if control[BOUNCES] - control[EARLIER] > MAX_BOUNCES:
             return REFUSED
         if is_due(control):
@@ -291,7 +356,7 @@ def leap(target, pieces, plan, state):
     if control[REMAINING] == 0.0:
         kick(plan, state, control[STEP] * (0.5 if control[DONE] == 0.0 else 1.0))
         if plan.is_harmonic == 0:
-            take_slacks(target, plan, state)
+            begin_flight(target, plan, state)
         control[REMAINING], control[EARLIER] = control[STEP], control[BOUNCES]
     if plan.is_harmonic == 1:
         rotate(plan, theta, state.scratch[1], control[STEP])
@@ -389,6 +454,9 @@ def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
         scratch=np.empty(plan.mass.num_scratch),
         room=np.empty(exits.ROOM * dim),
         normal=np.empty(dim),
+        pull=np.empty(dim),
+        held=np.full(dim, np.nan),
+        product=np.empty(dim),
         exit=np.empty(2),
         slacks=np.empty(num_faces),
         rates=np.empty(num_faces),
@@ -414,7 +482,7 @@ def glide(target, plan, state):
     """Fly without kicks; return a code as `fly`, for `pauses.fill`."""
     control = state.work.control
     if control[STAGE] == 0.0:
-        take_slacks(target, plan, state)
+        begin_flight(target, plan, state)
         control[BOUNCES] = control[EARLIER] = 0.0
         control[STAGE] = 1.0
     code = fly(target, plan, state)

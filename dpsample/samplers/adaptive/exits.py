@@ -39,6 +39,7 @@ ROOM = 5
 WALL = -1.0  # in out[1]: the wall has the normal that was written
 MAX_STEPS, MAX_PIECES = 100, 200
 TOLERANCE = 2.0**-52  # of a root, in units of its bracket
+AFTER = 1e-9  # relative: so much later, rounding cannot hide what comes before
 ROUNDING = 2.0**-47  # of a norm, as which a point outside is on the wall
 
 
@@ -243,6 +244,8 @@ def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
         bend -= normal[j] * turn
     if reach <= body.radius:
         return
+    # The norm reaches the radius no later than the face of the signs here is met.
+    horizon = min(horizon, (1.0 + AFTER) * first_fall(height, rate, bend))
     times, owners = room[: 2 * dim], room[2 * dim : 4 * dim]
     count = collect_turns(body, theta, velocity, pull, horizon, times, owners)
     start = 0.0
