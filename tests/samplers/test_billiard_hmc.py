@@ -153,6 +153,10 @@ def with_another_pull(plan):
     return plan._replace(pull=0.99 * plan.pull, bends=0.99 * plan.bends)
 
 
+def with_another_spectrum(plan):
+    return plan._replace(spectrum=plan.spectrum[::-1].copy())
+
+
 def at_the_wrong_face(plan):
     order = np.roll(np.arange(15), 1)
     return plan._replace(
@@ -168,6 +172,7 @@ def at_the_wrong_face(plan):
         ("polytope", in_the_euclidean_metric),
         ("polytope", at_the_wrong_face),
         ("l_2 ball", with_another_pull),
+        ("l_2 ball", with_another_spectrum),
         ("l_3 ball", with_another_pull),
         ("nuclear ball", in_the_euclidean_metric),
         ("operator ball", with_another_pull),
@@ -199,7 +204,7 @@ def way_back(target, plan, state, opening=0.5, size=0.25, leaps=8):
     slow_but(
         [(name, form) for name in BODIES for form in FORMS],
         [("whole space", "dense"), ("simplex", "low rank"), ("polytope", "dense")]
-        + [("l_1 ball", "dense"), ("l_2 ball", "low rank"), ("nuclear ball", "dense")]
+        + [("l_1 ball", "dense"), ("l_2 ball", "dense"), ("nuclear ball", "dense")]
         + [("l_1.5 ball", "dense"), ("operator ball", "low rank")],
     ),
 )
