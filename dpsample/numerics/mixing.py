@@ -10,7 +10,8 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 
-NOISE = 0.05  # of an autocorrelation
+# Autocorrelations that noise may hide, and the largest that is told.
+NOISE, STUCK = 0.05, 0.999
 
 
 def effective_shares(series: Array) -> Array:
@@ -45,17 +46,20 @@ def with_squares(draws: Array) -> Array:
 
 
 def lag_correlations(series: Array, lag: int = 1) -> Array:
-    """Autocorrelations at a lag of the columns of (chain, draw, column) that move."""
+    """Autocorrelations at a lag of the columns of (chain, draw, column).
+
+    Columns that never move are left out, but for one if there is no other.
+    """
     centered = series - series.mean(axis=(0, 1))
     total = (centered**2).sum(axis=(0, 1))
     lagged = (centered[:, lag:] * centered[:, :-lag]).sum(axis=(0, 1))
     moving = total > 0.0
-    return np.asarray(lagged[moving] / total[moving])
+    return np.asarray(lagged[moving] / total[moving]) if moving.any() else np.ones(1)
 
 
 def share_of(correlation: float) -> float:
     """Effective draws per draw as if autocorrelations fell geometrically, at most 1."""
-    most = max(correlation, 0.0)
+    most = min(max(correlation, 0.0), STUCK)
     return (1.0 - most) / (1.0 + most)
 
 
@@ -65,8 +69,7 @@ def lag_share(series: Array) -> float:
     It is far less noisy than `effective_share` for short chains of many columns, and
     too small by what the largest of many estimates is too large.
     """
-    found = lag_correlations(series)
-    return share_of(float(found.max())) if found.size else math.nan
+    return share_of(float(lag_correlations(series).max()))
 
 
 def fair_lag_share(series: Array, lag: int = 1) -> float:
@@ -77,8 +80,8 @@ def fair_lag_share(series: Array, lag: int = 1) -> float:
     hide counts as that.
     """
     one, other = (lag_correlations(half, lag) for half in (series[::2], series[1::2]))
-    if one.size == 0 or one.size != other.size:
-        return math.nan
+    if one.size != other.size:  # a column is stuck in half of the chains
+        return share_of(1.0)
     told = 0.5 * float(other[one.argmax()] + one[other.argmax()])
     return share_of(max(told, NOISE) ** (1.0 / lag))
 
