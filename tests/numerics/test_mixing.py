@@ -17,9 +17,9 @@ def series_of(correlation, columns, chains=4, draws=500):
 
 @pytest.mark.parametrize("lag", [1, 3])
 def test_a_fair_share_is_right_where_the_least_of_many_is_too_small(lag):
-    many = series_of(0.6, 1000, draws=150)
-    assert fair_lag_share(many, lag) == pytest.approx(share_of(0.6), rel=0.3)
-    assert lag_share(many) < 0.75 * share_of(0.6)
+    many = series_of(0.6, 1000, draws=60)
+    assert fair_lag_share(many, lag) == pytest.approx(share_of(0.6), rel=0.35)
+    assert lag_share(many) < 0.8 * share_of(0.6)
 
 
 def test_one_slow_column_among_many_is_told():
