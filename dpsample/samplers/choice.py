@@ -51,9 +51,12 @@ NUM_TRIALS, PRACTICAL = 20, 0.05
 # which one is tried: the chance of a rejection sampler falls exponentially with them.
 FEW_PASSES, FEW_DIMS = 5.0, 200
 # Trial run: chains, draws of each that are discarded, and that are looked at.
-NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 150
+NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 300
+# Draws in a row at one state: with an acceptance of a half, 20 are one in a million.
+MAX_STAY = 20
 # Split R-hat, effective draws per draw, and those that a thinned chain shall have.
 MIXED, EFFECTIVE, WANTED = 1.05, 0.1, 0.4
+SLICES = "kinks: slices along learned axes"
 NUM_SWEEPS = 100  # of the trial run of the slice sampler
 CHORD = 1000.0  # multiply-adds per coordinate, of a chord that Newton's method finds
 
@@ -95,35 +98,47 @@ def choose(target: Gibbs) -> Choice:
     if independent is not None:
         why = "nearly quadratic where the mass is: independent draws"
         return Choice(Localized(), why, independent)
+    can_slice = not is_smooth and WhitenedSlice().supports(target)[0]
+    if can_slice and whitened_slice.learns(target):
+        warm = whitened_slice.learned(target, gaussian, rng)
+        if warm.has_settled:
+            chain = whitened_slice.prepared(target, warm, warm.num_steps)
+            return Choice(WhitenedSlice(), SLICES, chain)
     if is_gaussian:
         why = "close to a Gaussian: independent proposals"
         chain = mixing(LaplaceIndependence().prepare(target, rng), rng)
         if chain is not None:
             return Choice(LaplaceIndependence(), why, chain)
-    can_slice = not is_smooth and WhitenedSlice().supports(target)[0]
-    why = "kinks: slices along learned axes"
-    if can_slice and whitened_slice.learns(target):
-        warm = whitened_slice.learned(target, gaussian, rng)
-        if warm.has_settled:
-            chain = whitened_slice.prepared(target, warm, warm.num_steps)
-            return Choice(WhitenedSlice(), why, chain)
     warm = warm_up(target, rng)
     chain = slices_instead(target, warm, rng) if can_slice else None
     if chain is not None:
-        return Choice(WhitenedSlice(), why, chain)
+        return Choice(WhitenedSlice(), SLICES, chain)
     prepared = billiard_hmc.prepared(target, warm)
     how = "learned metric" if warm.has_settled else "metric that has NOT settled"
     return Choice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)
 
 
 def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain | None:
-    """Chain thinned to `WANTED`, if short ones from dispersed starts agree and move."""
+    """Chain thinned to `WANTED`, if short ones from dispersed starts agree and move.
+
+    A state that refuses many proposals is one of a tail that they do not reach.
+    """
     draws, _ = _trial_draws(prepared, rng, NUM_DISCARDED, NUM_LOOKED_AT)
     both = with_squares(draws)
     share = fair_lag_share(both)
-    if not (split_r_hat(both) <= MIXED and share >= EFFECTIVE):
+    is_mixed = split_r_hat(both) <= MIXED and share >= EFFECTIVE
+    if not is_mixed or _longest_stay(draws) > MAX_STAY:
         return None
     return replace(prepared, num_steps=prepared.num_steps * math.ceil(WANTED / share))
+
+
+def _longest_stay(draws: Array) -> int:
+    """Most draws (chain, draw, dim) in a row that are the same."""
+    longest = 0
+    for moved in (np.diff(draws, axis=1) != 0.0).any(axis=2):
+        ends = np.concatenate([[-1], np.flatnonzero(moved), [len(moved)]])
+        longest = max(longest, int(np.diff(ends).max()))
+    return longest
 
 
 def draws_exactly(target: Gibbs) -> bool:

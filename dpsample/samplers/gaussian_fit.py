@@ -219,9 +219,11 @@ def averaged_derivatives(
     hessian = curvature_matrix(data, curvatures)
     hessian = hessian + target.mu * regularizer_hessian(target, theta)
     hessian = target.k * (basis.T @ hessian @ basis)
-    # Far from singular, so that its inverse has a Cholesky factor, too.
-    floor = 1e-9 * max(float(np.trace(hessian)), 1e-9)
-    return target.k * (basis.T @ gradient), hessian + floor * np.eye(len(hessian))
+    # Far from singular, whatever the scales are, so that the inverse has a Cholesky
+    # factor, too.
+    scales = np.diag(hessian)
+    floor = np.diag(1e-9 * scales + 1e-15 * max(float(scales.max()), 1e-3))
+    return target.k * (basis.T @ gradient), hessian + floor
 
 
 def regularizer_hessian(target: Gibbs, theta: Array) -> Array:
