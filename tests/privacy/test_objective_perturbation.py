@@ -235,3 +235,12 @@ def test_noise_too_small_for_its_losses_to_be_numbers_is_refused(stddev):
     )
     with pytest.raises(ValueError, match="stddev must be >="):
         objective.epsilon(1e-6, stddev=stddev)
+
+
+def test_a_number_of_single_precision_is_reckoned_in_double():
+    objective = PerturbedObjective(
+        lipschitz=1.0, smoothness=0.0, num_records=10, ridge=1.0
+    )
+    stddev = np.finfo(np.float32).tiny
+    exact = objective.epsilon(1e-6, stddev=float(stddev))
+    assert objective.epsilon(1e-6, stddev=stddev) == exact

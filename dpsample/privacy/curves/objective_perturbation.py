@@ -155,7 +155,7 @@ class PerturbedObjective:
         if stddev < least:
             remedy = "The noise is too small for its losses to be numbers."
             check.fail("stddev", f">= shift / 1e60 = {least:.3g}", stddev, remedy)
-        return self.shift / stddev * (1.0 + ROUNDING)
+        return self.shift / float(stddev) * (1.0 + ROUNDING)
 
     def delta(self, epsilon: float, *, stddev: float) -> float:
         """Delta that is proved at ``epsilon``.
