@@ -153,8 +153,11 @@ def hull_basis(target: Gibbs) -> Array:
 def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
     covariance: Array | None = None
     damping = Damping(basis.shape[1])
-    for _ in range(MAX_NEWTON_STEPS):
-        gradient, precision = averaged_derivatives(target, basis, theta, covariance)
+    for step in range(MAX_NEWTON_STEPS):
+        gradient, found = averaged_derivatives(target, basis, theta, covariance)
+        # Windows and covariance may chase each other; a mean of two settles that.
+        is_restless = step > 0 and damping.caution > 1.0
+        precision: Array = 0.5 * (found + precision) if is_restless else found
         covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         move = covariance @ gradient
         decrement = float(np.sqrt(max(float(move @ gradient), 0.0)))
@@ -162,7 +165,7 @@ def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
         if not np.isfinite(following).all():
             break  # off the simplex the entropy has no slope
         theta = following
-        if damping.is_over:
+        if damping.is_over and step > 0:  # the first windows know no covariance
             break
     return theta, precision
 

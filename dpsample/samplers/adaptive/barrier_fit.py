@@ -59,6 +59,9 @@ def barrier_fit(target: Gibbs) -> BarrierFit:
         return _wide_fit(target)
     if isinstance(domain, Ball) and domain.p == 1.0:
         return _lifted_fit(target)
+    if domain.name == "whole_space":
+        gaussian = fit(target)
+        return BarrierFit(gaussian.center, dense(gaussian.factor))
     barrier = _barrier(domain, target.dim)
     if barrier is None:
         return _held_fit(target)
