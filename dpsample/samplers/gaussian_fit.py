@@ -152,12 +152,13 @@ def hull_basis(target: Gibbs) -> Array:
 
 def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
     covariance: Array | None = None
+    before: Array | None = None
     damping = Damping(basis.shape[1])
-    for step in range(MAX_NEWTON_STEPS):
-        gradient, found = averaged_derivatives(target, basis, theta, covariance)
+    for _ in range(MAX_NEWTON_STEPS):
+        gradient, precision = averaged_derivatives(target, basis, theta, covariance)
         # Windows and covariance may chase each other; a mean of two settles that.
-        is_restless = step > 0 and damping.caution > 1.0
-        precision: Array = 0.5 * (found + precision) if is_restless else found
+        if before is not None and damping.caution > 1.0:
+            precision = 0.5 * (precision + before)
         covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
         move = covariance @ gradient
         decrement = float(np.sqrt(max(float(move @ gradient), 0.0)))
@@ -165,8 +166,9 @@ def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
         if not np.isfinite(following).all():
             break  # off the simplex the entropy has no slope
         theta = following
-        if damping.is_over and step > 0:  # the first windows know no covariance
+        if damping.is_over and before is not None:  # first windows know no covariance
             break
+        before = precision
     return theta, precision
 
 
