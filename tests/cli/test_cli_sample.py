@@ -90,7 +90,7 @@ def test_the_longest_tables_are_cut(monkeypatch, records, capsys):
     monkeypatch.setattr(sample, "MAX_ROWS", 1)
     assert run(records, *WEIGHTS, *SHORT, "--sampler", "mala") == 0
     out = capsys.readouterr().out
-    assert "and 1 more" in out and "b[0]" not in out
+    assert "and 1 more" in out and "│ b[0]" not in out
 
 
 @pytest.mark.parametrize("kind", public_samplers(), ids=lambda kind: kind.__name__)

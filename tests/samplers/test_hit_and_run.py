@@ -152,6 +152,6 @@ def test_an_energy_that_is_not_convex_is_refused():
     )
     box = dps.domains.Box(-2.0, 2.0)
     problem = dps.Problem([[1.0]], [1.0], loss=loss, domain=box, row_bound=1.0)
-    prepared = prepared_for(dps.Gibbs(problem, k=20.0, mu=0.01))
-    with pytest.raises(SamplingError):
+    with pytest.raises(SamplingError):  # in the pilot run already, or in the draws
+        prepared = prepared_for(dps.Gibbs(problem, k=20.0, mu=0.01))
         draw(prepared, prepared.init(), np.random.default_rng(10), 200)
