@@ -31,7 +31,7 @@ from dpsample.verbs.minimize import planned
 from dpsample.verbs.warm import public_samplers
 
 TICK = 0.003
-COMPILER = ("numba", "llvmlite")
+COMPILER = ("numba/core/compiler", "numba/core/caching", "llvmlite")
 L, D = dps.losses, dps.domains
 
 
