@@ -1,7 +1,7 @@
 """The one decorator for compiled code, and pointers to compiled pieces."""
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import numba
@@ -46,8 +46,7 @@ Piece = Callable[..., None]
 # A C function; under NUMBA_DISABLE_JIT the Python function.
 Pointer = CFunc | Callable[..., Any]
 
-
-_function_type = lru_cache(types.FunctionType)
+_function_type = cache(types.FunctionType)
 # Once per signature: Numba would make the type of a pointer anew at every call.
 typeof_impl.register(CFunc)(lambda found, _: _function_type(found._sig))
 

@@ -12,6 +12,7 @@ import warnings
 import numpy as np
 
 from dpsample.core.arrays import Array
+from dpsample.numerics.mixing import with_squares
 
 # Longest run, in units of the first round.
 MAX_GROWTH = 1000
@@ -33,11 +34,8 @@ def effective_size(draws: Array) -> float:
 
     if draws.shape[1] < 4 or not np.ptp(draws, axis=(0, 1)).all():
         return 0.0
-    squares = (draws - draws.mean(axis=(0, 1))) ** 2
-    sizes = [
-        array_stats.ess(values, chain_axis=0, draw_axis=1, method="bulk")
-        for values in (draws, squares)
-    ]
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    sizes = array_stats.ess(with_squares(draws), method="bulk", **axes)
     smallest = float(np.min(sizes))
     return smallest if smallest > 0.0 else 0.0
 

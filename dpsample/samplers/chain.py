@@ -137,7 +137,7 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
 
 
 def filler(
-    run: Kernel[..., tuple[int, int]],
+    run: Callable[..., tuple[int, int]],
     numbers: Target,
     pieces: Pieces,
     plan: object,

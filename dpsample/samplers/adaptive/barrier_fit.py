@@ -115,14 +115,10 @@ def _barrier(domain: Domain, dim: int) -> Barrier | None:
         upper = np.full(dim, np.inf) if isinstance(domain, Simplex) else body.upper
         return _box_barrier(lower, upper)
     if not isinstance(domain, Ball):
-        return None if domain.is_bounded else _no_barrier(dim)
+        return None
     if domain.p == np.inf:
         return _box_barrier(body.lower, body.upper)
     return _round_barrier(body.center, body.radius) if domain.p == 2.0 else None
-
-
-def _no_barrier(dim: int) -> Barrier:
-    return lambda point: (np.zeros(dim), np.zeros((dim, dim))), lambda *_: 1.0
 
 
 def _box_barrier(lower: Array, upper: Array) -> Barrier:
@@ -261,10 +257,10 @@ def _wide_fit(target: Gibbs) -> BarrierFit:
     squares = rows**2 if data.dense.shape[0] else rows.multiply(rows)
     rest = target.k * target.mu * regularizer_hessian(target, center)
     barrier = _barrier(problem.domain, target.dim)
+    floor: Any = 0.0
     if barrier is not None:
         rest = rest + barrier[0](center)[1]
-    floor: Any = 0.0
-    if barrier is None:  # the variances of a ball of the domain's widths
+    elif problem.domain.is_bounded:  # the variances of a ball of the domain's widths
         eye = np.eye(target.dim)
         half = 0.5 * (problem.domain.support(eye) + problem.domain.support(-eye))
         floor = (target.dim + 2.0) / np.asarray(half) ** 2

@@ -166,6 +166,13 @@ def new_plan(
     )
 
 
+def without_force(plan: BilliardPlan) -> BilliardPlan:
+    """Plan of straight flights."""
+    return plan._replace(
+        force=0.0 * plan.force, pull=0.0 * plan.pull, bends=0.0 * plan.bends
+    )
+
+
 @kernel(counts_references=False)
 def launch(plan, state, rng):
     """Draw the velocity, and size and number of the leaps."""
@@ -503,9 +510,7 @@ def flight(
 
     A flight that bounces too often ends at the position.
     """
-    nothing = np.zeros(target.dim)
-    free = plan._replace(pull=nothing, bends=0.0 * plan.bends)
-    state = init(target, plan, position)
+    free, state = without_force(plan), init(target, plan, position)
     state.scratch[0], state.scratch[1] = position, velocity
     state.work.control[REMAINING] = duration
 

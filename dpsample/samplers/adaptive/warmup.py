@@ -7,13 +7,10 @@ decision follows from draws and counts, so that nothing depends on the clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.entries import entry
 from dpsample.numerics.mixing import (
@@ -25,7 +22,7 @@ from dpsample.numerics.mixing import (
 from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
-from dpsample.samplers.chain import NUM_STATS, ChainState, Settings
+from dpsample.samplers.chain import NUM_STATS, Settings, filler
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.targets.gibbs import Gibbs
 
@@ -82,18 +79,6 @@ class _Window:
     leaps: float  # per transition
 
 
-Advance = Callable[[Array, Array], tuple[int, int]]
-
-
-def _fill(advance: Advance, state: ChainState, draws: Array, stats: Array) -> None:
-    """Fill the rows by a chain's kernel, after all pauses."""
-
-    def rows(first: int) -> tuple[int, int]:
-        return advance(draws[first:], stats[first:])
-
-    raise_unless_ok(pauses.fill(state.work.control, rows))
-
-
 class _Pilots:
     """Pilot chains of a target, in one stream."""
 
@@ -114,7 +99,8 @@ class _Pilots:
         draws = np.empty((NUM_PILOTS, width, target.dim))
         stats = np.empty((SEGMENT, NUM_STATS))
         head, first = (target.numbers, target.pieces, plan), self.states[0]
-        advance = entry(billiard.run, *head, first, self.rng, 1, draws[0], stats)
+        run = entry(billiard.run, *head, first, self.rng, 1, draws[0], stats)
+        fill = filler(run, *head)
         skipped = -(-width // (4 * SEGMENT)) * SEGMENT if adapts else 0
         for begin in range(0, width, SEGMENT):
             part = slice(begin, min(begin + SEGMENT, width))
@@ -123,7 +109,7 @@ class _Pilots:
                     state.own.report[:] = state.own.slopes[:] = 0.0
                 state.own.tuning[:] = tuning
                 rows = path[part], stats[: part.stop - begin]
-                _fill(partial(advance, *head, state, self.rng, 1), state, *rows)
+                raise_unless_ok(fill(state, self.rng, *rows))
                 tuning[:] = state.own.tuning
         kept = NUM_PILOTS * (width - skipped)
         report = np.sum([state.own.report for state in self.states], axis=0)
@@ -161,7 +147,7 @@ def warm_up(
     for turn, width in enumerate(WINDOWS):
         window, mass = pilots.run(plan, width), plan.mass
         white = mass.whitened(window.draws - window.draws.mean(axis=(0, 1)))
-        share = lag_share(np.concatenate([white, white**2], axis=2))
+        share = lag_share(with_squares(white))
         normal = None if fit.normal is None else _unit(mass.whitened(fit.normal))
         plan, pace = window.plan, NUM_PILOTS * window.leaps * cost
         work += width * pace
@@ -290,15 +276,7 @@ def _worth(pilots: _Pilots, plan: BilliardPlan) -> BilliardPlan:
     """Drop the force unless it raises the acceptance of the same step."""
     if not plan.force.any():
         return plan
-    free = billiard.new_plan(
-        pilots.target,
-        mass=plan.mass,
-        center=plan.center,
-        force=np.zeros_like(plan.force),
-        step=plan.step,
-        length=plan.length,
-        max_leaps=plan.max_leaps,
-    )
+    free = billiard.without_force(plan)
     with_force, without = (
         pilots.run(option, NUM_PROBES, adapts=False).acceptance
         for option in (plan, free)

@@ -395,7 +395,7 @@ def learned(target: Gibbs, gaussian: GaussianFit, rng: np.random.Generator) -> W
             passed += state.counts[RECORDS]
         draws = paths[:, width // 4 :]
         white = mass.whitened(draws - draws.mean(axis=(0, 1)))
-        share = lag_share(np.concatenate([white, white**2], axis=2))
+        share = lag_share(with_squares(white))
         has_settled = width >= SETTLED and is_settled(white, share, np.inf, None)
         if width == WINDOWS[-1]:
             has_settled = split_r_hat(white) < ALIKE
