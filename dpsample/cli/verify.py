@@ -49,12 +49,12 @@ def parsed(file: Path) -> Json:
 def checked(file: Path, content: Json) -> tuple[AnyCertificate, list[str]]:
     """Certificate, and what was checked, one a line."""
     if content["format"] != FORMAT:
-        certificate = CERTIFICATES[content["format"]].from_dict(content)
+        # Read again: a second key of a name, or odd digits, could be read in two ways.
+        kind = CERTIFICATES[content["format"]]
+        certificate = kind.from_json(file.read_text(encoding="utf-8"))
         return certificate, str(dps.verify(certificate)).splitlines()
     answer = Release.load(file)
-    lines = str(dps.verify(answer.certificate)).splitlines()
-    if not answer.certificate.facts.domain.contains(answer.theta):
-        check.fail("theta", "in the domain of the certificate", answer.theta)
+    lines = str(answer.verify()).splitlines()
     return answer.certificate, [*lines, f"theta: {answer.theta.size} in the domain"]
 
 

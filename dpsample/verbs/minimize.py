@@ -8,29 +8,20 @@ import numpy as np
 
 from dpsample.core import check, columns
 from dpsample.core.streams import Seed, streams
-from dpsample.losses import Custom, RecordGradient
+from dpsample.losses import RecordGradient
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
     Optimizer,
     check_any_loss,
-    trusts_loss,
 )
 from dpsample.privacy import Budget, EventCertificate
-from dpsample.privacy.certificates.certificate import DECLARED
+from dpsample.privacy.certificates.registry import registry
 from dpsample.problem.problem import Problem
 from dpsample.running import chains, descent
 from dpsample.running import progress as screen
 from dpsample.verbs.results import Fit
 
 TRACE_POINTS = 20
-RECORDS_READ = (
-    "num_gradients, the trace and the running time may depend on the records: only "
-    "theta and this certificate are released"
-)
-OWN_LOSS = (
-    "functions of the user's own loss return for every record and print nothing; where "
-    "they raise or return NaN the record's gradient counts as 0"
-)
 INTERRUPTED = (
     "minimize was interrupted. Nothing is returned: the noise is calibrated to the end "
     "of the run, so no earlier iterate has a certificate."
@@ -165,48 +156,26 @@ def planned(
     if isinstance(problem.loss, RecordGradient):
         check_any_loss(recipe, optimizer, is_private=budget is not None)
     certificate = None
-    is_trusted = isinstance(problem.loss, Custom) and trusts_loss(recipe)
     if recipe.event is not None:
         recipe.check_private(problem.facts)
     if budget is not None:
         if calibration == "exact" and recipe.event is None:
-            reasons = " ".join(recipe.assumptions)
-            remedy = f"{reasons} Use calibration='paper' for studies.".strip()
+            (why,) = registry().words(registry().kind(recipe.kind).assumptions[-1:])
+            remedy = f"Why: {why}. Use calibration='paper' for studies."
             check.fail("optimizer", "one with a privacy proof", optimizer, remedy)
         certificate = EventCertificate.of(
             mechanism=repr(optimizer),
             budget=budget,
             event=recipe.event,
-            inputs=_facts(problem) | recipe.inputs,
-            theorems=recipe.theorems,
-            assumptions=(
-                *recipe.assumptions,
-                RECORDS_READ,
-                *((DECLARED,) if is_trusted else ()),
-                *((OWN_LOSS,) if not problem.loss.is_cached else ()),
-                *problem.assumptions,
-            ),
+            kind=recipe.kind,
+            facts=problem.facts,
+            clip_rows=problem.clip_rows,
+            inputs=recipe.inputs,
             calibration=calibration,
             seeded=seeded,
         )
     program = descent.Program(problem, recipe)
     return MinimizationPlan(program=program, certificate=certificate)
-
-
-def _facts(problem: Problem) -> dict[str, float | int | str]:
-    """Public facts that every certificate names."""
-    facts = problem.facts
-    named: dict[str, float | int | str] = {
-        "num_records": facts.num_records,
-        "dim": facts.dim,
-        "loss": facts.loss.name,
-        "domain": facts.domain.name,
-        "row_bound": facts.row_bound,
-        "row_norm": facts.row_norm,
-    }
-    if facts.response_bound is not None:
-        named["response_bound"] = facts.response_bound
-    return named
 
 
 def display(

@@ -38,7 +38,7 @@ def test_a_release_is_verified(answer, file, capsys):  # U8
     assert cli.main(["verify", str(file)]) == 0
     out, err = capsys.readouterr()
     assert out.startswith(f"Verified: {answer.certificate.statement}")
-    assert "delta_0+(1+e^epsilon)*gamma<=delta" in out and "digest" in out
+    assert "(1+e^epsilon)*gamma<=delta-delta_0" in out and "digest" in out
     assert "theta" in out and out.splitlines()[-1] == "Releasable."
     assert err == ""
 
