@@ -99,7 +99,7 @@ def k_norm_mechanism(
     return certified(
         noise,
         budget,
-        inputs={"sensitivity": sensitivity, "K": body, "scale": scale},
+        inputs={"dim": dim, "sensitivity": sensitivity, "K": body, "scale": scale},
         event=PureEvent(up(sensitivity / scale)),
         dim=dim,
         norm=None,

@@ -573,7 +573,7 @@ def _noise(kind: str, inputs: Json) -> Ball:
         _need(norm == "l1", "the norm is not l1")
         return arb(sensitivity) / arb(scale)
     if kind == "noise/k_norm":
-        sensitivity, _, scale = take("sensitivity", "K", "scale")
+        _, sensitivity, _, scale = take("dim", "sensitivity", "K", "scale")
         return arb(sensitivity) / arb(scale)
     if kind == "noise/generalized_gaussian":
         s, size, p, r, norm, sigma = take(

@@ -1,12 +1,10 @@
 """Verification: every number of a certificate beside the one recomputed from inputs."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 from dpsample.core import check
-from dpsample.numerics.norms import dual
 from dpsample.privacy.accounting.accounting import (
     LARGEST_EPSILON,
     delta_of,
@@ -14,6 +12,7 @@ from dpsample.privacy.accounting.accounting import (
 )
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
+    ConcentratedEvent,
     GaussianEvent,
     PureEvent,
 )
@@ -31,7 +30,6 @@ from dpsample.privacy.certificates.event_certificate import (
     EventCertificate,
     proved,
 )
-from dpsample.privacy.curves.additive import generalized_gaussian_gdp
 from dpsample.privacy.curves.gaussian import LOG_MARGIN, gaussian_delta
 
 # Platforms differ in the last digits of logarithms and linear programs.
@@ -99,9 +97,9 @@ def verify(
     """Recompute every number of a certificate from what it lists.
 
     A `Certificate` is calibrated again from its public inputs. Of an
-    `EventCertificate`, epsilon is computed again from the event, and for noise on a
-    query the event from the inputs; that other events follow from the listed inputs is
-    what the theorems say. Theorems and assumptions must be exactly those of the kind.
+    `EventCertificate`, epsilon is computed again from the event; `dpsample.verify`, in
+    which this is the first step, also computes the event again from the inputs.
+    Theorems and assumptions must be exactly those of the kind.
 
     Parameters
     ----------
@@ -151,7 +149,7 @@ def verify(
         checks = [*_recomputed(certificate, again), *_identities(certificate, again)]
     digest = certificate.computed_digest()
     if certificate.digest != digest:
-        _disagree("digest", digest, certificate.digest)
+        disagree("digest", digest, certificate.digest)
     sealed = Check(name="digest", stated=digest[:16], recomputed="all fields as sealed")
     checks.append(sealed)
     return VerificationReport(statement=certificate.statement, checks=tuple(checks))
@@ -186,23 +184,21 @@ def _proved_by_balls(c: Certificate | EventCertificate) -> VerificationReport:
 
 def _event_checks(c: EventCertificate) -> list[Check]:
     """Account for the event again."""
-    checks = [_agreeing("epsilon_proved", c.epsilon_proved, proved(c.event, c.budget))]
+    checks = [agreeing("epsilon_proved", c.epsilon_proved, proved(c.event, c.budget))]
     if c.calibration == "exact":
         limit = c.budget.epsilon * (1.0 + SLACK)
-        checks.append(_at_most("epsilon_proved<=epsilon", c.epsilon_proved, limit))
+        checks.append(at_most("epsilon_proved<=epsilon", c.epsilon_proved, limit))
     relation = c.budget.relation
     if _has_formula(c) and c.event is not None:
         delta = delta_of(c.event, epsilon=c.epsilon_proved, relation=relation)
         # `delta_of` is rounded up by more than twice that.
         limit = c.budget.delta * (1.0 + 4.0 * ROUNDING)
-        checks.append(_at_most("delta(epsilon;event)<=delta", delta, limit))
+        checks.append(at_most("delta(epsilon;event)<=delta", delta, limit))
     accounted = theorems_used(c.event, epsilon=c.epsilon_proved, relation=relation)
     _exactly("theorems", (*c.registered.theorems, *accounted), c.theorems)
     clipped = "RECORDS.CLIPPED" in c.assumptions
     expected = fits.assumptions_of(c.kind, c.facts, clip_rows=clipped)
     _exactly("assumptions", expected, c.assumptions)
-    if c.kind in NOISE and c.event is not None:
-        checks.append(_noise_check(c))
     return checks
 
 
@@ -211,50 +207,8 @@ def _has_formula(c: EventCertificate) -> bool:
     if c.event is None or not c.epsilon_proved <= LARGEST_EPSILON:
         return False
     parts = ideal(c.event, c.budget.relation).parts
-    simple = GaussianEvent | PureEvent | ApproximateEvent
+    simple = GaussianEvent | PureEvent | ApproximateEvent | ConcentratedEvent
     return len(parts) == 1 and isinstance(parts[0], simple)
-
-
-# Gdp or epsilon of noise on a query from the inputs, which are exactly those named.
-NOISE: dict[str, Callable[..., float]] = {
-    "noise/gaussian": lambda sensitivity, norm, stddev: sensitivity / stddev,
-    "noise/generalized_gaussian": (
-        lambda sensitivity, dim, p, r, norm, sigma: generalized_gaussian_gdp(
-            sensitivity=sensitivity, dim=dim, p=p, r=r, sigma=sigma
-        )
-    ),
-    "noise/schatten_gaussian": (
-        lambda rows, columns, sensitivity, p, norm, r, sigma: generalized_gaussian_gdp(
-            sensitivity=sensitivity, dim=min(rows, columns), p=p, r=r, sigma=sigma
-        )
-    ),
-    "noise/laplace": lambda sensitivity, norm, scale: sensitivity / scale,
-    "noise/k_norm": lambda sensitivity, K, scale: sensitivity / scale,
-}
-NORMS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "noise/gaussian": lambda inputs: "l2",
-    "noise/generalized_gaussian": lambda inputs: f"l_{dual(inputs['p']):g}",
-    "noise/schatten_gaussian": lambda inputs: f"Schatten-{dual(inputs['p']):g}",
-    "noise/laplace": lambda inputs: "l1",
-}
-
-
-def _noise_check(c: EventCertificate) -> Check:
-    """Compare the event of noise on a query with its inputs."""
-    inputs: dict[str, Any] = dict(c.inputs)
-    try:
-        needed = NOISE[c.kind](**inputs)
-        norm = NORMS[c.kind](inputs) if c.kind in NORMS else None
-    except (TypeError, ZeroDivisionError) as error:
-        check.fail("certificate.inputs", f"those of {c.kind!r}", f"({error})")
-    if inputs.get("norm") != norm:
-        _disagree("inputs.norm", norm, inputs.get("norm"))
-    stated = math.nan
-    if isinstance(c.event, GaussianEvent):
-        stated = c.event.gdp
-    elif isinstance(c.event, PureEvent):
-        stated = c.event.epsilon
-    return _at_most("event of the inputs<=event", needed, stated * (1.0 + ROUNDING))
 
 
 def _again(stated: Certificate) -> ExponentialMechanism:
@@ -266,10 +220,10 @@ def _again(stated: Certificate) -> ExponentialMechanism:
 def _recomputed(stated: Certificate, again: ExponentialMechanism) -> list[Check]:
     """Compare with what was calibrated again."""
     checks = [
-        _agreeing(name, getattr(stated, name), getattr(again, name)) for name in DERIVED
+        agreeing(name, getattr(stated, name), getattr(again, name)) for name in DERIVED
     ]
     if stated.regularizer != again.regularizer:
-        _disagree("regularizer", again.regularizer, stated.regularizer)
+        disagree("regularizer", again.regularizer, stated.regularizer)
     theorems = (*again.theorems, *stated.registered.theorems)
     _exactly("theorems", theorems, stated.theorems)
     expected = draws.assumptions_of(
@@ -289,43 +243,45 @@ def _identities(c: Certificate, again: ExponentialMechanism) -> list[Check]:
     distance *= math.sqrt(c.k / (c.mu * c.curvature_kept))
     curve = gaussian_delta(c.epsilon_proved, c.gdp) * (1.0 + 0.5 * LOG_MARGIN)
     checks = [
-        _at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance, c.gdp),
-        _at_most("delta(epsilon;gdp)<=delta_0", curve, c.delta_exact),
+        at_most("(G_Delta/n)*sqrt(k/mu)<=gdp", distance, c.gdp),
+        at_most("delta(epsilon;gdp)<=delta_0", curve, c.delta_exact),
     ]
     if c.gamma > 0.0:
         # delta_0 is so near delta that only their difference, which is exact for
         # shares up to 1/2 and else rounded once, can be compared.
         near = c.gamma * (1.0 + math.exp(c.epsilon_proved))
         rest = c.budget.delta - c.delta_exact
-        return [*checks, _at_most("(1+e^epsilon)*gamma<=delta-delta_0", near, rest)]
+        return [*checks, at_most("(1+e^epsilon)*gamma<=delta-delta_0", near, rest)]
     limit = c.budget.delta * (1.0 + ROUNDING)  # both are stated: no error
-    return [*checks, _at_most("delta_0<=delta", c.delta_exact, limit)]
+    return [*checks, at_most("delta_0<=delta", c.delta_exact, limit)]
 
 
 def _exactly(name: str, expected: tuple[str, ...], stated: tuple[str, ...]) -> None:
     """Fail unless the identifiers are those of the kind, in their order."""
     if stated != expected:
-        _disagree(name, expected, stated)
+        disagree(name, expected, stated)
 
 
-def _agreeing(name: str, stated: object, recomputed: float) -> Check:
+def agreeing(
+    name: str, stated: object, recomputed: float, *, tolerance: float = TOLERANCE
+) -> Check:
     """Return the line of a number that agrees; fail if it does not."""
     agrees = isinstance(stated, float | int) and math.isclose(
-        stated, recomputed, rel_tol=TOLERANCE, abs_tol=0.0
+        stated, recomputed, rel_tol=tolerance, abs_tol=0.0
     )
     if not agrees:
-        _disagree(name, recomputed, stated)
+        disagree(name, recomputed, stated)
     return Check(name=name, stated=f"{stated:.6g}", recomputed=f"{recomputed:.6g}")
 
 
-def _at_most(name: str, value: float, limit: float) -> Check:
+def at_most(name: str, value: float, limit: float) -> Check:
     """Return the line of an inequality that holds; fail if it does not."""
     if not value * (1.0 + ROUNDING) <= limit:
         check.fail(name, f"at most {limit!r}", repr(value), "It is not a proof.")
     return Check(name=name, stated=f"{value:.6g}", recomputed=f"{limit:.6g}")
 
 
-def _disagree(name: str, expected: object, stated: object) -> NoReturn:
+def disagree(name: str, expected: object, stated: object) -> NoReturn:
     """Fail because of one field."""
     check.fail(
         f"certificate.{name}",

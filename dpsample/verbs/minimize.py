@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from dpsample.losses import RecordGradient
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
     Optimizer,
+    Recipe,
     check_any_loss,
 )
 from dpsample.privacy import Budget, EventCertificate
 from dpsample.privacy.certificates.registry import registry
+from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.running import chains, descent
 from dpsample.running import progress as screen
@@ -159,23 +161,40 @@ def planned(
     if recipe.event is not None:
         recipe.check_private(problem.facts)
     if budget is not None:
-        if calibration == "exact" and recipe.event is None:
-            (why,) = registry().words(registry().kind(recipe.kind).assumptions[-1:])
-            remedy = f"Why: {why}. Use calibration='paper' for studies."
-            check.fail("optimizer", "one with a privacy proof", optimizer, remedy)
-        certificate = EventCertificate.of(
-            mechanism=repr(optimizer),
-            budget=budget,
-            event=recipe.event,
-            kind=recipe.kind,
-            facts=problem.facts,
-            clip_rows=problem.clip_rows,
-            inputs=recipe.inputs,
-            calibration=calibration,
-            seeded=seeded,
+        clipped = problem.clip_rows
+        certificate = certified(
+            optimizer, recipe, problem.facts, budget, calibration, clip_rows=clipped
         )
+        if seeded:
+            certificate = replace(certificate, seeded=True, digest="")
     program = descent.Program(problem, recipe)
     return MinimizationPlan(program=program, certificate=certificate)
+
+
+def certified(
+    optimizer: Optimizer,
+    recipe: Recipe,
+    facts: PublicFacts,
+    budget: Budget,
+    calibration: Calibration,
+    *,
+    clip_rows: bool,
+) -> EventCertificate:
+    """Certificate of an unseeded run; a ValueError if a proof is wanted and none is."""
+    if calibration == "exact" and recipe.event is None:
+        (why,) = registry().words(registry().kind(recipe.kind).assumptions[-1:])
+        remedy = f"Why: {why}. Use calibration='paper' for studies."
+        check.fail("optimizer", "one with a privacy proof", optimizer, remedy)
+    return EventCertificate.of(
+        mechanism=repr(optimizer),
+        budget=budget,
+        event=recipe.event,
+        kind=recipe.kind,
+        facts=facts,
+        clip_rows=clip_rows,
+        inputs=recipe.inputs,
+        calibration=calibration,
+    )
 
 
 def display(

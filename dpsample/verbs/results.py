@@ -23,7 +23,6 @@ from dpsample.privacy import (
     Certificate,
     EventCertificate,
     VerificationReport,
-    verify,
 )
 from dpsample.privacy.certificates.sealed import load_json
 from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
@@ -105,6 +104,8 @@ class Release:
             If the certificate does not verify, theta or the certificate was exchanged,
             or theta is outside of the domain.
         """
+        from dpsample.verbs.verify import verify
+
         report = verify(self.certificate, **options)
         if self.digest != self.computed_digest():
             remedy = "Theta, its names or the certificate belong to another release."

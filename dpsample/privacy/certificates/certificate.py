@@ -71,6 +71,8 @@ class Certificate(Sealed, MechanismTerms):
                 check.fail("sampler", "an exact one", self.sampler, remedy)
         if self.max_work is not None:
             check.at_least(1.0, max_work=self.max_work)
+            if self.sampler is None:
+                check.fail("max_work", "None without a sampler", self.max_work)
         self.seal()
 
     @classmethod
