@@ -12,6 +12,7 @@ delta; of events, that their delta at the stated epsilon is at most the stated o
 Bounds of the risk are no part of privacy and are not looked at.
 """
 
+import functools
 import hashlib
 import json
 import math
@@ -200,14 +201,19 @@ def _check_binding(release: Json) -> None:
 # What both kinds of certificates share.
 
 
+@functools.cache
+def _registry() -> Json:
+    with REGISTRY.open("rb") as file:
+        return tomllib.load(file)
+
+
 def _check_words(c: Json, kind: Json, theorems: list[list[str]], rest: Json) -> None:
     """Check that identifiers are those of the kind, their words and the digest.
 
     ``theorems`` lists what may stand, ``rest`` the assumptions before and after those
     of the kind.
     """
-    with REGISTRY.open("rb") as file:
-        table = tomllib.load(file)
+    table = _registry()
     _need(c["theorems"] in theorems, f"theorems are not {theorems[0]}")
     records = ["RECORDS.REFUSED"], ["RECORDS.CLIPPED"]
     middle = kind.get("assumptions", [])
@@ -229,8 +235,7 @@ def _check_words(c: Json, kind: Json, theorems: list[list[str]], rest: Json) -> 
 
 def _kind(name: str, text: str, *, field: str) -> Json:
     """Registry's entry; the text must be a name or call that it allows."""
-    with REGISTRY.open("rb") as file:
-        kinds = tomllib.load(file)["kinds"]
+    kinds = _registry()["kinds"]
     _need(name in kinds, f"kind {name!r} is unknown")
     kind: Json = kinds[name]
     call = CALL.fullmatch(text)

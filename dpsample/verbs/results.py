@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numba
 import numpy as np
@@ -85,13 +85,15 @@ class Release:
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def verify(self, **options: Any) -> VerificationReport:
+    def verify(
+        self, *, checker: Literal["standard", "ball"] = "standard"
+    ) -> VerificationReport:
         """Verify the certificate, and that it is the certificate of this theta.
 
         Parameters
         ----------
-        **options
-            Of `dpsample.verify`.
+        checker : {"standard", "ball"}
+            As for `dpsample.verify`.
 
         Returns
         -------
@@ -106,7 +108,7 @@ class Release:
         """
         from dpsample.verbs.verify import verify
 
-        report = verify(self.certificate, **options)
+        report = verify(self.certificate, checker=checker)
         if self.digest != self.computed_digest():
             remedy = "Theta, its names or the certificate belong to another release."
             check.fail("digest", self.computed_digest(), self.digest, remedy)

@@ -43,6 +43,13 @@ def test_a_release_is_verified(answer, file, capsys):  # U8
     assert err == ""
 
 
+def test_a_release_is_verified_by_balls(file, capsys):
+    assert cli.main(["verify", str(file), "--checker", "ball"]) == 0
+    assert "delta(epsilon;gdp)<=delta_0" in capsys.readouterr().out
+    assert cli.main(["verify", str(file), "--checker", "dice"]) == 2
+    assert "checker must be one of 'standard', 'ball'" in capsys.readouterr().err
+
+
 def test_certificates_of_every_kind_are_verified(problem, answer, tmp_path, capsys):
     # U8
     method = dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=3)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample import domains, losses
-from dpsample.privacy import Budget, calibrate, verify
+from dpsample import domains, losses, verify
+from dpsample.privacy import Budget, calibrate
 from dpsample.privacy import ball_checker as checker
 from dpsample.privacy.accounting.accounting import delta_of
 from dpsample.privacy.accounting.events import (

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dpsample import domains, losses
-from dpsample.privacy import Budget, Certificate, calibrate, verify
+from dpsample import domains, losses, verify
+from dpsample.privacy import Budget, Certificate, calibrate
 from dpsample.privacy.certificates.sealed import round_up
 from tests.support.public_facts import BUDGET, final
 from tests.support.public_facts import logistic_facts as facts

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from dpsample import verify
 from dpsample.noise import gaussian_mechanism
 from dpsample.privacy import (
     Budget,
@@ -20,7 +21,6 @@ from dpsample.privacy import (
     PureEvent,
     gdp_from_budget,
     poisson_noise_multiplier,
-    verify,
 )
 from tests.support.public_facts import final, logistic_facts
 

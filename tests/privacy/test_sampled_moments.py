@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpsample import verify
 from dpsample.privacy import (
     Budget,
     ComposedEvent,
@@ -21,7 +22,6 @@ from dpsample.privacy import (
     epsilon_of,
     gaussian_delta,
     poisson_noise_multiplier,
-    verify,
 )
 from dpsample.privacy.accounting.accounting import SAMPLED_THEOREM
 from dpsample.privacy.accounting.loss_distributions import composed_delta

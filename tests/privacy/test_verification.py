@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from dpsample import domains, losses, regularizers
-from dpsample.privacy import Budget, Certificate, verify
+from dpsample import domains, losses, regularizers, verify
+from dpsample.privacy import Budget, Certificate
 from tests.support.public_facts import final
 from tests.support.public_facts import logistic_facts as facts
 
