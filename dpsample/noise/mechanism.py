@@ -234,19 +234,17 @@ def certified(
     *,
     inputs: dict[str, Any],
     event: GaussianEvent | PureEvent,
-    theorems: tuple[str, ...],
     norm: float | None,
     dim: int | None = None,
     calibration: NoiseCalibration = "exact",
 ) -> AdditiveMechanism:
     """Return the mechanism with the certificate of an unseeded release."""
     certificate = EventCertificate.of(
+        kind=f"noise/{noise.name}",
         mechanism=f"{noise.name.replace('_', ' ')} noise added to a query",
         budget=budget,
         event=event,
         inputs=inputs,
-        theorems=theorems,
-        assumptions=("the declared sensitivity bounds every change of the query",),
         calibration=calibration,
     )
     return AdditiveMechanism(

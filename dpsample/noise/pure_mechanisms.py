@@ -11,13 +11,6 @@ from dpsample.privacy.accounting.events import PureEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import pure_scale, up
 
-LAPLACE_THEOREM = (
-    "epsilon = l1 sensitivity / scale (Dwork, McSherry, Nissim and Smith 2006)"
-)
-K_NORM_THEOREM = (
-    "epsilon = sensitivity in the gauge of K / scale (Hardt and Talwar 2010)"
-)
-
 
 def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanism:
     """Laplace noise of scale sensitivity / epsilon on every coordinate.
@@ -55,7 +48,6 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
         budget,
         inputs={"sensitivity": sensitivity, "norm": "l1", "scale": scale},
         event=PureEvent(up(sensitivity / scale)),
-        theorems=(LAPLACE_THEOREM,),
         norm=1.0,
     )
 
@@ -107,9 +99,8 @@ def k_norm_mechanism(
     return certified(
         noise,
         budget,
-        inputs={"sensitivity": sensitivity, "K": body, "scale": scale},
+        inputs={"dim": dim, "sensitivity": sensitivity, "K": body, "scale": scale},
         event=PureEvent(up(sensitivity / scale)),
-        theorems=(K_NORM_THEOREM,),
         dim=dim,
         norm=None,
     )

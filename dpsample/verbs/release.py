@@ -28,9 +28,9 @@ from dpsample.samplers.errors import (
     WorkLimitError,
     raise_unless_ok,
 )
-from dpsample.samplers.localized import mode, region
+from dpsample.samplers.localized import mode
 from dpsample.samplers.localized.localized import PATIENCE, Place, PreparedLocalized
-from dpsample.samplers.proximal import certify, metric
+from dpsample.samplers.proximal import metric
 from dpsample.samplers.proximal.proximal import (
     PreparedProximal,
     ProximalSetting,
@@ -45,20 +45,6 @@ from dpsample.targets.reduced import (
 )
 from dpsample.verbs.results import Release
 
-ASSUMPTIONS = (
-    "the sampler's steps may depend on the records: only theta and this certificate "
-    "are released",
-    "what is refused is refused for all records, by public facts, but for failures "
-    "(SamplingError) that are not counted: of a loss that raises, is not finite or "
-    "breaks what it declares at margins that the declared bounds allow, of memory, of "
-    "numbers that overflow or whose rounding exceeds its allowance, 1e-12 of energies",
-    "the draw takes as long as the records need: who ends it ends it for reasons that "
-    "may depend on the records and are not counted",
-)
-LIMITED = (
-    "after {:g} passes over the records there is no release: that event depends on the "
-    "records and is not counted"
-)
 NOT_PRIVATE = "NOT PRIVATE"
 Say = Callable[[str, bool], None]  # what the live line shows, and whether at once
 # Expected work from which the line is shown at once, and from which it says what helps.
@@ -419,12 +405,10 @@ def _planned(
         reason = no_proof(target) if is_walk else reduced_reason(target)
         if reason:
             raise NoCertificate(reason)
-    localized = region.THEOREMS if isinstance(sampler, Localized) else ()
-    limited = () if math.isinf(max_work) else (LIMITED.format(max_work),)
     certificate = mechanism.certificate.with_sampler(
         sampler=repr(sampler),
-        theorems=(*localized, certify.THEOREM),
-        assumptions=(*ASSUMPTIONS, *limited, *problem.assumptions),
+        clip_rows=problem.clip_rows,
+        max_work=None if math.isinf(max_work) else max_work,
         seeded=seeded,
     )
     verify_own(certificate)  # only public numbers: it refuses the same for all records

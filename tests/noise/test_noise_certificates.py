@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from dpsample import verify
 from dpsample.domains import Ball, Box, Simplex, WholeSpace
 from dpsample.noise import (
     Noise,
@@ -16,7 +17,7 @@ from dpsample.noise import (
     schatten_gaussian_mechanism,
 )
 from dpsample.noise.mechanism import norm_of
-from dpsample.privacy import Budget, gaussian_epsilon, verify
+from dpsample.privacy import Budget, gaussian_epsilon
 from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 from tests.support.additive_mechanisms import BUDGET, DIAMOND, MECHANISMS, SHAPE
