@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
-from dpsample.core.streams import streams
+from dpsample.core.streams import release_streams
 from dpsample.noise.elementary import Gaussian, Laplace
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
 from dpsample.noise.k_norm import KNorm
@@ -122,8 +122,8 @@ class AdditiveMechanism:
         answer spends the budget again.
         """
         point = self._vector("value", np.atleast_1d(check.entries("value", value)))
-        rng = streams(seed, 1)[0]
-        noisy = point + self.noise.draw(rng, len(point))
+        with release_streams(seed, 1) as (rng,):
+            noisy = point + self.noise.draw(rng, len(point))
         certificate = dataclasses.replace(
             self.certificate, seeded=seed is not None, digest=""
         )
