@@ -13,6 +13,7 @@ from dpsample.core.arrays import Array, Values
 from dpsample.core.streams import release_streams
 from dpsample.noise.elementary import Gaussian, Laplace
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
+from dpsample.noise.grid import TOTAL_VARIATION
 from dpsample.noise.k_norm import KNorm
 from dpsample.noise.law import Noise
 from dpsample.noise.schatten import SchattenGaussian
@@ -20,7 +21,17 @@ from dpsample.numerics.norms import norm, schatten
 from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.event_certificate import EventCertificate
+from dpsample.privacy.certificates.sealed import IDEALIZED
 from dpsample.privacy.curves.additive import NoiseCalibration
+
+DECLARED = (
+    "the declared sensitivity bounds every change of the query, rounding errors of its "
+    "computation included"
+)
+ROUNDED = (
+    "the value is the exact sum of query and noise, rounded to a multiple of the grid, "
+    f"but with probability {TOTAL_VARIATION:.1e} per number, which is not counted"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +105,23 @@ class AdditiveMechanism:
     dim: int | None
     norm: float | None
 
+    @property
+    def step(self) -> float:
+        """Step of the public grid on which every answer lies, a power of two."""
+        return self.noise.step(self.dim or 1)
+
     def release(self, value: ArrayLike, *, seed: int | None = None) -> NoisyAnswer:
         """Add one draw of the noise to the value of the query.
+
+        The answer is a multiple of `step`, at most 2^-10 of the scale of the noise. For
+        Gaussian and Laplace noise it is the multiple next to the exact sum: rounding is
+        post-processing (`dpsample.noise.grid`). Other noise is added in doubles first;
+        its certificate says "idealized numerics", and nothing of it is releasable.
 
         Parameters
         ----------
         value : float or array_like, shape (d,)
-            The query on the data.
+            The query on the data. It is cut off at 2^51 steps, and NaN counts as 0.
         seed : int, optional
             Makes the noise repeatable, hence not private: the answer is then not
             releasable. Without a seed the operating system's entropy is used.
@@ -113,17 +134,21 @@ class AdditiveMechanism:
         Raises
         ------
         ValueError
-            If the value is not finite or not a vector of ``dim`` numbers.
+            If the value is not a vector of ``dim`` numbers.
 
         Guarantee
         ---------
         If the query changes by at most ``sensitivity`` between neighbors, an answer
         that is ``releasable`` is (epsilon, delta)-DP under the budget's relation. Each
-        answer spends the budget again.
+        answer spends the budget again. The query is what is passed, in doubles: declare
+        a sensitivity that holds with its rounding errors, as 2 n u sum |v_i| more for a
+        sum of n numbers (u = 2^-53), and clip what may be infinite or NaN.
         """
-        point = self._vector("value", np.atleast_1d(check.entries("value", value)))
+        given = np.atleast_1d(check.entries("value", value, finite=False))
+        point = np.nan_to_num(given, nan=0.0)
+        self._vector("value", np.zeros_like(point))  # checks the shape
         with release_streams(seed, 1) as (rng,):
-            noisy = point + self.noise.draw(rng, len(point))
+            noisy = self.noise.noisy(rng, point)
         certificate = dataclasses.replace(
             self.certificate, seeded=seed is not None, digest=""
         )
@@ -240,13 +265,15 @@ def certified(
     calibration: NoiseCalibration = "exact",
 ) -> AdditiveMechanism:
     """Return the mechanism with the certificate of an unseeded release."""
+    inputs = inputs | {"grid": noise.step(dim or 1)}
+    numerics = (ROUNDED,) if noise.coordinates(dim or 1) is not None else (IDEALIZED,)
     certificate = EventCertificate.of(
         mechanism=f"{noise.name.replace('_', ' ')} noise added to a query",
         budget=budget,
         event=event,
         inputs=inputs,
         theorems=theorems,
-        assumptions=("the declared sensitivity bounds every change of the query",),
+        assumptions=(DECLARED, *numerics),
         calibration=calibration,
     )
     return AdditiveMechanism(

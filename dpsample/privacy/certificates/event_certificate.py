@@ -16,6 +16,7 @@ from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.sealed import (
     COMMON_ASSUMPTIONS,
+    IDEALIZED,
     Sealed,
     parse,
     yes_unless,
@@ -164,7 +165,12 @@ class EventCertificate(Sealed):
     @property
     def releasable(self) -> bool:
         """Whether the bits are not seeded and the budget's epsilon is proved."""
-        return self.is_proved and not self.seeded
+        return self.is_proved and not self.seeded and not self.is_idealized
+
+    @property
+    def is_idealized(self) -> bool:
+        """Whether the proof is one for real arithmetic only."""
+        return IDEALIZED in self.assumptions
 
     @property
     def statement(self) -> str:
@@ -197,6 +203,7 @@ class EventCertificate(Sealed):
             "the random bits are seeded": self.seeded,
             "the printed constants are not proved": self.calibration == "paper",
             "no privacy is proved": self.event is None,
+            "idealized numerics": self.is_idealized,
         }
         return [
             ("guarantee", self.statement),

@@ -27,6 +27,12 @@ COMMON_ASSUMPTIONS = (
     "running time and failure messages are side channels: keep them private",
 )
 
+# Nothing is released whose certificate says so.
+IDEALIZED = (
+    "idealized numerics: the law of the noise is that of real arithmetic, from which "
+    "what is computed differs by an amount without a bound"
+)
+
 
 def round_up(value: float) -> str:
     """Short decimal >= value: the value itself if it is short, else 4 digits."""
