@@ -58,7 +58,7 @@ def gaussian_mechanism(
     Guarantee
     ---------
     With "exact", each release is (epsilon, delta)-DP, of the bits that are returned:
-    they are those of query + noise in real arithmetic, rounded, which is post-processing
+    those of query + noise in real arithmetic, rounded, which is post-processing
     (`dpsample.noise.grid`). No smaller stddev is.
 
     Examples
@@ -121,7 +121,7 @@ def generalized_gaussian_mechanism(
     Guarantee
     ---------
     With "exact", each release is (epsilon, delta)-DP (docs/generalized-gaussian.md):
-    for r = 2 or dim = 1 of the bits that are returned, as for `gaussian_mechanism`; else
+    for r = 2 or dim = 1 of the bits that are returned, as in `gaussian_mechanism`; else
     in real arithmetic, so that nothing is releasable.
 
     Examples
@@ -182,7 +182,7 @@ def schatten_gaussian_mechanism(
     Guarantee
     ---------
     Each release is (epsilon, delta)-DP (docs/generalized-gaussian.md): for r = 2 or a
-    single row or column of the bits that are returned, as for `gaussian_mechanism`; else
+    single row or column of the bits that are returned, as in `gaussian_mechanism`; else
     in real arithmetic, so that nothing is releasable.
 
     Examples

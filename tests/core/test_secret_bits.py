@@ -364,12 +364,12 @@ mech = gaussian_mechanism(Budget(epsilon=1.0, delta=1e-6), sensitivity=1.0)
 mech.release([0.0])
 
 def answers(_number):
-    return [mech.release([0.0, 0.0]).value.tolist() for _ in range({each})]
+    return [mech.release(np.zeros(6)).value for _ in range({each})]
 
 if __name__ == "__main__":
     with multiprocessing.get_context("fork").Pool({workers}) as pool:
         found = np.array(pool.map(answers, range({workers}), chunksize=1))
-    print(len(np.unique(found.reshape(-1, 2), axis=0)))
+    print(len(np.unique(found.reshape(-1, 6), axis=0)))  # cells repeat, vectors not
 """
 
 
