@@ -41,7 +41,7 @@ class Gaussian(Noise):
         """Draw an array of shape ``size``."""
         return np.asarray(gaussian(rng, size=checked_size(size), stddev=self.stddev))
 
-    def coordinates(self, dim: int) -> Noise:
+    def _coordinates(self, dim: int) -> Noise:
         """Return the noise itself."""
         del dim
         return self
@@ -50,11 +50,11 @@ class Gaussian(Noise):
         del dim
         return self.stddev
 
-    def noisy(self, rng: np.random.Generator, values: Array) -> Array:
+    def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
         """Values plus noise, rounded exactly to the grid."""
         out = values.copy()
         for part in parts(out[:, None], cost=8):
-            add_gaussian(rng, self.stddev, self.step(1), part[:, 0])
+            add_gaussian(rng, self.stddev, self._step(1), part[:, 0])
         return out
 
     @np.errstate(over="ignore")  # minus infinity
@@ -94,7 +94,7 @@ class Laplace(Noise):
         """Draw an array of shape ``size``."""
         return np.asarray(laplace(rng, size=checked_size(size), scale=self.scale))
 
-    def coordinates(self, dim: int) -> Noise:
+    def _coordinates(self, dim: int) -> Noise:
         """Return the noise itself."""
         del dim
         return self
@@ -103,11 +103,11 @@ class Laplace(Noise):
         del dim
         return self.scale
 
-    def noisy(self, rng: np.random.Generator, values: Array) -> Array:
+    def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
         """Values plus noise, rounded exactly to the grid."""
         out = values.copy()
         for part in parts(out[:, None], cost=8):
-            add_laplace(rng, self.scale, self.step(1), part[:, 0])
+            add_laplace(rng, self.scale, self._step(1), part[:, 0])
         return out
 
     @np.errstate(over="ignore")  # minus infinity

@@ -60,7 +60,7 @@ class GeneralizedGaussian(Noise):
         """Draw vectors along the last axis; see `generalized_gaussian`."""
         return generalized_gaussian(rng, size=size, r=self.r, sigma=self.sigma)
 
-    def coordinates(self, dim: int) -> Noise | None:
+    def _coordinates(self, dim: int) -> Noise | None:
         """Gaussian coordinates for r = 2, and for a single one."""
         return Gaussian(self.sigma) if self.r == 2.0 or dim == 1 else None
 

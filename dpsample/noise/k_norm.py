@@ -82,7 +82,7 @@ class KNorm(Noise):
         """Draw vectors along the last axis; see `k_norm`."""
         return k_norm(rng, size=size, domain=self.domain, scale=self.scale)
 
-    def coordinates(self, dim: int) -> Noise | None:
+    def _coordinates(self, dim: int) -> Noise | None:
         """Laplace coordinates for the l1 ball."""
         if isinstance(self.domain, Ball) and self.domain.p == 1.0:
             return Laplace(self.scale * self.domain.radius)

@@ -43,7 +43,7 @@ class Noise(Spec):
         """Draw an array of shape ``size``, one vector on the last axis."""
         raise NotImplementedError
 
-    def coordinates(self, dim: int) -> "Noise | None":
+    def _coordinates(self, dim: int) -> "Noise | None":
         """Independent Gaussian or Laplace coordinates of this very law, if it is one.
 
         Their sums with a query are rounded exactly; those of others are not.
@@ -51,8 +51,8 @@ class Noise(Spec):
         del dim
         return None
 
-    def step(self, dim: int) -> float:
-        """Step of the grid on which `noisy` answers, a public power of two."""
+    def _step(self, dim: int) -> float:
+        """Step of the grid on which `_noisy` answers, a public power of two."""
         return grid_step(self._least_scale(dim))
 
     def _least_scale(self, dim: int) -> float:
@@ -60,17 +60,17 @@ class Noise(Spec):
         del dim
         return float(vars(self)["sigma"])
 
-    def noisy(self, rng: np.random.Generator, values: Array) -> Array:
+    def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
         """Values, shape (dim,), plus one draw of the noise, on the grid.
 
-        Only with ``coordinates`` is it the ideal sum that is rounded (`noise.grid`);
+        Only with ``_coordinates`` is it the ideal sum that is rounded (`noise.grid`);
         else the sum in doubles, of whose law nothing is proved.
         """
-        plain = self.coordinates(len(values))
+        plain = self._coordinates(len(values))
         if plain is not None:
-            return plain.noisy(rng, values)
+            return plain._noisy(rng, values)
         noise = self.draw(rng, len(values))
-        return rounded_sum(values, noise, self.step(len(values)))
+        return rounded_sum(values, noise, self._step(len(values)))
 
     @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: ArrayLike) -> Values:

@@ -106,9 +106,9 @@ class AdditiveMechanism:
     norm: float | None
 
     @property
-    def step(self) -> float:
+    def _step(self) -> float:
         """Step of the public grid on which every answer lies, a power of two."""
-        return self.noise.step(self.dim or 1)
+        return self.noise._step(self.dim or 1)
 
     def release(self, value: ArrayLike, *, seed: int | None = None) -> NoisyAnswer:
         """Add one draw of the noise to the value of the query.
@@ -148,7 +148,7 @@ class AdditiveMechanism:
         point = np.nan_to_num(given, nan=0.0)
         self._vector("value", np.zeros_like(point))  # checks the shape
         with release_streams(seed, 1) as (rng,):
-            noisy = self.noise.noisy(rng, point)
+            noisy = self.noise._noisy(rng, point)
         certificate = dataclasses.replace(
             self.certificate, seeded=seed is not None, digest=""
         )
@@ -265,8 +265,8 @@ def certified(
     calibration: NoiseCalibration = "exact",
 ) -> AdditiveMechanism:
     """Return the mechanism with the certificate of an unseeded release."""
-    inputs = inputs | {"grid": noise.step(dim or 1)}
-    numerics = (ROUNDED,) if noise.coordinates(dim or 1) is not None else (IDEALIZED,)
+    inputs = inputs | {"grid": noise._step(dim or 1)}
+    numerics = (ROUNDED,) if noise._coordinates(dim or 1) is not None else (IDEALIZED,)
     certificate = EventCertificate.of(
         mechanism=f"{noise.name.replace('_', ' ')} noise added to a query",
         budget=budget,

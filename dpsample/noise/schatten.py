@@ -109,7 +109,7 @@ class SchattenGaussian(Noise):
         draws = schatten_gaussian(rng, size=sides, r=self.r, sigma=self.sigma)
         return draws.reshape(shape)
 
-    def coordinates(self, dim: int) -> Noise | None:
+    def _coordinates(self, dim: int) -> Noise | None:
         """Gaussian entries for r = 2, and for a single row or column."""
         del dim
         return Gaussian(self.sigma) if self.r == 2.0 or min(self.shape) == 1 else None

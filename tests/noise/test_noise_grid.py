@@ -210,7 +210,7 @@ def test_certificates_say_which_numerics_are_proved(name):
     certificate = mech.certificate
     assert dict(certificate.inputs)["grid"] == mech.step
     assert verify(certificate).statement == certificate.statement
-    is_exact = mech.noise.coordinates(dim) is not None
+    is_exact = mech.noise._coordinates(dim) is not None
     assert is_exact == (name in EXACT)
     assert (IDEALIZED in certificate.assumptions) == (not is_exact)
     assert certificate.releasable == mech.release(np.zeros(dim)).releasable == is_exact
@@ -218,14 +218,14 @@ def test_certificates_say_which_numerics_are_proved(name):
 
 
 def test_which_noise_has_independent_coordinates():
-    assert GeneralizedGaussian(2.0, 3.0).coordinates(5) == Gaussian(3.0)
-    assert GeneralizedGaussian(7.0, 3.0).coordinates(1) == Gaussian(3.0)
-    assert GeneralizedGaussian(7.0, 3.0).coordinates(2) is None
-    assert SchattenGaussian(2.0, 3.0, SHAPE).coordinates(6) == Gaussian(3.0)
-    assert SchattenGaussian(5.0, 3.0, (1, 4)).coordinates(4) == Gaussian(3.0)
-    assert SchattenGaussian(5.0, 3.0, SHAPE).coordinates(6) is None
-    assert KNorm(Ball(2.0, p=1.0), 3.0).coordinates(4) == Laplace(6.0)
-    assert KNorm(Ball(2.0, p=1.5), 3.0).coordinates(4) is None
+    assert GeneralizedGaussian(2.0, 3.0)._coordinates(5) == Gaussian(3.0)
+    assert GeneralizedGaussian(7.0, 3.0)._coordinates(1) == Gaussian(3.0)
+    assert GeneralizedGaussian(7.0, 3.0)._coordinates(2) is None
+    assert SchattenGaussian(2.0, 3.0, SHAPE)._coordinates(6) == Gaussian(3.0)
+    assert SchattenGaussian(5.0, 3.0, (1, 4))._coordinates(4) == Gaussian(3.0)
+    assert SchattenGaussian(5.0, 3.0, SHAPE)._coordinates(6) is None
+    assert KNorm(Ball(2.0, p=1.0), 3.0)._coordinates(4) == Laplace(6.0)
+    assert KNorm(Ball(2.0, p=1.5), 3.0)._coordinates(4) is None
 
 
 @pytest.mark.parametrize(
@@ -238,11 +238,11 @@ def test_which_noise_has_independent_coordinates():
     ],
 )
 def test_coordinates_have_the_law_of_their_noise(noise, dim):
-    plain = noise.coordinates(dim)
+    plain = noise._coordinates(dim)
     z = np.random.default_rng(56).normal(size=(20, dim)) * 4.0
     np.testing.assert_allclose(plain.log_density(z), noise.log_density(z), rtol=1e-12)
     values = np.arange(float(dim))
-    ours, theirs = (law.noisy(streams(57, 1)[0], values) for law in (noise, plain))
+    ours, theirs = (law._noisy(streams(57, 1)[0], values) for law in (noise, plain))
     np.testing.assert_array_equal(ours, theirs)
 
 
@@ -254,7 +254,7 @@ def test_laplace_noise_by_another_name_is_releasable():
 def test_many_coordinates_are_drawn_as_one_by_one():
     """Calls of some milliseconds each: where they are cut changes nothing."""
     number = 60_000
-    out = Gaussian(2.0).noisy(streams(58, 1)[0], np.zeros(number))
+    out = Gaussian(2.0)._noisy(streams(58, 1)[0], np.zeros(number))
     rng, single = streams(58, 1)[0], np.zeros(number)
-    grid.add_gaussian(rng, 2.0, Gaussian(2.0).step(1), single)
+    grid.add_gaussian(rng, 2.0, Gaussian(2.0)._step(1), single)
     np.testing.assert_array_equal(out, single)

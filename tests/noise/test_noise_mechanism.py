@@ -23,7 +23,7 @@ def test_a_seed_repeats_the_noise_and_forbids_the_release(name):
     mech, dim = MECHANISMS[name]
     first = mech.release(np.zeros(dim), seed=5)
     np.testing.assert_array_equal(first.value, mech.release([0.0] * dim, seed=5).value)
-    noisy = mech.noise.noisy(streams(5, 1)[0], np.zeros(dim))
+    noisy = mech.noise._noisy(streams(5, 1)[0], np.zeros(dim))
     np.testing.assert_array_equal(first.value, noisy)
     # Whole numbers are on the grid of these scales: they move the answer exactly.
     moved = mech.release(np.arange(dim), seed=5).value - np.arange(dim)
