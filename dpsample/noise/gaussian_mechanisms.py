@@ -48,7 +48,9 @@ def gaussian_mechanism(
 
     Guarantee
     ---------
-    With "exact", each release is (epsilon, delta)-DP; no smaller stddev is.
+    With "exact", each release is (epsilon, delta)-DP, of the bits that are returned:
+    those of query + noise in real arithmetic, rounded, which is post-processing
+    (`dpsample.noise.grid`). No smaller stddev is.
 
     Examples
     --------
@@ -108,7 +110,9 @@ def generalized_gaussian_mechanism(
 
     Guarantee
     ---------
-    With "exact", each release is (epsilon, delta)-DP (docs/generalized-gaussian.md).
+    With "exact", each release is (epsilon, delta)-DP (docs/generalized-gaussian.md):
+    for r = 2 or dim = 1 of the bits that are returned, as in `gaussian_mechanism`; else
+    in real arithmetic, so that nothing is releasable.
 
     Examples
     --------
@@ -166,7 +170,9 @@ def schatten_gaussian_mechanism(
 
     Guarantee
     ---------
-    Each release is (epsilon, delta)-DP (docs/generalized-gaussian.md).
+    Each release is (epsilon, delta)-DP (docs/generalized-gaussian.md): for r = 2 or a
+    single row or column of the bits that are returned, as in `gaussian_mechanism`; else
+    in real arithmetic, so that nothing is releasable.
 
     Examples
     --------

@@ -34,7 +34,9 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
 
     Guarantee
     ---------
-    Each release is (epsilon, 0)-DP.
+    Each release is (epsilon, 0)-DP, of the bits that are returned: they are those of
+    query + noise in real arithmetic, rounded, which is post-processing
+    (`dpsample.noise.grid`).
 
     Examples
     --------
@@ -81,7 +83,8 @@ def k_norm_mechanism(
 
     Guarantee
     ---------
-    Each release is (epsilon, 0)-DP.
+    Each release is (epsilon, 0)-DP: for an l_1 ball of the bits that are returned, as
+    for `laplace_mechanism`; else in real arithmetic, so that nothing is releasable.
 
     Examples
     --------

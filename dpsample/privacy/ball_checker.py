@@ -557,30 +557,41 @@ def _concentrated(rho: float, epsilon: float) -> Ball:
     return ((a - 1) * (a * arb(rho) - arb(epsilon)) + tail).exp()
 
 
+def _is_l1_ball(text: Any) -> bool:
+    body = json.loads(text) if isinstance(text, str) else {}
+    return isinstance(body, dict) and (body.get("name"), body.get("p")) == ("ball", 1.0)
+
+
 def _noise(kind: str, inputs: Json) -> Ball:
     """Gdp or epsilon that noise on a query has, from exactly these inputs."""
 
     def take(*names: str) -> list[Any]:
-        _need(set(inputs) == set(names), f"the inputs are not {', '.join(names)}")
+        _need(set(inputs) == {*names, "grid"}, f"the inputs are not {', '.join(names)}")
         return [inputs[name] for name in names]
+
+    def rounds(is_exact: bool) -> None:
+        _need(kind == base + ("" if is_exact else "/idealized"), "the kind is another")
 
     def words(exponent: Any) -> str:
         if exponent == "inf":
             return "1"
         return "inf" if exponent == 1.0 else f"{exponent / (exponent - 1.0):g}"
 
-    if kind == "noise/gaussian":
+    base = kind.removesuffix("/idealized")
+    _need(math.frexp(_number(inputs.get("grid"), "grid"))[0] == 0.5, "grid")
+    if base == "noise/gaussian":
         sensitivity, norm, stddev = take("sensitivity", "norm", "stddev")
         _need(norm == "l2", "the norm is not l2")
         return arb(sensitivity) / arb(stddev)
-    if kind == "noise/laplace":
+    if base == "noise/laplace":
         sensitivity, norm, scale = take("sensitivity", "norm", "scale")
         _need(norm == "l1", "the norm is not l1")
         return arb(sensitivity) / arb(scale)
-    if kind == "noise/k_norm":
-        _, sensitivity, _, scale = take("dim", "sensitivity", "K", "scale")
+    if base == "noise/k_norm":
+        _, sensitivity, body, scale = take("dim", "sensitivity", "K", "scale")
+        rounds(_is_l1_ball(body))
         return arb(sensitivity) / arb(scale)
-    if kind == "noise/generalized_gaussian":
+    if base == "noise/generalized_gaussian":
         s, size, p, r, norm, sigma = take(
             "sensitivity", "dim", "p", "r", "norm", "sigma"
         )
@@ -591,6 +602,7 @@ def _noise(kind: str, inputs: Json) -> Ball:
         )
         size = min(rows, columns)
         _need(norm == f"Schatten-{words(p)}", "the norm is another one")
+    rounds(r == 2.0 or size == 1)
     _need(isinstance(r, float) and 2.0 <= r < math.inf, "r is not from [2, inf)")
     ratio = _conversion(size, 1 - _exponent(p), _exponent(r))
     return (arb(r) - 1).sqrt() * arb(s) * ratio / arb(sigma)
@@ -631,7 +643,8 @@ def _event(c: Json) -> Lines:
         after = [*(["LOSS.DECLARED"] if trusts else []), "FIT.WORK"]
         after += ["LOSS.OWN"] if is_own else []
     known = kind.get("theorems", [])
-    rest = {"before": COMMON, "after": after, "records": facts is not None}
+    before = COMMON[1:] if kind.get("counted", False) else COMMON
+    rest = {"before": before, "after": after, "records": facts is not None}
     _check_words(c, kind, [known, [*known, "RENYI.POISSON"]], rest)
     if event is None:
         return []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpsample.core import check, columns
-from dpsample.core.streams import Seed, streams
+from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.losses import RecordGradient
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
@@ -110,7 +110,7 @@ def minimize(
     """
     check.instance((Problem, type(None)), evaluation=evaluation)
     check.instance(bool, progress=progress)
-    rng = streams(seed, 1)[0]
+    seed_sequence(seed)  # refuses what is no seed, before any work
     plan = planned(problem, optimizer, budget, calibration, seeded=seed is not None)
     num_points = 0
     if evaluation is not None:
@@ -118,7 +118,10 @@ def minimize(
         columns.same("evaluation", evaluation.feature_names, problem.feature_names)
     title, total = repr(optimizer), plan.program.num_steps
     try:
-        with display(progress, title, "steps", total) as on_chunk:
+        with (
+            release_streams(seed, 1) as (rng,),
+            display(progress, title, "steps", total) as on_chunk,
+        ):
             run = plan.program.run(rng, num_points=num_points, on_chunk=on_chunk)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.streams import Seed, seed_sequence, streams
+from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.privacy import Budget, Certificate, ExponentialMechanism, calibrate
 from dpsample.privacy.certificates.terms import Calibration, CalibrationInputs, Risk
 from dpsample.privacy.verification import verify_own
@@ -353,8 +353,7 @@ def release(
         check.at_least(1.0, max_work=max_work, remedy="A draw reads all records.")
     most = math.inf if max_work is None else float(max_work)
     plan = _planned(problem, budget, options, sampler, most, seeded=seed is not None)
-    pilot, stream = streams(seed, 2)
-    with _all_or_nothing() as say:
+    with release_streams(seed, 2) as (pilot, stream), _all_or_nothing() as say:
         theta, notes = plan.draw(pilot, stream, say)
         best = plan.best
     return Release(

@@ -98,14 +98,14 @@ def verify(
     except (ArithmeticError, TypeError) as error:
         check.fail("certificate", "one that can be made again", repr(error))
     found = _event_checks(certificate, again)
-    if certificate.kind in NOISES:
+    if _base(certificate) in NOISES:
         found.append(_noise_check(certificate))
     return dataclasses.replace(report, checks=(*report.checks, *found))
 
 
 def _again(c: EventCertificate) -> EventCertificate:
     """Certificate of the mechanism that is built from the stated inputs."""
-    if c.kind in NOISES:
+    if _base(c) in NOISES:
         return _noise(c).certificate
     if c.facts is None:
         check.fail("certificate.facts", f"those of {c.kind!r}", "None")
@@ -117,8 +117,12 @@ def _again(c: EventCertificate) -> EventCertificate:
     )
 
 
+def _base(c: EventCertificate) -> str:
+    return c.kind.removesuffix("/idealized")
+
+
 def _noise(c: EventCertificate) -> noise.mechanism.AdditiveMechanism:
-    make, names = NOISES[c.kind]
+    make, names = NOISES[_base(c)]
     given: dict[str, Any] = {"calibration": c.calibration, **dict(c.inputs)}
     if "shape" in names:
         given["shape"] = (given.get("rows"), given.get("columns"))

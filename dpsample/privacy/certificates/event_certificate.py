@@ -19,6 +19,7 @@ from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.registry import (
     COMMON,
+    COUNTED,
     Kind,
     check_name,
     of_problem,
@@ -222,7 +223,8 @@ class EventCertificate(Sealed):
             "the random bits are seeded": self.seeded,
             "the printed constants are not proved": self.calibration == "paper",
             "no privacy is proved": self.event is None,
-            "its author declares the event": not self.registered.releasable,
+            "its author declares the event": self.kind == "declared",
+            "idealized numerics": self.kind.endswith("/idealized"),
         }
         known = () if self.facts is None else self.facts.rows()
         return [
@@ -256,7 +258,8 @@ def assumptions_of(
 ) -> tuple[str, ...]:
     """Return identifiers of all that a mechanism takes for granted."""
     problem = () if facts is None else of_problem(kind, facts, clip_rows=clip_rows)
-    return (*COMMON, *registry().kind(kind).assumptions, *problem)
+    own = registry().kind(kind)
+    return (*(COUNTED if own.counted else COMMON), *own.assumptions, *problem)
 
 
 def _plain_inputs(inputs: Any) -> tuple[tuple[str, Input], ...]:

@@ -19,7 +19,8 @@ from dpsample.core import check
 from dpsample.losses import Custom
 from dpsample.problem.facts import PublicFacts
 
-COMMON = ("ARITHMETIC", "BITS", "PUBLIC", "TIME")
+COUNTED = ("BITS", "PUBLIC", "TIME")  # where rounding errors are counted
+COMMON = ("ARITHMETIC", *COUNTED)
 # Names that a user gives to a mechanism of their own: no sentence that claims anything.
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
 WORD = re.compile(r"[a-z0-9_]{1,40}")
@@ -36,6 +37,7 @@ class Kind:
     assumptions: tuple[str, ...] = ()
     exact: bool = False
     trusts: bool = False
+    counted: bool = False
     releasable: bool = True
 
 
