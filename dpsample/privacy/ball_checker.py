@@ -52,6 +52,35 @@ FACTS = set(
     "num_records dim loss domain row_bound row_norm response_bound offset_bound "
     "intercept".split()
 )
+# Fields of losses, domains and events, besides their names: numbers and lists of them,
+# but for the label of a user's own loss.
+OWN = "label declared_slope lower_curvature upper_curvature third_derivative labels"
+LOSSES = dict.fromkeys(["linear", "logistic", "hinge", "absolute", "squared"], "") | {
+    "power_four": "",
+    "smoothed_hinge": "width",
+    "huber": "width",
+    "quantile": "level",
+    "custom": f"{OWN} reads_response",
+    "record_gradient": "label dim smoothness",
+}
+DOMAINS = {
+    "whole_space": "",
+    "simplex": "",
+    "ball": "radius p center",
+    "box": "lower upper",
+    "schatten_ball": "radius p shape",
+    "polytope": "A b",
+}
+EVENTS = {
+    "gaussian": "gdp",
+    "pure": "epsilon",
+    "approximate": "epsilon delta",
+    "concentrated": "rho",
+    "near": "event total_variation",
+    "composed": "events",
+    "parallel": "events",
+    "poisson_gaussian": "sampling_rate noise_multiplier num_steps",
+}
 COMMON = ["ARITHMETIC", "BITS", "PUBLIC", "TIME"]
 SHIFTS = {"replace_one": 2, "zero_out": 1}
 VALUE = (
@@ -110,7 +139,15 @@ def prove(text: str) -> Lines:
     before = ctx.prec
     try:
         return _draw(content) if kind == DRAW else _event(content)
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+    except NotProved:
+        raise
+    except (
+        LookupError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        ArithmeticError,
+    ) as error:
         raise NotProved(f"The certificate is malformed ({error!r}).") from error
     finally:
         ctx.prec = before
@@ -170,7 +207,8 @@ def _exponent(value: Any) -> Ball:
     """1/p of an exponent p in [1, inf]."""
     if value == "inf":
         return arb(0)
-    _need(isinstance(value, float | int) and value >= 1, f"{value!r} is no exponent")
+    is_number = isinstance(value, float | int) and not isinstance(value, bool)
+    _need(is_number and value >= 1, f"{value!r} is no exponent")
     return 1 / arb(value)
 
 
@@ -366,8 +404,47 @@ def _lipschitz(facts: Json, p: Any) -> Ball:
     return _slope(facts) * _row(facts) * ratio
 
 
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    is_number = value is None or isinstance(value, float | int)
+    return is_number or value in ("inf", "-inf")
+
+
+def _check_form(content: Json, known: dict[str, str], what: str) -> None:
+    """Check that nothing but the known fields is there, and no words in them."""
+    name = content["name"]
+    _need(isinstance(name, str) and name in known, f"the {what} {name!r} is unknown")
+    fields = known[name].split()
+    if name == "polytope" and "A_eq" in content:
+        fields += ["A_eq", "b_eq"]
+    _need(set(content) == {"name", *fields}, f"the {what} has other fields")
+    for field in fields:
+        is_inner = field in ("event", "events", "label")
+        _need(is_inner or _is_plain(content[field]), f"{what}'s {field} is no number")
+    for inner in (*content.get("events", ()), *filter(None, [content.get("event")])):
+        _check_form(inner, known, what)
+
+
 def _check_facts(facts: Json) -> None:
     _need(set(facts) == FACTS, "the facts are malformed")
+    _check_form(facts["loss"], LOSSES, "loss")
+    domain = facts["domain"]
+    _check_form(domain, DOMAINS, "domain")
+    if "radius" in domain:
+        _need(bool(_ball(domain["radius"], "radius") > 0), "the radius is 0")
+        _exponent(domain["p"])
+    center = domain.get("center")
+    is_center = center is None or (
+        isinstance(center, list) and len(center) == facts["dim"]
+    )
+    _need(is_center, "the center is no point")
+    _ball(facts["offset_bound"], "offset_bound")
+    _row(facts)
+    _exponent(facts["row_norm"])
+    bound = facts["response_bound"]
+    if bound not in (None, "inf"):
+        _need(bool(_ball(bound, "response_bound") > 0), "response_bound is 0")
     for name in ("num_records", "dim"):
         value = facts[name]
         is_count = isinstance(value, int) and not isinstance(value, bool)
@@ -431,6 +508,9 @@ def _draw(c: Json) -> Lines:
     _need(c["risk"] in ("population", "empirical"), "the risk is unknown")
     _need(c["calibration"] in ("exact", "closed_form", "paper"), "calibration")
     is_paper, ridge = c["calibration"] == "paper", c["strong_convexity"]
+    _number(share, "sampler_share", zero=True)
+    _number(ridge, "strong_convexity", zero=True)
+    _need(share < 1.0, "sampler_share >= 1")
     number = 3 + (c["risk"] == "population") + 2 * (ridge > 0.0)
     choice = f"CHOICE.{number}" + ".PAPER" * is_paper
     curve = f"CURVE.{c['calibration'].upper()}"
@@ -557,16 +637,19 @@ def _concentrated(rho: float, epsilon: float) -> Ball:
     return ((a - 1) * (a * arb(rho) - arb(epsilon)) + tail).exp()
 
 
-def _is_l1_ball(text: Any) -> bool:
-    body = json.loads(text) if isinstance(text, str) else {}
-    return isinstance(body, dict) and (body.get("name"), body.get("p")) == ("ball", 1.0)
-
-
 def _noise(kind: str, inputs: Json) -> Ball:
     """Gdp or epsilon that noise on a query has, from exactly these inputs."""
 
     def take(*names: str) -> list[Any]:
         _need(set(inputs) == {*names, "grid"}, f"the inputs are not {', '.join(names)}")
+        for name in {"sensitivity", "stddev", "sigma", "scale"} & set(names):
+            value = inputs[name]
+            is_whole = isinstance(value, int) and not isinstance(value, bool)
+            _number(float(value) if is_whole else value, name)
+        for name in {"dim", "rows", "columns"} & set(names):
+            value = inputs[name]
+            is_count = isinstance(value, int) and not isinstance(value, bool)
+            _need(is_count and value >= 1, f"{name} is no count")
         return [inputs[name] for name in names]
 
     def rounds(is_exact: bool) -> None:
@@ -589,7 +672,9 @@ def _noise(kind: str, inputs: Json) -> Ball:
         return arb(sensitivity) / arb(scale)
     if base == "noise/k_norm":
         _, sensitivity, body, scale = take("dim", "sensitivity", "K", "scale")
-        rounds(_is_l1_ball(body))
+        form = _read(body)
+        _check_form(form, DOMAINS, "body")
+        rounds((form["name"], form.get("p")) == ("ball", 1.0))
         return arb(sensitivity) / arb(scale)
     if base == "noise/generalized_gaussian":
         s, size, p, r, norm, sigma = take(
@@ -603,7 +688,7 @@ def _noise(kind: str, inputs: Json) -> Ball:
         size = min(rows, columns)
         _need(norm == f"Schatten-{words(p)}", "the norm is another one")
     rounds(r == 2.0 or size == 1)
-    _need(isinstance(r, float) and 2.0 <= r < math.inf, "r is not from [2, inf)")
+    _need(isinstance(r, float | int) and 2 <= r < math.inf, "r is not from [2, inf)")
     ratio = _conversion(size, 1 - _exponent(p), _exponent(r))
     return (arb(r) - 1).sqrt() * arb(s) * ratio / arb(sigma)
 
@@ -629,6 +714,8 @@ def _event(c: Json) -> Lines:
     kind = _kind(c["kind"], c["mechanism"], field="mechanism")
     inputs, event, facts = _inputs(c["inputs"]), c["event"], c["facts"]
     _need(c["calibration"] in ("exact", "paper"), "calibration")
+    if event is not None:
+        _check_form(event, EVENTS, "event")
     name = "" if event is None else event["name"]
     _need(name in kind["events"], f"{c['kind']!r} is no {name} event")
     if event is None:

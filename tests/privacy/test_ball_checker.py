@@ -178,6 +178,13 @@ def test_what_the_checker_cannot_decide_it_says():
         verify(final(grows, sampler_share=0.1), checker="ball")
 
 
+def test_whole_numbers_are_numbers():
+    case = {"dim": 7, "sensitivity": 1, "p": 2, "r": 4}
+    made = dps.noise.generalized_gaussian_mechanism(final().budget, **case)
+    verify(made.certificate)
+    verify(made.certificate, checker="ball")
+
+
 def test_without_flint_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(checker, "arb", None)
     with pytest.raises(ImportError, match=r"pip install 'dpsample\[verify\]'"):
