@@ -95,7 +95,7 @@ class AdditiveMechanism:
     norm: float | None
 
     @property
-    def _step(self) -> float:
+    def step(self) -> float:
         """Step of the public grid on which every answer lies, a power of two."""
         return self.noise._step(self.dim or 1)
 
