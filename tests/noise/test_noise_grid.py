@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, laplace, norm
 
+from dpsample import Budget, verify
 from dpsample.core.streams import streams
 from dpsample.domains import Ball
 from dpsample.noise import (
@@ -23,7 +24,6 @@ from dpsample.noise import (
     grid,
     k_norm_mechanism,
 )
-from dpsample.privacy import Budget, verify
 from dpsample.privacy.certificates.sealed import IDEALIZED
 from tests.support.additive_mechanisms import BUDGET, MECHANISMS, SHAPE
 from tests.support.statistics import rejected, spend

@@ -107,12 +107,21 @@ NOISES = {
     "noise/gaussian": lambda: dps.noise.gaussian_mechanism(BUDGET, sensitivity=0.5),
     "noise/laplace": lambda: dps.noise.laplace_mechanism(BUDGET, sensitivity=0.5),
     "noise/generalized_gaussian": lambda: dps.noise.generalized_gaussian_mechanism(
-        BUDGET, dim=7, **CASE
+        BUDGET, dim=1, **CASE
+    ),
+    "noise/generalized_gaussian/idealized": (
+        lambda: dps.noise.generalized_gaussian_mechanism(BUDGET, dim=7, **CASE)
     ),
     "noise/schatten_gaussian": lambda: dps.noise.schatten_gaussian_mechanism(
-        BUDGET, shape=(2, 3), **CASE
+        BUDGET, shape=(1, 3), **CASE
+    ),
+    "noise/schatten_gaussian/idealized": (
+        lambda: dps.noise.schatten_gaussian_mechanism(BUDGET, shape=(2, 3), **CASE)
     ),
     "noise/k_norm": lambda: dps.noise.k_norm_mechanism(
+        BUDGET, domain=dps.domains.Ball(1.0, p=1.0), dim=3, sensitivity=0.5
+    ),
+    "noise/k_norm/idealized": lambda: dps.noise.k_norm_mechanism(
         BUDGET, domain=dps.domains.Box(-1.0, 1.0), dim=3, sensitivity=0.5
     ),
 }
