@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import CSR, MAX_SIDE
 
-DECOMPRESS: dict[str, Callable[..., IO[bytes]]]
+DECOMPRESS: dict[str, Callable[..., Any]]
 DECOMPRESS = {".bz2": bz2.open, ".xz": lzma.open, ".gz": gzip.open}
 # Uncompressed bytes of a compressed file: a kilobyte can hold the zeros of gigabytes.
 LARGEST = 2**32
@@ -47,7 +47,7 @@ def content(path: Path) -> bytes:
         return path.read_bytes()
     try:
         with decompress(path) as file:
-            found = file.read(LARGEST + 1)
+            found: bytes = file.read(LARGEST + 1)
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
         remedy = "Fetch the file again."
         check.fail("path", "an intact file", f"{path.name}: {error}", remedy)
