@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from dpsample.targets.gibbs import Gibbs
 # Bits of the grid below the least standard deviation that a target can have: rounding
 # adds less than 1e-7 of the variance.
 BITS = 10
+DIGITS = 400  # of products of decimals and powers of two
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,10 +85,8 @@ class Grid:
 
     def _nearest(self, point: Sequence[Decimal] | Sequence[float] | Array) -> Array:
         per_step = Decimal(1.0 / self.step)
-        cells = [
-            int((Decimal(x) * per_step).to_integral_value(ROUND_HALF_EVEN))
-            for x in point
-        ]
+        with localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_EVEN)):
+            cells = [int((Decimal(x) * per_step).to_integral_value()) for x in point]
         return self.step * np.array([float(cell) for cell in cells])
 
     def _within(self, nearest: Array) -> Array:
