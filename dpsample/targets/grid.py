@@ -40,6 +40,7 @@ class Grid:
     domain: Domain
     dim: int
     step: float
+    room: float = math.inf  # radius of a ball about the interior point, see `room_of`
 
     @classmethod
     def of(cls, target: Gibbs) -> Grid:
@@ -52,11 +53,12 @@ class Grid:
         facts, dim = target.problem.facts, target.dim
         bend = target.k * (smoothness_or_inf(facts) + target.mu)
         slope = target.k * facts.lipschitz_or_inf(2.0) / math.sqrt(dim)
-        narrow = math.sqrt(dim) / room(facts.domain, dim)
+        room = room_of(facts.domain, dim)
+        narrow = math.sqrt(dim) / room
         scales = [math.sqrt(target.k * target.mu), math.sqrt(bend), slope, narrow]
         largest = max(each for each in scales if math.isfinite(each))
         step = math.ldexp(1.0, -BITS - math.ceil(math.log2(largest)))
-        return cls(domain=facts.domain, dim=dim, step=step)
+        return cls(domain=facts.domain, dim=dim, step=step, room=room)
 
     def rounded(self, point: Sequence[Decimal] | Sequence[float] | Array) -> Array:
         """Theta of the nearest v on the grid; if it is outside, of one that is inside.
@@ -101,11 +103,14 @@ class Grid:
         return found
 
 
-def room(domain: Domain, dim: int) -> float:
+def room_of(domain: Domain, dim: int) -> float:
     """Radius of a Euclidean ball about the interior point in hull and domain.
 
     The chords along the hull's axes are in it, and the cross-polytope of the shortest.
     """
     center, axes = domain.interior_point(dim), domain.hull(dim)[1].T
-    ends = np.array([domain.chord(center, axis) for axis in axes])
-    return float(np.abs(ends).min()) / math.sqrt(len(axes))
+    body, out, reach = domain.body(dim), np.empty(2), math.inf
+    for axis in np.ascontiguousarray(axes):
+        domain.chord_piece(body, center, axis, out)
+        reach = min(reach, -out[0], out[1])
+    return float(reach) / math.sqrt(len(axes))

@@ -88,6 +88,7 @@ class ReleasePlan:
     target: Gibbs
     sampler: Localized | Proximal
     max_work: float  # passes over the records
+    grid: Grid  # on which theta lies
     is_charged: bool  # whether interior rejection counts its floating point
 
     @property
@@ -163,7 +164,7 @@ class ReleasePlan:
                 notes = {"method": "rejection", **prepared.settings, "counts": counts}
                 is_exact = not isinstance(theta, np.ndarray)
                 notes["numerics"] = "charged" if is_exact else "idealized"
-                return Grid.of(self.target).rounded(theta), notes
+                return self.grid.rounded(theta), notes
         chain = self.setting.prepare(pilot, gamma) if chain is None else chain
         return self._walked(chain, stream, say)
 
@@ -216,7 +217,7 @@ class ReleasePlan:
         # The squeeze may accept a point at which the loss was never evaluated.
         if not np.isfinite(self.target.energy(theta)):
             raise_unless_ok(PIECE_FAILED)
-        return Grid.of(self.target).rounded(state.position), {
+        return self.grid.rounded(state.position), {
             "method": "proximal",
             "numerics": "idealized",
             "num_steps": num_steps,
@@ -439,11 +440,11 @@ def _planned(
             raise NoCertificate(reason)
     localized: tuple[str, ...] = ()
     numerics = exact_rejection.IDEALIZED.format("the draw")
-    is_charged = False
+    grid, is_charged = Grid.of(target), False
     if isinstance(sampler, Localized):
         localized = region.THEOREMS
         is_charged = not has_equalities(target)
-        is_charged &= exact_rejection.is_charged(target, mechanism.gamma)
+        is_charged &= exact_rejection.is_charged(target, grid, mechanism.gamma)
     if is_charged:
         localized = (*localized, exact_rejection.THEOREM)
         numerics = exact_rejection.IDEALIZED.format(exact_rejection.OTHERS)
@@ -461,6 +462,7 @@ def _planned(
         target=target,
         sampler=sampler,
         max_work=max_work,
+        grid=grid,
         is_charged=is_charged,
     )
     problem.plan = key, plan

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpsample as dps
-from dpsample.targets.grid import Grid, room
+from dpsample.targets.grid import Grid, room_of
 
 L, D = dps.losses, dps.domains
 BODIES = [
@@ -91,7 +91,7 @@ def test_the_step_tells_nothing_of_the_records():
 
 @pytest.mark.parametrize("domain", BODIES[:-1], ids=repr)
 def test_the_room_is_in_the_domain(domain):
-    radius, inner = room(domain, 3), domain.interior_point(3)
+    radius, inner = room_of(domain, 3), domain.interior_point(3)
     rng = np.random.default_rng(3)
     around = rng.standard_normal((100, 3))
     around *= (radius * (1.0 - 1e-9)) / np.linalg.norm(around, axis=1)[:, None]

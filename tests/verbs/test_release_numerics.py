@@ -16,7 +16,7 @@ def problem(domain, loss=None, signal=0.5, num_records=5_000):
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((num_records, 3))
     rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
-    margin = signal * rows[:, 0] + 0.3 * rng.standard_normal(num_records)
+    margin = signal * rows[:, 0] + rng.standard_normal(num_records)
     labels = np.where(margin > 0.0, 1.0, -1.0)
     loss = L.Logistic() if loss is None else loss
     facts = {"row_bound": 1.0, "response_bound": 1.0}

@@ -11,11 +11,10 @@ region, x = x0 + v is in the domain K and E >= G(z),
 made of F. Where G >= 0 the accepted x follow e^{-V} on region and K exactly.
 
 **Decisions.** `excess` computes G with an error of at most ``tolerance``; if E is
-farther from it, the sign is right. Else G is computed with decimals, of as many digits
-as put its error below 1e-50. An error only costs time, so its constants are generous:
-products of vectors count (d + 4) u sizes, u = 2^-53, in every order of summation, the
-losses 16 u relative, and the sum of all is doubled, which holds for terms of second
-order while d u < 1e-3.
+farther from it, the sign is right. Else G is computed with decimals, to 1e-35. An error
+only costs time, so its constants are generous: products of vectors count (d + 4) u
+sizes, u = 2^-53, in every order of summation, the losses 16 u relative, and the sum of
+all is doubled, which holds for terms of second order while d u < 1e-3.
 
 **G >= 0** on the region: by Theorem B, V - V(x0) >= <g, v> + |v|_M^2 / 2 with the real
 Gram matrix M; R R^T <= M, for `lowered_root` takes more than the errors of Gram matrix
@@ -84,7 +83,7 @@ from dpsample.samplers.localized.localized import (
     PreparedLocalized,
 )
 from dpsample.targets.gibbs import Gibbs
-from dpsample.targets.grid import Grid, room
+from dpsample.targets.grid import Grid
 
 # Share of gamma that pays for floating point, and of that what the bound may take: the
 # rest is for the region, see above.
@@ -108,7 +107,7 @@ RECORDS_AT_ONCE = 64  # of decimals, between looks at Ctrl-C
 INWARD = 1.0 - 1e-9
 
 
-def floating_bound(target: Gibbs, gamma: float) -> float:
+def floating_bound(target: Gibbs, grid: Grid, gamma: float) -> float:
     """Total variation that floating point costs, from public facts; or infinity.
 
     For interior rejection alone: the module says what it is made of.
@@ -124,7 +123,7 @@ def floating_bound(target: Gibbs, gamma: float) -> float:
         reach /= math.sqrt(ridge)
         slope, density = bend * reach, 0.5 * math.sqrt(bend)
     else:
-        inner, radius = domain.interior_point(dim), room(domain, dim)
+        inner, radius = domain.interior_point(dim), grid.room
         reach = 2.0 * domain.max_norm(2.0, inner, dim)
         size = float(np.linalg.norm(inner)) + reach
         if not size * dim < 1e5 * radius:  # the doubles' test of K errs by more
@@ -138,13 +137,13 @@ def floating_bound(target: Gibbs, gamma: float) -> float:
     moved = root * math.sqrt(dim) * ERROR
     farthest = 1.2 * math.sqrt(bend) * (2.0 * reach + 1.5 * slope / ridge)  # |z|
     factor = ERROR * (2.0 + math.sqrt(dim) * (root * slope + farthest))
-    cells = 2.0 * moved / Grid.of(target).step + 4.0 * moved * density
+    cells = 2.0 * moved / grid.step + 4.0 * moved * density
     return math.expm1(factor) + moved * shells + 2.0 * dim * cells + tail
 
 
-def is_charged(target: Gibbs, gamma: float) -> bool:
+def is_charged(target: Gibbs, grid: Grid, gamma: float) -> bool:
     """Whether floating point is within its share of gamma, a public fact."""
-    return floating_bound(target, gamma) <= MOST * SHARE * gamma
+    return floating_bound(target, grid, gamma) <= MOST * SHARE * gamma
 
 
 def _is_known(target: Gibbs) -> bool:
@@ -233,7 +232,8 @@ class ExactRejection:
         linear = below * spread + left
         growth = LEAST + 4.0 * flaw + 2.0 * linear
         growth += 8.0 * unit * bend * (length * spread) ** 2
-        if not growth <= MOST_GROWTH:
+        # Where x0 has no digits to move by, nothing is claimed.
+        if not (growth <= MOST_GROWTH and here <= 1e15 * spread):
             return None
         lift = LEAST + 2.0 * (gain_error + below * moved) + linear
         lift += 2e-9 * float(back @ back)
@@ -288,7 +288,7 @@ class ExactRejection:
                 if counts["records"] > most * num_records:
                     raise WorkLimitError
                 for i in np.flatnonzero(is_accepted).tolist():
-                    point = self.point(self.noise(some, i))
+                    point = self.point(some, i)
                     if self.contains(point):
                         return point, counts
             if on_passes is not None:
@@ -323,7 +323,7 @@ class ExactRejection:
         """Whether E >= G for one try, by decimals."""
         with self.decimals():
             budget = Decimal(tries.budget[i]) + Decimal(tries.budget_low[i])
-            return budget >= self.exact_excess(self.noise(tries, i))
+            return budget >= self.exact_excess(tries, i)
 
     def tolerance(self, tries: Tries) -> Array:
         """Bound of the error of `excess` and of its difference to the budget."""
@@ -346,52 +346,58 @@ class ExactRejection:
 
     @contextmanager
     def decimals(self) -> Iterator[None]:
-        """Context whose digits put the error of G below 1e-50."""
+        """Context whose digits put the error of sums over records below 1e-50."""
         with localcontext(Context(prec=self.digits, Emin=MIN_EMIN, Emax=MAX_EMAX)):
             yield
 
-    def noise(self, tries: Tries, i: int) -> list[Decimal]:
-        """Return z of one try, exactly."""
+    def point(self, tries: Tries, i: int) -> list[Decimal]:
+        """Return x0 + m + F z of one try."""
+        base = self.prepared.mode.point
+        return self._summed([base[:, None], *self._moves(tries, i)])
+
+    def _moves(self, tries: Tries, i: int) -> list[Array]:
+        """Columns whose sum is m + F z, exactly."""
+        products = (
+            *_product(self.root, tries.noise[i]),
+            *_product(self.root, tries.noise_low[i]),
+        )
+        return [self.shift[:, None], *products]
+
+    def _summed(self, columns: list[Array]) -> list[Decimal]:
+        """Return sums of rows to 159 bits."""
+        found = []
         with self.decimals():
-            pairs = zip(tries.noise[i], tries.noise_low[i], strict=True)
-            return [Decimal(hi) + Decimal(lo) for hi, lo in pairs]
+            for row in np.hstack(columns).tolist():
+                total = Decimal(0)
+                for _ in range(3):
+                    part = math.fsum(row)
+                    row.append(-part)
+                    total += Decimal(part)
+                found.append(total)
+        return found
 
-    def point(self, noise: list[Decimal]) -> list[Decimal]:
-        """Return x0 + m + F z."""
+    def exact_excess(self, tries: Tries, i: int) -> Decimal:
+        """Return G of one try in decimals, whose error is below 1e-35."""
         with self.decimals():
-            return [
-                Decimal(x) + v
-                for x, v in zip(self._base, self._move(noise), strict=True)
-            ]
+            return self._excess(tries, i)
 
-    @property
-    def _base(self) -> list[float]:
-        base: list[float] = self.prepared.mode.point.tolist()
-        return base
-
-    def _move(self, noise: list[Decimal]) -> list[Decimal]:
-        shift: list[float] = self.shift.tolist()
-        return [
-            Decimal(m) + sum(Decimal(f) * z for f, z in zip(row, noise, strict=True))
-            for m, row in zip(shift, self.root.tolist(), strict=True)
-        ]
-
-    def exact_excess(self, noise: list[Decimal]) -> Decimal:
-        """Return G(z) to the digits of the context."""
+    def _excess(self, tries: Tries, i: int) -> Decimal:
         target = self.prepared.target
         data, loss = target.data, target.problem.loss
-        move, base = self._move(noise), [Decimal(x) for x in self._base]
+        move = self._summed(self._moves(tries, i))
+        base = [Decimal(x) for x in self.prepared.mode.point.tolist()]
         total = Decimal(0)
-        for i in range(data.num_records):
-            margin = Decimal(data.offset[i]) if data.offset.size else Decimal(0)
+        for record in range(data.num_records):
+            has_offset = data.offset.size > 0
+            margin = Decimal(data.offset[record]) if has_offset else Decimal(0)
             step = Decimal(0)
-            for j, a in _entries(data, i):
+            for j, a in _entries(data, record):
                 entry = Decimal(a)
                 margin, step = margin + entry * base[j], step + entry * move[j]
-            response = float(data.response[i])
+            response = float(data.response[record])
             total += loss.exact_value(margin + step, response)
             total -= loss.exact_value(margin, response)
-            if i % RECORDS_AT_ONCE == 0:
+            if record % RECORDS_AT_ONCE == 0:
                 pauses.heard()
         center = map(Decimal, target.numbers.regularizer.center.tolist())
         bent = sum(
@@ -400,9 +406,10 @@ class ExactRejection:
         scale = Decimal(target.regularizer.curvature_l2(target.dim)[0])
         ridge = Decimal(target.k) * Decimal(target.mu) * scale
         energy = Decimal(target.k) * total / data.num_records + ridge * bent / 2
-        return (
-            energy + Decimal(self.height) - sum((z * z for z in noise), Decimal(0)) / 2
-        )
+        square = Decimal(0)
+        for high, low in zip(tries.noise[i], tries.noise_low[i], strict=True):
+            square += (Decimal(high) + Decimal(low)) ** 2
+        return energy + Decimal(self.height) - square / 2
 
     def contains(self, point: list[Decimal]) -> bool:
         """Whether the domain contains a point, exactly."""
@@ -437,6 +444,20 @@ def _is_sharp(
     spread, size = float(np.linalg.norm(inverse)), float(np.linalg.norm(root))
     shift = float(np.linalg.norm(inverse @ off[0])) + spread * off[1]
     return 8.0 * unit * spread * size <= 1e-9 and 3.0 * radius * shift <= 1e-4
+
+
+def _product(left: Array, right: Array) -> tuple[Array, Array]:
+    """Products rounded, and what rounding took away (Dekker's)."""
+    product = left * right
+    (a, b), (c, d) = _halves(left), _halves(right)
+    return product, ((a * c - product) + a * d + b * c) + b * d
+
+
+def _halves(values: Array) -> tuple[Array, Array]:
+    """Sum of two doubles of 26 bits (Veltkamp's)."""
+    scaled = 134217729.0 * values
+    high = scaled - (scaled - values)
+    return high, values - high
 
 
 def _entries(data: Data, i: int) -> Iterator[tuple[int, float]]:
