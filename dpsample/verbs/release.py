@@ -163,7 +163,7 @@ class ReleasePlan:
             if theta is not None:
                 notes = {"method": "rejection", **prepared.settings, "counts": counts}
                 is_exact = not isinstance(theta, np.ndarray)
-                notes["numerics"] = "charged" if is_exact else "idealized"
+                notes["decisions"] = "exact" if is_exact else "doubles"
                 return self.grid.rounded(theta), notes
         chain = self.setting.prepare(pilot, gamma) if chain is None else chain
         return self._walked(chain, stream, say)
@@ -219,7 +219,7 @@ class ReleasePlan:
             raise_unless_ok(PIECE_FAILED)
         return self.grid.rounded(state.position), {
             "method": "proximal",
-            "numerics": "idealized",
+            "decisions": "doubles",
             "num_steps": num_steps,
             "step_size": chain.trial.step,
             "metric": chain.metric.name,

@@ -24,13 +24,18 @@ def problem(domain, loss=None, signal=0.5, num_records=5_000):
 
 
 CASES = {
-    "interior": (D.Ball(2.0), L.Logistic(), {}, "charged"),
-    "sphere": (D.Ball(0.05), L.Logistic(), {}, "idealized"),
-    "corner": (D.Box(-0.01, 0.01), L.Huber(0.5), {}, "idealized"),
-    "box": (D.Box(-2.0, 2.0), L.Huber(0.5), {}, "charged"),
-    "whole space": (D.WholeSpace(), L.Logistic(), {"strong_convexity": 0.3}, "charged"),
-    "walk": (D.Ball(2.0), L.Logistic(), {"sampler": dps.Proximal()}, "idealized"),
-    "simplex": (D.Simplex(), L.Logistic(), {"p": 1.0}, "idealized"),
+    "interior": (D.Ball(2.0), L.Logistic(), {}, "exact"),
+    "sphere": (D.Ball(0.05), L.Logistic(), {}, "doubles"),
+    "corner": (D.Box(-0.01, 0.01), L.Huber(0.5), {}, "doubles"),
+    "box": (D.Box(-2.0, 2.0), L.Huber(0.5), {}, "exact"),
+    "whole space": (
+        D.WholeSpace(),
+        L.Logistic(),
+        {"strong_convexity": 0.3},
+        "exact",
+    ),
+    "walk": (D.Ball(2.0), L.Logistic(), {"sampler": dps.Proximal()}, "doubles"),
+    "simplex": (D.Simplex(), L.Logistic(), {"p": 1.0}, "doubles"),
 }
 
 
@@ -39,7 +44,7 @@ def test_releases_lie_on_their_grid(name):
     domain, loss, options, numerics = CASES[name]
     given = problem(domain, loss)
     answer = dps.release(given, BUDGET, **options)
-    assert answer.nonprivate_diagnostics["numerics"] == numerics
+    assert answer.nonprivate_diagnostics["decisions"] == numerics
     grid = Grid.of(answer.mechanism.target(given))
     assert domain.contains(answer.theta)
     np.testing.assert_array_equal(grid.rounded(answer.theta), answer.theta)
@@ -52,8 +57,8 @@ def test_the_certificate_does_not_tell_which_way_was_taken():
     """Labels that point one way put the mode on the sphere."""
     domain = D.Ball(0.5)
     answers = [dps.release(problem(domain, signal=s), BUDGET) for s in (0.0, 50.0)]
-    ways = {a.nonprivate_diagnostics["numerics"] for a in answers}
-    assert ways == {"charged", "idealized"}
+    ways = {a.nonprivate_diagnostics["decisions"] for a in answers}
+    assert ways == {"exact", "doubles"}
     first, second = (a.certificate for a in answers)
     assert first.to_json() == second.to_json()
     assert THEOREM in first.theorems
@@ -73,7 +78,7 @@ def test_where_nothing_is_counted_the_certificate_says_so(domain, loss, sampler)
     answer = dps.release(problem(domain, loss), BUDGET, sampler=sampler)
     assert THEOREM not in answer.certificate.theorems
     assert IDEALIZED.format("the draw") in answer.certificate.assumptions
-    assert answer.nonprivate_diagnostics["numerics"] == "idealized"
+    assert answer.nonprivate_diagnostics["decisions"] == "doubles"
 
 
 def test_the_sampler_leaves_its_share_to_floating_point():
