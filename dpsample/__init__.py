@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         samplers,
     )
     from dpsample.audits import audit
-    from dpsample.privacy import Budget, Certificate, calibrate, verify
+    from dpsample.privacy import Budget, Certificate, calibrate
     from dpsample.problem import problem
     from dpsample.problem.facts import PublicFacts
     from dpsample.problem.problem import Problem
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dpsample.verbs.replicate import replicate
     from dpsample.verbs.results import Fit, Release
     from dpsample.verbs.sample import sample
+    from dpsample.verbs.verify import verify
 
 __all__ = [
     "Budget",
@@ -88,7 +89,7 @@ _HOME = {
     "release": "verbs.release",
     "replicate": "verbs.replicate",
     "sample": "verbs.sample",
-    "verify": "privacy",
+    "verify": "verbs.verify",
 }
 
 

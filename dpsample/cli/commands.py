@@ -31,6 +31,7 @@ Version = Annotated[
     bool, Option("--version", is_eager=True, callback=_print_version, help="Print it.")
 ]
 Answer = Annotated[Path, typer.Argument(help="JSON of a release or a certificate.")]
+Checker = Annotated[str, Option(help="standard, or ball: a proof by balls.")]
 Epsilon = Annotated[float, Option(help="Privacy budget epsilon.")]
 Delta = Annotated[float, Option(help="Privacy budget delta.")]
 Radius = Annotated[float, Option(help="Radius of the ball of parameters.")]
@@ -113,11 +114,11 @@ def release(
 
 
 @app.command()
-def verify(file: Answer) -> int:
+def verify(file: Answer, checker: Checker = "standard") -> int:
     """Recompute a certificate; the exit code is 1 if it does not hold."""
     from dpsample.cli.verify import run
 
-    return run(file)
+    return run(file, checker)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import dpsample as dps
 from dpsample.cli import FAILED, screen
@@ -16,11 +17,12 @@ CERTIFICATES: dict[str, type[AnyCertificate]] = {
 }
 
 
-def run(file: Path) -> int:
+def run(file: Path, checker: str = "standard") -> int:
     """Print statement, checks and verdict; 0 if everything agrees, else 1."""
     content = parsed(file)
+    check.one_of(("standard", "ball"), checker=checker)
     try:
-        certificate, lines = checked(file, content)
+        certificate, lines = checked(file, content, checker)
     # A file may hold anything: whatever fails on its content does not verify it.
     except Exception as error:
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
@@ -46,15 +48,17 @@ def parsed(file: Path) -> Json:
     return content  # type: ignore[no-any-return]
 
 
-def checked(file: Path, content: Json) -> tuple[AnyCertificate, list[str]]:
+def checked(
+    file: Path, content: Json, checker: Any
+) -> tuple[AnyCertificate, list[str]]:
     """Certificate, and what was checked, one a line."""
     if content["format"] != FORMAT:
-        certificate = CERTIFICATES[content["format"]].from_dict(content)
-        return certificate, str(dps.verify(certificate)).splitlines()
+        # Read again: a second key of a name, or odd digits, could be read in two ways.
+        kind = CERTIFICATES[content["format"]]
+        certificate = kind.from_json(file.read_text(encoding="utf-8"))
+        return certificate, str(dps.verify(certificate, checker=checker)).splitlines()
     answer = Release.load(file)
-    lines = str(dps.verify(answer.certificate)).splitlines()
-    if not answer.certificate.facts.domain.contains(answer.theta):
-        check.fail("theta", "in the domain of the certificate", answer.theta)
+    lines = str(answer.verify(checker=checker)).splitlines()
     return answer.certificate, [*lines, f"theta: {answer.theta.size} in the domain"]
 
 

@@ -1,12 +1,17 @@
 """Random streams: one independent generator per chain, replicate or purpose.
 
 A seed gives the same streams on every machine and for every thread count. Without a
-seed the operating system's entropy is used, which `release` needs.
+seed `streams` starts from the operating system's entropy, for draws that stay private;
+what may be released takes `secret_streams`, whose bits nobody can compute or repeat.
 """
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.secret_bits import SecretBits, SecretGenerator
 
 Seed = int | np.random.SeedSequence | None
 
@@ -29,6 +34,49 @@ def streams(seed: Seed, num_streams: int) -> list[np.random.Generator]:
         np.random.Generator(np.random.PCG64DXSM(child))
         for child in seed_sequence(seed).spawn(num_streams)
     ]
+
+
+def secret_streams(num_streams: int) -> list[SecretGenerator]:
+    """Independent generators of secret bits: ChaCha20 keyed by the operating system.
+
+    They cannot be seeded, saved, copied or used after a fork. Call ``check`` before
+    what they drew leaves the call, then ``erase``: `release_streams` does both.
+
+    Examples
+    --------
+    >>> first, second = secret_streams(2)
+    >>> first.random() != second.random()
+    True
+    >>> first.erase()
+    >>> first.random()
+    Traceback (most recent call last):
+        ...
+    RuntimeError: This generator of secret bits has been erased, or a fork has ...
+    """
+    return [SecretGenerator(SecretBits()) for _ in range(num_streams)]
+
+
+@contextmanager
+def release_streams(
+    seed: Seed, num_streams: int
+) -> Iterator[Sequence[np.random.Generator]]:
+    """Streams of a call whose answer may be released, erased at its end.
+
+    Without a seed they are secret; a RuntimeError at the end takes back what was drawn
+    from a generator that was erased, or copied by a fork, in between. With a seed they
+    are those of `streams`.
+    """
+    if seed is not None:
+        yield streams(seed, num_streams)
+        return
+    made = secret_streams(num_streams)
+    try:
+        yield made
+        for rng in made:
+            rng.check()
+    finally:
+        for rng in made:
+            rng.erase()
 
 
 def save_state(rng: np.random.Generator) -> dict[str, object]:

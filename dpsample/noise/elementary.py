@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
-from dpsample.noise.law import Noise, Size, check_rng, checked_size
+from dpsample.noise.grid import add_gaussian, add_laplace
+from dpsample.noise.law import Noise, Size, check_rng, checked_size, parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +40,22 @@ class Gaussian(Noise):
     def draw(self, rng: np.random.Generator, size: Size) -> Array:
         """Draw an array of shape ``size``."""
         return np.asarray(gaussian(rng, size=checked_size(size), stddev=self.stddev))
+
+    def _coordinates(self, dim: int) -> Noise:
+        """Return the noise itself."""
+        del dim
+        return self
+
+    def _least_scale(self, dim: int) -> float:
+        del dim
+        return self.stddev
+
+    def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
+        """Values plus noise, rounded exactly to the grid."""
+        out = values.copy()
+        for part in parts(out[:, None], cost=8):
+            add_gaussian(rng, self.stddev, self._step(1), part[:, 0])
+        return out
 
     @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: ArrayLike) -> Values:
@@ -76,6 +93,22 @@ class Laplace(Noise):
     def draw(self, rng: np.random.Generator, size: Size) -> Array:
         """Draw an array of shape ``size``."""
         return np.asarray(laplace(rng, size=checked_size(size), scale=self.scale))
+
+    def _coordinates(self, dim: int) -> Noise:
+        """Return the noise itself."""
+        del dim
+        return self
+
+    def _least_scale(self, dim: int) -> float:
+        del dim
+        return self.scale
+
+    def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
+        """Values plus noise, rounded exactly to the grid."""
+        out = values.copy()
+        for part in parts(out[:, None], cost=8):
+            add_laplace(rng, self.scale, self._step(1), part[:, 0])
+        return out
 
     @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: ArrayLike) -> Values:

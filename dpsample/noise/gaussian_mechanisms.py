@@ -20,15 +20,6 @@ from dpsample.privacy.curves.additive import (
     up,
 )
 
-GAUSSIAN_THEOREM = "gdp = l2 sensitivity / stddev (Dong, Roth and Su 2022, Theorem 2.7)"
-SMOOTH_THEOREM = (
-    "noise with a convex potential that is L-smooth along lines is sqrt(L)-GDP; "
-    "gdp = sqrt(r-1) s_r / sigma (docs/generalized-gaussian.md)"
-)
-SCHATTEN_THEOREM = (
-    "squares of Schatten-r norms are 2(r-1)-smooth (Ball, Carlen and Lieb 1994)"
-)
-
 
 def gaussian_mechanism(
     budget: Budget, *, sensitivity: float, calibration: NoiseCalibration = "exact"
@@ -57,7 +48,9 @@ def gaussian_mechanism(
 
     Guarantee
     ---------
-    With "exact", each release is (epsilon, delta)-DP; no smaller stddev is.
+    With "exact", each release is (epsilon, delta)-DP, of the bits that are returned:
+    those of query + noise in real arithmetic, rounded, which is post-processing
+    (`dpsample.noise.grid`). No smaller stddev is.
 
     Examples
     --------
@@ -71,7 +64,6 @@ def gaussian_mechanism(
         budget,
         inputs={"sensitivity": sensitivity, "norm": "l2", "stddev": stddev},
         event=GaussianEvent(up(sensitivity / stddev)),
-        theorems=(GAUSSIAN_THEOREM,),
         norm=2.0,
         calibration=calibration,
     )
@@ -118,7 +110,9 @@ def generalized_gaussian_mechanism(
 
     Guarantee
     ---------
-    With "exact", each release is (epsilon, delta)-DP (docs/generalized-gaussian.md).
+    With "exact", each release is (epsilon, delta)-DP (docs/generalized-gaussian.md):
+    for r = 2 or dim = 1 of the bits that are returned, as in `gaussian_mechanism`; else
+    in real arithmetic, so that nothing is releasable.
 
     Examples
     --------
@@ -142,7 +136,6 @@ def generalized_gaussian_mechanism(
         budget,
         inputs=case | {"norm": f"l_{dual(p):g}", "sigma": sigma},
         event=GaussianEvent(generalized_gaussian_gdp(**case, sigma=sigma)),
-        theorems=(SMOOTH_THEOREM,),
         norm=dual(p),
         calibration=calibration,
         dim=dim,
@@ -177,7 +170,9 @@ def schatten_gaussian_mechanism(
 
     Guarantee
     ---------
-    Each release is (epsilon, delta)-DP (docs/generalized-gaussian.md).
+    Each release is (epsilon, delta)-DP (docs/generalized-gaussian.md): for r = 2 or a
+    single row or column of the bits that are returned, as in `gaussian_mechanism`; else
+    in real arithmetic, so that nothing is releasable.
 
     Examples
     --------
@@ -194,9 +189,8 @@ def schatten_gaussian_mechanism(
         SchattenGaussian(r, sigma, shape),
         budget,
         inputs={"rows": shape[0], "columns": shape[1], "sensitivity": sensitivity}
-        | {"norm": f"Schatten-{dual(p):g}", "r": r, "sigma": sigma},
+        | {"p": p, "norm": f"Schatten-{dual(p):g}", "r": r, "sigma": sigma},
         event=GaussianEvent(generalized_gaussian_gdp(**case, sigma=sigma)),
-        theorems=(SMOOTH_THEOREM, SCHATTEN_THEOREM),
         norm=dual(p),
         dim=shape[0] * shape[1],
     )

@@ -24,6 +24,7 @@ from dpsample.core.jit import kernel
 from dpsample.core.spec import Json
 from dpsample.domains import Ball, Box, Domain, Polytope, SchattenBall
 from dpsample.noise.cone import ConeTable, cone_table, cone_vector, scale_to
+from dpsample.noise.elementary import Laplace
 from dpsample.noise.generalized_gaussian import log_ball_volume
 from dpsample.noise.law import Noise, Size, check_rng, checked_size, parts
 from dpsample.noise.schatten import log_schatten_volume, schatten_plan
@@ -80,6 +81,18 @@ class KNorm(Noise):
     def draw(self, rng: np.random.Generator, size: Size) -> Array:
         """Draw vectors along the last axis; see `k_norm`."""
         return k_norm(rng, size=size, domain=self.domain, scale=self.scale)
+
+    def _coordinates(self, dim: int) -> Noise | None:
+        """Laplace coordinates for the l1 ball."""
+        if isinstance(self.domain, Ball) and self.domain.p == 1.0:
+            return Laplace(self.scale * self.domain.radius)
+        return None
+
+    def _least_scale(self, dim: int) -> float:
+        sides = _semi_axes(self.domain, dim)
+        if len(sides) == 0:  # a polytope, which has few coordinates
+            sides = np.atleast_1d(1.0 / self.domain.gauge(np.eye(dim)))
+        return self.scale * float(sides.min())
 
     @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: ArrayLike) -> Values:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.core.spec import Spec
+from dpsample.noise.grid import grid_step, rounded_sum
 
 Size = int | tuple[int, ...]
 
@@ -41,6 +42,35 @@ class Noise(Spec):
     def draw(self, rng: np.random.Generator, size: Size) -> Array:
         """Draw an array of shape ``size``, one vector on the last axis."""
         raise NotImplementedError
+
+    def _coordinates(self, dim: int) -> "Noise | None":
+        """Independent Gaussian or Laplace coordinates of this very law, if it is one.
+
+        Their sums with a query are rounded exactly; those of others are not.
+        """
+        del dim
+        return None
+
+    def _step(self, dim: int) -> float:
+        """Step of the grid on which `_noisy` answers, a public power of two."""
+        return grid_step(self._least_scale(dim))
+
+    def _least_scale(self, dim: int) -> float:
+        """Scale of a coordinate, of the order of its standard deviation or below."""
+        del dim
+        return float(vars(self)["sigma"])
+
+    def _noisy(self, rng: np.random.Generator, values: Array) -> Array:
+        """Values, shape (dim,), plus one draw of the noise, on the grid.
+
+        Only with ``_coordinates`` is it the ideal sum that is rounded (`noise.grid`);
+        else the sum in doubles, of whose law nothing is proved.
+        """
+        plain = self._coordinates(len(values))
+        if plain is not None:
+            return plain._noisy(rng, values)
+        noise = self.draw(rng, len(values))
+        return rounded_sum(values, noise, self._step(len(values)))
 
     @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: ArrayLike) -> Values:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
-from dpsample.core.streams import streams
+from dpsample.core.streams import release_streams
 from dpsample.noise.elementary import Gaussian, Laplace
 from dpsample.noise.generalized_gaussian import GeneralizedGaussian
 from dpsample.noise.k_norm import KNorm
@@ -94,13 +94,23 @@ class AdditiveMechanism:
     dim: int | None
     norm: float | None
 
+    @property
+    def _step(self) -> float:
+        """Step of the public grid on which every answer lies, a power of two."""
+        return self.noise._step(self.dim or 1)
+
     def release(self, value: ArrayLike, *, seed: int | None = None) -> NoisyAnswer:
         """Add one draw of the noise to the value of the query.
+
+        The answer is a multiple of `step`, at most 2^-10 of the scale of the noise. For
+        Gaussian and Laplace noise it is the multiple next to the exact sum: rounding is
+        post-processing (`dpsample.noise.grid`). Other noise is added in doubles first;
+        its certificate says "idealized numerics", and nothing of it is releasable.
 
         Parameters
         ----------
         value : float or array_like, shape (d,)
-            The query on the data.
+            The query on the data. It is cut off at 2^51 steps, and NaN counts as 0.
         seed : int, optional
             Makes the noise repeatable, hence not private: the answer is then not
             releasable. Without a seed the operating system's entropy is used.
@@ -113,17 +123,21 @@ class AdditiveMechanism:
         Raises
         ------
         ValueError
-            If the value is not finite or not a vector of ``dim`` numbers.
+            If the value is not a vector of ``dim`` numbers.
 
         Guarantee
         ---------
         If the query changes by at most ``sensitivity`` between neighbors, an answer
         that is ``releasable`` is (epsilon, delta)-DP under the budget's relation. Each
-        answer spends the budget again.
+        answer spends the budget again. The query is what is passed, in doubles: declare
+        a sensitivity that holds with its rounding errors, as 2 n u sum |v_i| more for a
+        sum of n numbers (u = 2^-53), and clip what may be infinite or NaN.
         """
-        point = self._vector("value", np.atleast_1d(check.entries("value", value)))
-        rng = streams(seed, 1)[0]
-        noisy = point + self.noise.draw(rng, len(point))
+        given = np.atleast_1d(check.entries("value", value, finite=False))
+        point = np.nan_to_num(given, nan=0.0)
+        self._vector("value", np.zeros_like(point))  # checks the shape
+        with release_streams(seed, 1) as (rng,):
+            noisy = self.noise._noisy(rng, point)
         certificate = dataclasses.replace(
             self.certificate, seeded=seed is not None, digest=""
         )
@@ -234,19 +248,19 @@ def certified(
     *,
     inputs: dict[str, Any],
     event: GaussianEvent | PureEvent,
-    theorems: tuple[str, ...],
     norm: float | None,
     dim: int | None = None,
     calibration: NoiseCalibration = "exact",
 ) -> AdditiveMechanism:
     """Return the mechanism with the certificate of an unseeded release."""
+    inputs = inputs | {"grid": noise._step(dim or 1)}
+    is_exact = noise._coordinates(dim or 1) is not None
     certificate = EventCertificate.of(
+        kind=f"noise/{noise.name}" + ("" if is_exact else "/idealized"),
         mechanism=f"{noise.name.replace('_', ' ')} noise added to a query",
         budget=budget,
         event=event,
         inputs=inputs,
-        theorems=theorems,
-        assumptions=("the declared sensitivity bounds every change of the query",),
         calibration=calibration,
     )
     return AdditiveMechanism(

@@ -11,13 +11,6 @@ from dpsample.privacy.accounting.events import PureEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import pure_scale, up
 
-LAPLACE_THEOREM = (
-    "epsilon = l1 sensitivity / scale (Dwork, McSherry, Nissim and Smith 2006)"
-)
-K_NORM_THEOREM = (
-    "epsilon = sensitivity in the gauge of K / scale (Hardt and Talwar 2010)"
-)
-
 
 def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanism:
     """Laplace noise of scale sensitivity / epsilon on every coordinate.
@@ -41,7 +34,9 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
 
     Guarantee
     ---------
-    Each release is (epsilon, 0)-DP.
+    Each release is (epsilon, 0)-DP, of the bits that are returned: they are those of
+    query + noise in real arithmetic, rounded, which is post-processing
+    (`dpsample.noise.grid`).
 
     Examples
     --------
@@ -55,7 +50,6 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
         budget,
         inputs={"sensitivity": sensitivity, "norm": "l1", "scale": scale},
         event=PureEvent(up(sensitivity / scale)),
-        theorems=(LAPLACE_THEOREM,),
         norm=1.0,
     )
 
@@ -89,7 +83,8 @@ def k_norm_mechanism(
 
     Guarantee
     ---------
-    Each release is (epsilon, 0)-DP.
+    Each release is (epsilon, 0)-DP: for an l_1 ball of the bits that are returned, as
+    for `laplace_mechanism`; else in real arithmetic, so that nothing is releasable.
 
     Examples
     --------
@@ -107,9 +102,8 @@ def k_norm_mechanism(
     return certified(
         noise,
         budget,
-        inputs={"sensitivity": sensitivity, "K": body, "scale": scale},
+        inputs={"dim": dim, "sensitivity": sensitivity, "K": body, "scale": scale},
         event=PureEvent(up(sensitivity / scale)),
-        theorems=(K_NORM_THEOREM,),
         dim=dim,
         norm=None,
     )

@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.domains import SchattenBall
+from dpsample.noise.elementary import Gaussian
 from dpsample.noise.generalized_gaussian import log_radial_constant
 from dpsample.noise.law import Noise, Size, check_rng, checked_size, parts
 from dpsample.noise.schatten_spectrum import (
@@ -107,6 +108,11 @@ class SchattenGaussian(Noise):
         sides = (*shape[:-1], *self.shape)
         draws = schatten_gaussian(rng, size=sides, r=self.r, sigma=self.sigma)
         return draws.reshape(shape)
+
+    def _coordinates(self, dim: int) -> Noise | None:
+        """Gaussian entries for r = 2, and for a single row or column."""
+        del dim
+        return Gaussian(self.sigma) if self.r == 2.0 or min(self.shape) == 1 else None
 
     @np.errstate(over="ignore")  # minus infinity
     def log_density(self, z: ArrayLike) -> Values:

@@ -75,7 +75,7 @@ from dpsample.privacy.curves.shuffling import (
     shuffle_delta,
     shuffle_epsilon,
 )
-from dpsample.privacy.verification import CertificateError, VerificationReport, verify
+from dpsample.privacy.verification import CertificateError, VerificationReport
 
 __all__ = [
     "ApproximateEvent",
@@ -136,7 +136,6 @@ __all__ = [
     "shuffle_epsilon",
     "shuffle_local_noise",
     "shuffle_total_delta",
-    "verify",
     "zcdp_delta",
     "zcdp_epsilon",
 ]

@@ -184,6 +184,21 @@ class PublicFacts:
         check.one_of(RELATIONS, relation=relation)
         return self.lipschitz(p) * (2.0 if relation == "replace_one" else 1.0)
 
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """Name and value of every line of a certificate that is about the problem."""
+        kind = "Schatten" if self.is_matrix else "l"
+        words = f"rows with {kind}-{self.row_norm:g} norm <= {self.row_bound:g}"
+        if self.intercept:
+            words += " and an intercept"
+        if self.response_bound is not None:
+            words += f", |response| <= {self.response_bound:g}"
+        if self.offset_bound:
+            words += f", |offset| <= {self.offset_bound:g}"
+        return (
+            ("loss, domain", f"{self.loss!r} on {self.domain!r}"),
+            ("records", f"n = {self.num_records}, d = {self.dim}, {words}"),
+        )
+
     def to_dict(self) -> Json:
         """Facts as JSON-able values."""
         facts = {f.name: getattr(self, f.name) for f in fields(self)}

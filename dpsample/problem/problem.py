@@ -24,7 +24,6 @@ from dpsample.problem.facts import PublicFacts
 
 ROUNDING = 1e-12  # relative slack for norms computed in floating point
 HUGE = 1e100  # entries above every declared bound, whose norms might overflow
-CLIPPED = "rows and responses above their bounds were scaled down to them"
 
 
 class Problem:
@@ -143,30 +142,6 @@ class Problem:
     def __getstate__(self) -> dict[str, object]:
         """Leave out the plan: another process makes its own."""
         return self.__dict__ | {"plan": None}
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What every guarantee takes for granted of how records were let in.
-
-        A refusal to build the problem tells that some record is not legal. It is an
-        output that no certificate counts.
-        """
-        refused = ["a number that is not finite"]
-        if self.loss.is_classification:
-            refused.append("a label other than -1 and 1")
-        if self.data.offset.size:
-            refused.append("an offset above offset_bound")
-        if not self.clip_rows:
-            refused.append("a row above row_bound")
-            if not self.loss.is_classification and self._response_bound() is not None:
-                refused.append("a response above its bound")
-        if isinstance(self.loss, Custom):
-            refused.append("a slope or curvature that the loss does not declare")
-        counted = (
-            f"no possible record has what Problem refuses ({', '.join(refused)}): its "
-            "refusal is not counted"
-        )
-        return (counted, CLIPPED) if self.clip_rows else (counted,)
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Take the records over; joblib hands large ones to workers read-only."""

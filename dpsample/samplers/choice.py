@@ -13,10 +13,14 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.numerics.mixing import fair_lag_share, split_r_hat, with_squares
-from dpsample.samplers.adaptive import billiard_hmc, exits, whitened_slice
+from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.warmup import WarmUp, warm_up
-from dpsample.samplers.adaptive.whitened_slice import WhitenedSlice
+from dpsample.samplers.adaptive.whitened_slice import (
+    FEW_PASSED,
+    MAX_PASSED,
+    WhitenedSlice,
+)
 from dpsample.samplers.chain import (
     ACCEPTED,
     NUM_RECORDS,
@@ -55,10 +59,9 @@ NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 300
 # Draws in a row at one state: with an acceptance of a half, 20 are one in a million.
 MAX_STAY = 20
 # Split R-hat, effective draws per draw, and those that a thinned chain shall have.
-MIXED, EFFECTIVE, WANTED = 1.05, 0.1, 0.4
-SLICES = "kinks: slices along learned axes"
+MIXED, EFFECTIVE, WANTED = 1.05, 0.1, 0.33
+SLICES = "kinks or steep walls: slices along learned axes"
 NUM_SWEEPS = 100  # of the trial run of the slice sampler
-CHORD = 1000.0  # multiply-adds per coordinate, of a chord that Newton's method finds
 
 
 class Choice(NamedTuple):
@@ -98,19 +101,22 @@ def choose(target: Gibbs) -> Choice:
     if independent is not None:
         why = "nearly quadratic where the mass is: independent draws"
         return Choice(Localized(), why, independent)
-    can_slice = not is_smooth and WhitenedSlice().supports(target)[0]
-    if can_slice and whitened_slice.learns(target):
-        warm = whitened_slice.learned(target, gaussian, rng)
-        if warm.has_settled:
-            chain = whitened_slice.prepared(target, warm, warm.num_steps)
-            return Choice(WhitenedSlice(), SLICES, chain)
+    can_slice = WhitenedSlice().supports(target)[0]
+    has_tried = can_slice and not is_smooth and whitened_slice.learns(target)
+    chain = sliced(target, gaussian, rng, MAX_PASSED) if has_tried else None
+    if chain is not None:
+        return Choice(WhitenedSlice(), SLICES, chain)
     if is_gaussian:
         why = "close to a Gaussian: independent proposals"
         chain = mixing(LaplaceIndependence().prepare(target, rng), rng)
         if chain is not None:
             return Choice(LaplaceIndependence(), why, chain)
     warm = warm_up(target, rng)
-    chain = slices_instead(target, warm, rng) if can_slice else None
+    chain = None
+    if can_slice and not warm.has_settled and not has_tried:
+        chain = sliced(target, gaussian, rng, FEW_PASSED)
+    elif can_slice and not is_smooth:
+        chain = slices_instead(target, warm, rng)
     if chain is not None:
         return Choice(WhitenedSlice(), SLICES, chain)
     prepared = billiard_hmc.prepared(target, warm)
@@ -169,6 +175,16 @@ def localized(target: Gibbs) -> Prepared | None:
     return prepared if prepared.expected_passes <= FEW_PASSES else None
 
 
+def sliced(
+    target: Gibbs, gaussian: GaussianFit, rng: np.random.Generator, most: float
+) -> PreparedChain | None:
+    """Slice sampler in axes that it learns itself, if they settle."""
+    warm = whitened_slice.learned(target, gaussian, rng, most)
+    if not warm.has_settled:
+        return None
+    return whitened_slice.prepared(target, warm, warm.num_steps)
+
+
 def slices_instead(
     target: Gibbs, warm: WarmUp, rng: np.random.Generator
 ) -> PreparedChain | None:
@@ -179,15 +195,16 @@ def slices_instead(
     if not warm.plan.mass.is_dense:
         return None
     data, num_records = target.data, target.problem.num_records
-    # Multiply-adds: a move shifts the margins, a gradient takes two products.
+    # Multiply-adds: a gradient takes two products.
     leap = 2.0 * (data.dense.size + data.values.size) + num_records
     most = warm.autocorrelation_time * warm.leaps * leap
-    has_dear_chords = exits.exit_piece(target.problem.domain) is exits.convex_exit
-    move = num_records + (CHORD * target.dim if has_dear_chords else 0.0)
-    sweep = warm.plan.mass.rank * move
+    sweep = warm.plan.mass.rank * whitened_slice.move_cost(target)
     if sweep >= most:
         return None
     prepared = whitened_slice.prepared(target, warm)
+    _, stats = _trial_draws(prepared, rng, 0, 2)
+    if sweep + np.mean(stats[:, :, NUM_RECORDS]) >= most:
+        return None
     draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
     sweep += float(np.mean(stats[:, :, NUM_RECORDS]))
     share = fair_lag_share(with_squares(draws))

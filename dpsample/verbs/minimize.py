@@ -2,35 +2,28 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpsample.core import check, columns
-from dpsample.core.streams import Seed, streams
-from dpsample.losses import Custom, RecordGradient
+from dpsample.core.streams import Seed, release_streams, seed_sequence
+from dpsample.losses import RecordGradient
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
     Optimizer,
+    Recipe,
     check_any_loss,
-    trusts_loss,
 )
 from dpsample.privacy import Budget, EventCertificate
-from dpsample.privacy.certificates.certificate import DECLARED
+from dpsample.privacy.certificates.registry import registry
+from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.running import chains, descent
 from dpsample.running import progress as screen
 from dpsample.verbs.results import Fit
 
 TRACE_POINTS = 20
-RECORDS_READ = (
-    "num_gradients, the trace and the running time may depend on the records: only "
-    "theta and this certificate are released"
-)
-OWN_LOSS = (
-    "functions of the user's own loss return for every record and print nothing; where "
-    "they raise or return NaN the record's gradient counts as 0"
-)
 INTERRUPTED = (
     "minimize was interrupted. Nothing is returned: the noise is calibrated to the end "
     "of the run, so no earlier iterate has a certificate."
@@ -117,7 +110,7 @@ def minimize(
     """
     check.instance((Problem, type(None)), evaluation=evaluation)
     check.instance(bool, progress=progress)
-    rng = streams(seed, 1)[0]
+    seed_sequence(seed)  # refuses what is no seed, before any work
     plan = planned(problem, optimizer, budget, calibration, seeded=seed is not None)
     num_points = 0
     if evaluation is not None:
@@ -125,7 +118,10 @@ def minimize(
         columns.same("evaluation", evaluation.feature_names, problem.feature_names)
     title, total = repr(optimizer), plan.program.num_steps
     try:
-        with display(progress, title, "steps", total) as on_chunk:
+        with (
+            release_streams(seed, 1) as (rng,),
+            display(progress, title, "steps", total) as on_chunk,
+        ):
             run = plan.program.run(rng, num_points=num_points, on_chunk=on_chunk)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
@@ -165,48 +161,43 @@ def planned(
     if isinstance(problem.loss, RecordGradient):
         check_any_loss(recipe, optimizer, is_private=budget is not None)
     certificate = None
-    is_trusted = isinstance(problem.loss, Custom) and trusts_loss(recipe)
     if recipe.event is not None:
         recipe.check_private(problem.facts)
     if budget is not None:
-        if calibration == "exact" and recipe.event is None:
-            reasons = " ".join(recipe.assumptions)
-            remedy = f"{reasons} Use calibration='paper' for studies.".strip()
-            check.fail("optimizer", "one with a privacy proof", optimizer, remedy)
-        certificate = EventCertificate.of(
-            mechanism=repr(optimizer),
-            budget=budget,
-            event=recipe.event,
-            inputs=_facts(problem) | recipe.inputs,
-            theorems=recipe.theorems,
-            assumptions=(
-                *recipe.assumptions,
-                RECORDS_READ,
-                *((DECLARED,) if is_trusted else ()),
-                *((OWN_LOSS,) if not problem.loss.is_cached else ()),
-                *problem.assumptions,
-            ),
-            calibration=calibration,
-            seeded=seeded,
+        clipped = problem.clip_rows
+        certificate = certified(
+            optimizer, recipe, problem.facts, budget, calibration, clip_rows=clipped
         )
+        if seeded:
+            certificate = replace(certificate, seeded=True, digest="")
     program = descent.Program(problem, recipe)
     return MinimizationPlan(program=program, certificate=certificate)
 
 
-def _facts(problem: Problem) -> dict[str, float | int | str]:
-    """Public facts that every certificate names."""
-    facts = problem.facts
-    named: dict[str, float | int | str] = {
-        "num_records": facts.num_records,
-        "dim": facts.dim,
-        "loss": facts.loss.name,
-        "domain": facts.domain.name,
-        "row_bound": facts.row_bound,
-        "row_norm": facts.row_norm,
-    }
-    if facts.response_bound is not None:
-        named["response_bound"] = facts.response_bound
-    return named
+def certified(
+    optimizer: Optimizer,
+    recipe: Recipe,
+    facts: PublicFacts,
+    budget: Budget,
+    calibration: Calibration,
+    *,
+    clip_rows: bool,
+) -> EventCertificate:
+    """Certificate of an unseeded run; a ValueError if a proof is wanted and none is."""
+    if calibration == "exact" and recipe.event is None:
+        (why,) = registry().words(registry().kind(recipe.kind).assumptions[-1:])
+        remedy = f"Why: {why}. Use calibration='paper' for studies."
+        check.fail("optimizer", "one with a privacy proof", optimizer, remedy)
+    return EventCertificate.of(
+        mechanism=repr(optimizer),
+        budget=budget,
+        event=recipe.event,
+        kind=recipe.kind,
+        facts=facts,
+        clip_rows=clip_rows,
+        inputs=recipe.inputs,
+        calibration=calibration,
+    )
 
 
 def display(

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.streams import Seed, seed_sequence, streams
+from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.privacy import Budget, Certificate, ExponentialMechanism, calibrate
 from dpsample.privacy.certificates.terms import Calibration, CalibrationInputs, Risk
 from dpsample.privacy.verification import verify_own
@@ -29,9 +29,9 @@ from dpsample.samplers.errors import (
     WorkLimitError,
     raise_unless_ok,
 )
-from dpsample.samplers.localized import exact_rejection, mode, region
+from dpsample.samplers.localized import exact_rejection, mode
 from dpsample.samplers.localized.localized import PATIENCE, Place, PreparedLocalized
-from dpsample.samplers.proximal import certify, metric
+from dpsample.samplers.proximal import metric
 from dpsample.samplers.proximal.proximal import (
     PreparedProximal,
     ProximalSetting,
@@ -47,20 +47,6 @@ from dpsample.targets.reduced import (
 )
 from dpsample.verbs.results import Release
 
-ASSUMPTIONS = (
-    "the sampler's steps may depend on the records: only theta and this certificate "
-    "are released",
-    "what is refused is refused for all records, by public facts, but for failures "
-    "(SamplingError) that are not counted: of a loss that raises, is not finite or "
-    "breaks what it declares at margins that the declared bounds allow, of memory, of "
-    "numbers that overflow or whose rounding exceeds its allowance, 1e-12 of energies",
-    "the draw takes as long as the records need: who ends it ends it for reasons that "
-    "may depend on the records and are not counted",
-)
-LIMITED = (
-    "after {:g} passes over the records there is no release: that event depends on the "
-    "records and is not counted"
-)
 NOT_PRIVATE = "NOT PRIVATE"
 Say = Callable[[str, bool], None]  # what the live line shows, and whether at once
 # Expected work from which the line is shown at once, and from which it says what helps.
@@ -386,8 +372,7 @@ def release(
         check.at_least(1.0, max_work=max_work, remedy="A draw reads all records.")
     most = math.inf if max_work is None else float(max_work)
     plan = _planned(problem, budget, options, sampler, most, seeded=seed is not None)
-    pilot, stream = streams(seed, 2)
-    with _all_or_nothing() as say:
+    with release_streams(seed, 2) as (pilot, stream), _all_or_nothing() as say:
         theta, notes = plan.draw(pilot, stream, say)
         best = plan.best
     return Release(
@@ -438,21 +423,13 @@ def _planned(
         reason = no_proof(target) if is_walk else reduced_reason(target)
         if reason:
             raise NoCertificate(reason)
-    localized: tuple[str, ...] = ()
-    numerics = exact_rejection.IDEALIZED.format("the draw")
-    grid, is_charged = Grid.of(target), False
-    if isinstance(sampler, Localized):
-        localized = region.THEOREMS
-        is_charged = not has_equalities(target)
-        is_charged &= exact_rejection.is_charged(target, grid, mechanism.gamma)
-    if is_charged:
-        localized = (*localized, exact_rejection.THEOREM)
-        numerics = exact_rejection.IDEALIZED.format(exact_rejection.OTHERS)
-    limited = () if math.isinf(max_work) else (LIMITED.format(max_work),)
+    grid = Grid.of(target)
+    is_charged = isinstance(sampler, Localized) and not has_equalities(target)
+    is_charged &= exact_rejection.is_charged(target, grid, mechanism.gamma)
     certificate = mechanism.certificate.with_sampler(
         sampler=repr(sampler),
-        theorems=(*localized, certify.THEOREM),
-        assumptions=(*ASSUMPTIONS, numerics, *limited, *problem.assumptions),
+        clip_rows=problem.clip_rows,
+        max_work=None if math.isinf(max_work) else max_work,
         seeded=seeded,
     )
     verify_own(certificate)  # only public numbers: it refuses the same for all records

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numba
 import numpy as np
@@ -18,7 +19,12 @@ from dpsample.core.arrays import Array, Ints, Values
 from dpsample.core.axes import axes
 from dpsample.core.sparse import Directions, as_csr, is_sparse
 from dpsample.core.version import __version__
-from dpsample.privacy import Certificate, EventCertificate
+from dpsample.privacy import (
+    Certificate,
+    EventCertificate,
+    VerificationReport,
+)
+from dpsample.privacy.certificates.sealed import load_json
 from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
 from dpsample.targets.gibbs import Gibbs, energy
 
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from xarray import DataTree
 
-FORMAT = "dpsample-release-1"
+FORMAT = "dpsample-release-2"
 BLOCK = 8192  # draws whose statistics are converted at once
 # Record evaluations for energies afterwards, relative to those of the draws.
 FILL_SHARE = 0.1
@@ -48,6 +54,9 @@ class Release:
         The calibrated mechanism; None after `load`.
     feature_names : tuple of str
         Names of the coefficients.
+    digest : str
+        SHA-256 that binds theta, its names and the certificate: that of one release
+        fits no other. It finds exchanges, not forgery, for it is no signature.
     nonprivate_diagnostics : dict or None
         Steps, step size, metric, acceptance and risks. They depend on the records and
         are not private: they are in no repr, JSON, file, pickle or copy. None after
@@ -57,8 +66,55 @@ class Release:
     theta: Array
     certificate: Certificate
     feature_names: tuple[str, ...]
+    digest: str = ""
     mechanism: Any = field(default=None, repr=False)
     nonprivate_diagnostics: dict[str, Any] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Compute the digest, unless one was given."""
+        if not self.digest:
+            object.__setattr__(self, "digest", self.computed_digest())
+
+    def computed_digest(self) -> str:
+        """SHA-256 of theta by the bits of its numbers, names and certificate."""
+        content = {
+            "certificate": self.certificate.digest,
+            "feature_names": list(self.feature_names),
+            "theta": [float(number).hex() for number in self.theta],
+        }
+        text = json.dumps(content, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def verify(
+        self, *, checker: Literal["standard", "ball"] = "standard"
+    ) -> VerificationReport:
+        """Verify the certificate, and that it is the certificate of this theta.
+
+        Parameters
+        ----------
+        checker : {"standard", "ball"}
+            As for `dpsample.verify`.
+
+        Returns
+        -------
+        VerificationReport
+            The checks of `dpsample.verify`.
+
+        Raises
+        ------
+        ValueError
+            If the certificate does not verify, theta or the certificate was exchanged,
+            or theta is outside of the domain.
+        """
+        from dpsample.verbs.verify import verify
+
+        report = verify(self.certificate, checker=checker)
+        if self.digest != self.computed_digest():
+            remedy = "Theta, its names or the certificate belong to another release."
+            check.fail("digest", self.computed_digest(), self.digest, remedy)
+        if not self.certificate.facts.domain.contains(self.theta):
+            check.fail("theta", "in the domain of the certificate", self.theta)
+        return report
 
     def margin(self, features: Directions) -> Array:
         """Return <a, theta> for each row; the intercept is added if there is one.
@@ -110,9 +166,10 @@ class Release:
             "format": FORMAT,
             "theta": self.theta.tolist(),
             "feature_names": list(self.feature_names),
-            "certificate": json.loads(self.certificate.to_json()),
+            "certificate": self.certificate.to_dict(),
+            "digest": self.digest,
         }
-        return json.dumps(content, indent=1)
+        return json.dumps(content, indent=1, allow_nan=False)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the private answer and the certificate to a JSON file.
@@ -129,16 +186,15 @@ class Release:
         Raises
         ------
         ValueError
-            If the file is not a release.
+            If the file is not a release, or theta, names and certificate are not those
+            of one release.
         """
         check.path("path", path, exists=True)
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (ValueError, RecursionError):  # brackets without end
-            content = {}
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            check.fail("path", "a file written by Release.save", str(path))
-        certificate = Certificate.from_json(json.dumps(content.get("certificate")))
+            content = load_json(Path(path).read_text(encoding="utf-8"), FORMAT)
+        except ValueError as error:
+            check.fail("path", "a file written by Release.save", str(path), str(error))
+        certificate = Certificate.from_dict(content.get("certificate", {}))
         names = content.get("feature_names")
         if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
             check.fail("feature_names", "a list of names", check.shown(names))
@@ -147,7 +203,11 @@ class Release:
         if len(names) != dim:
             check.fail("feature_names", f"of length {dim}", f"length {len(names)}")
         theta = check.array("theta", content.get("theta"), shape=(dim,))
-        return cls(theta=theta, certificate=certificate, feature_names=tuple(names))
+        answer = cls(theta=theta, certificate=certificate, feature_names=tuple(names))
+        if content.get("digest") != answer.digest:
+            remedy = "Theta, its names or the certificate belong to another release."
+            check.fail("digest", answer.digest, content.get("digest"), remedy)
+        return answer
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw coefficients with the spread that the mechanism can have.

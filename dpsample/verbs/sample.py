@@ -141,7 +141,9 @@ def sample(
     if checkpoint is not None:
         checks.path("checkpoint", checkpoint)
     import arviz_base  # noqa: F401 - after Ctrl-C nobody should wait for it
-    import arviz_stats.base  # noqa: F401 - nor for what the verdict needs
+
+    if check:
+        import arviz_stats.base  # noqa: F401 - nor for what the verdict needs
 
     given = _given_starts(target, init, num_chains)
     reduced = _reduced(target)

@@ -134,6 +134,8 @@ def noises() -> None:
     noise.generalized_gaussian(rng, size=(1, DIM), r=3.0)
     noise.schatten_gaussian(rng, size=(1, 2, 3), r=3.0)
     noise.k_norm(rng, size=(1, DIM), domain=BALL)
+    for plain in (noise.Gaussian(1.0), noise.Laplace(1.0)):
+        plain._noisy(rng, np.zeros(1))
 
 
 def samplers_only(names: list[str]) -> None:

@@ -78,6 +78,7 @@ def test_what_evaluate_prints_is_labelled_not_private(files, capsys):
         "theta",
         "feature_names",
         "certificate",
+        "digest",
     }
 
 

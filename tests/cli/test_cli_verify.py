@@ -38,9 +38,16 @@ def test_a_release_is_verified(answer, file, capsys):  # U8
     assert cli.main(["verify", str(file)]) == 0
     out, err = capsys.readouterr()
     assert out.startswith(f"Verified: {answer.certificate.statement}")
-    assert "delta_0+(1+e^epsilon)*gamma<=delta" in out and "digest" in out
+    assert "(1+e^epsilon)*gamma<=delta-delta_0" in out and "digest" in out
     assert "theta" in out and out.splitlines()[-1] == "Releasable."
     assert err == ""
+
+
+def test_a_release_is_verified_by_balls(file, capsys):
+    assert cli.main(["verify", str(file), "--checker", "ball"]) == 0
+    assert "delta(epsilon;gdp)<=delta_0" in capsys.readouterr().out
+    assert cli.main(["verify", str(file), "--checker", "dice"]) == 2
+    assert "checker must be one of 'standard', 'ball'" in capsys.readouterr().err
 
 
 def test_certificates_of_every_kind_are_verified(problem, answer, tmp_path, capsys):

@@ -107,6 +107,7 @@ METHODS = {
     "risk": THETA,
     "risk_bound": RECIPE,
     "save": {"path": "saved.json"},
+    "verify": {},
     "slope": RECORD,
     "support": {"directions": [[1.0, 0.0]]},
     "supports": {"target": O.target},

@@ -89,6 +89,7 @@ BY_NAME = {
     "cell": CALLABLE,
     "center": optional(array(None)),
     "certificate": instance(dps.Certificate, EventCertificate),
+    "checker": choice("standard", "ball"),
     "checkpoint": optional(PATH),
     "chi": POSITIVE,
     "ci_prob": FRACTION,

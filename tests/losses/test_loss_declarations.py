@@ -221,7 +221,6 @@ def test_a_declaration_that_fails_at_one_response_is_refused_at_its_record():  #
         words = rf"^{name} must be at least .* and the response 2.50115 of record"
         with pytest.raises(ValueError, match=words):
             problem(loss, bound=3.0, response=2.50115)
-    assert "that the loss does not declare" in problem(quadratic()).assumptions[0]
 
 
 def test_slopes_at_records_are_compared_where_responses_have_no_bound():  # P4
@@ -250,8 +249,7 @@ def test_certificates_say_where_privacy_rests_on_declarations(optimizer, is_trus
     known = problem(pseudo_huber(upper_curvature=1.0), bound=1.0)
     budget = dps.Budget(epsilon=1.0, delta=1e-6)
     plan = minimize.planned(known, optimizer, budget, "exact", seeded=False)
-    said = "the loss is convex and the declared bounds hold for every possible record"
-    assert (said in plan.certificate.assumptions) == is_trusted
+    assert ("LOSS.DECLARED" in plan.certificate.assumptions) == is_trusted
 
 
 def test_a_loss_is_compared_once_for_each_range(monkeypatch):

@@ -181,7 +181,7 @@ def smooth_problem():
 def test_noise_in_every_clipped_step_is_private_for_any_loss(name):
     fit = dps.minimize(smooth_problem(), PRIVATE[name], BUDGET)
     assert fit.certificate.releasable
-    assert dict(fit.certificate.inputs)["loss"] == "record_gradient"
+    assert fit.certificate.facts.loss.name == "record_gradient"
 
 
 @one_in(2)

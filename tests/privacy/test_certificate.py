@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dpsample import domains, losses
-from dpsample.privacy import Budget, Certificate, calibrate, verify
+from dpsample import domains, losses, verify
+from dpsample.privacy import Budget, Certificate, calibrate
 from dpsample.privacy.certificates.sealed import round_up
 from tests.support.public_facts import BUDGET, final
 from tests.support.public_facts import logistic_facts as facts
@@ -77,11 +77,19 @@ def test_releasable_needs_a_sampler_ideal_bits_and_a_proof():
 def test_sampler_is_added_behind_the_calibration():
     before = calibrate(facts(), BUDGET).certificate
     after = final()
-    assert after.theorems[:-1] == before.theorems
-    assert after.assumptions[:-1] == before.assumptions
-    assert (before.sampler, after.sampler) == (None, "Proximal(oracle='metric')")
+    assert after.theorems == (*before.theorems, "EXACT")
+    assert after.assumptions[: len(before.assumptions)] == before.assumptions
+    assert (before.sampler, after.sampler) == (None, "Exact()")
     assert before.digest != after.digest
-    for bad in ({"sampler": ""}, {"sampler": 3}, {"sampler": "x", "seeded": 1}):
+    for bad in (
+        {"sampler": ""},
+        {"sampler": 3},
+        {"sampler": "Exact()", "seeded": 1},
+        {"sampler": "UnadjustedLangevin()"},
+        {"sampler": "Exact(really='no error at all')"},
+        {"sampler": "Proximal()"},  # gamma is 0
+        {"sampler": "Exact()", "max_work": 0.5},
+    ):
         with pytest.raises(ValueError, match=" must be .*, got "):
             before.with_sampler(**bad)
 
@@ -171,7 +179,14 @@ def edited_json(**changes):
         (edited_json(k=None), "text must be a certificate with exactly"),
         (edited_json(extra=1), "text must be a certificate with exactly"),
         (edited_json(releasable=False), "releasable must be True"),
-        (edited_json(statement="(0.1, 0)-DP"), "statement must be '"),
+        (edited_json(statement="(0.1, 0)-DP"), "text must be a certificate with ex"),
+        (edited_json(format="dpsample certificate 1"), "text must be the JSON of a"),
+        (edited_json(registry="1:00"), "registry must be '1:"),
+        (edited_json(k=1), "k must be a float, got 1"),
+        (edited_json(theorems=["Trust me."]), "theorems[0] must be one of the reg"),
+        (edited_json(theorems=["BITS", "BITS"]), "theorems[1] must be one of the re"),
+        (final().to_json().replace('"k":', '"k": 1.0,\n "k":'), "text must be without"),
+        (final().to_json().replace('"p": 2.0', '"p": 2.00'), "text must be written w"),
         (edited_json(seeded=True), "releasable must be False"),
         (edited_json(budget={"epsilon": 1}), "budget must be a complete description"),
         (edited_json(facts={"dim": 1}), "loss must be one of"),
@@ -182,7 +197,7 @@ def edited_json(**changes):
         (edited_json(sampler=3), "sampler must be a str or NoneType, got 3"),
         (edited_json(seeded="no"), "seeded must be a bool, got 'no'"),
         (edited_json(k="many"), "k must be >= 0, got 'many'"),
-        (edited_json(mu=math.nan), "mu must be >= 0, got nan"),
+        (edited_json(mu=math.nan), "text must be of finite numbers, got NaN"),
         (edited_json(confidence="high"), "confidence must be >= 0, got 'high'"),
     ],
 )

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dpsample as dps
-from dpsample import losses
+from dpsample import losses, verify
 from dpsample.privacy import (
     Budget,
     Certificate,
@@ -16,7 +16,6 @@ from dpsample.privacy import (
     calibrate,
     gaussian_delta,
     gaussian_epsilon,
-    verify,
 )
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from dpsample import verify
 from dpsample.privacy import (
     Budget,
     ComposedEvent,
@@ -20,7 +21,6 @@ from dpsample.privacy import (
     gaussian_epsilon,
     gdp_from_budget,
     group_event,
-    verify,
 )
 from tests.support.public_facts import BUDGET, final, logistic_facts
 from tests.support.tiers import usual

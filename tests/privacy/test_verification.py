@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from dpsample import domains, losses, regularizers
-from dpsample.privacy import Budget, Certificate, verify
+from dpsample import domains, losses, regularizers, verify
+from dpsample.privacy import Budget, Certificate
 from tests.support.public_facts import final
 from tests.support.public_facts import logistic_facts as facts
 
@@ -17,7 +17,7 @@ def test_report_lists_every_number():
     names = [line.name for line in report.checks]
     for name in ("k", "mu", "gdp", "delta_exact", "gamma", "lipschitz", "range_bound"):
         assert name in names
-    assert "delta_0+(1+e^epsilon)*gamma<=delta" in names
+    assert "(1+e^epsilon)*gamma<=delta-delta_0" in names
     lines = str(report).splitlines()
     assert lines[0].startswith("Verified: (1, 1e-06)-DP under replace_one")
     assert len(lines) == len(names) + 1
@@ -44,8 +44,9 @@ TAMPERED = {
     "gamma": 1e-12,
     "epsilon_proved": 0.5,
     "risk_bound": 1e-3,
-    "theorems": ("trust me",),
+    "theorems": ("COMPARISON",),
     "sampler": "Exact()",
+    "max_work": 7.0,
     "assumptions": (),
     "seeded": True,
     "digest": "0" * 64,

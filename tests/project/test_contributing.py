@@ -32,7 +32,7 @@ class Recipe(NamedTuple):
 
     def is_piece(self, name):
         """Whether a file is the piece, not a table of tests or benchmarks."""
-        return name.startswith(("dpsample/", "studies/"))
+        return name.startswith(("dpsample/", "studies/")) and name.endswith(".py")
 
 
 def recipes():
@@ -156,6 +156,7 @@ def test_a_recipe_writes_the_files_that_it_names_and_no_other(recipe, tree):
     follow(recipe, tree)
     names = {name for _, name, _ in recipe.blocks}
     assert written(tree) == names
+    names = {name for name in names if name.endswith(".py")}
     for name in names:
         compile((tree / name).read_text(encoding="utf-8"), name, "exec")
     if importlib.util.find_spec("ruff") is not None:

@@ -73,7 +73,7 @@ def assert_same_moments(first, second):
 def test_another_sampler_has_the_same_means_and_variances(build, number):
     target = build(number)
     first, chosen = draws_of(target, "auto", 1)
-    other = WhitenedSlice(num_steps=4) if "Billiard" in chosen else BilliardHMC()
+    other = WhitenedSlice(num_steps=10) if "Billiard" in chosen else BilliardHMC()
     assert_same_moments(first, draws_of(target, other, 2)[0])
 
 

@@ -1,10 +1,13 @@
 """``sampler="auto"``: one rule for each kind of target."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 import dpsample as dps
 from dpsample import samplers as S
+from dpsample.samplers.adaptive import warmup
 from dpsample.samplers.choice import choose, independence_acceptance
 from dpsample.samplers.gaussian_fit import fit
 from tests.support.gibbs_targets import CASES
@@ -96,6 +99,32 @@ def test_the_chosen_sampler_draws(name):
     assert tree.attrs["sampler"] == repr(sampler)
     assert tree.attrs["sampler_reason"] == reason
     assert CASES[name].inside(tree.posterior["theta"].values.reshape(10, -1)).all()
+
+
+def steep_cone(domain):
+    """Separable records with columns of very different sizes."""
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((60, 8)) * np.geomspace(0.01, 1000.0, 8)
+    problem = dps.Problem(
+        rows,
+        np.sign(rows @ rng.standard_normal(8)),
+        loss=L.Logistic(),
+        domain=domain,
+        row_bound=1e4,
+    )
+    return dps.Gibbs(problem, k=1800.0, mu=1e-5)
+
+
+def test_chains_leave_starts_high_up_steep_walls(monkeypatch):
+    def converge(domain):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            draws = dps.sample(steep_cone(domain), seed=1, progress=False)
+        return draws.attrs["converged"]
+
+    assert converge(D.WholeSpace()) and converge(D.Ball(1.0))
+    monkeypatch.setattr(warmup, "HIGH", np.inf)
+    assert not converge(D.Ball(1.0))
 
 
 def test_independent_proposals_from_the_target_itself_are_all_accepted():

@@ -22,9 +22,5 @@ def logistic_facts(**changes):
 def final(known=None, *, budget=BUDGET, seeded=False, **options):
     """Certificate of a finished draw."""
     mech = calibrate(known or logistic_facts(), budget, **options)
-    return mech.certificate.with_sampler(
-        sampler="Proximal(oracle='metric')",
-        theorems=("contraction of the proximal sampler",),
-        assumptions=("the curvature is bounded as declared",),
-        seeded=seeded,
-    )
+    sampler = "Proximal(oracle='metric')" if mech.gamma > 0.0 else "Exact()"
+    return mech.certificate.with_sampler(sampler=sampler, seeded=seeded)

@@ -26,7 +26,6 @@ import numpy as np
 from dpsample.core import check
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.clipping import (
-    CLIPPED_GRADIENT,
     HeavyTailed,
     HeavyTailedScales,
     clipped_smoothness,
@@ -35,7 +34,6 @@ from dpsample.optimizers.loop.estimators import ClippedMean
 from dpsample.optimizers.loop.growing_blocks import Block, Gap, GrowingBlocks
 from dpsample.optimizers.loop.optimizer import Calibration, Loop, Recipe
 from dpsample.optimizers.loop.perturbations import (
-    DISJOINT_THEOREM,
     SCHEMES,
     Epoch,
     GaussianNoise,
@@ -145,11 +143,6 @@ def _thresholds(scales: HeavyTailedScales, noise: NoiseForecast) -> list[float]:
     return [min(scales.lipschitz, scales.moment * float(c)) for c in grid]
 
 
-SHUFFLED_BLOCKS = (
-    "the printed noise counts on shuffling; proved is what its disjoint batches give"
-)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Accelerated(HeavyTailed):
     """Base of the accelerated methods.
@@ -229,7 +222,7 @@ class Accelerated(HeavyTailed):
             event = GaussianEvent(moved / stddev * (1.0 + 1e-12))
         variance = variance_of(scales, clip, stddev, size)
         plan = Acceleration(steps, size, clip, beta, distance, variance)
-        return AcceleratedRun(plan, Epoch(slices, stddev, event, DISJOINT_THEOREM))
+        return AcceleratedRun(plan, Epoch(slices, stddev, event, "paper"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,8 +293,7 @@ class AcceleratedClippedSGD(Accelerated):
                 "batches": run.epoch.batches.name,
                 "noise_stddev": run.epoch.stddev,
             },
-            theorems=(run.epoch.theorem, CLIPPED_GRADIENT),
-            assumptions=(SHUFFLED_BLOCKS,) if calibration == "paper" else (),
+            kind=f"accelerated/{run.epoch.scheme}",
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
@@ -359,6 +351,7 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
         scales = self.scales(facts, budget)
         runs = self._runs(facts, scales, budget, calibration)
         events = tuple(r.epoch.event for r in runs if r.epoch.event is not None)
+        schemes = {run.epoch.scheme for run in runs}
         return Recipe(
             phases=tuple(run.loop for run in runs),
             event=ParallelEvent(events) if events else None,
@@ -369,11 +362,7 @@ class IteratedAcceleratedClippedSGD(GrowingBlocks, Accelerated):
                 "first_noise_stddev": runs[0].epoch.stddev,
                 "last_noise_stddev": runs[-1].epoch.stddev,
             },
-            theorems=(
-                *dict.fromkeys(run.epoch.theorem for run in runs),
-                CLIPPED_GRADIENT,
-            ),
-            assumptions=(SHUFFLED_BLOCKS,) if calibration == "paper" else (),
+            kind=f"accelerated/{schemes.pop() if len(schemes) == 1 else 'one_pass'}",
         )
 
     def run_bounds(

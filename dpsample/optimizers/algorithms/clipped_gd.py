@@ -11,7 +11,6 @@ from typing import ClassVar, Literal
 
 from dpsample.core import check
 from dpsample.optimizers.loop.clipping import (
-    CLIPPED_GRADIENT,
     clipped_smoothness,
     descent_sensitivity,
 )
@@ -38,11 +37,6 @@ from dpsample.privacy.curves.additive import up
 from dpsample.problem.facts import PublicFacts
 
 Placement = Literal["output", "steps"]
-CONTRACTION = (
-    "gradient steps on a convex loss with a ridge are Lipschitz maps, so one record "
-    "moves the last iterate by a geometric sum"
-)
-STEPWISE = "adaptive Gaussian steps on all records compose by the root of the squares"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,11 +139,7 @@ class ClippedGD(Optimizer):
             ),
             event=event,
             inputs=inputs,
-            theorems=(
-                (STEPWISE,)
-                if self.noise == "steps"
-                else (CLIPPED_GRADIENT, CONTRACTION)
-            ),
+            kind="clipped/full" if self.noise == "steps" else "clipped/output",
         )
 
     def _step_size(self, facts: PublicFacts, clip: float) -> float:

@@ -22,7 +22,6 @@ from dpsample.optimizers.loop.optimizer import (
     start_distance,
 )
 from dpsample.optimizers.loop.perturbations import (
-    POISSON_THEOREM,
     GaussianNoise,
     NoNoise,
     Perturbation,
@@ -117,7 +116,7 @@ class DPSGD(Optimizer):
             ),
             event=event,
             inputs={"clip": clip, "step_size": size, "noise_stddev": stddev},
-            theorems=(POISSON_THEOREM,),
+            kind="clipped/poisson",
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:

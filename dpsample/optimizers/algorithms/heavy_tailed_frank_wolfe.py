@@ -30,11 +30,6 @@ from dpsample.privacy.accounting.events import ConcentratedEvent, PureEvent
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
-DISJOINT = "every record is read in one step only: parallel composition"
-SELECTION = (
-    "exponential mechanism with scores of sensitivity s at inverse temperature "
-    "epsilon/(2 s) is epsilon-private (McSherry and Talwar 2007, Theorem 6)"
-)
 # More than the rounding errors of the few products of an inverse temperature.
 BELOW = 1.0 - 16.0 * 2.0**-53
 
@@ -143,7 +138,7 @@ class HeavyTailedFrankWolfe(Optimizer):
             phases=(loop,),
             event=None if budget is None else PureEvent(epsilon),
             inputs=inputs,
-            theorems=(SELECTION, DISJOINT),
+            kind="frank_wolfe",
             start=np.zeros(facts.dim),
         )
 
@@ -223,12 +218,6 @@ def vertex_bound(
     """
     steps = (num_steps + 1.0) * (num_steps + 2.0)
     return (2.0 * first + 2.0 * curvature * num_steps) / steps + error
-
-
-THEOREMS = (
-    "exponential mechanism at epsilon_0 is epsilon_0^2/8-zCDP (Cesar and Rogers 2021)",
-    "zCDP adds up over adaptive steps (Bun and Steinke 2016, Lemma 1.7)",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,7 +312,7 @@ class HeavyTailedLasso(Optimizer):
                     error=math.log(2.0 * facts.dim) / selection,
                 ),
             },
-            theorems=THEOREMS,
+            kind="lasso",
             start=np.zeros(facts.dim),
             entry_bound=bound,
         )

@@ -14,7 +14,6 @@ from typing import ClassVar, NamedTuple
 
 from dpsample.core import check
 from dpsample.optimizers.loop.clipping import (
-    CLIPPED_GRADIENT,
     HeavyTailed,
     HeavyTailedScales,
     clipped_smoothness,
@@ -30,7 +29,6 @@ from dpsample.optimizers.loop.optimizer import Calibration, Minimization, Phase,
 from dpsample.optimizers.loop.perturbations import gdp_of
 from dpsample.optimizers.loop.variance_reduced import STEPS_PER_CONDITION
 from dpsample.optimizers.printed.localization import (
-    CAPPED,
     PrintedLocalization,
     printed_event,
     printed_loops,
@@ -39,13 +37,7 @@ from dpsample.optimizers.printed.localization import (
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
-from dpsample.privacy.curves.output_perturbation import (
-    CERTIFIED_GAP,
-    SENSITIVITY_THEOREM,
-)
 from dpsample.problem.facts import PublicFacts
-
-DISJOINT = "disjoint phases: every record is read in one phase"
 
 
 class Stage(NamedTuple):
@@ -194,8 +186,7 @@ class LocalizedRuns(HeavyTailed):
                 "first_noise_stddev": plans[0].stages[0].stddev,
                 "last_noise_stddev": plans[-1].stages[-1].stddev,
             },
-            theorems=(CLIPPED_GRADIENT, SENSITIVITY_THEOREM, DISJOINT),
-            assumptions=(CERTIFIED_GAP,),
+            kind="localized",
         )
 
     def _printed(
@@ -227,8 +218,7 @@ class LocalizedRuns(HeavyTailed):
                 "first_noise_stddev": printed[0].stddev,
                 "last_noise_stddev": printed[-1].stddev,
             },
-            theorems=(CLIPPED_GRADIENT, DISJOINT),
-            assumptions=(CAPPED,),
+            kind="localized/paper",
         )
 
 

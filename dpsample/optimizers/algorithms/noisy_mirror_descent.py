@@ -28,7 +28,6 @@ from dpsample.core.arrays import Array
 from dpsample.domains import WholeSpace
 from dpsample.optimizers.loop.estimators import Mean
 from dpsample.optimizers.loop.mirror_geometry import (
-    GENERALIZED_THEOREM,
     NOISES,
     Geometry,
     NoiseName,
@@ -130,11 +129,6 @@ def best_schedule(
     )
 
 
-COMPOSITION = (
-    "adaptive Gaussian steps on all records compose by the root of the squares"
-)
-
-
 @dataclass(frozen=True, kw_only=True)
 class NoisyMirrorDescent(Optimizer):
     r"""Mirror descent on all records, with noise and a ridge of the potential.
@@ -234,12 +228,11 @@ class NoisyMirrorDescent(Optimizer):
             inputs["noise"] = self.noise
             inputs["noise_scale"] = float(noise.numbers().scale)
         weight = schedule.ridge * schedule.step_size
-        theorem = () if self.noise == "gaussian" else (GENERALIZED_THEOREM,)
         return Recipe(
             phases=(_loop(facts, space, schedule, noise, weight),),
             event=event,
             inputs=inputs,
-            theorems=(*theorem, COMPOSITION),
+            kind=f"mirror/{self.noise}",
             start=np.zeros(facts.dim),
         )
 
@@ -266,7 +259,7 @@ class NoisyMirrorDescent(Optimizer):
             phases=(_loop(facts, plan.space, schedule, plan.noise, weight),),
             event=plan.event,
             inputs=_inputs(plan.space, schedule) | {"noise_scale": plan.noise.sigma},
-            theorems=(GENERALIZED_THEOREM, COMPOSITION),
+            kind="mirror/generalized_gaussian",
             start=np.zeros(facts.dim),
         )
 

@@ -12,9 +12,6 @@ from dpsample.core import check
 from dpsample.optimizers.loop.noisy_descent import RISKS, Risk
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
 from dpsample.optimizers.loop.tilted import (
-    GUARANTEED,
-    INEXACT,
-    THEOREMS,
     Tilt,
     TiltScales,
     proved_tilt,
@@ -37,15 +34,14 @@ def recipe_of(
     event: Event | None,
     *,
     solver: Solver = "accelerated",
-    assumptions: tuple[str, ...] = GUARANTEED,
+    kind: str = "objective",
 ) -> Recipe:
     """Recipe of one tilted minimization."""
     return Recipe(
         phases=(tilt.phase(scales, solver),),
         event=event,
         inputs=tilt.inputs(scales),
-        theorems=() if event is None else THEOREMS,
-        assumptions=assumptions,
+        kind=kind,
     )
 
 
@@ -120,7 +116,7 @@ class ObjectivePerturbation(Optimizer):
         scales = tilt_scales(facts, risk=self.risk)
         if calibration == "paper" and budget is not None:
             tilt = bassily(scales, budget, is_exact=True)
-            return recipe_of(scales, tilt, None, assumptions=(INEXACT,))
+            return recipe_of(scales, tilt, None, kind="objective/inexact")
         tilt = proved_tilt(scales, budget, ridge=self.ridge, gap=None, share=SHARE)
         return recipe_of(scales, tilt, _spent(budget))
 

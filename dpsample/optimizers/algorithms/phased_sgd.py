@@ -29,12 +29,6 @@ from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
 from dpsample.problem.facts import PublicFacts, smoothness
 
-NON_EXPANSION = (
-    "gradient steps of length <= 2/beta on a convex beta-smooth loss move no two "
-    "points apart, so one record moves its phase's mean iterate by one step at most"
-)
-DISJOINT = "disjoint phases: every record is read in one phase"
-
 
 class PhasedPlan(NamedTuple):
     """Public numbers of all phases."""
@@ -132,7 +126,7 @@ class PhasedSGD(Optimizer):
                 "last_noise_stddev": plan.stddevs[-1],
                 "risk_bound": plan.risk,
             },
-            theorems=(NON_EXPANSION, DISJOINT),
+            kind="phased",
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:

@@ -36,19 +36,6 @@ from dpsample.problem.facts import PublicFacts
 
 LEAST_STEPS = 100
 ESTIMATORS = ("clip", "bucketed_median", "catoni")
-SAMPLED = (
-    "Gaussian noise on Poisson samples: the dominating pair of a step, composed "
-    "(Zhu, Dong and Wang 2022, Theorem 10)"
-)
-WHOLE = "gdp composes by the root of squares (Dong, Roth and Su 2022, Corollary 3.3)"
-BOUNDS = {
-    "clip": "a record's clipped gradient has l2 norm at most C",
-    "bucketed_median": (
-        "a record moves the mean of j central order statistics of Q bucket means by "
-        "at most width Q / (2 j m) in each coordinate"
-    ),
-    "catoni": "the soft truncation is at most 2 sqrt(2)/3 in each coordinate",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,10 +167,8 @@ class PrivateProximalSGD(ProximalSGD):
             phases=(loop,),
             event=unit.event if budget is not None else None,
             inputs=inputs,
-            theorems=(
-                BOUNDS[self.estimator],
-                WHOLE if size == facts.num_records else SAMPLED,
-            ),
+            kind=f"proximal/{self.estimator}/"
+            + ("full" if size == facts.num_records else "poisson"),
         )
 
     def _unit_noise(

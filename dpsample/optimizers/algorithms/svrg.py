@@ -26,8 +26,6 @@ from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
 from dpsample.privacy.curves.output_perturbation import (
-    CERTIFIED_GAP,
-    SENSITIVITY_THEOREM,
     minimizer_error,
     minimizer_sensitivity,
 )
@@ -35,10 +33,6 @@ from dpsample.problem.facts import PublicFacts
 
 # Default error of the solver, in units of what one record can move the minimizer.
 ERROR_PART = 0.005
-THEOREMS = (
-    SENSITIVITY_THEOREM,
-    "Gaussian noise of one sensitivity over gdp is gdp-private",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +135,7 @@ class SVRG(Optimizer):
             phases=(phase,),
             event=event,
             inputs=inputs,
-            theorems=THEOREMS if event is not None else (),
-            assumptions=(CERTIFIED_GAP,),
+            kind="svrg",
         )
 
     def _ridge(self, scales: TiltScales, budget: Budget | None) -> float:

@@ -30,7 +30,6 @@ from dpsample.numerics.norms import dual
 from dpsample.optimizers.loop.batches import Batches, Slices
 from dpsample.optimizers.loop.estimators import TruncatedMean
 from dpsample.optimizers.loop.mirror_geometry import (
-    GENERALIZED_THEOREM,
     NOISES,
     Geometry,
     NoiseName,
@@ -45,7 +44,6 @@ from dpsample.optimizers.loop.optimizer import (
 )
 from dpsample.optimizers.loop.perturbations import (
     SCHEMES,
-    SHUFFLE_THEOREM,
     Perturbation,
     Scheme,
     epoch,
@@ -334,14 +332,14 @@ class TruncatedMirrorDescent(Optimizer):
             name = "risk_forecast" if self.scheme == "poisson" else "risk_bound"
             inputs[name] = plan.risk
         inputs["noise_scale"] = float(noise.numbers().scale)
-        theorems = [one_epoch.theorem] if one_epoch.theorem else []
+        kind = f"truncated/{one_epoch.scheme}"
         if self.noise == "generalized_gaussian":
-            theorems.append(GENERALIZED_THEOREM)
+            kind += "/generalized_gaussian"
         return Recipe(
             phases=(loop,),
             event=one_epoch.event,
             inputs=inputs,
-            theorems=tuple(theorems),
+            kind=kind,
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
@@ -435,5 +433,5 @@ class TruncatedMirrorDescent(Optimizer):
             phases=(loop,),
             event=printed.event,
             inputs=inputs_of(plan) | {"noise_scale": float(printed.noise.sigma)},
-            theorems=(GENERALIZED_THEOREM, SHUFFLE_THEOREM),
+            kind="truncated/shuffle/generalized_gaussian",
         )

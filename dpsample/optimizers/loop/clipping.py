@@ -15,11 +15,6 @@ from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness
 
-CLIPPED_GRADIENT = (
-    "for losses of a linear margin, clipped gradients are the gradients of a convex "
-    "loss whose Lipschitz constant is the clipping threshold"
-)
-
 
 def clipped_smoothness(facts: PublicFacts, clip: float) -> float:
     """Bound of the curvature of one record's loss, clipped at ``clip``.

@@ -23,10 +23,6 @@ from dpsample.problem.facts import PublicFacts
 
 NoiseName = Literal["gaussian", "generalized_gaussian"]
 NOISES = ("gaussian", "generalized_gaussian")
-GENERALIZED_THEOREM = (
-    "generalized Gaussian noise of exponent r on a query of l_r sensitivity s is "
-    "sqrt(r-1) s/sigma-GDP; means of independent copies as their composition"
-)
 
 
 class Geometry(NamedTuple):

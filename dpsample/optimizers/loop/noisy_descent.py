@@ -28,7 +28,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from dpsample.core import check
 from dpsample.optimizers.loop.batches import Batches, Full, Poisson, WithReplacement
-from dpsample.optimizers.loop.estimators import Estimator
+from dpsample.optimizers.loop.estimators import ClippedMean, Estimator
 from dpsample.optimizers.loop.optimizer import (
     EQUAL_WEIGHTS,
     Calibration,
@@ -134,15 +134,6 @@ def best_step(scales: DescentScales, num_steps: int, slope: float) -> float:
 
 
 Scheme = Literal["full", "poisson", "with_replacement"]
-THEOREMS: dict[str, str] = {
-    "full": "adaptive Gaussian steps on all records compose by the root of the squares",
-    "poisson": "a pair that dominates every step dominates the composition",
-}
-BOUNDED_GRADIENTS = "the declared Lipschitz constant holds for every possible record"
-REPEATED_RECORDS = (
-    "nothing is proved for batches drawn with replacement: a record may fill several "
-    "places of a batch (BFTT-4)"
-)
 
 
 class DescentPlan(NamedTuple):
@@ -228,7 +219,7 @@ def recipe_of(
         inputs["noise_stddev"] = plan.stddev
     if math.isfinite(bound):
         inputs["risk_bound"] = bound
-    unproved = (REPEATED_RECORDS,) if plan.noise and not plan.is_proved else ()
+    rule = "clipped" if isinstance(loop.estimator, ClippedMean) else "steps"
     return Recipe(
         phases=(loop,),
         event=plan.event,
@@ -238,8 +229,7 @@ def recipe_of(
             "num_steps": plan.num_steps,
             **inputs,
         },
-        theorems=(THEOREMS[plan.scheme],) if plan.event is not None else (),
-        assumptions=(BOUNDED_GRADIENTS, *unproved),
+        kind=f"{rule}/{plan.scheme}",
     )
 
 

@@ -253,8 +253,8 @@ class Recipe:
         Under the budget's relation; None if nothing is proved.
     inputs : dict of str to number or word
         Public numbers of the calibration, for the certificate.
-    theorems, assumptions : tuple of str
-        What the event rests on.
+    kind : str
+        Kind of the certificate in the registry, which says what the event rests on.
     start : ndarray of shape (dim,), optional
         Public starting point; None: the domain's center.
     entry_bound : float
@@ -264,8 +264,7 @@ class Recipe:
     phases: tuple[Phase, ...]
     event: Event | None
     inputs: dict[str, float | int | str]
-    theorems: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = ()
+    kind: str = "declared"
     start: Array | None = None
     entry_bound: float = math.inf
 
@@ -416,11 +415,6 @@ def check_any_loss(recipe: Recipe, optimizer: object, *, is_private: bool) -> No
         reason = _needs_margin(phase, is_private)
         if reason:
             check.fail("optimizer", condition, f"{optimizer!r}, which {reason}", REMEDY)
-
-
-def trusts_loss(recipe: Recipe) -> bool:
-    """Whether privacy rests on convexity and bounds that a loss declares."""
-    return any(_needs_margin(phase, True) for phase in recipe.phases)
 
 
 def _needs_margin(phase: Phase, is_private: bool) -> str:

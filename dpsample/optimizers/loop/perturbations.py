@@ -41,14 +41,6 @@ NONE, GAUSSIAN, GENERALIZED = range(3)
 SHIFTS = {"replace_one": 2.0, "zero_out": 1.0}
 Scheme = Literal["poisson", "disjoint", "shuffle", "best"]
 SCHEMES = ("poisson", "disjoint", "shuffle", "best")
-POISSON_THEOREM = (
-    "Poisson-sampled Gaussian steps, composed by privacy loss distributions"
-)
-DISJOINT_THEOREM = "disjoint batches: every record is read in one Gaussian step"
-SHUFFLE_THEOREM = (
-    "amplification by shuffling of Gaussian local randomizers (Feldman, McMillan and "
-    "Talwar 2021), whose delta term is quoted"
-)
 
 
 class NoiseNumbers(NamedTuple):
@@ -182,7 +174,7 @@ class Epoch(NamedTuple):
     batches: Batches
     stddev: float
     event: Event | None
-    theorem: str
+    scheme: str
 
 
 def epoch(
@@ -203,7 +195,7 @@ def epoch(
     if scheme == "poisson":
         batches = Poisson(rate=1.0 / num_steps, first=first, last=last)
         if budget is None:
-            return Epoch(batches, 0.0, None, POISSON_THEOREM)
+            return Epoch(batches, 0.0, None, "poisson")
         noise = poisson(
             budget,
             record_bound=record_bound,
@@ -211,20 +203,20 @@ def epoch(
             sampling_rate=1.0 / num_steps,
             num_steps=num_steps,
         )
-        return Epoch(batches, noise.stddev, noise.event, POISSON_THEOREM)
+        return Epoch(batches, noise.stddev, noise.event, "poisson")
     slices = Slices(size=size, first=first, last=last)
     shuffled = Slices(size=size, first=first, last=last, is_shuffled=True)
     if budget is None:
-        return Epoch(shuffled if scheme == "shuffle" else slices, 0.0, None, "")
+        return Epoch(shuffled if scheme == "shuffle" else slices, 0.0, None, "disjoint")
     one_pass = []
     if scheme != "shuffle":
         noise = full_batch(budget, record_bound=record_bound, num_records=size)
-        one_pass.append(Epoch(slices, noise.stddev, noise.event, DISJOINT_THEOREM))
+        one_pass.append(Epoch(slices, noise.stddev, noise.event, "disjoint"))
     if scheme != "disjoint":
         local = shuffle_local_noise(budget, num_records=count)
         stddev = up(local.noise_multiplier * record_bound / math.sqrt(size))
         event = ApproximateEvent(epsilon=budget.epsilon, delta=budget.delta)
-        one_pass.append(Epoch(shuffled, stddev, event, SHUFFLE_THEOREM))
+        one_pass.append(Epoch(shuffled, stddev, event, "shuffle"))
     return min(one_pass, key=lambda candidate: candidate.stddev)
 
 

@@ -27,11 +27,9 @@ from dpsample.privacy.calibration.objective_calibration import (
 )
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.curves.objective_perturbation import (
-    ASSUMPTIONS,
-    THEOREM,
     PerturbedObjective,
 )
-from dpsample.privacy.curves.output_perturbation import CERTIFIED_GAP, minimizer_error
+from dpsample.privacy.curves.output_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts, smoothness
 
 # A simulated width is rounded up by this many standard errors.
@@ -177,13 +175,6 @@ def _golden(cost: Callable[[float], float], low: float, high: float) -> float:
 SOLVER_PART = 0.01
 # Relative distances below this are rounding errors of a projected gradient step.
 RESOLUTION = 1e-13
-TWO_PARTS = "the tilt's and the output's (epsilon, delta) add up"
-THEOREMS = (THEOREM, TWO_PARTS)
-GUARANTEED = (*ASSUMPTIONS[:2], CERTIFIED_GAP)
-INEXACT = (
-    "the theorem is about the exact minimizer, which no computer returns: nothing is "
-    "proved of the computed one without output noise"
-)
 
 
 class Tilt(NamedTuple):

@@ -23,11 +23,6 @@ from dpsample.privacy.accounting.events import Event, GaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
 
-CAPPED = (
-    "the printed iteration counts, more than n^2 passes in the first phase, were cut "
-    "at max_steps; the sensitivity is that of the steps that were taken"
-)
-
 
 class PrintedLocalization(NamedTuple):
     """Printed numbers of one phase."""

@@ -38,11 +38,7 @@ SEARCH_STEPS = 200
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 # What a sum of a few products may lose.
 ROUND_UP = 1.0 + 1e-14
-SAMPLED_THEOREM = (
-    "Renyi divergences of Gaussian steps on Poisson samples (arXiv:1908.10530, "
-    "equation (2) and Theorem 5; where a record is replaced, of the dominating pair), "
-    "and Proposition 7 of arXiv:2004.00010"
-)
+SAMPLED_THEOREM = "RENYI.POISSON"  # in the registry of certificates
 
 
 @check.plain

@@ -48,14 +48,10 @@ INVERSIONS = {
     "closed_form": closed_form_gdp,
     "paper": paper_gdp,
 }
-INVERSION_NAMES = {
-    "exact": "exact inversion of the Gaussian privacy curve",
-    "closed_form": "Fact 2 of arXiv:2207.08347 (closed-form inversion)",
-    "paper": "printed constants of arXiv:2207.08347, not implied by its Fact 2",
-}
-COMPARISON = "Theorem 2 of arXiv:2207.08347 (Gaussian comparison)"
+# Relative rounding up of sensitivities: more than the errors of the powers, sums and
+# special functions that they are made of, so that no stated number is too small.
+MARGIN = 1e-12
 SPEND_OTHERWISE = "Spend a larger delta or a smaller sampler_share."
-APPROXIMATE = "delta_0 + (1 + e^epsilon) gamma <= delta (total-variation error gamma)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +260,8 @@ def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
     # GLLST-E1 and -E4: the paper has G in place of every sensitivity.
     distance = (lipschitz if is_printed else diff) / (facts.num_records * target)
     check.open_interval(1e-150, 1e150, **{"sqrt(mu/k)": distance}, remedy=BEYOND_FLOATS)
+    if not is_printed:
+        distance *= 1.0 + MARGIN
     ratio = distance**2 / (1.0 if is_printed else kept)
     valid = RiskModel(
         risk=inputs.risk,
@@ -280,11 +278,11 @@ def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
     check.normal(k=k, mu=mu, remedy=BEYOND_FLOATS)
     gdp, epsilon = target, budget.epsilon
     if is_printed:
-        gdp = diff / facts.num_records * math.sqrt(k / (mu * kept))
+        gdp = diff / facts.num_records * math.sqrt(k / (mu * kept)) * (1.0 + MARGIN)
         epsilon = gaussian_epsilon(delta_exact, gdp)
     constant, proofs = valid.constant()
-    inversion = INVERSION_NAMES[inputs.calibration]
-    theorems = (COMPARISON, inversion, _choice(inputs), *proofs)
+    inversion = f"CURVE.{inputs.calibration.upper()}"
+    theorems = ("COMPARISON", inversion, _choice(inputs), *proofs)
     return {
         "lipschitz": lipschitz,
         "diff_lipschitz": diff,
@@ -295,16 +293,14 @@ def _numbers(inputs: CalibrationInputs, range_bound: float) -> dict[str, Any]:
         "gamma": _gamma(budget.delta, delta_exact, epsilon),
         "epsilon_proved": epsilon,
         "risk_bound": constant / k + (0.0 if inputs.has_ridge else mu * range_bound),
-        "theorems": theorems + ((APPROXIMATE,) if inputs.sampler_share else ()),
+        "theorems": theorems + (("NEAR",) if inputs.sampler_share else ()),
     }
 
 
 def _choice(inputs: CalibrationInputs) -> str:
     """Name the theorem whose k and mu are used."""
     number = 3 + (inputs.risk == "population") + 2 * inputs.has_ridge
-    is_printed = inputs.calibration == "paper"
-    how = "as printed" if is_printed else "with the sensitivity G_Delta/n (GLLST-E1)"
-    return f"Theorem {number} of arXiv:2207.08347, {how}: the choice of k and mu"
+    return f"CHOICE.{number}" + ".PAPER" * (inputs.calibration == "paper")
 
 
 def _temperature(

@@ -8,13 +8,16 @@ from typing import ClassVar
 
 from dpsample.core import check
 from dpsample.privacy.accounting.events import Event, GaussianEvent, NearEvent
-from dpsample.privacy.certificates.sealed import COMMON_ASSUMPTIONS, Sealed, yes_unless
+from dpsample.privacy.certificates.registry import (
+    COMMON,
+    COUNTED,
+    Kind,
+    check_name,
+    of_problem,
+    registry,
+)
+from dpsample.privacy.certificates.sealed import Sealed, yes_unless
 from dpsample.privacy.certificates.terms import MechanismTerms
-from dpsample.problem.facts import PublicFacts
-
-DECLARED = "the loss is convex and the declared bounds hold for every possible record"
-ASSUMPTIONS = (DECLARED, *COMMON_ASSUMPTIONS)
-RIDGE_ASSUMPTION = "the ridge strong_convexity * r is public, common to all records"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +31,10 @@ class Certificate(Sealed, MechanismTerms):
     ----------
     sampler : str or None
         Sampler of the draw; None while the certificate describes an exact draw.
+    max_work : float or None
+        Public limit of the passes over the records.
     assumptions : tuple of str
-        What the guarantee takes for granted.
+        Identifiers of what the guarantee takes for granted, as the theorems are.
     seeded : bool
         Whether a seed, which somebody may know, made the random bits.
     digest : str
@@ -49,9 +54,10 @@ class Certificate(Sealed, MechanismTerms):
     (True, True)
     """
 
-    FORMAT: ClassVar[str] = "dpsample certificate 1"
+    FORMAT: ClassVar[str] = "dpsample certificate 2"
 
     sampler: str | None
+    max_work: float | None
     assumptions: tuple[str, ...]
     seeded: bool
     digest: str = ""
@@ -59,6 +65,15 @@ class Certificate(Sealed, MechanismTerms):
     def __post_init__(self) -> None:
         """Check the inputs and seal the content."""
         super().__post_init__()
+        if self.sampler is not None:
+            check_name(kind_of(self.sampler), self.sampler, field="sampler")
+            if self.gamma == 0.0 and not self.registered.exact:
+                remedy = "Pass sampler_share > 0 to calibrate: gamma is 0."
+                check.fail("sampler", "an exact one", self.sampler, remedy)
+        if self.max_work is not None:
+            check.at_least(1.0, max_work=self.max_work)
+            if self.sampler is None:
+                check.fail("max_work", "None without a sampler", self.max_work)
         self.seal()
 
     @classmethod
@@ -67,15 +82,19 @@ class Certificate(Sealed, MechanismTerms):
         fields = dataclasses.fields(MechanismTerms)
         common = {f.name: getattr(terms, f.name) for f in fields}
         return cls(
-            **common, sampler=None, assumptions=base_assumptions(terms), seeded=False
+            **common,
+            sampler=None,
+            max_work=None,
+            assumptions=assumptions_of(terms),
+            seeded=False,
         )
 
     def with_sampler(
         self,
         *,
         sampler: str,
-        theorems: tuple[str, ...] = (),
-        assumptions: tuple[str, ...] = (),
+        clip_rows: bool = False,
+        max_work: float | None = None,
         seeded: bool = False,
     ) -> Certificate:
         """Return a copy for a draw by ``sampler``, with what its proof rests on.
@@ -83,9 +102,12 @@ class Certificate(Sealed, MechanismTerms):
         Parameters
         ----------
         sampler : str
-            The sampler, whose total-variation error is proved to be <= ``gamma``.
-        theorems, assumptions : tuple of str
-            Added to those of the calibration.
+            The sampler, whose total-variation error is proved to be <= ``gamma``: one
+            that the registry knows, as ``repr`` writes it.
+        clip_rows : bool
+            Whether rows above their bound were scaled down, not refused.
+        max_work : float, optional
+            Public limit of the passes over the records.
         seeded : bool
             Whether a seed made the random bits: then the draw is not releasable.
 
@@ -97,24 +119,34 @@ class Certificate(Sealed, MechanismTerms):
         Raises
         ------
         ValueError
-            If ``sampler`` is empty or ``seeded`` is not a bool.
+            If there is no proof for ``sampler``, or it is not exact and gamma is 0.
         """
-        if not (isinstance(sampler, str) and sampler):
-            check.fail("sampler", "the sampler in words", check.shown(sampler))
-        check.instance(bool, seeded=seeded)
+        check.instance(bool, clip_rows=clip_rows, seeded=seeded)
+        check.instance(str, sampler=sampler)
+        if self.sampler is not None:
+            check.fail("sampler", "named once", self.sampler)
+        limit = None if max_work is None else float(max_work)
         return dataclasses.replace(
             self,
             sampler=sampler,
-            theorems=(*self.theorems, *theorems),
-            assumptions=(*self.assumptions, *assumptions),
+            max_work=limit,
+            theorems=(*self.theorems, *registry().kind(kind_of(sampler)).theorems),
+            assumptions=assumptions_of(
+                self, sampler=sampler, max_work=limit, clip_rows=clip_rows
+            ),
             seeded=seeded,
             digest="",
         )
 
     @property
+    def registered(self) -> Kind:
+        """What the registry says of draws by the sampler."""
+        return registry().kind(kind_of(self.sampler))
+
+    @property
     def releasable(self) -> bool:
         """Whether a sampler is named, the bits are not seeded, the constants proved."""
-        return self.sampler is not None and not self.seeded and self.is_proved
+        return self.registered.releasable and not self.seeded and self.is_proved
 
     @property
     def is_proved(self) -> bool:
@@ -152,37 +184,47 @@ class Certificate(Sealed, MechanismTerms):
         sampler = self.sampler
         if sampler is None:
             sampler = "an exact draw (no sampler yet)"
-        records = f"n = {facts.num_records}, d = {facts.dim}, {_row_words(facts)}"
+        limit = "" if self.max_work is None else f"; max_work = {self.max_work:g}"
         sensitivity = f"G = {self.lipschitz:.6g}, G_Delta = {self.diff_lipschitz:.6g}"
         return [
             ("guarantee", self.statement),
             ("releasable", yes_unless(obstacles)),
             ("density", f"exp(-k (F + mu r)), k = {self.k:.6g}, mu = {self.mu:.6g}"),
             ("privacy", f"gdp = {self.gdp:.6g}, delta_0 = {self.delta_exact:.6g}"),
-            ("sampler", f"{sampler}; total variation <= {self.gamma:.6g}"),
+            ("sampler", f"{sampler}; total variation <= {self.gamma:.6g}{limit}"),
             ("risk bound", self.risk_statement),
-            ("loss, domain", f"{facts.loss!r} on {facts.domain!r}"),
+            *facts.rows(),
             ("regularizer", f"{self.regularizer!r}, range {self.range_bound:.6g}"),
-            ("records", records),
             ("sensitivity", sensitivity),
-            ("theorems", "\n".join(self.theorems)),
-            ("assumptions", "\n".join(self.assumptions)),
+            ("theorems", "\n".join(registry().words(self.theorems))),
+            ("assumptions", "\n".join(registry().words(self.assumptions))),
         ]
 
 
-def base_assumptions(terms: MechanismTerms) -> tuple[str, ...]:
-    """Return what every draw takes for granted."""
-    return ASSUMPTIONS + ((RIDGE_ASSUMPTION,) if terms.has_ridge else ())
+def kind_of(sampler: str | None) -> str:
+    """Kind of the certificate of a draw by ``sampler``, known to the registry or not.
+
+    Examples
+    --------
+    >>> kind_of("Proximal(oracle='metric')")
+    'draw/proximal'
+    """
+    return "draw" if sampler is None else f"draw/{sampler.split('(')[0].lower()}"
 
 
-def _row_words(facts: PublicFacts) -> str:
-    """Say what is declared about a record."""
-    kind = "Schatten" if facts.is_matrix else "l"
-    words = f"rows with {kind}-{facts.row_norm:g} norm <= {facts.row_bound:g}"
-    if facts.intercept:
-        words += " and an intercept"
-    if facts.response_bound is not None:
-        words += f", |response| <= {facts.response_bound:g}"
-    if facts.offset_bound:
-        words += f", |offset| <= {facts.offset_bound:g}"
-    return words
+def assumptions_of(
+    terms: MechanismTerms,
+    *,
+    sampler: str | None = None,
+    max_work: float | None = None,
+    clip_rows: bool = False,
+) -> tuple[str, ...]:
+    """Return identifiers of all that a draw takes for granted."""
+    declared, records = of_problem("draw", terms.facts, clip_rows=clip_rows)
+    kind = registry().kind(kind_of(sampler))
+    common = COUNTED if kind.counted else COMMON
+    base = (declared, *common, *(("RIDGE",) if terms.has_ridge else ()))
+    if sampler is None:
+        return base
+    limited = () if max_work is None else ("DRAW.WORK",)
+    return (*base, *kind.assumptions, *limited, records)

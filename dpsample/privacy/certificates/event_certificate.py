@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import numbers
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from dpsample import domains
 from dpsample.core import check
 from dpsample.privacy.accounting import events
 from dpsample.privacy.accounting.accounting import epsilon_of, theorems_used
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
+from dpsample.privacy.certificates.registry import (
+    COMMON,
+    COUNTED,
+    Kind,
+    check_name,
+    of_problem,
+    registry,
+)
 from dpsample.privacy.certificates.sealed import (
-    COMMON_ASSUMPTIONS,
     Sealed,
     parse,
+    strict_json,
     yes_unless,
 )
+from dpsample.problem.facts import PublicFacts
 
 Input = str | float | bool | None
 EventCalibration = Literal["exact", "paper"]
 # What discretized losses may cost a calibration that stopped at the budget.
 SLACK = 1e-9
+NAME, WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*"), re.compile(r"[A-Za-z0-9_.+-]{1,40}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,21 +48,26 @@ class EventCertificate(Sealed):
 
     Attributes
     ----------
+    kind : str
+        Kind in the registry; "declared" for a mechanism of your own, which is never
+        releasable: that it has the event is your word.
     mechanism : str
-        What was run, in words.
+        What was run, as ``repr`` writes it, or a name that you give it.
     budget : Budget
         What was asked for.
     calibration : {"exact", "paper"}
         "paper" reproduces a printed noise and promises nothing.
+    facts : PublicFacts or None
+        Of the problem; None for noise on a query.
     inputs : tuple of (str, value)
-        Public numbers and words that the noise was computed from.
+        Public numbers and single words that the noise was computed from.
     event : Event or None
         What the mechanism does to privacy under the budget's relation; None if
         nothing is proved.
     epsilon_proved : float
         Epsilon that the event proves at the budget's delta; infinity without one.
     theorems, assumptions : tuple of str
-        What the event rests on, and what it takes for granted.
+        Identifiers of what the event rests on, and of what it takes for granted.
     seeded : bool
         Whether a seed, which somebody may know, made the random bits.
     digest : str
@@ -59,20 +77,22 @@ class EventCertificate(Sealed):
     --------
     >>> from dpsample.privacy.accounting.events import GaussianEvent
     >>> made = EventCertificate.of(
-    ...     mechanism="Gaussian noise on a mean",
+    ...     mechanism="Gaussian noise on a mean",  # of your own
     ...     budget=Budget(epsilon=1.0, delta=1e-6),
     ...     event=GaussianEvent(0.2367),
     ...     inputs={"sensitivity": 0.02, "stddev": 0.0845},
     ... )
     >>> made.releasable, EventCertificate.from_json(made.to_json()) == made
-    (True, True)
+    (False, True)
     """
 
-    FORMAT: ClassVar[str] = "dpsample event certificate 1"
+    FORMAT: ClassVar[str] = "dpsample event certificate 2"
 
+    kind: str
     mechanism: str
     budget: Budget
     calibration: EventCalibration
+    facts: PublicFacts | None
     inputs: tuple[tuple[str, Input], ...]
     event: Event | None
     epsilon_proved: float
@@ -83,18 +103,17 @@ class EventCertificate(Sealed):
 
     def __post_init__(self) -> None:
         """Check the fields and seal the content."""
-        _check_word(mechanism=self.mechanism)
+        check_name(self.kind, self.mechanism, field="mechanism")
         check.instance(Budget, budget=self.budget)
         check.one_of(("exact", "paper"), calibration=self.calibration)
+        check.instance((PublicFacts, type(None)), facts=self.facts)
         object.__setattr__(self, "inputs", _plain_inputs(self.inputs))
         check.instance((Event, type(None)), event=self.event)
+        name = "" if self.event is None else self.event.name
+        if name not in self.registered.events:
+            allowed = " or ".join(kind or "none" for kind in self.registered.events)
+            check.fail("event", f"{allowed} for {self.kind!r}", name or "none")
         check.at_least(0.0, epsilon_proved=self.epsilon_proved)
-        for name in ("theorems", "assumptions"):
-            value = getattr(self, name)
-            check.instance((tuple, list), **{name: value})
-            for index, item in enumerate(value):
-                _check_word(**{f"{name}[{index}]": item})
-            object.__setattr__(self, name, tuple(value))
         check.instance(bool, seeded=self.seeded)
         self.seal()
 
@@ -105,9 +124,10 @@ class EventCertificate(Sealed):
         mechanism: str,
         budget: Budget,
         event: Event | None,
+        kind: str = "declared",
+        facts: PublicFacts | None = None,
+        clip_rows: bool = False,
         inputs: Mapping[str, Input] | tuple[tuple[str, Input], ...] = (),
-        theorems: tuple[str, ...] = (),
-        assumptions: tuple[str, ...] = (),
         calibration: EventCalibration = "exact",
         seeded: bool = False,
     ) -> EventCertificate:
@@ -115,13 +135,12 @@ class EventCertificate(Sealed):
 
         Parameters
         ----------
-        mechanism, budget, event, seeded
+        mechanism, budget, event, kind, facts, seeded
             As in the class; the event's numbers hold under the budget's relation.
+        clip_rows : bool
+            Whether rows above their bound were scaled down, not refused.
         inputs : mapping of str to number or word
             Public inputs of the calibration, in the order in which they are shown.
-        theorems, assumptions : tuple of str
-            What the event rests on, to which accounting may add; what every release
-            takes for granted comes first.
         calibration : {"exact", "paper"}
             "exact" demands that the event proves the budget's epsilon.
 
@@ -143,18 +162,25 @@ class EventCertificate(Sealed):
             condition = f"such that epsilon <= {budget.epsilon!r} is proved"
             remedy = "Add noise, or record it with calibration='paper'."
             check.fail("event", condition, f"epsilon = {epsilon!r}", remedy)
-        check.instance((tuple, list), theorems=theorems)
+        check.instance(bool, clip_rows=clip_rows)
         return cls(
+            kind=kind,
             mechanism=mechanism,
             budget=budget,
             calibration=calibration,
+            facts=facts,
             inputs=tuple(inputs.items()) if isinstance(inputs, Mapping) else inputs,
             event=event,
             epsilon_proved=epsilon,
-            theorems=(*theorems, *accounted),
-            assumptions=(*COMMON_ASSUMPTIONS, *assumptions),
+            theorems=(*registry().kind(kind).theorems, *accounted),
+            assumptions=assumptions_of(kind, facts, clip_rows=clip_rows),
             seeded=seeded,
         )
+
+    @property
+    def registered(self) -> Kind:
+        """What the registry says of certificates of this kind."""
+        return registry().kind(self.kind)
 
     @property
     def is_proved(self) -> bool:
@@ -164,7 +190,7 @@ class EventCertificate(Sealed):
     @property
     def releasable(self) -> bool:
         """Whether the bits are not seeded and the budget's epsilon is proved."""
-        return self.is_proved and not self.seeded
+        return self.registered.releasable and self.is_proved and not self.seeded
 
     @property
     def statement(self) -> str:
@@ -177,7 +203,7 @@ class EventCertificate(Sealed):
     @staticmethod
     def parse_field(name: str, value: Any) -> Any:
         """Turn the JSON value of one field into the field's type."""
-        if name == "mechanism":
+        if name in ("kind", "mechanism"):
             return value
         if name == "event":
             return None if value is None else events.from_dict(value)
@@ -197,15 +223,19 @@ class EventCertificate(Sealed):
             "the random bits are seeded": self.seeded,
             "the printed constants are not proved": self.calibration == "paper",
             "no privacy is proved": self.event is None,
+            "its author declares the event": self.kind == "declared",
+            "idealized numerics": self.kind.endswith("/idealized"),
         }
+        known = () if self.facts is None else self.facts.rows()
         return [
             ("guarantee", self.statement),
             ("releasable", yes_unless(obstacles)),
             ("mechanism", self.mechanism),
             ("event", "none" if self.event is None else repr(self.event)),
+            *known,
             ("inputs", "\n".join(f"{name} = {value!r}" for name, value in self.inputs)),
-            ("theorems", "\n".join(self.theorems)),
-            ("assumptions", "\n".join(self.assumptions)),
+            ("theorems", "\n".join(registry().words(self.theorems))),
+            ("assumptions", "\n".join(registry().words(self.assumptions))),
         ]
 
 
@@ -223,11 +253,13 @@ def proved(event: Event | None, budget: Budget) -> float:
     return epsilon_of(event, delta=budget.delta, relation=budget.relation)
 
 
-def _check_word(**values: object) -> None:
-    """Each value is a nonempty string."""
-    for name, value in values.items():
-        if not (isinstance(value, str) and value):
-            check.fail(name, "a nonempty str", check.shown(value))
+def assumptions_of(
+    kind: str, facts: PublicFacts | None, *, clip_rows: bool
+) -> tuple[str, ...]:
+    """Return identifiers of all that a mechanism takes for granted."""
+    problem = () if facts is None else of_problem(kind, facts, clip_rows=clip_rows)
+    own = registry().kind(kind)
+    return (*(COUNTED if own.counted else COMMON), *own.assumptions, *problem)
 
 
 def _plain_inputs(inputs: Any) -> tuple[tuple[str, Input], ...]:
@@ -237,7 +269,8 @@ def _plain_inputs(inputs: Any) -> tuple[tuple[str, Input], ...]:
     for index, pair in enumerate(inputs):
         if not (isinstance(pair, tuple | list) and len(pair) == 2):
             check.fail(f"inputs[{index}]", "a name and a value", check.shown(pair))
-        _check_word(**{f"inputs[{index}][0]": pair[0]})
+        if not (isinstance(pair[0], str) and NAME.fullmatch(pair[0])):
+            check.fail(f"inputs[{index}][0]", "a name", check.shown(pair[0]))
         pairs.append((pair[0], _plain_value(*pair)))
     if len({name for name, _ in pairs}) < len(pairs):
         check.fail("inputs", "a list of different names", check.shown(inputs))
@@ -262,5 +295,14 @@ def _plain_value(name: str, value: object) -> Input:
         return float(value)
     # JSON has no infinity: that word stands for it.
     if isinstance(value, str) and value != "inf":
-        return value
+        if WORD.fullmatch(value) or (name == "K" and _is_body(value)):
+            return value
     check.fail(f"inputs.{name}", "a number or a word", check.shown(value))
+
+
+def _is_body(text: str) -> bool:
+    """Whether a text is the JSON of a domain, and nothing else."""
+    given = strict_json(text)
+    if not isinstance(given, dict):
+        return False
+    return json.dumps(domains.from_dict(given).to_dict()) == text

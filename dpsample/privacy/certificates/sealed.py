@@ -15,17 +15,13 @@ from dpsample import regularizers
 from dpsample.core import check
 from dpsample.core.spec import Json
 from dpsample.privacy.budget import RELATION_WORDS, Budget
+from dpsample.privacy.certificates.registry import Kind, registry
 from dpsample.problem.facts import PublicFacts
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-COMMON_ASSUMPTIONS = (
-    "real arithmetic: rounding errors of floating point are not counted",
-    "ideal random bits",
-    "the number of records and all other inputs listed here are public",
-    "running time and failure messages are side channels: keep them private",
-)
+LONGEST_INTEGER = 40  # digits; counts have fewer
 
 
 def round_up(value: float) -> str:
@@ -57,6 +53,8 @@ def plain(value: Any) -> object:
 def parse(name: str, value: Any) -> Any:
     """Turn one JSON value into the field's type."""
     if name in ("facts", "budget", "regularizer"):
+        if name == "facts" and value is None:
+            return None
         check.instance(dict, **{name: value})
         try:
             if name == "budget":
@@ -76,8 +74,9 @@ def parse(name: str, value: Any) -> Any:
         check.instance(bool, seeded=value)
         return value
     number = _with_infinity(value)
-    if not (name == "confidence" and number is None):
+    if not (name in ("confidence", "max_work") and number is None):
         check.at_least(0.0, **{name: number})
+        check.instance(float, **{name: number})
     return number
 
 
@@ -92,9 +91,11 @@ class Sealed(ABC):
     """Base of frozen dataclasses with a ``digest`` field that seals all others."""
 
     FORMAT: ClassVar[str]
-    DERIVED: ClassVar[tuple[str, ...]] = ("format", "statement", "releasable")
+    DERIVED: ClassVar[tuple[str, ...]] = ("format", "registry", "releasable")
     budget: Budget
     epsilon_proved: float
+    theorems: tuple[str, ...]
+    assumptions: tuple[str, ...]
     digest: str
 
     @property
@@ -121,8 +122,23 @@ class Sealed(ABC):
         """Turn the JSON value of one field into the field's type."""
         return parse(name, value)
 
+    @property
+    @abstractmethod
+    def registered(self) -> Kind:
+        """What the registry says of certificates of this kind."""
+
+    @property
+    def registry(self) -> str:
+        """Version of the registry, and SHA-256 of the sentences that are used."""
+        return registry().seal((*self.theorems, *self.assumptions))
+
     def seal(self) -> None:
-        """Compute the digest, unless one was given."""
+        """Check the identifiers, and compute the digest unless one was given."""
+        for name in ("theorems", "assumptions"):
+            value = getattr(self, name)
+            check.instance((tuple, list), **{name: value})
+            object.__setattr__(self, name, tuple(value))
+            registry().words(tuple(value), field=name)
         if not self.digest:
             object.__setattr__(self, "digest", self.computed_digest())
 
@@ -131,10 +147,10 @@ class Sealed(ABC):
         return json.dumps(self.to_dict(), indent=1, allow_nan=False)
 
     def to_dict(self) -> Json:
-        """Return the fields as JSON values, with the statement in words."""
+        """Return the fields as JSON values, and what follows from them."""
         content = {name: plain(getattr(self, name)) for name in _names(type(self))}
-        head = {"format": self.FORMAT, "statement": self.statement}
-        return head | {"releasable": self.releasable} | content
+        derived = {name: getattr(self, name) for name in self.DERIVED[1:]}
+        return {"format": self.FORMAT} | derived | content
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -153,8 +169,8 @@ class Sealed(ABC):
         Raises
         ------
         ValueError
-            If the text is not a certificate, a field is missing, unknown or invalid,
-            or the statement does not follow from the fields.
+            If the text is not a certificate of this format, a field is missing,
+            unknown, repeated, invalid or not written as `to_json` writes it.
         """
         return cls.from_dict(load_json(text, cls.FORMAT))
 
@@ -170,10 +186,9 @@ class Sealed(ABC):
             )
         fields = {name: cls.parse_field(name, given[name]) for name in _names(cls)}
         certificate = cls(**fields)
-        expected = certificate.to_dict()
-        for name in cls.DERIVED:
-            if given[name] != expected[name]:
-                condition = f"{expected[name]!r}, as the fields imply"
+        for name, value in certificate.to_dict().items():
+            if _canonical(given[name]) != _canonical(value):
+                condition = f"{value!r}, as the fields imply"
                 check.fail(name, condition, given[name])
         return certificate
 
@@ -235,13 +250,65 @@ def yes_unless(obstacles: dict[str, bool]) -> str:
 
 def load_json(text: str, kind: str) -> Json:
     """Return the content of JSON whose ``format`` is ``kind``."""
+    given = strict_json(text)
+    found = given.get("format") if isinstance(given, dict) else None
+    if found != kind:
+        remedy = ""
+        if isinstance(found, str) and found.rstrip("0123456789") == kind.rstrip(
+            "0123456789"
+        ):
+            remedy = (
+                "Formats with other numbers bind their words in other ways and are not "
+                "read: make the certificate again."
+            )
+        shown = check.shown(text) if found is None else f"one of {found!r}"
+        check.fail("text", f'the JSON of a "{kind}"', shown, remedy)
+    content: Json = given
+    return content
+
+
+def strict_json(text: object) -> Any:
+    """Content of JSON with one reading: no key twice, numbers as Python writes them.
+
+    None if the text is not JSON.
+
+    Examples
+    --------
+    >>> strict_json('{"k": 0.10}')
+    Traceback (most recent call last):
+    ValueError: text must be written with shortest numbers, got 0.10.
+    """
+    if not isinstance(text, str):
+        return None
     try:
-        given = json.loads(text)
-    except (TypeError, ValueError):
-        given = None
-    if not isinstance(given, dict) or given.get("format") != kind:
-        check.fail("text", f'the JSON of a "{kind}"', check.shown(text))
-    return given
+        return json.loads(
+            text,
+            object_pairs_hook=_once,
+            parse_float=lambda digits: _shortest(float, digits),
+            parse_int=lambda digits: _shortest(int, digits),
+            parse_constant=lambda word: check.fail("text", "of finite numbers", word),
+        )
+    except (json.JSONDecodeError, RecursionError):  # brackets without end
+        return None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Json:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        check.fail("text", "without repeated keys", check.shown(twice))
+    return content
+
+
+def _shortest(kind: type[float] | type[int], digits: str) -> float | int:
+    if len(digits) > LONGEST_INTEGER or repr(number := kind(digits)) != digits:
+        check.fail("text", "written with shortest numbers", digits[:LONGEST_INTEGER])
+    return number
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
 
 
 def _names(kind: Any) -> list[str]:

@@ -36,11 +36,8 @@ Risk = Literal["population", "empirical"]
 Calibration = Literal["exact", "closed_form", "paper"]
 BEYOND_FLOATS = "The budget or a declared bound is beyond floating point."
 SPEND_MORE = "Spend a larger delta, a larger sampler_share or a smaller epsilon."
-
-MEAN = "Proposition 4 of arXiv:2207.08347 (mean of the energy)"
-STABILITY = "Corollary 1 and Proposition 6 of arXiv:2207.08347 (generalization)"
-ENERGY_TAIL = "Chernoff bound of the energy: E exp(u (V - min V)) <= (1 - u)^(-d)"
-LEMMA_5 = "Lemma 5 of arXiv:2207.08347 (concentration of Lipschitz functions)"
+MEAN, STABILITY = "RISK.MEAN", "RISK.STABILITY"
+ENERGY_TAIL, LEMMA_5 = "RISK.ENERGY", "RISK.LIPSCHITZ"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +58,7 @@ class RiskModel:
     has_ridge: bool
 
     def constant(self) -> tuple[float, tuple[str, ...]]:
-        """Return C and the names of the theorems that prove the bound."""
+        """Return C and the identifiers of the theorems that prove the bound."""
         population = self.risk == "population"
         gap = self.lipschitz * self.swap_lipschitz / (self.num_records * self.ratio)
         if self.confidence is None:
@@ -227,7 +224,7 @@ class MechanismTerms(CalibrationInputs):
         Bound of the excess risk of the exact draw; `risk_statement` says in words
         what it covers.
     theorems : tuple of str
-        What the numbers rest on.
+        Identifiers of what the numbers rest on; the registry has the sentences.
     """
 
     regularizer: Regularizer

@@ -12,13 +12,6 @@ from dpsample.core import check
 from dpsample.domains import WholeSpace
 from dpsample.problem.facts import PublicFacts
 
-SENSITIVITY_THEOREM = (
-    "minimizers of m-strongly convex objectives whose difference is H-Lipschitz are "
-    "at most H / m apart, in any norm (strong convexity at both)"
-)
-CERTIFIED_GAP = (
-    "the solver's certified accuracy is a public target, enforced on every data set"
-)
 # Relative rounding error of the few operations below, with room.
 ROUND_UP = 1.0 + 1e-15
 

@@ -62,8 +62,10 @@ LEAST_STEP, STEP_RANGE, RARELY, RESCUE = 0.8, 0.4, 0.1, 0.3
 LEAST_LENGTH, LENGTH_RANGE = 0.4, 1.2
 # Height of a hill, and bounces in one leap, that refuse a trajectory.
 HILL, MAX_BOUNCES = 1e4, 20_000
+DISPERSED = 1000  # bounces after which a flight that only disperses ends
 HOPELESS = 1000.0  # energy too high for any accept test
-# In a Euclidean ball the principal axes, where Sigma is diagonal, cost four products.
+# In a Euclidean ball the principal axes, where Sigma is diagonal, cost two passes over
+# them.
 FEW_BOUNCES = 3
 # Rounding must not carry a point through the wall that it has just met.
 SHORT_OF = 1.0 - 1e-13
@@ -96,14 +98,18 @@ class BilliardPlan(NamedTuple):
     length: float  # mean length of a trajectory, in units of the metric
     max_leaps: int
     hill: float  # above both ends of a trajectory, that refuses it
+    max_bounces: int  # of a leap, that refuse it
     center: Array  # (dim,): of the rotation in the whole space
     mass: MassMatrix
     force: Array  # (dim,): g
     pull: Array  # (dim,): -Sigma g
     is_harmonic: int
     exit: Any
-    axes: Array  # (dim, dim): principal axes of Sigma in a Euclidean ball, else (0, 0)
+    axes: (
+        Array  # (dim, dim): principal axes of Sigma in a Euclidean ball, else (0, dim)
+    )
     spectrum: Array  # (dim,): Sigma in them
+    turned_pull: Array  # (dim,): the pull in them
     turns: Array  # (m, dim): A Sigma of a polytope's m inequalities, else (0, dim)
     gram: Array  # (m, m): A Sigma A^T
     bends: Array  # (m,): second derivatives of the slacks, -A pull
@@ -144,7 +150,7 @@ def new_plan(
         held[:] = 0.0
     turns = np.ascontiguousarray(mass.applied(matrix))
     pull = -mass.applied(held)
-    axes, spectrum = np.empty((0, 0)), np.empty(0)
+    axes, spectrum = np.empty((0, target.dim)), np.empty(0)
     if mass.is_dense and exits.exit_piece(domain) is exits.euclidean_exit:
         spectrum, axes = np.linalg.eigh(mass.covariance)
     return BilliardPlan(
@@ -152,6 +158,7 @@ def new_plan(
         length=float(length),
         max_leaps=int(max_leaps),
         hill=HILL,
+        max_bounces=MAX_BOUNCES,
         center=np.array(center, dtype=np.float64),
         mass=mass,
         force=held,
@@ -160,6 +167,7 @@ def new_plan(
         exit=pointer(exits.exit_piece(domain), exits.EXIT),
         axes=np.ascontiguousarray(axes),
         spectrum=spectrum,
+        turned_pull=pull @ axes if len(axes) else np.empty(0),
         turns=turns,
         gram=np.ascontiguousarray(turns @ matrix.T),
         bends=-(matrix @ pull),
@@ -169,7 +177,10 @@ def new_plan(
 def without_force(plan: BilliardPlan) -> BilliardPlan:
     """Plan of straight flights."""
     return plan._replace(
-        force=0.0 * plan.force, pull=0.0 * plan.pull, bends=0.0 * plan.bends
+        force=0.0 * plan.force,
+        pull=0.0 * plan.pull,
+        turned_pull=0.0 * plan.turned_pull,
+        bends=0.0 * plan.bends,
     )
 
 
@@ -223,21 +234,18 @@ def rotate(plan, theta, moving, angle):
 @kernel
 def turn_axes(target, plan, state):
     """Turn the flight about the ball's center, into the axes or back."""
-    control, center, own = state.work.control, target.body.center, state.own
-    theta, before, after = state.scratch[0], state.scratch[3], state.scratch[4]
-    is_back = control[IS_TURNED] == 1.0
-    for j in range(theta.shape[0]):
-        theta[j] -= center[j]
-    for vector in (theta, state.scratch[1], own.pull):
-        copy_into(vector, before)
-        if is_back:
-            np.dot(plan.axes, before, after)
-        else:
-            np.dot(before, plan.axes, after)
-        copy_into(after, vector)
-    for j in range(theta.shape[0]):
-        theta[j] += center[j]
-    control[IS_TURNED] = 0.0 if is_back else 1.0
+    control, center = state.work.control, target.body.center
+    both, turned = state.scratch[3:5], state.scratch[0:2]  # point and velocity
+    both[:] = turned
+    both[0] -= center
+    if control[IS_TURNED] == 1.0:
+        np.dot(both, plan.axes.T, turned)
+        control[IS_TURNED] = 0.0
+    else:
+        np.dot(both, plan.axes, turned)
+        copy_into(plan.turned_pull, state.own.pull)
+        control[IS_TURNED] = 1.0
+    turned[0] += center
 
 
 @kernel(counts_references=False)
@@ -350,7 +358,9 @@ def fly(target, plan, state):
         is_bouncing = control[BOUNCES] - control[EARLIER] == FEW_BOUNCES
         if is_bouncing and plan.axes.shape[0] > 0:
             turn_axes(target, plan, state)
-        if control[BOUNCES] - control[EARLIER] > MAX_BOUNCES:
+        if control[BOUNCES] - control[EARLIER] > plan.max_bounces:
+            if control[IS_TURNED] == 1.0:
+                turn_axes(target, plan, state)
             return REFUSED
         if is_due(control):
             return PAUSED
@@ -508,9 +518,10 @@ def flight(
 ) -> Array:
     """Point after a flight without force that turns at the walls.
 
-    A flight that bounces too often ends at the position.
+    One that bounces `DISPERSED` times ends there.
     """
-    free, state = without_force(plan), init(target, plan, position)
+    free = without_force(plan)._replace(max_bounces=DISPERSED)
+    state = init(target, plan, position)
     state.scratch[0], state.scratch[1] = position, velocity
     state.work.control[REMAINING] = duration
 
@@ -519,7 +530,7 @@ def flight(
         code, made = glide(target.numbers, free, state)
         return code, made
 
-    code = pauses.fill(state.work.control, rows)
+    pauses.fill(state.work.control, rows)
     end = state.scratch[0].copy()
-    is_inside = code == OK and target.problem.domain.contains(end)
+    is_inside = np.isfinite(end).all() and target.problem.domain.contains(end)
     return end if is_inside else np.array(position)

@@ -23,6 +23,8 @@ from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
 from dpsample.samplers.chain import NUM_STATS, Settings, filler
+from dpsample.samplers.coordinate import hit_and_run
+from dpsample.samplers.coordinate.hit_and_run import HitAndRun
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.targets.gibbs import Gibbs
 
@@ -34,8 +36,12 @@ LONG_STEP = 0.5  # in standard deviations: no direction is much shorter than it 
 MAX_WORK = 1e10
 AIM = 0.7  # acceptance probability
 DISPERSION = 2.0  # time of the flight from the center to a start
+# Energy per dimension above the center's that is too high for a start, and the moves
+# down between two looks.
+HIGH, DESCENT = 3.0, 10
 FORGOTTEN = 10.0  # autocorrelation times after which a start is forgotten
 NUM_TRIAL = 100  # draws of each chain that settle the thinning
+ALIKE = 1.2  # split R-hat of chains from other starts
 NUM_PROBES = 10  # transitions of each chain that decide whether a force pays
 MAX_THINNING = 20
 
@@ -51,8 +57,8 @@ class WarmUp:
 
     @property
     def num_steps(self) -> int:
-        """Transitions for a draw, so that it counts for some half a draw."""
-        wanted = math.ceil(self.autocorrelation_time / 2.0)
+        """Transitions for a draw, so that it counts for some third of a draw."""
+        wanted = math.ceil(self.autocorrelation_time / 3.0)
         return int(np.clip(wanted, 1, MAX_THINNING))
 
     def num_discarded(self, num_steps: int) -> int:
@@ -163,8 +169,13 @@ def warm_up(
     share, leaps = fair_lag_share(with_squares(window.draws)), window.leaps
     lag = min(math.ceil(0.5 / share), MAX_THINNING)
     if has_settled and NUM_TRIAL * lag * pace < 2.0 * MAX_WORK:
-        trial = pilots.run(plan, NUM_TRIAL * lag, adapts=False)
-        share, leaps = fair_lag_share(with_squares(trial.draws), lag), trial.leaps
+        # From new starts, as chains will: a step may be too long to come from there.
+        skipped = math.ceil(FORGOTTEN / share)
+        anew = _Pilots(target, plan, rng)
+        trial = anew.run(plan, skipped + NUM_TRIAL * lag, adapts=False)
+        draws, leaps = trial.draws[:, skipped:], trial.leaps
+        share = fair_lag_share(with_squares(draws), lag)
+        has_settled = split_r_hat(draws) < ALIKE
     return WarmUp(
         plan=plan,
         autocorrelation_time=1.0 / share,
@@ -177,12 +188,26 @@ def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Arr
     """Random start: the end of a free flight from the center that walls reflect.
 
     A long flight leaves the starts more spread than the target, also near walls, where
-    shortened Gaussian steps would not.
+    shortened Gaussian steps would not. The rare one that ends high up a steep slope of
+    the energy, from where all leaps are refused, comes down by hit-and-run.
     """
     velocity = plan.mass.spread(rng.standard_normal(plan.mass.num_white))
-    return billiard.flight(
+    start = billiard.flight(
         target, plan, position=plan.center, velocity=velocity, duration=DISPERSION
     )
+    mass, low = plan.mass, target.energy(plan.center) + HIGH * plan.mass.rank
+    can_descend = mass.is_dense and HitAndRun().supports(target)[0]
+    if not can_descend or target.energy(start) <= low:
+        return start
+    lines = hit_and_run.make_plan(target, plan.center, mass.factor, mass.whiten)
+    fill = filler(hit_and_run.run, target.numbers, target.pieces, lines)
+    state = hit_and_run.init(target, lines, start)
+    draws, stats = np.empty((DESCENT, target.dim)), np.empty((DESCENT, NUM_STATS))
+    for _ in range(mass.rank):
+        raise_unless_ok(fill(state, rng, draws, stats))
+        if state.energy[0] <= low:
+            break
+    return state.position.copy()
 
 
 def _leap_cost(target: Gibbs, rank: int) -> float:

@@ -36,7 +36,7 @@ from dpsample.numerics.mixing import (
     with_squares,
 )
 from dpsample.problem import records
-from dpsample.samplers.adaptive import billiard
+from dpsample.samplers.adaptive import billiard, exits
 from dpsample.samplers.adaptive.barrier_fit import MAX_DENSE
 from dpsample.samplers.adaptive.billiard import BilliardPlan
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix, dense
@@ -77,8 +77,9 @@ WIDEN = 1.25
 MAX_TRIES = 1000
 MAX_NUMBERS = 10**8  # of the cached columns: 800 MB
 PART_NUMBERS = 10**6  # of the columns that are computed between two pauses
-# Records that windows of sweeps may pass: some five seconds.
-MAX_PASSED = 1e10
+# Records that windows of sweeps may pass: some five seconds, or one.
+MAX_PASSED, FEW_PASSED = 1e10, 2e9
+CHORD = 1000.0  # multiply-adds per coefficient, of a chord that Newton's method finds
 ALIKE = 1.1  # split R-hat of chains that agree
 
 # Stages of a paused sweep, and what it keeps: record and sum of losses so far, or
@@ -374,17 +375,33 @@ def learns(target: Gibbs) -> bool:
     return target.problem.domain.name == "whole_space" and target.dim <= MAX_DENSE
 
 
-def learned(target: Gibbs, gaussian: GaussianFit, rng: np.random.Generator) -> WarmUp:
+def move_cost(target: Gibbs) -> float:
+    """Multiply-adds of a move beside its evaluations: shifted margins, and a chord."""
+    piece = exits.exit_piece(target.problem.domain)
+    is_dear = piece in (exits.convex_exit, exits.l1_exit)
+    return target.problem.num_records + (CHORD * target.dim if is_dear else 0.0)
+
+
+def learned(
+    target: Gibbs,
+    gaussian: GaussianFit,
+    rng: np.random.Generator,
+    most: float = MAX_PASSED,
+) -> WarmUp:
     """Axes that windows of sweeps learn, from a Gaussian fit.
 
     They follow as in `warm_up`, but trust the draws more: a poor metric makes sweeps
     slow, where it would refuse leaps. In the end it is enough that the chains agree.
+    A window that may take more than ``most`` is not begun.
     """
     plan = _plan_of(target, gaussian.center, gaussian.factor)
     warm = WarmUp(plan=plan, autocorrelation_time=1.0, has_settled=False, leaps=0.0)
     ends = [disperse(target, plan, rng) for _ in range(NUM_PILOTS)]
-    passed = 0.0
+    sweep = plan.mass.num_white * move_cost(target)
+    passed = pace = 0.0
     for width in WINDOWS:
+        if passed + NUM_PILOTS * width * max(pace, sweep) > most:
+            break
         chain, mass = prepared(target, warm), warm.plan.mass
         fill, stats = chain.runner(), np.empty((width, NUM_STATS))
         paths = np.empty((NUM_PILOTS, width, target.dim))
@@ -392,7 +409,8 @@ def learned(target: Gibbs, gaussian: GaussianFit, rng: np.random.Generator) -> W
             state = chain.init(ends[i])
             fill(state, rng, path, stats)
             ends[i] = path[-1]
-            passed += state.counts[RECORDS]
+            passed += state.counts[RECORDS] + width * sweep
+        pace = passed / (NUM_PILOTS * (2 * width - WINDOWS[0]))
         draws = paths[:, width // 4 :]
         white = mass.whitened(draws - draws.mean(axis=(0, 1)))
         share = lag_share(with_squares(white))
@@ -401,7 +419,7 @@ def learned(target: Gibbs, gaussian: GaussianFit, rng: np.random.Generator) -> W
             has_settled = split_r_hat(white) < ALIKE
         time = 1.0 / fair_lag_share(with_squares(draws))
         warm = replace(warm, autocorrelation_time=time, has_settled=has_settled)
-        if has_settled or 2.0 * passed > MAX_PASSED:
+        if has_settled:
             break
         root = root_of(white, math.sqrt(share), None)
         plan = _plan_of(target, draws.mean(axis=(0, 1)), mass.factor @ root)

@@ -115,6 +115,20 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
+def make_plan(
+    target: Gibbs, center: Array, factor: Array, whiten: Array
+) -> HitAndRunPlan:
+    """Plan of a Gaussian fit: center, root of the covariance, and its left inverse."""
+    is_zero_sum = target.problem.domain.affine_dim(target.dim) < target.dim
+    return HitAndRunPlan(
+        center=center,
+        factor=factor,
+        whiten=whiten,
+        is_zero_sum=int(is_zero_sum),
+        is_quadratic=int(has_quadratic_regularizer(target)),
+    )
+
+
 def init(target: Gibbs, plan: HitAndRunPlan, position: Array) -> ChainState:
     """Fresh state at a position of the domain."""
     del plan  # the margins are filled by the first step
@@ -155,18 +169,11 @@ class HitAndRun(Sampler):
     def prepare(self, target: Gibbs, rng: np.random.Generator) -> PreparedChain:
         """Fit the covariance, by a pilot run where the domain cuts the target."""
         self.require(target)
-        domain = target.problem.domain
-        is_zero_sum = domain.affine_dim(target.dim) < target.dim
 
         def plan(gaussian: GaussianFit, step: float) -> HitAndRunPlan:
             del step  # there is none
-            return HitAndRunPlan(
-                center=gaussian.center,
-                factor=gaussian.factor,
-                whiten=gaussian.whiten,
-                is_zero_sum=int(is_zero_sum),
-                is_quadratic=int(has_quadratic_regularizer(target)),
-            )
+            parts = gaussian.center, gaussian.factor, gaussian.whiten
+            return make_plan(target, *parts)
 
         recipe = tune.TuningRecipe(
             run=run,

@@ -67,11 +67,7 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, Polytope, WholeSpace
-from dpsample.numerics.exact_variates import (
-    ERROR,
-    exact_exponentials,
-    exact_normals,
-)
+from dpsample.numerics.exact import exact_exponential, exact_normal
 from dpsample.problem.facts import smoothness_or_inf
 from dpsample.problem.records import Data
 from dpsample.regularizers import SquaredNorm
@@ -89,17 +85,8 @@ from dpsample.targets.grid import Grid
 # rest is for the region, see above.
 SHARE, MOST = 1e-3, 0.8
 TAIL = 1e-4  # of gamma, beyond the whole space's public radius
-THEOREM = (
-    "Floating point: interior rejection decides as exact arithmetic would (doubles "
-    "with a bound of their error, else decimals); what z, E and the rounding to the "
-    f"grid leave is at most {SHARE:g} of gamma, a part of it"
-)
-IDEALIZED = (
-    "idealized numerics: rounding errors of {} are not counted; that of theta to its "
-    "public grid is post-processing"
-)
-OTHERS = "every draw but interior rejection, which the records choose,"
 UNIT = 2.0**-53
+ERROR = 2.0**-90  # of an exact variate, and the probability that it is another
 LEAST = 1e-6  # of lift and growth
 MOST_GROWTH = 0.1
 RECORDS_AT_ONCE = 64  # of decimals, between looks at Ctrl-C
@@ -297,8 +284,7 @@ class ExactRejection:
 
     def tries(self, rng: np.random.Generator, size: int) -> Tries:
         """Return those of ``size`` tries that doubles do not show to be outside."""
-        noise, noise_low = exact_normals(rng, (size, len(self.shift)))
-        budget, budget_low = exact_exponentials(rng, (size,))
+        noise, noise_low, budget, budget_low = variates(rng, size, len(self.shift))
         vectors = self.shift + noise @ self.root.T
         made = Tries(noise, noise_low, budget, budget_low, vectors)
         made = made.part(self.prepared.region.contains(vectors))
@@ -468,6 +454,28 @@ def _entries(data: Data, i: int) -> Iterator[tuple[int, float]]:
         part = slice(data.starts[i], data.starts[i + 1])
         columns, values = data.columns[part].tolist(), data.values[part].tolist()
         yield from zip(columns, values, strict=True)
+
+
+def variates(
+    rng: np.random.Generator, size: int, dim: int
+) -> tuple[Array, Array, Array, Array]:
+    """Return rows of normals and exponentials, each as high + low."""
+    made = [np.empty(shape) for shape in ((size, dim), (size, dim), size, size)]
+    count = max(1, 100_000 // dim)
+    for start in range(0, size, count):
+        fill(rng, *(each[start : start + count] for each in made))
+        pauses.heard()
+    noise, noise_low, budget, budget_low = made
+    return noise, noise_low, budget, budget_low
+
+
+@kernel
+def fill(rng, noise, noise_low, budget, budget_low):
+    """Fill rows of normals, and exponentials."""
+    for i in range(noise.shape[0]):
+        for j in range(noise.shape[1]):
+            noise[i, j], noise_low[i, j] = exact_normal(rng)
+        budget[i], budget_low[i] = exact_exponential(rng)
 
 
 def summed(data: Data, scales: Array) -> Array:

@@ -56,15 +56,6 @@ from dpsample.samplers.localized.mode import Mode, is_round
 from dpsample.targets.gibbs import MARGIN_SLACK, Gibbs, as_rows
 
 MAX_ROUNDS = 8
-THEOREMS = (
-    "Localization (Theorem A): ||X - x0||_P is stochastically below a chi variable "
-    "where P bounds the secant curvature of the energy from below; at most "
-    f"{MAX_ROUNDS} rounds with gamma / {MAX_ROUNDS} each (Theorem C)",
-    "Slabs: outside of |t_i| <= s_i (z + eps) the target has at most 2 n Phi(-z) / "
-    "(N(S) p), N(S) >= 1/2 and p bounded by Jensen's inequality",
-    "Rejection (Theorem B): a quadratic by Bregman curvature is below the energy on "
-    "the localized set, so accepted draws follow the target there exactly",
-)
 # Outward rounding of half-widths and radii, and inward of matrices.
 WIDENED, LOWERED = 1.0 + 1e-9, 1e-11
 EPSILON = 2.0**-52

@@ -13,11 +13,6 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.domains import Domain
 
-THEOREM = (
-    "Proximal sampler: KL(x_T | pi) <= (W0^2 / 2h) (1 + h)^(-2 (T - 1)) for a "
-    "1-strongly convex energy and exact conditional draws; TV <= sqrt(KL / 2) (Pinsker)"
-)
-
 
 def tv_bound(num_steps: int, *, step: float, start_bound: float) -> float:
     r"""Bound, at most 1, of the total variation after T = ``num_steps`` >= 1 steps.

@@ -1,0 +1,341 @@
+# mypy: allow-untyped-defs
+"""Secret random bits: ChaCha20 with fast key erasure, keyed by the operating system.
+
+A refill computes 16 blocks of ChaCha20 [1]_ under the current key, with counters 0 to
+15 and the nonce 0. Their first 32 bytes replace the key at once; every other word is
+handed out once and overwritten with zeros [2]_. Whoever reads the memory later cannot
+compute what was drawn before.
+
+Two copies of a state give the same bits, so there is none: `state`, pickle, copy and
+spawn are refused, and a fork poisons the child's copy, as `erase` does the original. A
+poisoned generator fails closed, on every way to its words:
+
+* NumPy's calls take the generator's lock, which raises before and after the draw.
+* Compiled functions read `Generator.bit_generator`, which raises before the call. (An
+  exception in `BitGenerator.ctypes`, which Numba reads next, would be lost, and the
+  call would run on garbage.) `SecretGenerator.check` raises after it.
+* A C function cannot raise. To poison a generator gives it a fresh key, after the sign
+  of it is set and before anything is zero: what the C functions still return, to calls
+  that have begun, repeats no other stream, belongs to no known key and ends no loop in
+  a circle. It is thrown away by the checks, which the sign never leaves.
+
+References
+----------
+.. [1] Y. Nir and A. Langley, ChaCha20 and Poly1305 for IETF Protocols, RFC 8439, 2018.
+.. [2] D. J. Bernstein, Fast-key-erasure random-number generators, 2017,
+   https://blog.cr.yp.to/20170723-random.html.
+"""
+
+import ctypes
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NoReturn
+from weakref import WeakSet
+
+import numba
+import numpy as np
+from numba import carray, types
+
+from dpsample.core.jit import kernel, pointer
+
+# Blocks of a refill, computed side by side: a vector register holds 4, 8 or 16 lanes.
+LANES = 16
+# Places in the state, of words of 64 bits: the key, the next word, whether the
+# generator is poisoned, and the blocks, whose row i holds number i of every block.
+NEXT, POISONED, BLOCKS = 4, 5, 8
+SIZE = BLOCKS + 8 * LANES
+FIRST = BLOCKS + 4  # of the words handed out: the new key comes before
+_ROWS = 2 * BLOCKS  # place of the blocks, of words of 32 bits
+_CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
+_NO_NONCE = (0, 0, 0)
+_UNIT = 2.0**-53
+
+POISON = (
+    "This generator of secret bits has been erased, or a fork has copied it: make a "
+    "new one, in the process that draws."
+)
+SECRET = "The state of secret bits is not shown, written, copied or set."
+
+
+@kernel(forceinline=True)
+def _rotated(x, count):
+    return np.uint32((x << np.uint32(count)) | (x >> np.uint32(32 - count)))
+
+
+@kernel(forceinline=True)
+def _quarter_round(state, a, b, c, d):
+    """RFC 8439, section 2.1, on four rows of all blocks."""
+    a, b, c, d = (
+        _ROWS + a * LANES,
+        _ROWS + b * LANES,
+        _ROWS + c * LANES,
+        _ROWS + d * LANES,
+    )
+    for lane in range(LANES):
+        w, x = state[a + lane], state[b + lane]
+        y, z = state[c + lane], state[d + lane]
+        w = np.uint32(w + x)
+        z = _rotated(z ^ w, 16)
+        y = np.uint32(y + z)
+        x = _rotated(x ^ y, 12)
+        w = np.uint32(w + x)
+        z = _rotated(z ^ w, 8)
+        y = np.uint32(y + z)
+        x = _rotated(x ^ y, 7)
+        state[a + lane], state[b + lane] = w, x
+        state[c + lane], state[d + lane] = y, z
+
+
+@kernel(forceinline=True)
+def _add_start(state, counter, nonce):
+    """Add to the rows what the rounds begin with: constants, key, counter and nonce."""
+    for lane in range(LANES):
+        place = _ROWS + lane
+        for i in range(4):
+            at = place + i * LANES
+            state[at] = np.uint32(state[at] + np.uint32(_CONSTANTS[i]))
+        for i in range(8):
+            at = place + (4 + i) * LANES
+            state[at] = np.uint32(state[at] + state[i])
+        at = place + 12 * LANES
+        state[at] = np.uint32(state[at] + np.uint32(counter + lane))
+        for i in range(3):
+            at = place + (13 + i) * LANES
+            state[at] = np.uint32(state[at] + np.uint32(nonce[i]))
+
+
+@kernel(counts_references=False)
+def fill_blocks(state, counter, nonce):
+    """Write 16 blocks of RFC 8439, section 2.3, from ``counter`` on.
+
+    ``state`` are words of 32 bits; row i of the blocks holds number i of each.
+    """
+    for i in range(_ROWS, 2 * SIZE):
+        state[i] = np.uint32(0)
+    _add_start(state, counter, nonce)
+    for _ in range(10):
+        _quarter_round(state, 0, 4, 8, 12)
+        _quarter_round(state, 1, 5, 9, 13)
+        _quarter_round(state, 2, 6, 10, 14)
+        _quarter_round(state, 3, 7, 11, 15)
+        _quarter_round(state, 0, 5, 10, 15)
+        _quarter_round(state, 1, 6, 11, 12)
+        _quarter_round(state, 2, 7, 8, 13)
+        _quarter_round(state, 3, 4, 9, 14)
+    _add_start(state, counter, nonce)
+
+
+@kernel(counts_references=False)
+def refill(state, words):
+    """Fill the blocks, and replace the key by their first 32 bytes."""
+    fill_blocks(state, 0, _NO_NONCE)
+    for i in range(4):
+        words[i] = words[BLOCKS + i]
+        words[BLOCKS + i] = np.uint64(0)
+    words[NEXT] = np.uint64(FIRST)
+
+
+@kernel(counts_references=False)
+def next_word(state, words):
+    """Hand out 64 bits; ``state`` and ``words`` are the same memory."""
+    if words[NEXT] >= np.uint64(SIZE):
+        refill(state, words)
+    place = np.int64(words[NEXT])
+    word = words[place]
+    words[place] = np.uint64(0)
+    words[NEXT] = np.uint64(place + 1)
+    return word
+
+
+@kernel
+def word_of(address):
+    """Next 64 bits of the state at an address."""
+    state = carray(address, (2 * SIZE,), np.uint32)
+    return next_word(state, carray(address, (SIZE,), np.uint64))
+
+
+@kernel
+def half_of(address):
+    """Next 32 bits: the upper half of a word."""
+    return np.uint32(word_of(address) >> np.uint64(32))
+
+
+@kernel
+def uniform_of(address):
+    """Next double in [0, 1), a multiple of 2^-53."""
+    return np.float64(word_of(address) >> np.uint64(11)) * _UNIT
+
+
+class _BitGen(ctypes.Structure):
+    """NumPy's ``bitgen_t``: a state and four C functions of its address."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_void_p)
+        for name in ("state", "uint64", "uint32", "double", "raw")
+    )
+
+
+_capsule_pointer = ctypes.PYFUNCTYPE(
+    ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p
+)(("PyCapsule_GetPointer", ctypes.pythonapi))
+_KINDS: tuple[tuple[Callable[..., Any], Any, Any], ...] = (
+    (word_of, types.uint64, ctypes.c_uint64),
+    (half_of, types.uint32, ctypes.c_uint32),
+    (uniform_of, types.float64, ctypes.c_double),
+)
+
+
+@cache
+def _c_functions() -> tuple[list[int], object]:
+    """Addresses of the three C functions, and what keeps them alive."""
+    if not numba.config.DISABLE_JIT:
+        made: Any = [pointer(f, kind(types.voidptr)) for f, kind, _ in _KINDS]
+        return [each.address for each in made], made
+
+    def called(function: Callable[..., Any]) -> Callable[[int], Any]:
+        def call(address: int) -> Any:
+            with np.errstate(over="ignore"):  # the sums are modulo 2^32
+                return function(ctypes.c_void_p(address)).item()
+
+        return call
+
+    made = [ctypes.CFUNCTYPE(c, ctypes.c_void_p)(called(f)) for f, _, c in _KINDS]
+    return [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in made], made
+
+
+_live: "WeakSet[SecretState]" = WeakSet()
+
+
+class SecretState:
+    """Key and blocks of one generator, and the lock that NumPy's calls take."""
+
+    def __init__(self) -> None:
+        room = np.zeros(SIZE + 8, np.uint64)
+        start = -room.ctypes.data % 64 // 8  # a row of blocks is a line of the cache
+        self.words = room[start : start + SIZE]
+        self.process, self.lock = os.getpid(), threading.RLock()
+        self._take_key()
+        _live.add(self)
+
+    def _take_key(self) -> None:
+        """Take a fresh key, forget the words that are left, refill at the next call."""
+        key = secrets.token_bytes(32)
+        given = np.frombuffer(key, np.uint64)
+        self.words[:NEXT] = given
+        ctypes.memset(given.ctypes.data, 0, given.nbytes)  # nobody else has seen it
+        self.words[NEXT] = SIZE
+        self.words[BLOCKS:] = 0
+
+    def poison(self) -> None:
+        """Refuse every later use: of an erased generator, and of a copy by a fork."""
+        self.words[POISONED] = 1
+        self._take_key()
+
+    def check(self) -> None:
+        """Raise if the bits may not be used."""
+        if self.process != os.getpid() and not self.words[POISONED]:
+            self.poison()  # by a fork that Python was not told of
+        if self.words[POISONED]:
+            raise RuntimeError(POISON)
+
+    def __enter__(self) -> None:
+        """Begin a call of NumPy's; a poisoned lock may be held for ever."""
+        self.check()
+        self.lock.acquire()
+
+    def __exit__(self, *_error: object) -> None:
+        """End a call of NumPy's, whose numbers are lost if they may not be used."""
+        self.lock.release()
+        self.check()
+
+    def __del__(self) -> None:
+        """Leave no key in memory that is given back."""
+        if hasattr(self, "words"):
+            self.words[:] = 0
+
+
+def _poison_copies() -> None:
+    """Poison every generator of the process, which has just been forked."""
+    copies = list(_live)
+    for state in copies:  # first of all: the operating system may refuse a key
+        state.words[POISONED] = 1
+    for state in copies:
+        state.poison()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_poison_copies)
+
+
+def _refuse(*_arguments: object) -> NoReturn:
+    raise TypeError(SECRET)
+
+
+class SecretBits(np.random.BitGenerator):
+    """Bit generator without seed, state, copy or pickle; see the module.
+
+    NumPy's Generator and compiled functions take it as any other.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)  # the seed of bits that NumPy would make itself
+        self._state = SecretState()
+        addresses = _c_functions()[0]
+        # NumPy's own structure in this object: what reads it reads these.
+        table = _BitGen.from_address(_capsule_pointer(self.capsule, b"BitGenerator"))
+        table.state = self._state.words.ctypes.data
+        table.uint64, table.uint32, table.double = addresses
+        table.raw = addresses[0]
+
+    @property
+    def lock(self) -> Any:  # type: ignore[override]
+        """Lock of NumPy's calls, which refuses a poisoned generator."""
+        return self._state
+
+    def check(self) -> None:
+        """Raise RuntimeError if the generator is poisoned."""
+        self._state.check()
+
+    def erase(self) -> None:
+        """Forget key and words; whoever draws again gets a RuntimeError."""
+        self._state.poison()
+
+    def random_raw(self, size: Any = None, output: Any = True) -> Any:
+        """Return words of 64 bits, as NumPy's bit generators do."""
+        with self._state:
+            return super().random_raw(size, output)
+
+    state: Any = property(_refuse, _refuse)
+    seed_seq: Any = property(_refuse)
+    spawn: Any = _refuse
+    __reduce__: Any = _refuse
+    __getstate__: Any = _refuse
+    __setstate__: Any = _refuse
+
+
+class SecretGenerator(np.random.Generator):
+    """Generator of secret bits: a poisoned one raises before compiled calls too."""
+
+    @property
+    def bit_generator(self) -> Any:
+        """The bits, which Numba asks for at every call of a compiled function."""
+        bits: Any = super().bit_generator
+        bits.check()
+        return bits
+
+    def check(self) -> None:
+        """Raise RuntimeError if what was drawn may not be used."""
+        self.bit_generator  # noqa: B018 - a property that raises
+
+    def erase(self) -> None:
+        """Forget key and words; whoever draws again gets a RuntimeError."""
+        bits: Any = super().bit_generator
+        bits.erase()
+
+    spawn: Any = _refuse
+    __reduce__: Any = _refuse
+    __getstate__: Any = _refuse
+    __setstate__: Any = _refuse

@@ -1,0 +1,169 @@
+"""Registry of certificates: the only theorems, assumptions and kinds there are.
+
+Certificates hold identifiers; sentences are rendered from `registry.toml` and bound by
+their SHA-256. What a kind must list follows from its fields, so a certificate passes
+with exactly these identifiers: none may be missing, added, repeated or moved.
+"""
+
+import ast
+import functools
+import hashlib
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from dpsample.core import check
+from dpsample.losses import Custom
+from dpsample.problem.facts import PublicFacts
+
+COUNTED = ("BITS", "PUBLIC", "TIME")  # where rounding errors are counted
+COMMON = ("ARITHMETIC", *COUNTED)
+# Names that a user gives to a mechanism of their own: no sentence that claims anything.
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
+WORD = re.compile(r"[a-z0-9_]{1,40}")
+LONGEST = 2000  # characters of a call, far beyond any sampler's or optimizer's
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One kind of certificate; `registry.toml` explains the fields."""
+
+    by: tuple[str, ...]
+    events: tuple[str, ...] = ()
+    theorems: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    exact: bool = False
+    trusts: bool = False
+    counted: bool = False
+    releasable: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registry:
+    """Sentences by identifier, and kinds by name."""
+
+    version: int
+    theorems: dict[str, str]
+    assumptions: dict[str, str]
+    kinds: dict[str, Kind]
+
+    def words(
+        self, identifiers: tuple[str, ...], *, field: str = "identifiers"
+    ) -> tuple[str, ...]:
+        """Sentences of identifiers; an unknown or repeated one is refused."""
+        known = self.theorems | self.assumptions
+        for index, identifier in enumerate(identifiers):
+            is_known = isinstance(identifier, str) and identifier in known
+            if not is_known or identifier in identifiers[:index]:
+                condition = "one of the registry's, listed once"
+                check.fail(f"{field}[{index}]", condition, check.shown(identifier))
+        return tuple(known[identifier] for identifier in identifiers)
+
+    def seal(self, identifiers: tuple[str, ...]) -> str:
+        """Version, and SHA-256 of the sentences that a certificate uses."""
+        used = dict(zip(identifiers, self.words(identifiers), strict=True))
+        text = json.dumps(used, sort_keys=True)
+        return f"{self.version}:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def kind(self, name: object) -> Kind:
+        """Kind of a name, which must be known."""
+        if not (isinstance(name, str) and name in self.kinds):
+            check.fail("kind", "one of the registry's", check.shown(name))
+        return self.kinds[name]
+
+
+@functools.cache
+def registry() -> Registry:
+    """Read the registry, once.
+
+    Examples
+    --------
+    >>> registry().words(("BITS",))
+    ('ideal random bits',)
+    """
+    file = resources.files("dpsample.privacy.certificates") / "registry.toml"
+    content = tomllib.loads(file.read_text(encoding="utf-8"))
+    kinds = {name: _kind(fields) for name, fields in content.pop("kinds").items()}
+    return Registry(**content, kinds=kinds)
+
+
+def _kind(fields: dict[str, Any]) -> Kind:
+    lists = {name: tuple(v) for name, v in fields.items() if isinstance(v, list)}
+    return Kind(**fields | lists)
+
+
+def check_name(kind: str, name: object, *, field: str) -> None:
+    """Refuse a sampler or mechanism that the kind is not about, or free words.
+
+    Examples
+    --------
+    >>> check_name("draw/proximal", "Proximal(oracle='metric')", field="sampler")
+    """
+    allowed = registry().kind(kind).by
+    text = name if isinstance(name, str) else ""
+    if not allowed:
+        if not (LABEL.fullmatch(text) or is_call(text)):
+            condition = "a name of at most 60 letters, digits, spaces and _.-"
+            check.fail(field, condition, check.shown(name))
+    elif text not in allowed:
+        if not (text.split("(")[0] in allowed and is_call(text)):
+            condition = f"made by {' or '.join(allowed)}, as {kind!r} is"
+            check.fail(field, condition, check.shown(name))
+
+
+def is_call(text: str) -> bool:
+    """Whether a text is a constructor with plain values, written as repr writes it.
+
+    Examples
+    --------
+    >>> is_call("DPSGD(num_steps=3, clip=None)"), is_call("DPSGD(really='private!')")
+    (True, False)
+    """
+    if len(text) > LONGEST:
+        return False
+    try:
+        tree = ast.parse(text, mode="eval").body
+        return _is_plain_call(tree) and ast.unparse(tree) == text
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def _is_plain_call(tree: ast.expr) -> bool:
+    return (
+        isinstance(tree, ast.Call)
+        and isinstance(tree.func, ast.Name)
+        and not tree.args
+        and all(entry.arg and _is_plain(entry.value) for entry in tree.keywords)
+    )
+
+
+def _is_plain(tree: ast.expr) -> bool:
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        tree = tree.operand
+    if isinstance(tree, ast.Tuple):
+        return all(map(_is_plain, tree.elts))
+    if isinstance(tree, ast.Name):
+        return tree.id == "inf"
+    if not isinstance(tree, ast.Constant):
+        return _is_plain_call(tree)
+    value = tree.value
+    if isinstance(value, str):
+        return WORD.fullmatch(value) is not None
+    return value is None or isinstance(value, bool | int | float)
+
+
+def of_problem(kind: str, facts: PublicFacts, *, clip_rows: bool) -> tuple[str, ...]:
+    """Return what a kind takes for granted of a problem's loss and records."""
+    named = []
+    is_draw = kind.startswith("draw")
+    if is_draw or (registry().kind(kind).trusts and isinstance(facts.loss, Custom)):
+        named.append("LOSS.DECLARED")
+    if not is_draw:
+        named.append("FIT.WORK")
+        if not facts.loss.is_cached:
+            named.append("LOSS.OWN")
+    named.append("RECORDS.CLIPPED" if clip_rows else "RECORDS.REFUSED")
+    return tuple(named)

@@ -1,0 +1,216 @@
+"""The verb for certificates: every number from what is listed, events included."""
+
+import ast
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from dpsample import domains, noise, optimizers
+from dpsample.core import check
+from dpsample.privacy import verification
+from dpsample.privacy.accounting.events import Event, GaussianEvent, PureEvent
+from dpsample.privacy.certificates.certificate import Certificate
+from dpsample.privacy.certificates.event_certificate import EventCertificate
+from dpsample.privacy.certificates.sealed import strict_json
+from dpsample.privacy.curves.additive import smooth_sensitivity
+from dpsample.privacy.verification import Check, VerificationReport
+from dpsample.verbs import minimize
+
+# Where a risk bound is flat, its minimizer has half the digits of other numbers.
+INPUT_TOLERANCE = 1e-6
+
+Maker = Callable[..., noise.mechanism.AdditiveMechanism]
+# Mechanisms from the inputs that their certificates list.
+NOISES: dict[str, tuple[Maker, tuple[str, ...]]] = {
+    "noise/gaussian": (noise.gaussian_mechanism, ("sensitivity", "calibration")),
+    "noise/generalized_gaussian": (
+        noise.generalized_gaussian_mechanism,
+        ("dim", "sensitivity", "p", "r", "calibration"),
+    ),
+    "noise/schatten_gaussian": (
+        noise.schatten_gaussian_mechanism,
+        ("shape", "sensitivity", "p", "r"),
+    ),
+    "noise/laplace": (noise.laplace_mechanism, ("sensitivity",)),
+    "noise/k_norm": (noise.k_norm_mechanism, ("domain", "dim", "sensitivity")),
+}
+
+
+def verify(
+    certificate: Certificate | EventCertificate,
+    *,
+    checker: Literal["standard", "ball"] = "standard",
+) -> VerificationReport:
+    """Recompute every number of a certificate from what it lists.
+
+    A `Certificate` is calibrated again from its public inputs. Of an
+    `EventCertificate`, the noise mechanism or optimizer is built again from the inputs
+    and the facts, its event must be the stated one, and epsilon is computed again from
+    the event. Theorems and assumptions must be exactly those of the kind, in the words
+    of this version.
+
+    Parameters
+    ----------
+    certificate : Certificate or EventCertificate
+        Of a release, of a mechanism, or read from JSON.
+    checker : {"standard", "ball"}
+        "ball" proves the inequalities by ball arithmetic instead, in a file that shares
+        no code with the rest: `dpsample.privacy.ball_checker`, which needs
+        ``pip install 'dpsample[verify]'``. It takes the events of optimizers as stated.
+
+    Returns
+    -------
+    VerificationReport
+        The checks, one a line when printed.
+
+    Raises
+    ------
+    ValueError
+        Naming the first number that disagrees, or a field that was edited.
+    ImportError
+        If ``checker`` is "ball" and python-flint is not installed.
+
+    Guarantee
+    ---------
+    What passes follows from the listed inputs, theorems and assumptions. That the
+    inputs are those of the actual run, and that the sampler keeps its promise, is not
+    visible in a certificate.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> mech = dps.noise.gaussian_mechanism(budget, sensitivity=1.0)
+    >>> print(str(verify(mech.certificate)).splitlines()[1])
+    epsilon_proved            1  [1]
+    """
+    report = verification.verify(certificate, checker=checker)
+    if isinstance(certificate, Certificate) or checker == "ball":
+        return report
+    if certificate.kind == "declared":
+        return report
+    try:
+        with np.errstate(all="ignore"):  # inputs may be anything
+            again = _again(certificate)
+    except (ArithmeticError, TypeError) as error:
+        check.fail("certificate", "one that can be made again", repr(error))
+    found = _event_checks(certificate, again)
+    if _base(certificate) in NOISES:
+        found.append(_noise_check(certificate))
+    return dataclasses.replace(report, checks=(*report.checks, *found))
+
+
+def _again(c: EventCertificate) -> EventCertificate:
+    """Certificate of the mechanism that is built from the stated inputs."""
+    if _base(c) in NOISES:
+        return _noise(c).certificate
+    if c.facts is None:
+        check.fail("certificate.facts", f"those of {c.kind!r}", "None")
+    optimizer = _called(ast.parse(c.mechanism, mode="eval").body)
+    recipe = optimizer.recipe(c.facts, c.budget, c.calibration)
+    clipped = "RECORDS.CLIPPED" in c.assumptions
+    return minimize.certified(
+        optimizer, recipe, c.facts, c.budget, c.calibration, clip_rows=clipped
+    )
+
+
+def _base(c: EventCertificate) -> str:
+    return c.kind.removesuffix("/idealized")
+
+
+def _noise(c: EventCertificate) -> noise.mechanism.AdditiveMechanism:
+    make, names = NOISES[_base(c)]
+    given: dict[str, Any] = {"calibration": c.calibration, **dict(c.inputs)}
+    if "shape" in names:
+        given["shape"] = (given.get("rows"), given.get("columns"))
+    if "domain" in names:
+        given["domain"] = domains.from_dict(strict_json(given.get("K")) or {})
+    missing = [name for name in names if name not in given]
+    if missing:
+        check.fail("certificate.inputs", f"with {', '.join(missing)}", dict(c.inputs))
+    return make(c.budget, **{name: given[name] for name in names})
+
+
+def _noise_check(c: EventCertificate) -> Check:
+    """Check that the stated scale, to its last digit, suffices for the event."""
+    given: dict[str, Any] = {"r": None, **dict(c.inputs)}
+    size, scale = given["sensitivity"], given.get("stddev", given.get("scale"))
+    if given["r"] is not None:
+        dim, scale = given.get("dim"), given["sigma"]
+        if dim is None:
+            dim = min(given["rows"], given["columns"])
+        case = {"sensitivity": size, "dim": dim, "p": given["p"], "r": given["r"]}
+        size = smooth_sensitivity(**case)
+    spent = c.event.gdp if isinstance(c.event, GaussianEvent) else math.nan
+    if isinstance(c.event, PureEvent):
+        spent = c.event.epsilon
+    return verification.at_most("event of the inputs<=event", size / scale, spent)
+
+
+def _called(tree: ast.expr) -> Any:
+    """Value of an optimizer's repr, whose grammar the registry has checked."""
+    if isinstance(tree, ast.Name):
+        return math.inf
+    if isinstance(tree, ast.Tuple):
+        return tuple(map(_called, tree.elts))
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
+        return ast.literal_eval(tree)
+    kind = getattr(optimizers, tree.func.id)
+    given = {entry.arg: _called(entry.value) for entry in tree.keywords}
+    return check.built("certificate.mechanism", kind, given)
+
+
+def _event_checks(stated: EventCertificate, again: EventCertificate) -> list[Check]:
+    """Compare the mechanism, its inputs and its event with what was built again."""
+    for name in ("kind", "mechanism", "calibration"):
+        if getattr(stated, name) != getattr(again, name):
+            verification.disagree(name, getattr(again, name), getattr(stated, name))
+    names, expected = ([n for n, _ in c.inputs] for c in (stated, again))
+    if names != expected:
+        verification.disagree("inputs", expected, names)
+    checks = []
+    for (name, value), (_, number) in zip(stated.inputs, again.inputs, strict=True):
+        checks.append(_alike(f"inputs.{name}", value, number, INPUT_TOLERANCE))
+    tolerance = verification.TOLERANCE
+    return [
+        *(line for line in checks if line is not None),
+        *_events_alike(stated.event, again.event, tolerance),
+    ]
+
+
+def _events_alike(
+    stated: Event | None, again: Event | None, tolerance: float
+) -> list[Check]:
+    """Compare events, number by number."""
+
+    def compare(name: str, one: Any, other: Any) -> None:
+        if isinstance(one, dict) and isinstance(other, dict) and set(one) == set(other):
+            for key in one:
+                compare(f"{name}.{key}", one[key], other[key])
+        elif isinstance(one, list) and isinstance(other, list):
+            if len(one) != len(other):
+                verification.disagree(name, other, one)
+            for index, pair in enumerate(zip(one, other, strict=True)):
+                compare(f"{name}[{index}]", *pair)
+        else:
+            line = _alike(name, one, other, tolerance)
+            checks.extend([] if line is None else [line])
+
+    checks: list[Check] = []
+    pair = (None if event is None else event.to_dict() for event in (stated, again))
+    compare("event", *pair)
+    return checks
+
+
+def _alike(name: str, stated: Any, again: Any, tolerance: float) -> Check | None:
+    """Line of a float that agrees; other values must be equal and of one type."""
+    if isinstance(stated, float) and isinstance(again, float) and stated != again:
+        return verification.agreeing(name, stated, again, tolerance=tolerance)
+    if type(stated) is not type(again) or stated != again:
+        verification.disagree(name, again, stated)
+    if not isinstance(stated, float):
+        return None
+    return Check(name=name, stated=f"{stated:.6g}", recomputed=f"{again:.6g}")

@@ -1,0 +1,71 @@
+"""Faults of the arithmetic are found: rounding, flushing, contraction, libraries."""
+
+import ctypes
+import platform
+import sys
+
+import numpy as np
+import pytest
+
+from dpsample.numerics import self_test
+from dpsample.numerics.self_test import ArithmeticFault, require_arithmetic
+
+is_known = sys.platform == "linux" and platform.machine() == "x86_64"
+needs_control = pytest.mark.skipif(not is_known, reason="MXCSR of x86-64 under Linux")
+MXCSR = 28  # place in the C library's environment of floating point
+CONTROL = {
+    "down": 0x2000,
+    "up": 0x4000,
+    "to zero": 0x6000,
+    "flush to zero": 0x8000,
+    "denormals are zero": 0x0040,
+}
+
+
+def test_this_process_is_sound():
+    require_arithmetic()
+
+
+@needs_control
+@pytest.mark.parametrize("fault", CONTROL)
+def test_modes_of_the_processor_are_noticed(fault):
+    require_arithmetic()  # compiled before
+    library = ctypes.CDLL("libm.so.6")
+    before = ctypes.create_string_buffer(32)
+    library.fegetenv(before)
+    changed = ctypes.create_string_buffer(before.raw, 32)
+    word = int.from_bytes(before.raw[MXCSR : MXCSR + 4], "little") | CONTROL[fault]
+    changed[MXCSR : MXCSR + 4] = word.to_bytes(4, "little")
+    faults = np.zeros(self_test.NUM_FAULTS)
+    try:
+        library.fesetenv(changed)
+        self_test.probe(self_test.INPUTS, faults)
+    finally:
+        library.fesetenv(before)
+    place = self_test.FLUSHES if CONTROL[fault] in (0x8000, 0x0040) else 0
+    assert faults[place] == 1.0
+    require_arithmetic()
+
+
+@pytest.mark.parametrize("fault", self_test.FAULTS)
+def test_each_fault_is_refused(monkeypatch, fault):
+    def broken(inputs, faults):
+        faults[:] = 0.0
+        faults[fault] = 1.0
+
+    monkeypatch.setattr(self_test, "probe", broken)
+    with pytest.raises(ArithmeticFault, match=self_test.FAULTS[fault]):
+        require_arithmetic()
+
+
+def test_a_poor_library_is_refused(monkeypatch):
+    def poor(points, out):
+        self_test_elementary(points, out)
+        out[1, 5] = np.exp(points[5]) - 1.0
+
+    self_test_elementary = self_test.elementary
+    monkeypatch.setattr(self_test, "elementary", poor)
+    self_test._require_elementary.cache_clear()
+    with pytest.raises(ArithmeticFault, match="units in the last place"):
+        require_arithmetic()
+    self_test._require_elementary.cache_clear()

@@ -1,0 +1,236 @@
+"""The ball checker: random certificates, refusals, and a life without the package."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample import domains, losses, verify
+from dpsample.privacy import Budget, calibrate
+from dpsample.privacy import ball_checker as checker
+from dpsample.privacy.accounting.accounting import delta_of
+from dpsample.privacy.accounting.events import (
+    ApproximateEvent,
+    ComposedEvent,
+    ConcentratedEvent,
+    GaussianEvent,
+    NearEvent,
+    ParallelEvent,
+    PureEvent,
+)
+from dpsample.privacy.curves.gaussian import gaussian_delta
+from dpsample.problem.facts import PublicFacts
+from tests.support.public_facts import final, logistic_facts
+from tests.support.tiers import slow
+
+CUSTOM = losses.Custom(label="own", declared_slope=2.0)
+LOSSES = (
+    *(losses.Linear(), losses.Logistic(), losses.Hinge(), losses.SmoothedHinge(0.3)),
+    *(losses.Absolute(), losses.Quantile(0.3), losses.Huber(1.7), losses.Squared()),
+    *(losses.PowerFour(), CUSTOM),
+)
+
+
+def power(rng, low, high):
+    return float(10.0 ** rng.uniform(low, high))
+
+
+def exponent(rng):
+    return float(rng.choice([1.0, 2.0, np.inf, 1.0 + power(rng, -2.0, 1.0)]))
+
+
+def domain(rng, dim):
+    """One of every kind; polytopes only for losses whose slope is bounded at all."""
+    kind = rng.integers(5)
+    if kind == 0:
+        center = rng.normal(size=dim) if rng.random() < 0.5 else None
+        return domains.Ball(power(rng, -2, 2), p=exponent(rng), center=center)
+    if kind == 1:
+        ends = np.sort(rng.normal(size=(2, dim)), axis=0)
+        return domains.Box(ends[0], ends[1] + 0.1)
+    if kind == 2:
+        return domains.Simplex()
+    if kind == 3 and dim % 2 == 0:
+        shape = (2, dim // 2)
+        return domains.SchattenBall(power(rng, -2, 2), p=exponent(rng), shape=shape)
+    sides = np.vstack([np.eye(dim), -np.eye(dim)])
+    return domains.Polytope(sides, np.ones(2 * dim))
+
+
+def random_certificate(rng):
+    """A certificate of a draw from random public facts, and of noise now and then."""
+    budget = Budget(
+        epsilon=power(rng, -4, 1.5),
+        delta=power(rng, -30, -1),
+        relation=str(rng.choice(["replace_one", "zero_out"])),
+    )
+    if rng.random() < 0.1:
+        case = {"sensitivity": power(rng, -9, 9), "p": exponent(rng)}
+        r = float(rng.uniform(2.0, 9.0))
+        made = dps.noise.generalized_gaussian_mechanism(budget, dim=9, r=r, **case)
+        return made.certificate
+    dim = int(rng.integers(2, 40))
+    body, loss = domain(rng, dim), LOSSES[rng.integers(len(LOSSES))]
+    grows = loss.name in ("squared", "power_four")
+    if grows and body.name == "polytope":
+        body = domains.Ball(1.0)
+    facts = PublicFacts(
+        num_records=int(10.0 ** rng.uniform(1, 9)),
+        dim=dim,
+        loss=loss,
+        domain=body,
+        row_bound=power(rng, -3, 3),
+        row_norm=exponent(rng),
+        response_bound=power(rng, -2, 2),
+        offset_bound=float(rng.choice([0.0, 0.3])),
+        intercept=bool(rng.random() < 0.3 and body.name != "schatten_ball"),
+    )
+    mech = calibrate(
+        facts,
+        budget,
+        p=exponent(rng),
+        risk=str(rng.choice(["population", "empirical"])),
+        calibration=str(rng.choice(["exact", "exact", "closed_form"])),
+        sampler_share=float(rng.choice([0.1, 0.7, power(rng, -6, -1)])),
+        strong_convexity=float(rng.choice([0.0, power(rng, -3, 1)])),
+        confidence=rng.choice([None, 0.9]),
+    )
+    return mech.certificate.with_sampler(sampler="Proximal(oracle='metric')")
+
+
+@pytest.mark.parametrize(("seed", "count"), [(1, 60), slow(2, 2000)])
+def test_random_certificates_are_proved(seed, count):
+    rng, proved = np.random.default_rng(seed), 0
+    while proved < count:
+        try:
+            certificate = random_certificate(rng)
+        except ValueError:  # refused by public facts
+            continue
+        report = verify(certificate, checker="ball")
+        assert len(report.checks) >= 2 and report.statement == certificate.statement
+        proved += 1
+
+
+def resealed(content):
+    digest = checker._sha(content | {"digest": ""})
+    return json.dumps(content | {"digest": digest})
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "words"),
+    [
+        ("gdp", 1.0 - 2e-12, r"gdp is false"),
+        ("gdp", 1.0 + 2e-12, r"delta_0 is false"),
+        ("k", 1.0 + 4e-12, r"gdp is false"),
+        ("mu", 1.0 - 4e-12, r"gdp is false"),
+        ("delta_exact", 1.0 + 2e-12, r"<=delta is false"),
+        ("gamma", 1.0 + 2e-12, r"<=delta is false"),
+        ("lipschitz", 1.0 - 2e-9, r"lipschitz as stated is false"),
+    ],
+)
+def test_claims_that_are_false_in_the_twelfth_digit_are_not_proved(name, factor, words):
+    content = json.loads(final(sampler_share=0.1).to_json())
+    assert checker.prove(resealed(content))
+    changed = resealed(content | {name: content[name] * factor})
+    with pytest.raises(checker.NotProved, match=words):
+        checker.prove(changed)
+
+
+EVENTS = (
+    GaussianEvent(0.3),
+    PureEvent(0.4),
+    ApproximateEvent(epsilon=0.4, delta=1e-7),
+    ConcentratedEvent(0.02),
+    NearEvent(GaussianEvent(0.2), 1e-8),
+    ComposedEvent((GaussianEvent(0.2), GaussianEvent(0.1))),
+    ParallelEvent((GaussianEvent(0.2), PureEvent(0.1))),
+)
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=repr)
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 2.0])
+def test_deltas_of_events_agree_with_the_accountants(event, epsilon):
+    checker.ctx.prec = 200
+    known = delta_of(event, epsilon=epsilon, relation="replace_one")
+    ball = checker._delta(event.to_dict(), epsilon)
+    assert float(ball.mid()) <= known
+    # Accountants are not below the truth; of sums, orders and parts they may take more.
+    assert known <= float(ball.mid()) * (1.0 + 1e-6) + 3e-14
+
+
+def test_the_curve_is_enclosed():
+    checker.ctx.prec = 256
+    for epsilon, gdp in ((1.0, 0.2367), (1e-6, 1e-6), (50.0, 9.0), (3.0, 0.1)):
+        ball = checker._curve(epsilon, gdp)
+        error = abs(checker.arb(gaussian_delta(epsilon, gdp)) / ball - 1)
+        assert ball > 0 and error < 1e-11
+
+
+def test_what_the_checker_cannot_decide_it_says():
+    body = domains.Polytope(np.vstack([np.eye(6), -np.eye(6)]), np.ones(12))
+    grows = logistic_facts(loss=losses.Squared(), response_bound=1.0, domain=body)
+    with pytest.raises(checker.NotProved, match="no table for the squared loss on a p"):
+        verify(final(grows, sampler_share=0.1), checker="ball")
+
+
+def test_whole_numbers_are_numbers():
+    case = {"dim": 7, "sensitivity": 1, "p": 2, "r": 4}
+    made = dps.noise.generalized_gaussian_mechanism(final().budget, **case)
+    verify(made.certificate)
+    verify(made.certificate, checker="ball")
+
+
+def test_without_flint_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(checker, "arb", None)
+    with pytest.raises(ImportError, match=r"pip install 'dpsample\[verify\]'"):
+        verify(final(), checker="ball")
+
+
+BLOCK = """
+import importlib.abc, runpy, sys
+
+class Block(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("numpy", "numba", "scipy", "dpsample"):
+            raise ImportError(f"{name} is blocked")
+
+sys.meta_path.insert(0, Block())
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def run(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCK, checker.__file__, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_it_runs_by_its_path_without_numpy_numba_and_the_package(tmp_path):
+    file = tmp_path / "c.json"
+    file.write_text(final(sampler_share=0.1).to_json())
+    code, text = run(str(file))
+    assert code == 0 and text.splitlines()[-1] == "Proved.", text
+    file.write_text(file.read_text().replace('"seeded": false', '"seeded": true'))
+    code, text = run(str(file))
+    assert code == 1 and text.startswith("Not proved: releasable is not False.")
+    assert run()[0] == 2 and run(str(tmp_path / "none"))[0] == 1
+
+
+def test_it_imports_the_standard_library_and_flint_only():
+    names = set()
+    for node in ast.walk(ast.parse(Path(checker.__file__).read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module.split(".")[0])
+    assert names - set(sys.stdlib_module_names) == {"flint"}

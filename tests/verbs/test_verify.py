@@ -1,0 +1,413 @@
+"""`dps.verify`: forged and mutated certificates of every kind, with new digests."""
+
+import contextlib
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample import optimizers as opt
+from dpsample.privacy import Certificate, EventCertificate, GaussianEvent
+from dpsample.privacy.ball_checker import NotProved, prove
+from dpsample.privacy.certificates.registry import registry
+from dpsample.verbs import minimize
+from tests.support.public_facts import final
+from tests.support.tiers import usual
+
+BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
+FORMATS = {kind.FORMAT: kind for kind in (Certificate, EventCertificate)}
+
+
+@cache
+def problem(**options):
+    data = dps.datasets.logistic(400, 3, seed=1)
+    given = {"loss": dps.losses.Logistic(), "domain": dps.domains.Ball(1.0)}
+    return dps.Problem(data.features, data.response, row_bound=1.0, **given | options)
+
+
+L1 = dps.domains.Ball(1.0, p=1.0)
+LEAST_SQUARES = {"loss": dps.losses.Squared(), "domain": L1, "response_bound": 1.0}
+FREE = {"domain": dps.domains.WholeSpace()}
+PROXIMAL = opt.PrivateProximalSGD
+MIRROR = {"p": 1.5, "distance": 1.0, "num_steps": 3}
+FITS = {
+    "steps/full": opt.NoisyGD(),
+    "steps/poisson": opt.ProxGD(batches="poisson", num_steps=3),
+    "steps/with_replacement": opt.NoisySGD(num_steps=3),
+    "clipped/full": opt.NoisyGD(clip=0.1),
+    "clipped/poisson": opt.DPSGD(sampling_rate=0.5, num_steps=3),
+    "clipped/with_replacement": opt.NoisySGD(num_steps=3, clip=0.1),
+    "clipped/output": opt.ClippedGD(num_steps=3, clip=0.5),
+    "phased": opt.PhasedSGD(),
+    "svrg": opt.SVRG(),
+    "objective": opt.ObjectivePerturbation(),
+    "objective/inexact": opt.ObjectivePerturbation(),
+    "accelerated/poisson": opt.AcceleratedClippedSGD(scheme="poisson", num_steps=3),
+    "accelerated/disjoint": opt.IteratedAcceleratedClippedSGD(scheme="disjoint"),
+    "accelerated/shuffle": opt.AcceleratedClippedSGD(scheme="shuffle", num_steps=3),
+    "accelerated/paper": opt.AcceleratedClippedSGD(num_steps=3),
+    "localized": opt.LocalizedClippedGD(),
+    "localized/paper": opt.LocalizedClippedGD(order=4.0, moment=1.0, max_steps=5),
+    "proximal/clip/full": PROXIMAL(batch_size=400, num_steps=3),
+    "proximal/clip/poisson": PROXIMAL(batch_size=40, num_steps=3),
+    **{
+        f"proximal/{word}/{batches}": PROXIMAL(
+            estimator=word, batch_size=size, num_steps=3
+        )
+        for word in ("bucketed_median", "catoni")
+        for batches, size in (("full", 400), ("poisson", 40))
+    },
+    "frank_wolfe": opt.HeavyTailedFrankWolfe(),
+    "lasso": opt.HeavyTailedLasso(),
+    "mirror/gaussian": opt.NoisyMirrorDescent(**MIRROR, noise="gaussian"),
+    "mirror/generalized_gaussian": opt.NoisyMirrorDescent(
+        **MIRROR, noise="generalized_gaussian"
+    ),
+    "truncated/poisson": opt.TruncatedMirrorDescent(scheme="poisson", num_steps=3),
+    **{
+        f"truncated/{scheme}{noise and '/' + noise}": opt.TruncatedMirrorDescent(
+            scheme=scheme, num_steps=4, noise=noise or "gaussian"
+        )
+        for scheme in ("disjoint", "shuffle")
+        for noise in ("", "generalized_gaussian")
+    },
+}
+PRINTED = {
+    "steps/with_replacement",
+    "clipped/with_replacement",
+    "objective/inexact",
+    "accelerated/paper",
+    "localized/paper",
+}
+SPECIAL = {"frank_wolfe": {"domain": L1}, "lasso": LEAST_SQUARES} | {
+    name: FREE for name in FITS if name.startswith("mirror")
+}
+
+
+def of_fit(kind):
+    known = problem(**SPECIAL.get(kind, {}))
+    calibration = "paper" if kind in PRINTED else "exact"
+    plan = minimize.planned(known, FITS[kind], BUDGET, calibration, seeded=False)
+    return plan.certificate
+
+
+def of_draw(sampler):
+    mech = dps.calibrate(problem(), BUDGET, sampler_share=0.1)
+    return mech.certificate.with_sampler(sampler=repr(sampler))
+
+
+CASE = {"sensitivity": 0.5, "p": 1.5, "r": 3.0}
+NOISES = {
+    "noise/gaussian": lambda: dps.noise.gaussian_mechanism(BUDGET, sensitivity=0.5),
+    "noise/laplace": lambda: dps.noise.laplace_mechanism(BUDGET, sensitivity=0.5),
+    "noise/generalized_gaussian": lambda: dps.noise.generalized_gaussian_mechanism(
+        BUDGET, dim=7, **CASE
+    ),
+    "noise/schatten_gaussian": lambda: dps.noise.schatten_gaussian_mechanism(
+        BUDGET, shape=(2, 3), **CASE
+    ),
+    "noise/k_norm": lambda: dps.noise.k_norm_mechanism(
+        BUDGET, domain=dps.domains.Box(-1.0, 1.0), dim=3, sensitivity=0.5
+    ),
+}
+GOLDEN: dict[str, Any] = {
+    "draw": lambda: dps.calibrate(problem(), BUDGET).certificate,
+    "draw/localized": lambda: of_draw(dps.samplers.Localized()),
+    "draw/proximal": lambda: of_draw(dps.Proximal()),
+    "draw/exact": lambda: final(),
+    "declared": lambda: EventCertificate.of(
+        mechanism="noisy mean", budget=BUDGET, event=GaussianEvent(0.2)
+    ),
+    **{name: lambda make=make: make().certificate for name, make in NOISES.items()},
+    **{name: lambda name=name: of_fit(name) for name in FITS},
+}
+
+
+@cache
+def golden(kind):
+    return GOLDEN[kind]()
+
+
+def test_there_is_a_golden_certificate_of_every_kind():
+    # Schemes are mixed only where the first blocks are small and the last ones large.
+    assert set(GOLDEN) == set(registry().kinds) - {"accelerated/one_pass"}
+
+
+@pytest.mark.parametrize("kind", GOLDEN)
+def test_certificates_of_every_kind_verify_and_survive_json(kind):
+    made = golden(kind)
+    again = type(made).from_json(made.to_json())
+    assert again == made and dps.verify(again).statement == made.statement
+    assert made.releasable == (
+        kind not in PRINTED and registry().kinds[kind].releasable
+    )
+
+
+def resealed(content):
+    """What a forger does: the seal of the words and the digest are made again."""
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        used = (*content["theorems"], *content["assumptions"])
+        content["registry"] = registry().seal(used)
+    digest = content | {"digest": ""}
+    text = json.dumps(digest, sort_keys=True)
+    return content | {"digest": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def refuses(text):
+    """Whether a text fails; anything but a ValueError would be an error."""
+    try:
+        made = FORMATS[json.loads(text)["format"]].from_json(text)
+        dps.verify(made)
+    except (ValueError, KeyError):
+        return True
+    return False
+
+
+def forged(kind, **changes):
+    """A certificate with other fields, and seals that fit."""
+    return json.dumps(resealed(json.loads(golden(kind).to_json()) | changes))
+
+
+def words(kind, name, change):
+    return {name: change(json.loads(golden(kind).to_json())[name])}
+
+
+INVENTED = "This draw is (0.01, 0)-DP"
+FORGERIES = {
+    "another sampler": lambda: forged("draw/proximal", sampler="UnadjustedLangevin()"),
+    "no sampler": lambda: forged("draw/proximal", sampler=""),
+    "a theorem less": lambda: forged(
+        "draw/proximal", **words("draw/proximal", "theorems", lambda t: t[:-1])
+    ),
+    "a theorem more": lambda: forged(
+        "draw/proximal",
+        **words("draw/proximal", "theorems", lambda t: [*t, INVENTED]),
+    ),
+    "an assumption less": lambda: forged(
+        "draw/proximal", **words("draw/proximal", "assumptions", lambda a: a[:-1])
+    ),
+    "no error allowed": lambda: forged(
+        "draw/exact", sampler="Proximal(oracle='metric', step_size=None)"
+    ),
+    "a known theorem more": lambda: forged(
+        "draw/proximal",
+        **words("draw/proximal", "theorems", lambda t: [*t, "EXACT"]),
+    ),
+    "a sentence as a sampler": lambda: forged(
+        "draw/proximal", sampler=f"Proximal(oracle='{INVENTED}')"
+    ),
+    "a sentence as an input": lambda: forged(
+        "noise/gaussian", inputs=[["norm", INVENTED]]
+    ),
+    "a smaller event": lambda: forged(
+        "noise/gaussian", event={"name": "gaussian", "gdp": 0.1}
+    ),
+    "an optimizer with another event": lambda: forged(
+        "clipped/poisson", mechanism="DPSGD(sampling_rate=0.5, num_steps=2)"
+    ),
+    "declared as releasable": lambda: forged("declared", releasable=True),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_forgeries_fail(forgery):  # P6
+    text = FORGERIES[forgery]()
+    assert refuses(text)
+    with pytest.raises(NotProved):
+        prove(text)
+
+
+def test_formats_of_the_past_are_refused_in_words():
+    text = forged("draw/proximal", format="dpsample certificate 1")
+    with pytest.raises(ValueError, match="got one of 'dpsample certificate 1'.*again"):
+        Certificate.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"seeded": false', '"seeded": false,\n "seeded": false'),
+        ('"gamma": ', '"gamma": 1e-7,\n "gamma": '),
+        ('"p": 2.0', '"p": 2.00'),
+        ('"p": 2.0', '"p": 2'),
+        ('"p": 2.0', '"p": NaN'),
+        ('"p": 2.0', '"p": Infinity'),
+        ('"p": 2.0', '"p": 0.2e1'),
+        ('"num_records": 400', '"num_records": 400.0'),
+    ],
+)
+def test_a_text_has_one_reading(old, new):
+    text = golden("draw/proximal").to_json()
+    assert old in text and not refuses(text)
+    changed = text.replace(old, new, 1)
+    assert refuses(changed)
+    with pytest.raises(NotProved):
+        prove(changed)
+
+
+# Every field, identifier and digit.
+
+
+def digits(number: float) -> Iterator[float]:
+    """The number with one digit changed, one after the other."""
+    text = repr(number)
+    for place, digit in enumerate(text):
+        if digit.isdigit():
+            changed = text[:place] + str((int(digit) + 1) % 10) + text[place + 1 :]
+            yield type(number)(changed)
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of everything in a JSON value, containers included."""
+    yield path
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from leaves(item, (*path, key))
+
+
+def others(value: Any) -> Iterator[Any]:
+    """Other values in the place of one."""
+    if isinstance(value, bool):
+        yield from (not value, int(value), None)
+    elif isinstance(value, int | float):
+        yield from digits(value)
+        yield from (0.0, -value, 5e-324, str(value), None, True)
+    elif isinstance(value, str):
+        yield from ("", value + "x", value[1:], value.lower(), INVENTED, "inf", None, 1)
+        yield from ("BITS", "EXACT", "Exact()", "paper", "zero_out", "declared")
+        for place, letter in enumerate(value):
+            if letter.isdigit():
+                digit = str((int(letter) + 1) % 10)
+                yield value[:place] + digit + value[place + 1 :]
+    elif value is None:
+        yield from (0.0, 1.0, 7, "inf", False)
+    elif isinstance(value, list):
+        for place in range(len(value)):
+            yield value[:place] + value[place + 1 :]
+        yield from (value + value[:1], value[::-1], [*value, "BITS"], [*value, 1.0])
+    else:
+        for name in value:
+            yield {key: item for key, item in value.items() if key != name}
+        yield value | {"note": INVENTED}
+
+
+def replaced(content: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """A copy with one thing changed."""
+    if not path:
+        return value
+    copy = dict(content) if isinstance(content, dict) else list(content)
+    copy[path[0]] = replaced(content[path[0]], path[1:], value)
+    return copy
+
+
+# Why a change that passes is harmless: the certificate still is a true one. Besides,
+# ball arithmetic proves the changed numbers, unless loss distributions compose.
+STATED = "the inequality is proved for the stated number"
+HARMLESS = {
+    "facts": "all numbers follow again from them: another true certificate",
+    "max_work": "a public limit: no part of what is claimed",
+    "confidence": "of a bound of the risk",
+    "risk_bound": "a bound of the risk, right to nine digits",
+    "range_bound": "of the risk, nine digits",
+    "lipschitz": "for the reader, nine digits: the inequality uses the facts'",
+    "diff_lipschitz": "for the reader, nine digits: the inequality uses the facts'",
+    "sampler_share": STATED,
+    "k": STATED,
+    "mu": STATED,
+    "gdp": STATED,
+    "delta_exact": STATED,
+    "gamma": STATED,
+    "budget.delta": STATED,
+    "budget.epsilon": STATED,
+    "seeded": "makes less of it: not releasable before and after",
+    "calibration": "makes less of it: not releasable before and after",
+    "budget.relation": "the sensitivity is declared for the stated relation",
+    "epsilon_proved": STATED,
+    "event": STATED,
+    "inputs": "digits beyond the sixth, on which the event does not depend",
+    "mechanism": "a name of the user's own, or a digit on which no input depends",
+}
+
+
+def harmless(path: tuple[Any, ...]) -> bool:
+    name = ".".join(map(str, path))
+    return any(name == known or name.startswith(known + ".") for known in HARMLESS)
+
+
+def is_composed(content: Any) -> bool:
+    return "poisson_gaussian" in json.dumps(content.get("event"))
+
+
+PROVED = ("event", "budget", "epsilon_proved")
+
+
+def near(one: Any, other: Any) -> bool:
+    numbers = isinstance(one, float) and isinstance(other, float)
+    return numbers and math.isclose(one, other, rel_tol=2e-9)
+
+
+@usual("draw/localized", "noise/gaussian", "steps/full", "frank_wolfe", "declared")
+@pytest.mark.parametrize("kind", GOLDEN)
+def test_every_mutation_fails_or_is_harmless(kind):
+    content = json.loads(golden(kind).to_json())
+    count, passed = 0, []
+    for path in leaves(content):
+        at = content
+        for key in path:
+            at = at[key]
+        changes = list(others(at))
+        if is_composed(content) and path[:1] != ("event",) and isinstance(at, float):
+            changes = changes[:: max(1, len(changes) // 4)]  # accounting takes its time
+        for change in changes:
+            changed = replaced(content, path, change)
+            if changed == content and type(change) is type(at):
+                continue
+            count += 1
+            is_seal = path[:1] in ((), ("registry",), ("digest",))
+            text = json.dumps(changed if is_seal else resealed(changed))
+            if not refuses(text):
+                passed.append((path, at, change, text))
+    for path, at, change, text in passed:
+        assert harmless(path), (path, at, change)
+        changed = json.loads(text)
+        try:
+            prove(text)
+        except NotProved as error:
+            assert "account" in str(error), (path, at, change, error)
+            same = (changed[name] == content[name] for name in PROVED)
+            assert all(same) or near(at, change), (path, at, change)
+    assert count > 300
+
+
+def test_a_release_binds_theta_and_certificate(tmp_path):
+    first, second = (dps.release(problem(), BUDGET) for _ in range(2))
+    assert first.verify().checks and first.digest != second.digest
+    first.save(tmp_path / "a.json")
+    text = (tmp_path / "a.json").read_text()
+    assert len(prove(text)) == 3
+    other = dps.release(problem(), dps.Budget(epsilon=2.0, delta=1e-6))
+    swaps = {
+        "theta": second.theta.tolist(),
+        "certificate": other.certificate.to_dict(),
+        "feature_names": [name + "x" for name in first.feature_names],
+        "digest": second.digest,
+    }
+    for name, value in swaps.items():
+        changed = json.dumps(json.loads(text) | {name: value})
+        (tmp_path / "b.json").write_text(changed)
+        with pytest.raises(ValueError, match=r"digest must be .*another release"):
+            dps.Release.load(tmp_path / "b.json")
+        with pytest.raises(NotProved, match="not one release"):
+            prove(changed)
+    last = np.nextafter(first.theta, 2.0)
+    for fields in ({"theta": last}, {"certificate": other.certificate}):
+        edited = dps.Release(**vars(first) | fields)
+        with pytest.raises(ValueError, match=r"digest must be .*another release"):
+            edited.verify()
