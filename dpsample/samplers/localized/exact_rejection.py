@@ -32,6 +32,8 @@ errors of its additions is within 4 u of its terms' sizes.
 many bits decide. Let B bound the slope of V and D the diameter of K, let K hold the
 ball of radius rho about c, s be the grid's step, and c_z = |F| sqrt(d) h.
 
+* A variate is that of the exact law but with a probability of `FAULT`: the sum over all
+  that `MOST_TRIES` take.
 * A density within a factor e^{+-e}, e = h (1 + sqrt(d) sup |grad G|), is within e^e - 1
   in total variation.
 * The test of K errs in the shell |dist(x, bd K)| <= c_z at most. x -> (1 - a) x + a c
@@ -67,7 +69,11 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, Polytope, WholeSpace
-from dpsample.numerics.exact import exact_exponential, exact_normal
+from dpsample.numerics.exact import (
+    TOTAL_VARIATION,
+    exact_exponential,
+    exact_normal,
+)
 from dpsample.problem.facts import smoothness_or_inf
 from dpsample.problem.records import Data
 from dpsample.regularizers import SquaredNorm
@@ -86,7 +92,9 @@ from dpsample.targets.grid import Grid
 SHARE, MOST = 1e-3, 0.8
 TAIL = 1e-4  # of gamma, beyond the whole space's public radius
 UNIT = 2.0**-53
-ERROR = 2.0**-90  # of an exact variate, and the probability that it is another
+# Digits of an exact variate end there; the probability that it is another one; tries
+# for which that is charged, before a draw falls back: hours of work, at least.
+ERROR, FAULT, MOST_TRIES = 2.0**-96, TOTAL_VARIATION, 2**34
 LEAST = 1e-6  # of lift and growth
 MOST_GROWTH = 0.1
 RECORDS_AT_ONCE = 64  # of decimals, between looks at Ctrl-C
@@ -125,7 +133,8 @@ def floating_bound(target: Gibbs, grid: Grid, gamma: float) -> float:
     farthest = 1.2 * math.sqrt(bend) * (2.0 * reach + 1.5 * slope / ridge)  # |z|
     factor = ERROR * (2.0 + math.sqrt(dim) * (root * slope + farthest))
     cells = 2.0 * moved / grid.step + 4.0 * moved * density
-    return math.expm1(factor) + moved * shells + 2.0 * dim * cells + tail
+    faults = MOST_TRIES * (dim + 1) * FAULT
+    return math.expm1(factor) + moved * shells + 2.0 * dim * cells + tail + faults
 
 
 def is_charged(target: Gibbs, grid: Grid, gamma: float) -> bool:
@@ -255,16 +264,18 @@ class ExactRejection:
         most: float = math.inf,
         *,
         on_passes: Callable[[float], None] | None = None,
-    ) -> tuple[list[Decimal], dict[str, int]]:
-        """One draw, in decimals, however many tries it takes: `WorkLimitError` ends it.
+    ) -> tuple[list[Decimal] | None, dict[str, int]]:
+        """One draw, in decimals, or None after `MOST_TRIES`.
 
-        ``most`` passes over the records may be made, ``on_passes`` is told of them.
+        `WorkLimitError` says that ``most`` passes over the records did not suffice;
+        ``on_passes`` is told of them. The limit of tries is public, and no draw depends
+        on how many there were: what falls back has its own proof of gamma.
         """
         group, num_records = self.prepared.group, self.prepared.target.data.num_records
         wanted = math.ceil(1.2 * group / self.prepared.asked)
         size = int(np.clip(wanted, 1, MAX_BLOCK))
         counts = {"proposals": 0, "asked": 0, "records": 0}
-        while True:
+        while counts["proposals"] < MOST_TRIES:
             tries = self.tries(rng, size)
             counts["proposals"] += size
             for start in range(0, len(tries.budget), group):
@@ -281,6 +292,7 @@ class ExactRejection:
             if on_passes is not None:
                 on_passes(counts["records"] / num_records)
             pauses.heard()
+        return None, counts
 
     def tries(self, rng: np.random.Generator, size: int) -> Tries:
         """Return those of ``size`` tries that doubles do not show to be outside."""
