@@ -254,7 +254,14 @@ class SecretState:
     def __del__(self) -> None:
         """Leave no key in memory that is given back."""
         if hasattr(self, "words"):
-            self.words[:] = 0
+            self.words[POISONED] = 1  # first: a key of zeros is known to all
+            self.words[:POISONED] = self.words[POISONED + 1 :] = 0
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse copies: they would share the words, and end them."""
+        raise TypeError("a secret state is neither copied nor written")
+
+    __copy__ = __deepcopy__ = __reduce_ex__ = lambda self, *_: self.__reduce__()
 
 
 def _poison_copies() -> None:

@@ -75,7 +75,7 @@ class ReleasePlan:
     sampler: Localized | Proximal
     max_work: float  # passes over the records
     grid: Grid  # on which theta lies
-    is_charged: bool  # whether interior rejection counts its floating point
+    is_exact: bool  # whether public facts allow the decisions of exact arithmetic
 
     @property
     def gamma(self) -> float:
@@ -169,7 +169,7 @@ class ReleasePlan:
         def on_passes(done: float) -> None:
             say(f"{NOT_PRIVATE}: {done:.3g} passes so far, of {expected}", False)
 
-        if self.is_charged:
+        if self.is_exact:
             exact = exact_rejection.ExactRejection.of(prepared)
             if exact is not None:
                 return exact.draw(stream, self.max_work, on_passes=on_passes)
@@ -424,8 +424,8 @@ def _planned(
         if reason:
             raise NoCertificate(reason)
     grid = Grid.of(target)
-    is_charged = isinstance(sampler, Localized) and not has_equalities(target)
-    is_charged &= exact_rejection.is_charged(target, grid, mechanism.gamma)
+    is_exact = isinstance(sampler, Localized) and not has_equalities(target)
+    bound = exact_rejection.floating_bound(target, grid, mechanism.gamma)
     certificate = mechanism.certificate.with_sampler(
         sampler=repr(sampler),
         clip_rows=problem.clip_rows,
@@ -440,7 +440,7 @@ def _planned(
         sampler=sampler,
         max_work=max_work,
         grid=grid,
-        is_charged=is_charged,
+        is_exact=is_exact and math.isfinite(bound),
     )
     problem.plan = key, plan
     return plan

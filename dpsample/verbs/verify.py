@@ -165,7 +165,7 @@ def _called(tree: ast.expr) -> Any:
 
 def _event_checks(stated: EventCertificate, again: EventCertificate) -> list[Check]:
     """Compare the mechanism, its inputs and its event with what was built again."""
-    for name in ("kind", "mechanism", "calibration"):
+    for name in ("kind", "mechanism", "calibration", "facts"):
         if getattr(stated, name) != getattr(again, name):
             verification.disagree(name, getattr(again, name), getattr(stated, name))
     names, expected = ([n for n, _ in c.inputs] for c in (stated, again))
