@@ -6,11 +6,13 @@ none, so that no batch, however large, needs memory of its own size.
 
 **Poisson samples.** Between two records of a sample lie k others or more with
 probability (1 - q)^k, so that k is the largest with V < (1 - q)^k for a uniform V.
-Logarithms find it, but where they come within their rounding errors of another k, 128
-bits of V are compared with the power as a pair of doubles, whose error is below k 2^-98
-of it. So a gap is that of the exact law but with probability below 2^-95/q^2.
+The first bits of V decide by a table; else logarithms do, but where they come within
+their rounding errors of another k, 128 bits of V are compared with the power as a pair
+of doubles, whose error is below k 2^-98 of it. So a gap is that of the exact law but
+with probability below 2^-95/q^2.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -30,6 +32,7 @@ _UNIT = 2.0**-63
 _FEW_BITS = np.uint64(2**44)
 _ALLOWANCE = 1e-12
 _FARTHEST = 2.0**46
+_GUIDE_BITS = 12
 
 FULL, POISSON, SLICES, REPLACEMENT = range(4)
 BLOCK = 1024  # records that are summed before their sum joins that of the others
@@ -46,11 +49,27 @@ class BatchNumbers(NamedTuple):
     gap_scale: float  # -1/log(1 - rate), 0 at rate 1
     skipped: float  # 1 - rate, and its rounding error
     skipped_error: float
+    guide: Indices  # gap by the first bits of a word; -1 where they do not decide
     order: Indices  # positions of the slices; empty: as they come
 
 
 def _gap_scale(rate: float) -> float:
     return 0.0 if rate >= 1.0 else -1.0 / math.log1p(-rate)
+
+
+@functools.lru_cache(maxsize=64)
+def _guide(rate: float) -> Indices:
+    """Gap at both ends of each interval of V, if it is the same for sure."""
+    if rate >= 1.0:
+        return np.empty(0, dtype=np.int64)
+    edges = np.arange(1, 2**_GUIDE_BITS + 1) / 2**_GUIDE_BITS
+    places = -np.log(edges) * _gap_scale(rate)
+    allowance = _ALLOWANCE * (places + _gap_scale(rate))
+    least, most = np.floor(places - allowance), np.floor(places + allowance)
+    guide = np.full(len(edges), -1, dtype=np.int64)
+    is_sure = np.maximum(least[1:], 0.0) == most[:-1]
+    guide[1:][is_sure] = most[:-1][is_sure].astype(np.int64)
+    return guide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +92,7 @@ class Batches(Spec):
             gap_scale=_gap_scale(self._rate()),
             skipped=1.0 - self._rate(),
             skipped_error=two_sum.py_func(1.0, -self._rate())[1],
+            guide=_guide(self._rate()),
             order=self._order(last - self.first, rng),
         )
 
@@ -159,6 +179,9 @@ def _gap(rng, batches):
     if batches.gap_scale == 0.0:
         return 0
     first = word(rng)
+    guided = batches.guide[np.int64(first >> np.uint64(64 - _GUIDE_BITS))]
+    if guided >= 0:
+        return guided
     fraction = np.float64(np.int64(first >> np.uint64(1))) + 0.5
     place = -math.log(fraction * _UNIT) * batches.gap_scale
     allowance = _ALLOWANCE * (place + batches.gap_scale)
