@@ -12,6 +12,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.secret_bits import SecretBits, SecretGenerator
+from dpsample.core.self_test import require_arithmetic
 
 Seed = int | np.random.SeedSequence | None
 
@@ -64,11 +65,13 @@ def release_streams(
 
     Without a seed they are secret; a RuntimeError at the end takes back what was drawn
     from a generator that was erased, or copied by a fork, in between. With a seed they
-    are those of `streams`.
+    are those of `streams`. `ArithmeticFault` says that the process does not compute as
+    proofs assume, before anything is drawn.
     """
     if seed is not None:
         yield streams(seed, num_streams)
         return
+    require_arithmetic()
     made = secret_streams(num_streams)
     try:
         yield made

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import ClassVar
 
 import numpy as np
@@ -38,6 +39,10 @@ class Linear(Loss):
     @staticmethod
     def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         return -y * u, -y
+
+    @staticmethod
+    def _exact(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
+        return -y * u
 
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
         """Return the response bound: the slope is -y."""
@@ -79,6 +84,12 @@ class Logistic(Loss):
     def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
         value, share = softplus_sigmoid(-y * u)
         return value, -y * share
+
+    @staticmethod
+    def _exact(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
+        # The exponential is below all digits long before its exponent is too small.
+        small = (-abs(u)).max(Decimal(-1_000_000)).exp()
+        return (-y * u).max(Decimal(0)) + (1 + small).ln()
 
     def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return 1 / (2 + 2 cosh u) at the farthest and nearest margin from 0."""
@@ -155,6 +166,11 @@ class SmoothedHinge(Loss):
         if gap < params[0]:
             return 0.5 * gap * gap / params[0], -y * gap / params[0]
         return gap - 0.5 * params[0], -y
+
+    @staticmethod
+    def _exact(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
+        gap, width = (1 - y * u).max(Decimal(0)), params[0]
+        return gap * gap / (2 * width) if gap < width else gap - width / 2
 
     def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
         """Return 1 / width where the interval meets the curved part."""

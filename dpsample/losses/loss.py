@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
@@ -107,6 +108,8 @@ class Loss:
 
     name: ClassVar[str] = ""
     _scalar: ClassVar[Callable[..., Any] | None] = None
+    # (params, u, y) to phi to the digits of the decimal context; None of a user's loss
+    _exact: ClassVar[Callable[..., Decimal] | None] = None
     pieces: ClassVar[Any] = None
     # Of losses whose bounds depend on neither margins nor responses.
     largest_slope: ClassVar[float] = np.inf
@@ -137,6 +140,18 @@ class Loss:
         if not self.is_cached:
             return np.zeros(0)
         return np.array([getattr(self, f.name) for f in fields(self)], dtype=np.float64)
+
+    @property
+    def has_digits(self) -> bool:
+        """Whether `exact_value` is that of the scalar function: of our own losses."""
+        owner = next(c for c in type(self).__mro__ if "_scalar" in vars(c))
+        return vars(owner).get("_exact") is not None
+
+    def exact_value(self, margin: Decimal, response: float) -> Decimal:
+        """Loss of one record to the digits of the decimal context."""
+        assert self._exact is not None
+        params = tuple(map(Decimal, self.params.tolist()))
+        return type(self)._exact(params, margin, Decimal(response))  # type: ignore[misc]
 
     @property
     def pointers(self) -> tuple[Pointer, Pointer, Pointer]:

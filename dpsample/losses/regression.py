@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import ClassVar
 
 import numpy as np
@@ -138,6 +139,11 @@ class Huber(Loss):
             return 0.5 * residual * residual, residual
         return params[0] * (size - 0.5 * params[0]), np.sign(residual) * params[0]
 
+    @staticmethod
+    def _exact(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
+        size, width = abs(u - y), params[0]
+        return size * size / 2 if size <= width else width * (size - width / 2)
+
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
         """Return the width."""
         del margin_bound, response_bound
@@ -178,6 +184,10 @@ class Squared(Loss):
         residual = u - y
         return 0.5 * residual * residual, residual
 
+    @staticmethod
+    def _exact(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
+        return (u - y) ** 2 / 2
+
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
         """Return margin_bound + response_bound, the largest residual."""
         return margin_bound + response_bound
@@ -212,6 +222,10 @@ class PowerFour(Loss):
         residual = u - y
         square = residual * residual
         return square * square, 4.0 * square * residual
+
+    @staticmethod
+    def _exact(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
+        return (u - y) ** 4
 
     def slope_bound(self, margin_bound: float, response_bound: float) -> float:
         """Return 4 (margin_bound + response_bound)^3."""

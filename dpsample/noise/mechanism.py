@@ -102,10 +102,11 @@ class AdditiveMechanism:
     def release(self, value: ArrayLike, *, seed: int | None = None) -> NoisyAnswer:
         """Add one draw of the noise to the value of the query.
 
-        The answer is a multiple of `step`, at most 2^-10 of the scale of the noise. For
-        Gaussian and Laplace noise it is the multiple next to the exact sum: rounding is
-        post-processing (`dpsample.noise.grid`). Other noise is added in doubles first;
-        its certificate says "idealized numerics", and nothing of it is releasable.
+        The answer is a multiple of the certificate's ``grid``, at most 2^-10 of the
+        scale. For Gaussian and Laplace noise it is the multiple next to the exact sum:
+        rounding is post-processing (`dpsample.noise.grid`). Other noise is added in
+        doubles first; its certificate says "idealized numerics", and nothing of it is
+        releasable.
 
         Parameters
         ----------

@@ -521,7 +521,8 @@ def _draw(c: Json) -> Lines:
     ]
     limit = c["max_work"]
     _need(limit is None or _number(limit, "max_work") >= 1.0, "max_work < 1")
-    before = ["LOSS.DECLARED", *COMMON, *(["RIDGE"] if ridge > 0.0 else [])]
+    common = COMMON[1:] if kind.get("counted", False) else COMMON
+    before = ["LOSS.DECLARED", *common, *(["RIDGE"] if ridge > 0.0 else [])]
     after = ["DRAW.WORK"] if limit is not None else []
     rest = {"before": before, "after": after, "records": sampler is not None}
     _check_words(c, kind, theorems, rest)

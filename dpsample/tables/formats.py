@@ -4,9 +4,10 @@ import bz2
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,10 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import CSR, MAX_SIDE
 
-DECOMPRESS = {".bz2": bz2.decompress, ".xz": lzma.decompress, ".gz": gzip.decompress}
+DECOMPRESS: dict[str, Callable[..., Any]]
+DECOMPRESS = {".bz2": bz2.open, ".xz": lzma.open, ".gz": gzip.open}
+# Uncompressed bytes of a compressed file: a kilobyte can hold the zeros of gigabytes.
+LARGEST = 2**32
 FORMATS = {
     ".csv": "csv",
     ".data": "csv",
@@ -34,19 +38,23 @@ def content(path: Path) -> bytes:
     Raises
     ------
     ValueError
-        If there is no such file, or it does not decompress.
+        If there is no such file, or it does not decompress to at most `LARGEST` bytes.
     """
     if not path.is_file():
         check.fail("path", "an existing file", str(path))
-    raw = path.read_bytes()
     decompress = DECOMPRESS.get(path.suffix)
     if decompress is None:
-        return raw
+        return path.read_bytes()
     try:
-        return decompress(raw)
+        with decompress(path) as file:
+            found: bytes = file.read(LARGEST + 1)
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
         remedy = "Fetch the file again."
         check.fail("path", "an intact file", f"{path.name}: {error}", remedy)
+    if len(found) > LARGEST:
+        remedy = "Unpack it first, if it is what it should be."
+        check.fail("path", f"of at most {LARGEST} bytes", path.name, remedy)
+    return found
 
 
 def format_of(path: Path) -> str:

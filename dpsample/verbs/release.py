@@ -3,9 +3,10 @@
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, cast
 
@@ -28,7 +29,7 @@ from dpsample.samplers.errors import (
     WorkLimitError,
     raise_unless_ok,
 )
-from dpsample.samplers.localized import mode
+from dpsample.samplers.localized import exact_rejection, mode
 from dpsample.samplers.localized.localized import PATIENCE, Place, PreparedLocalized
 from dpsample.samplers.proximal import metric
 from dpsample.samplers.proximal.proximal import (
@@ -37,6 +38,7 @@ from dpsample.samplers.proximal.proximal import (
     pass_work,
 )
 from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.grid import Grid
 from dpsample.targets.reduced import (
     ReducedTarget,
     has_equalities,
@@ -72,6 +74,13 @@ class ReleasePlan:
     target: Gibbs
     sampler: Localized | Proximal
     max_work: float  # passes over the records
+    grid: Grid  # on which theta lies
+    is_charged: bool  # whether interior rejection counts its floating point
+
+    @property
+    def gamma(self) -> float:
+        """Total-variation error of the sampler in exact arithmetic."""
+        return (1.0 - exact_rejection.SHARE) * self.mechanism.gamma
 
     @cached_property
     def place(self) -> Place | None:
@@ -79,7 +88,7 @@ class ReleasePlan:
         if isinstance(self.sampler, Proximal):
             return None
         target = self.reduced.target if has_equalities(self.target) else self.target
-        place = Place.of(target, self.mechanism.gamma)
+        place = Place.of(target, self.gamma)
         if place is None and not self.has_room:
             return Place.everywhere(target)
         return place
@@ -128,7 +137,7 @@ class ReleasePlan:
         The pilot run chooses between two samplers, each with its own proof of gamma,
         and tells ``say`` what it expects.
         """
-        gamma, chain = self.mechanism.gamma, None
+        gamma, chain = self.gamma, None
         prepared = None if self.place is None else self.place.prepare(pilot)
         if prepared is not None and self.has_room:
             if not prepared.is_practical or prepared.expected_passes > MANY_PASSES:
@@ -139,14 +148,19 @@ class ReleasePlan:
             theta, counts = self._rejected(prepared, stream, say)
             if theta is not None:
                 notes = {"method": "rejection", **prepared.settings, "counts": counts}
-                return self.lifted(theta), notes
+                is_exact = not isinstance(theta, np.ndarray)
+                notes["decisions"] = "exact" if is_exact else "doubles"
+                return self.grid.rounded(theta), notes
         chain = self.setting.prepare(pilot, gamma) if chain is None else chain
         return self._walked(chain, stream, say)
 
     def _rejected(
         self, prepared: PreparedLocalized, stream: np.random.Generator, say: Say
-    ) -> tuple[Array | None, dict[str, int]]:
-        """Draw by rejection; without end if there is nothing to fall back on."""
+    ) -> tuple[Sequence[Decimal] | Array | None, dict[str, int]]:
+        """Draw by rejection; without end if there is nothing to fall back on.
+
+        Or if the fallback's rounding errors are not counted and those here are.
+        """
         seconds, passes = prepared.expected_seconds, prepared.expected_passes
         about = "about" if prepared.is_practical else "more than"
         expected = f"{about} {passes:.3g} passes over the records, {_time(seconds)}"
@@ -155,6 +169,10 @@ class ReleasePlan:
         def on_passes(done: float) -> None:
             say(f"{NOT_PRIVATE}: {done:.3g} passes so far, of {expected}", False)
 
+        if self.is_charged:
+            exact = exact_rejection.ExactRejection.of(prepared)
+            if exact is not None:
+                return exact.draw(stream, self.max_work, on_passes=on_passes)
         patience = PATIENCE if self.has_room else math.inf
         return prepared.draw(
             stream, self.max_work, patience=patience, on_passes=on_passes
@@ -164,7 +182,7 @@ class ReleasePlan:
         self, chain: PreparedProximal, stream: np.random.Generator, say: Say
     ) -> tuple[Array, dict[str, Any]]:
         """Draw by the proximal sampler, whatever its proved number of steps is."""
-        num_steps = chain.certified_steps(self.mechanism.gamma)
+        num_steps = chain.certified_steps(self.gamma)
         if num_steps * chain.trial.step_work > self.max_work * pass_work(self.target):
             raise WorkLimitError
         seconds = num_steps * chain.trial.step_seconds
@@ -181,12 +199,13 @@ class ReleasePlan:
         state = chain.init()
         runner = chain.runner(squeeze=True)
         chains.advance(runner, state, stream, num_steps, on_done)
-        theta = self.lifted(state.position.copy())
+        theta = self.lifted(state.position)
         # The squeeze may accept a point at which the loss was never evaluated.
         if not np.isfinite(self.target.energy(theta)):
             raise_unless_ok(PIECE_FAILED)
-        return theta, {
+        return self.grid.rounded(state.position), {
             "method": "proximal",
+            "decisions": "doubles",
             "num_steps": num_steps,
             "step_size": chain.trial.step,
             "metric": chain.metric.name,
@@ -404,6 +423,9 @@ def _planned(
         reason = no_proof(target) if is_walk else reduced_reason(target)
         if reason:
             raise NoCertificate(reason)
+    grid = Grid.of(target)
+    is_charged = isinstance(sampler, Localized) and not has_equalities(target)
+    is_charged &= exact_rejection.is_charged(target, grid, mechanism.gamma)
     certificate = mechanism.certificate.with_sampler(
         sampler=repr(sampler),
         clip_rows=problem.clip_rows,
@@ -417,6 +439,8 @@ def _planned(
         target=target,
         sampler=sampler,
         max_work=max_work,
+        grid=grid,
+        is_charged=is_charged,
     )
     problem.plan = key, plan
     return plan

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpsample import domains, losses, noise, optimizers, regularizers, samplers
+from dpsample.core.streams import release_streams
 from dpsample.problem.problem import Problem
 from dpsample.samplers import Proximal, Sampler, gaussian_fit
 from dpsample.samplers.proximal import metric
@@ -129,13 +130,13 @@ def warm(
 
 
 def noises() -> None:
-    """Draw each noise once."""
-    rng = np.random.default_rng(0)
-    noise.generalized_gaussian(rng, size=(1, DIM), r=3.0)
-    noise.schatten_gaussian(rng, size=(1, 2, 3), r=3.0)
-    noise.k_norm(rng, size=(1, DIM), domain=BALL)
-    for plain in (noise.Gaussian(1.0), noise.Laplace(1.0)):
-        plain._noisy(rng, np.zeros(1))
+    """Draw each noise once, from the bits of a release."""
+    with release_streams(None, 1) as (rng,):
+        noise.generalized_gaussian(rng, size=(1, DIM), r=3.0)
+        noise.schatten_gaussian(rng, size=(1, 2, 3), r=3.0)
+        noise.k_norm(rng, size=(1, DIM), domain=BALL)
+        for plain in (noise.Gaussian(1.0), noise.Laplace(1.0)):
+            plain._noisy(rng, np.zeros(1))
 
 
 def samplers_only(names: list[str]) -> None:

@@ -10,6 +10,7 @@ from dpsample.core import check
 from dpsample.privacy.accounting.events import Event, GaussianEvent, NearEvent
 from dpsample.privacy.certificates.registry import (
     COMMON,
+    COUNTED,
     Kind,
     check_name,
     of_problem,
@@ -220,9 +221,10 @@ def assumptions_of(
 ) -> tuple[str, ...]:
     """Return identifiers of all that a draw takes for granted."""
     declared, records = of_problem("draw", terms.facts, clip_rows=clip_rows)
-    base = (declared, *COMMON, *(("RIDGE",) if terms.has_ridge else ()))
+    kind = registry().kind(kind_of(sampler))
+    common = COUNTED if kind.counted else COMMON
+    base = (declared, *common, *(("RIDGE",) if terms.has_ridge else ()))
     if sampler is None:
         return base
     limited = () if max_work is None else ("DRAW.WORK",)
-    kind = registry().kind(kind_of(sampler))
     return (*base, *kind.assumptions, *limited, records)

@@ -353,8 +353,13 @@ class PreparedLocalized:
         """Parameters x0 + basis v of each row v."""
         return np.asarray(self.mode.point + vectors @ self.mode.basis.T)
 
-    def excess(self, vectors: Array, budgets: Array) -> tuple[Array, int]:
-        """D at each row, infinite where it is above the budget, and records read."""
+    def excess(
+        self, vectors: Array, budgets: Array, *, is_checked: bool = True
+    ) -> tuple[Array, int]:
+        """D at each row, infinite where it is above the budget, and records read.
+
+        Where D >= 0 ``is_checked`` a user's loss may be found to break its word.
+        """
         target, mode, region = self.target, self.mode, self.region
         data, loss, rows = target.data, target.problem.loss, as_rows(target.data)
         moves = vectors @ mode.basis.T
@@ -386,7 +391,8 @@ class PreparedLocalized:
             start = stop
             if np.isnan(total[alive]).any():
                 raise_unless_ok(PIECE_FAILED)
-            if (total[alive] < -ROUNDING * (1.0 + size)).any():
+            is_below = total[alive] < -ROUNDING * (1.0 + size)
+            if is_checked and is_below.any():
                 raise_unless_ok(BOUND_VIOLATED)
             alive = alive[total[alive] <= budgets[alive]]
             pauses.heard()

@@ -59,6 +59,11 @@ def proposal(
     return _gaussian(mode, region, None)
 
 
+def is_gaussian(mode: Mode, region: Region) -> bool:
+    """Whether the proposal off the boundary is the Gaussian itself."""
+    return not _near_sides(mode, region).size
+
+
 def _normal(root: Array, rng: np.random.Generator, size: int) -> Array:
     """Rows of N(0, (root root^T)^{-1})."""
     noise = rng.standard_normal((size, len(root)))

@@ -51,13 +51,14 @@ from scipy import linalg, special
 
 from dpsample.core.arrays import Array
 from dpsample.domains import Domain, WholeSpace
-from dpsample.problem.records import curvature_matrix
+from dpsample.problem.records import Data, curvature_matrix
 from dpsample.samplers.localized.mode import Mode, is_round
 from dpsample.targets.gibbs import MARGIN_SLACK, Gibbs, as_rows
 
 MAX_ROUNDS = 8
 # Outward rounding of half-widths and radii, and inward of matrices.
 WIDENED, LOWERED = 1.0 + 1e-9, 1e-11
+EPSILON = 2.0**-52
 TINY = 1e-150  # squares of smaller entries are lost
 # Rounding of the slope at x0, relative to the sum of its terms' sizes.
 SLOPE_ROUNDING = 1e-12
@@ -97,7 +98,7 @@ class BoundingMetric:
         cls, target: Gibbs, mode: Mode, weights: Array, gram: Array, ridge: float
     ) -> BoundingMetric | None:
         """Metric whose Gram matrix is known."""
-        lowered = lowered_root(gram, ridge)
+        lowered = lowered_root(gram, ridge, target.data)
         if lowered is None:
             return None
         root, _ = lowered
@@ -151,13 +152,25 @@ class Region:
         )
 
 
-def lowered_root(gram: Array, ridge: float) -> tuple[Array, float] | None:
+def lowered_by(data: Data) -> float:
+    """Share of the trace that exceeds the errors of Gram matrix and Cholesky factor.
+
+    A sum of m terms errs by m u of their sizes, which for weights_i a_i a_i^T are at
+    most the trace in norm; a factor of M by (dim + 1) u trace(M). Sparse rows are
+    added one by one, dense ones by blocks.
+    """
+    count, block = data.num_records, data.block
+    terms = block + count / block if data.dense.shape[0] else float(count)
+    return max(LOWERED, 1.5 * (terms + 2.0 * data.dim + 16.0) * EPSILON)
+
+
+def lowered_root(gram: Array, ridge: float, data: Data) -> tuple[Array, float] | None:
     """Lower Cholesky factor of gram + (ridge - s) I, and s, above all rounding errors.
 
     None if the matrix is too close to singular for that.
     """
     matrix = 0.5 * (gram + gram.T) + ridge * np.eye(len(gram))
-    slack = LOWERED * float(np.trace(matrix))
+    slack = lowered_by(data) * float(np.trace(matrix))
     if slack > 0.1 * ridge and slack > 0.1 * float(np.linalg.eigvalsh(matrix)[0]):
         return None
     root = np.linalg.cholesky(matrix - slack * np.eye(len(matrix)))
@@ -202,7 +215,7 @@ def localize(target: Gibbs, mode: Mode, gamma: float) -> Region | None:
         gram = gram_of(target, mode, weights)
     else:
         weights, gram = scaled, share * first.gram
-    lowered = lowered_root(gram, ridge)
+    lowered = lowered_root(gram, ridge, target.data)
     if lowered is None:
         return None
     root, slack = lowered
@@ -378,7 +391,8 @@ class _Rounds:
         inverse = linalg.solve_triangular(frame.root, np.eye(dim), lower=True)
         trace = float(np.sum(inverse**2))
         mean = 0.5 * scale * float((above - weights) @ frame.sizes**2)
-        mean += 0.5 * LOWERED * (float(np.trace(frame.gram)) + self.ridge * dim) * trace
+        full = float(np.trace(frame.gram)) + self.ridge * dim
+        mean += 0.5 * lowered_by(target.data) * full * trace
         moved = scale * float(above @ frame.sizes**2) + self.ridge * trace
         mean += 0.5 * eps**2 * moved
         square = np.sqrt((dim + eps**2) ** 2 + 2.0 * dim + 4.0 * eps**2)

@@ -7,8 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from dpsample.numerics import self_test
-from dpsample.numerics.self_test import ArithmeticFault, require_arithmetic
+from dpsample.core import self_test
+from dpsample.core.self_test import ArithmeticFault, require_arithmetic
+from dpsample.core.streams import release_streams
 
 is_known = sys.platform == "linux" and platform.machine() == "x86_64"
 needs_control = pytest.mark.skipif(not is_known, reason="MXCSR of x86-64 under Linux")
@@ -69,3 +70,14 @@ def test_a_poor_library_is_refused(monkeypatch):
     with pytest.raises(ArithmeticFault, match="units in the last place"):
         require_arithmetic()
     self_test._require_elementary.cache_clear()
+
+
+def test_nothing_is_drawn_for_release_in_a_faulty_process(monkeypatch):
+    def broken(inputs, faults):
+        faults[:] = 1.0
+
+    monkeypatch.setattr(self_test, "probe", broken)
+    with pytest.raises(ArithmeticFault), release_streams(None, 1):
+        pytest.fail("streams were made")
+    with release_streams(1, 1):  # a study
+        pass

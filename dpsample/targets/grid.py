@@ -1,0 +1,116 @@
+"""Public grid on which releases lie: multiples of a power of two.
+
+The last bits of a double tell what it was computed from. Rounded to a grid that depends
+on public facts alone, a draw keeps its privacy, as every function of it does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
+
+import numpy as np
+
+from dpsample.core.arrays import Array
+from dpsample.domains import Domain
+from dpsample.problem.facts import smoothness_or_inf
+from dpsample.targets.gibbs import Gibbs
+
+# Bits of the grid below the least standard deviation that a target can have: rounding
+# adds less than 1e-7 of the variance.
+BITS = 10
+DIGITS = 400  # of products of decimals and powers of two
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Grid:
+    """Multiples of ``step`` in coordinates v of the domain's hull, theta = c + N v.
+
+    With an interior v is theta.
+
+    Examples
+    --------
+    >>> from dpsample.domains import Ball
+    >>> Grid(domain=Ball(1.0), dim=2, step=0.25).rounded([0.6, 0.8]).tolist()
+    [0.5, 0.75]
+    """
+
+    domain: Domain
+    dim: int
+    step: float
+    room: float = math.inf  # radius of a ball about the interior point, see `room_of`
+
+    @classmethod
+    def of(cls, target: Gibbs) -> Grid:
+        """Grid of a target, by public facts.
+
+        An energy of curvature at most c, or of slope at most b, has no variance below
+        about 1 / c, or 1 / b^2, in any direction; nor has it on a domain that is
+        narrower than that.
+        """
+        facts, dim = target.problem.facts, target.dim
+        bend = target.k * (smoothness_or_inf(facts) + target.mu)
+        slope = target.k * facts.lipschitz_or_inf(2.0) / math.sqrt(dim)
+        room = room_of(facts.domain, dim)
+        narrow = math.sqrt(dim) / room
+        scales = [math.sqrt(target.k * target.mu), math.sqrt(bend), slope, narrow]
+        largest = max(each for each in scales if math.isfinite(each))
+        step = math.ldexp(1.0, -BITS - math.ceil(math.log2(largest)))
+        return cls(domain=facts.domain, dim=dim, step=step, room=room)
+
+    def rounded(self, point: Sequence[Decimal] | Sequence[float] | Array) -> Array:
+        """Theta of the nearest v on the grid; if it is outside, of one that is inside.
+
+        The second step depends on the first one's answer and on the domain alone. It
+        goes towards a point inside. Only where no other point of the grid is on the way
+        the answer is a projection, as where the hull's own rounding puts theta outside.
+
+        Parameters
+        ----------
+        point : sequence of numbers
+            Theta, or, if it is shorter, v.
+
+        Returns
+        -------
+        array of shape (dim,)
+            A point of the domain that depends on ``point`` by its cell alone.
+        """
+        origin, basis = self.domain.hull(self.dim)
+        if basis.shape[1] == self.dim:
+            return self._within(self._nearest(point))
+        theta = np.asarray(point, dtype=np.float64)
+        v = basis.T @ (theta - origin) if len(theta) == self.dim else theta
+        found = np.asarray(origin + basis @ self._nearest(v))
+        return found if self.domain.contains(found) else self.domain.project(found)
+
+    def _nearest(self, point: Sequence[Decimal] | Sequence[float] | Array) -> Array:
+        per_step = Decimal(1.0 / self.step)
+        with localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_EVEN)):
+            cells = [int((Decimal(x) * per_step).to_integral_value()) for x in point]
+        return self.step * np.array([float(cell) for cell in cells])
+
+    def _within(self, nearest: Array) -> Array:
+        inner = self.domain.interior_point(self.dim)
+        found, share = nearest, 2.0**-52
+        while not self.domain.contains(found):
+            if share > 1.0:
+                return self.domain.project(nearest)
+            toward = inner + (1.0 - share) * (nearest - inner)
+            found = self.step * np.rint(toward / self.step)
+            share *= 2.0
+        return found
+
+
+def room_of(domain: Domain, dim: int) -> float:
+    """Radius of a Euclidean ball about the interior point in hull and domain.
+
+    The chords along the hull's axes are in it, and the cross-polytope of the shortest.
+    """
+    center, axes = domain.interior_point(dim), domain.hull(dim)[1].T
+    body, out, reach = domain.body(dim), np.empty(2), math.inf
+    for axis in np.ascontiguousarray(axes):
+        domain.chord_piece(body, center, axis, out)
+        reach = min(reach, -out[0], out[1])
+    return float(reach) / math.sqrt(len(axes))
