@@ -14,6 +14,7 @@ import numpy as np
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.pauses import ChunkSize
+from dpsample.noise.grid import add_gaussian, grid_step
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
 from dpsample.optimizers.loop.estimate import CERTIFIED, FAILED, RUNNING
@@ -139,8 +140,10 @@ class Program:
             raise DescentError(DIVERGED)
         if phase.output_stddev == 0.0:
             return theta
-        noise = phase.output_stddev * rng.standard_normal(theta.size)
-        point = self.problem.domain.project(theta + noise)
+        noisy = np.array(theta, dtype=np.float64)
+        stddev = phase.output_stddev
+        add_gaussian(rng, stddev, grid_step(stddev), noisy)
+        point = self.problem.domain.project(noisy)
         is_found = np.isfinite(point).all()
         return point if is_found else self.problem.facts.center.copy()
 

@@ -36,7 +36,7 @@ from tests.support.tiers import one_in, slow
 
 BUDGET = dps.Budget(epsilon=0.5, delta=1e-3)
 NUM_RUNS = 100
-FAINT = 2.0**-150
+FAINT = 2.0**-30
 ROWS = np.tile([[0.5, 0.0]], (12, 1))
 # Gradients that no iterate changes: of huge responses, and of zero rows.
 HOSTILE = {
@@ -75,7 +75,7 @@ def opened(recipe: Recipe) -> Recipe:
 
 
 def silenced(recipe: Recipe) -> Recipe:
-    """The recipe whose noise is lost in rounding, yet takes as many random numbers."""
+    """The recipe whose noise is too small to see, yet takes as many random numbers."""
 
     def faint(spec, *names: str):
         return replace(spec, **{name: FAINT * getattr(spec, name) for name in names})

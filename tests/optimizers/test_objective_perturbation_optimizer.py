@@ -8,6 +8,7 @@ from scipy.stats import norm
 
 import dpsample as dps
 from dpsample.core.streams import streams
+from dpsample.noise.grid import add_gaussian, grid_step
 from dpsample.optimizers import ApproximateObjectivePerturbation, ObjectivePerturbation
 from dpsample.optimizers.loop.tilted import tilt_scales
 from dpsample.privacy import (
@@ -37,9 +38,16 @@ def inputs(problem, method, budget=BUDGET, calibration="exact"):
 
 
 def draws(seed, dim):
-    """G and H of a run with this seed, in standard deviations."""
+    """G of a run with this seed, in standard deviations, and the stream of H."""
     rng = streams(seed, 1)[0]
-    return rng.standard_normal(dim), rng.standard_normal(dim)
+    return rng.standard_normal(dim), rng
+
+
+def perturbed(rng, point, stddev):
+    """Point with the noise of an output."""
+    noisy = point.copy()
+    add_gaussian(rng, stddev, grid_step(stddev), noisy)
+    return noisy
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -48,12 +56,12 @@ def test_a_linear_loss_gives_its_projection(method, center):
     domain = dps.domains.Ball(1.0, center=center)
     problem = linear(domain=domain)
     found = inputs(problem, method())
-    g, h = draws(7, 3)
+    g, rng = draws(7, 3)
     rows, y = problem.data.dense, problem.data.response
     slope = -(y[:, None] * rows).mean(axis=0) + found["tilt_stddev"] * g / 100
     start = domain.default_center(3)
     exact = domain.project(start - slope / (2.0 * found["ridge"]))
-    expected = domain.project(exact + found["output_stddev"] * h)
+    expected = domain.project(perturbed(rng, exact, found["output_stddev"]))
     theta = minimize(problem, method(), BUDGET, seed=7).theta
     np.testing.assert_allclose(theta, expected, rtol=0.0, atol=1e-12)
 
@@ -112,12 +120,13 @@ def test_mean_estimation_is_the_strongly_convex_linear_loss():
     )
     method = ApproximateObjectivePerturbation(strong_convexity=1.0)
     found = inputs(problem, method)
-    g, h = draws(3, 3)
+    g, rng = draws(3, 3)
     assert found["ridge"] == 0.0
     gdp = gdp_from_budget(0.99, 0.5 * 0.99e-6)
     assert found["tilt_stddev"] == pytest.approx(2.0 / gdp, rel=1e-6)
     exact = problem.domain.project(rows.mean(axis=0) - found["tilt_stddev"] * g / 80)
-    expected = problem.domain.project(exact + found["output_stddev"] * h)
+    noisy = perturbed(rng, exact, found["output_stddev"])
+    expected = problem.domain.project(noisy)
     theta = minimize(problem, method, BUDGET, seed=3).theta
     np.testing.assert_allclose(theta, expected, rtol=0.0, atol=1e-9)
 

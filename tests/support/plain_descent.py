@@ -15,6 +15,7 @@ import numpy as np
 
 import dpsample as dps
 from dpsample.domains import WholeSpace
+from dpsample.noise.grid import add_gaussian, grid_step
 from dpsample.optimizers.loop.batches import Poisson, Slices
 from dpsample.optimizers.loop.estimators import BucketedMedian
 from dpsample.optimizers.loop.optimizer import Minimization, Recipe
@@ -83,7 +84,7 @@ class Affine:
             run = self._minimize if isinstance(phase, Minimization) else self._descend
             w = run(phase, w)
             if phase.output_stddev > 0.0:
-                w = w + self._noise(phase.output_stddev)
+                w = w + self._rounded_noise(phase.output_stddev, w)
         self.columns = w[:, : len(self.normals)]
 
     @property
@@ -96,6 +97,17 @@ class Affine:
         for row in added:
             row[len(self.normals)] = stddev
             self.normals.append(self.rng.standard_normal())
+        return added
+
+    def _rounded_noise(self, stddev: float, base: np.ndarray) -> np.ndarray:
+        """Noise that ends on its grid: the normals are those of the rounded sums."""
+        added = np.zeros_like(base)
+        values = base[:, : len(self.normals)] @ np.array(self.normals)
+        noisy = values.copy()
+        add_gaussian(self.rng, stddev, grid_step(stddev), noisy)
+        for j, row in enumerate(added):
+            row[len(self.normals)] = stddev
+            self.normals.append((noisy[j] - values[j]) / stddev)
         return added
 
     def _gradient(self, records, w, divisor, smoothing=0.0) -> np.ndarray:
@@ -140,8 +152,9 @@ class Affine:
             g = self._gradient(np.array(records, dtype=int), query, divisor, smoothing)
             if isinstance(loop.estimator, BucketedMedian):
                 self.rng.random(len(records))  # which bucket each of them joins
-            if isinstance(loop.noise, GaussianNoise):
-                g = g + self._noise(loop.noise.stddev)
+            if isinstance(loop.noise, GaussianNoise) and loop.noise.stddev > 0.0:
+                excess = loop._excess(self.problem.num_records, self.problem.dim)
+                g = g + self._rounded_noise(loop.noise.stddev * (1.0 + excess), g)
             if isinstance(step, AcceleratedStep):
                 w = w - 0.5 * (t + 1.0) * eta * g
                 aggregate = (1.0 - alpha) * aggregate + alpha * w

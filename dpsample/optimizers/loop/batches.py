@@ -3,8 +3,16 @@
 
 A batch is enumerated in blocks: `next_block` writes record numbers until it returns
 none, so that no batch, however large, needs memory of its own size.
+
+**Poisson samples.** Between two records of a sample lie k others or more with
+probability (1 - q)^k, so that k is the largest with V < (1 - q)^k for a uniform V.
+The first bits of V decide by a table; else logarithms do, but where they come within
+their rounding errors of another k, 128 bits of V are compared with the power as a pair
+of doubles, whose error is below k 2^-98 of it. So a gap is that of the exact law but
+with probability below 2^-95/q^2.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -14,10 +22,20 @@ from numpy.typing import NDArray
 
 from dpsample.core.jit import kernel
 from dpsample.core.spec import Spec
+from dpsample.numerics.exact import two_product, two_sum, word
 
 Indices = NDArray[np.int64]
 
+_UNIT = 2.0**-63
+# From these words on, half a unit of them, and the errors of logarithms and of their
+# scale, move a place by less than the allowance.
+_FEW_BITS = np.uint64(2**44)
+_ALLOWANCE = 1e-12
+_FARTHEST = 2.0**46
+_GUIDE_BITS = 12
+
 FULL, POISSON, SLICES, REPLACEMENT = range(4)
+BLOCK = 1024  # records that are summed before their sum joins that of the others
 
 
 class BatchNumbers(NamedTuple):
@@ -29,11 +47,29 @@ class BatchNumbers(NamedTuple):
     size: int  # records of a slice or of a sample with replacement
     rate: float
     gap_scale: float  # -1/log(1 - rate), 0 at rate 1
+    skipped: float  # 1 - rate, and its rounding error
+    skipped_error: float
+    guide: Indices  # gap by the first bits of a word; -1 where they do not decide
     order: Indices  # positions of the slices; empty: as they come
 
 
 def _gap_scale(rate: float) -> float:
     return 0.0 if rate >= 1.0 else -1.0 / math.log1p(-rate)
+
+
+@functools.lru_cache(maxsize=64)
+def _guide(rate: float) -> Indices:
+    """Gap at both ends of each interval of V, if it is the same for sure."""
+    if rate >= 1.0:
+        return np.empty(0, dtype=np.int64)
+    edges = np.arange(1, 2**_GUIDE_BITS + 1) / 2**_GUIDE_BITS
+    places = -np.log(edges) * _gap_scale(rate)
+    allowance = _ALLOWANCE * (places + _gap_scale(rate))
+    least, most = np.floor(places - allowance), np.floor(places + allowance)
+    guide = np.full(len(edges), -1, dtype=np.int64)
+    is_sure = np.maximum(least[1:], 0.0) == most[:-1]
+    guide[1:][is_sure] = most[:-1][is_sure].astype(np.int64)
+    return guide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +90,9 @@ class Batches(Spec):
             size=self._size(last - self.first),
             rate=self._rate(),
             gap_scale=_gap_scale(self._rate()),
+            skipped=1.0 - self._rate(),
+            skipped_error=two_sum.py_func(1.0, -self._rate())[1],
+            guide=_guide(self._rate()),
             order=self._order(last - self.first, rng),
         )
 
@@ -130,14 +169,64 @@ def first_cursor(batches, rng, t):
     if batches.scheme == SLICES:
         return t * batches.size
     if batches.scheme == POISSON:
-        return batches.first + _gap(rng, batches.gap_scale)
+        return batches.first + _gap(rng, batches)
     return batches.first if batches.scheme == FULL else 0
 
 
 @kernel(forceinline=True, counts_references=False)
-def _gap(rng, scale):
-    """Failures before the first success of a coin; ``scale`` is -1/log(1 - rate)."""
-    return int(min(rng.standard_exponential() * scale, 2.0**62))
+def _gap(rng, batches):
+    """Failures before the first success of a coin."""
+    if batches.gap_scale == 0.0:
+        return 0
+    first = word(rng)
+    guided = batches.guide[np.int64(first >> np.uint64(64 - _GUIDE_BITS))]
+    if guided >= 0:
+        return guided
+    fraction = np.float64(np.int64(first >> np.uint64(1))) + 0.5
+    place = -math.log(fraction * _UNIT) * batches.gap_scale
+    allowance = _ALLOWANCE * (place + batches.gap_scale)
+    gap = int(place)
+    if first < _FEW_BITS or abs(place - gap - 0.5) > 0.5 - allowance:
+        return _exact_gap(batches, first, word(rng))
+    return gap
+
+
+@kernel(counts_references=False)
+def _exact_gap(batches, first, second):
+    """Largest k with V < (1 - rate)^k, for V of these 128 bits."""
+    high = np.float64(first >> np.uint64(11)) * 2.0**-53
+    rest = (first & np.uint64(0x7FF)) << np.uint64(42)
+    low = np.float64(rest | (second >> np.uint64(22))) * 2.0**-106
+    place = -math.log(max(high + low, 2.0**-106)) * batches.gap_scale
+    if place > _FARTHEST:  # beyond all records
+        return int(min(place, 2.0**62))
+    k = int(place)
+    while _is_below(batches, high, low, k + 1):
+        k += 1
+    while k > 0 and not _is_below(batches, high, low, k):
+        k -= 1
+    return k
+
+
+@kernel(counts_references=False)
+def _is_below(batches, high, low, k):
+    """Whether high + low < (1 - rate)^k."""
+    power, error = 1.0, 0.0
+    root, root_error = batches.skipped, batches.skipped_error
+    while True:
+        if k & 1:
+            power, error = _product(power, error, root, root_error)
+        k >>= 1
+        if k == 0:
+            return (high - power) + (low - error) < 0.0
+        root, root_error = _product(root, root_error, root, root_error)
+
+
+@kernel(counts_references=False)
+def _product(a, a_low, b, b_low):
+    """Product of two pairs of doubles, with a relative error below 2^-100."""
+    product, error = two_product(a, b)
+    return two_sum(product, error + (a * b_low + a_low * b))
 
 
 @kernel(forceinline=True, counts_references=False)
@@ -153,7 +242,7 @@ def next_block(batches, rng, t, cursor, rows):
         while count < len(rows) and 0 <= cursor < batches.last:
             rows[count] = cursor
             count += 1
-            cursor += 1 + _gap(rng, batches.gap_scale)
+            cursor += 1 + _gap(rng, batches)
     elif batches.scheme == SLICES:
         end = min((t + 1) * batches.size, batches.last - batches.first)
         while count < len(rows) and cursor < end:

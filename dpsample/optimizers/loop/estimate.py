@@ -224,8 +224,13 @@ def add_scattered(data, rows, count, slopes, out):
 
 @kernel(forceinline=True, counts_references=False)
 def is_run(batches, rows, count):
-    """Whether a block holds consecutive records, enough for a matrix product."""
+    """Whether a block holds consecutive records, enough for a matrix product.
+
+    Never by chance: one record more or less in a sample would change the last bits of
+    all other margins, and at kinks their slopes.
+    """
     in_order = batches.scheme != REPLACEMENT and len(batches.order) == 0
+    in_order = in_order and batches.rate >= 1.0
     return in_order and count >= SMALLEST_RUN and count == rows[count - 1] - rows[0] + 1
 
 
@@ -293,7 +298,10 @@ def single_slopes(data, pieces, estimator, count, memory):
 
 @kernel(forceinline=True, counts_references=False)
 def add_block(data, batches, estimator, count, memory, rng):
-    """Add the block's gradients, as the estimator sees them, to its sums."""
+    """Add the block's gradients, as the estimator sees them, to its sums.
+
+    Long sums lose less where blocks have their own: `perturbations.rounding_excess`.
+    """
     rows, slopes = memory.rows, memory.slopes
     limit_slopes(estimator, rows, count, slopes)
     if estimator.kind == BUCKETS or estimator.kind == CATONI:
@@ -305,10 +313,10 @@ def add_block(data, batches, estimator, count, memory, rng):
     if is_run(batches, rows, count):
         first = rows[0]
         add_transposed(
-            data, slopes[:count], first, first + count, memory.scratch, memory.gradient
+            data, slopes[:count], first, first + count, memory.scratch, memory.partial
         )
     else:
-        add_scattered(data, rows, count, slopes, memory.gradient)
+        add_scattered(data, rows, count, slopes, memory.partial)
 
 
 @kernel(forceinline=True, counts_references=False)
@@ -317,7 +325,7 @@ def add_vector(estimator, memory, rng):
     bucket = 0
     if estimator.kind == BUCKETS:
         bucket = below(rng, estimator.num_buckets)
-    add_limited(estimator, memory.scratch, memory.buckets[bucket], memory.gradient)
+    add_limited(estimator, memory.scratch, memory.buckets[bucket], memory.partial)
 
 
 @kernel(forceinline=True, counts_references=False)
@@ -381,6 +389,7 @@ def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
         if count == 0:
             break
         memory.counts[0] += count
+        memory.partial[:] = 0.0
         if pieces.takes_records:
             succeeded = add_records(data, pieces, estimator, theta, count, memory, rng)
         else:
@@ -391,6 +400,8 @@ def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
                 add_block(data, batches, estimator, count, memory, rng)
         if not succeeded:
             return FAILED
+        for j in range(len(memory.gradient)):
+            memory.gradient[j] += memory.partial[j]
         if count == len(memory.rows) and is_due(control):
             control[STAGE], control[CURSOR] = IN_ESTIMATE, cursor
             return PAUSED

@@ -19,6 +19,7 @@ from dpsample.domains import PROJECT
 from dpsample.losses.record_gradient import loop_pointers
 from dpsample.numerics.norms import norm
 from dpsample.optimizers.loop.advance import advance, query_point
+from dpsample.optimizers.loop.batches import BLOCK
 from dpsample.optimizers.loop.contributions import slope_limits
 from dpsample.optimizers.loop.estimate import FAILED, estimate
 from dpsample.optimizers.loop.estimators import (
@@ -32,8 +33,6 @@ from dpsample.optimizers.loop.perturbations import perturb
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data
 from dpsample.targets.gibbs import as_rows
-
-BLOCK = 1024
 
 
 class LoopPieces(NamedTuple):
@@ -55,6 +54,7 @@ class Memory(NamedTuple):
     average: Array  # (dim,) weighted sum of the iterates
     counts: NDArray[np.int64]  # gradients of single records
     gradient: Array  # from here on scratch, (dim,)
+    partial: Array  # sum of one block
     query: Array
     middle: Array
     scratch: Array

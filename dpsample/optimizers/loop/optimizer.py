@@ -27,7 +27,13 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.spec import Spec, frozen
-from dpsample.optimizers.loop.batches import Batches, Full, Poisson, Slices
+from dpsample.optimizers.loop.batches import (
+    Batches,
+    Full,
+    Poisson,
+    Slices,
+    WithReplacement,
+)
 from dpsample.optimizers.loop.contributions import FAR, LEAST_BOUND
 from dpsample.optimizers.loop.estimators import (
     BucketedMedian,
@@ -39,15 +45,19 @@ from dpsample.optimizers.loop.estimators import (
     RecordLimits,
     TruncatedMean,
 )
-from dpsample.optimizers.loop.perturbations import NoNoise, Perturbation
+from dpsample.optimizers.loop.perturbations import (
+    NoNoise,
+    Perturbation,
+    rounding_excess,
+)
 from dpsample.optimizers.loop.steps import FrankWolfeStep, Step
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.records import Data
 
-# Smaller noise is lost among the numbers below it.
-LEAST_NOISE = 1e-300
+# Smaller noise has no grid of normal numbers.
+LEAST_NOISE = 1e-279
 
 EQUAL_WEIGHTS = frozen(np.ones(1))  # of all iterates
 
@@ -111,10 +121,24 @@ class Loop:
         return PhaseNumbers(
             batches=batches,
             estimator=self.estimator.numbers(records, divisor),
-            noise=self.noise.numbers(),
+            noise=self.noise.numbers(self._excess(data.num_records, dim)),
             step=self.step.numbers(dim)._replace(reach=reach),
             weights=np.array(weights, dtype=np.float64),
             num_steps=int(self.num_steps),
+        )
+
+    def _excess(self, num_records: int, dim: int) -> float:
+        """Share of the noise that makes up for rounding errors of the estimates."""
+        batches, estimator = self.batches, self.estimator
+        last = num_records if batches.last is None else batches.last
+        largest = last - batches.first  # of a Poisson sample, too
+        if isinstance(batches, Slices | WithReplacement):
+            largest = batches.size
+        if not isinstance(estimator, BucketedMedian):
+            return rounding_excess(num_records=largest, dim=dim)
+        central = estimator.num_central
+        return rounding_excess(
+            num_records=largest, dim=dim, num_central=central, is_blocked=False
         )
 
     def weight_of(self, num_steps: int) -> float:
