@@ -391,6 +391,7 @@ def _slope(facts: Json) -> Ball:
     if name == "linear":
         return bound
     _need(name in ("squared", "power_four"), f"the loss {name!r} is unknown")
+    _need(response is not None, "the responses have no bound")
     margin = _row(facts) * _reach(facts) + _ball(facts["offset_bound"], "offset_bound")
     return margin + bound if name == "squared" else 4 * (margin + bound) ** 3
 
@@ -426,6 +427,12 @@ def _check_form(content: Json, known: dict[str, str], what: str) -> None:
         _check_form(inner, known, what)
 
 
+def _sides(value: Any, dim: int) -> list[float]:
+    sides = [float(side) for side in (value if isinstance(value, list) else [value])]
+    _need(len(sides) in (1, dim), "a bound of the box is no point")
+    return sides * (dim // len(sides))
+
+
 def _check_facts(facts: Json) -> None:
     _need(set(facts) == FACTS, "the facts are malformed")
     _check_form(facts["loss"], LOSSES, "loss")
@@ -439,6 +446,11 @@ def _check_facts(facts: Json) -> None:
         isinstance(center, list) and len(center) == facts["dim"]
     )
     _need(is_center, "the center is no point")
+    if domain["name"] == "box":
+        ends = (_sides(domain[name], facts["dim"]) for name in ("lower", "upper"))
+        pairs = zip(*ends, strict=True)
+        is_box = all(-math.inf < low < high < math.inf for low, high in pairs)
+        _need(is_box, "the box is empty or has no end")
     _ball(facts["offset_bound"], "offset_bound")
     _row(facts)
     _exponent(facts["row_norm"])
@@ -653,8 +665,11 @@ def _noise(kind: str, inputs: Json) -> Ball:
             _need(is_count and value >= 1, f"{name} is no count")
         return [inputs[name] for name in names]
 
-    def rounds(is_exact: bool) -> None:
+    def rounds(is_exact: bool, scale: Any) -> None:
         _need(kind == base + ("" if is_exact else "/idealized"), "the kind is another")
+        grid = _number(inputs["grid"], "grid")
+        wanted = math.ldexp(1.0, math.frexp(float(scale))[1] - 11)
+        _need(grid == wanted or not is_exact, "the grid is another one")
 
     def words(exponent: Any) -> str:
         if exponent == "inf":
@@ -662,20 +677,24 @@ def _noise(kind: str, inputs: Json) -> Ball:
         return "inf" if exponent == 1.0 else f"{exponent / (exponent - 1.0):g}"
 
     base = kind.removesuffix("/idealized")
-    _need(math.frexp(_number(inputs.get("grid"), "grid"))[0] == 0.5, "grid")
     if base == "noise/gaussian":
         sensitivity, norm, stddev = take("sensitivity", "norm", "stddev")
         _need(norm == "l2", "the norm is not l2")
+        rounds(True, stddev)
         return arb(sensitivity) / arb(stddev)
     if base == "noise/laplace":
         sensitivity, norm, scale = take("sensitivity", "norm", "scale")
         _need(norm == "l1", "the norm is not l1")
+        rounds(True, scale)
         return arb(sensitivity) / arb(scale)
     if base == "noise/k_norm":
         _, sensitivity, body, scale = take("dim", "sensitivity", "K", "scale")
         form = _read(body)
         _check_form(form, DOMAINS, "body")
-        rounds((form["name"], form.get("p")) == ("ball", 1.0))
+        is_body = form["name"] not in ("whole_space", "simplex")
+        _need(is_body and not any(form.get("center") or []), "K is no body about 0")
+        radius = _number(form.get("radius", 1.0), "radius")
+        rounds((form["name"], form.get("p")) == ("ball", 1.0), scale * radius)
         return arb(sensitivity) / arb(scale)
     if base == "noise/generalized_gaussian":
         s, size, p, r, norm, sigma = take(
@@ -688,7 +707,7 @@ def _noise(kind: str, inputs: Json) -> Ball:
         )
         size = min(rows, columns)
         _need(norm == f"Schatten-{words(p)}", "the norm is another one")
-    rounds(r == 2.0 or size == 1)
+    rounds(r == 2.0 or size == 1, sigma)
     _need(isinstance(r, float | int) and 2 <= r < math.inf, "r is not from [2, inf)")
     ratio = _conversion(size, 1 - _exponent(p), _exponent(r))
     return (arb(r) - 1).sqrt() * arb(s) * ratio / arb(sigma)

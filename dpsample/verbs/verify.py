@@ -4,11 +4,12 @@ import ast
 import dataclasses
 import math
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
 
-from dpsample import domains, noise, optimizers
+from dpsample import domains, noise, optimizers, samplers
 from dpsample.core import check
 from dpsample.privacy import verification
 from dpsample.privacy.accounting.events import Event, GaussianEvent, PureEvent
@@ -88,6 +89,8 @@ def verify(
     epsilon_proved            1  [1]
     """
     report = verification.verify(certificate, checker=checker)
+    if isinstance(certificate, Certificate):
+        _check_sampler(certificate.sampler)
     if isinstance(certificate, Certificate) or checker == "ball":
         return report
     if certificate.kind == "declared":
@@ -103,13 +106,21 @@ def verify(
     return dataclasses.replace(report, checks=(*report.checks, *found))
 
 
+def _check_sampler(text: str | None) -> None:
+    """Refuse a sampler that could not be made, or whose repr is another one."""
+    if text is not None:
+        made = repr(_called(ast.parse(text, mode="eval").body, samplers))
+        if made != text:
+            verification.disagree("sampler", made, text)
+
+
 def _again(c: EventCertificate) -> EventCertificate:
     """Certificate of the mechanism that is built from the stated inputs."""
     if _base(c) in NOISES:
         return _noise(c).certificate
     if c.facts is None:
         check.fail("certificate.facts", f"those of {c.kind!r}", "None")
-    optimizer = _called(ast.parse(c.mechanism, mode="eval").body)
+    optimizer = _called(ast.parse(c.mechanism, mode="eval").body, optimizers)
     recipe = optimizer.recipe(c.facts, c.budget, c.calibration)
     clipped = "RECORDS.CLIPPED" in c.assumptions
     return minimize.certified(
@@ -150,16 +161,16 @@ def _noise_check(c: EventCertificate) -> Check:
     return verification.at_most("event of the inputs<=event", size / scale, spent)
 
 
-def _called(tree: ast.expr) -> Any:
-    """Value of an optimizer's repr, whose grammar the registry has checked."""
+def _called(tree: ast.expr, room: ModuleType) -> Any:
+    """Value of a repr, whose grammar the registry has checked."""
     if isinstance(tree, ast.Name):
         return math.inf
     if isinstance(tree, ast.Tuple):
-        return tuple(map(_called, tree.elts))
+        return tuple(_called(each, room) for each in tree.elts)
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
         return ast.literal_eval(tree)
-    kind = getattr(optimizers, tree.func.id)
-    given = {entry.arg: _called(entry.value) for entry in tree.keywords}
+    kind = getattr(room, tree.func.id)
+    given = {entry.arg: _called(entry.value, room) for entry in tree.keywords}
     return check.built("certificate.mechanism", kind, given)
 
 
