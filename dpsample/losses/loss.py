@@ -143,11 +143,11 @@ class Loss:
 
     @property
     def has_digits(self) -> bool:
-        """Whether `exact_value` is that of the scalar function: of our own losses."""
+        """Whether `_exact_value` is that of the scalar function: of our own losses."""
         owner = next(c for c in type(self).__mro__ if "_scalar" in vars(c))
         return vars(owner).get("_exact") is not None
 
-    def exact_value(self, margin: Decimal, response: float) -> Decimal:
+    def _exact_value(self, margin: Decimal, response: float) -> Decimal:
         """Loss of one record to the digits of the decimal context."""
         assert self._exact is not None
         params = tuple(map(Decimal, self.params.tolist()))

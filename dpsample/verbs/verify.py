@@ -107,11 +107,9 @@ def verify(
 
 
 def _check_sampler(text: str | None) -> None:
-    """Refuse a sampler that could not be made, or whose repr is another one."""
+    """Refuse a sampler that could not be made."""
     if text is not None:
-        made = repr(_called(ast.parse(text, mode="eval").body, samplers))
-        if made != text:
-            verification.disagree("sampler", made, text)
+        _called(ast.parse(text, mode="eval").body, samplers)
 
 
 def _again(c: EventCertificate) -> EventCertificate:

@@ -182,7 +182,7 @@ def test_release_verifies_its_certificate_before_it_draws(monkeypatch):  # P5
         raise AssertionError("something was drawn")
 
     monkeypatch.setattr(release, "calibrate", wrong)
-    monkeypatch.setattr(release, "streams", drawing)
+    monkeypatch.setattr(release, "release_streams", drawing)
     words = "does not verify, so nothing was drawn: certificate.gamma must be .*report"
     with pytest.raises(CertificateError, match=words):
         dps.release(problem(), Budget(epsilon=1.0, delta=1e-6))

@@ -10,6 +10,7 @@ from dpsample.optimizers.loop.loop import BLOCK
 from dpsample.optimizers.loop.optimizer import EQUAL_WEIGHTS, Loop
 from dpsample.optimizers.loop.steps import MAX_LISTED, GradientStep, listed
 from dpsample.running import chains, descent
+from dpsample.samplers.localized.exact_rejection import ExactRejection
 from dpsample.samplers.localized.localized import PreparedLocalized
 from dpsample.samplers.proximal import restricted
 from dpsample.verbs.warm import LOGISTIC, make
@@ -161,7 +162,8 @@ def test_ctrl_c_in_a_release_says_that_nothing_is_released(sampler, monkeypatch)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(chains, "advance", press)
-    monkeypatch.setattr(PreparedLocalized, "draw", press)
+    for way in (PreparedLocalized, ExactRejection):
+        monkeypatch.setattr(way, "draw", press)
     with pytest.raises(KeyboardInterrupt, match="Nothing is released"):
         dps.release(
             problem, dps.Budget(epsilon=1.0, delta=1e-5), sampler=sampler, seed=1

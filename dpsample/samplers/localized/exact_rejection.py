@@ -393,8 +393,8 @@ class ExactRejection:
                 entry = Decimal(a)
                 margin, step = margin + entry * base[j], step + entry * move[j]
             response = float(data.response[record])
-            total += loss.exact_value(margin + step, response)
-            total -= loss.exact_value(margin, response)
+            total += loss._exact_value(margin + step, response)
+            total -= loss._exact_value(margin, response)
             if record % RECORDS_AT_ONCE == 0:
                 pauses.heard()
         center = map(Decimal, target.numbers.regularizer.center.tolist())
