@@ -63,7 +63,7 @@ def test_the_certificate_does_not_tell_which_way_was_taken():
     first, second = (a.certificate for a in answers)
     assert first.to_json() == second.to_json()
     assert "LOCAL.FLOATS" in first.theorems and "ARITHMETIC" not in first.assumptions
-    assert "every draw but interior rejection" in str(first)
+    assert "DRAW.OTHERWISE" in first.assumptions and "idealized" in str(first)
 
 
 def test_where_nothing_is_counted_the_certificate_says_so():
