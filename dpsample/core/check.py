@@ -21,6 +21,7 @@ from dpsample.core.arrays import Array
 # Below it a float is subnormal and has lost digits: a product there is no longer
 # accurate to its last place, so no proof may rest on it.
 SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
+LARGEST = float(np.finfo(np.float64).max)
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
 # Of loops and arrays: what is longer would not return, and indices fit 32 bits.
@@ -297,13 +298,20 @@ def array(
 
 
 def entries(name: str, value: object, *, finite: bool = True) -> Array:
-    """Return ``value`` as a fresh float64 array of any shape, finite by default."""
+    """Return ``value`` as a fresh float64 array of any shape, finite by default.
+
+    If it need not be, a number beyond all doubles becomes the largest of them: no error
+    tells how large it is.
+    """
     try:
         given = np.asarray(value)
         numbers_only = given.dtype.kind in "biufO"
         if isinstance(value, np.ma.MaskedArray) or not numbers_only:
             raise TypeError
-        result = np.array(value, dtype=np.float64)
+        if given.dtype.kind == "O" and not finite:
+            given = np.clip(given, -LARGEST, LARGEST)
+        with np.errstate(over="ignore"):
+            result = np.array(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         fail(name, "an array of numbers", shown(value))
     if finite:

@@ -25,7 +25,7 @@ How far from exact: uniforms are compared by their first 64 bits and, if those a
 64 more. These are the probabilities that a number is decided wrongly: the next words
 tie too, or are drawn twice, 2^-124; thresholds, 2^-118; t and its uniform are compared
 as pairs of doubles with an error below 2^-95, so 2^-93; in the tail, of mass 2^-49, as
-doubles with one below 2^-48. By the union bound a number is that of the exact law but
+doubles with one below 2^-43. By the union bound a number is that of the exact law but
 with probability `TOTAL_VARIATION` = 2^-90.
 
 References

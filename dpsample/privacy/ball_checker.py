@@ -86,6 +86,7 @@ SHIFTS = {"replace_one": 2, "zero_out": 1}
 VALUE = (
     r"(?:-?[0-9][0-9.e+-]*|-?inf|'[a-z0-9_]{1,40}'|None|True|False|\([0-9., e+-]*\))"
 )
+OPTIONS = {"draw/localized": "", "draw/proximal": "oracle step_size", "draw/exact": ""}
 CALL = re.compile(rf"([A-Za-z]+)\((?:[a-z0-9_]+={VALUE}(?:, [a-z0-9_]+={VALUE})*)?\)")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
 NAME, WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*"), re.compile(r"[A-Za-z0-9_.+-]{1,40}")
@@ -283,6 +284,9 @@ def _kind(name: str, text: str, *, field: str) -> Json:
     elif text not in kind["by"]:
         known = call is not None and call[1] in kind["by"]
         _need(known, f"{field} {text!r} is unknown to {name!r}")
+        given = re.findall(r"([a-z0-9_]+)=", text)
+        known = name not in OPTIONS or set(given) <= set(OPTIONS[name].split())
+        _need(known, f"{field} {text!r} has unknown options")
     return kind
 
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 from dpsample.core import check
 from dpsample.privacy.accounting.accounting import (
@@ -89,59 +89,11 @@ class VerificationReport:
     __repr__ = __str__
 
 
-def verify(
-    certificate: Certificate | EventCertificate,
-    *,
-    checker: Literal["standard", "ball"] = "standard",
-) -> VerificationReport:
-    """Recompute every number of a certificate from what it lists.
+def recomputed(certificate: Certificate | EventCertificate) -> VerificationReport:
+    """First part of `dpsample.verify`: calibrate or account again, compare the words.
 
-    A `Certificate` is calibrated again from its public inputs. Of an
-    `EventCertificate`, epsilon is computed again from the event; `dpsample.verify`, in
-    which this is the first step, also computes the event again from the inputs.
-    Theorems and assumptions must be exactly those of the kind.
-
-    Parameters
-    ----------
-    certificate : Certificate or EventCertificate
-        Of a release, of a mechanism, or read from JSON.
-    checker : {"standard", "ball"}
-        "ball" proves the inequalities by ball arithmetic instead, in a file that shares
-        no code with the rest: `dpsample.privacy.ball_checker`, which needs
-        ``pip install 'dpsample[verify]'``.
-
-    Returns
-    -------
-    VerificationReport
-        The checks, one a line when printed.
-
-    Raises
-    ------
-    ValueError
-        Naming the first number that disagrees, or a field that was edited.
-    ImportError
-        If ``checker`` is "ball" and python-flint is not installed.
-
-    Guarantee
-    ---------
-    What passes follows from the listed inputs, theorems and assumptions. That the
-    inputs are those of the actual run, and that the sampler keeps its promise, is not
-    visible in a certificate.
-
-    Examples
-    --------
-    >>> import dpsample as dps
-    >>> from dpsample.problem.facts import PublicFacts
-    >>> facts = PublicFacts(num_records=2000, dim=20, row_bound=1.0, row_norm=2.0,
-    ...                     loss=dps.losses.Linear(), domain=dps.domains.Ball(1.0))
-    >>> mech = dps.calibrate(facts, dps.Budget(epsilon=1.0, delta=1e-6))
-    >>> print(str(verify(mech.certificate)).splitlines()[1])
-    lipschitz       1  [1]
+    ValueError names the first number that disagrees, or a field that was edited.
     """
-    check.instance((Certificate, EventCertificate), certificate=certificate)
-    check.one_of(("standard", "ball"), checker=checker)
-    if checker == "ball":
-        return _proved_by_balls(certificate)
     if isinstance(certificate, EventCertificate):
         checks = _event_checks(certificate)
     else:
@@ -165,21 +117,12 @@ def verify_own(certificate: Certificate | EventCertificate) -> None:
     CertificateError is raised if it does not verify: no input should bring that about.
     """
     try:
-        verify(certificate)
+        recomputed(certificate)
     except ValueError as error:
         raise CertificateError(
             "The certificate of this release does not verify, so nothing was drawn: "
             f"{error} This is an error of dpsample: please report it."
         ) from error
-
-
-def _proved_by_balls(c: Certificate | EventCertificate) -> VerificationReport:
-    """Hand the JSON, and nothing else, to the independent checker."""
-    from dpsample.privacy.ball_checker import prove
-
-    lines = prove(c.to_json())
-    checks = tuple(Check(name=n, stated=s, recomputed=r) for n, s, r in lines)
-    return VerificationReport(statement=c.statement, checks=checks)
 
 
 def _event_checks(c: EventCertificate) -> list[Check]:

@@ -25,7 +25,7 @@ DIGITS = 400  # of products of decimals and powers of two
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Grid:
+class PublicGrid:
     """Multiples of ``step`` in coordinates v of the domain's hull, theta = c + N v.
 
     With an interior v is theta.
@@ -33,7 +33,7 @@ class Grid:
     Examples
     --------
     >>> from dpsample.domains import Ball
-    >>> Grid(domain=Ball(1.0), dim=2, step=0.25).rounded([0.6, 0.8]).tolist()
+    >>> PublicGrid(domain=Ball(1.0), dim=2, step=0.25).rounded([0.6, 0.8]).tolist()
     [0.5, 0.75]
     """
 
@@ -43,7 +43,7 @@ class Grid:
     room: float = math.inf  # radius of a ball about the interior point, see `room_of`
 
     @classmethod
-    def of(cls, target: Gibbs) -> Grid:
+    def of(cls, target: Gibbs) -> PublicGrid:
         """Grid of a target, by public facts.
 
         An energy of curvature at most c, or of slope at most b, has no variance below

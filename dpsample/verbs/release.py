@@ -14,6 +14,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.core.self_test import require_arithmetic
 from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.privacy import Budget, Certificate, ExponentialMechanism, calibrate
 from dpsample.privacy.certificates.terms import Calibration, CalibrationInputs, Risk
@@ -38,7 +39,7 @@ from dpsample.samplers.proximal.proximal import (
     pass_work,
 )
 from dpsample.targets.gibbs import Gibbs
-from dpsample.targets.grid import Grid
+from dpsample.targets.grid import PublicGrid
 from dpsample.targets.reduced import (
     ReducedTarget,
     has_equalities,
@@ -74,7 +75,7 @@ class ReleasePlan:
     target: Gibbs
     sampler: Localized | Proximal
     max_work: float  # passes over the records
-    grid: Grid  # on which theta lies
+    grid: PublicGrid  # on which theta lies
     is_exact: bool  # whether public facts allow the decisions of exact arithmetic
 
     @property
@@ -371,6 +372,8 @@ def release(
     if max_work is not None:
         check.at_least(1.0, max_work=max_work, remedy="A draw reads all records.")
     most = math.inf if max_work is None else float(max_work)
+    if seed is None:
+        require_arithmetic()  # before a plan is kept
     plan = _planned(problem, budget, options, sampler, most, seeded=seed is not None)
     with release_streams(seed, 2) as (pilot, stream), _all_or_nothing() as say:
         theta, notes = plan.draw(pilot, stream, say)
@@ -423,7 +426,7 @@ def _planned(
         reason = no_proof(target) if is_walk else reduced_reason(target)
         if reason:
             raise NoCertificate(reason)
-    grid = Grid.of(target)
+    grid = PublicGrid.of(target)
     is_exact = isinstance(sampler, Localized) and not has_equalities(target)
     bound = exact_rejection.floating_bound(target, grid, mechanism.gamma)
     certificate = mechanism.certificate.with_sampler(

@@ -381,3 +381,18 @@ if __name__ == "__main__":
 def test_releases_of_a_pool_of_processes_are_all_distinct(workers, each):
     code = POOL.replace("{each}", str(each)).replace("{workers}", str(workers))
     assert run_python(code)[0] == f"{workers * each}\n"
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_the_lock_of_numpy_is_no_way_to_a_copy(way):
+    (rng,) = secret_streams(1)
+    with pytest.raises(TypeError, match="neither copied nor written"):
+        way(rng.bit_generator.lock)
+    assert rng.bit_generator._state.words[:4].any()
+
+
+def test_a_state_that_ends_is_poisoned_before_its_key_is_zero():
+    (rng,) = secret_streams(1)
+    rng.bit_generator._state.__del__()
+    with pytest.raises(RuntimeError):
+        rng.random()

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+import dpsample as dps
 from dpsample.core import self_test
 from dpsample.core.self_test import ArithmeticFault, require_arithmetic
 from dpsample.core.streams import release_streams
@@ -81,3 +82,32 @@ def test_nothing_is_drawn_for_release_in_a_faulty_process(monkeypatch):
         pytest.fail("streams were made")
     with release_streams(1, 1):  # a study
         pass
+
+
+def test_a_library_that_returns_nan_is_refused_like_any_other(monkeypatch):
+    def broken(points, out):
+        out[:] = np.nan
+
+    monkeypatch.setattr(self_test, "elementary", broken)
+    self_test._require_elementary.cache_clear()
+    with pytest.raises(ArithmeticFault, match="units in the last place"):
+        require_arithmetic()
+    self_test._require_elementary.cache_clear()
+
+
+def test_no_plan_is_kept_of_a_faulty_process(monkeypatch):
+    problem = dps.Problem(
+        np.eye(2),
+        [1.0, -1.0],
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Ball(1.0),
+        row_bound=1.0,
+    )
+
+    def broken(inputs, faults):
+        faults[:] = 1.0
+
+    monkeypatch.setattr(self_test, "probe", broken)
+    with pytest.raises(ArithmeticFault):
+        dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-6))
+    assert problem.plan is None

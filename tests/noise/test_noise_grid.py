@@ -257,3 +257,17 @@ def test_many_coordinates_are_drawn_as_one_by_one():
     rng, single = streams(58, 1)[0], np.zeros(number)
     grid.add_gaussian(rng, 2.0, Gaussian(2.0)._step(1), single)
     np.testing.assert_array_equal(out, single)
+
+
+HUGE = [10**400, -(10**309), Fraction(10**400), np.longdouble("1e4000")]
+
+
+@pytest.mark.parametrize("huge", HUGE, ids=["integer", "negative", "ratio", "long"])
+@pytest.mark.filterwarnings("error")
+def test_numbers_beyond_all_doubles_are_queries_like_others(huge):
+    made = gaussian_mechanism(Budget(epsilon=1.0, delta=1e-6), sensitivity=1.0)
+    largest = math.copysign(math.inf, float(np.sign(np.array([huge]))[0]))
+    for value in (huge, [huge]):
+        noisy = made.release(value, seed=1).value
+        expected = made.release(np.full(np.shape(value), largest), seed=1).value
+        np.testing.assert_array_equal(noisy, expected)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpsample as dps
-from dpsample.targets.grid import Grid, room_of
+from dpsample.targets.grid import PublicGrid, room_of
 
 L, D = dps.losses, dps.domains
 BODIES = [
@@ -33,7 +33,7 @@ def target_of(domain, loss=None, k=1e3, mu=0.01):
 @pytest.mark.parametrize("domain", BODIES, ids=repr)
 @pytest.mark.parametrize("step", [2.0**-4, 2.0**-12, 2.0**-30])
 def test_answers_are_in_the_domain_and_on_the_grid(domain, step):
-    rng, grid = np.random.default_rng(1), Grid(domain=domain, dim=3, step=step)
+    rng, grid = np.random.default_rng(1), PublicGrid(domain=domain, dim=3, step=step)
     inner = domain.interior_point(3)
     for _ in range(50):
         point = domain.project(inner + rng.standard_normal(3))
@@ -47,7 +47,8 @@ def test_answers_are_in_the_domain_and_on_the_grid(domain, step):
 
 @pytest.mark.parametrize("domain", [D.Simplex(), BODIES[0]], ids=repr)
 def test_answers_depend_on_the_cell_alone(domain):
-    rng, grid = np.random.default_rng(2), Grid(domain=domain, dim=3, step=2.0**-20)
+    rng = np.random.default_rng(2)
+    grid = PublicGrid(domain=domain, dim=3, step=2.0**-20)
     point = np.full(3, 1.0 / 3.0)
     origin, basis = domain.hull(3)
     cell = np.rint(basis.T @ (point - origin) / grid.step)
@@ -60,7 +61,7 @@ def test_answers_depend_on_the_cell_alone(domain):
 
 @given(st.integers(-(10**12), 10**12), st.sampled_from([-1, 1]))
 def test_decimals_are_rounded_by_all_their_digits(cell, sign):
-    grid = Grid(domain=D.WholeSpace(), dim=1, step=0.5)
+    grid = PublicGrid(domain=D.WholeSpace(), dim=1, step=0.5)
     beyond = Decimal(cell) / 2 + sign * (Decimal("0.25") + Decimal("1e-15"))
     assert grid.rounded([beyond])[0] == 0.5 * (cell + sign)
 
@@ -70,7 +71,7 @@ def test_the_step_is_a_power_of_two_below_the_public_spread():
         for k in (1e-6, 1.0, 1e6):
             for radius in (1e-3, 1.0, 1e3):
                 target = target_of(D.Ball(radius), loss, k=k, mu=0.1 / radius**2)
-                step = Grid.of(target).step
+                step = PublicGrid.of(target).step
                 assert np.frexp(step)[0] == 0.5
                 assert step <= 2.0**-10 * min(
                     radius, 1.0 / np.sqrt(k * target.mu), np.sqrt(3.0) / k
@@ -85,7 +86,7 @@ def test_the_step_tells_nothing_of_the_records():
         labels = np.where(rng.random(50) < 0.5, 1.0, -1.0)
         facts = {"loss": L.Logistic(), "domain": D.Ball(2.0), "row_bound": 1.0}
         problem = dps.Problem(rows, labels, **facts)
-        steps.add(Grid.of(dps.Gibbs(problem, k=1e3, mu=0.1)).step)
+        steps.add(PublicGrid.of(dps.Gibbs(problem, k=1e3, mu=0.1)).step)
     assert len(steps) == 1
 
 

@@ -6,7 +6,7 @@ import pytest
 import dpsample as dps
 from dpsample.samplers.localized import exact_rejection
 from dpsample.samplers.localized.exact_rejection import SHARE
-from dpsample.targets.grid import Grid
+from dpsample.targets.grid import PublicGrid
 from dpsample.verbs import release as verb
 
 L, D = dps.losses, dps.domains
@@ -46,7 +46,7 @@ def test_releases_lie_on_their_grid(name):
     given = problem(domain, loss)
     answer = dps.release(given, BUDGET, **options)
     assert answer.nonprivate_diagnostics["decisions"] == numerics
-    grid = Grid.of(answer.mechanism.target(given))
+    grid = PublicGrid.of(answer.mechanism.target(given))
     assert domain.contains(answer.theta)
     np.testing.assert_array_equal(grid.rounded(answer.theta), answer.theta)
     if name != "simplex":

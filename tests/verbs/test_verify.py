@@ -187,6 +187,18 @@ def words(kind, name, change):
     return {name: change(json.loads(golden(kind).to_json())[name])}
 
 
+def forged_facts(kind, **changes):
+    facts = json.loads(golden(kind).to_json())["facts"]
+    return forged(kind, facts=facts | changes)
+
+
+def with_input(kind, name, value):
+    """A certificate with one input changed."""
+    inputs = dict(json.loads(golden(kind).to_json())["inputs"]) | {name: value}
+    return forged(kind, inputs=[list(pair) for pair in inputs.items()])
+
+
+L1_BODY = {"name": "ball", "radius": 1.0, "p": 1.0, "center": None}
 INVENTED = "This draw is (0.01, 0)-DP"
 FORGERIES = {
     "another sampler": lambda: forged("draw/proximal", sampler="UnadjustedLangevin()"),
@@ -221,6 +233,29 @@ FORGERIES = {
         "clipped/poisson", mechanism="DPSGD(sampling_rate=0.5, num_steps=2)"
     ),
     "declared as releasable": lambda: forged("declared", releasable=True),
+    "an option that no sampler has": lambda: forged(
+        "draw/localized", sampler="Localized(rounds=None)"
+    ),
+    "responses without a bound": lambda: forged_facts(
+        "draw/proximal", loss={"name": "squared"}, response_bound=None
+    ),
+    "a box without an inside": lambda: forged_facts(
+        "draw/proximal", domain={"name": "box", "lower": 1.0, "upper": -1.0}
+    ),
+    "facts beside a query": lambda: forged(
+        "noise/gaussian", facts=json.loads(golden("steps/full").to_json())["facts"]
+    ),
+    "another grid": lambda: with_input("noise/gaussian", "grid", 2.0**-900),
+    "a coarser grid": lambda: with_input("noise/k_norm", "grid", 1024.0),
+    "a body about another point": lambda: with_input(
+        "noise/k_norm", "K", json.dumps(L1_BODY | {"center": [5.0, 0.0, 0.0]})
+    ),
+    "a body of another size": lambda: with_input(
+        "noise/k_norm", "K", json.dumps(L1_BODY | {"radius": 7.0})
+    ),
+    "a body without a size": lambda: with_input(
+        "noise/k_norm", "K", json.dumps(L1_BODY | {"radius": 0.0})
+    ),
 }
 
 

@@ -85,7 +85,7 @@ from dpsample.samplers.localized.localized import (
     PreparedLocalized,
 )
 from dpsample.targets.gibbs import Gibbs
-from dpsample.targets.grid import Grid
+from dpsample.targets.grid import PublicGrid
 
 # Share of gamma that pays for floating point, and of that what the bound may take: the
 # rest is for the region, see above.
@@ -102,7 +102,7 @@ RECORDS_AT_ONCE = 64  # of decimals, between looks at Ctrl-C
 INWARD = 1.0 - 1e-9
 
 
-def floating_bound(target: Gibbs, grid: Grid, gamma: float) -> float:
+def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
     """Total variation that floating point costs, from public facts; or infinity.
 
     For interior rejection alone: the module says what it is made of.
@@ -135,11 +135,6 @@ def floating_bound(target: Gibbs, grid: Grid, gamma: float) -> float:
     cells = 2.0 * moved / grid.step + 4.0 * moved * density
     faults = MOST_TRIES * (dim + 1) * FAULT
     return math.expm1(factor) + moved * shells + 2.0 * dim * cells + tail + faults
-
-
-def is_charged(target: Gibbs, grid: Grid, gamma: float) -> bool:
-    """Whether floating point is within its share of gamma, a public fact."""
-    return floating_bound(target, grid, gamma) <= MOST * SHARE * gamma
 
 
 def _is_known(target: Gibbs) -> bool:
