@@ -28,6 +28,7 @@ from dpsample.privacy.accounting.poisson import (
     poisson_noise_multiplier,
 )
 from dpsample.privacy.accounting.renyi import rdp_delta, rdp_epsilon
+from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.calibration.exponent_choice import (
     ExponentChoice,
@@ -81,6 +82,7 @@ from dpsample.privacy.verification import CertificateError, VerificationReport
 __all__ = [
     "ApproximateEvent",
     "ApproximateNoise",
+    "AttackRisk",
     "Budget",
     "Certificate",
     "CertificateError",

@@ -169,6 +169,7 @@ ARGUMENTS = {
     },
     "noise.schatten_plan": {"shape": O.SHAPE, "r": 3.0},
     "privacy.ApproximateEvent": EPSILON_DELTA,
+    "privacy.AttackRisk": {"event": O.EVENT, "relation": "zero_out"},
     "privacy.ComposedEvent": {"events": (O.EVENT,)},
     "privacy.ConcentratedEvent": {"rho": 0.1},
     "privacy.GaussianEvent": {"gdp": 0.5},

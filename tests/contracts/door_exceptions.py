@@ -217,6 +217,7 @@ BY_DOOR = {
     "noise.GeneralizedGaussian.norm_moment.order": number(lambda x: x > -1.0),
     "noise.generalized_gaussian_mechanism.r": optional(EXPONENT),
     "privacy.ApproximateEvent.delta": number(lambda x: 0.0 <= x < 1.0),
+    "privacy.AttackRisk.predictive_value.false_positive_rate": FRACTION,
     "privacy.Ledger.budget": optional(instance(dps.Budget)),
     "privacy.LedgerFile.budget": optional(instance(dps.Budget)),
     "privacy.Ledger.delta.epsilon": optional(NON_NEGATIVE),

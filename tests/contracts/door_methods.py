@@ -50,6 +50,10 @@ RECORD = {"margins": [0.5], "response": [1.0]}
 
 # By the name of the method, or by the whole name of the door where that differs.
 METHODS = {
+    "bayes_risk": {},
+    "predictive_value": {"false_positive_rate": 0.1, "prior": 0.5},
+    "reconstruction": {"blind": 0.1},
+    "true_positive_rate": {"false_positive_rate": [0.1]},
     "affine_dim": DIM,
     "hull": DIM,
     "add": {"item": O.EVENT},

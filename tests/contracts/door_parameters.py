@@ -160,6 +160,11 @@ BY_NAME = {
     "l1": NON_NEGATIVE,
     "l2": NON_NEGATIVE,
     "label": TEXT,
+    "blind": array(..., holds=lambda e: bool(((e >= 0.0) & (e <= 1.0)).all())),
+    "false_positive_rate": array(
+        ..., holds=lambda e: bool(((e >= 0.0) & (e <= 1.0)).all())
+    ),
+    "prior": FRACTION,
     "ledger": optional(instance(Ledger, LedgerFile)),
     "private_key": instance(bytes),
     "public_key": optional(instance(bytes)),

@@ -153,6 +153,9 @@ EXAMPLES = {
     "SchattenPlan": lambda: N.schatten_plan((2, 2), 3.0),
     "ApproximateEvent": lambda: P.ApproximateEvent(epsilon=1.0, delta=1e-6),
     "ApproximateNoise": lambda: P.ApproximateNoise(1.0, 2.0),
+    "AttackRisk": lambda: (
+        dps.noise.laplace_mechanism(BUDGET, sensitivity=1.0).certificate.attack_risk
+    ),
     "ComposedEvent": lambda: P.ComposedEvent((P.PureEvent(1.0), P.GaussianEvent(1.0))),
     "ConcentratedEvent": lambda: P.ConcentratedEvent(0.5),
     "Entry": lambda: ledger().entries[0],
