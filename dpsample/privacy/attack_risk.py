@@ -172,10 +172,10 @@ class AttackRisk:
         float
             An upper bound.
         """
-        rates = {"false_positive_rate": false_positive_rate, "prior": prior}
-        check.open_interval(0.0, 1.0, **rates)
-        right = prior * self._most(false_positive_rate)
-        return right / (right + (1.0 - prior) * false_positive_rate)
+        rate = false_positive_rate
+        check.open_interval(0.0, 1.0, prior=prior, false_positive_rate=rate)
+        right = prior * self._most(rate)
+        return right / (right + (1.0 - prior) * rate)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the bound of the true-positive rate over the false-positive rate.
