@@ -82,7 +82,7 @@ def without_choices(recipe):
 
     def best(phase):
         if isinstance(getattr(phase, "step", None), FrankWolfeStep):
-            return replace(phase, step=replace(phase.step, selection=np.inf))
+            return replace(phase, step=replace(phase.step, epsilon=np.inf))
         return phase
 
     quiet = without_noise(recipe)

@@ -135,7 +135,8 @@ class Loop:
         if isinstance(batches, Slices | WithReplacement):
             largest = batches.size
         if not isinstance(estimator, BucketedMedian):
-            return rounding_excess(num_records=largest, dim=dim)
+            is_soft = isinstance(estimator, CatoniMean)
+            return rounding_excess(num_records=largest, dim=dim, is_soft=is_soft)
         central = estimator.num_central
         return rounding_excess(
             num_records=largest, dim=dim, num_central=central, is_blocked=False
