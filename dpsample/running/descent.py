@@ -18,6 +18,7 @@ from dpsample.noise.grid import add_gaussian, grid_step
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
 from dpsample.optimizers.loop.estimate import CERTIFIED, FAILED, RUNNING
+from dpsample.optimizers.loop.iterate_errors import counted_stddev
 from dpsample.optimizers.loop.loop import Arguments, Memory, descend, new_memory
 from dpsample.optimizers.loop.optimizer import (
     Loop,
@@ -124,7 +125,7 @@ class Program:
                 theta = self._loop(phase, state, chunk)
             else:
                 theta = self._minimization(phase, state, chunk)
-            theta = self._with_output_noise(phase, theta, rng)
+            theta = self._with_output_noise(phase, theta, state)
             if num_points and not (isinstance(phase, Loop) and not phase.output_stddev):
                 state.trace.append((int(memory.counts[0]), theta.copy()))
         if not (np.abs(theta) < FAR).all():  # of the output, which is private
@@ -133,16 +134,15 @@ class Program:
             theta=theta, num_gradients=int(memory.counts[0]), trace=tuple(state.trace)
         )
 
-    def _with_output_noise(
-        self, phase: Phase, theta: Array, rng: np.random.Generator
-    ) -> Array:
+    def _with_output_noise(self, phase: Phase, theta: Array, state: _State) -> Array:
         if not (self.arguments.is_total or np.isfinite(theta).all()):
             raise DescentError(DIVERGED)
         if phase.output_stddev == 0.0:
             return theta
-        noisy = np.array(theta, dtype=np.float64)
-        stddev = phase.output_stddev
-        add_gaussian(rng, stddev, grid_step(stddev), noisy)
+        noisy, stddev = np.array(theta, dtype=np.float64), phase.output_stddev
+        if isinstance(phase, Loop):
+            stddev = counted_stddev(self.problem.facts, phase, state.memory.anchor)
+        add_gaussian(state.rng, stddev, grid_step(stddev), noisy)
         point = self.problem.domain.project(noisy)
         is_found = np.isfinite(point).all()
         return point if is_found else self.problem.facts.center.copy()

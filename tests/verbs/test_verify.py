@@ -44,7 +44,9 @@ FITS = {
     "clipped/poisson": opt.DPSGD(sampling_rate=0.5, num_steps=3),
     "clipped/with_replacement": opt.NoisySGD(num_steps=3, clip=0.1),
     "clipped/output": opt.ClippedGD(num_steps=3, clip=0.5),
+    "clipped/output/rounded": opt.ClippedGD(num_steps=3, clip=0.5),
     "phased": opt.PhasedSGD(),
+    "phased/rounded": opt.PhasedSGD(),
     "svrg": opt.SVRG(),
     "objective": opt.ObjectivePerturbation(),
     "objective/inexact": opt.ObjectivePerturbation(),
@@ -85,9 +87,10 @@ PRINTED = {
     "accelerated/paper",
     "localized/paper",
 }
-SPECIAL = {"frank_wolfe": {"domain": L1}, "lasso": LEAST_SQUARES} | {
+SPECIAL = {"lasso": LEAST_SQUARES} | {
     name: FREE for name in FITS if name.startswith("mirror")
 }
+SPECIAL |= dict.fromkeys(("frank_wolfe", "clipped/output", "phased"), {"domain": L1})
 
 
 def of_fit(kind):

@@ -160,13 +160,20 @@ def rounding_excess(
     >>> f"{rounding_excess(num_records=1000, dim=10):.1e}"
     '2.3e-10'
     """
-    longest = num_records + 19 + num_central
-    if is_blocked and num_records > BLOCK:
-        longest = BLOCK + math.ceil(num_records / BLOCK) + 19
-    gamma = 1.01 * longest * UNIT  # 1.01 for all terms of second order
+    gamma = sum_error(num_records, num_central, is_blocked=is_blocked)
     jumps = 128.0 * min(num_records, BLOCK) * UNIT if is_soft else 0.0
     sums = 2.0 * gamma * num_records * num_central
     return sums + jumps + 2e-12 + 8.0 * (dim + 16) * UNIT
+
+
+def sum_error(
+    num_records: int, num_central: int = 1, *, is_blocked: bool = True
+) -> float:
+    """Bound gamma of the error of a sum over the sum of the sizes of its terms."""
+    longest = num_records + 19 + num_central
+    if is_blocked and num_records > BLOCK:
+        longest = BLOCK + math.ceil(num_records / BLOCK) + 19
+    return 1.01 * longest * UNIT  # 1.01 for all terms of second order
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,250 @@
+"""Rounding errors of gradient steps against 60 digits, and the noise that hides them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample import losses
+from dpsample import optimizers as opt
+from dpsample.core.streams import streams
+from dpsample.domains import Ball, Box, WholeSpace
+from dpsample.noise.grid import grid_step
+from dpsample.optimizers.loop.batches import Slices
+from dpsample.optimizers.loop.iterate_errors import (
+    LOSSES,
+    counted_stddev,
+    iterate_error,
+)
+from dpsample.optimizers.loop.optimizer import Recipe
+from tests.support.descents import descend
+
+BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
+ZERO_OUT = dps.Budget(epsilon=1.0, delta=1e-6, relation="zero_out")
+SMOOTH = {
+    "linear": losses.Linear(),
+    "logistic": losses.Logistic(),
+    "smoothed_hinge": losses.SmoothedHinge(0.3),
+    "huber": losses.Huber(0.4),
+    "squared": losses.Squared(),
+}
+DOMAINS = {
+    "ball": Ball(0.7),
+    "ball far away": Ball(0.01, center=[3.0, -5.0, 1.0]),
+    "box": Box([-0.2, 0.1, -3.0], [0.3, 0.4, 3.0]),
+    "whole space": WholeSpace(),
+}
+
+
+def slope(loss, u, y):
+    """Slope of a loss, in mpmath."""
+    if isinstance(loss, losses.Linear):
+        return -y
+    if isinstance(loss, losses.Logistic):
+        return -y / (1 + mpmath.exp(y * u))
+    if isinstance(loss, losses.SmoothedHinge):
+        return -y * min(max((1 - y * u) / mpmath.mpf(loss.width), 0), 1)
+    if isinstance(loss, losses.Huber):
+        return min(max(u - y, -mpmath.mpf(loss.width)), mpmath.mpf(loss.width))
+    return u - y
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_slopes_are_off_by_a_few_units_of_their_last_digit(name):
+    loss, rng = SMOOTH[name], np.random.default_rng(3)
+    margins = np.concatenate((rng.normal(size=800), rng.uniform(-40.0, 40.0, 800)))
+    y = np.where(rng.random(1600) < 0.5, -1.0, 1.0)
+    found, worst = loss.slope(margins, y), mpmath.mpf(0)
+    with mpmath.workdps(60):
+        for u, label, got in zip(margins, y, found, strict=True):
+            exact = slope(loss, mpmath.mpf(u), mpmath.mpf(label))
+            worst = max(worst, abs(got - exact) / max(abs(exact), mpmath.mpf(1e-300)))
+    assert worst <= 12 * 2.0**-53
+    assert {type(x) for x in SMOOTH.values()} == set(LOSSES)
+
+
+def data(loss, domain, *, scale=1.0, number=40, offset=None):
+    """Records whose gradients and sums round: no short numbers, both signs."""
+    rng = np.random.default_rng(7)
+    rows = rng.normal(size=(number, 3))
+    rows *= (
+        scale
+        * rng.uniform(0.2, 1.0, (number, 1))
+        / np.linalg.norm(rows, axis=1, keepdims=True)
+    )
+    y = np.where(rng.random(number) < 0.5, -1.0, 1.0)
+    if not loss.is_classification:
+        y *= rng.random(number)
+    options = {} if offset is None else {"offset": offset, "offset_bound": 30.0}
+    return dps.Problem(
+        rows,
+        y,
+        loss=loss,
+        domain=domain,
+        row_bound=scale,
+        response_bound=None if loss.is_classification else 1.0,
+        **options,
+    )
+
+
+def projected(domain, w, center):
+    if isinstance(domain, Box):
+        low, high = np.broadcast_to(domain.lower, 3), np.broadcast_to(domain.upper, 3)
+        return [
+            min(max(x, mpmath.mpf(a)), mpmath.mpf(b))
+            for x, a, b in zip(w, low, high, strict=True)
+        ]
+    if isinstance(domain, WholeSpace):
+        return w
+    away = [x - c for x, c in zip(w, center, strict=True)]
+    length = mpmath.sqrt(mpmath.fsum(x * x for x in away))
+    radius = mpmath.mpf(domain.radius)
+    if length <= radius:
+        return w
+    return [c + x * radius / length for c, x in zip(center, away, strict=True)]
+
+
+def exact_output(problem, loop, start, limits):
+    """The loop's output in 60 digits, slopes clipped at the same limits."""
+    rows = [[mpmath.mpf(x) for x in row] for row in problem.data.dense]
+    y = [mpmath.mpf(x) for x in problem.data.response]
+    offset = [mpmath.mpf(x) for x in problem.data.offset] or [mpmath.mpf(0)] * len(y)
+    size, ridge = mpmath.mpf(float(loop.step.sizes[0])), mpmath.mpf(loop.step.ridge)
+    center = [mpmath.mpf(x) for x in problem.facts.center]
+    start = [mpmath.mpf(x) for x in start]
+    w, total = list(start), [mpmath.mpf(0)] * 3
+    count = len(y) if not isinstance(loop.batches, Slices) else loop.batches.size
+    for t in range(loop.num_steps):
+        first = t * count if isinstance(loop.batches, Slices) else 0
+        g = [mpmath.mpf(0)] * 3
+        for i in range(first, first + count):
+            u = mpmath.fdot(rows[i], w) + offset[i]
+            s = min(max(slope(problem.loss, u, y[i]), -limits[i]), limits[i])
+            g = [a + s * b / count for a, b in zip(g, rows[i], strict=True)]
+        w = [
+            x - size * (a + ridge * (x - b))
+            for x, a, b in zip(w, g, start, strict=True)
+        ]
+        w = projected(problem.domain, w, center)
+        total = [a + b / loop.num_steps for a, b in zip(total, w, strict=True)]
+    return total if loop.weights is not None else w
+
+
+def measured(problem, loop):
+    """Distance of the computed output from the exact one, and its bound."""
+    quiet = replace(loop, output_stddev=0.0, output_gdp=0.0)
+    recipe = Recipe(phases=(quiet,), event=None, inputs={})
+    found = descend(problem, recipe, streams(1, 1)[0]).theta
+    numbers = dps.optimizers.loop.loop.Arguments(problem, recipe).numbers(
+        quiet, streams(1, 1)[0]
+    )
+    limits = numbers.estimator.limits
+    if not len(limits):
+        limits = np.full(problem.facts.num_records, 1e300)
+    start = problem.facts.center
+    with mpmath.workdps(60):
+        exact = exact_output(problem, quiet, start, [mpmath.mpf(x) for x in limits])
+        off = mpmath.sqrt(
+            mpmath.fsum((a - b) ** 2 for a, b in zip(found, exact, strict=True))
+        )
+        return float(off), iterate_error(problem.facts, loop, start)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("loss", SMOOTH)
+def test_computed_outputs_are_as_near_as_proved(loss, domain):
+    """One loop of clipped steps, and the first phase of single records."""
+    problem = data(SMOOTH[loss], DOMAINS[domain])
+    recipe = opt.ClippedGD(num_steps=30, clip=0.4, ridge=0.1, step_size=0.2).recipe(
+        problem.facts, BUDGET
+    )
+    assert recipe.kind == "clipped/output/rounded"
+    loops = [recipe.phases[0]]
+    if domain != "whole space" or loss != "squared":  # slopes without end
+        method = opt.PhasedSGD(step_size=0.2, distance=1.0)
+        phased = method.recipe(problem.facts, BUDGET)
+        assert phased.kind == "phased/rounded"
+        loops.append(phased.phases[0])
+    for loop in loops:
+        off, bound = measured(problem, loop)
+        assert 1e-19 < off <= bound < 1e-10
+
+
+def test_offsets_and_large_rows_are_in_the_bound():
+    rng = np.random.default_rng(5)
+    problem = data(
+        losses.Logistic(), Ball(30.0), scale=50.0, offset=rng.uniform(-30.0, 30.0, 40)
+    )
+    method = opt.ClippedGD(num_steps=40, clip=20.0)
+    off, bound = measured(problem, method.recipe(problem.facts, BUDGET).phases[0])
+    assert 1e-17 < off <= bound < 1e-9
+
+
+@pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
+def test_the_noise_hides_the_distance_of_computed_outputs(budget):
+    """(s + 2 E)/t, s the exact distance; s is small beside E in the last phases."""
+    problem = data(losses.Logistic(), WholeSpace(), number=4000)
+    recipe = opt.PhasedSGD(distance=1e6).recipe(problem.facts, budget)
+    shares = []
+    for loop in recipe.phases:
+        start = np.array([1e9, -1e9, 1e7])  # where earlier noise may have led
+        exact = loop.output_stddev * loop.output_gdp
+        shift = 2.0 if budget is BUDGET else 1.0
+        assert exact >= shift * float(loop.step.sizes[0])
+        error = iterate_error(problem.facts, loop, start)
+        assert error > 2.0**-53 * 1e9
+        enlarged = counted_stddev(problem.facts, loop, start)
+        assert enlarged * loop.output_gdp >= exact + 2.0 * error
+        shares.append(enlarged / loop.output_stddev - 1.0)
+    assert 0.0 < shares[0] < 1e-2 < shares[-1]
+
+
+def test_outputs_are_multiples_of_the_grid_of_the_enlarged_noise():
+    problem = data(losses.Huber(), WholeSpace())
+    recipe = opt.PhasedSGD(distance=1.0).recipe(problem.facts, BUDGET)
+    loop = recipe.phases[0]
+    single = replace(recipe, phases=(loop,))
+    step = grid_step(counted_stddev(problem.facts, loop, np.zeros(3)))
+    ends = [descend(problem, single, rng).theta for rng in streams(2, 30)]
+    assert (np.array(ends) / step == np.round(np.array(ends) / step)).all()
+    assert len(np.unique(ends)) == 90
+
+
+@pytest.mark.parametrize(
+    ("loss", "domain", "method"),
+    [
+        (losses.PowerFour(), Ball(1.0), opt.ClippedGD(num_steps=3, clip=0.5)),
+        (losses.Huber(), Ball(1.0, p=1.0), opt.ClippedGD(num_steps=3, clip=0.5)),
+        (losses.Huber(), dps.domains.Simplex(), opt.PhasedSGD()),
+        (losses.PowerFour(), Ball(1.0), opt.PhasedSGD()),
+    ],
+    ids=repr,
+)
+def test_what_has_no_bound_says_real_arithmetic(loss, domain, method):
+    problem = data(loss, domain)
+    recipe = method.recipe(problem.facts, BUDGET)
+    assert recipe.kind in ("clipped/output", "phased")
+    assert all(loop.output_gdp == 0.0 for loop in recipe.phases)
+    loop = recipe.phases[0]
+    assert counted_stddev(problem.facts, loop, np.zeros(3)) == loop.output_stddev
+    assert iterate_error(problem.facts, loop, np.zeros(3)) == math.inf
+    fit = dps.minimize(problem, method, BUDGET)
+    assert "ARITHMETIC" in fit.certificate.assumptions
+
+
+@pytest.mark.parametrize(
+    "method", [opt.ClippedGD(num_steps=3, clip=0.5), opt.PhasedSGD()]
+)
+def test_certificates_say_that_rounding_errors_are_counted(method):
+    fit = dps.minimize(data(losses.Huber(), Ball(1.0)), method, BUDGET)
+    words = fit.certificate.assumptions
+    assert "OUTPUT.ROUNDED" in words and "ARITHMETIC" not in words
+    assert fit.certificate.releasable
+    for checker in ("standard", "ball"):
+        checked = dps.verify(fit.certificate, checker=checker)
+        assert checked.statement == fit.certificate.statement
