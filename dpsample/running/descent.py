@@ -18,7 +18,7 @@ from dpsample.noise.grid import add_gaussian, grid_step
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
 from dpsample.optimizers.loop.estimate import CERTIFIED, FAILED, RUNNING
-from dpsample.optimizers.loop.iterate_errors import counted_stddev
+from dpsample.optimizers.loop.iterate_errors import counted_stddev, solver_precision
 from dpsample.optimizers.loop.loop import Arguments, Memory, descend, new_memory
 from dpsample.optimizers.loop.optimizer import (
     Loop,
@@ -27,7 +27,13 @@ from dpsample.optimizers.loop.optimizer import (
     PhaseNumbers,
     Recipe,
 )
-from dpsample.optimizers.loop.solve import Objective, enough_steps, minimize
+from dpsample.optimizers.loop.solve import (
+    Objective,
+    contract,
+    enough_steps,
+    fill_tilt,
+    minimize,
+)
 from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
 from dpsample.optimizers.loop.variance_reduced import minimize_by_svrg
 from dpsample.problem.problem import Problem
@@ -140,7 +146,7 @@ class Program:
         if phase.output_stddev == 0.0:
             return theta
         noisy, stddev = np.array(theta, dtype=np.float64), phase.output_stddev
-        if isinstance(phase, Loop):
+        if phase.output_gdp > 0.0:
             stddev = counted_stddev(self.problem.facts, phase, state.memory.anchor)
         add_gaussian(state.rng, stddev, grid_step(stddev), noisy)
         point = self.problem.domain.project(noisy)
@@ -189,12 +195,15 @@ class Program:
             state.rng,
         )
         count = loop.batches.last - loop.batches.first
+        tilt, precision = np.zeros(dim), solver_precision(self.problem.facts, phase)
+        if phase.tilt_stddev > 0.0:
+            fill_tilt(state.rng, phase.tilt_stddev / count, tilt)
         objective = Objective(
-            tilt=phase.tilt_stddev * state.rng.standard_normal(dim) / count,
+            tilt=tilt,
             center=memory.theta.copy() if phase.is_anchored else np.zeros(dim),
             ridge=float(phase.ridge),
-            smoothness=float(phase.smoothness + phase.ridge),
-            gap=float(phase.gap),
+            smoothness=precision.smoothness,
+            gap=precision.gap,
         )
         is_total = self.arguments.is_total
         if phase.solver == "svrg":
@@ -214,6 +223,9 @@ class Program:
                 return memory.theta.copy()
         if not is_total:
             raise DescentError(NOT_CERTIFIED)
+        if precision.num_steps:
+            limit = precision.num_steps
+            self._solved(contract, limit, loop, objective, state, chunk)
         state.advance(1)  # the number of steps is the proof
         return memory.theta.copy()
 

@@ -1,4 +1,4 @@
-"""Rounding errors of gradient steps against 60 digits, and the noise that hides them."""
+"""Rounding errors of gradient steps against 60 digits, and noise that hides them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 import mpmath
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import dpsample as dps
 from dpsample import losses
@@ -16,13 +17,20 @@ from dpsample.core.streams import streams
 from dpsample.domains import Ball, Box, WholeSpace
 from dpsample.noise.grid import grid_step
 from dpsample.optimizers.loop.batches import Slices
+from dpsample.optimizers.loop.estimators import Mean
 from dpsample.optimizers.loop.iterate_errors import (
     LOSSES,
     counted_stddev,
     iterate_error,
+    phase_error,
 )
-from dpsample.optimizers.loop.optimizer import Recipe
+from dpsample.optimizers.loop.optimizer import Minimization, Recipe
+from dpsample.optimizers.loop.solve import fill_tilt
+from dpsample.privacy.curves.output_perturbation import minimizer_sensitivity
+from dpsample.problem.facts import smoothness
+from dpsample.running import descent
 from tests.support.descents import descend
+from tests.support.statistics import assert_law, rejected
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 ZERO_OUT = dps.Budget(epsilon=1.0, delta=1e-6, relation="zero_out")
@@ -237,13 +245,128 @@ def test_what_has_no_bound_says_real_arithmetic(loss, domain, method):
     assert "ARITHMETIC" in fit.certificate.assumptions
 
 
-@pytest.mark.parametrize(
-    "method", [opt.ClippedGD(num_steps=3, clip=0.5), opt.PhasedSGD()]
-)
+# Minimizers.
+
+
+def minimization(problem, *, solver="accelerated", gap=1e-8, **fields):
+    facts = problem.facts
+    given = {
+        "ridge": 0.3,
+        "smoothness": smoothness(facts),
+        "estimator": Mean(lipschitz=facts.lipschitz(2.0)),
+        "tilt_stddev": 2.0,
+        "is_anchored": True,
+        "output_gdp": 1.0,
+    }
+    return Minimization(solver=solver, gap=gap, **given | fields)
+
+
+def solved(problem, phase):
+    """The computed point, and its distance from the minimizer in 40 digits."""
+    recipe = Recipe(phases=(phase,), event=None, inputs={})
+    found, tilt = descend(problem, recipe, streams(1, 1)[0]).theta, np.zeros(3)
+    fill_tilt(streams(1, 1)[0], 2.0 / 40, tilt)
+    with mpmath.workdps(40):
+        rows = [[mpmath.mpf(x) for x in row] for row in problem.data.dense]
+        y = [mpmath.mpf(x) for x in problem.data.response]
+        center = [mpmath.mpf(x) for x in problem.facts.center]
+        w, ridge = [mpmath.mpf(x) for x in found], mpmath.mpf(phase.ridge)
+        top = ridge + mpmath.mpf(phase.smoothness)
+        for _ in range(100 * math.ceil(top / ridge)):
+            g = [mpmath.mpf(x) for x in tilt]
+            for a, label in zip(rows, y, strict=True):
+                s = slope(problem.loss, mpmath.fdot(a, w), label) / 40
+                g = [x + s * b for x, b in zip(g, a, strict=True)]
+            moved = [
+                x - (b + ridge * (x - c)) / top
+                for x, b, c in zip(w, g, center, strict=True)
+            ]
+            last, w = w, projected(problem.domain, moved, center)
+            if mpmath.norm([a - b for a, b in zip(w, last, strict=True)]) < 1e-24:
+                break
+        else:
+            raise AssertionError("the reference did not converge")
+        away = [x - mpmath.mpf(b) for x, b in zip(w, found, strict=True)]
+        return float(mpmath.norm(away))
+
+
+BOUNDED = ("ball", "ball far away", "box")
+
+
+@pytest.mark.parametrize("domain", BOUNDED)
+@pytest.mark.parametrize("loss", SMOOTH)
+def test_computed_minimizers_are_as_near_as_proved(loss, domain):
+    problem = data(SMOOTH[loss], DOMAINS[domain])
+    for solver in ("accelerated", "svrg"):
+        for gap in (1e-8, 1e-60):  # the last one is far below what doubles resolve
+            phase = minimization(problem, solver=solver, gap=gap)
+            extra = phase_error(problem.facts, phase, np.zeros(3))
+            assert 0.0 < extra < 1e-9
+            asked = math.sqrt(2.0 * gap / 0.3)
+            assert solved(problem, phase) <= asked + extra
+
+
+def test_without_a_certificate_plain_steps_are_enough(monkeypatch):
+    """No solver certifies; the number of plain steps is the proof."""
+    monkeypatch.setattr(descent, "enough_steps", lambda *_: 1)
+    monkeypatch.setattr(descent, "EPOCHS_PER_LOG", 0.0)
+    problem = data(losses.Logistic(), Ball(0.7))
+    for gap in (1e-8, 1e-25):
+        phase = minimization(problem, gap=gap, ridge=0.1)
+        extra = phase_error(problem.facts, phase, np.zeros(3))
+        asked = math.sqrt(2.0 * gap / 0.1)
+        assert solved(problem, phase) <= asked + extra
+        monkeypatch.setattr(descent, "contract", lambda *_: 0)
+        assert solved(problem, phase) > asked + extra  # one step is not enough
+        monkeypatch.undo()
+        monkeypatch.setattr(descent, "enough_steps", lambda *_: 1)
+
+
+@pytest.mark.parametrize("domain", ["ball", "box"])
+def test_output_noise_hides_the_errors_of_solvers(domain):
+    problem = data(losses.Logistic(), DOMAINS[domain])
+    for method in OUTPUTS["SOLVER.ROUNDED"]:
+        recipe = method.recipe(problem.facts, BUDGET)
+        (phase,) = recipe.phases
+        assert recipe.kind.endswith("/rounded")
+        center = problem.facts.center
+        enlarged = counted_stddev(problem.facts, phase, center)
+        exact = phase.output_stddev * phase.output_gdp
+        if isinstance(method, opt.SVRG):
+            gap = {"strong_convexity": phase.ridge, "gap": phase.gap}
+            assert exact >= minimizer_sensitivity(problem.facts, **gap)
+        else:
+            wanted = 2.0 * math.sqrt(2.0 * phase.gap / phase.ridge)
+            assert exact == pytest.approx(wanted, rel=1e-12)
+        error = phase_error(problem.facts, phase, center)
+        assert enlarged * phase.output_gdp >= exact + 2.0 * error
+        assert enlarged <= phase.output_stddev * (1.0 + 1e-4)
+
+
+def test_tilts_are_normal():
+    out = np.empty(100_000)
+    fill_tilt(streams(5, 1)[0], 3.0, out)
+    assert_law(out / 3.0, norm.cdf)
+    with rejected():
+        assert_law(out / 3.3, norm.cdf)
+
+
+OUTPUTS = {
+    "OUTPUT.ROUNDED": (opt.ClippedGD(num_steps=3, clip=0.5), opt.PhasedSGD()),
+    "SOLVER.ROUNDED": (
+        opt.SVRG(),
+        opt.ObjectivePerturbation(),
+        opt.ApproximateObjectivePerturbation(solver="svrg"),
+    ),
+}
+
+
+@pytest.mark.parametrize("method", sum(OUTPUTS.values(), ()), ids=repr)
 def test_certificates_say_that_rounding_errors_are_counted(method):
     fit = dps.minimize(data(losses.Huber(), Ball(1.0)), method, BUDGET)
     words = fit.certificate.assumptions
-    assert "OUTPUT.ROUNDED" in words and "ARITHMETIC" not in words
+    assert "ARITHMETIC" not in words
+    assert all((name in words) == (method in given) for name, given in OUTPUTS.items())
     assert fit.certificate.releasable
     for checker in ("standard", "ball"):
         checked = dps.verify(fit.certificate, checker=checker)

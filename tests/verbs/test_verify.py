@@ -48,7 +48,9 @@ FITS = {
     "phased": opt.PhasedSGD(),
     "phased/rounded": opt.PhasedSGD(),
     "svrg": opt.SVRG(),
+    "svrg/rounded": opt.SVRG(),
     "objective": opt.ObjectivePerturbation(),
+    "objective/rounded": opt.ObjectivePerturbation(),
     "objective/inexact": opt.ObjectivePerturbation(),
     "accelerated/poisson": opt.AcceleratedClippedSGD(scheme="poisson", num_steps=3),
     "accelerated/disjoint": opt.IteratedAcceleratedClippedSGD(scheme="disjoint"),
@@ -90,7 +92,8 @@ PRINTED = {
 SPECIAL = {"lasso": LEAST_SQUARES} | {
     name: FREE for name in FITS if name.startswith("mirror")
 }
-SPECIAL |= dict.fromkeys(("frank_wolfe", "clipped/output", "phased"), {"domain": L1})
+ON_L1 = ("frank_wolfe", "clipped/output", "phased", "svrg", "objective")
+SPECIAL |= {name: {"domain": L1} for name in ON_L1}
 
 
 def of_fit(kind):

@@ -218,6 +218,9 @@ class Minimization:
         Radius of the l2 ball about the start.
     output_stddev : float
         Gaussian noise of the output, which is then projected on the domain.
+    output_gdp : float
+        Gaussian-DP parameter that it has for the gap alone, if it is to make up for
+        rounding errors (`iterate_errors`); 0: they are not counted.
     keeps_ball : bool
         Whether the local ball stays where the previous phase had it.
     solver : {"accelerated", "svrg"}
@@ -234,6 +237,7 @@ class Minimization:
     is_anchored: bool = False
     local_radius: float = math.inf
     output_stddev: float = 0.0
+    output_gdp: float = 0.0
     keeps_ball: bool = False
     solver: str = "accelerated"
 
@@ -245,6 +249,7 @@ class Minimization:
             smoothness=self.smoothness,
             tilt_stddev=self.tilt_stddev,
             output_stddev=self.output_stddev,
+            output_gdp=self.output_gdp,
         )
         check.at_least(0.0, local_radius=self.local_radius)
         check.instance((Mean, ClippedMean), estimator=self.estimator)
