@@ -15,18 +15,22 @@ an interval of length epsilon (McSherry and Talwar 2007, Theorem 6; Cesar and Ro
 epsilon loses a part below 2^-23. The product a v is rounded once, which the caller
 counts among the errors of v. NaN counts as 0.
 
-**Exact draws.** A candidate is proposed uniformly: by some bits of a word, another
-one if they name none. It is kept with probability e^-x, x = (max m - s m_j) h, that
-is if an exponential variate E is at least x. All these numbers are exact: whole numbers
-below 2^53 times a power of two. x is a multiple of 2^-97 and the digits of E are cut
-off there, so that E >= x if and only if this holds for its digits. What is kept has the
-law of the mechanism (von Neumann 1951), but for what the digits' own law is off
-(`numerics.exact`): three comparisons of uniforms in the mean, each wrong with
-probability below 2^-122, for at most 2 d proposals in the mean. For d < 2^38 the law is
-exact but with probability `TOTAL_VARIATION`.
+**Exact draws.** With x = (max m - s m_j) h, a candidate is proposed with a probability
+proportional to the whole number w_r = ceil(2^30 e^-r), r = min(floor(x), 21), and kept
+with probability 2^30 e^-x/w_r <= 1: a coin of probability 2^30 e^-r/w_r, whose 128 bits
+are listed, and an exponential variate E that is at least x - r. What is kept has the
+law of the mechanism (von Neumann 1951), and fewer than 4 + 2^-28 d candidates are
+proposed in the mean. All other numbers are exact: whole numbers below 2^53 times a
+power of two, and x - r is a multiple of 2^-97, where the digits of E are cut off, so
+that E >= x - r if and only if this holds for its digits. (From x = 2^53 on, x - r is
+rounded; such an E has a probability below e^-1000.) With what the digits' own law is
+off, three comparisons in the mean that are each wrong with probability below 2^-122
+(`numerics.exact`), the law is exact but with probability `TOTAL_VARIATION`, for d <
+2^32.
 """
 
 import math
+from fractions import Fraction
 
 import numpy as np
 
@@ -39,6 +43,7 @@ TOTAL_VARIATION = 2.0**-80
 BELOW = 1.0 - 16.0 * 2.0**-53
 _FINENESS = 26
 _LEAST_CELL = 2.0**-97  # digits of an exponential
+_FARTHEST = 21  # level: 2^30 e^-21 < 1
 
 
 def selection_grid(epsilon: float, sensitivity: float) -> tuple[float, float]:
@@ -70,13 +75,43 @@ def selection_grid(epsilon: float, sensitivity: float) -> tuple[float, float]:
     return cells / sensitivity * BELOW, cell
 
 
+def _proposals() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights w_r, and the chances of their coins: 64 bits and the next 64."""
+    weights, chances = [], []
+    for r in range(_FARTHEST + 1):
+        # The rest of the series of e^r is below 2^-500 of it.
+        power = sum(Fraction(r**k, math.factorial(k)) for k in range(250))
+        weights.append(math.ceil(2**30 / power))
+        chances.append(min(int(2**158 / power / weights[-1]), 2**128 - 1))
+    high, low = [c >> 64 for c in chances], [c & (2**64 - 1) for c in chances]
+    return (
+        np.array(weights, np.int64),
+        np.array(high, np.uint64),
+        np.array(low, np.uint64),
+    )
+
+
+_WEIGHTS, _HIGH, _LOW = _proposals()
+
+
 @kernel
-def _exceeds(rng, x):
-    """Whether a standard exponential is at least x, a multiple of 2^-97."""
-    if x == 0.0:
+def _level(x):
+    """Level r of a candidate that is x below the best one."""
+    return int(min(x, _FARTHEST))
+
+
+@kernel
+def _is_kept(rng, x):
+    """Whether a candidate that is x below the best one is kept, once proposed."""
+    r = _level(x)
+    if r > 0:
+        first = word(rng)
+        if first > _HIGH[r] or (first == _HIGH[r] and word(rng) >= _LOW[r]):
+            return False
+    if x == r:
         return True
     high, low = exact_exponential(rng)
-    return low >= x - high  # exact where they are close
+    return low >= (x - r) - high  # exact where they are close
 
 
 @kernel
@@ -85,17 +120,27 @@ def signed_choice(rng, values, per_unit, cell):
 
     ``values`` are replaced by their numbers of cells.
     """
-    top, mask = 0.0, 0
-    while mask < len(values) - 1:
-        mask = 2 * mask + 1
+    top = 0.0
     for j in range(len(values)):
         cells = values[j] * per_unit
         cells = cells if cells == cells else 0.0
         values[j] = np.rint(min(max(cells, -REACH), REACH))
         top = max(top, abs(values[j]))
+    total, mask = 0, 0
+    for j in range(len(values)):
+        total += _WEIGHTS[_level((top - values[j]) * cell)]
+        total += _WEIGHTS[_level((top + values[j]) * cell)]
+    while mask < total - 1:
+        mask = 2 * mask + 1
     while True:
-        drawn = word(rng)
-        j = int(drawn >> np.uint64(1)) & mask
-        sign = 1.0 - 2.0 * np.float64(drawn & np.uint64(1))
-        if j < len(values) and _exceeds(rng, (top - sign * values[j]) * cell):
+        place = int(word(rng) >> np.uint64(1)) & mask
+        if place >= total:
+            continue
+        j, sign = -1, -1.0
+        while place >= 0:
+            sign = -sign
+            j += sign > 0.0
+            x = (top - sign * values[j]) * cell
+            place -= _WEIGHTS[_level(x)]
+        if _is_kept(rng, x):
             return j, sign

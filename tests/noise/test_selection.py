@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +15,7 @@ from scipy.stats import chi2
 
 from dpsample.core.jit import kernel
 from dpsample.core.streams import streams
+from dpsample.noise import selection
 from dpsample.noise.grid import REACH
 from dpsample.noise.selection import selection_grid, signed_choice
 from tests.support.scripted_words import Script, exponential, scripted
@@ -41,23 +44,55 @@ def in_cells(values, per_unit):
 # Decisions.
 
 
+def weight(r):
+    with mpmath.workdps(60):
+        return int(mpmath.ceil(2**30 * mpmath.exp(-r)))
+
+
+def chance(r):
+    """128 bits of the chance of a level's coin."""
+    with mpmath.workdps(60):
+        return int(mpmath.floor(2**158 * mpmath.exp(-r) / weight(r)))
+
+
+def is_kept(word, x):
+    r = min(x // 1, 21)
+    if r > 0:
+        first = word()
+        high, low = divmod(chance(r), 2**64)
+        if first > high or (first == high and word() >= low):
+            return False
+    return x == r or exponential(word) >= x - r
+
+
 def reference(word, cells, cell):
     """Proposals by words, kept by exact comparisons of rational numbers."""
-    mask = 2 ** (len(cells) - 1).bit_length() - 1
     top = max(map(abs, cells))
+    signed = [(j, s) for j in range(len(cells)) for s in (1, -1)]
+    below = [(top - s * cells[j]) * Fraction(cell) for j, s in signed]
+    ends = list(itertools.accumulate(weight(min(x // 1, 21)) for x in below))
     while True:
-        drawn = word()
-        j, sign = (drawn >> 1) & mask, 1 - 2 * (drawn & 1)
-        if j < len(cells):
-            x = (top - sign * cells[j]) * Fraction(cell)
-            if x == 0 or exponential(word) >= x:
-                return j, sign
+        place = (word() >> 1) & (2 ** (ends[-1] - 1).bit_length() - 1)
+        if place < ends[-1]:
+            i = next(i for i, end in enumerate(ends) if place < end)
+            if is_kept(word, below[i]):
+                return signed[i]
 
 
 def near_digits(words, cell):
     """A value so far below the best one that the first exponential decides closely."""
     digits = exponential(Script(words[1:]))
     return float(digits // Fraction(cell))
+
+
+def test_coins_complete_the_weights_to_powers_of_e():
+    for r, weight_of, high, low in zip(
+        range(22), selection._WEIGHTS, selection._HIGH, selection._LOW, strict=True
+    ):
+        found = (int(high) << 64) + int(low)
+        assert weight_of == weight(r)
+        assert found == min(chance(r), 2**128 - 1) and found < 2**128
+    assert len(selection._WEIGHTS) == 22 and selection._WEIGHTS[-1] == 1
 
 
 @pytest.mark.parametrize("cell", [2.0**-20, 2.0**-45, 2.0**-97, 0.5])
@@ -113,6 +148,9 @@ VALUES = {
     "ties": ([1.0, -1.0, 1.0, 0.0], 3.0),
     "all equal": ([0.0] * 7, 1.0),
     "one wins": ([0.0] * 60 + [4.0], 2.0),
+    "two of many": ([0.0] * 50 + [40.0, 39.0], 2.0),
+    "levels": (list(np.linspace(0.0, 12.0, 40)), 2.0),
+    "far ones": ([0.0] * 2000 + [18.0, 17.0], 2.0),
     "not a number": ([math.nan, 0.5, -0.25], 2.0),
 }
 

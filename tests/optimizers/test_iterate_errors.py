@@ -343,6 +343,32 @@ def test_output_noise_hides_the_errors_of_solvers(domain):
         assert enlarged <= phase.output_stddev * (1.0 + 1e-4)
 
 
+@pytest.mark.parametrize(
+    "method", [opt.SVRG(ridge=1.0), opt.ObjectivePerturbation(ridge=1.0)], ids=repr
+)
+def test_no_bit_of_a_minimizer_tells_neighbors_apart(method):
+    """On a ball that no output leaves: projections follow, whose input is this."""
+    for response in (0.0, 0.2, 1.0, -1e-9):
+        problem = data(losses.Huber(), Ball(1e3))
+        y = np.zeros(40)
+        y[0] = response
+        problem = dps.Problem(
+            problem.data.dense,
+            y,
+            loss=problem.loss,
+            domain=problem.domain,
+            row_bound=1.0,
+            response_bound=1.0,
+        )
+        recipe = method.recipe(problem.facts, BUDGET)
+        assert recipe.kind.endswith("/rounded")
+        center = problem.facts.center
+        step = grid_step(counted_stddev(problem.facts, recipe.phases[0], center))
+        ends = np.array([descend(problem, recipe, g).theta for g in streams(6, 40)])
+        assert (ends / step == np.round(ends / step)).all()
+        assert len(np.unique(ends)) > 110
+
+
 def test_tilts_are_normal():
     out = np.empty(100_000)
     fill_tilt(streams(5, 1)[0], 3.0, out)
