@@ -47,6 +47,7 @@ from dpsample.privacy.calibration.objective_calibration import (
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 from dpsample.privacy.certificates.ledger import Entry, Ledger, Remaining
+from dpsample.privacy.certificates.ledger_file import LedgerFile
 from dpsample.privacy.curves.additive import (
     gaussian_stddev,
     generalized_gaussian_gdp,
@@ -92,6 +93,7 @@ __all__ = [
     "ExponentialMechanism",
     "GaussianEvent",
     "Ledger",
+    "LedgerFile",
     "LocalNoise",
     "NearEvent",
     "ParallelEvent",

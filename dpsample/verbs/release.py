@@ -16,7 +16,15 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.self_test import require_arithmetic
 from dpsample.core.streams import Seed, release_streams, seed_sequence
-from dpsample.privacy import Budget, Certificate, ExponentialMechanism, calibrate
+from dpsample.privacy import (
+    Budget,
+    Certificate,
+    ExponentialMechanism,
+    Ledger,
+    LedgerFile,
+    calibrate,
+)
+from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.certificates.terms import Calibration, CalibrationInputs, Risk
 from dpsample.privacy.verification import verify_own
 from dpsample.problem.problem import Problem
@@ -272,6 +280,7 @@ def release(
     confidence: float | None = None,
     sampler: Localized | Proximal | None = None,
     max_work: float | None = None,
+    ledger: Ledger | LedgerFile | None = None,
     seed: Seed = None,
 ) -> Release:
     r"""Draw one differentially private parameter vector, with a certificate.
@@ -305,6 +314,9 @@ def release(
     max_work : float, optional
         Most passes over the records that the draw may take, beside the fit. If they do
         not suffice nothing is released, and the budget counts as spent.
+    ledger : Ledger or LedgerFile, optional
+        Where the certificate is entered before anything is drawn. Without room for it
+        nothing is.
     seed : int, optional
         Reproduces a study's run, which is then not releasable. By default the
         operating system's entropy is used.
@@ -318,7 +330,7 @@ def release(
     Raises
     ------
     ValueError
-        If an argument is malformed.
+        If an argument is malformed, or the ledger has no room for the release.
     NoCertificate
         If the sampler has no proof for targets with these public facts: loss,
         regularizer, domain. Records never refuse a draw: however long theirs takes, it
@@ -375,6 +387,7 @@ def release(
     if seed is None:
         require_arithmetic()  # before a plan is kept
     plan = _planned(problem, budget, options, sampler, most, seeded=seed is not None)
+    spend(ledger, plan.certificate)
     with release_streams(seed, 2) as (pilot, stream), _all_or_nothing() as say:
         theta, notes = plan.draw(pilot, stream, say)
         best = plan.best

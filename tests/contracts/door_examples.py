@@ -173,6 +173,7 @@ ARGUMENTS = {
     "privacy.ConcentratedEvent": {"rho": 0.1},
     "privacy.GaussianEvent": {"gdp": 0.5},
     "privacy.Ledger": {},
+    "privacy.LedgerFile": {"path": "spent.json"},
     "privacy.NearEvent": {"event": O.EVENT, "total_variation": 1e-9},
     "privacy.ParallelEvent": {"events": (O.EVENT,)},
     "privacy.PerturbedObjective": {

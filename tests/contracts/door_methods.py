@@ -32,6 +32,7 @@ INSTANCES = {
         dps.optimizers.IteratedAcceleratedClippedSGD(scheme="disjoint")
     ),
     "privacy.Ledger": O.ledger,
+    "privacy.LedgerFile": O.ledger_file,
     "regularizers.Entropy": dps.regularizers.Entropy,
     "samplers.couplings.MeetingTimes": O.meetings,
     "experiments.Inapplicable": lambda: experiments.Inapplicable(
@@ -52,6 +53,8 @@ METHODS = {
     "affine_dim": DIM,
     "hull": DIM,
     "add": {"item": O.EVENT},
+    "spend": {"item": dps.privacy.GaussianEvent(0.1)},
+    "sign": {"private_key": bytes(32)},
     "body": DIM,
     "cells": {},
     "check": DIM,

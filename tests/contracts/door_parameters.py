@@ -9,7 +9,13 @@ import os
 
 import dpsample as dps
 from dpsample import experiments
-from dpsample.privacy import Event, EventCertificate, PerturbedObjective
+from dpsample.privacy import (
+    Event,
+    EventCertificate,
+    Ledger,
+    LedgerFile,
+    PerturbedObjective,
+)
 from dpsample.tables import Schema
 from tests.contracts.door_exceptions import (
     ANY_COUNT,
@@ -154,6 +160,10 @@ BY_NAME = {
     "l1": NON_NEGATIVE,
     "l2": NON_NEGATIVE,
     "label": TEXT,
+    "ledger": optional(instance(Ledger, LedgerFile)),
+    "private_key": instance(bytes),
+    "public_key": optional(instance(bytes)),
+    "signature": optional(instance(bytes)),
     "lag": optional(COUNT),
     "law": choice("sphere", "gaussian", "product", "sparse"),
     "least_exponent": OUTER_EXPONENT,
