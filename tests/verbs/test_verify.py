@@ -479,7 +479,7 @@ def test_a_signature_is_of_one_key_and_one_release():
         "signature must be the one": [
             (second, signature, public[0]),
             (first, signature, public[1]),
-            (first, signature[:-1] + b"\0", public[0]),
+            (first, bytes([signature[0] ^ 1]) + signature[1:], public[0]),
             (first, bytes(64), public[0]),
         ],
         "signature must be 64 bytes": [(first, None, public[0])],
