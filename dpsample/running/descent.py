@@ -18,6 +18,7 @@ from dpsample.noise.grid import add_gaussian, grid_step
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.contributions import FAR
 from dpsample.optimizers.loop.estimate import CERTIFIED, FAILED, RUNNING
+from dpsample.optimizers.loop.iterate_errors import counted_stddev, solver_precision
 from dpsample.optimizers.loop.loop import Arguments, Memory, descend, new_memory
 from dpsample.optimizers.loop.optimizer import (
     Loop,
@@ -26,7 +27,13 @@ from dpsample.optimizers.loop.optimizer import (
     PhaseNumbers,
     Recipe,
 )
-from dpsample.optimizers.loop.solve import Objective, enough_steps, minimize
+from dpsample.optimizers.loop.solve import (
+    Objective,
+    contract,
+    enough_steps,
+    fill_tilt,
+    minimize,
+)
 from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
 from dpsample.optimizers.loop.variance_reduced import minimize_by_svrg
 from dpsample.problem.problem import Problem
@@ -124,7 +131,7 @@ class Program:
                 theta = self._loop(phase, state, chunk)
             else:
                 theta = self._minimization(phase, state, chunk)
-            theta = self._with_output_noise(phase, theta, rng)
+            theta = self._with_output_noise(phase, theta, state)
             if num_points and not (isinstance(phase, Loop) and not phase.output_stddev):
                 state.trace.append((int(memory.counts[0]), theta.copy()))
         if not (np.abs(theta) < FAR).all():  # of the output, which is private
@@ -133,16 +140,15 @@ class Program:
             theta=theta, num_gradients=int(memory.counts[0]), trace=tuple(state.trace)
         )
 
-    def _with_output_noise(
-        self, phase: Phase, theta: Array, rng: np.random.Generator
-    ) -> Array:
+    def _with_output_noise(self, phase: Phase, theta: Array, state: _State) -> Array:
         if not (self.arguments.is_total or np.isfinite(theta).all()):
             raise DescentError(DIVERGED)
         if phase.output_stddev == 0.0:
             return theta
-        noisy = np.array(theta, dtype=np.float64)
-        stddev = phase.output_stddev
-        add_gaussian(rng, stddev, grid_step(stddev), noisy)
+        noisy, stddev = np.array(theta, dtype=np.float64), phase.output_stddev
+        if phase.output_gdp > 0.0:
+            stddev = counted_stddev(self.problem.facts, phase, state.memory.anchor)
+        add_gaussian(state.rng, stddev, grid_step(stddev), noisy)
         point = self.problem.domain.project(noisy)
         is_found = np.isfinite(point).all()
         return point if is_found else self.problem.facts.center.copy()
@@ -189,12 +195,15 @@ class Program:
             state.rng,
         )
         count = loop.batches.last - loop.batches.first
+        tilt, precision = np.zeros(dim), solver_precision(self.problem.facts, phase)
+        if phase.tilt_stddev > 0.0:
+            fill_tilt(state.rng, phase.tilt_stddev / count, tilt)
         objective = Objective(
-            tilt=phase.tilt_stddev * state.rng.standard_normal(dim) / count,
+            tilt=tilt,
             center=memory.theta.copy() if phase.is_anchored else np.zeros(dim),
             ridge=float(phase.ridge),
-            smoothness=float(phase.smoothness + phase.ridge),
-            gap=float(phase.gap),
+            smoothness=precision.smoothness,
+            gap=precision.gap,
         )
         is_total = self.arguments.is_total
         if phase.solver == "svrg":
@@ -214,6 +223,9 @@ class Program:
                 return memory.theta.copy()
         if not is_total:
             raise DescentError(NOT_CERTIFIED)
+        if precision.num_steps:
+            limit = precision.num_steps
+            self._solved(contract, limit, loop, objective, state, chunk)
         state.advance(1)  # the number of steps is the proof
         return memory.theta.copy()
 

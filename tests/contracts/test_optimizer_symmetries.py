@@ -58,6 +58,7 @@ def test_scaling_rows_and_bounds_scales_the_answer_back(case: Case) -> None:
         data, method = problem(loss_of(case), domain, scale=scale), case.optimizer
         if case.name == "HeavyTailedLasso":  # records, responses too, of any unit
             data, unit = in_units(data, scale), 1.0
+            method = replace(method, entry_bound=scale)  # the default has no unit
         method = scaled(method, unit)
         theta = dps.minimize(data, method, case.budget, seed=3).theta
         ends.append(unit * theta)
@@ -82,7 +83,7 @@ def without_choices(recipe):
 
     def best(phase):
         if isinstance(getattr(phase, "step", None), FrankWolfeStep):
-            return replace(phase, step=replace(phase.step, selection=np.inf))
+            return replace(phase, step=replace(phase.step, epsilon=np.inf))
         return phase
 
     quiet = without_noise(recipe)

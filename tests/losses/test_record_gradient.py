@@ -215,7 +215,7 @@ def test_each_reason_against_a_loop_is_named(fields, words):
 
 
 def test_loops_that_are_private_for_any_loss_pass():
-    vertex = FrankWolfeStep(0.5, radius=1.0, selection=3.0)
+    vertex = FrankWolfeStep(0.5, radius=1.0, epsilon=3.0)
     for fields in (NOISE, {"estimator": CatoniMean(scale=1.0), "step": vertex}):
         check_any_loss(recipe(**fields), "a method", is_private=True)
     # Without a budget nothing is promised, but solvers need convexity.

@@ -8,7 +8,7 @@ from scipy import optimize, sparse
 import dpsample as dps
 from dpsample.optimizers.loop.estimators import ClippedMean, Mean
 from dpsample.optimizers.loop.optimizer import Minimization, Recipe
-from dpsample.optimizers.loop.solve import enough_steps
+from dpsample.optimizers.loop.solve import enough_steps, fill_tilt
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
 from tests.support.clipped_cases import logistic, rows_and_labels, squared
@@ -32,8 +32,10 @@ def solve(problem, seed=0, **fields):
     phase = Minimization(**({"smoothness": 0.25, "ridge": 0.05, "gap": 1e-9} | fields))
     recipe = Recipe(phases=(phase,), event=None, inputs={})
     done = descend(problem, recipe, np.random.default_rng(seed))
-    tilt = np.random.default_rng(seed).standard_normal(problem.dim)
-    return done.theta, fields.get("tilt_stddev", 0.0) * tilt / problem.num_records
+    tilt = np.zeros(problem.dim)
+    size = fields.get("tilt_stddev", 0.0) / problem.num_records
+    fill_tilt(np.random.default_rng(seed), size, tilt)
+    return done.theta, tilt
 
 
 def objective(problem, theta, tilt, *, ridge=0.05, center=0.0):

@@ -10,6 +10,7 @@ import dpsample as dps
 from dpsample.core.streams import streams
 from dpsample.noise.grid import add_gaussian, grid_step
 from dpsample.optimizers import ApproximateObjectivePerturbation, ObjectivePerturbation
+from dpsample.optimizers.loop.solve import fill_tilt
 from dpsample.optimizers.loop.tilted import tilt_scales
 from dpsample.privacy import (
     PerturbedObjective,
@@ -40,7 +41,9 @@ def inputs(problem, method, budget=BUDGET, calibration="exact"):
 def draws(seed, dim):
     """G of a run with this seed, in standard deviations, and the stream of H."""
     rng = streams(seed, 1)[0]
-    return rng.standard_normal(dim), rng
+    g = np.empty(dim)
+    fill_tilt(rng, 1.0, g)
+    return g, rng
 
 
 def perturbed(rng, point, stddev):

@@ -113,6 +113,6 @@ def _less(phase, share):
             less = {size: share * getattr(phase.noise, size)}
             changes["noise"] = replace(phase.noise, **less)
     if isinstance(phase.step, FrankWolfeStep):
-        selection = phase.step.selection / share
-        changes["step"] = replace(phase.step, selection=selection)
+        epsilon = phase.step.epsilon / share
+        changes["step"] = replace(phase.step, epsilon=epsilon)
     return replace(phase, **changes)

@@ -20,6 +20,7 @@ from dpsample.optimizers.loop.batches import Poisson, Slices
 from dpsample.optimizers.loop.estimators import BucketedMedian
 from dpsample.optimizers.loop.optimizer import Minimization, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
+from dpsample.optimizers.loop.solve import fill_tilt
 from dpsample.optimizers.loop.steps import (
     AcceleratedStep,
     GradientStep,
@@ -45,9 +46,13 @@ def unconstrained(problem: dps.Problem) -> dps.Problem:
 
 
 def without_balls(recipe: Recipe) -> Recipe:
-    """The recipe without local balls, its minimizations exact."""
+    """The recipe without local balls, its minimizations exact.
+
+    Output noise is that of exact steps: without a domain rounding has no bound.
+    """
 
     def open_ball(phase):
+        phase = replace(phase, output_gdp=0.0)
         if isinstance(phase, Minimization):
             return replace(phase, local_radius=np.inf, gap=FINE, solver="accelerated")
         if hasattr(phase.step, "local_radius"):
@@ -96,7 +101,8 @@ class Affine:
         added = np.zeros((self.problem.dim, self.size))
         for row in added:
             row[len(self.normals)] = stddev
-            self.normals.append(self.rng.standard_normal())
+            fill_tilt(self.rng, 1.0, normal := np.empty(1))
+            self.normals.append(normal[0])
         return added
 
     def _rounded_noise(self, stddev: float, base: np.ndarray) -> np.ndarray:
@@ -177,7 +183,8 @@ class Affine:
         last = self.problem.num_records if phase.last is None else phase.last
         records = np.arange(phase.first, last)
         slope = self._gradient(records, np.zeros_like(start), len(records))
-        slope = slope + self._noise(phase.tilt_stddev) / len(records)
+        if phase.tilt_stddev > 0.0:
+            slope = slope + self._noise(phase.tilt_stddev) / len(records)
         if phase.is_anchored:
             slope = slope - phase.ridge * start
         rows = self.problem.data.dense[records]

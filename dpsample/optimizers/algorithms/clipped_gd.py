@@ -6,7 +6,7 @@ noise of its own.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from dpsample.core import check
@@ -15,6 +15,7 @@ from dpsample.optimizers.loop.clipping import (
     descent_sensitivity,
 )
 from dpsample.optimizers.loop.estimators import ClippedMean
+from dpsample.optimizers.loop.iterate_errors import counts
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
     Loop,
@@ -127,20 +128,19 @@ class ClippedGD(Optimizer):
         inputs: dict[str, float | int | str] = {"clip": clip, "step_size": size}
         if event is not None:
             inputs["noise_stddev"] = output or calibrated.stddev
-        return Recipe(
-            phases=(
-                Loop(
-                    num_steps=self.num_steps,
-                    step=GradientStep(size, ridge=self.ridge),
-                    estimator=ClippedMean(threshold=clip),
-                    noise=noise,
-                    output_stddev=output,
-                ),
-            ),
-            event=event,
-            inputs=inputs,
-            kind="clipped/full" if self.noise == "steps" else "clipped/output",
+        loop = Loop(
+            num_steps=self.num_steps,
+            step=GradientStep(size, ridge=self.ridge),
+            estimator=ClippedMean(threshold=clip),
+            noise=noise,
+            output_stddev=output,
         )
+        kind = "clipped/full" if self.noise == "steps" else "clipped/output"
+        if output > 0.0 and counts(facts, loop):
+            assert budget is not None
+            loop = replace(loop, output_gdp=gdp_of(budget))
+            kind = "clipped/output/rounded"
+        return Recipe(phases=(loop,), event=event, inputs=inputs, kind=kind)
 
     def _step_size(self, facts: PublicFacts, clip: float) -> float:
         if self.step_size is not None:

@@ -12,7 +12,7 @@ and of the response clipped to :math:`\pm K` once.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,18 +20,16 @@ import numpy as np
 from dpsample.core import check
 from dpsample.domains import Ball, Domain
 from dpsample.losses import Squared
+from dpsample.noise.selection import BELOW
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.estimators import PSI_BOUND, CatoniMean, Mean
 from dpsample.optimizers.loop.optimizer import Calibration, Loop, Optimizer, Recipe
-from dpsample.optimizers.loop.perturbations import SHIFTS
+from dpsample.optimizers.loop.perturbations import SHIFTS, rounding_excess
 from dpsample.optimizers.loop.steps import FrankWolfeStep, listed
 from dpsample.privacy import rho_from_bounded_range, rho_from_budget
 from dpsample.privacy.accounting.events import ConcentratedEvent, PureEvent
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
-
-# More than the rounding errors of the few products of an inverse temperature.
-BELOW = 1.0 - 16.0 * 2.0**-53
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +111,20 @@ class HeavyTailedFrankWolfe(Optimizer):
             scale = self._scale(
                 facts, epsilon, num_steps, None if calibration == "paper" else shift
             )
-        # Largest change of a score -<v, g> when one record of the fold changes.
-        sensitivity = shift * PSI_BOUND * scale * radius / fold
-        selection = math.inf
-        if budget is not None:
-            selection = 0.5 * epsilon / sensitivity * BELOW
+        # Largest change of a coordinate when one record of the fold changes.
+        sensitivity = shift * PSI_BOUND * scale / fold
+        sensitivity *= 1.0 + rounding_excess(
+            num_records=fold, dim=facts.dim, is_soft=True
+        )
+        step = FrankWolfeStep(
+            vertex_sizes(num_steps),
+            radius,
+            epsilon=math.inf if budget is None else epsilon,
+            sensitivity=sensitivity,
+        )
         loop = Loop(
             num_steps=num_steps,
-            step=FrankWolfeStep(vertex_sizes(num_steps), radius, selection),
+            step=step,
             batches=Slices(size=fold),
             estimator=CatoniMean(scale=scale),
         )
@@ -128,10 +132,10 @@ class HeavyTailedFrankWolfe(Optimizer):
             "num_steps": num_steps,
             "fold_size": fold,
             "scale": scale,
-            "score_sensitivity": sensitivity,
-            "inverse_temperature": selection,
+            "score_sensitivity": sensitivity * radius,
+            "inverse_temperature": step.selection,
         }
-        bound = self._risk_bound(facts, num_steps, scale, selection)
+        bound = self._risk_bound(facts, num_steps, scale, step)
         if math.isfinite(bound):
             inputs["risk_bound"] = bound
         return Recipe(
@@ -165,7 +169,7 @@ class HeavyTailedFrankWolfe(Optimizer):
         return math.sqrt(self.moment_bound * fold / slope)
 
     def _risk_bound(
-        self, facts: PublicFacts, num_steps: int, scale: float, selection: float
+        self, facts: PublicFacts, num_steps: int, scale: float, step: FrankWolfeStep
     ) -> float:
         r"""Bound of the mean excess; infinite without a smoothness.
 
@@ -186,7 +190,7 @@ class HeavyTailedFrankWolfe(Optimizer):
             # F(0) - F(w) <= |<grad F(0), w>|
             first=radius * math.sqrt(tau),
             curvature=4.0 * radius**2 * smooth,
-            error=2.0 * radius * largest + log / selection,
+            error=2.0 * radius * largest + step.error(2 * facts.dim),
         )
 
 
@@ -213,8 +217,7 @@ def vertex_bound(
     \nabla F(w), v - w\rangle + \eta^2 D/2`, D = ``curvature``, and a vertex that is
     worse than the best one by ``error`` in mean, :math:`h_{t+1} \le (1 - \eta_t) h_t +
     \eta_t e + \eta_t^2 D/2`, hence :math:`h_{T+1} \le \frac{2 h_1 + 2 D T}{(T + 1)(T +
-    2)} + e`. An exponential mechanism over N scores at inverse temperature l has e <=
-    log(N)/l: the entropy of its law is at most log N.
+    2)} + e`.
     """
     steps = (num_steps + 1.0) * (num_steps + 2.0)
     return (2.0 * first + 2.0 * curvature * num_steps) / steps + error
@@ -283,16 +286,19 @@ class HeavyTailedLasso(Optimizer):
         bound = self.entry_bound or size**0.25 / num_steps**0.125
         # |<a, w> + offset - y| for entries within the bound and |w|_1 <= R
         slope = bound * (1.0 + radius) + facts.offset_bound
-        selection, event, sensitivity = math.inf, None, 0.0
+        step, event = FrankWolfeStep(vertex_sizes(num_steps), radius), None
         if budget is not None:
-            sensitivity = SHIFTS[budget.relation] * radius * (bound * slope)
-            sensitivity /= facts.num_records
+            # Largest change of a coordinate of the gradient
+            sensitivity = SHIFTS[budget.relation] * bound * slope / facts.num_records
+            excess = rounding_excess(num_records=facts.num_records, dim=facts.dim)
             choice = _choice_epsilon(budget, num_steps, calibration)
-            selection = 0.5 * choice / sensitivity * BELOW
+            step = replace(
+                step, epsilon=choice, sensitivity=sensitivity * (1.0 + excess)
+            )
             event = ConcentratedEvent(num_steps * rho_from_bounded_range(choice))
         loop = Loop(
             num_steps=num_steps,
-            step=FrankWolfeStep(vertex_sizes(num_steps), radius, selection),
+            step=step,
             # Rounding errors of a margin take no slope above its bound.
             estimator=Mean(lipschitz=slope * bound * math.sqrt(facts.dim), slope=slope),
         )
@@ -303,13 +309,13 @@ class HeavyTailedLasso(Optimizer):
             inputs={
                 "num_steps": num_steps,
                 "entry_bound": bound,
-                "score_sensitivity": sensitivity,
-                "inverse_temperature": selection,
+                "score_sensitivity": step.sensitivity * radius,
+                "inverse_temperature": step.selection,
                 "risk_bound": vertex_bound(
                     num_steps,
                     first=0.5 * (bound + facts.offset_bound) ** 2,
                     curvature=curvature,
-                    error=math.log(2.0 * facts.dim) / selection,
+                    error=step.error(2 * facts.dim),
                 ),
             },
             kind="lasso",

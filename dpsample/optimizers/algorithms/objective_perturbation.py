@@ -5,10 +5,11 @@ c|^2`, :math:`G \sim N(0, \sigma^2 I)`, c the domain's center. Bassily, Feldman,
 and Thakurta (2019), Algorithms 2 and 3; Su, Zhao and Wang (2023), Algorithms 1 and 2.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from dpsample.core import check
+from dpsample.optimizers.loop.iterate_errors import counts
 from dpsample.optimizers.loop.noisy_descent import RISKS, Risk
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer, Recipe
 from dpsample.optimizers.loop.tilted import (
@@ -21,6 +22,7 @@ from dpsample.optimizers.loop.tilted import (
 from dpsample.optimizers.printed.tilt import PAPERS, Paper, bassily, printed_tilt
 from dpsample.privacy.accounting.events import ApproximateEvent, Event
 from dpsample.privacy.budget import Budget
+from dpsample.privacy.curves.output_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts
 
 Solver = Literal["accelerated", "svrg"]
@@ -29,6 +31,7 @@ SHARE = 0.99
 
 
 def recipe_of(
+    facts: PublicFacts,
     scales: TiltScales,
     tilt: Tilt,
     event: Event | None,
@@ -37,8 +40,13 @@ def recipe_of(
     kind: str = "objective",
 ) -> Recipe:
     """Recipe of one tilted minimization."""
+    phase = tilt.phase(scales, solver)
+    if kind == "objective" and tilt.output_stddev > 0.0 and counts(facts, phase):
+        error = minimizer_error(strong_convexity=phase.ridge, gap=tilt.gap)
+        phase = replace(phase, output_gdp=2.0 * error / tilt.output_stddev)
+        kind = "objective/rounded"
     return Recipe(
-        phases=(tilt.phase(scales, solver),),
+        phases=(phase,),
         event=event,
         inputs=tilt.inputs(scales),
         kind=kind,
@@ -116,9 +124,9 @@ class ObjectivePerturbation(Optimizer):
         scales = tilt_scales(facts, risk=self.risk)
         if calibration == "paper" and budget is not None:
             tilt = bassily(scales, budget, is_exact=True)
-            return recipe_of(scales, tilt, None, kind="objective/inexact")
+            return recipe_of(facts, scales, tilt, None, kind="objective/inexact")
         tilt = proved_tilt(scales, budget, ridge=self.ridge, gap=None, share=SHARE)
-        return recipe_of(scales, tilt, _spent(budget))
+        return recipe_of(facts, scales, tilt, _spent(budget))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,4 +223,4 @@ class ApproximateObjectivePerturbation(Optimizer):
                 scales, budget, ridge=self.ridge, gap=self.gap, share=self.share
             )
             event = _spent(budget)
-        return recipe_of(scales, tilt, event, solver=self.solver)
+        return recipe_of(facts, scales, tilt, event, solver=self.solver)

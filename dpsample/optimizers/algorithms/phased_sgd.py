@@ -6,13 +6,14 @@ Lipschitz constants and smoothness of l_p hold in l_2.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 from dpsample.core import check
 from dpsample.numerics.norms import conversion
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.estimators import Mean
+from dpsample.optimizers.loop.iterate_errors import counts
 from dpsample.optimizers.loop.optimizer import (
     EQUAL_WEIGHTS,
     Calibration,
@@ -115,7 +116,13 @@ class PhasedSGD(Optimizer):
                 )
             )
             first += size
-        event = None if budget is None else GaussianEvent(gdp_of(budget))
+        event, kind = None, "phased"
+        if budget is not None:
+            gdp = gdp_of(budget)
+            event = GaussianEvent(gdp)
+            if counts(facts, *phases):
+                phases = [replace(phase, output_gdp=gdp) for phase in phases]
+                kind = "phased/rounded"
         return Recipe(
             phases=tuple(phases),
             event=event,
@@ -126,7 +133,7 @@ class PhasedSGD(Optimizer):
                 "last_noise_stddev": plan.stddevs[-1],
                 "risk_bound": plan.risk,
             },
-            kind="phased",
+            kind=kind,
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:

@@ -6,12 +6,13 @@ neighbors are :math:`L/(n\lambda)` apart (Chaudhuri, Monteleoni and Sarwate 2011
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dpsample.core import check
 from dpsample.domains import WholeSpace
 from dpsample.optimizers.loop.estimators import Mean
+from dpsample.optimizers.loop.iterate_errors import counts
 from dpsample.optimizers.loop.noisy_descent import RISKS, Risk
 from dpsample.optimizers.loop.optimizer import (
     Calibration,
@@ -131,12 +132,11 @@ class SVRG(Optimizer):
         bound = scales.risk(ridge, 0.0) + scales.release_cost(error, stddev)
         if math.isfinite(bound):
             inputs["risk_bound"] = bound
-        return Recipe(
-            phases=(phase,),
-            event=event,
-            inputs=inputs,
-            kind="svrg",
-        )
+        kind = "svrg"
+        if budget is not None and counts(facts, phase):
+            phase = replace(phase, output_gdp=gdp_of(budget))
+            kind = "svrg/rounded"
+        return Recipe(phases=(phase,), event=event, inputs=inputs, kind=kind)
 
     def _ridge(self, scales: TiltScales, budget: Budget | None) -> float:
         """Return lambda: given, or the minimizer of lambda M^2 + (...)/lambda."""

@@ -19,9 +19,10 @@ import math
 import numpy as np
 
 from dpsample.core.jit import kernel
+from dpsample.noise.selection import signed_choice
 from dpsample.numerics.norms import distance
 from dpsample.numerics.vectors import copy_into
-from dpsample.optimizers.loop.contributions import LARGEST, saturate, within
+from dpsample.optimizers.loop.contributions import saturate
 from dpsample.optimizers.loop.steps import ACCELERATED, GRADIENT, MIRROR, PROX
 
 MAX_DOUBLINGS = 60
@@ -308,19 +309,17 @@ def accelerated_step(body, pieces, step, t, memory):
 def frank_wolfe_step(step, t, memory, rng):
     """Move towards a vertex of the l1 ball, chosen by the exponential mechanism."""
     w, g, size = memory.theta, memory.gradient, size_of(step, t)
-    best, vertex, sign = -np.inf, 0, 1.0
-    for j in range(len(w)):
-        for s in (-1.0, 1.0):
-            score = within(-s * step.radius * g[j], LARGEST)
-            if not math.isinf(step.selection):
-                gumbel = -math.log(rng.standard_exponential())
-                # Finite, so that every vertex can win: NaN would lose to all.
-                score = within(step.selection * score + gumbel, LARGEST)
-            if score > best:
-                best, vertex, sign = score, j, s
+    vertex, sign = 0, 1.0
+    if math.isinf(step.selection):
+        for j in range(len(w)):
+            if abs(g[j]) > abs(g[vertex]):
+                vertex = j
+        sign = 1.0 if g[vertex] >= 0.0 else -1.0
+    else:
+        vertex, sign = signed_choice(rng, g, step.selection, step.cell)
     for j in range(len(w)):
         w[j] *= 1.0 - size
-    w[vertex] += size * sign * step.radius
+    w[vertex] -= size * sign * step.radius
 
 
 @kernel(forceinline=True, counts_references=False)

@@ -95,6 +95,9 @@ class Loop:
         iterate (the aggregate of accelerated steps).
     output_stddev : float
         Gaussian noise of the output; a constrained output is projected afterwards.
+    output_gdp : float
+        Gaussian-DP parameter of the exact output with that noise, if the noise is to
+        make up for rounding errors (`iterate_errors`); 0: they are not counted.
     keeps_ball : bool
         Whether the local ball stays where the previous phase had it.
     """
@@ -106,6 +109,7 @@ class Loop:
     noise: Perturbation = field(default_factory=NoNoise)
     weights: Array | None = None
     output_stddev: float = 0.0
+    output_gdp: float = 0.0
     keeps_ball: bool = False
 
     def numbers(
@@ -129,17 +133,22 @@ class Loop:
 
     def _excess(self, num_records: int, dim: int) -> float:
         """Share of the noise that makes up for rounding errors of the estimates."""
-        batches, estimator = self.batches, self.estimator
-        last = num_records if batches.last is None else batches.last
-        largest = last - batches.first  # of a Poisson sample, too
-        if isinstance(batches, Slices | WithReplacement):
-            largest = batches.size
+        estimator, largest = self.estimator, self.largest_batch(num_records)
         if not isinstance(estimator, BucketedMedian):
-            return rounding_excess(num_records=largest, dim=dim)
+            is_soft = isinstance(estimator, CatoniMean)
+            return rounding_excess(num_records=largest, dim=dim, is_soft=is_soft)
         central = estimator.num_central
         return rounding_excess(
             num_records=largest, dim=dim, num_central=central, is_blocked=False
         )
+
+    def largest_batch(self, num_records: int) -> int:
+        """Return the most records that a step can read."""
+        batches = self.batches
+        if isinstance(batches, Slices | WithReplacement):
+            return batches.size
+        last = num_records if batches.last is None else batches.last
+        return last - batches.first
 
     def weight_of(self, num_steps: int) -> float:
         """Sum of the weights of the first steps."""
@@ -151,7 +160,7 @@ class Loop:
     def check(self) -> None:
         """Check the numbers that no spec has checked."""
         check.integer(1, num_steps=self.num_steps)
-        check.non_negative(output_stddev=self.output_stddev)
+        check.non_negative(output_stddev=self.output_stddev, output_gdp=self.output_gdp)
         if self.weights is not None:
             shape = (1,) if np.size(self.weights) == 1 else (self.num_steps,)
             weights = check.array("weights", self.weights, shape=shape)
@@ -209,6 +218,9 @@ class Minimization:
         Radius of the l2 ball about the start.
     output_stddev : float
         Gaussian noise of the output, which is then projected on the domain.
+    output_gdp : float
+        Gaussian-DP parameter that it has for the gap alone, if it is to make up for
+        rounding errors (`iterate_errors`); 0: they are not counted.
     keeps_ball : bool
         Whether the local ball stays where the previous phase had it.
     solver : {"accelerated", "svrg"}
@@ -225,6 +237,7 @@ class Minimization:
     is_anchored: bool = False
     local_radius: float = math.inf
     output_stddev: float = 0.0
+    output_gdp: float = 0.0
     keeps_ball: bool = False
     solver: str = "accelerated"
 
@@ -236,6 +249,7 @@ class Minimization:
             smoothness=self.smoothness,
             tilt_stddev=self.tilt_stddev,
             output_stddev=self.output_stddev,
+            output_gdp=self.output_gdp,
         )
         check.at_least(0.0, local_radius=self.local_radius)
         check.instance((Mean, ClippedMean), estimator=self.estimator)

@@ -133,7 +133,12 @@ class GeneralizedGaussianNoise(Perturbation):
 
 
 def rounding_excess(
-    *, num_records: int, dim: int, num_central: int = 1, is_blocked: bool = True
+    *,
+    num_records: int,
+    dim: int,
+    num_central: int = 1,
+    is_blocked: bool = True,
+    is_soft: bool = False,
 ) -> float:
     """How much farther estimates of neighbors may be apart, relative to their bound.
 
@@ -145,19 +150,30 @@ def rounding_excess(
     are summed on their own: k < block + number of blocks + 4. Bucket sums are not;
     their middle values move by as much as they do, which is num_central times the
     record's part. Slopes may differ by 8 u where vector instructions compute them in
-    one sample and scalar ones in another. Rows may exceed their bound by what
-    `dpsample.Problem` allows of rounding, 1e-12, and by that of a computed norm.
+    one sample and scalar ones in another; then the pieces of a soft truncation, whose
+    ends meet within 70 u, move the records of one block by less than 128 u each. Rows
+    may exceed their bound by what `dpsample.Problem` allows of rounding, 1e-12, and by
+    that of a computed norm.
 
     Examples
     --------
     >>> f"{rounding_excess(num_records=1000, dim=10):.1e}"
     '2.3e-10'
     """
+    gamma = sum_error(num_records, num_central, is_blocked=is_blocked)
+    jumps = 128.0 * min(num_records, BLOCK) * UNIT if is_soft else 0.0
+    sums = 2.0 * gamma * num_records * num_central
+    return sums + jumps + 2e-12 + 8.0 * (dim + 16) * UNIT
+
+
+def sum_error(
+    num_records: int, num_central: int = 1, *, is_blocked: bool = True
+) -> float:
+    """Bound gamma of the error of a sum over the sum of the sizes of its terms."""
     longest = num_records + 19 + num_central
     if is_blocked and num_records > BLOCK:
         longest = BLOCK + math.ceil(num_records / BLOCK) + 19
-    gamma = 1.01 * longest * UNIT  # 1.01 for all terms of second order
-    return 2.0 * gamma * num_records * num_central + 2e-12 + 8.0 * (dim + 16) * UNIT
+    return 1.01 * longest * UNIT  # 1.01 for all terms of second order
 
 
 @lru_cache(maxsize=1024)

@@ -37,6 +37,7 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import STAGE
+from dpsample.numerics.exact import exact_normal
 from dpsample.numerics.norms import distance
 from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.advance import into_both
@@ -49,6 +50,7 @@ from dpsample.optimizers.loop.estimate import (
     estimate,
 )
 
+MOST = 12.0  # standard deviations of a tilt; beyond with probability below 2^-107
 TURN = CURSOR + 1  # where a paused solver keeps which of its turns it is in
 
 
@@ -93,6 +95,35 @@ def objective_gradient(data, pieces, loop, objective, w, memory, rng):
             memory.gradient[j] += objective.tilt[j]
             memory.gradient[j] += objective.ridge * (w[j] - objective.center[j])
     return outcome
+
+
+@kernel
+def contract(data, body, pieces, loop, objective, memory, rng, start, stop):
+    """Take steps ``start``, ..., ``stop - 1`` of plain projected gradients.
+
+    Each brings any two points nearer by 1 - m/l: errors do not add up. Arguments and
+    outcomes are those of `minimize`, which needs fewer steps.
+    """
+    w = memory.theta
+    if memory.control[STAGE] == IN_ESTIMATE:
+        start = int(memory.control[TURN])
+    for turn in range(start, stop):
+        outcome = objective_gradient(data, pieces, loop, objective, w, memory, rng)
+        if outcome != RUNNING:
+            memory.control[TURN] = turn
+            return outcome
+        for j in range(len(w)):
+            w[j] -= memory.gradient[j] / objective.smoothness
+        into_both(body, pieces, loop.step, memory, w)
+    return RUNNING
+
+
+@kernel
+def fill_tilt(rng, size, out):
+    """Fill ``out`` with exact normals times ``size``, within `MOST` of it."""
+    for j in range(len(out)):
+        high, low = exact_normal(rng)
+        out[j] = size * min(max(high + low, -MOST), MOST)
 
 
 @kernel

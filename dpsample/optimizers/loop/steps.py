@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.spec import Spec, frozen
+from dpsample.noise.selection import selection_grid
 
 GRADIENT, PROX, MIRROR, ACCELERATED, FRANK_WOLFE = range(5)
 
@@ -37,7 +38,8 @@ class StepNumbers(NamedTuple):
     exponent: float  # s of a mirror map kappa/2 |w|_s^2
     ball_exponent: float  # p <= s of the ball of a mirror step
     kappa: float
-    selection: float  # inverse temperature of a private vertex choice; inf: none
+    selection: float  # cells in a unit of the gradient (`noise.selection`); inf: none
+    cell: float  # of the log weights of a private choice
     l1: float
     l2: float
     groups: NDArray[np.int64]  # (dim,) group numbers, or empty
@@ -54,6 +56,7 @@ UNUSED = StepNumbers(
     ball_exponent=2.0,
     kappa=1.0,
     selection=math.inf,
+    cell=0.0,
     l1=0.0,
     l2=0.0,
     groups=np.empty(0, dtype=np.int64),
@@ -207,18 +210,49 @@ class AcceleratedStep(Step):
 class FrankWolfeStep(Step):
     """w <- (1 - size_t) w + size_t v, v a vertex of the l1 ball about 0.
 
-    v maximizes -<v, g> * selection + Gumbel noise: the exponential mechanism with
-    epsilon_0 = 2 selection * (sensitivity of the scores). Infinite: no noise.
+    v is drawn by the exponential mechanism with scores -<v, g>, exactly
+    (`noise.selection`), one record moving a coordinate of g by at most ``sensitivity``,
+    rounding errors included. An infinite epsilon takes the best vertex.
     """
 
     sizes: ArrayLike
     radius: float
-    selection: float = math.inf
+    epsilon: float = math.inf
+    sensitivity: float = 1.0
     name: ClassVar[str] = "frank_wolfe"
     kind: ClassVar[int] = FRANK_WOLFE
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         self._freeze_sizes(self.sizes)
-        check.positive(radius=self.radius)
-        check.at_least(0.0, selection=self.selection)
+        check.positive(radius=self.radius, sensitivity=self.sensitivity)
+        check.above(0.0, epsilon=self.epsilon)
+
+    @property
+    def selection(self) -> float:
+        """Inverse temperature: what multiplies a score."""
+        per_unit, cell = self._grid()
+        return per_unit * cell / self.radius
+
+    def _values(self, dim: int) -> dict[str, Any]:
+        del dim
+        per_unit, cell = self._grid()
+        fields = {"sizes": self.sizes, "radius": self.radius}
+        return fields | {"selection": per_unit, "cell": cell}
+
+    def error(self, count: int) -> float:
+        """How much worse than the best of ``count`` vertices the chosen one is in mean.
+
+        log(N)/l at inverse temperature l, for the entropy of the law is at most log N,
+        and a cell by which rounding moves the scores' differences.
+        """
+        per_unit, cell = self._grid()
+        if math.isinf(per_unit):
+            return 0.0
+        units = (math.log(count) / cell + 1.0) * self.radius
+        return units / per_unit if per_unit > 0.0 else math.inf
+
+    def _grid(self) -> tuple[float, float]:
+        if math.isinf(self.epsilon):
+            return math.inf, 1.0
+        return selection_grid(self.epsilon, self.sensitivity)

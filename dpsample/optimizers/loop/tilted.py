@@ -35,6 +35,8 @@ from dpsample.problem.facts import PublicFacts, smoothness
 # A simulated width is rounded up by this many standard errors.
 WIDTH_ERRORS = 6.0
 GRID = 20
+# Rows may exceed their bound by 1e-12, a rounding error that `dpsample.Problem` allows.
+ROWS = 1.0 + 3e-12
 # The smallest determinant factor leaves this part of epsilon for the noise.
 LEAST_LEFT = 0.05
 
@@ -227,8 +229,8 @@ def perturbed_objective(
 ) -> PerturbedObjective:
     """Return the objective as privacy sees it: 2 lambda is its strong convexity."""
     return PerturbedObjective(
-        lipschitz=scales.lipschitz,
-        smoothness=scales.smoothness,
+        lipschitz=scales.lipschitz * ROWS,
+        smoothness=scales.smoothness * ROWS,
         num_records=scales.num_records,
         ridge=0.5 * scales.convexity(ridge),
         relation=relation,

@@ -1,0 +1,195 @@
+r"""Rounding errors of gradient steps: how far computed iterates are from exact ones.
+
+Output perturbation rests on exact steps: they move no two points apart, so one record
+moves their end by s. Computed ends of neighbors are then at most s + 2 E apart, E the
+bound here of |computed - exact|, and noise of deviation (s + 2 E)/t is t-GDP for what
+is computed (Dong, Roth and Su 2022, Theorem 2.7). E depends on public numbers and on
+the point where the phase starts, which was released before.
+
+**One step**, u = 2^-53, in l2 norms, from a point w with |w| <= M. A row has |a| <= B,
+an offset is at most O, one record's gradient has norm at most C, its loss curvature
+beta. The parts of the error are:
+
+* margins, beta (d + 4) u (M + O/B): a dot product in any order is off by (d + 2) u
+  |a| |w| (Higham 2002, section 3.1), and slopes change by beta/B^2 of that;
+* slopes, 16 u C: those of the losses in `LOSSES` take an exponential and at most five
+  operations without cancellation beyond that of the margin; limits on slopes
+  are those of another convex loss, exactly, and clipping to them moves no two slopes
+  apart;
+* sums, gamma C: see `perturbations.rounding_excess`;
+* the update w - eta (g + lambda (w - w_0)), 6 u (M + eta (C + 2 lambda M));
+* the projection: boxes have none; the l2 ball about c scales by R over a length that is
+  off by (d + 8) u, then by factors 1 - 2 u, 1 - 4 u, ... until the length as computed
+  is at most R. If that takes k factors, all but the last shrink by less than the
+  excess, N u = (2 d + 20) u R + 2 (k + 2) u (|c| + R), and k <= 60: in total less than
+  2 N u + 2 u R, and every product and sum adds its rounding: (5 d + 430) u (|c| + R).
+
+The first three count eta times. After a step that moves no two points apart, eta (beta
++ lambda) <= 2, errors add up: T times that of one step for the last iterate, and for
+the mean of all, whose sum adds (T + 8) u M. M is that of the domain, or 1.01 T eta C
+beyond the start. Rows may exceed B by a part 1e-12 (`dpsample.Problem`): curvatures by
+2e-12, so that steps move points apart by 4e-12 at most, and s by 2e-12 + 5e-12 T. The
+products of these bounds, of second order, are below 2 % of them.
+
+**Minimizers.** Of an m-strongly convex objective of smoothness l, with a tilt of length
+at most b, a step of length 1/l is off by e as above, ridge and tilt adding 8 u (C + b +
+2 m M) to the gradient; that includes the tilt's own rounding, of exact normal numbers
+within 12 deviations. Let w* be the minimizer, y a point, y+ the exact step from it and
+c = sqrt(l^2/m^2 - l/m): |y+ - w*| <= c |y - y+| by the certificate of `solve`. With
+|y - y+| as computed at most r + e, r = sqrt(2 a/m)/c for the gap a, the computed step
+is thus within sqrt(2 a/m) + c (2 e + ((d + 9) u + 8 u l/(l - m)) (r + e)) + e of w*:
+the last term but one is for the rounding of the length and of r. If no step is so
+short, `solve.contract` follows, whose errors do not add up: after log(2 R
+sqrt(m/2a))/-log(1 - m/l) steps it is within sqrt(2 a/m) + e l/m, which is less, for
+l/m <= 2 c + 1.
+"""
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dpsample.core.arrays import Array
+from dpsample.domains import Ball, Box, Domain, WholeSpace
+from dpsample.losses import Huber, Linear, Logistic, SmoothedHinge, Squared
+from dpsample.optimizers.loop.estimators import ClippedMean, Mean
+from dpsample.optimizers.loop.optimizer import Loop, Minimization, Phase
+from dpsample.optimizers.loop.perturbations import UNIT, sum_error
+from dpsample.optimizers.loop.solve import MOST
+from dpsample.optimizers.loop.steps import GradientStep
+from dpsample.privacy.curves.additive import up
+from dpsample.problem.facts import PublicFacts, smoothness
+
+LOSSES = (Linear, Logistic, SmoothedHinge, Huber, Squared)
+_LONGEST = 10**9  # steps; second-order terms stay below 2 % of the first
+_LEAST = 1e-290  # beyond all that subnormal numbers lose
+
+
+def iterate_error(facts: PublicFacts, loop: Loop, start: Array) -> float:
+    """Bound E of the l2 distance of a loop's computed output from the exact one.
+
+    Infinite where none is proved: for other losses, domains, estimators and steps.
+    """
+    step, estimator, dim = loop.step, loop.estimator, facts.dim
+    if not (isinstance(facts.loss, LOSSES) and _is_plain(loop)):
+        return math.inf
+    assert isinstance(step, GradientStep)
+    bound = estimator.record_bound(dim)
+    size, beta = float(np.max(step.sizes)), smoothness(facts)
+    if math.isinf(bound) or size * (beta + step.ridge) > 2.0:
+        return math.inf
+    center = float(np.linalg.norm(facts.center))
+    reach = center + facts.radius
+    if math.isinf(reach):
+        reach = float(np.linalg.norm(start)) + 1.01 * loop.num_steps * size * bound
+    count = loop.largest_batch(facts.num_records)
+    gradient = _gradient_error(facts, reach, bound, count)
+    update = 6.0 * UNIT * (reach + size * (bound + 2.0 * step.ridge * reach))
+    one = size * gradient + update + _projection_error(facts.domain, dim, reach)
+    total = loop.num_steps * one
+    if loop.weights is not None:
+        total += (loop.num_steps + 8.0) * UNIT * reach
+    return 1.02 * total + _LEAST
+
+
+def counted_stddev(facts: PublicFacts, phase: Phase, start: Array) -> float:
+    """Deviation of the output noise, enlarged for the rounding errors of the steps.
+
+    As it is if the phase does not say that they count.
+    """
+    if phase.output_gdp == 0.0:
+        return phase.output_stddev
+    num_steps = phase.num_steps if isinstance(phase, Loop) else 0
+    longer = phase.output_stddev * (1.0 + 2e-12 + 5e-12 * num_steps)
+    return up(longer + 2.0 * phase_error(facts, phase, start) / phase.output_gdp)
+
+
+def counts(facts: PublicFacts, *phases: Phase) -> bool:
+    """Whether rounding errors of all these phases have a bound, wherever they start."""
+    return all(math.isfinite(phase_error(facts, x, facts.center)) for x in phases)
+
+
+def phase_error(facts: PublicFacts, phase: Phase, start: Array) -> float:
+    """Bound E of a phase's rounding error, beyond its gap; infinite if not proved."""
+    if isinstance(phase, Loop):
+        return iterate_error(facts, phase, start)
+    return solver_precision(facts, replace(phase, output_gdp=1.0)).error
+
+
+class SolverPrecision(NamedTuple):
+    """How a minimization is run, and how far it is off because of rounding."""
+
+    smoothness: float  # of the objective
+    gap: float  # that the solver certifies in its own arithmetic
+    error: float  # of the distance to the minimizer, beyond that of the phase's gap
+    num_steps: int  # plain steps that are enough without a certificate; 0: unproved
+
+
+def solver_precision(facts: PublicFacts, phase: Minimization) -> SolverPrecision:
+    """Gap and steps of a solver whose rounding errors are counted, or as asked for."""
+    m, top = float(phase.ridge), float(phase.smoothness + phase.ridge)
+    unproved = SolverPrecision(top, float(phase.gap), math.inf, 0)
+    if phase.output_gdp == 0.0:
+        return unproved
+    if phase.smoothness > 0.0:
+        top *= 1.0 + 1e-11  # rows above their bound by a rounding error
+    one = _solver_step_error(facts, phase, top)
+    if math.isinf(one):
+        return unproved
+    if top == m:  # one exact step is the minimizer, and the solver takes it
+        return SolverPrecision(top, float(phase.gap), 1.02 * one + _LEAST, 1)
+    c = math.sqrt(top / m) * math.sqrt(top / m - 1.0)
+    asked = math.sqrt(2.0 * phase.gap / m)
+    longest = asked / c + one
+    relative = (facts.dim + 9.0 + 8.0 * top / (top - m)) * UNIT
+    error = 1.02 * (c * (2.0 * one + relative * longest) + one) + _LEAST
+    far = max(math.log(2.0 * facts.radius) - math.log(asked), 0.0)
+    steps = 2 + math.ceil(1.01 * far / -math.log1p(-m / top))
+    gap = 0.5 * m * (c * longest) ** 2
+    return SolverPrecision(top, gap, error, steps)
+
+
+def _solver_step_error(facts: PublicFacts, phase: Minimization, top: float) -> float:
+    """Bound e of the error of one projected gradient step; infinite if not proved."""
+    estimator, dim = phase.estimator, facts.dim
+    is_mean = isinstance(estimator, Mean | ClippedMean) and estimator.smoothing == 0.0
+    bound = estimator.record_bound(dim)
+    reach = float(np.linalg.norm(facts.center)) + facts.radius
+    is_plain = is_mean and math.isinf(phase.local_radius)
+    if not (
+        isinstance(facts.loss, LOSSES) and is_plain and max(bound, reach) < math.inf
+    ):
+        return math.inf
+    last = facts.num_records if phase.last is None else phase.last
+    count = last - phase.first
+    tilt = MOST * phase.tilt_stddev / count * math.sqrt(dim)
+    slopes = bound + tilt + 2.0 * phase.ridge * reach
+    gradient = _gradient_error(facts, reach, bound, count) + 8.0 * UNIT * slopes
+    update = 3.0 * UNIT * (reach + slopes / top)
+    return gradient / top + update + _projection_error(facts.domain, dim, reach)
+
+
+def _gradient_error(
+    facts: PublicFacts, reach: float, bound: float, count: int
+) -> float:
+    """Error of the mean gradient of ``count`` records at a point within ``reach``."""
+    offset = facts.offset_bound / (facts.full_row_bound * facts.dual_ratio(2.0))
+    margins = smoothness(facts) * (facts.dim + 4.0) * UNIT * (reach + offset)
+    return margins + (16.0 * UNIT + sum_error(count)) * bound
+
+
+def _is_plain(loop: Loop) -> bool:
+    """Whether the loop takes gradient steps of means that the module's proof covers."""
+    step, estimator = loop.step, loop.estimator
+    is_mean = isinstance(estimator, Mean | ClippedMean) and estimator.smoothing == 0.0
+    is_step = isinstance(step, GradientStep) and math.isinf(step.local_radius)
+    return is_mean and is_step and loop.num_steps <= _LONGEST
+
+
+def _projection_error(domain: Domain, dim: int, reach: float) -> float:
+    if isinstance(domain, Box | WholeSpace):
+        return 0.0
+    if isinstance(domain, Ball) and domain.p == 2.0:
+        return 1.01 * (5.0 * dim + 430.0) * UNIT * reach
+    return math.inf
