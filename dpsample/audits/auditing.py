@@ -1,9 +1,10 @@
 """Audit, to refute a privacy claim on one pair of data sets, by draws from both."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -12,13 +13,16 @@ from dpsample.audits.findings import lower_bounds
 from dpsample.audits.report import AuditCurve, AuditReport
 from dpsample.audits.scores import (
     Mechanism,
+    Progress,
     Score,
+    Scores,
     additive_scores,
     black_box_scores,
 )
+from dpsample.audits.sequential import SequentialReport, blank, go_on, learned
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.streams import Seed
+from dpsample.core.streams import Seed, seed_sequence
 from dpsample.noise import AdditiveMechanism
 from dpsample.privacy import Budget, ExponentialMechanism, delta_of, gaussian_delta
 from dpsample.privacy.accounting.events import Event
@@ -47,7 +51,8 @@ def audit(
     progress: bool = True,
     log_ratio: Score | None = None,
     score: Score | None = None,
-) -> AuditReport:
+    sequential: bool | SequentialReport = False,
+) -> AuditReport | SequentialReport:
     r"""Try to refute a privacy claim on one pair of neighboring data sets.
 
     Draws from the mechanism on both data sets are split in two halves. On the first,
@@ -101,11 +106,16 @@ def audit(
     score : callable, optional
         For a callable mechanism: any score of rows of outputs, larger where they speak
         for ``neighbor``; by default one is learned on the first half.
+    sequential : bool or SequentialReport
+        Bet against the claims pair by pair and stop when they are refuted, or with the
+        batch that makes it ``num_draws`` pairs: `dpsample.audits.sequential`. An
+        earlier report goes on from where it ended, with the same other arguments to the
+        same bits.
 
     Returns
     -------
-    AuditReport
-        Bounds, curve and verdict.
+    AuditReport or SequentialReport
+        Bounds, curve and verdict; or, if ``sequential``, e-value and bound of gdp.
 
     Raises
     ------
@@ -140,25 +150,44 @@ def audit(
         check.integer(1, threads=threads)
     if gdp is not None:
         check.non_negative(gdp=gdp)
-    elif isinstance(mechanism, ExponentialMechanism | AdditiveMechanism):
+    is_ours = isinstance(mechanism, ExponentialMechanism | AdditiveMechanism)
+    if gdp is None and isinstance(mechanism, ExponentialMechanism | AdditiveMechanism):
         is_same = mechanism.budget.relation == budget.relation
         gdp = mechanism.gdp if is_same else None  # what it says of itself
-    with _line(progress) as on_progress:
-        shared: dict[str, Any] = {
-            "num_draws": int(num_draws),
-            "seed": seed,
-            "threads": threads,
-            "on_progress": on_progress,
-        }
+    check.instance((bool, SequentialReport), sequential=sequential)
+
+    def scores_of(on_progress: Progress, **drawing: Any) -> Scores:
+        shared = drawing | {"threads": threads, "on_progress": on_progress}
         if isinstance(mechanism, ExponentialMechanism):
             shared |= {"relation": budget.relation, "sampler": sampler}
-            scores = exponential_scores(mechanism, problem, neighbor, **shared)
-        elif isinstance(mechanism, AdditiveMechanism):
+            return exponential_scores(mechanism, problem, neighbor, **shared)
+        if isinstance(mechanism, AdditiveMechanism):
             shared["relation"] = budget.relation
-            scores = additive_scores(mechanism, problem, neighbor, **shared)
-        else:
-            shared |= {"log_ratio": log_ratio, "score": score}
-            scores = black_box_scores(mechanism, problem, neighbor, **shared)
+            return additive_scores(mechanism, problem, neighbor, **shared)
+        given = {"log_ratio": log_ratio, "score": score}
+        return black_box_scores(mechanism, problem, neighbor, **given | shared)
+
+    if sequential is not False:
+        report = sequential
+        if not isinstance(report, SequentialReport):
+            learn = None
+            if not is_ours and log_ratio is None and score is None:
+                run = cast(Mechanism, mechanism)
+                learn = partial(learned, run, problem, neighbor)
+            report = blank(
+                learn=learn,
+                curve=partial(claimed_curve, budget=budget, gdp=gdp, event=event),
+                alpha=alpha,
+                subject=_subject(mechanism),
+                budget=budget,
+                gdp_claimed=gdp,
+                event=event,
+                seed=seed_sequence(seed),
+            )
+        with _line(progress) as on_progress:
+            return go_on(report, scores_of, num_draws, on_progress)
+    with _line(progress) as on_progress:
+        scores = scores_of(on_progress, num_draws=int(num_draws), seed=seed)
     epsilons = budget.epsilon * np.array(MULTIPLES)
     bounds = lower_bounds(scores, epsilons, delta=budget.delta, alpha=alpha)
     claimed = claimed_curve(epsilons, budget, gdp, event)
@@ -227,14 +256,14 @@ def _subject(mechanism: object) -> str:
 
 
 @contextmanager
-def _line(is_wanted: bool) -> Iterator[Callable[[float], None]]:
+def _line(is_wanted: bool) -> Iterator[Progress]:
     """Show the share of draws that are done, in a terminal or notebook."""
     if not (is_wanted and screen.is_shown()):
-        yield lambda share: None
+        yield lambda share, found="": None
         return
 
-    def show(share: float) -> None:
-        sys.stderr.write(f"\raudit: {100.0 * share:3.0f} % of the draws")
+    def show(share: float, found: str = "") -> None:
+        sys.stderr.write(f"\raudit: {100.0 * share:3.0f} % of the draws{found}")
         sys.stderr.flush()
 
     try:

@@ -28,7 +28,7 @@ Draw = Callable[[np.random.Generator, int], Array]
 # (data, rng, num_draws) to outputs; what it takes as data is its own affair.
 Mechanism = Callable[[Any, np.random.Generator, int], Array]
 Kind = Literal["log ratio", "ratio up to a constant", "score"]
-Progress = Callable[[float], None]
+Progress = Callable[..., None]  # (share, what was found so far)
 Score = Callable[[Array], Array]
 
 # Streams of one half of one law: fixed, so that threads cannot change a draw.
@@ -91,7 +91,7 @@ def draw_outputs(
         pieces = []
         while size > 0:
             count = min(size, MAX_CHUNK)
-            rows = _as_rows(draw(rng, count), count)
+            rows = as_rows(draw(rng, count), count)
             pieces.append(rows if score is None else _numbers(score(rows), count))
             size -= count
         return pieces
@@ -101,7 +101,7 @@ def draw_outputs(
     return np.concatenate([piece for part in parts for piece in part])
 
 
-def _as_rows(outputs: Array, count: int) -> Array:
+def as_rows(outputs: Array, count: int) -> Array:
     """Return outputs as finite rows."""
     rows = np.asarray(outputs, dtype=np.float64)
     if rows.ndim == 0 or len(rows) != count:

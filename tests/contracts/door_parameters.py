@@ -165,6 +165,7 @@ BY_NAME = {
         ..., holds=lambda e: bool(((e >= 0.0) & (e <= 1.0)).all())
     ),
     "prior": FRACTION,
+    "sequential": either(FLAG, instance(dps.audits.SequentialReport)),
     "ledger": optional(instance(Ledger, LedgerFile)),
     "private_key": instance(bytes),
     "public_key": optional(instance(bytes)),

@@ -15,6 +15,7 @@ BASES = {"Domain", "Event", "Loss", "Noise", "Regularizer", "Sampler"}
 RESULTS = {
     "AdditiveMechanism",
     "AuditReport",
+    "SequentialReport",
     "Calibration",
     "Certificate",
     "CheckReport",

@@ -194,6 +194,7 @@ EXAMPLES |= {
     for kind in (
         audits.AuditCurve,
         audits.AuditReport,
+        audits.SequentialReport,
         audits.ExactCurve,
         diagnostics.Calibration,
         diagnostics.CheckReport,

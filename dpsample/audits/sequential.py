@@ -1,0 +1,309 @@
+r"""Sequential audit, which may stop at any time: bets against a privacy claim.
+
+In round t one draw X of P and one draw Y of Q are compared, P and Q the laws on the two
+data sets. Under the claim P(S) <= e^epsilon Q(S) + delta for every event S, so that
+
+.. math:: W_t = W_{t-1} \bigl(1 + \lambda_t
+   (1_{S_t}(X_t) - e^\epsilon 1_{S_t}(Y_t) - \delta)\bigr), \qquad
+   0 \le \lambda_t \le \frac{1}{2 (e^\epsilon + \delta)},
+
+is a nonnegative supermartingale if S_t and lambda_t come from rounds before t; so is
+the mean of such W over several epsilon and both orders of P and Q. By Ville's
+inequality it reaches 1/alpha with probability at most alpha, ever: the claim is refuted
+when it does. This is testing by betting (Waudby-Smith and Ramdas, arXiv:2010.09686);
+lambda is the mean of the payoffs so far over their second moment.
+
+**Lower bound of gdp, at any time.** The same bets are made against mu-GDP for every mu
+of a grid. All mu below the truth are false claims. The bound is the last mu before the
+first one that is not refuted: it is wrong only if the least true mu is refuted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.audits.scores import (
+    Mechanism,
+    Progress,
+    Score,
+    Scores,
+    as_rows,
+    learn,
+)
+from dpsample.core.arrays import Array
+from dpsample.core.spec import Json
+from dpsample.core.streams import streams
+from dpsample.privacy import Budget, gaussian_delta
+from dpsample.privacy.accounting.events import Event
+
+NUM_BLIND = 20  # first rounds, in which nothing is bet
+CAUTIOUS = 0.5  # largest bet, as a share of what keeps W positive
+# Rounds between two choices of the events, relative to those so far, and the most.
+GROWTH, LONGEST = 0.1, 2000
+GDP_GRID = np.geomspace(1e-2, 16.0, 96)
+MULTIPLES = np.array([0.0, 0.25, 0.5, 1.0])  # of the budget's epsilon, at which to bet
+# Rounds that are drawn at once, and draws of each law from which a score is learned.
+FIRST_BATCH, LAST_BATCH, NUM_LEARNED = 512, 32_768, 1000
+LEARNING = 2**31  # the number of the batch from which a score is learned
+
+
+@dataclass(kw_only=True, eq=False)
+class SequentialTest:
+    """Wealth of the bets against one claim and against the grid of gdp claims.
+
+    Scores are numbers, one a draw, larger where they speak for P; events are {score >
+    t} and {score < t}.
+    """
+
+    epsilons: Array  # (e,)
+    claimed: Array  # (e,): delta of the claim at each
+    alpha: float
+    rounds: int = 0
+    stopped_at: int | None = None  # round in which the claim was refuted
+    # Sums of scores and of their squares, (2, 2): law, power.
+    moments: Array = field(default_factory=lambda: np.zeros((2, 2)))
+    # Sums of payoffs without delta, and of their squares, (2, e, 2).
+    payoffs: Array = field(init=False)
+    log_wealth: Array = field(init=False)  # (1 + grid, 2, e)
+    is_refuted: NDArray[np.bool_] = field(init=False)  # (1 + grid,)
+
+    def __post_init__(self) -> None:
+        """Start with a wealth of one everywhere."""
+        count = 1 + len(GDP_GRID)
+        self.payoffs = np.zeros((2, len(self.epsilons), 2))
+        self.log_wealth = np.zeros((count, 2, len(self.epsilons)))
+        self.is_refuted = np.zeros(count, dtype=np.bool_)
+        gaussian = [[gaussian_delta(e, mu) for e in self.epsilons] for mu in GDP_GRID]
+        self._deltas = np.array([self.claimed, *gaussian])  # (1 + grid, e)
+
+    def update(self, first: Array, second: Array) -> None:
+        """Play as many rounds as there are scores of P and of Q, in their order."""
+        done = 0
+        while done < len(first):
+            width = min(max(NUM_BLIND, int(GROWTH * self.rounds)), LONGEST)
+            part = slice(done, done + width)
+            self._play(first[part], second[part])
+            done += width
+
+    def _play(self, first: Array, second: Array) -> None:
+        """Play rounds with events and bets that those before have fixed."""
+        before, growth = self.rounds, np.exp(self.epsilons)
+        sides = (first, second), (-second, -first)  # of the likely law, of the other
+        gains = np.empty((2, len(growth), len(first)))
+        for gain, (likely, other), t in zip(
+            gains, sides, self._thresholds(), strict=True
+        ):
+            gain[:] = (likely > t[:, None]) - growth[:, None] * (other > t[:, None])
+        if before >= NUM_BLIND:
+            deltas = self._deltas[:, None, :]
+            mean, square = np.moveaxis(self.payoffs, 2, 0) / before
+            mean_pay = mean - deltas
+            second_moment = square - 2.0 * deltas * mean + deltas**2 + 1.0 / before
+            most = CAUTIOUS / (growth + deltas)
+            bets = np.clip(mean_pay / second_moment, 0.0, most)[..., None]
+            rises = np.log1p(bets * (gains - deltas[..., None]))
+            path = self.log_wealth[..., None] + np.cumsum(rises, axis=-1)
+            wealth = np.exp(np.minimum(path, 600.0)).mean(axis=(1, 2))
+            has_won = wealth >= 1.0 / self.alpha
+            if has_won[0].any() and self.stopped_at is None:
+                self.stopped_at = before + 1 + int(np.argmax(has_won[0]))
+            self.is_refuted |= has_won.any(axis=1)
+            self.log_wealth = path[..., -1]
+        self.rounds += len(first)
+        self.payoffs += np.stack([gains.sum(axis=2), (gains**2).sum(axis=2)], axis=2)
+        for law, scores in enumerate((first, second)):
+            self.moments[law] += scores.sum(), (scores**2).sum()
+
+    def _thresholds(self) -> Array:
+        """Where normals with the moments so far have the log ratio epsilon, (2, e)."""
+        never = np.full((2, len(self.epsilons)), np.inf)
+        if self.rounds < NUM_BLIND:
+            return never
+        means = self.moments[:, 0] / self.rounds
+        spread = float((self.moments[:, 1] / self.rounds - means**2).mean())
+        gap = float(means[0] - means[1])
+        if not gap > 1e-3 * math.sqrt(max(spread, 0.0)):
+            return never
+        middle = 0.5 * float(means.sum())
+        return np.array([[middle], [-middle]]) + spread * self.epsilons / gap
+
+    @property
+    def e_value(self) -> float:
+        """Wealth against the claim now: its expectation is <= 1 if the claim holds."""
+        return float(np.exp(np.minimum(self.log_wealth[0], 600.0)).mean())
+
+    @property
+    def gdp_lower(self) -> float:
+        """Lower bound of gdp, valid in all rounds together."""
+        kept = np.flatnonzero(~self.is_refuted[1:])
+        least = int(kept[0]) if kept.size else len(GDP_GRID)
+        return float(GDP_GRID[least - 1]) if least else 0.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SequentialReport:
+    """What a sequential audit has found so far.
+
+    Attributes
+    ----------
+    subject : str
+        What was tested.
+    budget : Budget
+        The claim.
+    gdp_claimed : float or None
+        Gaussian-DP parameter that is claimed too, if any.
+    event : Event or None
+        What is claimed too, if anything.
+    test : SequentialTest
+        The bets; ``test.gdp_lower``, ``test.e_value`` and ``test.stopped_at``.
+    num_batches, seed, score
+        Batches of draws so far, and what an audit that goes on needs.
+    notes : tuple of str
+        How the draws were made.
+
+    Guarantee
+    ---------
+    If draws are independent, the probability that a claim that is true is ever refuted,
+    however often one looks, is at most ``test.alpha``; that the lower bound of gdp is
+    ever wrong, too.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> def half_noise(data, rng, num_draws):
+    ...     return data + rng.normal(0.0, 0.5 * 3.73, num_draws)
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-5)
+    >>> report = dps.audit(half_noise, 0.0, 1.0, budget, gdp=0.26, alpha=0.05, seed=1,
+    ...                    sequential=True)
+    >>> report.is_refuted, report.test.stopped_at < 3000
+    (True, True)
+    """
+
+    subject: str
+    budget: Budget
+    gdp_claimed: float | None
+    event: Event | None
+    test: SequentialTest
+    num_batches: int
+    seed: np.random.SeedSequence
+    score: Score | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether the wealth has reached 1 / alpha."""
+        return self.test.stopped_at is not None
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        test = self.test
+        if self.is_refuted:
+            return f"REFUTED in round {test.stopped_at} of {test.rounds}."
+        return (
+            f"Not refuted in {test.rounds} rounds, which proves nothing: another pair "
+            "or attack, or more rounds, may refute it."
+        )
+
+    def to_dict(self) -> Json:
+        """Everything as numbers, words and lists, ready for ``json.dumps``."""
+        return {
+            "subject": self.subject,
+            "budget": dict(vars(self.budget)),
+            "gdp_claimed": self.gdp_claimed,
+            "event": None if self.event is None else self.event.to_dict(),
+            "is_refuted": self.is_refuted,
+            "verdict": self.verdict,
+            "e_value": self.test.e_value,
+            "gdp_lower": self.test.gdp_lower,
+            "rounds": self.test.rounds,
+            "stopped_at": self.test.stopped_at,
+            "alpha": self.test.alpha,
+            "notes": list(self.notes),
+        }
+
+    def __repr__(self) -> str:
+        """Subject, claim, bounds and verdict, one per line."""
+        also = "" if self.gdp_claimed is None else f" and gdp <= {self.gdp_claimed:.4g}"
+        if self.event is not None:
+            also += f" and the curve of {self.event!r}"
+        budget, test = self.budget, self.test
+        lines = [
+            f"SequentialReport of {self.subject}",
+            f"claim: ({budget.epsilon:g}, {budget.delta:g})-DP under "
+            f"{budget.relation}{also}",
+            f"found: e-value {test.e_value:.4g}, gdp >= {test.gdp_lower:.4g}",
+            f"confidence: at any time, 1 - {test.alpha:g}",
+            *self.notes,
+            f"verdict: {self.verdict}",
+        ]
+        return "\n  ".join(lines)
+
+
+def blank(
+    *,
+    learn: Callable[[np.random.SeedSequence], Score] | None,
+    curve: Callable[[Array], Array],
+    alpha: float,
+    **claim: Any,
+) -> SequentialReport:
+    """Report before the first round; ``learn`` finds a score if none is known."""
+    epsilons = claim["budget"].epsilon * MULTIPLES
+    test = SequentialTest(epsilons=epsilons, claimed=curve(epsilons), alpha=alpha)
+    report = SequentialReport(test=test, num_batches=0, **claim)
+    if learn is None:
+        return report
+    return replace(report, score=learn(_seed_of(report, LEARNING)))
+
+
+def _seed_of(report: SequentialReport, batch: int) -> np.random.SeedSequence:
+    """Seed of one batch, the same for every audit that goes on."""
+    key = (*report.seed.spawn_key, batch)
+    return np.random.SeedSequence(report.seed.entropy, spawn_key=key)
+
+
+def learned(
+    mechanism: Mechanism, first: Any, second: Any, seed: np.random.SeedSequence
+) -> Score:
+    """Score of the outputs, from draws that are not bet on."""
+    outputs = [
+        as_rows(mechanism(data, rng, NUM_LEARNED), NUM_LEARNED)
+        for data, rng in zip((first, second), streams(seed, 2), strict=True)
+    ]
+    return learn(*outputs)
+
+
+def go_on(
+    report: SequentialReport,
+    scores_of: Callable[..., Scores],
+    num_draws: int,
+    on_progress: Progress,
+) -> SequentialReport:
+    """Draw and bet until the claim is refuted, or so many rounds are done.
+
+    ``scores_of`` draws; the report that is given stays as it is.
+    """
+    test, batch, notes = deepcopy(report.test), report.num_batches, report.notes
+    known = {} if report.score is None else {"score": report.score}
+    while test.rounds < num_draws and test.stopped_at is None:
+        width = min(FIRST_BATCH * 2**batch, LAST_BATCH)
+        scores = scores_of(
+            lambda share: None, num_draws=width, seed=_seed_of(report, batch), **known
+        )
+        # Larger scores speak for the second law; here for the first.
+        first, second = (
+            -np.concatenate([half[law] for half in (scores.first, scores.second)])
+            for law in (0, 1)
+        )
+        test.update(first, second)
+        batch, notes = batch + 1, scores.notes
+        found = f", e-value {test.e_value:.3g}, gdp >= {test.gdp_lower:.3g}"
+        on_progress(min(1.0, test.rounds / num_draws), found)
+    return replace(report, test=test, num_batches=batch, notes=notes)
