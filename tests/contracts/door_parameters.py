@@ -91,6 +91,7 @@ BY_NAME = {
     "budget": instance(dps.Budget),
     "burn_in": optional(count(0)),
     "calibration": CALIBRATION,
+    "cap": number(lambda x: 0.01 < x < 1.0),
     "categorical": LEVELS,
     "cell": CALLABLE,
     "center": optional(array(None)),
