@@ -540,7 +540,9 @@ def _draw(c: Json) -> Lines:
     common = COMMON[1:] if kind.get("counted", False) else COMMON
     before = ["LOSS.DECLARED", *common, *(["RIDGE"] if ridge > 0.0 else [])]
     after = ["DRAW.WORK"] if limit is not None else []
-    rest = {"before": before, "after": after, "records": sampler is not None}
+    is_draw = sampler is not None
+    after += [n for n in ["DRAW.DEADLINE"] if is_draw and n in c["assumptions"]]
+    rest = {"before": before, "after": after, "records": is_draw}
     _check_words(c, kind, theorems, rest)
     _check_regularizer(c)
     numbers = {

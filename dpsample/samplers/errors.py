@@ -46,6 +46,17 @@ class WorkLimitError(SamplingError):
         )
 
 
+class DeadlineError(SamplingError):
+    """A release is not finished by its public deadline: nothing is released."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The draw was not finished by the deadline, or failed. Nothing is "
+            "released, and the budget counts as spent: that it came to this depends on "
+            "the records, do not publish it."
+        )
+
+
 def raise_unless_ok(code: int) -> None:
     """Turn a kernel's code into words: a `SamplingError` for each but `OK`."""
     if code != OK:

@@ -4,7 +4,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dpsample.core import check
+from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.self_test import require_arithmetic
 from dpsample.core.streams import Seed, release_streams, seed_sequence
@@ -26,6 +26,7 @@ from dpsample.samplers import Localized, Proximal, gaussian_fit
 from dpsample.samplers.chain import RECORDS
 from dpsample.samplers.errors import (
     PIECE_FAILED,
+    DeadlineError,
     NoCertificate,
     WorkLimitError,
     raise_unless_ok,
@@ -50,6 +51,7 @@ from dpsample.verbs.results import Release
 
 NOT_PRIVATE = "NOT PRIVATE"
 Say = Callable[[str, bool], None]  # what the live line shows, and whether at once
+LONGEST_SLEEP = 3600.0  # of one call: the system refuses centuries
 # Expected work from which the line is shown at once, and from which it says what helps.
 LONG_SECONDS, TOO_LONG_SECONDS = 1.0, 600.0
 SHORTER = (
@@ -245,17 +247,43 @@ def _time(seconds: float) -> str:
 
 
 @contextmanager
-def _all_or_nothing() -> Iterator[Say]:
+def _all_or_nothing(deadline: float | None) -> Iterator[Say]:
     """Say how much work is expected, and after Ctrl-C that nothing is out.
 
-    Yields what adds to the line; numbers of steps and tries depend on the records.
+    Yields what adds to the line; numbers of steps and tries depend on the records, so
+    there is none before a deadline.
     """
     title = "release is drawing; after Ctrl-C nothing is released"
+    silence = nullcontext(lambda _text, _at_once: None)
     try:
-        with screen.patience(title) as say:
+        with screen.patience(title) if deadline is None else silence as say:
             yield say
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
+
+
+def _by_deadline(due: float, draw: Callable[[], Release]) -> Release:
+    """Hand over what ``draw`` returns at the time ``due``, or fail then.
+
+    Neither what failed, nor when, nor an answer that comes late is told.
+    """
+
+    def end_if_late() -> None:
+        if time.monotonic() >= due:
+            raise DeadlineError
+
+    answer = None
+    try:
+        with pauses.listening(end_if_late):
+            answer = draw()
+    except Exception:  # one public message for whatever it was
+        pass
+    is_late = time.monotonic() >= due
+    while (left := due - time.monotonic()) > 0.0:
+        time.sleep(min(left, LONGEST_SLEEP))
+    if answer is None or is_late:
+        raise DeadlineError
+    return answer
 
 
 @chains.single_threaded_blas()
@@ -272,6 +300,7 @@ def release(
     confidence: float | None = None,
     sampler: Localized | Proximal | None = None,
     max_work: float | None = None,
+    deadline: float | None = None,
     seed: Seed = None,
 ) -> Release:
     r"""Draw one differentially private parameter vector, with a certificate.
@@ -305,6 +334,10 @@ def release(
     max_work : float, optional
         Most passes over the records that the draw may take, beside the fit. If they do
         not suffice nothing is released, and the budget counts as spent.
+    deadline : float, optional
+        Seconds from the beginning of the call at which the answer is handed over, not
+        before. If the draw is not finished then, or failed, nothing is released, the
+        budget counts as spent, and the error says no more. Nothing is shown meanwhile.
     seed : int, optional
         Reproduces a study's run, which is then not releasable. By default the
         operating system's entropy is used.
@@ -327,8 +360,8 @@ def release(
         If the certificate does not pass `verify`, which no input should bring about;
         nothing was drawn then.
     SamplingError
-        If a loss raises or returns NaN, a declared bound is found not to hold, or
-        ``max_work`` passes do not suffice.
+        If a loss raises or returns NaN, a declared bound is found not to hold,
+        ``max_work`` passes do not suffice, or the draw misses its ``deadline``.
 
     Notes
     -----
@@ -349,6 +382,7 @@ def release(
     >>> answer.theta.shape, answer.certificate.releasable
     ((3,), True)
     """
+    begin = time.monotonic()
     check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
     check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
     seed_sequence(seed)  # refuses what is no seed, before any work
@@ -374,10 +408,34 @@ def release(
     most = math.inf if max_work is None else float(max_work)
     if seed is None:
         require_arithmetic()  # before a plan is kept
-    plan = _planned(problem, budget, options, sampler, most, seeded=seed is not None)
-    with release_streams(seed, 2) as (pilot, stream), _all_or_nothing() as say:
-        theta, notes = plan.draw(pilot, stream, say)
-        best = plan.best
+    if deadline is not None:
+        check.positive(deadline=deadline, remedy="It is in seconds from the call.")
+    plan = _planned(
+        problem,
+        budget,
+        options,
+        sampler,
+        most,
+        seeded=seed is not None,
+        has_deadline=deadline is not None,
+    )
+    with release_streams(seed, 2) as streams, _all_or_nothing(deadline) as say:
+        if deadline is None:
+            return _drawn(problem, plan, streams, say)
+        return _by_deadline(
+            begin + deadline, lambda: _drawn(problem, plan, streams, say)
+        )
+
+
+def _drawn(
+    problem: Problem,
+    plan: ReleasePlan,
+    streams: Sequence[np.random.Generator],
+    say: Say,
+) -> Release:
+    """Draw under a plan, with two streams."""
+    theta, notes = plan.draw(streams[0], streams[1], say)
+    best = plan.best
     return Release(
         theta=theta,
         certificate=plan.certificate,
@@ -400,6 +458,7 @@ def _planned(
     max_work: float = math.inf,
     *,
     seeded: bool,
+    has_deadline: bool = False,
 ) -> ReleasePlan:
     """Calibrate and certify, before anything is drawn.
 
@@ -407,7 +466,7 @@ def _planned(
     """
     # Checked: 1.0 and True are equal, and one of them is refused.
     inputs = CalibrationInputs(facts=problem.facts, budget=budget, **options)
-    key = inputs, sampler, max_work, seeded
+    key = inputs, sampler, max_work, seeded, has_deadline
     kept = problem.plan  # read once: another thread may replace it
     if kept is not None and kept[0] == key:
         return cast(ReleasePlan, kept[1])
@@ -433,6 +492,7 @@ def _planned(
         sampler=repr(sampler),
         clip_rows=problem.clip_rows,
         max_work=None if math.isinf(max_work) else max_work,
+        has_deadline=has_deadline,
         seeded=seeded,
     )
     verify_own(certificate)  # only public numbers: it refuses the same for all records

@@ -95,6 +95,7 @@ class Certificate(Sealed, MechanismTerms):
         sampler: str,
         clip_rows: bool = False,
         max_work: float | None = None,
+        has_deadline: bool = False,
         seeded: bool = False,
     ) -> Certificate:
         """Return a copy for a draw by ``sampler``, with what its proof rests on.
@@ -108,6 +109,8 @@ class Certificate(Sealed, MechanismTerms):
             Whether rows above their bound were scaled down, not refused.
         max_work : float, optional
             Public limit of the passes over the records.
+        has_deadline : bool
+            Whether the answer is handed over at a public time only.
         seeded : bool
             Whether a seed made the random bits: then the draw is not releasable.
 
@@ -121,7 +124,9 @@ class Certificate(Sealed, MechanismTerms):
         ValueError
             If there is no proof for ``sampler``, or it is not exact and gamma is 0.
         """
-        check.instance(bool, clip_rows=clip_rows, seeded=seeded)
+        check.instance(
+            bool, clip_rows=clip_rows, has_deadline=has_deadline, seeded=seeded
+        )
         check.instance(str, sampler=sampler)
         if self.sampler is not None:
             check.fail("sampler", "named once", self.sampler)
@@ -132,7 +137,11 @@ class Certificate(Sealed, MechanismTerms):
             max_work=limit,
             theorems=(*self.theorems, *registry().kind(kind_of(sampler)).theorems),
             assumptions=assumptions_of(
-                self, sampler=sampler, max_work=limit, clip_rows=clip_rows
+                self,
+                sampler=sampler,
+                max_work=limit,
+                has_deadline=has_deadline,
+                clip_rows=clip_rows,
             ),
             seeded=seeded,
             digest="",
@@ -217,6 +226,7 @@ def assumptions_of(
     *,
     sampler: str | None = None,
     max_work: float | None = None,
+    has_deadline: bool = False,
     clip_rows: bool = False,
 ) -> tuple[str, ...]:
     """Return identifiers of all that a draw takes for granted."""
@@ -227,4 +237,5 @@ def assumptions_of(
     if sampler is None:
         return base
     limited = () if max_work is None else ("DRAW.WORK",)
-    return (*base, *kind.assumptions, *limited, records)
+    due = ("DRAW.DEADLINE",) if has_deadline else ()
+    return (*base, *kind.assumptions, *limited, *due, records)
