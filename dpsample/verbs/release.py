@@ -26,6 +26,7 @@ from dpsample.samplers import Localized, Proximal, gaussian_fit
 from dpsample.samplers.chain import RECORDS
 from dpsample.samplers.errors import (
     PIECE_FAILED,
+    BottomError,
     DeadlineError,
     NoCertificate,
     WorkLimitError,
@@ -33,7 +34,8 @@ from dpsample.samplers.errors import (
 )
 from dpsample.samplers.localized import exact_rejection, mode
 from dpsample.samplers.localized.localized import PATIENCE, Place, PreparedLocalized
-from dpsample.samplers.proximal import metric
+from dpsample.samplers.proximal import constant_time as timed
+from dpsample.samplers.proximal import fixed_passes, metric
 from dpsample.samplers.proximal.proximal import (
     PreparedProximal,
     ProximalSetting,
@@ -247,16 +249,16 @@ def _time(seconds: float) -> str:
 
 
 @contextmanager
-def _all_or_nothing(deadline: float | None) -> Iterator[Say]:
+def _all_or_nothing(*, is_silent: bool) -> Iterator[Say]:
     """Say how much work is expected, and after Ctrl-C that nothing is out.
 
     Yields what adds to the line; numbers of steps and tries depend on the records, so
-    there is none before a deadline.
+    there is none if the time is public.
     """
     title = "release is drawing; after Ctrl-C nothing is released"
     silence = nullcontext(lambda _text, _at_once: None)
     try:
-        with screen.patience(title) if deadline is None else silence as say:
+        with silence if is_silent else screen.patience(title) as say:
             yield say
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
@@ -301,6 +303,8 @@ def release(
     sampler: Localized | Proximal | None = None,
     max_work: float | None = None,
     deadline: float | None = None,
+    constant_time: bool = False,
+    work: int | None = None,
     seed: Seed = None,
 ) -> Release:
     r"""Draw one differentially private parameter vector, with a certificate.
@@ -338,6 +342,14 @@ def release(
         Seconds from the beginning of the call at which the answer is handed over, not
         before. If the draw is not finished then, or failed, nothing is released, the
         budget counts as spent, and the error says no more. Nothing is shown meanwhile.
+    constant_time : bool
+        Make the same passes over the records, branches and draws of random words
+        whatever the records are, and release theta or, with a probability below gamma /
+        10 that delta pays for, nothing: for `Logistic`, `SmoothedHinge`, `Huber` and
+        `Squared` losses of dense rows on l2 balls and the whole space, with p = 2.
+    work : int, optional
+        Passes over the records of a ``constant_time`` draw: too few are refused, before
+        any work. By default as few as are proved to suffice.
     seed : int, optional
         Reproduces a study's run, which is then not releasable. By default the
         operating system's entropy is used.
@@ -361,7 +373,8 @@ def release(
         nothing was drawn then.
     SamplingError
         If a loss raises or returns NaN, a declared bound is found not to hold,
-        ``max_work`` passes do not suffice, or the draw misses its ``deadline``.
+        ``max_work`` passes do not suffice, the draw misses its ``deadline``, or a
+        ``constant_time`` draw ends without an answer.
 
     Notes
     -----
@@ -369,7 +382,8 @@ def release(
     (epsilon, delta)-differentially private under the relation: the exact mechanism is
     (epsilon, delta_0)-DP by the Gaussian comparison theorem (arXiv:2207.08347, Theorem
     2) and the draw is within total variation gamma of it on every data set, which costs
-    (1 + e^epsilon) gamma. The running time depends on the records: do not publish it.
+    (1 + e^epsilon) gamma. The running time depends on the records: do not publish it,
+    but for ``constant_time``, which takes many times as long.
 
     Examples
     --------
@@ -403,6 +417,19 @@ def release(
         "strong_convexity": strong_convexity,
         "confidence": confidence,
     }
+    check.instance(bool, constant_time=constant_time)
+    if constant_time:
+        others = {"sampler": sampler, "max_work": max_work, "deadline": deadline}
+        for name, value in others.items():
+            if value is not None:
+                check.fail(name, "None with constant_time=True", value)
+        if work is not None:
+            check.integer(1, work=work)
+        if seed is None:
+            require_arithmetic()
+        return _in_constant_time(problem, budget, options, work, seed)
+    if work is not None:
+        check.fail("work", "None without constant_time=True", work, "See max_work.")
     if max_work is not None:
         check.at_least(1.0, max_work=max_work, remedy="A draw reads all records.")
     most = math.inf if max_work is None else float(max_work)
@@ -419,12 +446,52 @@ def release(
         seeded=seed is not None,
         has_deadline=deadline is not None,
     )
-    with release_streams(seed, 2) as streams, _all_or_nothing(deadline) as say:
+    is_silent = deadline is not None
+    with (
+        release_streams(seed, 2) as streams,
+        _all_or_nothing(is_silent=is_silent) as say,
+    ):
         if deadline is None:
             return _drawn(problem, plan, streams, say)
         return _by_deadline(
             begin + deadline, lambda: _drawn(problem, plan, streams, say)
         )
+
+
+def _in_constant_time(
+    problem: Problem,
+    budget: Budget,
+    options: dict[str, Any],
+    work: int | None,
+    seed: Seed,
+) -> Release:
+    """Draw by a public number of passes: theta, or nothing with a probability paid."""
+    mechanism = calibrate(problem, budget, **options)
+    if problem.data.dense.shape[0] == 0:
+        check.fail(
+            "features",
+            "dense with constant_time=True",
+            "a sparse matrix",
+            "How many numbers are not 0 would show: pass features.toarray().",
+        )
+    chosen = timed.plan(mechanism, work)
+    certificate = mechanism.certificate.with_sampler(
+        sampler=repr(chosen), clip_rows=problem.clip_rows, seeded=seed is not None
+    )
+    verify_own(certificate)
+    grid = PublicGrid.of(mechanism.target(copy.copy(problem)))
+    with release_streams(seed, 1) as (stream,), _all_or_nothing(is_silent=True):
+        theta, _ = fixed_passes.draw(problem, mechanism, chosen, stream)
+    if theta is None:
+        raise BottomError
+    # No risk and no fit: they take a time of their own, before theta is handed over.
+    return Release(
+        theta=grid.rounded(theta),
+        certificate=certificate,
+        feature_names=problem.feature_names,
+        mechanism=mechanism,
+        nonprivate_diagnostics={"method": "constant time", "num_passes": chosen.work},
+    )
 
 
 def _drawn(

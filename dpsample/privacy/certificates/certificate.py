@@ -9,8 +9,6 @@ from typing import ClassVar
 from dpsample.core import check
 from dpsample.privacy.accounting.events import Event, GaussianEvent, NearEvent
 from dpsample.privacy.certificates.registry import (
-    COMMON,
-    COUNTED,
     Kind,
     check_name,
     of_problem,
@@ -232,8 +230,7 @@ def assumptions_of(
     """Return identifiers of all that a draw takes for granted."""
     declared, records = of_problem("draw", terms.facts, clip_rows=clip_rows)
     kind = registry().kind(kind_of(sampler))
-    common = COUNTED if kind.counted else COMMON
-    base = (declared, *common, *(("RIDGE",) if terms.has_ridge else ()))
+    base = (declared, *kind.common, *(("RIDGE",) if terms.has_ridge else ()))
     if sampler is None:
         return base
     limited = () if max_work is None else ("DRAW.WORK",)

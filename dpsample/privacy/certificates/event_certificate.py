@@ -18,8 +18,6 @@ from dpsample.privacy.accounting.accounting import epsilon_of, theorems_used
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.registry import (
-    COMMON,
-    COUNTED,
     Kind,
     check_name,
     of_problem,
@@ -259,7 +257,7 @@ def assumptions_of(
     """Return identifiers of all that a mechanism takes for granted."""
     problem = () if facts is None else of_problem(kind, facts, clip_rows=clip_rows)
     own = registry().kind(kind)
-    return (*(COUNTED if own.counted else COMMON), *own.assumptions, *problem)
+    return (*own.common, *own.assumptions, *problem)
 
 
 def _plain_inputs(inputs: Any) -> tuple[tuple[str, Input], ...]:
