@@ -29,11 +29,12 @@ of g is a symmetric matrix between 0 and Q times that of the points.
    inequality on K, p >= P(K) exp(-S (s + e)^2 / 2), s^2 a bound of E <x - m, i>^2 on K
    for unit vectors i. P(K) is least for |m - c| = R - t. With u ~ N(0, 1) outwards and
    r^2 ~ chi^2(d - 1) across, x is in K if t - R <= u <= t - r^2/(2R) - r^4/(2R^3), for
-   sqrt(1 - x) >= 1 - x/2 - x^2/2. Across, K favors small r. Outwards it cuts at some
-   B(r): E u^2 1{u <= B} = Phi(B) - B phi(B), and -B <= (r^2/R - t)_+ <= r^4 / (4 t R^2).
+   sqrt(1 - x) >= 1 - x/2 - x^2/2. Across, K favors small r. Outwards it cuts at B(r):
+   E u^2 1{u <= B} = Phi(B) - B phi(B), and -B <= (r^2/R - t)_+ <= r^4 / (4 t R^2).
 4. *Ball, |m - c| = R + D, D > -t.* Let r be the distance from the axis through m. On K
    the depth below the tangent plane at the axis' end is r^2/(2R) + u with u >= 0, and
-       (depth + D)^2 + r^2 = (u + D)^2 + r^2 (1 + D/R) + 2 X, X = r^2/(2R) (u + r^2/(4R)).
+       (depth + D)^2 + r^2 = (u + D)^2 + r^2 (1 + D/R) + 2 X,
+       X = r^2/(2R) (u + r^2/(4R)).
    So u and the place across are drawn independently, X >= 0 is paid. u is N(-D, 1) on u
    >= 0: exponential of rate l, l^2 - D l = 1, accepted with exp(-(u - 1/l)^2 / 2), in
    all with probability l exp(-l^2/2 + D l) sqrt(2 pi) Phi(-D), least at D = -t: its
@@ -48,8 +49,8 @@ of g is a symmetric matrix between 0 and Q times that of the points.
 6. *Error.* T steps are within `certify.tv_bound` of the target, W0 being at most sqrt(k
    mu) times the radius, and at most k G / sqrt(k mu) + sqrt(d).
 
-So output and passes are within TV(T) + P(bottom) of the target and a constant, on every
-data set. In real arithmetic: rounding is not counted. Nor is the time of a pass claimed.
+So output and passes are within TV(T) + P(bottom) of the target and a constant, on all
+data sets. In real arithmetic: rounding is not counted. Seconds of a pass are not claimed.
 """
 
 import math

@@ -59,13 +59,17 @@ class DrawState(NamedTuple):
     vectors: Array
     numbers: Array
     counts: Ints
+    masks: Ints  # of conditions that are false, and true
     margins: Array
     slopes: Array
 
 
 @kernel(counts_references=False)
 def pick(mask, a, b):
-    """Return a where the mask is -1 and b where it is 0, by their bits."""
+    """Return a where the mask is -1 and b where it is 0, by their bits.
+
+    Masks are loaded: of one that it knew to be a condition, a compiler makes branches.
+    """
     first, second = np.float64(a).view(np.int64), np.float64(b).view(np.int64)
     return np.int64((first & mask) | (second & ~mask)).view(np.float64)
 
@@ -145,21 +149,21 @@ def _distance(point, center):
 
 
 @kernel
-def _shrink(plan, point):
+def _shrink(plan, masks, point):
     """Factor of point - center in the projection on the ball."""
     size = _distance(point, plan.center)
-    return pick(-np.int64(size > plan.radius), plan.radius / size, 1.0)
+    return pick(masks[np.int64(size > plan.radius)], plan.radius / size, 1.0)
 
 
 @kernel
-def _propose(plan, vectors, spare, out):
+def _propose(plan, masks, vectors, spare, out):
     """Draw a try into out, parts 3 and 4 of the proof; return what it has to pay."""
     center, noise, axis = plan.center, vectors[NOISE], vectors[AXIS]
     dim, unit = center.shape[0], 1.0 / np.sqrt(plan.precision)
     for j in range(dim):
         out[j] = vectors[MEAN, j] - vectors[SLOPE, j] / plan.precision
     size = _distance(out, center)
-    inverse = 1.0 / pick(-np.int64(size > 1e-300), size, 1.0)
+    inverse = 1.0 / pick(masks[np.int64(size > 1e-300)], size, 1.0)
     along = 0.0
     for j in range(dim):
         axis[j] = (out[j] - center[j]) * inverse
@@ -171,7 +175,7 @@ def _propose(plan, vectors, spare, out):
     beyond = (size - plan.radius) / unit
     rate = 0.5 * (beyond + np.sqrt(beyond * beyond + 4.0))
     depth, bend = spare / rate, 0.5 * across / (size / unit)
-    is_edge = -np.int64(beyond > -EDGE)
+    is_edge = masks[np.int64(beyond > -EDGE)]
     paid = 0.5 * (depth - 1.0 / rate) ** 2 + bend * (depth + 0.5 * bend)
     height = pick(is_edge, plan.radius - unit * (depth + bend), size + unit * along)
     width = pick(is_edge, unit * np.sqrt(plan.radius / size), unit)
@@ -191,7 +195,7 @@ def _advance(plan, state, rng):
         plan.center,
     )
     point, gradient, noise = vectors[POINT], vectors[GRADIENT], vectors[NOISE]
-    dim = center.shape[0]
+    masks, dim = state.masks, center.shape[0]
     energy = plan.weight * numbers[SUM]
     _normals(rng, noise, counts)
     threshold, spare = -np.log1p(-rng.random()), -np.log1p(-rng.random())
@@ -200,11 +204,15 @@ def _advance(plan, state, rng):
     for j in range(dim):
         gradient[j] *= plan.weight
         gap -= vectors[SLOPE, j] * (point[j] - vectors[TANGENT, j])
-    left = counts[LEFT]
-    counts[TRIES] += np.int64((left == 0) & (counts[ACCEPTED] < plan.num_steps))
-    is_good = (gap <= threshold) & (_distance(point, center) <= plan.radius)
-    accepted = -np.int64(is_good & (left == 0) & (counts[ACCEPTED] < plan.num_steps))
-    first, last = -np.int64(counts[ACCEPTED] < 0), -np.int64(left == 1)
+    # `left` passes are steps of w, the last one its tangent; then come tries.
+    left, is_open = counts[LEFT], np.int64(counts[ACCEPTED] < plan.num_steps)
+    is_try = is_open & np.int64(left == 0)
+    is_inside = np.int64(_distance(point, center) <= plan.radius)
+    is_accepted = is_try & is_inside & np.int64(gap <= threshold)
+    accepted, last = masks[is_accepted], masks[np.int64(left == 1)]
+    first, moves = masks[np.int64(counts[ACCEPTED] < 0)], masks[np.int64(left >= 2)]
+    moves |= accepted
+    counts[TRIES] += is_try
     numbers[AT_TANGENT] = pick(last, energy, numbers[AT_TANGENT])
     for j in range(dim):
         vectors[FIRST, j] = pick(first, gradient[j], vectors[FIRST, j])
@@ -215,24 +223,22 @@ def _advance(plan, state, rng):
         mean = (plan.step * center[j] + y) / (1.0 + plan.step)
         vectors[MEAN, j] = pick(accepted, mean, vectors[MEAN, j])
     # The next point of w, from the center in a new step.
-    moves = accepted | -np.int64(left >= 2)
     length = pick(accepted, plan.first, plan.descent)
     for j in range(dim):
         here = pick(accepted, center[j], point[j])
         slope = pick(accepted, vectors[FIRST, j], gradient[j])
         slope += plan.precision * (here - vectors[MEAN, j])
         gradient[j] = here - length * slope
-    shrink = _shrink(plan, gradient)
-    numbers[PAID] = _propose(plan, vectors, spare, point)
+    shrink = _shrink(plan, masks, gradient)
+    numbers[PAID] = _propose(plan, masks, vectors, spare, point)
     for j in range(dim):
         moved = center[j] + shrink * (gradient[j] - center[j])
         point[j] = pick(moves, moved, point[j])
         gradient[j] = 0.0
     numbers[SUM] = 0.0
-    counts[ACCEPTED] -= accepted
-    counts[LEFT] = (accepted & plan.num_gradients) | (
-        ~accepted & (left - 1) & -np.int64(left > 0)
-    )
+    counts[ACCEPTED] += is_accepted
+    rest = left - np.int64(left > 0)
+    counts[LEFT] = (accepted & plan.num_gradients) | (~accepted & rest)
     counts[ROW] = 0
     counts[PASSES] += 1
 
@@ -312,6 +318,7 @@ def _state(plan: Numbers, num_records: int) -> DrawState:
         np.zeros((NUM_VECTORS, len(plan.center))),
         np.zeros(NUM_NUMBERS),
         np.zeros(NUM_COUNTS, dtype=np.int64),
+        np.array([0, -1]),
         np.empty(min(BLOCK, num_records)),
         np.empty(min(BLOCK, num_records)),
     )
