@@ -5,14 +5,18 @@ import time
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
+from scipy.stats import ks_2samp
 
 import dpsample as dps
 from dpsample.core import pauses
-from dpsample.samplers.errors import DeadlineError, SamplingError
+from dpsample.samplers.errors import BottomError, DeadlineError, SamplingError
+from dpsample.samplers.proximal import fixed_passes
 from dpsample.verbs import release as releases
 from tests.support.tiers import slow
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
+LOGISTIC = dps.losses.Logistic()
 KEPT = 0.05  # seconds after a deadline
 
 
@@ -66,8 +70,9 @@ def late(self, pilot, stream, say):
 def test_what_fails_or_is_late_fails_at_the_deadline_with_one_message(
     draw, monkeypatch
 ):
-    monkeypatch.setattr(releases.ReleasePlan, "draw", draw)
     known = problem()
+    dps.release(known, BUDGET)  # compiles
+    monkeypatch.setattr(releases.ReleasePlan, "draw", draw)
     begin = time.monotonic()
     with pytest.raises(DeadlineError) as caught:
         dps.release(known, BUDGET, deadline=0.1)
@@ -110,3 +115,133 @@ def test_ctrl_c_ends_the_wait(monkeypatch):
     monkeypatch.setattr(releases.time, "sleep", interrupted)
     with pytest.raises(KeyboardInterrupt, match="Nothing is released"):
         dps.release(problem(), BUDGET, deadline=60.0)
+
+
+# Level 2: the same passes over all records.
+
+
+def test_a_constant_time_release_says_what_it_does_and_verifies(capfd):
+    known = problem()
+    answer = dps.release(known, BUDGET, constant_time=True)
+    certificate = answer.certificate
+    assert answer.theta.shape == (2,) and certificate.releasable
+    assert "TIME" not in certificate.assumptions
+    assert "TIME.UNITS" in certificate.assumptions
+    words = str(certificate)
+    assert "idealized numerics" in words and "work=" in words
+    for checker in ("standard", "ball"):
+        names = [line.name for line in answer.verify(checker=checker).checks]
+        assert "P(nothing released)<=0.1*gamma" in names
+    assert dps.Certificate.from_json(certificate.to_json()) == certificate
+    assert "non_private_theta" not in answer.nonprivate_diagnostics
+    assert capfd.readouterr() == ("", "")
+
+
+def test_work_is_as_asked_for_or_refused_before_any_draw(monkeypatch):
+    known = problem()
+    least = dps.release(known, BUDGET, constant_time=True, seed=1)
+    work = least.nonprivate_diagnostics["num_passes"]
+    more = dps.release(known, BUDGET, constant_time=True, work=work + 100, seed=1)
+    assert f"work={work + 100})" in more.certificate.sampler
+    assert not least.certificate.releasable  # a seed
+    monkeypatch.setattr(fixed_passes, "draw", None)
+    with pytest.raises(ValueError, match=f"work must be >= {work} passes") as caught:
+        dps.release(known, BUDGET, constant_time=True, work=work - 1)
+    assert "work=None takes it" in str(caught.value)
+
+
+def test_nothing_is_released_with_one_message(monkeypatch):
+    monkeypatch.setattr(fixed_passes, "draw", lambda *_: (None, None))
+    with pytest.raises(BottomError, match="budget counts as spent"):
+        dps.release(problem(), BUDGET, constant_time=True)
+
+
+class Own(dps.losses.Logistic):
+    """A loss of a name that is known, and formulas that are not."""
+
+
+REFUSED = {
+    "a kinked loss": {"loss": dps.losses.Hinge()},
+    "a subclass": {"loss": Own()},
+    "a linear loss": {"loss": dps.losses.Linear()},
+    "a box": {"domain": dps.domains.Box(-1.0, 1.0)},
+    "an l1 ball": {"domain": dps.domains.Ball(1.0, p=1.0)},
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_losses_and_domains_are_refused_by_public_facts(name):
+    with pytest.raises(dps.samplers.NoCertificate, match="constant_time=True is not"):
+        dps.release(problem(**REFUSED[name]), BUDGET, constant_time=True)
+
+
+def test_other_norms_rows_and_options_are_refused():
+    known = problem()
+    with pytest.raises(dps.samplers.NoCertificate, match="p = 2"):
+        dps.release(known, BUDGET, p=1.5, constant_time=True)
+    rows = csr_array(np.eye(2))
+    sparse = dps.Problem(
+        rows, [1.0, -1.0], row_bound=1.0, loss=LOGISTIC, domain=dps.domains.Ball(1.0)
+    )
+    with pytest.raises(ValueError, match="features must be dense"):
+        dps.release(sparse, BUDGET, constant_time=True)
+    for name, value in {
+        "sampler": dps.Proximal(),
+        "max_work": 5.0,
+        "deadline": 1.0,
+    }.items():
+        with pytest.raises(ValueError, match=f"{name} must be None"):
+            dps.release(known, BUDGET, constant_time=True, **{name: value})
+    with pytest.raises(ValueError, match="work must be None"):
+        dps.release(known, BUDGET, work=10)
+
+
+EXTREME = {
+    "rows of zeros": (np.zeros((3, 2)), np.ones(3), {}),
+    "one record": (np.eye(2)[:1], np.ones(1), {}),
+    "the largest responses": (
+        np.eye(2),
+        np.array([1.7e308, -1.7e308]),
+        {"loss": dps.losses.Huber(1.0), "response_bound": np.inf},
+    ),
+    "rows of 1e50": (
+        np.array([[1e50, 0.0], [5e-324, -1e50]]),
+        np.ones(2),
+        {"row_bound": 1e50, "domain": dps.domains.Ball(1e-50)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXTREME)
+def test_extreme_records_are_released_like_others(name):
+    rows, response, options = EXTREME[name]
+    given = {"row_bound": 1.0, "loss": LOGISTIC, "domain": dps.domains.Ball(1.0)}
+    known = dps.Problem(rows, response, **given | options)
+    answer = dps.release(known, BUDGET, constant_time=True)
+    assert np.isfinite(answer.theta).all()
+    answer.verify(checker="ball")
+
+
+def test_an_unbounded_domain_needs_a_ridge_and_has_a_plan():
+    known = problem(500, 3, domain=dps.domains.WholeSpace())
+    answer = dps.release(known, BUDGET, strong_convexity=0.1, constant_time=True)
+    answer.verify()
+    answer.verify(checker="ball")
+
+
+@pytest.mark.slow
+def test_seconds_of_neighbors_are_not_told_apart():
+    rows, response = np.zeros((2000, 5)), np.ones(2000)
+    other, flipped = rows.copy(), response.copy()
+    other[0, 0], flipped[0] = 1.0, -1.0
+    given = {"row_bound": 1.0, "loss": LOGISTIC, "domain": dps.domains.Ball(1.0)}
+    pair = dps.Problem(rows, response, **given), dps.Problem(other, flipped, **given)
+    seconds = [[], []]
+    order = np.random.default_rng(1)
+    for run in range(505):
+        for which in order.permutation(2):
+            begin = time.perf_counter()
+            dps.release(pair[which], BUDGET, constant_time=True)
+            if run >= 5:  # after compilation
+                seconds[which].append(time.perf_counter() - begin)
+    assert ks_2samp(*seconds).pvalue >= 1e-3

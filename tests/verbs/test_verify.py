@@ -16,6 +16,7 @@ from dpsample import optimizers as opt
 from dpsample.privacy import Certificate, EventCertificate, GaussianEvent
 from dpsample.privacy.ball_checker import NotProved, prove
 from dpsample.privacy.certificates.registry import registry
+from dpsample.samplers.proximal import constant_time
 from dpsample.verbs import minimize
 from tests.support.public_facts import final
 from tests.support.tiers import usual
@@ -102,6 +103,11 @@ def of_draw(sampler):
     return mech.certificate.with_sampler(sampler=repr(sampler))
 
 
+def of_plan():
+    mech = dps.calibrate(problem(), BUDGET, sampler_share=0.1)
+    return mech.certificate.with_sampler(sampler=repr(constant_time.plan(mech)))
+
+
 CASE = {"sensitivity": 0.5, "p": 1.5, "r": 3.0}
 NOISES = {
     "noise/gaussian": lambda: dps.noise.gaussian_mechanism(BUDGET, sensitivity=0.5),
@@ -129,6 +135,7 @@ GOLDEN: dict[str, Any] = {
     "draw": lambda: dps.calibrate(problem(), BUDGET).certificate,
     "draw/localized": lambda: of_draw(dps.samplers.Localized()),
     "draw/proximal": lambda: of_draw(dps.Proximal()),
+    "draw/constanttime": lambda: of_plan(),
     "draw/exact": lambda: final(),
     "declared": lambda: EventCertificate.of(
         mechanism="noisy mean", budget=BUDGET, event=GaussianEvent(0.2)

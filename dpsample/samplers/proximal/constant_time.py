@@ -50,7 +50,7 @@ of g is a symmetric matrix between 0 and Q times that of the points.
    mu) times the radius, and at most k G / sqrt(k mu) + sqrt(d).
 
 So output and passes are within TV(T) + P(bottom) of the target and a constant, on all
-data sets. In real arithmetic: rounding is not counted. Seconds of a pass are not claimed.
+data sets. In real arithmetic: rounding is not counted. A pass may take any time.
 """
 
 import math
