@@ -55,6 +55,7 @@ data sets. In real arithmetic: rounding is not counted. A pass may take any time
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -243,13 +244,27 @@ def plan(terms: MechanismTerms, work: int | None = None) -> ConstantTime:
     ValueError names the passes that suffice if these do not, `NoCertificate` says why
     there is no plan: both by public facts alone.
     """
-    sizes, best = PublicSizes.of(terms), None
-    most, log_gamma = MOST_WORK, math.log(SHARE * SLACK * terms.gamma)
+    best = _fewest(PublicSizes.of(terms), terms.gamma)
+    if best is None:
+        raise NoCertificate(
+            "constant_time=True is not possible: no number of passes below 2**31 is "
+            "proved to suffice. Use fewer records, or a stronger ridge."
+        )
+    if work is None:
+        return best
+    if work < best.work:
+        remedy = "It follows from public facts alone; work=None takes it."
+        check.fail("work", f">= {best.work} passes over the records", work, remedy)
+    return replace(best, work=work)
+
+
+@lru_cache(maxsize=64)
+def _fewest(sizes: PublicSizes, gamma: float) -> ConstantTime | None:
+    """Plan of fewest passes; None if there is none."""
+    best, most, log_gamma = None, MOST_WORK, math.log(SHARE * SLACK * gamma)
     for step in STEPS:
         num_steps = certify.num_steps(
-            (1.0 - SHARE) * SLACK * terms.gamma,
-            step=step,
-            start_bound=sizes.start_bound,
+            (1.0 - SHARE) * SLACK * gamma, step=step, start_bound=sizes.start_bound
         )
         for num_gradients in range(1, MOST_GRADIENTS):
             fixed = 1 + num_steps * num_gradients
@@ -265,17 +280,7 @@ def plan(terms: MechanismTerms, work: int | None = None) -> ConstantTime:
                     num_gradients=num_gradients,
                     work=most,
                 )
-    if best is None:
-        raise NoCertificate(
-            "constant_time=True is not possible: no number of passes below 2**31 is "
-            "proved to suffice. Use fewer records, or a stronger ridge."
-        )
-    if work is None:
-        return best
-    if work < best.work:
-        remedy = "It follows from public facts alone; work=None takes it."
-        check.fail("work", f">= {best.work} passes over the records", work, remedy)
-    return replace(best, work=work)
+    return best
 
 
 def _enough(p: float, num_steps: int, most: int, log_gamma: float) -> int | None:

@@ -314,13 +314,14 @@ def _numbers(
 
 def _state(plan: Numbers, num_records: int) -> DrawState:
     """State before the pass at the center, which counts as an accepted try."""
+    block = max(1, min(BLOCK, num_records, CHUNK // len(plan.center)))
     state = DrawState(
         np.zeros((NUM_VECTORS, len(plan.center))),
         np.zeros(NUM_NUMBERS),
         np.zeros(NUM_COUNTS, dtype=np.int64),
         np.array([0, -1]),
-        np.empty(min(BLOCK, num_records)),
-        np.empty(min(BLOCK, num_records)),
+        np.empty(block),
+        np.empty(block),
     )
     state.vectors[POINT] = plan.center
     state.numbers[AT_TANGENT] = math.inf
