@@ -297,10 +297,12 @@ def array(
     return result
 
 
-def entries(name: str, value: object, *, finite: bool = True) -> Array:
+def entries(
+    name: str, value: object, *, finite: bool = True, saturated: bool = False
+) -> Array:
     """Return ``value`` as a fresh float64 array of any shape, finite by default.
 
-    If it need not be, a number beyond all doubles becomes the largest of them: no error
+    If ``saturated`` a number beyond all doubles becomes the largest of them: no error
     tells how large it is.
     """
     try:
@@ -308,10 +310,13 @@ def entries(name: str, value: object, *, finite: bool = True) -> Array:
         numbers_only = given.dtype.kind in "biufO"
         if isinstance(value, np.ma.MaskedArray) or not numbers_only:
             raise TypeError
-        if given.dtype.kind == "O" and not finite:
-            given = np.clip(given, -LARGEST, LARGEST)
-        with np.errstate(over="ignore"):
-            result = np.array(given, dtype=np.float64)
+        try:
+            with np.errstate(over="ignore"):
+                result = np.array(given, dtype=np.float64)
+        except OverflowError:
+            if not saturated:
+                raise
+            result = np.array(np.clip(given, -LARGEST, LARGEST), dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         fail(name, "an array of numbers", shown(value))
     if finite:

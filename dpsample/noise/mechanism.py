@@ -20,6 +20,8 @@ from dpsample.numerics.norms import norm, schatten
 from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.event_certificate import EventCertificate
+from dpsample.privacy.certificates.ledger import Ledger
+from dpsample.privacy.certificates.ledger_file import LedgerFile, spend
 from dpsample.privacy.curves.additive import NoiseCalibration
 
 
@@ -99,7 +101,13 @@ class AdditiveMechanism:
         """Step of the public grid on which every answer lies, a power of two."""
         return self.noise._step(self.dim or 1)
 
-    def release(self, value: ArrayLike, *, seed: int | None = None) -> NoisyAnswer:
+    def release(
+        self,
+        value: ArrayLike,
+        *,
+        ledger: Ledger | LedgerFile | None = None,
+        seed: int | None = None,
+    ) -> NoisyAnswer:
         """Add one draw of the noise to the value of the query.
 
         The answer is a multiple of the certificate's ``grid``, at most 2^-10 of the
@@ -112,6 +120,9 @@ class AdditiveMechanism:
         ----------
         value : float or array_like, shape (d,)
             The query on the data. It is cut off at 2^51 steps, and NaN counts as 0.
+        ledger : Ledger or LedgerFile, optional
+            Where the certificate is entered before the noise is drawn. Without room for
+            it none is.
         seed : int, optional
             Makes the noise repeatable, hence not private: the answer is then not
             releasable. Without a seed the operating system's entropy is used.
@@ -124,7 +135,7 @@ class AdditiveMechanism:
         Raises
         ------
         ValueError
-            If the value is not a vector of ``dim`` numbers.
+            If the value is not a vector of ``dim`` numbers, or the ledger has no room.
 
         Guarantee
         ---------
@@ -134,14 +145,15 @@ class AdditiveMechanism:
         a sensitivity that holds with its rounding errors, as 2 n u sum |v_i| more for a
         sum of n numbers (u = 2^-53), and clip what may be infinite or NaN.
         """
-        given = np.atleast_1d(check.entries("value", value, finite=False))
-        point = np.nan_to_num(given, nan=0.0)
+        given = check.entries("value", value, finite=False, saturated=True)
+        point = np.nan_to_num(np.atleast_1d(given), nan=0.0)
         self._vector("value", np.zeros_like(point))  # checks the shape
-        with release_streams(seed, 1) as (rng,):
-            noisy = self.noise._noisy(rng, point)
         certificate = dataclasses.replace(
             self.certificate, seeded=seed is not None, digest=""
         )
+        spend(ledger, certificate)
+        with release_streams(seed, 1) as (rng,):
+            noisy = self.noise._noisy(rng, point)
         answer = float(noisy[0]) if np.ndim(value) == 0 else noisy
         return NoisyAnswer(value=answer, certificate=certificate)
 

@@ -7,11 +7,13 @@ the rank-normalized versions of ArviZ.
 import math
 
 import numpy as np
+from scipy import special
 
 from dpsample.core.arrays import Array
 
 # Autocorrelations that noise may hide, and the largest that is told.
 NOISE, STUCK = 0.05, 0.999
+HALF = 500  # draws of half a chain of the default length
 
 
 def effective_shares(series: Array) -> Array:
@@ -84,6 +86,17 @@ def fair_lag_share(series: Array, lag: int = 1) -> float:
         return share_of(1.0)
     told = 0.5 * float(other[one.argmax()] + one[other.argmax()])
     return share_of(max(told, NOISE) ** (1.0 / lag))
+
+
+def wanted_share(dim: int) -> float:
+    """Effective draws per draw at which 4 x 1000 draws pass R-hat <= 1.01, about.
+
+    The means of eight halves of H draws of variance W have the variance W / (H share)
+    times chi^2_7 / 7: the largest R-hat of ``dim`` coefficients and their squares is
+    too large in one of twenty runs. A third at least, for shares are estimates.
+    """
+    largest = 2.0 * float(special.gammainccinv(3.5, 0.05 / (2 * dim)))
+    return max(1.0 / 3.0, largest / 7.0 / (HALF * (1.01**2 - 1.0) + 1.0))
 
 
 def split_r_hats(draws: Array) -> Array:

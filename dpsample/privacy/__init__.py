@@ -28,6 +28,7 @@ from dpsample.privacy.accounting.poisson import (
     poisson_noise_multiplier,
 )
 from dpsample.privacy.accounting.renyi import rdp_delta, rdp_epsilon
+from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.calibration.exponent_choice import (
     ExponentChoice,
@@ -47,6 +48,7 @@ from dpsample.privacy.calibration.objective_calibration import (
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 from dpsample.privacy.certificates.ledger import Entry, Ledger, Remaining
+from dpsample.privacy.certificates.ledger_file import LedgerFile
 from dpsample.privacy.curves.additive import (
     gaussian_stddev,
     generalized_gaussian_gdp,
@@ -80,6 +82,7 @@ from dpsample.privacy.verification import CertificateError, VerificationReport
 __all__ = [
     "ApproximateEvent",
     "ApproximateNoise",
+    "AttackRisk",
     "Budget",
     "Certificate",
     "CertificateError",
@@ -92,6 +95,7 @@ __all__ = [
     "ExponentialMechanism",
     "GaussianEvent",
     "Ledger",
+    "LedgerFile",
     "LocalNoise",
     "NearEvent",
     "ParallelEvent",

@@ -1,7 +1,9 @@
 """Samplers of Gibbs targets, one file each."""
 
+from importlib import import_module
+from types import ModuleType
+
 from dpsample.core.public import dir_of
-from dpsample.samplers import couplings
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.whitened_slice import WhitenedSlice
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
@@ -48,3 +50,9 @@ __all__ = [
     "couplings",
 ]
 __dir__ = dir_of(__all__)
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name != "couplings":  # which most sessions do not need
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("dpsample.samplers.couplings")

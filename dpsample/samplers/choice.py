@@ -12,7 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.numerics.mixing import fair_lag_share, split_r_hat, with_squares
+from dpsample.numerics.mixing import (
+    fair_lag_share,
+    split_r_hat,
+    wanted_share,
+    with_squares,
+)
 from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
 from dpsample.samplers.adaptive.warmup import WarmUp, warm_up
@@ -58,8 +63,8 @@ FEW_PASSES, FEW_DIMS = 5.0, 200
 NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 300
 # Draws in a row at one state: with an acceptance of a half, 20 are one in a million.
 MAX_STAY = 20
-# Split R-hat, effective draws per draw, and those that a thinned chain shall have.
-MIXED, EFFECTIVE, WANTED = 1.05, 0.1, 0.33
+# Split R-hat and effective draws per draw of trial runs that pass.
+MIXED, EFFECTIVE = 1.05, 0.1
 SLICES = "kinks or steep walls: slices along learned axes"
 NUM_SWEEPS = 100  # of the trial run of the slice sampler
 
@@ -125,7 +130,7 @@ def choose(target: Gibbs) -> Choice:
 
 
 def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain | None:
-    """Chain thinned to `WANTED`, if short ones from dispersed starts agree and move.
+    """Chain thinned as wanted, if short ones from dispersed starts agree and move.
 
     A state that refuses many proposals is one of a tail that they do not reach.
     """
@@ -135,7 +140,8 @@ def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain |
     is_mixed = split_r_hat(both) <= MIXED and share >= EFFECTIVE
     if not is_mixed or _longest_stay(draws) > MAX_STAY:
         return None
-    return replace(prepared, num_steps=prepared.num_steps * math.ceil(WANTED / share))
+    thinning = math.ceil(wanted_share(prepared.target.dim) / share)
+    return replace(prepared, num_steps=prepared.num_steps * thinning)
 
 
 def _longest_stay(draws: Array) -> int:
@@ -210,7 +216,7 @@ def slices_instead(
     share = fair_lag_share(with_squares(draws))
     if sweep >= share * most or split_r_hat(draws) > MIXED:
         return None
-    return replace(prepared, num_steps=math.ceil(WANTED / share))
+    return replace(prepared, num_steps=math.ceil(wanted_share(target.dim) / share))
 
 
 def _trial_draws(

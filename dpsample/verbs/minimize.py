@@ -15,7 +15,8 @@ from dpsample.optimizers.loop.optimizer import (
     Recipe,
     check_any_loss,
 )
-from dpsample.privacy import Budget, EventCertificate
+from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
+from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.certificates.registry import registry
 from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
@@ -45,6 +46,7 @@ def minimize(
     budget: Budget | None = None,
     *,
     calibration: Calibration = "exact",
+    ledger: Ledger | LedgerFile | None = None,
     seed: Seed = None,
     evaluation: Problem | None = None,
     progress: bool = False,
@@ -62,6 +64,9 @@ def minimize(
     calibration : {"exact", "paper"}
         Noise that is proved for the relation and the batches, or the printed one, whose
         certificate states the epsilon that is true of it, or that none is proved.
+    ledger : Ledger or LedgerFile, optional
+        Where the certificate is entered before anything is run. Without room for it
+        nothing is.
     seed : int or SeedSequence, optional
         Reproduces a study's run, which is then not releasable. By default the operating
         system's entropy is used.
@@ -79,8 +84,8 @@ def minimize(
     Raises
     ------
     ValueError
-        If an argument is malformed, the optimizer cannot serve the problem, or nothing
-        is proved of it and calibration is "exact".
+        If an argument is malformed, the optimizer cannot serve the problem, nothing is
+        proved of it and calibration is "exact", or the ledger has no room for it.
     DescentError
         If the output has overflowed, which the steps decide and no record; without a
         budget also if the loss raises or returns NaN, or a solver cannot certify its
@@ -112,6 +117,7 @@ def minimize(
     check.instance(bool, progress=progress)
     seed_sequence(seed)  # refuses what is no seed, before any work
     plan = planned(problem, optimizer, budget, calibration, seeded=seed is not None)
+    spend(ledger, plan.certificate)
     num_points = 0
     if evaluation is not None:
         num_points = TRACE_POINTS

@@ -16,7 +16,15 @@ from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.self_test import require_arithmetic
 from dpsample.core.streams import Seed, release_streams, seed_sequence
-from dpsample.privacy import Budget, Certificate, ExponentialMechanism, calibrate
+from dpsample.privacy import (
+    Budget,
+    Certificate,
+    ExponentialMechanism,
+    Ledger,
+    LedgerFile,
+    calibrate,
+)
+from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.certificates.terms import Calibration, CalibrationInputs, Risk
 from dpsample.privacy.verification import verify_own
 from dpsample.problem.problem import Problem
@@ -305,6 +313,7 @@ def release(
     deadline: float | None = None,
     constant_time: bool = False,
     work: int | None = None,
+    ledger: Ledger | LedgerFile | None = None,
     seed: Seed = None,
 ) -> Release:
     r"""Draw one differentially private parameter vector, with a certificate.
@@ -350,6 +359,9 @@ def release(
     work : int, optional
         Passes over the records of a ``constant_time`` draw: too few are refused, before
         any work. By default as few as are proved to suffice.
+    ledger : Ledger or LedgerFile, optional
+        Where the certificate is entered before anything is drawn. Without room for it
+        nothing is.
     seed : int, optional
         Reproduces a study's run, which is then not releasable. By default the
         operating system's entropy is used.
@@ -363,7 +375,7 @@ def release(
     Raises
     ------
     ValueError
-        If an argument is malformed.
+        If an argument is malformed, or the ledger has no room for the release.
     NoCertificate
         If the sampler has no proof for targets with these public facts: loss,
         regularizer, domain. Records never refuse a draw: however long theirs takes, it
@@ -427,7 +439,7 @@ def release(
             check.integer(1, work=work)
         if seed is None:
             require_arithmetic()
-        return _in_constant_time(problem, budget, options, work, seed)
+        return _in_constant_time(problem, budget, options, work, ledger, seed)
     if work is not None:
         check.fail("work", "None without constant_time=True", work, "See max_work.")
     if max_work is not None:
@@ -446,6 +458,7 @@ def release(
         seeded=seed is not None,
         has_deadline=deadline is not None,
     )
+    spend(ledger, plan.certificate)
     is_silent = deadline is not None
     with (
         release_streams(seed, 2) as streams,
@@ -463,6 +476,7 @@ def _in_constant_time(
     budget: Budget,
     options: dict[str, Any],
     work: int | None,
+    ledger: Ledger | LedgerFile | None,
     seed: Seed,
 ) -> Release:
     """Draw by a public number of passes: theta, or nothing with a probability paid."""
@@ -480,6 +494,7 @@ def _in_constant_time(
     )
     verify_own(certificate)
     grid = PublicGrid.of(mechanism.target(copy.copy(problem)))
+    spend(ledger, certificate)
     with release_streams(seed, 1) as (stream,), _all_or_nothing(is_silent=True):
         theta, _ = fixed_passes.draw(problem, mechanism, chosen, stream)
     if theta is None:

@@ -40,6 +40,20 @@ FILL_SHARE = 0.1
 MAX_ROWS = 80
 
 
+def _ed25519() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        message = "Signatures need cryptography: pip install 'dpsample[verify]'."
+        raise ImportError(message) from error
+    return ed25519
+
+
+def _check_length(name: str, given: object, length: int) -> None:
+    if not isinstance(given, bytes) or len(given) != length:
+        check.fail(name, f"{length} bytes", check.shown(type(given).__name__))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Release:
     """One differentially private parameter vector and its certificate.
@@ -56,7 +70,7 @@ class Release:
         Names of the coefficients.
     digest : str
         SHA-256 that binds theta, its names and the certificate: that of one release
-        fits no other. It finds exchanges, not forgery, for it is no signature.
+        fits no other. It finds exchanges; for forgery see `sign`.
     nonprivate_diagnostics : dict or None
         Steps, step size, metric, acceptance and risks. They depend on the records and
         are not private: they are in no repr, JSON, file, pickle or copy. None after
@@ -85,8 +99,40 @@ class Release:
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
+    def sign(self, private_key: bytes) -> bytes:
+        """Sign the digest by Ed25519 (RFC 8032): who says it, not that it is true.
+
+        Parameters
+        ----------
+        private_key : bytes
+            The 32 bytes of the curator's private key, such as
+            ``secrets.token_bytes(32)``.
+
+        Returns
+        -------
+        bytes
+            The 64 bytes of the signature, for `verify`.
+
+        Raises
+        ------
+        ValueError
+            If the key has another length.
+        ImportError
+            If cryptography is not installed: ``pip install 'dpsample[verify]'``.
+        """
+        _check_length("private_key", private_key, 32)
+        key = _ed25519().Ed25519PrivateKey.from_private_bytes(private_key)
+        return bytes(key.sign(self._message()))
+
+    def _message(self) -> bytes:
+        return f"{FORMAT} {self.computed_digest()}".encode()
+
     def verify(
-        self, *, checker: Literal["standard", "ball"] = "standard"
+        self,
+        *,
+        checker: Literal["standard", "ball"] = "standard",
+        signature: bytes | None = None,
+        public_key: bytes | None = None,
     ) -> VerificationReport:
         """Verify the certificate, and that it is the certificate of this theta.
 
@@ -94,6 +140,8 @@ class Release:
         ----------
         checker : {"standard", "ball"}
             As for `dpsample.verify`.
+        signature, public_key : bytes, optional
+            What `sign` returned, and the 32 bytes of the curator's public key.
 
         Returns
         -------
@@ -104,7 +152,7 @@ class Release:
         ------
         ValueError
             If the certificate does not verify, theta or the certificate was exchanged,
-            or theta is outside of the domain.
+            theta is outside of the domain, or the signature is not of this key.
         """
         from dpsample.verbs.verify import verify
 
@@ -114,7 +162,19 @@ class Release:
             check.fail("digest", self.computed_digest(), self.digest, remedy)
         if not self.certificate.facts.domain.contains(self.theta):
             check.fail("theta", "in the domain of the certificate", self.theta)
+        if signature is not None or public_key is not None:
+            self._check_signature(signature, public_key)
         return report
+
+    def _check_signature(self, signature: object, public_key: object) -> None:
+        _check_length("signature", signature, 64)
+        _check_length("public_key", public_key, 32)
+        key = _ed25519().Ed25519PublicKey.from_public_bytes(public_key)
+        try:
+            key.verify(signature, self._message())
+        except Exception:  # InvalidSignature, which has no text
+            condition = "the one that this key made for this release"
+            check.fail("signature", condition, "another")
 
     def margin(self, features: Directions) -> Array:
         """Return <a, theta> for each row; the intercept is added if there is one.

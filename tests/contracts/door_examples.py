@@ -169,10 +169,12 @@ ARGUMENTS = {
     },
     "noise.schatten_plan": {"shape": O.SHAPE, "r": 3.0},
     "privacy.ApproximateEvent": EPSILON_DELTA,
+    "privacy.AttackRisk": {"event": O.EVENT, "relation": "zero_out"},
     "privacy.ComposedEvent": {"events": (O.EVENT,)},
     "privacy.ConcentratedEvent": {"rho": 0.1},
     "privacy.GaussianEvent": {"gdp": 0.5},
     "privacy.Ledger": {},
+    "privacy.LedgerFile": {"path": "spent.json"},
     "privacy.NearEvent": {"event": O.EVENT, "total_variation": 1e-9},
     "privacy.ParallelEvent": {"events": (O.EVENT,)},
     "privacy.PerturbedObjective": {

@@ -2,6 +2,8 @@
 
 import math
 import os
+import sys
+from contextlib import suppress
 
 import numpy as np
 
@@ -90,6 +92,16 @@ GROUPS = Kind(lambda v: not _are_groups(v))
 ROOTS = Kind(lambda v: not _are_roots(v))  # any iterable of numbers
 
 
+def _is_query(value):
+    """Whether a mechanism takes it: no number is refused, however large."""
+    if floats(value) is None and isinstance(value, int | list | np.ndarray):
+        most = sys.float_info.max
+        with suppress(TypeError, ValueError):
+            value = np.clip(np.array(value, dtype=object), -most, most)
+    entries = floats(value)
+    return entries is not None and entries.ndim <= 1 and entries.size > 0
+
+
 def _are_grids(value):
     if isinstance(value, dict):
         return True
@@ -150,9 +162,7 @@ BY_DOOR = {
     "optimizers.ApproximateObjectivePerturbation.printed": choice("bassily", "su"),
     "losses.custom.value": CALLABLE,
     "losses.record_gradient.value": optional(CALLABLE),
-    "noise.AdditiveMechanism.release.value": Kind(  # no number is refused
-        lambda v: floats(v) is None or floats(v).ndim > 1 or floats(v).size == 0
-    ),
+    "noise.AdditiveMechanism.release.value": Kind(lambda v: not _is_query(v)),
     **{
         f"audits.neighbors.{name}.direction": choice("axis", "corner", "difference")
         for name in ("at_kink", "duplicated", "opposite", "zeroed")
@@ -208,7 +218,9 @@ BY_DOOR = {
     "noise.GeneralizedGaussian.norm_moment.order": number(lambda x: x > -1.0),
     "noise.generalized_gaussian_mechanism.r": optional(EXPONENT),
     "privacy.ApproximateEvent.delta": number(lambda x: 0.0 <= x < 1.0),
+    "privacy.AttackRisk.predictive_value.false_positive_rate": FRACTION,
     "privacy.Ledger.budget": optional(instance(dps.Budget)),
+    "privacy.LedgerFile.budget": optional(instance(dps.Budget)),
     "privacy.Ledger.delta.epsilon": optional(NON_NEGATIVE),
     "privacy.Ledger.epsilon.delta": optional(FRACTION),
     "privacy.Ledger.remaining.budget": optional(instance(dps.Budget)),

@@ -32,6 +32,7 @@ INSTANCES = {
         dps.optimizers.IteratedAcceleratedClippedSGD(scheme="disjoint")
     ),
     "privacy.Ledger": O.ledger,
+    "privacy.LedgerFile": O.ledger_file,
     "regularizers.Entropy": dps.regularizers.Entropy,
     "samplers.couplings.MeetingTimes": O.meetings,
     "experiments.Inapplicable": lambda: experiments.Inapplicable(
@@ -49,9 +50,15 @@ RECORD = {"margins": [0.5], "response": [1.0]}
 
 # By the name of the method, or by the whole name of the door where that differs.
 METHODS = {
+    "bayes_risk": {},
+    "predictive_value": {"false_positive_rate": 0.1, "prior": 0.5},
+    "reconstruction": {"blind": 0.1},
+    "true_positive_rate": {"false_positive_rate": [0.1]},
     "affine_dim": DIM,
     "hull": DIM,
     "add": {"item": O.EVENT},
+    "spend": {"item": dps.privacy.GaussianEvent(0.1)},
+    "sign": {"private_key": bytes(32)},
     "body": DIM,
     "cells": {},
     "check": DIM,

@@ -155,6 +155,10 @@ def ledger():
     return P.Ledger("replace_one", BUDGET)
 
 
+def ledger_file():
+    return P.LedgerFile("spent.json")
+
+
 def rng():
     return np.random.default_rng(1)
 

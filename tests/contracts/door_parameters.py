@@ -9,7 +9,13 @@ import os
 
 import dpsample as dps
 from dpsample import experiments
-from dpsample.privacy import Event, EventCertificate, PerturbedObjective
+from dpsample.privacy import (
+    Event,
+    EventCertificate,
+    Ledger,
+    LedgerFile,
+    PerturbedObjective,
+)
 from dpsample.tables import Schema
 from tests.contracts.door_exceptions import (
     ANY_COUNT,
@@ -158,6 +164,15 @@ BY_NAME = {
     "l1": NON_NEGATIVE,
     "l2": NON_NEGATIVE,
     "label": TEXT,
+    "blind": array(..., holds=lambda e: bool(((e >= 0.0) & (e <= 1.0)).all())),
+    "false_positive_rate": array(
+        ..., holds=lambda e: bool(((e >= 0.0) & (e <= 1.0)).all())
+    ),
+    "prior": FRACTION,
+    "ledger": optional(instance(Ledger, LedgerFile)),
+    "private_key": instance(bytes),
+    "public_key": optional(instance(bytes)),
+    "signature": optional(instance(bytes)),
     "lag": optional(COUNT),
     "law": choice("sphere", "gaussian", "product", "sparse"),
     "least_exponent": OUTER_EXPONENT,

@@ -3,6 +3,8 @@
 import importlib
 import inspect
 import pkgutil
+import tempfile
+from pathlib import Path
 
 import numpy as np
 
@@ -112,6 +114,10 @@ def ledger():
     return book
 
 
+def ledger_file():
+    return P.LedgerFile(Path(tempfile.mkdtemp(), "spent.json"))
+
+
 EXAMPLES = {
     "Problem": problem,
     "PublicFacts": lambda: problem().facts,
@@ -147,6 +153,9 @@ EXAMPLES = {
     "SchattenPlan": lambda: N.schatten_plan((2, 2), 3.0),
     "ApproximateEvent": lambda: P.ApproximateEvent(epsilon=1.0, delta=1e-6),
     "ApproximateNoise": lambda: P.ApproximateNoise(1.0, 2.0),
+    "AttackRisk": lambda: (
+        dps.noise.laplace_mechanism(BUDGET, sensitivity=1.0).certificate.attack_risk
+    ),
     "ComposedEvent": lambda: P.ComposedEvent((P.PureEvent(1.0), P.GaussianEvent(1.0))),
     "ConcentratedEvent": lambda: P.ConcentratedEvent(0.5),
     "Entry": lambda: ledger().entries[0],
@@ -154,6 +163,7 @@ EXAMPLES = {
     "ExponentChoice": lambda: P.ExponentChoice(2.0, 1.0, 1.0),
     "GaussianEvent": lambda: P.GaussianEvent(1.0),
     "Ledger": ledger,
+    "LedgerFile": ledger_file,
     "LocalNoise": lambda: P.LocalNoise(1.0, 2.0, 0.1),
     "NearEvent": lambda: P.NearEvent(P.PureEvent(1.0), 0.1),
     "ParallelEvent": lambda: P.ParallelEvent((P.PureEvent(1.0),)),

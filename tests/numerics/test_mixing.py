@@ -3,12 +3,19 @@
 import numpy as np
 import pytest
 
-from dpsample.numerics.mixing import fair_lag_share, lag_share, share_of
+from dpsample.numerics.mixing import (
+    fair_lag_share,
+    lag_share,
+    share_of,
+    split_r_hat,
+    wanted_share,
+    with_squares,
+)
 
 
-def series_of(correlation, columns, chains=4, draws=500):
+def series_of(correlation, columns, chains=4, draws=500, seed=1):
     """Stationary autoregressive chains."""
-    noise = np.random.default_rng(1).normal(size=(draws, chains, columns))
+    noise = np.random.default_rng(seed).normal(size=(draws, chains, columns))
     found = [noise[0]]
     for step in noise[1:]:
         found.append(correlation * found[-1] + np.sqrt(1.0 - correlation**2) * step)
@@ -39,3 +46,14 @@ def test_stuck_columns_and_chains_have_a_small_share_and_never_none():
     assert fair_lag_share(constant) > 0.5
     assert 0.0 < fair_lag_share(np.zeros((4, 9, 2))) < 0.001
     assert 0.0 < lag_share(np.zeros((4, 9, 2))) < 0.001
+
+
+@pytest.mark.parametrize("dim", [2, 100])
+def test_draws_of_the_wanted_share_pass_and_those_of_a_third_of_it_fail(dim):
+    def passes(share):
+        correlation = (1.0 - share) / (1.0 + share)
+        runs = (series_of(correlation, dim, draws=1000, seed=i) for i in range(12))
+        return sum(split_r_hat(with_squares(run)) <= 1.01 for run in runs)
+
+    assert passes(wanted_share(dim)) >= 9
+    assert passes(wanted_share(dim) / 3.0) <= 6

@@ -2,10 +2,18 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
 
+import numpy as np
 import pytest
 
+import dpsample as dps
 from dpsample import verify
+from dpsample.noise import gaussian_mechanism
+from dpsample.optimizers import NoisyGD
 from dpsample.privacy import (
     Budget,
     ComposedEvent,
@@ -13,6 +21,7 @@ from dpsample.privacy import (
     EventCertificate,
     GaussianEvent,
     Ledger,
+    LedgerFile,
     NearEvent,
     PoissonGaussianEvent,
     PureEvent,
@@ -232,3 +241,94 @@ def edited(**changes):
 def test_bad_input_is_refused_in_words(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_spending_stops_at_the_budget_and_leaves_no_trace():
+    ledger = Ledger(budget=TOTAL)
+    whole = final(budget=TOTAL)
+    ledger.spend(whole, "all of it")
+    with pytest.raises(ValueError, match="with room for this release"):
+        ledger.spend(GaussianEvent(1e-3))
+    assert [entry.label for entry in ledger.entries] == ["all of it"]
+    unproved = noisy_mean(event=None, calibration="paper")
+    with pytest.raises(ValueError, match="with room for this release"):
+        Ledger(budget=TOTAL).spend(unproved)
+    Ledger().spend(unproved)  # without a budget it is only recorded
+
+
+def test_a_ledger_file_is_kept_and_refuses_another_one(tmp_path):
+    path = tmp_path / "spent.json"
+    LedgerFile(path, budget=TOTAL).spend(noisy_mean(), "mean")
+    again = LedgerFile(path, budget=TOTAL)
+    assert [entry.label for entry in again.read().entries] == ["mean"]
+    for other in ({"budget": BUDGET}, {"budget": ZERO_OUT, "relation": "zero_out"}):
+        with pytest.raises(ValueError, match="path must be a ledger"):
+            LedgerFile(path, **other)
+    path.write_text("{}")
+    with pytest.raises(ValueError, match="text must be"):
+        again.spend(noisy_mean())
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        again.spend(noisy_mean())
+
+
+SPENDER = """
+import os, signal, sys
+from dpsample.privacy import Budget, GaussianEvent, LedgerFile
+ledger = LedgerFile(sys.argv[1], budget=Budget(epsilon=2.0, delta=1e-6))
+try:
+    for _ in range(3):
+        ledger.spend(GaussianEvent(0.2))
+        if sys.argv[2] == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+except ValueError:
+    pass
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no SIGKILL")
+def test_processes_spend_one_budget_and_what_is_killed_has_spent(tmp_path):
+    path = tmp_path / "spent.json"
+    ledger, ends = LedgerFile(path, budget=TOTAL), ("whole", "killed", "whole")
+    with ExitStack() as running:
+        for end in ends:
+            command = [sys.executable, "-c", SPENDER, str(path), end]
+            running.enter_context(subprocess.Popen(command))
+    # Five times .2 fit in the budget; seven were wanted.
+    kept = ledger.read()
+    assert len(kept.entries) == 5
+    assert kept.remaining().gdp < 0.2
+
+
+def test_verbs_enter_their_certificates_before_they_draw(tmp_path, monkeypatch):
+    ledger = LedgerFile(tmp_path / "spent.json", budget=BUDGET)
+    mechanism = gaussian_mechanism(BUDGET, sensitivity=1.0)
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(type(mechanism.noise), "_noisy", fail)
+        mechanism.release([1.0], ledger=ledger)
+    assert len(ledger.read().entries) == 1
+    rows = np.eye(3)[[0, 1, 2] * 10]
+    example = dps.Problem(
+        rows,
+        np.tile([1.0, -1.0], 15),
+        row_bound=1.0,
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Ball(1.0),
+    )
+    for verb in (
+        lambda: mechanism.release([1.0], ledger=ledger),
+        lambda: dps.release(example, BUDGET, ledger=ledger),
+        lambda: dps.minimize(example, NoisyGD(num_steps=3), BUDGET, ledger=ledger),
+    ):
+        with pytest.raises(ValueError, match="with room for this release"):
+            verb()
+    open_ledger = Ledger()
+    dps.release(example, BUDGET, ledger=open_ledger, seed=1)
+    dps.minimize(example, NoisyGD(num_steps=3), BUDGET, ledger=open_ledger, seed=1)
+    assert len(open_ledger.entries) == 2
+    with pytest.raises(ValueError, match="budget must be"):
+        dps.minimize(example, NoisyGD(num_steps=3), ledger=open_ledger, seed=1)

@@ -1,5 +1,6 @@
 """Localized draws have the law of the quadrature; every premise holds at points."""
 
+import math
 import os
 from dataclasses import replace
 from functools import cache
@@ -19,7 +20,13 @@ from dpsample.samplers.localized.tilting import TiltedOrthant, orthant
 from tests.support.gibbs_cases import example
 from tests.support.localized_laws import LocalCase, accepted, line_levels
 from tests.support.replicates import law_margin
-from tests.support.statistics import assert_law, assert_mean, assert_same_law, rejected
+from tests.support.statistics import (
+    assert_frequency,
+    assert_law,
+    assert_mean,
+    assert_same_law,
+    rejected,
+)
 
 L, D = dps.losses, dps.domains
 COUNT = 12_000
@@ -612,3 +619,22 @@ def test_real_records_give_the_law_of_the_proximal_sampler(name):
         assert_same_law(ours, theirs)
         with rejected():
             assert_same_law(ours + 0.7 * ours.std(), theirs)
+
+
+@pytest.mark.parametrize("rate", [1e11, 1e12, 1e13])
+def test_a_held_bound_gets_the_cells_of_the_rounded_law(rate):
+    """Doubles next to the corner of a box, against the exponential law there."""
+    rows, width, count = np.full((20, 2), 0.5), 2.0**-53, 200_000
+    problem = dps.Problem(
+        rows, np.ones(20), row_bound=1.0, loss=L.Logistic(), domain=D.Box(-1.0, 1.0)
+    )
+    slope = 0.5 / (1.0 + math.e) - 0.01
+    case = dps.Gibbs(problem, k=rate / slope, mu=0.01)
+    prepared = dps.samplers.Localized().prepare(case, np.random.default_rng(0))
+    drawn = accepted(prepared, np.random.default_rng(1), count)
+    cells = np.rint((1.0 - drawn) / width)
+    for column in cells.T:
+        for last in (0, 3, round(1e16 / rate)):
+            chance = math.exp(-rate * width * (last + 0.5))
+            if chance < 1.0 - 1e-4:
+                assert_frequency(int((column > last).sum()), len(column), chance)

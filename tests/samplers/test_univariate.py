@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,9 +12,15 @@ from scipy.stats import norm
 from dpsample.core.jit import kernel
 from dpsample.samplers.univariate import log_concave
 from dpsample.samplers.univariate.log_concave import energy, factor_envelope
+from dpsample.samplers.univariate.piecewise_quadratic import draw_quadratic
 from tests.support.exact_draws import interpreted, truncated_normal_cdf
 from tests.support.mutants import factor_log_density
-from tests.support.statistics import assert_law, cdf_from_log_density, rejected
+from tests.support.statistics import (
+    assert_frequency,
+    assert_law,
+    cdf_from_log_density,
+    rejected,
+)
 
 INF = np.inf
 NUM_DRAWS = 20_000
@@ -235,3 +242,67 @@ def test_compiled_equals_interpreted(case):
         np.random.default_rng(8), low, high
     )
     np.testing.assert_allclose(compiled, plain, rtol=1e-12)
+
+
+@kernel
+def _normals_between(rng, mean, stddev, lower, upper, out):
+    for i in range(out.shape[0]):
+        out[i] = log_concave.normal_between(rng, mean, stddev, lower, upper)
+
+
+@kernel
+def _rounded_twice(rng, mean, stddev, lower, upper, out):
+    """Planted bug: the sum of the mean and a truncated normal, clipped."""
+    low, high = (lower - mean) / stddev, (upper - mean) / stddev
+    for i in range(out.shape[0]):
+        t = mean + stddev * log_concave.truncated_normal(rng, low, high)
+        out[i] = min(max(t, lower), upper)
+
+
+@kernel
+def _quadratics(rng, mean, stddev, lower, upper, out):
+    bend = 1.0 / stddev**2
+    for i in range(out.shape[0]):
+        out[i] = draw_quadratic(rng, -mean * bend, bend, lower, upper)
+
+
+@kernel
+def _by_envelope(rng, mean, stddev, lower, upper, out):
+    """Nearly the same law by an envelope: a linear term that half of the slope pays."""
+    rate, h = (mean - upper) / stddev**2, stddev**2
+    v = upper + 2.0 * rate * h
+    for i in range(out.shape[0]):
+        out[i] = draw_factor(rng, rate, 1.0, 0.0, 1.0, v, h, lower, upper)
+
+
+def assert_cells(draw, rate: float) -> None:
+    """Check doubles next to a bound at 1 against the rounded exponential law.
+
+    The exponent's quadratic part is below 1e-6 of its linear one.
+    """
+    num_draws, width, stddev = 1_000_000, 2.0**-53, 1e-6
+    out = np.empty(num_draws)
+    mean = 1.0 + rate * stddev**2
+    draw(np.random.default_rng(3), mean, stddev, -1.0, 1.0, out)
+    exact_rate = float((Fraction(mean) - 1) / Fraction(stddev) ** 2)
+    cells = np.rint((1.0 - out) / width)
+    for last in (0, 2, round(1e16 / rate)):
+        chance = math.exp(-exact_rate * width * (last + 0.5))
+        if chance < 1.0 - 1e-4:
+            assert_frequency(int((cells > last).sum()), num_draws, chance)
+
+
+# An envelope compares energies of size ``rate``: beyond 1e13 their digits are lost.
+@pytest.mark.parametrize(
+    ("draw", "most"),
+    [(_normals_between, 1e16), (_quadratics, 1e16), (_by_envelope, 1e13)],
+)
+def test_a_bound_holds_no_atom_that_rounding_does_not_make(draw, most):
+    for rate in (1e11, 1e12, 1e13, 1e15, 1e16):
+        if rate <= most:
+            assert_cells(draw, rate)
+
+
+def test_an_atom_of_clipping_is_caught():
+    with rejected():
+        assert_cells(_rounded_twice, 1e13)

@@ -245,3 +245,14 @@ def test_seconds_of_neighbors_are_not_told_apart():
             if run >= 5:  # after compilation
                 seconds[which].append(time.perf_counter() - begin)
     assert ks_2samp(*seconds).pvalue >= 1e-3
+
+
+def test_a_ledger_is_charged_whether_there_is_an_answer_or_not(monkeypatch):
+    ledger = dps.privacy.Ledger(budget=dps.Budget(epsilon=5.0, delta=1e-3))
+    known = problem()
+    dps.release(known, BUDGET, constant_time=True, ledger=ledger)
+    dps.release(known, BUDGET, deadline=0.5, ledger=ledger)
+    monkeypatch.setattr(fixed_passes, "draw", lambda *_: (None, None))
+    with pytest.raises(BottomError):
+        dps.release(known, BUDGET, constant_time=True, ledger=ledger)
+    assert len(ledger.entries) == 3

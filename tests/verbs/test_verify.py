@@ -494,3 +494,33 @@ def test_a_release_binds_theta_and_certificate(tmp_path):
         edited = dps.Release(**vars(first) | fields)
         with pytest.raises(ValueError, match=r"digest must be .*another release"):
             edited.verify()
+
+
+def test_a_signature_is_of_one_key_and_one_release():
+    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
+    first, second = (dps.release(problem(), BUDGET) for _ in range(2))
+    keys = bytes(range(32)), bytes(32)
+    public = [
+        ed25519.Ed25519PrivateKey.from_private_bytes(key)
+        .public_key()
+        .public_bytes_raw()
+        for key in keys
+    ]
+    signature = first.sign(keys[0])
+    assert first.verify(signature=signature, public_key=public[0]).checks
+    wrong = {
+        "signature must be the one": [
+            (second, signature, public[0]),
+            (first, signature, public[1]),
+            (first, signature[:-1] + b"\0", public[0]),
+            (first, bytes(64), public[0]),
+        ],
+        "signature must be 64 bytes": [(first, None, public[0])],
+        "public_key must be 32 bytes": [(first, signature, None)],
+    }
+    for message, cases in wrong.items():
+        for answer, given, key in cases:
+            with pytest.raises(ValueError, match=message):
+                answer.verify(signature=given, public_key=key)
+    with pytest.raises(ValueError, match="private_key must be 32 bytes"):
+        first.sign(b"short")

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from dpsample.core import check
 from dpsample.privacy.accounting.events import Event, GaussianEvent, NearEvent
+from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.certificates.registry import (
     Kind,
     check_name,
@@ -171,6 +172,11 @@ class Certificate(Sealed, MechanismTerms):
         exact = GaussianEvent(self.gdp)
         return NearEvent(exact, self.gamma) if self.gamma > 0.0 else exact
 
+    @property
+    def attack_risk(self) -> AttackRisk:
+        """What attackers can learn of one record, at most."""
+        return AttackRisk(event=self.event, relation=self.budget.relation)
+
     def __repr__(self) -> str:
         """Return the statement and the numbers a reader wants first."""
         sampler = "an exact draw" if self.sampler is None else self.sampler
@@ -200,6 +206,7 @@ class Certificate(Sealed, MechanismTerms):
             ("privacy", f"gdp = {self.gdp:.6g}, delta_0 = {self.delta_exact:.6g}"),
             ("sampler", f"{sampler}; total variation <= {self.gamma:.6g}{limit}"),
             ("risk bound", self.risk_statement),
+            ("attacks", str(self.attack_risk)),
             *facts.rows(),
             ("regularizer", f"{self.regularizer!r}, range {self.range_bound:.6g}"),
             ("sensitivity", sensitivity),

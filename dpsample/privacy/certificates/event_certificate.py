@@ -16,6 +16,7 @@ from dpsample.core import check
 from dpsample.privacy.accounting import events
 from dpsample.privacy.accounting.accounting import epsilon_of, theorems_used
 from dpsample.privacy.accounting.events import Event
+from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.registry import (
     Kind,
@@ -191,6 +192,13 @@ class EventCertificate(Sealed):
         return self.registered.releasable and self.is_proved and not self.seeded
 
     @property
+    def attack_risk(self) -> AttackRisk:
+        """What attackers can learn of one record; ValueError if nothing is proved."""
+        if self.event is None:
+            check.fail("event", "proved", "none", "Use calibration='exact'.")
+        return AttackRisk(event=self.event, relation=self.budget.relation)
+
+    @property
     def statement(self) -> str:
         """The guarantee, in words."""
         if not math.isfinite(self.epsilon_proved):
@@ -230,6 +238,7 @@ class EventCertificate(Sealed):
             ("releasable", yes_unless(obstacles)),
             ("mechanism", self.mechanism),
             ("event", "none" if self.event is None else repr(self.event)),
+            ("attacks", "" if self.event is None else str(self.attack_risk)),
             *known,
             ("inputs", "\n".join(f"{name} = {value!r}" for name, value in self.inputs)),
             ("theorems", "\n".join(registry().words(self.theorems))),

@@ -181,6 +181,30 @@ class Ledger:
             check.fail("item", condition, repr(entry.relation), remedy)
         self._entries.append(entry)
 
+    def spend(self, item: Item, label: str = "") -> None:
+        """Record one release that is about to be made, if the budget allows it.
+
+        Parameters
+        ----------
+        item, label
+            As for `add`.
+
+        Raises
+        ------
+        ValueError
+            As `add`, and if the total would exceed the budget; nothing is recorded
+            then. An unproved entry exceeds every budget.
+        """
+        after = Ledger(self.relation, self.budget)
+        after._entries = [*self._entries]
+        after.add(item, label)
+        total = self.budget
+        if total is not None and not after.delta(total.epsilon) <= total.delta:
+            condition = f"one with room for this release within {total}"
+            got = f"a total of epsilon = {after.epsilon():.4g}"
+            check.fail("ledger", condition, got, "See ledger.remaining().")
+        self._entries = after._entries
+
     def epsilon(self, delta: float | None = None) -> float:
         """Epsilon of all entries together.
 

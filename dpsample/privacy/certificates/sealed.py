@@ -215,7 +215,7 @@ class Sealed(ABC):
 
     def __str__(self) -> str:
         """Return every line of the certificate, at most 88 columns wide."""
-        rows = self._rows()
+        rows = [row for row in self._rows() if row[1]]
         margin = " " * (2 + max(len(name) for name, _ in rows))
         return "\n".join(
             textwrap.fill(

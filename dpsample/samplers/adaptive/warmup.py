@@ -17,6 +17,7 @@ from dpsample.numerics.mixing import (
     fair_lag_share,
     lag_share,
     split_r_hat,
+    wanted_share,
     with_squares,
 )
 from dpsample.samplers.adaptive import billiard
@@ -57,9 +58,9 @@ class WarmUp:
 
     @property
     def num_steps(self) -> int:
-        """Transitions for a draw, so that it counts for some third of a draw."""
-        wanted = math.ceil(self.autocorrelation_time / 3.0)
-        return int(np.clip(wanted, 1, MAX_THINNING))
+        """Transitions for a draw, so that draws of the default length pass."""
+        wanted = self.autocorrelation_time * wanted_share(len(self.plan.center))
+        return int(np.clip(math.ceil(wanted), 1, MAX_THINNING))
 
     def num_discarded(self, num_steps: int) -> int:
         """Draws of so many transitions that take a dispersed start to the target."""

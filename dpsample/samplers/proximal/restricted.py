@@ -22,8 +22,8 @@ from dpsample.samplers.univariate.log_concave import (
     draw_from_envelope,
     factor_envelope,
     factor_moments,
+    normal_between,
     power,
-    truncated_normal,
 )
 
 MAX_NEWTON = 25
@@ -143,12 +143,8 @@ def gaussian_in_box(rng, mean, stddevs, lower, upper, out):
     """
     outcome = 1.0
     for j in range(mean.shape[0]):
-        low = (lower[j] - mean[j]) / stddevs[j]
-        high = (upper[j] - mean[j]) / stddevs[j]
-        t = mean[j] + stddevs[j] * truncated_normal(rng, low, high)
-        out[j] = min(max(t, lower[j]), upper[j])
-        if t != t:
-            out[j] = np.nan
+        out[j] = normal_between(rng, mean[j], stddevs[j], lower[j], upper[j])
+        if out[j] != out[j]:
             outcome = np.nan
     return outcome
 
@@ -207,9 +203,8 @@ def gaussian_in_ball(rng, mean, stddev, center, radius, out):
     if dim + distance * distance + spread <= scaled * scaled:
         return _plain(rng, mean, stddev, center, radius, out)
     if dim == 1:
-        low = (center[0] - radius - mean[0]) / stddev
-        high = (center[0] + radius - mean[0]) / stddev
-        out[0] = mean[0] + stddev * truncated_normal(rng, low, high)
+        low, high = center[0] - radius, center[0] + radius
+        out[0] = normal_between(rng, mean[0], stddev, low, high)
         return _scaled_into_ball(center, radius, out)
     half = 0.5 * (dim - 1)
     z = draw_axis(rng, half, scaled, distance)

@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs
 """Exact draws from one-dimensional log-concave densities on an interval.
 
-`truncated_normal` is the standard normal on [lower, upper]. `draw_from_envelope` draws
-from e^{-f} on [lower, upper] with the energy
+`normal_between` is a normal on [lower, upper]. `draw_from_envelope` draws from e^{-f}
+on [lower, upper] with the energy
 
     f(t) = b |t|^q + c |t|^s + (t - v)^2 / (2 h),    b, c >= 0, q, s >= 1, 0 < h <= inf,
 
@@ -146,26 +146,26 @@ def factor_envelope(b, q, c, s, v, h, lower, upper):
 
 
 @kernel
-def _normal_tail(rng, lower, width):
-    """Draw a standard normal restricted to [lower, lower + width], lower >= 0."""
+def _tail_excess(rng, lower, width):
+    """Z - lower for a standard normal Z on [lower, lower + width], lower >= 0."""
     if width * (lower + 0.5 * width) <= 1.2:
         for _ in range(MAX_TRIES):
             step = width * rng.random()
             if rng.standard_exponential() >= step * (lower + 0.5 * step):
-                return lower + step
+                return step
         return np.nan
     if lower < 0.6:
         for _ in range(MAX_TRIES):
-            t = abs(rng.standard_normal())
-            if lower <= t <= lower + width:
-                return t
+            step = abs(rng.standard_normal()) - lower
+            if 0.0 <= step <= width:
+                return step
         return np.nan
     # Tangent of t^2 / 2 at lower: an exponential variable that stops at width.
     mass = -math.expm1(-lower * width)
     for _ in range(MAX_TRIES):
         step = -math.log1p(-mass * rng.random()) / lower
         if step <= width and rng.standard_exponential() >= 0.5 * step * step:
-            return lower + step
+            return step
     return np.nan
 
 
@@ -179,11 +179,11 @@ def truncated_normal(rng, lower, upper):
         return np.nan
     if lower == upper:
         return lower
-    if lower >= 0.0:
-        return min(_normal_tail(rng, lower, upper - lower), upper)
-    if upper <= 0.0:
-        return max(-_normal_tail(rng, -upper, upper - lower), lower)
     width = upper - lower
+    if lower >= 0.0:
+        return min(lower + _tail_excess(rng, lower, width), upper)
+    if upper <= 0.0:
+        return max(upper - _tail_excess(rng, -upper, width), lower)
     for _ in range(MAX_TRIES):
         if width > 2.5:
             t = rng.standard_normal()
@@ -194,6 +194,25 @@ def truncated_normal(rng, lower, upper):
             if rng.standard_exponential() >= 0.5 * t * t:
                 return min(t, upper)
     return np.nan
+
+
+@kernel
+def normal_between(rng, mean, stddev, lower, upper):
+    """Draw N(mean, stddev^2) restricted to [lower, upper]; NaN if that is empty.
+
+    With a mean outside it is the distance from the end next to it that is drawn, to
+    full relative accuracy, and the answer is rounded once: it sits on that end as often
+    as the rounded law does, while mean + stddev t has the spacing of its terms.
+    """
+    width = (upper - lower) / stddev
+    if lower < upper and 0.0 < mean - upper < np.inf:
+        t = upper - stddev * _tail_excess(rng, (mean - upper) / stddev, width)
+    elif lower < upper and 0.0 < lower - mean < np.inf:
+        t = lower + stddev * _tail_excess(rng, (lower - mean) / stddev, width)
+    else:
+        z = truncated_normal(rng, (lower - mean) / stddev, (upper - mean) / stddev)
+        t = mean + stddev * z
+    return min(max(t, lower), upper) if t == t else np.nan
 
 
 @kernel
@@ -210,7 +229,7 @@ def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
     for _ in range(MAX_TRIES):
         u = total * rng.random()
         if u < plateau:
-            t = mode - left + (left + right) * rng.random()
+            t = mode + ((left + right) * rng.random() - left)  # rounded once
             bound = base - gap
         elif u < plateau + right_mass:
             step = rng.standard_exponential()

@@ -1,0 +1,231 @@
+r"""Attack risk: what a privacy curve leaves to whoever guesses from the answer.
+
+An attacker sees the answer and decides between two neighboring data sets, as whether
+a record is in the data. Whatever the rule, by (epsilon, delta)-DP in both directions
+its rates of true and false positives obey, for every epsilon >= 0,
+
+.. math:: \mathrm{TPR} \le \delta(\epsilon) + e^{\epsilon} \mathrm{FPR}, \qquad
+   1 - \mathrm{FPR} \le \delta(\epsilon) + e^{\epsilon} (1 - \mathrm{TPR})
+
+(Kairouz, Oh and Viswanath, arXiv:1311.0776, Theorem 2.1). The bounds here are the least
+over epsilon: any search for it gives a bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import optimize
+
+from dpsample.core import check
+from dpsample.core.arrays import Values
+from dpsample.core.axes import axes
+from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
+from dpsample.privacy.accounting.events import Event
+from dpsample.problem.facts import RELATIONS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SHOWN = (0.1, 0.01, 0.001)  # false-positive rates of reports
+GRID = np.concatenate([[0.0], np.geomspace(1e-3, 100.0, 51)])
+QUESTIONS = {
+    "replace_one": "which of two values one record has",
+    "zero_out": "whether one record is in the data",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackRisk:
+    """Success of attacks on one record, bounded by the privacy curve of an event.
+
+    Parameters
+    ----------
+    event : Event
+        What the mechanism does to privacy.
+    relation : {"replace_one", "zero_out"}
+        Neighboring relation under which it holds, and the attacker's question: which of
+        two values a record has, or whether it is in the data.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Guarantee
+    ---------
+    The bounds hold for every attacker, whatever else he knows, if the event holds.
+
+    Examples
+    --------
+    >>> from dpsample.privacy import GaussianEvent
+    >>> risk = AttackRisk(event=GaussianEvent(0.2367), relation="zero_out")
+    >>> print(risk)
+    Attacks that ask whether one record is in the data
+      true positives at false positives of 10 %   at most 14.9 %
+      true positives at false positives of 1 %    at most 1.83 %
+      true positives at false positives of 0.1 %  at most 0.216 %
+      advantage over a blind guess                at most 9.42 %
+      wrong answers if both are equally likely    at least 45.2 %
+    """
+
+    event: Event
+    relation: str
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        check.instance(Event, event=self.event)
+        check.one_of(RELATIONS, relation=self.relation)
+
+    def _delta(self, epsilon: float) -> float:
+        return delta_of(self.event, epsilon=epsilon, relation=self.relation)
+
+    def true_positive_rate(self, false_positive_rate: ArrayLike) -> Values:
+        """Return the most of the positives that an attacker finds.
+
+        Parameters
+        ----------
+        false_positive_rate : array_like
+            Share of the negatives that he takes for positives, in [0, 1].
+
+        Returns
+        -------
+        float or ndarray
+            Upper bounds, of the same shape.
+        """
+        given = np.asarray(check.entries("false_positive_rate", false_positive_rate))
+        if not ((given >= 0.0) & (given <= 1.0)).all():
+            check.fail("false_positive_rate", "in [0, 1]", false_positive_rate)
+        rates = [self._most(rate) for rate in given.ravel().tolist()]
+        result: Values = np.reshape(rates, given.shape)[()]
+        return result
+
+    def _most(self, rate: float) -> float:
+        def bound(epsilon: float) -> float:
+            delta = self._delta(min(max(epsilon, 0.0), LARGEST_EPSILON))
+            direct = delta + math.exp(epsilon) * rate
+            reverse = 1.0 - math.exp(-epsilon) * (1.0 - delta - rate)
+            return min(direct, reverse, 1.0)
+
+        values = [bound(epsilon) for epsilon in GRID]
+        best = int(np.argmin(values))
+        ends = GRID[max(best - 1, 0)], GRID[min(best + 1, len(GRID) - 1)]
+        found = optimize.minimize_scalar(bound, bounds=ends, method="bounded")
+        return max(rate, min(values[best], float(found.fun)))
+
+    @property
+    def advantage(self) -> float:
+        """Upper bound of true-positive less false-positive rate: delta at epsilon 0."""
+        return self._delta(0.0)
+
+    def bayes_risk(self, prior: float = 0.5) -> float:
+        """Return the least share of wrong answers, of positives as likely as ``prior``.
+
+        Parameters
+        ----------
+        prior : float
+            Probability of a positive, in (0, 1).
+
+        Returns
+        -------
+        float
+            A lower bound; the blind answer is wrong with min(prior, 1 - prior).
+        """
+        check.open_interval(0.0, 1.0, prior=prior)
+        odds = abs(math.log(prior) - math.log1p(-prior))
+        kept = 1.0 - self._delta(min(odds, LARGEST_EPSILON))
+        return min(prior, 1.0 - prior) * kept
+
+    def reconstruction(self, blind: ArrayLike) -> Values:
+        """Return the largest chance of a right guess, ``blind`` without the answer.
+
+        Parameters
+        ----------
+        blind : array_like
+            Chance that the best guess of a record, or of an attribute in it, is right
+            without the answer, in [0, 1].
+
+        Returns
+        -------
+        float or ndarray
+            Upper bounds: a right guess is a true positive of a test that takes a record
+            for the guessed one, with false positives of probability ``blind``.
+        """
+        return self.true_positive_rate(blind)
+
+    def predictive_value(self, false_positive_rate: float, prior: float) -> float:
+        """Return the largest share of right answers among those that say "positive".
+
+        Parameters
+        ----------
+        false_positive_rate : float
+            In (0, 1).
+        prior : float
+            Probability of a positive, in (0, 1).
+
+        Returns
+        -------
+        float
+            An upper bound.
+        """
+        rate = false_positive_rate
+        check.open_interval(0.0, 1.0, prior=prior, false_positive_rate=rate)
+        right = prior * self._most(rate)
+        return right / (right + (1.0 - prior) * rate)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the bound of the true-positive rate over the false-positive rate.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes, both logarithmic.
+        """
+        ax = axes(ax, figsize=(5.0, 4.0))
+        rates = np.geomspace(1e-4, 1.0, 41)
+        ax.loglog(rates, self.true_positive_rate(rates), label="at most")
+        ax.loglog(rates, rates, color="0.5", linestyle="--", label="blind guess")
+        ax.set_xlabel("false-positive rate")
+        ax.set_ylabel("true-positive rate")
+        ax.set_title(f"Attacks that ask {QUESTIONS[self.relation]}", fontsize="medium")
+        ax.legend()
+        return ax
+
+    def __str__(self) -> str:
+        """Return a table of the bounds."""
+        rows = [
+            (
+                f"true positives at false positives of {100 * rate:g} %",
+                "at most",
+                self._most(rate),
+            )
+            for rate in SHOWN
+        ]
+        rows.append(("advantage over a blind guess", "at most", self.advantage))
+        rows.append(
+            ("wrong answers if both are equally likely", "at least", self.bayes_risk())
+        )
+        width = max(len(name) for name, _, _ in rows)
+        lines = [
+            f"  {name:<{width}}  {word} {_percent(share, up=word == 'at most')} %"
+            for name, word, share in rows
+        ]
+        return "\n".join([f"Attacks that ask {QUESTIONS[self.relation]}", *lines])
+
+
+def _percent(share: float, *, up: bool) -> str:
+    """Three digits of a share in percent, rounded to the safe side."""
+    if share <= 0.0:
+        return "0"
+    scale = 10.0 ** (math.floor(math.log10(100.0 * share)) - 2)
+    steps = 100.0 * share / scale
+    return f"{scale * (math.ceil(steps) if up else math.floor(steps)):.3g}"

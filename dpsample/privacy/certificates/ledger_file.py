@@ -1,0 +1,132 @@
+"""Ledger file, from which several processes spend in turn."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO
+
+from dpsample.core import check, files
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.certificates.ledger import Item, Ledger
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _wait_for(file: IO[bytes]) -> None:
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+
+else:
+    import fcntl
+
+    def _wait_for(file: IO[bytes]) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+class LedgerFile:
+    """A `Ledger` on disk: what is spent is written before any noise is drawn.
+
+    Processes and threads wait for each other. Whoever is killed after spending has
+    spent; nobody spends what another has. The file's copies and its owner are trusted:
+    an older copy in its place gives back what was spent since.
+
+    Parameters
+    ----------
+    path : str or path
+        A JSON file, made if there is none; a lock file stays beside it.
+    relation : {"replace_one", "zero_out"}
+        Neighboring relation of every entry.
+    budget : Budget, optional
+        What all entries together may spend, under the same relation.
+
+    Raises
+    ------
+    ValueError
+        If the file holds something else than such a ledger, or one with another
+        relation or budget.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import dpsample as dps
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "spent.json")
+    >>> total = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> ledger = dps.privacy.LedgerFile(path, budget=total)
+    >>> mech = dps.noise.gaussian_mechanism(total, sensitivity=0.1)
+    >>> answer = mech.release([3.0], ledger=ledger)
+    >>> try:
+    ...     mech.release([3.0], ledger=ledger)
+    ... except ValueError as error:
+    ...     print(str(error)[:45])
+    ledger must be one with room for this release
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        relation: str = "replace_one",
+        budget: Budget | None = None,
+    ) -> None:
+        new = Ledger(relation, budget)
+        self.path = check.path("path", path).resolve()
+        files.check_output("path", self.path)
+        with self._locked():
+            if not self.path.exists():
+                self._write(new)
+            kept = self.read()
+        if (kept.relation, kept.budget) != (relation, budget):
+            condition = f"a ledger under {relation!r} with budget {budget}"
+            check.fail("path", condition, f"{kept.relation!r} with {kept.budget}")
+
+    def read(self) -> Ledger:
+        """Return the ledger as it is now."""
+        return Ledger.from_json(self.path.read_text(encoding="utf-8"))
+
+    def spend(self, item: Item, label: str = "") -> None:
+        """Enter one release and return when the entry is on the disk.
+
+        Parameters
+        ----------
+        item, label
+            As for `Ledger.spend`.
+
+        Raises
+        ------
+        ValueError
+            If the total would exceed the budget; nothing is entered then.
+        """
+        with self._locked():
+            ledger = self.read()
+            ledger.spend(item, label)
+            self._write(ledger)
+
+    def _write(self, ledger: Ledger) -> None:
+        files.write(self.path, ledger.to_json().encode())
+        with suppress(OSError):  # Windows opens no folders
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            os.fsync(folder)  # the new name, too
+            os.close(folder)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Wait for the lock, which ends with the block and with the process."""
+        with self.path.with_name(self.path.name + ".lock").open("ab") as file:
+            _wait_for(file)
+            yield
+
+    def __repr__(self) -> str:
+        """Return the path and the ledger in it."""
+        return f"LedgerFile({str(self.path)!r})\n{self.read()!r}"
+
+
+def spend(ledger: Ledger | LedgerFile | None, item: Item | None) -> None:
+    """Enter what a verb is about to do in the ledger that it was given, if any."""
+    check.instance((Ledger, LedgerFile, type(None)), ledger=ledger)
+    if ledger is not None:
+        if item is None:
+            check.fail("budget", "given where a ledger is", "None")
+        ledger.spend(item)

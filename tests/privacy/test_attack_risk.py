@@ -1,0 +1,158 @@
+"""Attack risk: closed forms, all tests of small mechanisms, simulated attacks."""
+
+import math
+from itertools import chain, combinations, product
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import dpsample as dps
+from dpsample.privacy import (
+    ApproximateEvent,
+    AttackRisk,
+    ComposedEvent,
+    GaussianEvent,
+    NearEvent,
+    PureEvent,
+    calibrate,
+    gdp_from_budget,
+)
+from tests.support.public_facts import BUDGET, final, logistic_facts
+from tests.support.statistics import assert_frequency, rejected
+
+RATES = np.array([0.0, 1e-6, 1e-3, 0.01, 0.1, 0.5, 0.9, 1.0])
+
+
+def risk_of(event, relation="zero_out"):
+    return AttackRisk(event=event, relation=relation)
+
+
+@pytest.mark.parametrize("gdp", [1e-3, 0.2, 1.0, 5.0])
+def test_gaussian_events_have_the_roc_of_two_normals(gdp):
+    risk = risk_of(GaussianEvent(gdp))
+    exact = norm.cdf(norm.ppf(RATES) + gdp)
+    bound = risk.true_positive_rate(RATES)
+    assert (bound >= exact * (1.0 - 1e-12)).all()
+    assert bound == pytest.approx(exact, rel=1e-5, abs=1e-9)
+    assert risk.advantage == pytest.approx(2.0 * norm.cdf(0.5 * gdp) - 1.0, rel=1e-9)
+    for prior in (0.01, 0.3, 0.5, 0.9):
+        tau = math.log((1.0 - prior) / prior)
+        wrong = (1.0 - prior) * norm.sf(tau / gdp + 0.5 * gdp)
+        wrong += prior * norm.cdf(tau / gdp - 0.5 * gdp)
+        assert risk.bayes_risk(prior) == pytest.approx(wrong, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "at_1", "at_01", "advantage", "wrong"),
+    [
+        (0.3, 0.0122, 0.00129, 0.0307, 0.4847),
+        (1.0, 0.0183, 0.00216, 0.0942, 0.4529),
+        (3.0, 0.0466, 0.00729, 0.2540, 0.3730),
+    ],
+)
+def test_gaussian_releases_at_delta_one_in_a_million(
+    epsilon, at_1, at_01, advantage, wrong
+):
+    risk = risk_of(GaussianEvent(gdp_from_budget(epsilon, 1e-6)))
+    assert risk.true_positive_rate(0.01) == pytest.approx(at_1, abs=6e-5)
+    assert risk.true_positive_rate(0.001) == pytest.approx(at_01, abs=6e-6)
+    assert risk.advantage == pytest.approx(advantage, abs=6e-5)
+    assert risk.bayes_risk() == pytest.approx(wrong, abs=6e-5)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "at_1", "advantage"),
+    [(0.3, 0.0135, 0.149), (1.0, 0.0272, 0.462), (3.0, 0.2009, 0.905)],
+)
+def test_one_pair_alone_says_less(epsilon, at_1, advantage):
+    risk = risk_of(ApproximateEvent(epsilon=epsilon, delta=1e-6))
+    assert risk.true_positive_rate(0.01) == pytest.approx(at_1, abs=6e-5)
+    assert risk.advantage == pytest.approx(advantage, abs=6e-4)
+
+
+def all_tests(first, second):
+    """False and true positives of every test that looks at one outcome."""
+    places = range(len(first))
+    sets = chain.from_iterable(combinations(places, r) for r in range(len(first) + 1))
+    for chosen in map(list, sets):
+        yield second[chosen].sum(), first[chosen].sum()
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 3])
+def test_no_test_of_randomized_responses_beats_the_bound(num_parts):
+    epsilon = 0.7
+    kept = math.exp(epsilon) / (1.0 + math.exp(epsilon))
+    outcomes = list(product([0, 1], repeat=num_parts))
+    first = np.array([kept ** o.count(1) * (1 - kept) ** o.count(0) for o in outcomes])
+    second = first[::-1]
+    risk = risk_of(ComposedEvent((PureEvent(epsilon),) * num_parts))
+    found = list(all_tests(first, second))
+    for false_positive, true_positive in found:
+        bound = risk.true_positive_rate(min(false_positive, 1.0))
+        assert true_positive <= bound + 1e-9
+    if num_parts == 1:  # a pure event is attained
+        assert risk.true_positive_rate(1.0 - kept) == pytest.approx(kept, rel=1e-9)
+    prior, weight = 0.3, 0.7
+    best = min(weight * fp + prior * (1.0 - tp) for fp, tp in found)
+    assert risk.bayes_risk(prior) <= best + 1e-9
+    assert risk.advantage >= max(tp - fp for fp, tp in found) - 1e-9
+
+
+def test_a_sampler_near_the_mechanism_moves_both_rates():
+    gdp, eta = 0.5, 1e-3
+    risk = risk_of(NearEvent(GaussianEvent(gdp), eta))
+    # The worst: eta of the mass is moved to where the test is wrong, on both sides.
+    for rate in (0.01, 0.1, 0.5):
+        worst = norm.cdf(norm.ppf(rate + eta) + gdp) + eta
+        assert risk.true_positive_rate(rate) == pytest.approx(worst, rel=1e-4)
+
+
+def test_attacks_on_a_mechanism_succeed_as_often_as_the_bound_says():
+    mechanism = dps.noise.gaussian_mechanism(BUDGET, sensitivity=1.0)
+    stddev = mechanism.noise.stddev
+    count = 400_000
+    rng = np.random.default_rng(5)
+    threshold = stddev * norm.isf(0.1)
+    hits = int((1.0 + stddev * rng.standard_normal(count) > threshold).sum())
+    bound = float(mechanism.certificate.attack_risk.true_positive_rate(0.1))
+    assert_frequency(hits, count, bound)
+    half = int((1.0 + 0.5 * stddev * rng.standard_normal(count) > threshold).sum())
+    with rejected():  # half of the noise
+        assert_frequency(half, count, bound)
+
+
+def test_bounds_are_monotone_and_blind_without_information():
+    blind = risk_of(GaussianEvent(0.0))
+    assert blind.true_positive_rate(RATES) == pytest.approx(RATES, abs=1e-12)
+    assert blind.advantage == 0.0 and blind.bayes_risk(0.2) == pytest.approx(0.2)
+    risk = risk_of(GaussianEvent(0.8))
+    fine = risk.true_positive_rate(np.linspace(0.0, 1.0, 50))
+    assert (np.diff(fine) >= 0.0).all() and fine[-1] == 1.0
+    assert risk.reconstruction(0.1) == risk.true_positive_rate(0.1)
+    value = risk.predictive_value(0.01, prior=0.5)
+    assert value == pytest.approx(fine_share(risk, 0.01), rel=1e-12)
+
+
+def fine_share(risk, rate):
+    hit = float(risk.true_positive_rate(rate))
+    return hit / (hit + rate)
+
+
+def test_certificates_print_what_attackers_can_do():
+    for certificate in (final(), calibrate(logistic_facts(), BUDGET).certificate):
+        assert str(certificate.attack_risk).splitlines()[0] in str(certificate)
+    unproved = dps.privacy.EventCertificate.of(
+        mechanism="m", budget=BUDGET, event=None, calibration="paper"
+    )
+    assert "attacks" not in str(unproved)
+    with pytest.raises(ValueError, match="event must be proved"):
+        _ = unproved.attack_risk
+
+
+def test_the_picture_has_the_bound_and_the_blind_guess():
+    pytest.importorskip("matplotlib").use("Agg")
+    ax = risk_of(GaussianEvent(0.5)).plot()
+    labels = [line.get_label() for line in ax.get_lines()]
+    assert labels == ["at most", "blind guess"]
+    assert ax.get_xscale() == ax.get_yscale() == "log"
