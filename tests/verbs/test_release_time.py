@@ -117,6 +117,22 @@ def test_ctrl_c_ends_the_wait(monkeypatch):
         dps.release(problem(), BUDGET, deadline=60.0)
 
 
+def test_nothing_is_shown_while_the_time_is_public(monkeypatch, capfd):
+    def shown(*_):
+        raise AssertionError
+
+    dps.release(problem(), BUDGET)  # compiles
+    monkeypatch.setattr(releases.screen, "patience", shown)
+    monkeypatch.setattr(releases.screen, "is_shown", lambda: True)
+    rows, response = np.eye(2), np.ones(2)
+    given = {"row_bound": 1.0, "loss": LOGISTIC, "domain": dps.domains.Ball(1.0)}
+    for sign in (1.0, -1.0):  # neighbors
+        known = dps.Problem(rows, sign ** np.arange(2) * response, **given)
+        dps.release(known, BUDGET, deadline=1.0)
+        dps.release(known, BUDGET, constant_time=True)
+    assert capfd.readouterr() == ("", "")
+
+
 # Level 2: the same passes over all records.
 
 
@@ -250,6 +266,7 @@ def test_seconds_of_neighbors_are_not_told_apart():
 def test_a_ledger_is_charged_whether_there_is_an_answer_or_not(monkeypatch):
     ledger = dps.privacy.Ledger(budget=dps.Budget(epsilon=5.0, delta=1e-3))
     known = problem()
+    dps.release(known, BUDGET)  # compiles
     dps.release(known, BUDGET, constant_time=True, ledger=ledger)
     dps.release(known, BUDGET, deadline=0.5, ledger=ledger)
     monkeypatch.setattr(fixed_passes, "draw", lambda *_: (None, None))
