@@ -20,8 +20,10 @@ LOGISTIC = dps.losses.Logistic()
 KEPT = 0.05  # seconds after a deadline
 
 
-def problem(n=300, dim=2, *, loss=None, domain=None, **options):
+def problem(n=300, dim=2, *, loss=None, domain=None, flipped=None, **options):
     data = dps.datasets.logistic(n, dim, seed=1)
+    if flipped is not None:
+        data.response[flipped] *= -1.0
     return dps.Problem(
         data.features,
         data.response,
@@ -121,13 +123,13 @@ def test_nothing_is_shown_while_the_time_is_public(monkeypatch, capfd):
     def shown(*_):
         raise AssertionError
 
-    dps.release(problem(), BUDGET)  # compiles
+    pair = problem(), problem(flipped=0)
+    for known in pair:
+        dps.release(known, BUDGET)  # compiles
+    capfd.readouterr()
     monkeypatch.setattr(releases.screen, "patience", shown)
     monkeypatch.setattr(releases.screen, "is_shown", lambda: True)
-    rows, response = np.eye(2), np.ones(2)
-    given = {"row_bound": 1.0, "loss": LOGISTIC, "domain": dps.domains.Ball(1.0)}
-    for sign in (1.0, -1.0):  # neighbors
-        known = dps.Problem(rows, sign ** np.arange(2) * response, **given)
+    for known in pair:
         dps.release(known, BUDGET, deadline=1.0)
         dps.release(known, BUDGET, constant_time=True)
     assert capfd.readouterr() == ("", "")

@@ -188,14 +188,9 @@ def _propose(plan, masks, vectors, spare, out):
 @kernel
 def _advance(plan, state, rng):
     """Use what a pass has found: judge a try, or move w; then choose the next point."""
-    vectors, numbers, counts, center = (
-        state.vectors,
-        state.numbers,
-        state.counts,
-        plan.center,
-    )
+    vectors, numbers, counts = state.vectors, state.numbers, state.counts
     point, gradient, noise = vectors[POINT], vectors[GRADIENT], vectors[NOISE]
-    masks, dim = state.masks, center.shape[0]
+    masks, center, dim = state.masks, plan.center, plan.center.shape[0]
     energy = plan.weight * numbers[SUM]
     _normals(rng, noise, counts)
     threshold, spare = -np.log1p(-rng.random()), -np.log1p(-rng.random())
