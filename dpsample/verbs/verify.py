@@ -18,6 +18,7 @@ from dpsample.privacy.certificates.event_certificate import EventCertificate
 from dpsample.privacy.certificates.sealed import strict_json
 from dpsample.privacy.curves.additive import smooth_sensitivity
 from dpsample.privacy.verification import Check, VerificationReport
+from dpsample.samplers.proximal import constant_time
 from dpsample.verbs import minimize
 
 # Where a risk bound is flat, its minimizer has half the digits of other numbers.
@@ -94,8 +95,8 @@ def verify(
         return _proved_by_balls(certificate)
     report = verification.recomputed(certificate)
     if isinstance(certificate, Certificate):
-        _check_sampler(certificate.sampler)
-        return report
+        lines = _sampler_checks(certificate)
+        return dataclasses.replace(report, checks=(*report.checks, *lines))
     if certificate.kind == "declared":
         return report
     try:
@@ -118,10 +119,15 @@ def _proved_by_balls(c: Certificate | EventCertificate) -> VerificationReport:
     return VerificationReport(statement=c.statement, checks=checks)
 
 
-def _check_sampler(text: str | None) -> None:
-    """Refuse a sampler that could not be made."""
-    if text is not None:
-        _called(ast.parse(text, mode="eval").body, samplers)
+def _sampler_checks(c: Certificate) -> list[Check]:
+    """Refuse a sampler that could not be made; prove a plan of constant time."""
+    if c.sampler is None:
+        return []
+    is_plan = c.sampler.startswith("ConstantTime(")
+    room = constant_time if is_plan else samplers
+    made = _called(ast.parse(c.sampler, mode="eval").body, room)
+    lines = made.check(c) if isinstance(made, constant_time.ConstantTime) else []
+    return [verification.at_most(*line) for line in lines]
 
 
 def _again(c: EventCertificate) -> EventCertificate:

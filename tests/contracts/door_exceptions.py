@@ -36,6 +36,7 @@ from tests.contracts.door_values import (
 PATH = instance(str, os.PathLike)
 # What a user's function does is up to the user: no other function is called.
 CALLABLE = Kind(lambda value: not callable(value), callable)
+WAIT = optional(Kind(POSITIVE.forbids, lambda value: value is not None))  # seconds
 DICT = instance(dict)
 VECTOR = array(2)
 RISK = choice("population", "empirical")
