@@ -171,6 +171,13 @@ def test_certificates_of_tails_are_proved_by_both_checkers(method):
         dps.verify(fit.certificate, checker=checker)
 
 
+def test_certificates_without_a_tail_read_as_they_did_before_there_was_one():
+    old = "NoisyGD(num_steps=None, step_size=None, risk='population', clip=None)"
+    assert repr(NoisyGD()) == old
+    for method in (NoisyGD(), TAIL):
+        assert eval(repr(method)) == method
+
+
 def test_tails_refuse_what_has_no_rule():
     facts = logistic(50, 3).facts
     with pytest.raises(ValueError, match="step_size must be given for a loss with"):

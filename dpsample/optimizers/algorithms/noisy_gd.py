@@ -7,7 +7,7 @@ and risk bound are those of `loop.noisy_descent`.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
 from dpsample.core import check
@@ -196,6 +196,17 @@ class NoisyGD(ProjectedDescent):
         if self.output != "tail":
             remedy = "Pass output='tail'."
             check.fail("tail_share", "None without a tail", self.tail_share, remedy)
+
+    def __repr__(self) -> str:
+        """Return the call, without a tail's options where there is none.
+
+        Certificates hold it: those that are older than the tail stay as they are.
+        """
+        names = [entry.name for entry in fields(self)]
+        if self.output == "average":
+            names = [n for n in names if n not in ("output", "tail_share")]
+        given = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{type(self).__name__}({given})"
 
     def plan(
         self, scales: DescentScales, budget: Budget | None, calibration: Calibration
