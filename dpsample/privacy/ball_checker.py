@@ -60,6 +60,7 @@ LOSSES = dict.fromkeys(["linear", "logistic", "hinge", "absolute", "squared"], "
     "smoothed_hinge": "width",
     "huber": "width",
     "quantile": "level",
+    "capped_logistic": "cap",
     "custom": f"{OWN} reads_response",
     "record_gradient": "label dim smoothness",
 }
@@ -400,6 +401,8 @@ def _slope(facts: Json) -> Ball:
         return level.max(1 - level)
     if name == "huber":
         return _ball(loss["width"], "width")
+    if name == "capped_logistic":
+        return _ball(loss["cap"], "cap").min(arb(1))
     if name == "custom":
         return _ball(loss["declared_slope"], "declared_slope")
     bound = arb(1) if response is None else _ball(response, "response_bound")
