@@ -607,12 +607,17 @@ def _draw(c: Json) -> Lines:
 
 def _constant_time(c: Json, gamma: float) -> Lines:
     """Prove that the plan's steps and passes suffice, on every data set."""
-    h, steps, moves, work = (x.split("=")[1] for x in c["sampler"][:-1].split(", "))
+    parts = [x.split("=") for x in c["sampler"][:-1].split(", ")]
+    _need([len(x) for x in parts] == [2] * 4, "the plan is malformed")
+    h, steps, moves, work = (value for _, value in parts)
     size, (t, j, b) = _number(float(h), "step_size"), map(int, (steps, moves, work))
     stated = f"step_size={size!r}, num_steps={t}, num_gradients={j}, work={b}"
     _need(c["sampler"] == f"ConstantTime({stated})", "the plan is malformed")
+    is_free = c["max_work"] is None and "DRAW.DEADLINE" not in c["assumptions"]
+    _need(is_free, "a plan has no max_work and no deadline")
     tries = b - 1 - t * j
     _need(min(t, j) >= 1 and tries >= t, "the plan has too few passes")
+    _need(b < 2**31, "the plan has too many passes")
     facts, dim, domain = c["facts"], c["facts"]["dim"], c["facts"]["domain"]
     is_ball = domain["name"] == "ball" and domain["p"] == 2.0
     _need(is_ball or domain["name"] == "whole_space", "no plan for the domain")

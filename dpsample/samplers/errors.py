@@ -63,8 +63,9 @@ class BottomError(SamplingError):
     def __init__(self) -> None:
         super().__init__(
             "The passes of a constant-time draw did not suffice. Nothing is released, "
-            "and the budget counts as spent. This may be told: on every data set its "
-            "probability is at most gamma / 10, which delta pays for."
+            "and the budget counts as spent. This may be told: in real arithmetic "
+            "its probability is at most gamma / 10 on every data set, which delta pays "
+            "for."
         )
 
 

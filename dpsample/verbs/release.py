@@ -3,6 +3,7 @@
 import copy
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -282,18 +283,24 @@ def _by_deadline(due: float, draw: Callable[[], Release]) -> Release:
         if time.monotonic() >= due:
             raise DeadlineError
 
-    answer = None
+    answers = []  # emptied before anything raises, for tracebacks hold variables
     try:
-        with pauses.listening(end_if_late):
-            answer = draw()
+        with pauses.listening(end_if_late), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            answers.append(draw())
     except Exception:  # one public message for whatever it was
         pass
-    is_late = time.monotonic() >= due
-    while (left := due - time.monotonic()) > 0.0:
-        time.sleep(min(left, LONGEST_SLEEP))
-    if answer is None or is_late:
+    if time.monotonic() >= due:
+        answers.clear()
+    try:
+        while (left := due - time.monotonic()) > 0.0:
+            time.sleep(min(left, LONGEST_SLEEP))
+    except KeyboardInterrupt:
+        answers.clear()
+        raise
+    if not answers:
         raise DeadlineError
-    return answer
+    return answers[0]
 
 
 @chains.single_threaded_blas()

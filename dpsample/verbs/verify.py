@@ -126,8 +126,13 @@ def _sampler_checks(c: Certificate) -> list[Check]:
     is_plan = c.sampler.startswith("ConstantTime(")
     room = constant_time if is_plan else samplers
     made = _called(ast.parse(c.sampler, mode="eval").body, room)
-    lines = made.check(c) if isinstance(made, constant_time.ConstantTime) else []
-    return [verification.at_most(*line) for line in lines]
+    if not c.registered.timed:
+        return []
+    if not (isinstance(made, constant_time.ConstantTime) and repr(made) == c.sampler):
+        check.fail("sampler", "a whole plan, as its repr", c.sampler)
+    if c.max_work is not None or "DRAW.DEADLINE" in c.assumptions:
+        check.fail("max_work", "None, and no deadline, in constant time", c.max_work)
+    return [verification.at_most(*line) for line in made.check(c)]
 
 
 def _again(c: EventCertificate) -> EventCertificate:

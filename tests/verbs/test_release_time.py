@@ -10,7 +10,12 @@ from scipy.stats import ks_2samp
 
 import dpsample as dps
 from dpsample.core import pauses
-from dpsample.samplers.errors import BottomError, DeadlineError, SamplingError
+from dpsample.samplers.errors import (
+    BottomError,
+    DeadlineError,
+    NoCertificate,
+    SamplingError,
+)
 from dpsample.samplers.proximal import fixed_passes
 from dpsample.verbs import release as releases
 from tests.support.tiers import slow
@@ -217,10 +222,10 @@ def test_other_norms_rows_and_options_are_refused():
 EXTREME = {
     "rows of zeros": (np.zeros((3, 2)), np.ones(3), {}),
     "one record": (np.eye(2)[:1], np.ones(1), {}),
-    "the largest responses": (
+    "large responses": (
         np.eye(2),
-        np.array([1.7e308, -1.7e308]),
-        {"loss": dps.losses.Huber(1.0), "response_bound": np.inf},
+        np.array([1e6, -1e6]),
+        {"loss": dps.losses.Huber(1.0), "response_bound": 1e6},
     ),
     "rows of 1e50": (
         np.array([[1e50, 0.0], [5e-324, -1e50]]),
@@ -275,3 +280,33 @@ def test_a_ledger_is_charged_whether_there_is_an_answer_or_not(monkeypatch):
     with pytest.raises(BottomError):
         dps.release(known, BUDGET, constant_time=True, ledger=ledger)
     assert len(ledger.entries) == 3
+
+
+def test_a_late_answer_is_in_no_traceback(monkeypatch):
+    monkeypatch.setattr(releases.ReleasePlan, "draw", late)
+    with pytest.raises(DeadlineError) as caught:
+        dps.release(problem(), BUDGET, deadline=0.1)
+    entry, kept = caught.value.__traceback__, []
+    while entry is not None:
+        kept += [
+            v for v in entry.tb_frame.f_locals.values() if isinstance(v, dps.Release)
+        ]
+        kept += entry.tb_frame.f_locals.get("answers", [])
+        entry = entry.tb_next
+    assert not kept and caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("size", [1e6, 1e17])
+def test_bounds_whose_rounding_would_decide_tries_are_refused(size):
+    known = problem(
+        1000, domain=dps.domains.WholeSpace(), offset=np.zeros(1000), offset_bound=size
+    )
+    options = {"strong_convexity": 1.0, "constant_time": True}
+    if size < 1e12:
+        assert dps.release(known, BUDGET, **options).certificate.releasable
+        return
+    with pytest.raises(NoCertificate, match="rounding errors"):
+        dps.release(known, BUDGET, **options)
+    unbounded = problem(loss=dps.losses.Huber(1.0))
+    with pytest.raises(NoCertificate, match="smaller response_bound"):
+        dps.release(unbounded, BUDGET, constant_time=True)

@@ -71,6 +71,10 @@ SHARE = 0.1  # of gamma, for bottom
 EDGE = 0.4  # t: how far inside the sphere the tilted tries begin
 LEAST_RADIUS = 3.0  # P: smaller ones make longer chains, not better ones
 SLACK = 1.0 - 1e-9  # of inequalities that a checker proves with other roundings
+# p, lowered by more than it errs by, and kept off 1, where 1 - p has no digits.
+LOWERED, MOST_ACCEPTED = 1.0 - 1e-11, 1.0 - 1e-6
+# Rounding errors of energies, as multiples of u k times the largest loss, at most.
+ROUNDINGS, MOST_ROUNDING = 64.0, 1e-3
 STEPS = np.geomspace(1e-9, 1e6, 420).tolist()  # sizes h that a plan may have
 MOST_GRADIENTS, MOST_WORK = 80, 2**31 - 1
 LOSSES = (Logistic, SmoothedHinge, Huber, Squared)
@@ -128,7 +132,31 @@ def refusal(terms: MechanismTerms) -> str:
         return f"no fixed number of random words draws on the {domain.name}: l2 balls"
     if not (isinstance(terms.regularizer, SquaredNorm) and terms.p == 2.0):
         return "the metric is that of a squared l2 norm: p = 2"
+    if not rounding(terms) <= MOST_ROUNDING:
+        return (
+            "rounding errors of energies that the bounds allow would decide tries: "
+            "declare a smaller response_bound or offset_bound"
+        )
+    if not terms.gamma > 0.0:
+        return "no part of delta pays for a failure: gamma = 0"
     return ""
+
+
+def rounding(terms: MechanismTerms) -> float:
+    """About the rounding error of an energy, by public facts, where the mass is."""
+    facts, ridge = terms.facts, terms.k * terms.mu
+    margin = facts.margin_bound
+    if math.isinf(margin):
+        reach = terms.k * facts.lipschitz(2.0) / ridge + 10.0 * math.sqrt(
+            facts.dim / ridge
+        )
+        row = facts.full_row_bound * facts.dual_ratio(2.0)
+        margin = row * reach + facts.offset_bound
+    response = 1.0 if facts.loss.is_classification else facts.response_bound
+    if response is None:
+        return math.inf
+    largest = 1.0 + facts.slope_bound * (margin + response)
+    return ROUNDINGS * 2.0**-53 * terms.k * largest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +212,10 @@ class ConstantTime:
 
 def acceptance(sizes: PublicSizes, step: float, num_gradients: int) -> float:
     """Lower bound p of every try's acceptance, on every data set."""
+    return min(MOST_ACCEPTED, LOWERED * _acceptance(sizes, step, num_gradients))
+
+
+def _acceptance(sizes: PublicSizes, step: float, num_gradients: int) -> float:
     a = sizes.ridge * (1.0 + step) / step
     s, reach = sizes.trace / a, math.sqrt(a) * sizes.radius
     q = s / (s + 2.0)
@@ -200,8 +232,8 @@ def acceptance(sizes: PublicSizes, step: float, num_gradients: int) -> float:
 def log_bottom(p: float, num_steps: int, num_tries: int) -> float:
     """Upper bound of log P(fewer than T of M tries are accepted)."""
     share = (num_steps - 1) / max(num_tries, 1)
-    if not share < p < 1.0:
-        return -math.inf if p >= 1.0 and num_tries >= num_steps else 0.0
+    if not share < p:
+        return 0.0
     rest = (1.0 - share) * math.log((1.0 - share) / (1.0 - p))
     return -num_tries * (rest + (share * math.log(share / p) if share > 0.0 else 0.0))
 
