@@ -174,6 +174,11 @@ ARGUMENTS = {
     "privacy.ConcentratedEvent": {"rho": 0.1},
     "privacy.GaussianEvent": {"gdp": 0.5},
     "privacy.Ledger": {},
+    "privacy.BestOfEvent": {
+        "events": (O.EVENT,),
+        "stop": "logarithmic",
+        "mean_tries": 10.0,
+    },
     "privacy.LedgerFile": {"path": "spent.json"},
     "privacy.NearEvent": {"event": O.EVENT, "total_variation": 1e-9},
     "privacy.ParallelEvent": {"events": (O.EVENT,)},

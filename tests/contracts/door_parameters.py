@@ -190,6 +190,7 @@ BY_NAME = {
     "max_lag": COUNT,
     "max_leaps": COUNT,
     "max_steps": COUNT,
+    "mean_tries": number(lambda x: 1.0 <= x <= 1000.0),
     "max_work": optional(EXPONENT),  # as one: any number >= 1
     "mean_bound": NON_NEGATIVE,
     "mechanism": CALLABLE,
@@ -283,6 +284,7 @@ BY_NAME = {
     "step_scale": POSITIVE,
     "step_size": optional(POSITIVE),
     "steps": optional(NUMBERS),
+    "stop": choice("logarithmic", "geometric", "poisson"),
     "strong_convexity": NON_NEGATIVE,
     "symmetric": FLAG,
     "t": count(0),
