@@ -68,6 +68,15 @@ ARGUMENTS = {
         "num_replicates": 1,
     },
     "sample": {**TARGET, "num_draws": 2, "seed": 1, "progress": False},
+    "tune": {
+        "problem": O.the_problem,
+        "candidates": lambda: [O.optimizer()],
+        "budget": O.BUDGET,
+        "score": O.the_problem,
+        "cap": 1.0,
+        "mean_tries": 2.0,
+        "seed": 1,
+    },
     "verify": {"certificate": lambda: O.answer().certificate},
     "audits.exact_curve": {
         **TARGET,
