@@ -92,7 +92,7 @@ BY_NAME = {
     "burn_in": optional(count(0)),
     "calibration": CALIBRATION,
     "candidates": Kind(lambda v: not isinstance(v, list | tuple | dict) or not v),
-    "cap": SCALE_KIND,
+    "cap": POSITIVE,
     "categorical": LEVELS,
     "cell": CALLABLE,
     "center": optional(array(None)),

@@ -11,6 +11,7 @@ from dpsample.privacy.curves.random_stopping import tries_probability
 from dpsample.verbs import tune as module
 from dpsample.verbs.tune import draw_tries, noisy_score
 from tests.running.test_descent import problem
+from tests.support.statistics import assert_law, rejected
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 PAIR = {
@@ -104,14 +105,18 @@ def test_a_ledger_without_room_stops_before_any_draw(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("stop", ["logarithmic", "geometric", "poisson"])
 def test_tries_follow_their_law(stop):
-    rng, m, num_draws = np.random.default_rng(11), 3.0, 4000
-    counts = np.bincount([draw_tries(rng, stop, m) for _ in range(num_draws)])
-    law = np.array([tries_probability(stop, m, k) for k in range(len(counts))])
-    deviations = (counts - num_draws * law) / np.sqrt(num_draws * law * (1 - law) + 9)
-    assert np.abs(deviations).max() < 6.5
-    wrong = np.array([tries_probability(stop, 3.6, k) for k in range(len(counts))])
-    off = (counts - num_draws * wrong) / np.sqrt(num_draws * wrong * (1 - wrong) + 9)
-    assert np.abs(off).max() > 6.5 or stop == "logarithmic"
+    rng, m = np.random.default_rng(11), 3.0
+    tries = np.array([draw_tries(rng, stop, m) for _ in range(8000)])
+
+    def places(mean):
+        """Uniform numbers if that is the mean of K: at random within jumps."""
+        law = [tries_probability(stop, mean, k) for k in range(tries.max() + 1)]
+        below = np.concatenate([[0.0], np.cumsum(law)])[tries]
+        return below + rng.random(len(tries)) * np.array(law)[tries]
+
+    assert_law(places(m), lambda u: u)
+    with rejected():
+        assert_law(places(2.5 * m), lambda u: u)
 
 
 def test_one_record_moves_the_score_by_at_most_its_sensitivity():
