@@ -17,7 +17,7 @@ from dpsample.losses import RecordGradient
 from dpsample.noise.grid import add_gaussian, grid_step
 from dpsample.optimizers.loop.optimizer import Optimizer, Recipe, check_any_loss
 from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
-from dpsample.privacy.accounting.accounting import delta_of
+from dpsample.privacy.accounting.accounting import delta_of, epsilon_of
 from dpsample.privacy.accounting.events import (
     BestOfEvent,
     ComposedEvent,
@@ -45,7 +45,8 @@ NOTHING = (
 INTERRUPTED = "tune was interrupted. Nothing is returned, and the budget is spent."
 # Part of the base's delta at which candidates are calibrated, of the budget's over m.
 DELTA_SHARE = 0.5
-SHRINK, MOST_SHRINKS = 0.98, 200
+# Factors of a try's gdp from one calibration to the next.
+LEAST_SHRINK, MOST_SHRINK, SEARCH_STEPS = 0.5, 0.995, 100
 DIGITS, WORDS = 60, 3  # of laws of K, and 62-bit words of a uniform number
 
 
@@ -152,13 +153,14 @@ class Tuned:
         gdp = best_of_gdp(
             total.epsilon, total.delta, stop=self.stop, mean_tries=self.mean_tries
         ) * (1.0 - 1e-9)
-        for _ in range(MOST_SHRINKS):
+        for _ in range(SEARCH_STEPS):
             recipes = self.recipes(gdp)
             event = self.event(gdp, recipes)
             found = delta_of(event, epsilon=total.epsilon, relation=relation)
             if found <= total.delta:
                 return gdp, recipes
-            gdp *= SHRINK
+            spent = epsilon_of(event, delta=total.delta, relation=relation)
+            gdp *= min(max(total.epsilon / spent, LEAST_SHRINK), MOST_SHRINK)
         check.fail("candidates", "such that the budget can be met", self.candidates)
 
     def certificate(self, gdp: float, recipes: list[Recipe]) -> EventCertificate:
