@@ -1,7 +1,13 @@
 """Convex losses of a linear margin: value, slope, declared bounds, compiled pieces."""
 
 from dpsample.core.public import dir_of
-from dpsample.losses.classification import Hinge, Linear, Logistic, SmoothedHinge
+from dpsample.losses.classification import (
+    CappedLogistic,
+    Hinge,
+    Linear,
+    Logistic,
+    SmoothedHinge,
+)
 from dpsample.losses.custom import Custom, custom
 from dpsample.losses.loss import Loss, from_dict, registry
 from dpsample.losses.record_gradient import RecordGradient, record_gradient
@@ -9,6 +15,7 @@ from dpsample.losses.regression import Absolute, Huber, PowerFour, Quantile, Squ
 
 __all__ = [
     "Absolute",
+    "CappedLogistic",
     "Custom",
     "Hinge",
     "Huber",

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.losses.loss import Curvatures, Loss, prox_arguments
+from dpsample.losses.loss import ROUNDING, Curvatures, Loss, prox_arguments
 from dpsample.numerics.stable import softplus_sigmoid
 
 
@@ -100,6 +100,79 @@ class Logistic(Loss):
         far = np.maximum(np.abs(lower), np.abs(upper))
         near = np.maximum(0.0, np.maximum(lower, -upper))
         return _logistic_curvature(far), _logistic_curvature(near)
+
+
+@dataclass(frozen=True)
+class CappedLogistic(Loss):
+    r"""Logistic loss whose slope is capped: less sensitive, and convex all the same.
+
+    With :math:`z = yu`, the cap C and the entropy :math:`H(p) = -p \log p - (1 - p)
+    \log(1 - p)`, it is :math:`\max_{0 \le p \le C} [H(p) - pz]`, the logistic loss if
+    C were 1: :math:`\log(1 + e^{-z})` where the sigmoid of -z is at most C, and the
+    tangent :math:`H(C) - Cz` elsewhere. Slope at most C, curvature at most 1/4, or
+    :math:`C(1 - C)` if C is below 1/2; it jumps where the tangent ends.
+
+    Noise can be smaller by the factor C. In return it is no likelihood: of records that
+    the logistic model is more certain of than C, the fit is too certain.
+
+    Parameters
+    ----------
+    cap : float
+        C, > 0.01 and < 1.
+
+    Examples
+    --------
+    >>> from dpsample.losses import CappedLogistic
+    >>> CappedLogistic(cap=0.5).value([0.0, -1000.0], 1.0).round(4).tolist()
+    [0.6931, 500.6931]
+    """
+
+    cap: float = 0.5
+    name: ClassVar[str] = "capped_logistic"
+    has_unimodal_curvature: ClassVar[bool] = True
+    is_classification: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse a cap outside (0.01, 1): digits are lost near 0."""
+        remedy = "Logistic() has the cap 1."
+        check.open_interval(0.01, 1.0, cap=self.cap, remedy=remedy)
+
+    @property
+    def params(self) -> Array:
+        """The cap, the margin y u where the tangent ends, and the loss there."""
+        there = -math.log1p(-self.cap)
+        return np.array([self.cap, -math.log(self.cap) - there, there])
+
+    @staticmethod
+    def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:
+        value, share = softplus_sigmoid(-y * u)
+        if share > params[0]:  # never NaN
+            return params[2] + params[0] * (params[1] - y * u), -y * params[0]
+        return value, -y * share
+
+    @staticmethod
+    def _exact(params: tuple[Decimal, ...], u: Decimal, y: Decimal) -> Decimal:
+        z, cap = y * u, params[0]
+        odds = cap.ln() - (1 - cap).ln()  # of the cap: -z where the tangent begins
+        if -z > odds:
+            return -cap * (z + odds) - (1 - cap).ln()
+        return Logistic._exact((), u, y)
+
+    def slope_bound(self, margin_bound: float, response_bound: float) -> float:
+        """Return the cap."""
+        del margin_bound, response_bound
+        return self.cap
+
+    def curvature(self, lower: Array, upper: Array, response: Array) -> Curvatures:
+        """Return that of the logistic loss on the part that is not linear."""
+        z_low, z_high = np.sort(np.stack([response * lower, response * upper]), axis=0)
+        end = float(self.params[1])
+        slack = ROUNDING * (1.0 + abs(end))
+        far = np.maximum(np.abs(z_low), np.abs(z_high))
+        near = np.maximum(0.0, np.maximum(np.maximum(z_low, end), -z_high))
+        inside, meets = z_low > end + slack, z_high >= end - slack
+        most = np.where(meets, _logistic_curvature(near), 0.0)
+        return np.where(inside, _logistic_curvature(far), 0.0), most
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize
 
 from dpsample.core import check
 from dpsample.core.arrays import Values
@@ -105,6 +104,8 @@ class AttackRisk:
         return result
 
     def _most(self, rate: float) -> float:
+        from scipy.optimize import minimize_scalar  # which imports take a while
+
         def bound(epsilon: float) -> float:
             delta = self._delta(min(max(epsilon, 0.0), LARGEST_EPSILON))
             direct = delta + math.exp(epsilon) * rate
@@ -114,7 +115,7 @@ class AttackRisk:
         values = [bound(epsilon) for epsilon in GRID]
         best = int(np.argmin(values))
         ends = GRID[max(best - 1, 0)], GRID[min(best + 1, len(GRID) - 1)]
-        found = optimize.minimize_scalar(bound, bounds=ends, method="bounded")
+        found = minimize_scalar(bound, bounds=ends, method="bounded")
         return max(rate, min(values[best], float(found.fun)))
 
     @property

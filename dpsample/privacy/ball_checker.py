@@ -60,6 +60,7 @@ LOSSES = dict.fromkeys(["linear", "logistic", "hinge", "absolute", "squared"], "
     "smoothed_hinge": "width",
     "huber": "width",
     "quantile": "level",
+    "capped_logistic": "cap",
     "custom": f"{OWN} reads_response",
     "record_gradient": "label dim smoothness",
 }
@@ -86,7 +87,12 @@ SHIFTS = {"replace_one": 2, "zero_out": 1}
 VALUE = (
     r"(?:-?[0-9][0-9.e+-]*|-?inf|'[a-z0-9_]{1,40}'|None|True|False|\([0-9., e+-]*\))"
 )
-OPTIONS = {"draw/localized": "", "draw/proximal": "oracle step_size", "draw/exact": ""}
+OPTIONS = {
+    "draw/localized": "",
+    "draw/proximal": "oracle step_size",
+    "draw/constanttime": "step_size num_steps num_gradients work",
+    "draw/exact": "",
+}
 CALL = re.compile(rf"([A-Za-z]+)\((?:[a-z0-9_]+={VALUE}(?:, [a-z0-9_]+={VALUE})*)?\)")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
 NAME, WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*"), re.compile(r"[A-Za-z0-9_.+-]{1,40}")
@@ -290,6 +296,12 @@ def _kind(name: str, text: str, *, field: str) -> Json:
     return kind
 
 
+def _common(kind: Json) -> list[str]:
+    """List what all mechanisms take for granted, but for what the kind proves."""
+    proved = {"ARITHMETIC": "counted", "TIME": "timed"}
+    return [name for name in COMMON if not kind.get(proved.get(name, ""), False)]
+
+
 def _budget(c: Json) -> tuple[float, float, str]:
     budget = c["budget"]
     _need(set(budget) == {"epsilon", "delta", "relation"}, "the budget is malformed")
@@ -389,6 +401,8 @@ def _slope(facts: Json) -> Ball:
         return level.max(1 - level)
     if name == "huber":
         return _ball(loss["width"], "width")
+    if name == "capped_logistic":
+        return _ball(loss["cap"], "cap").min(arb(1))
     if name == "custom":
         return _ball(loss["declared_slope"], "declared_slope")
     bound = arb(1) if response is None else _ball(response, "response_bound")
@@ -537,10 +551,11 @@ def _draw(c: Json) -> Lines:
     ]
     limit = c["max_work"]
     _need(limit is None or _number(limit, "max_work") >= 1.0, "max_work < 1")
-    common = COMMON[1:] if kind.get("counted", False) else COMMON
-    before = ["LOSS.DECLARED", *common, *(["RIDGE"] if ridge > 0.0 else [])]
+    before = ["LOSS.DECLARED", *_common(kind), *(["RIDGE"] if ridge > 0.0 else [])]
     after = ["DRAW.WORK"] if limit is not None else []
-    rest = {"before": before, "after": after, "records": sampler is not None}
+    is_draw = sampler is not None
+    after += [n for n in ["DRAW.DEADLINE"] if is_draw and n in c["assumptions"]]
+    rest = {"before": before, "after": after, "records": is_draw}
     _check_words(c, kind, theorems, rest)
     _check_regularizer(c)
     numbers = {
@@ -583,7 +598,98 @@ def _draw(c: Json) -> Lines:
             lambda: (_curve(proved, numbers["gdp"]), arb(numbers["delta_exact"])),
         ),
         _at_most("delta_0+(1+e^epsilon)*gamma<=delta", spent),
+        *(_constant_time(c, gamma) if kind.get("timed", False) else []),
     ]
+
+
+# Draws in constant time: samplers/proximal/constant_time.py has the proof.
+
+
+def _constant_time(c: Json, gamma: float) -> Lines:
+    """Prove that the plan's steps and passes suffice, on every data set."""
+    parts = [x.split("=") for x in c["sampler"][:-1].split(", ")]
+    _need([len(x) for x in parts] == [2] * 4, "the plan is malformed")
+    h, steps, moves, work = (value for _, value in parts)
+    size, (t, j, b) = _number(float(h), "step_size"), map(int, (steps, moves, work))
+    stated = f"step_size={size!r}, num_steps={t}, num_gradients={j}, work={b}"
+    _need(c["sampler"] == f"ConstantTime({stated})", "the plan is malformed")
+    is_free = c["max_work"] is None and "DRAW.DEADLINE" not in c["assumptions"]
+    _need(is_free, "a plan has no max_work and no deadline")
+    tries = b - 1 - t * j
+    _need(min(t, j) >= 1 and tries >= t, "the plan has too few passes")
+    _need(b < 2**31, "the plan has too many passes")
+    facts, dim, domain = c["facts"], c["facts"]["dim"], c["facts"]["domain"]
+    is_ball = domain["name"] == "ball" and domain["p"] == 2.0
+    _need(is_ball or domain["name"] == "whole_space", "no plan for the domain")
+    _need(c["p"] == 2.0, "p is not 2")
+    bends = {"logistic": 0.25, "huber": 1.0, "squared": 1.0, "smoothed_hinge": None}
+    _need(facts["loss"]["name"] in bends, "no plan for the loss")
+
+    def sizes() -> tuple[Ball, ...]:
+        """H, k mu, k L b^2 and k G."""
+        bend = bends[facts["loss"]["name"]]
+        bend = 1 / _ball(facts["loss"]["width"], "width") if bend is None else arb(bend)
+        half, k = arb(0.5), arb(c["k"])
+        row = _row(facts) * _conversion(dim, _exponent(facts["row_norm"]), half)
+        slope = k * _lipschitz(facts, 2.0)
+        return arb(size), k * arb(c["mu"]), k * bend * row**2, slope
+
+    def distance() -> tuple[Ball, Ball]:
+        step, ridge, _, slope = sizes()
+        start = slope / ridge.sqrt() + arb(dim).sqrt()
+        if is_ball:
+            start = start.min(ridge.sqrt() * _ball(domain["radius"], "radius"))
+        left = start / (2 * step.sqrt()) * (-(t - 1) * (1 + step).log()).exp()
+        return left, 9 * arb(gamma) / 10
+
+    def bottom() -> tuple[Ball, Ball]:
+        step, ridge, trace, slope = sizes()
+        a = ridge * (1 + step) / step
+        s, far = trace / a, 2 * slope / a.sqrt()
+        q = s / (s + 2)
+        reach = a.sqrt() * _ball(domain["radius"], "radius") if is_ball else None
+        first = far if reach is None else far.min(q * reach)
+        error = (1 + s) * q ** (j - 1) * first
+        if reach is None:
+            p = (-arb(dim) / 2 * (1 + s / dim).log() - error**2 * s / (2 + 2 * s)).exp()
+        else:
+            p = _ball_acceptance(s, reach, error, dim)
+        share = arb(t - 1) / tries
+        _need(bool(p > share), "more tries are accepted than p says")
+        rate = (1 - share) * ((1 - share) / (1 - p)).log()
+        rate += share * (share / p).log() if t > 1 else 0
+        return (-tries * rate).exp(), arb(gamma) / 10
+
+    return [
+        _at_most("TV(num_steps)<=0.9*gamma", distance),
+        _at_most("P(nothing released)<=0.1*gamma", bottom),
+    ]
+
+
+def _ball_acceptance(s: Ball, reach: Ball, error: Ball, dim: int) -> Ball:
+    """Least acceptance on a ball of radius ``reach``: parts 3 and 4 of the proof."""
+    edge, fourth = arb(2) / 5, arb(dim) ** 2 - 1
+    _need(bool(reach >= 3), "the ball is too small for the step")
+    phi = (-edge / arb(2).sqrt()).erfc() / 2
+    lost = (dim - 1) / (2 * reach) + fourth / (2 * reach**3)
+    inside = phi - 2 * lost / 5 - (-((reach - edge) ** 2) / 2).exp() / 2
+    _need(bool(inside > 0), "the ball is too small for the dimension")
+    spread = 1 + fourth / (10 * edge * reach**2 * inside)
+    inner = inside * (-s * (spread.sqrt() + error) ** 2 / 2).exp()
+    first, second = (dim - 1) / (2 * (reach - edge)), fourth / (4 * (reach - edge) ** 2)
+    density = (-(edge**2) / 2).exp() / (2 * arb.pi()).sqrt()
+    paid = (edge + density / phi) * first + second / 2
+    spread = (1 + 8 * first / 5 + second).max(reach / (reach - edge))
+    out = (-((reach / 2 - edge) ** 2) / 2).exp()
+    out += fourth / (4 * reach**3) * (reach / 4 + (reach / (reach - edge)) ** 2)
+    if dim > 1:
+        far = reach * (reach - edge) / (2 * (dim - 1))
+        _need(bool(far > 1), "the ball is too small for the dimension")
+        out += (-(dim - 1) * (far - 1 - far.log()) / 2).exp()
+    rate = ((edge**2 + 4).sqrt() - edge) / 2
+    whole = rate * (-(rate**2) / 2 - edge * rate).exp() * (2 * arb.pi()).sqrt() * phi
+    kept = (-paid - s * (spread.sqrt() + error) ** 2 / 2).exp()
+    return inner.min(whole * (kept - out))
 
 
 # Certificates of events.
@@ -754,8 +860,7 @@ def _event(c: Json) -> Lines:
         after = [*(["LOSS.DECLARED"] if trusts else []), "FIT.WORK"]
         after += ["LOSS.OWN"] if is_own else []
     known = kind.get("theorems", [])
-    before = COMMON[1:] if kind.get("counted", False) else COMMON
-    rest = {"before": before, "after": after, "records": facts is not None}
+    rest = {"before": _common(kind), "after": after, "records": facts is not None}
     _check_words(c, kind, [known, [*known, "RENYI.POISSON"]], rest)
     if event is None:
         return []

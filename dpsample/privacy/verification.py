@@ -173,6 +173,7 @@ def _recomputed(stated: Certificate, again: ExponentialMechanism) -> list[Check]
         stated,
         sampler=stated.sampler,
         max_work=stated.max_work,
+        has_deadline="DRAW.DEADLINE" in stated.assumptions,
         clip_rows="RECORDS.CLIPPED" in stated.assumptions,
     )
     _exactly("assumptions", expected, stated.assumptions)

@@ -46,6 +46,29 @@ class WorkLimitError(SamplingError):
         )
 
 
+class DeadlineError(SamplingError):
+    """A release is not finished by its public deadline: nothing is released."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The draw was not finished by the deadline, or failed. Nothing is "
+            "released, and the budget counts as spent: that it came to this depends on "
+            "the records, do not publish it."
+        )
+
+
+class BottomError(SamplingError):
+    """All passes of a constant-time draw are made, and there is no answer."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The passes of a constant-time draw did not suffice. Nothing is released, "
+            "and the budget counts as spent. This may be told: in real arithmetic "
+            "its probability is at most gamma / 10 on every data set, which delta pays "
+            "for."
+        )
+
+
 def raise_unless_ok(code: int) -> None:
     """Turn a kernel's code into words: a `SamplingError` for each but `OK`."""
     if code != OK:

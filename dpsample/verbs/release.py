@@ -3,8 +3,9 @@
 import copy
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -12,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dpsample.core import check
+from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.self_test import require_arithmetic
 from dpsample.core.streams import Seed, release_streams, seed_sequence
@@ -34,13 +35,16 @@ from dpsample.samplers import Localized, Proximal, gaussian_fit
 from dpsample.samplers.chain import RECORDS
 from dpsample.samplers.errors import (
     PIECE_FAILED,
+    BottomError,
+    DeadlineError,
     NoCertificate,
     WorkLimitError,
     raise_unless_ok,
 )
 from dpsample.samplers.localized import exact_rejection, mode
 from dpsample.samplers.localized.localized import PATIENCE, Place, PreparedLocalized
-from dpsample.samplers.proximal import metric
+from dpsample.samplers.proximal import constant_time as timed
+from dpsample.samplers.proximal import fixed_passes, metric
 from dpsample.samplers.proximal.proximal import (
     PreparedProximal,
     ProximalSetting,
@@ -58,6 +62,7 @@ from dpsample.verbs.results import Release
 
 NOT_PRIVATE = "NOT PRIVATE"
 Say = Callable[[str, bool], None]  # what the live line shows, and whether at once
+LONGEST_SLEEP = 3600.0  # of one call: the system refuses centuries
 # Expected work from which the line is shown at once, and from which it says what helps.
 LONG_SECONDS, TOO_LONG_SECONDS = 1.0, 600.0
 SHORTER = (
@@ -253,17 +258,49 @@ def _time(seconds: float) -> str:
 
 
 @contextmanager
-def _all_or_nothing() -> Iterator[Say]:
+def _all_or_nothing(*, is_silent: bool) -> Iterator[Say]:
     """Say how much work is expected, and after Ctrl-C that nothing is out.
 
-    Yields what adds to the line; numbers of steps and tries depend on the records.
+    Yields what adds to the line; numbers of steps and tries depend on the records, so
+    there is none if the time is public.
     """
     title = "release is drawing; after Ctrl-C nothing is released"
+    silence = nullcontext(lambda _text, _at_once: None)
     try:
-        with screen.patience(title) as say:
+        with silence if is_silent else screen.patience(title) as say:
             yield say
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
+
+
+def _by_deadline(due: float, draw: Callable[[], Release]) -> Release:
+    """Hand over what ``draw`` returns at the time ``due``, or fail then.
+
+    Neither what failed, nor when, nor an answer that comes late is told.
+    """
+
+    def end_if_late() -> None:
+        if time.monotonic() >= due:
+            raise DeadlineError
+
+    answers = []  # emptied before anything raises, for tracebacks hold variables
+    try:
+        with pauses.listening(end_if_late), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            answers.append(draw())
+    except Exception:  # one public message for whatever it was
+        pass
+    if time.monotonic() >= due:
+        answers.clear()
+    try:
+        while (left := due - time.monotonic()) > 0.0:
+            time.sleep(min(left, LONGEST_SLEEP))
+    except KeyboardInterrupt:
+        answers.clear()
+        raise
+    if not answers:
+        raise DeadlineError
+    return answers[0]
 
 
 @chains.single_threaded_blas()
@@ -280,6 +317,9 @@ def release(
     confidence: float | None = None,
     sampler: Localized | Proximal | None = None,
     max_work: float | None = None,
+    deadline: float | None = None,
+    constant_time: bool = False,
+    work: int | None = None,
     ledger: Ledger | LedgerFile | None = None,
     seed: Seed = None,
 ) -> Release:
@@ -314,6 +354,19 @@ def release(
     max_work : float, optional
         Most passes over the records that the draw may take, beside the fit. If they do
         not suffice nothing is released, and the budget counts as spent.
+    deadline : float, optional
+        Seconds from the beginning of the call at which the answer is handed over, not
+        before. If the draw is not finished then, or failed, nothing is released, the
+        budget counts as spent, and the error says no more. Nothing is shown meanwhile.
+        The first draw of a process may wait for compilation: see `dpsample.warm`.
+    constant_time : bool
+        Make the same passes over the records, branches and draws of random words
+        whatever the records are, and release theta or, with a probability below gamma /
+        10 that delta pays for, nothing: for `Logistic`, `SmoothedHinge`, `Huber` and
+        `Squared` losses of dense rows on l2 balls and the whole space, with p = 2.
+    work : int, optional
+        Passes over the records of a ``constant_time`` draw: too few are refused, before
+        any work. By default as few as are proved to suffice.
     ledger : Ledger or LedgerFile, optional
         Where the certificate is entered before anything is drawn. Without room for it
         nothing is.
@@ -339,8 +392,9 @@ def release(
         If the certificate does not pass `verify`, which no input should bring about;
         nothing was drawn then.
     SamplingError
-        If a loss raises or returns NaN, a declared bound is found not to hold, or
-        ``max_work`` passes do not suffice.
+        If a loss raises or returns NaN, a declared bound is found not to hold,
+        ``max_work`` passes do not suffice, the draw misses its ``deadline``, or a
+        ``constant_time`` draw ends without an answer.
 
     Notes
     -----
@@ -348,7 +402,8 @@ def release(
     (epsilon, delta)-differentially private under the relation: the exact mechanism is
     (epsilon, delta_0)-DP by the Gaussian comparison theorem (arXiv:2207.08347, Theorem
     2) and the draw is within total variation gamma of it on every data set, which costs
-    (1 + e^epsilon) gamma. The running time depends on the records: do not publish it.
+    (1 + e^epsilon) gamma. The running time depends on the records: do not publish it,
+    but for ``constant_time``, which takes many times as long.
 
     Examples
     --------
@@ -361,6 +416,7 @@ def release(
     >>> answer.theta.shape, answer.certificate.releasable
     ((3,), True)
     """
+    begin = time.monotonic()
     check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
     check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
     seed_sequence(seed)  # refuses what is no seed, before any work
@@ -381,16 +437,95 @@ def release(
         "strong_convexity": strong_convexity,
         "confidence": confidence,
     }
+    check.instance(bool, constant_time=constant_time)
+    if constant_time:
+        others = {"sampler": sampler, "max_work": max_work, "deadline": deadline}
+        for name, value in others.items():
+            if value is not None:
+                check.fail(name, "None with constant_time=True", value)
+        if work is not None:
+            check.integer(1, work=work)
+        if seed is None:
+            require_arithmetic()
+        return _in_constant_time(problem, budget, options, work, ledger, seed)
+    if work is not None:
+        check.fail("work", "None without constant_time=True", work, "See max_work.")
     if max_work is not None:
         check.at_least(1.0, max_work=max_work, remedy="A draw reads all records.")
     most = math.inf if max_work is None else float(max_work)
     if seed is None:
         require_arithmetic()  # before a plan is kept
-    plan = _planned(problem, budget, options, sampler, most, seeded=seed is not None)
+    if deadline is not None:
+        check.positive(deadline=deadline, remedy="It is in seconds from the call.")
+    plan = _planned(
+        problem,
+        budget,
+        options,
+        sampler,
+        most,
+        seeded=seed is not None,
+        has_deadline=deadline is not None,
+    )
     spend(ledger, plan.certificate)
-    with release_streams(seed, 2) as (pilot, stream), _all_or_nothing() as say:
-        theta, notes = plan.draw(pilot, stream, say)
-        best = plan.best
+    is_silent = deadline is not None
+    with (
+        release_streams(seed, 2) as streams,
+        _all_or_nothing(is_silent=is_silent) as say,
+    ):
+        if deadline is None:
+            return _drawn(problem, plan, streams, say)
+        return _by_deadline(
+            begin + deadline, lambda: _drawn(problem, plan, streams, say)
+        )
+
+
+def _in_constant_time(
+    problem: Problem,
+    budget: Budget,
+    options: dict[str, Any],
+    work: int | None,
+    ledger: Ledger | LedgerFile | None,
+    seed: Seed,
+) -> Release:
+    """Draw by a public number of passes: theta, or nothing with a probability paid."""
+    mechanism = calibrate(problem, budget, **options)
+    if problem.data.dense.shape[0] == 0:
+        check.fail(
+            "features",
+            "dense with constant_time=True",
+            "a sparse matrix",
+            "How many numbers are not 0 would show: pass features.toarray().",
+        )
+    chosen = timed.plan(mechanism, work)
+    certificate = mechanism.certificate.with_sampler(
+        sampler=repr(chosen), clip_rows=problem.clip_rows, seeded=seed is not None
+    )
+    verify_own(certificate)
+    grid = PublicGrid.of(mechanism.target(copy.copy(problem)))
+    spend(ledger, certificate)
+    with release_streams(seed, 1) as (stream,), _all_or_nothing(is_silent=True):
+        theta, _ = fixed_passes.draw(problem, mechanism, chosen, stream)
+    if theta is None:
+        raise BottomError
+    # No risk and no fit: they take a time of their own, before theta is handed over.
+    return Release(
+        theta=grid.rounded(theta),
+        certificate=certificate,
+        feature_names=problem.feature_names,
+        mechanism=mechanism,
+        nonprivate_diagnostics={"method": "constant time", "num_passes": chosen.work},
+    )
+
+
+def _drawn(
+    problem: Problem,
+    plan: ReleasePlan,
+    streams: Sequence[np.random.Generator],
+    say: Say,
+) -> Release:
+    """Draw under a plan, with two streams."""
+    theta, notes = plan.draw(streams[0], streams[1], say)
+    best = plan.best
     return Release(
         theta=theta,
         certificate=plan.certificate,
@@ -413,6 +548,7 @@ def _planned(
     max_work: float = math.inf,
     *,
     seeded: bool,
+    has_deadline: bool = False,
 ) -> ReleasePlan:
     """Calibrate and certify, before anything is drawn.
 
@@ -420,7 +556,7 @@ def _planned(
     """
     # Checked: 1.0 and True are equal, and one of them is refused.
     inputs = CalibrationInputs(facts=problem.facts, budget=budget, **options)
-    key = inputs, sampler, max_work, seeded
+    key = inputs, sampler, max_work, seeded, has_deadline
     kept = problem.plan  # read once: another thread may replace it
     if kept is not None and kept[0] == key:
         return cast(ReleasePlan, kept[1])
@@ -446,6 +582,7 @@ def _planned(
         sampler=repr(sampler),
         clip_rows=problem.clip_rows,
         max_work=None if math.isinf(max_work) else max_work,
+        has_deadline=has_deadline,
         seeded=seeded,
     )
     verify_own(certificate)  # only public numbers: it refuses the same for all records

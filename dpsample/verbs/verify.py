@@ -20,6 +20,7 @@ from dpsample.privacy.certificates.sealed import strict_json
 from dpsample.privacy.curves.additive import smooth_sensitivity
 from dpsample.privacy.verification import Check, VerificationReport
 from dpsample.problem.facts import PublicFacts
+from dpsample.samplers.proximal import constant_time
 from dpsample.verbs import minimize, tune
 
 # Where a risk bound is flat, its minimizer has half the digits of other numbers.
@@ -96,8 +97,8 @@ def verify(
         return _proved_by_balls(certificate)
     report = verification.recomputed(certificate)
     if isinstance(certificate, Certificate):
-        _check_sampler(certificate.sampler)
-        return report
+        lines = _sampler_checks(certificate)
+        return dataclasses.replace(report, checks=(*report.checks, *lines))
     if certificate.kind == "declared":
         return report
     try:
@@ -120,10 +121,20 @@ def _proved_by_balls(c: Certificate | EventCertificate) -> VerificationReport:
     return VerificationReport(statement=c.statement, checks=checks)
 
 
-def _check_sampler(text: str | None) -> None:
-    """Refuse a sampler that could not be made."""
-    if text is not None:
-        _called(ast.parse(text, mode="eval").body, samplers)
+def _sampler_checks(c: Certificate) -> list[Check]:
+    """Refuse a sampler that could not be made; prove a plan of constant time."""
+    if c.sampler is None:
+        return []
+    is_plan = c.sampler.startswith("ConstantTime(")
+    room = constant_time if is_plan else samplers
+    made = _called(ast.parse(c.sampler, mode="eval").body, room)
+    if not c.registered.timed:
+        return []
+    if not (isinstance(made, constant_time.ConstantTime) and repr(made) == c.sampler):
+        check.fail("sampler", "a whole plan, as its repr", c.sampler)
+    if c.max_work is not None or "DRAW.DEADLINE" in c.assumptions:
+        check.fail("max_work", "None, and no deadline, in constant time", c.max_work)
+    return [verification.at_most(*line) for line in made.check(c)]
 
 
 def _again(c: EventCertificate) -> EventCertificate:

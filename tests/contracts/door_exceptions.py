@@ -36,6 +36,7 @@ from tests.contracts.door_values import (
 PATH = instance(str, os.PathLike)
 # What a user's function does is up to the user: no other function is called.
 CALLABLE = Kind(lambda value: not callable(value), callable)
+WAIT = optional(Kind(POSITIVE.forbids, lambda value: value is not None))  # seconds
 DICT = instance(dict)
 VECTOR = array(2)
 RISK = choice("population", "empirical")
@@ -211,6 +212,7 @@ BY_DOOR = {
     "release.sampler": optional(instance(dps.samplers.Sampler, str)),
     "losses.custom.slope_bound": BOUND,
     "minimize.budget": optional(instance(dps.Budget)),
+    "tune.cap": POSITIVE,
     "tune.score": instance(dps.Problem),
     "datasets.growth_regression.exponent": POSITIVE,
     "datasets.regression.noise": NON_NEGATIVE,

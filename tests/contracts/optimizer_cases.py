@@ -78,6 +78,7 @@ def problem(
 # No clipping, no penalty that is not quadratic: iterates are affine in the noise.
 AFFINE = (
     Case(opt.NoisyGD(num_steps=5)),
+    Case(opt.NoisyGD(num_steps=5, output="tail", tail_share=0.4)),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=9)),
     Case(opt.ProxGD(num_steps=4)),
     Case(opt.DPSGD(sampling_rate=0.4, num_steps=3)),
@@ -121,6 +122,7 @@ AFFINE = (
 # Hyper-parameters as they are by default, wherever there is a default.
 DEFAULTS = (
     Case(opt.NoisyGD()),
+    Case(opt.NoisyGD(output="tail")),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=9)),
     Case(opt.ProxGD()),
     Case(opt.DPSGD(sampling_rate=0.4, num_steps=3)),

@@ -89,9 +89,15 @@ def test_the_output_is_gaussian_with_the_mean_and_covariance_of_its_recursion(
 
 
 def steps_of(recipe: Recipe) -> list[Loop]:
-    """Loops with Gaussian noise in their steps."""
+    """Loops with Gaussian noise in their steps, tails together with what is before."""
     loops = [phase for phase in recipe.phases if isinstance(phase, Loop)]
-    return [loop for loop in loops if hasattr(loop.noise, "stddev")]
+    noisy = [loop for loop in loops if hasattr(loop.noise, "stddev")]
+    if "averaged_steps" in recipe.inputs:
+        total = sum(loop.num_steps for loop in noisy)
+        assert all(loop.batches == Full() for loop in noisy)
+        assert len({loop.noise.stddev for loop in noisy}) == 1
+        noisy = [replace(noisy[0], num_steps=total)]
+    return noisy
 
 
 def spent(loop: Loop, data: dps.Problem, budget: dps.Budget) -> float:

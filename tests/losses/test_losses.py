@@ -11,6 +11,7 @@ from dpsample import losses
 LOSSES = [
     losses.Linear(),
     losses.Logistic(),
+    losses.CappedLogistic(cap=0.4),
     losses.Hinge(),
     losses.SmoothedHinge(width=0.5),
     losses.Absolute(),
@@ -22,6 +23,11 @@ LOSSES = [
 FORMULAS = {
     "linear": lambda u, y: -y * u,
     "logistic": lambda u, y: np.logaddexp(0.0, -y * u),
+    "capped_logistic": lambda u, y: np.where(
+        y * u >= np.log(1.5),
+        np.logaddexp(0.0, -y * u),
+        0.4 * (np.log(1.5) - y * u) - np.log(0.6),
+    ),
     "hinge": lambda u, y: np.maximum(0.0, 1.0 - y * u),
     "smoothed_hinge": lambda u, y: np.where(
         y * u >= 1.0,
@@ -141,8 +147,9 @@ def test_unbounded_margins_still_have_valid_curvature_bounds(loss):
     constant = {"squared": 1.0}.get(loss.name, 0.0)
     np.testing.assert_array_equal(low, constant)
     finite = {"linear": 0.0, "logistic": 0.25, "squared": 1.0, "huber": 1.0}
+    finite["capped_logistic"] = 0.24
     finite["smoothed_hinge"] = 2.0
-    np.testing.assert_array_equal(high, finite.get(loss.name, np.inf))
+    np.testing.assert_allclose(high, finite.get(loss.name, np.inf), rtol=1e-15)
 
 
 @each_loss
@@ -247,6 +254,8 @@ def test_unknown_names_are_refused():
     ("build", "words"),
     [
         (lambda: losses.SmoothedHinge(width=0.0), "Use Hinge"),
+        (lambda: losses.CappedLogistic(cap=1.0), r"got 1.*\. Logistic\(\) has"),
+        (lambda: losses.CappedLogistic(cap=0.0), "cap must be > 0.01 and < 1, got 0"),
         (lambda: losses.SmoothedHinge(width=math.nan), "width must be"),
         (lambda: losses.Huber(width=-1.0), "width must be a finite number > 0"),
         (lambda: losses.Huber(width=math.inf), "width must be a finite number > 0"),
@@ -259,7 +268,7 @@ def test_bad_parameters_are_refused(build, words):
         build()
 
 
-@pytest.mark.parametrize("name", ["logistic", "hinge", "smoothed_hinge"])
+@pytest.mark.parametrize("name", ["logistic", "capped_logistic", "hinge"])
 def test_labels_0_and_1_name_the_remedy(name):
     loss = next(loss for loss in LOSSES if loss.name == name)
     words = r"^response must be -1 or 1, got 0 at record 2\. Map .* 2 \* y - 1 "

@@ -37,6 +37,7 @@ ZERO_OUT = dps.Budget(epsilon=1.0, delta=1e-6, relation="zero_out")
 SMOOTH = {
     "linear": losses.Linear(),
     "logistic": losses.Logistic(),
+    "capped_logistic": losses.CappedLogistic(0.4),
     "smoothed_hinge": losses.SmoothedHinge(0.3),
     "huber": losses.Huber(0.4),
     "squared": losses.Squared(),
@@ -55,6 +56,8 @@ def slope(loss, u, y):
         return -y
     if isinstance(loss, losses.Logistic):
         return -y / (1 + mpmath.exp(y * u))
+    if isinstance(loss, losses.CappedLogistic):
+        return -y * min(1 / (1 + mpmath.exp(y * u)), mpmath.mpf(loss.cap))
     if isinstance(loss, losses.SmoothedHinge):
         return -y * min(max((1 - y * u) / mpmath.mpf(loss.width), 0), 1)
     if isinstance(loss, losses.Huber):

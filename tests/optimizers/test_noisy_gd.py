@@ -1,13 +1,18 @@
 """The full-batch method and the one that draws batches: what each name says."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.noise.grid import grid_step
 from dpsample.optimizers import NoisyGD, NoisySGD
 from dpsample.problem.problem import Problem
 from dpsample.verbs.minimize import minimize
-from tests.support.clipped_cases import BUDGET, logistic
+from tests.support.clipped_cases import BUDGET, logistic, rows_and_labels
+from tests.support.statistics import assert_scale, rejected
 
 
 # U6
@@ -66,3 +71,121 @@ def test_noisy_gd_reads_all_records_and_noisy_sgd_random_ones():
         for seed in range(4)
     }
     assert len(counts) > 1 and max(counts) < 20 * 100
+
+
+TAIL = NoisyGD(output="tail")
+
+
+def descent(problem, size, num_steps):
+    """Iterates of projected gradient descent on the ball of radius 1/2, in NumPy."""
+    a, y = problem.data.dense, problem.data.response
+    w, iterates = np.zeros(a.shape[1]), []
+    for _ in range(num_steps):
+        w = w - size * (problem.loss.slope(a @ w, y) @ a) / len(y)
+        w = w / max(1.0, 2.0 * np.linalg.norm(w))
+        iterates.append(w)
+    return np.array(iterates)
+
+
+@pytest.mark.parametrize("share", [None, 0.3, 1.0])
+@pytest.mark.parametrize("loss", [dps.losses.Logistic(), dps.losses.CappedLogistic()])
+def test_without_noise_the_tail_is_the_mean_of_the_last_iterates(loss, share):
+    rows, labels = rows_and_labels(200, 3, 1)
+    ball = dps.domains.Ball(0.5)
+    problem = Problem(rows, labels, loss=loss, domain=ball, row_bound=1.0)
+    method = NoisyGD(output="tail", tail_share=share, num_steps=21, step_size=0.5)
+    theta = minimize(problem, method, None, seed=0).theta
+    iterates = descent(problem, 0.5, 21)
+    count = {None: 11, 0.3: 7, 1.0: 21}[share]
+    np.testing.assert_allclose(theta, iterates[-count:].mean(0), rtol=1e-12)
+    # Planted bug: one iterate more, or less.
+    for other in (iterates[-count + 1 :], iterates[: 22 - count]):
+        assert np.abs(theta - other.mean(0)).max() > 1e-6
+
+
+def test_a_tail_of_all_steps_is_the_average_to_the_last_bit():
+    problem, numbers = logistic(200, 3), {"num_steps": 20, "step_size": 0.7}
+    tail = minimize(
+        problem, NoisyGD(output="tail", tail_share=1.0, **numbers), BUDGET, seed=3
+    )
+    plain = minimize(problem, NoisyGD(**numbers), BUDGET, seed=3)
+    np.testing.assert_array_equal(tail.theta, plain.theta)
+
+
+def test_every_tail_of_a_seed_is_of_the_same_noisy_iterates():
+    """Tails of 1, ..., T tell the iterates, and those the noise, on its grid."""
+    space = dps.domains.WholeSpace()
+    problem, size, steps = logistic(200, 8, domain=space), 0.7, 50
+    means = [np.zeros(8)]
+    for count in range(1, steps + 1):
+        share = (count - 0.5) / steps
+        method = NoisyGD(
+            output="tail", tail_share=share, num_steps=steps, step_size=size
+        )
+        fit = minimize(problem, method, BUDGET, seed=3)
+        means.append(count * fit.theta)
+    iterates = np.vstack([np.zeros(8), np.diff(means, axis=0)[::-1]])
+    stddev = dict(fit.certificate.inputs)["noise_stddev"]
+    a, y = problem.data.dense, problem.data.response
+    released = -np.diff(iterates, axis=0) / size
+    gradients = problem.loss.slope(iterates[:-1] @ a.T, y) @ a / len(y)
+    noise = (released - gradients) / stddev
+    assert_scale(noise, detects=0.5)
+    with rejected():
+        assert_scale(0.5 * noise, detects=0.5)
+    cells = released / grid_step(stddev)
+    assert np.abs(cells - np.round(cells)).max() < 1e-6
+    assert np.abs(gradients / grid_step(stddev) % 1.0 - 0.5).min() < 0.4
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
+def test_the_tail_has_the_noise_and_the_event_of_so_many_steps(relation):
+    facts = logistic(2000, 3).facts
+    budget = dps.Budget(epsilon=1.0, delta=1e-6, relation=relation)
+    tail, plain = (m.recipe(facts, budget) for m in (TAIL, NoisyGD(num_steps=200)))
+    assert tail.event == plain.event and tail.kind == plain.kind == "steps/full"
+    assert tail.inputs["noise_stddev"] == plain.inputs["noise_stddev"]
+    assert [phase.num_steps for phase in tail.phases] == [100, 100]
+    assert all(phase.noise == plain.phases[0].noise for phase in tail.phases)
+    assert math.isinf(TAIL.risk_bound(facts, budget))
+
+
+def test_the_rule_is_the_smaller_of_what_noise_and_curvature_allow():
+    facts = replace(logistic(2000, 3).facts, domain=dps.domains.Ball(5.0))
+    for epsilon in (0.1, 1.0, 100.0):
+        budget = dps.Budget(epsilon=epsilon, delta=1e-6)
+        recipe = TAIL.recipe(facts, budget)
+        noisy = 5.0 * 2000 * recipe.event.gdp / (2.0 * math.sqrt(3.0) * 200.0)
+        found = recipe.inputs["step_size"]
+        assert found == pytest.approx(min(noisy, 8.0), rel=1e-9)
+    capped = replace(facts, loss=dps.losses.CappedLogistic(0.25))
+    found = TAIL.recipe(capped, budget).inputs["step_size"]
+    assert found == pytest.approx(2.0 / (0.25 * 0.75))
+
+
+@pytest.mark.parametrize("method", [TAIL, NoisyGD(output="tail", clip=0.3)])
+def test_certificates_of_tails_are_proved_by_both_checkers(method):
+    fit = minimize(logistic(300, 3), method, BUDGET)
+    assert dict(fit.certificate.inputs)["averaged_steps"] == 100
+    for checker in ("standard", "ball"):
+        dps.verify(fit.certificate, checker=checker)
+
+
+def test_tails_refuse_what_has_no_rule():
+    facts = logistic(50, 3).facts
+    with pytest.raises(ValueError, match="step_size must be given for a loss with"):
+        TAIL.recipe(replace(facts, loss=dps.losses.Hinge()), BUDGET)
+    with pytest.raises(ValueError, match="domain must be bounded"):
+        TAIL.recipe(replace(facts, domain=dps.domains.WholeSpace()), BUDGET)
+    with pytest.raises(ValueError, match="calibration must be 'exact'"):
+        TAIL.recipe(facts, BUDGET, "paper")
+    with pytest.raises(ValueError, match="step_size must be given without a budget"):
+        TAIL.recipe(replace(facts, loss=dps.losses.Linear()), None)
+    for bad, words in (
+        ({"output": "last"}, "output must be one of"),
+        ({"output": "tail", "tail_share": 1.5}, "tail_share must be <= 1, got 1.5"),
+        ({"output": "tail", "tail_share": 0.0}, "tail_share must be"),
+        ({"tail_share": 0.5}, r"None without a tail, got 0\.5\. Pass output='tail'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            NoisyGD(**bad)

@@ -37,6 +37,7 @@ STEPS = {"num_steps": 2, "step_size": 1.0}
 GENERALIZED = {"p": 1.5, "noise": "generalized_gaussian"}
 CASES = (
     Case(opt.NoisyGD(**STEPS), FREE),
+    Case(opt.NoisyGD(**STEPS, output="tail"), FREE),
     Case(opt.NoisySGD(**STEPS, batches="poisson", batch_size=1), FREE, 5000),
     Case(opt.ProxGD(**STEPS), HINGE),
     Case(opt.DPSGD(**STEPS, sampling_rate=0.75), FREE),

@@ -32,7 +32,7 @@ CUSTOM = losses.Custom(label="own", declared_slope=2.0)
 LOSSES = (
     *(losses.Linear(), losses.Logistic(), losses.Hinge(), losses.SmoothedHinge(0.3)),
     *(losses.Absolute(), losses.Quantile(0.3), losses.Huber(1.7), losses.Squared()),
-    *(losses.PowerFour(), CUSTOM),
+    *(losses.PowerFour(), losses.CappedLogistic(0.7), CUSTOM),
 )
 
 

@@ -36,7 +36,13 @@ def _huber(u: Any, y: Any, width: Any) -> Any:
     return size**2 / 2 if size <= width else width * size - width**2 / 2
 
 
+def _capped_logistic(u: Any, y: Any, cap: Any, *_: Any) -> Any:
+    end = REAL.log((1 - cap) / cap)
+    return _softplus(-max(y * u, end)) + cap * max(end - y * u, 0)
+
+
 FORMULAS = {
+    "capped_logistic": _capped_logistic,
     "logistic": lambda u, y: _softplus(-y * u),
     "smoothed_hinge": _smoothed_hinge,
     "huber": _huber,
@@ -173,6 +179,7 @@ HOSTILE = {
     "box": Hostile(domain=D.Box(-5.0, 5.0)),
     "l1 ball": Hostile(domain=D.Ball(8.0, p=1.0)),
     "smoothed hinge": Hostile(loss=L.SmoothedHinge(0.3)),
+    "capped logistic": Hostile(loss=L.CappedLogistic(0.6)),
     "huber": Hostile(loss=L.Huber(0.2)),
     "squared, offsets": Hostile(loss=L.Squared(), offset=0.3),
     "power four": Hostile(loss=L.PowerFour(), domain=D.Ball(2.0)),

@@ -52,7 +52,14 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, Domain, WholeSpace
-from dpsample.losses import Huber, Linear, Logistic, SmoothedHinge, Squared
+from dpsample.losses import (
+    CappedLogistic,
+    Huber,
+    Linear,
+    Logistic,
+    SmoothedHinge,
+    Squared,
+)
 from dpsample.optimizers.loop.estimators import ClippedMean, Mean
 from dpsample.optimizers.loop.optimizer import Loop, Minimization, Phase
 from dpsample.optimizers.loop.perturbations import UNIT, sum_error
@@ -61,7 +68,7 @@ from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.curves.additive import up
 from dpsample.problem.facts import PublicFacts, smoothness
 
-LOSSES = (Linear, Logistic, SmoothedHinge, Huber, Squared)
+LOSSES = (Linear, Logistic, CappedLogistic, SmoothedHinge, Huber, Squared)
 _LONGEST = 10**9  # steps; second-order terms stay below 2 % of the first
 _LEAST = 1e-290  # beyond all that subnormal numbers lose
 

@@ -10,8 +10,6 @@ from dpsample.core import check
 from dpsample.privacy.accounting.events import Event, GaussianEvent, NearEvent
 from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.certificates.registry import (
-    COMMON,
-    COUNTED,
     Kind,
     check_name,
     of_problem,
@@ -96,6 +94,7 @@ class Certificate(Sealed, MechanismTerms):
         sampler: str,
         clip_rows: bool = False,
         max_work: float | None = None,
+        has_deadline: bool = False,
         seeded: bool = False,
     ) -> Certificate:
         """Return a copy for a draw by ``sampler``, with what its proof rests on.
@@ -109,6 +108,8 @@ class Certificate(Sealed, MechanismTerms):
             Whether rows above their bound were scaled down, not refused.
         max_work : float, optional
             Public limit of the passes over the records.
+        has_deadline : bool
+            Whether the answer is handed over at a public time only.
         seeded : bool
             Whether a seed made the random bits: then the draw is not releasable.
 
@@ -122,7 +123,9 @@ class Certificate(Sealed, MechanismTerms):
         ValueError
             If there is no proof for ``sampler``, or it is not exact and gamma is 0.
         """
-        check.instance(bool, clip_rows=clip_rows, seeded=seeded)
+        check.instance(
+            bool, clip_rows=clip_rows, has_deadline=has_deadline, seeded=seeded
+        )
         check.instance(str, sampler=sampler)
         if self.sampler is not None:
             check.fail("sampler", "named once", self.sampler)
@@ -133,7 +136,11 @@ class Certificate(Sealed, MechanismTerms):
             max_work=limit,
             theorems=(*self.theorems, *registry().kind(kind_of(sampler)).theorems),
             assumptions=assumptions_of(
-                self, sampler=sampler, max_work=limit, clip_rows=clip_rows
+                self,
+                sampler=sampler,
+                max_work=limit,
+                has_deadline=has_deadline,
+                clip_rows=clip_rows,
             ),
             seeded=seeded,
             digest="",
@@ -224,14 +231,15 @@ def assumptions_of(
     *,
     sampler: str | None = None,
     max_work: float | None = None,
+    has_deadline: bool = False,
     clip_rows: bool = False,
 ) -> tuple[str, ...]:
     """Return identifiers of all that a draw takes for granted."""
     declared, records = of_problem("draw", terms.facts, clip_rows=clip_rows)
     kind = registry().kind(kind_of(sampler))
-    common = COUNTED if kind.counted else COMMON
-    base = (declared, *common, *(("RIDGE",) if terms.has_ridge else ()))
+    base = (declared, *kind.common, *(("RIDGE",) if terms.has_ridge else ()))
     if sampler is None:
         return base
     limited = () if max_work is None else ("DRAW.WORK",)
-    return (*base, *kind.assumptions, *limited, records)
+    due = ("DRAW.DEADLINE",) if has_deadline else ()
+    return (*base, *kind.assumptions, *limited, *due, records)

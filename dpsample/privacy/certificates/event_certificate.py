@@ -19,8 +19,6 @@ from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.registry import (
-    COMMON,
-    COUNTED,
     Kind,
     check_name,
     of_problem,
@@ -268,7 +266,7 @@ def assumptions_of(
     """Return identifiers of all that a mechanism takes for granted."""
     problem = () if facts is None else of_problem(kind, facts, clip_rows=clip_rows)
     own = registry().kind(kind)
-    return (*(COUNTED if own.counted else COMMON), *own.assumptions, *problem)
+    return (*own.common, *own.assumptions, *problem)
 
 
 def _plain_inputs(inputs: Any) -> tuple[tuple[str, Input], ...]:

@@ -19,8 +19,7 @@ from dpsample.core import check
 from dpsample.losses import Custom
 from dpsample.problem.facts import PublicFacts
 
-COUNTED = ("BITS", "PUBLIC", "TIME")  # where rounding errors are counted
-COMMON = ("ARITHMETIC", *COUNTED)
+COMMON = ("ARITHMETIC", "BITS", "PUBLIC", "TIME")
 # Names that a user gives to a mechanism of their own: no sentence that claims anything.
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
 WORD = re.compile(r"[a-z0-9_]{1,40}")
@@ -39,7 +38,14 @@ class Kind:
     exact: bool = False
     trusts: bool = False
     counted: bool = False
+    timed: bool = False
     releasable: bool = True
+
+    @property
+    def common(self) -> tuple[str, ...]:
+        """What all mechanisms take for granted, but for what this kind proves."""
+        proved = ("ARITHMETIC",) * self.counted + ("TIME",) * self.timed
+        return tuple(name for name in COMMON if name not in proved)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,9 +111,9 @@ class PerturbedObjective:
         Parameters
         ----------
         facts : PublicFacts
-            Of a problem whose loss is smooth: logistic, smoothed hinge, Huber, linear,
-            squared and power four (on a bounded domain), or a custom one with a
-            declared curvature.
+            Of a problem whose loss is smooth: logistic (capped or not), smoothed hinge,
+            Huber, linear, squared and power four (on a bounded domain), or a custom one
+            with a declared curvature.
         ridge : float
             lambda, > 0.
         relation : {"replace_one", "zero_out"}
