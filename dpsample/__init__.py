@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dpsample.verbs.replicate import replicate
     from dpsample.verbs.results import Fit, Release
     from dpsample.verbs.sample import sample
+    from dpsample.verbs.tune import tune
     from dpsample.verbs.verify import verify
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "replicate",
     "sample",
     "samplers",
+    "tune",
     "verify",
 ]
 
@@ -89,6 +91,7 @@ _HOME = {
     "release": "verbs.release",
     "replicate": "verbs.replicate",
     "sample": "verbs.sample",
+    "tune": "verbs.tune",
     "verify": "verbs.verify",
 }
 

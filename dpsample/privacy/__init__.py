@@ -13,6 +13,7 @@ from dpsample.privacy.accounting.concentrated import (
 )
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
+    BestOfEvent,
     ComposedEvent,
     ConcentratedEvent,
     Event,
@@ -83,6 +84,7 @@ __all__ = [
     "ApproximateEvent",
     "ApproximateNoise",
     "AttackRisk",
+    "BestOfEvent",
     "Budget",
     "Certificate",
     "CertificateError",

@@ -15,11 +15,13 @@ from dpsample.privacy import verification
 from dpsample.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
+from dpsample.privacy.certificates.registry import TUNED
 from dpsample.privacy.certificates.sealed import strict_json
 from dpsample.privacy.curves.additive import smooth_sensitivity
 from dpsample.privacy.verification import Check, VerificationReport
+from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.proximal import constant_time
-from dpsample.verbs import minimize
+from dpsample.verbs import minimize, tune
 
 # Where a risk bound is flat, its minimizer has half the digits of other numbers.
 INPUT_TOLERANCE = 1e-6
@@ -141,12 +143,44 @@ def _again(c: EventCertificate) -> EventCertificate:
         return _noise(c).certificate
     if c.facts is None:
         check.fail("certificate.facts", f"those of {c.kind!r}", "None")
+    if c.kind.startswith(TUNED):
+        return _tuned(c, c.facts)
     optimizer = _called(ast.parse(c.mechanism, mode="eval").body, optimizers)
     recipe = optimizer.recipe(c.facts, c.budget, c.calibration)
     clipped = "RECORDS.CLIPPED" in c.assumptions
     return minimize.certified(
         optimizer, recipe, c.facts, c.budget, c.calibration, clip_rows=clipped
     )
+
+
+def _tuned(c: EventCertificate, facts: PublicFacts) -> EventCertificate:
+    """Certificate of a tuning with the stated candidates and gdp of a try."""
+    call = ast.parse(c.mechanism, mode="eval").body
+    assert isinstance(call, ast.Call)
+    given: dict[str, Any] = dict(c.inputs)
+    wanted = {"stop": str, "scored_records": int} | dict.fromkeys(
+        ("mean_tries", "cap", "score_share", "base_gdp"), float
+    )
+    for name, kind in wanted.items():
+        checked: dict[str, Any] = {f"inputs.{name}": given.get(name)}
+        check.instance(kind, **checked)
+    found = [_called(entry.value, optimizers) for entry in call.keywords]
+    if [entry.arg for entry in call.keywords] != ["candidates"]:
+        check.fail("certificate.mechanism", "with candidates only", c.mechanism)
+    plan = tune.Tuned(
+        candidates=tune.optimizers_of(found[0])[1],
+        facts=facts,
+        clip_rows="RECORDS.CLIPPED" in c.assumptions,
+        budget=c.budget,
+        stop=given["stop"],
+        mean_tries=given["mean_tries"],
+        num_scored=given["scored_records"],
+        cap=given["cap"],
+        score_share=given["score_share"],
+    )
+    plan.check()
+    gdp = given["base_gdp"]
+    return plan.certificate(gdp, plan.recipes(gdp))
 
 
 def _base(c: EventCertificate) -> str:

@@ -68,6 +68,15 @@ ARGUMENTS = {
         "num_replicates": 1,
     },
     "sample": {**TARGET, "num_draws": 2, "seed": 1, "progress": False},
+    "tune": {
+        "problem": O.the_problem,
+        "candidates": lambda: [O.optimizer()],
+        "budget": O.BUDGET,
+        "score": O.the_problem,
+        "cap": 1.0,
+        "mean_tries": 2.0,
+        "seed": 1,
+    },
     "verify": {"certificate": lambda: O.answer().certificate},
     "audits.exact_curve": {
         **TARGET,
@@ -175,6 +184,11 @@ ARGUMENTS = {
     "privacy.ConcentratedEvent": {"rho": 0.1},
     "privacy.GaussianEvent": {"gdp": 0.5},
     "privacy.Ledger": {},
+    "privacy.BestOfEvent": {
+        "events": (O.EVENT,),
+        "stop": "logarithmic",
+        "mean_tries": 10.0,
+    },
     "privacy.LedgerFile": {"path": "spent.json"},
     "privacy.NearEvent": {"event": O.EVENT, "total_variation": 1e-9},
     "privacy.ParallelEvent": {"events": (O.EVENT,)},

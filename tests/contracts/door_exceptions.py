@@ -212,6 +212,8 @@ BY_DOOR = {
     "release.sampler": optional(instance(dps.samplers.Sampler, str)),
     "losses.custom.slope_bound": BOUND,
     "minimize.budget": optional(instance(dps.Budget)),
+    "tune.cap": POSITIVE,
+    "tune.score": instance(dps.Problem),
     "datasets.growth_regression.exponent": POSITIVE,
     "datasets.regression.noise": NON_NEGATIVE,
     "noise.GeneralizedGaussian.coordinate_moment.order": number(lambda x: x > -1.0),

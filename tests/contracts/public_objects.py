@@ -156,6 +156,9 @@ EXAMPLES = {
     "AttackRisk": lambda: (
         dps.noise.laplace_mechanism(BUDGET, sensitivity=1.0).certificate.attack_risk
     ),
+    "BestOfEvent": lambda: P.BestOfEvent(
+        (P.GaussianEvent(1.0),), stop="geometric", mean_tries=2.0
+    ),
     "ComposedEvent": lambda: P.ComposedEvent((P.PureEvent(1.0), P.GaussianEvent(1.0))),
     "ConcentratedEvent": lambda: P.ConcentratedEvent(0.5),
     "Entry": lambda: ledger().entries[0],

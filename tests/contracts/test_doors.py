@@ -37,6 +37,7 @@ COSTLY = (
     "replicate",
     "sample",
     "samplers.couplings.",
+    "tune",
 )
 
 

@@ -9,6 +9,7 @@ import pytest
 from dpsample.privacy.accounting import events
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
+    BestOfEvent,
     ComposedEvent,
     ConcentratedEvent,
     GaussianEvent,
@@ -30,9 +31,10 @@ NESTED = NearEvent(
     ComposedEvent((*ALL, ParallelEvent((ALL[0], ComposedEvent((ALL[1], ALL[2])))))),
     1e-9,
 )
+BEST = BestOfEvent(ALL, stop="poisson", mean_tries=3)
 
 
-@pytest.mark.parametrize("event", [*ALL, NESTED, ComposedEvent(ALL)], ids=repr)
+@pytest.mark.parametrize("event", [*ALL, NESTED, ComposedEvent(ALL), BEST], ids=repr)
 def test_json_round_trip_is_exact(event):
     text = json.dumps(event.to_dict(), allow_nan=False)
     again = events.from_dict(json.loads(text))
@@ -45,6 +47,7 @@ def test_every_kind_travels():
         ComposedEvent,
         ParallelEvent,
         NearEvent,
+        BestOfEvent,
     } == set(events.KINDS)
 
 

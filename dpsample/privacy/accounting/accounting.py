@@ -8,6 +8,7 @@ step (2e-11 for 1e5 steps); below it only Renyi bounds remain. Only loss distrib
 import dp-accounting.
 """
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -20,6 +21,8 @@ from dpsample.privacy.accounting.concentrated import (
 )
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
+    BestOfEvent,
+    ComposedEvent,
     ConcentratedEvent,
     Event,
     GaussianEvent,
@@ -30,11 +33,14 @@ from dpsample.privacy.accounting.events import (
 from dpsample.privacy.accounting.normal_form import ideal
 from dpsample.privacy.accounting.renyi import LEAST_DELTA, sampled_delta
 from dpsample.privacy.curves.gaussian import LOG_MARGIN, gaussian_delta
+from dpsample.privacy.curves.random_stopping import best_of_delta, stopping_shift
 from dpsample.problem.facts import RELATIONS
 
 # Losses beyond this are of no use to anybody and close to overflow.
 LARGEST_EPSILON = 600.0
 SEARCH_STEPS = 200
+SHARES = 32  # of epsilon where parts only add up
+SHARE_RANGE = range(SHARES + 1)
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 # What a sum of a few products may lose.
 ROUND_UP = 1.0 + 1e-14
@@ -208,6 +214,9 @@ def _ideal_delta(
         exact = _single_delta(parts[0], epsilon, relation, used)
         if exact is not None:
             return exact
+    alone = [part for part in parts if _stands_alone(part)]
+    if alone:
+        return _split_delta(alone, parts, epsilon, relation, used)
     best = min(_basic_delta(parts, epsilon), 1.0)
     if not all(isinstance(p, GaussianEvent | ConcentratedEvent) for p in parts):
         composed = loss_distributions.composed_delta(parts, epsilon, relation)
@@ -234,10 +243,59 @@ def _single_delta(
         excess = -math.expm1(epsilon - part.epsilon)
         response = excess / (1.0 + math.exp(-part.epsilon))
         return (fails + (1.0 - fails) * response) * ROUND_UP
+    if isinstance(part, BestOfEvent):
+        shift = _shift(part, relation)
+        base = _worst_curve(part, relation, used)
+        return best_of_delta(base, epsilon, mean_tries=part.mean_tries, shift=shift)
     if isinstance(part, ParallelEvent):
         blocks = loss_distributions.blocks(part)
         return max(_ideal_delta(block, epsilon, relation, used) for block in blocks)
     return None
+
+
+def _worst_curve(
+    best: BestOfEvent, relation: str, used: set[str] | None = None
+) -> Callable[[float], float]:
+    """Curve of one try: the worst candidate's delta."""
+    laws = {ideal(event, relation).parts for event in best.events}
+    return lambda loss: max(_ideal_delta(law, loss, relation, used) for law in laws)
+
+
+@functools.lru_cache(maxsize=64)
+def _shift(best: BestOfEvent, relation: str) -> float:
+    """Epsilon that the choice among tries costs."""
+    curve = _worst_curve(best, relation)
+    return stopping_shift(curve, best.stop, best.mean_tries)
+
+
+def _stands_alone(part: Event) -> bool:
+    """Whether only epsilons and deltas of a part of a normal form are known to add."""
+    inner = part.events if isinstance(part, ParallelEvent | ComposedEvent) else ()
+    return isinstance(part, BestOfEvent) or any(map(_stands_alone, inner))
+
+
+def _split_delta(
+    alone: list[Event],
+    parts: tuple[Event, ...],
+    epsilon: float,
+    relation: str,
+    used: set[str] | None,
+) -> float:
+    """Least sum of deltas, each of ``alone`` and the other parts at shares of epsilon.
+
+    Shares are whole numbers of `SHARES`: any of them give a bound.
+    """
+    others = list(parts)
+    for part in alone:
+        others.remove(part)
+    terms = [(part,) for part in alone] + ([tuple(others)] if others else [])
+    unit, total = epsilon / SHARES / ROUND_UP, [0.0] * (SHARES + 1)
+    for term in terms:
+        curve = [_ideal_delta(term, unit * j, relation, used) for j in SHARE_RANGE]
+        total = [
+            min(total[i - j] + curve[j] for j in range(i + 1)) for i in SHARE_RANGE
+        ]
+    return min(total[SHARES] * ROUND_UP, 1.0)
 
 
 def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> float:

@@ -6,11 +6,12 @@ numbers hold under the relation of the certificate or ledger that carries it.
 `accounting.epsilon_of` and `accounting.delta_of` turn events into (epsilon, delta).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from dpsample.core import check, spec
 from dpsample.core.spec import Json, Spec
+from dpsample.privacy.curves.random_stopping import check_stop
 
 
 class Event(Spec):
@@ -308,8 +309,65 @@ class NearEvent(Event):
             check.fail("total_variation", "< 1", self.total_variation)
 
 
+@dataclass(frozen=True, eq=False)
+class BestOfEvent(EventGroup):
+    """Best, by its private score, of a random number K of tries; K is never told.
+
+    Each try draws one of the candidates, whatever the law of the draw as long as no
+    record is in it, and runs it afresh. `dpsample.privacy.curves.random_stopping` has
+    the theorem. With other events it composes by adding epsilons and deltas.
+
+    Parameters
+    ----------
+    events : tuple of Event
+        One for each candidate, its score included; the worst of them counts.
+    stop : {"logarithmic", "geometric", "poisson"}
+        Law of K.
+    mean_tries : float
+        Mean of K, from 1 to 1000.
+
+    Raises
+    ------
+    ValueError
+        If ``events`` is empty or holds something else or a `NearEvent`, or another
+        argument is out of its range.
+
+    Examples
+    --------
+    >>> from dpsample.privacy import epsilon_of
+    >>> one = GaussianEvent(0.2367)
+    >>> best = BestOfEvent((one,), stop="logarithmic", mean_tries=10)
+    >>> print(f"{epsilon_of(best, delta=1e-6, relation='replace_one'):.3f}")
+    1.441
+    """
+
+    name: ClassVar[str] = "best_of"
+    stop: str = field(kw_only=True)
+    mean_tries: float = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the parts."""
+        super().__post_init__()
+        check_stop(self.stop, self.mean_tries)
+        object.__setattr__(self, "mean_tries", float(self.mean_tries))
+        if any(map(_has_near, self.events)):
+            check.fail("events", "without a NearEvent", check.shown(self.events))
+
+
+def _has_near(event: Event) -> bool:
+    inner = event.events if isinstance(event, EventGroup) else ()
+    return isinstance(event, NearEvent) or any(map(_has_near, inner))
+
+
 SIMPLE = (GaussianEvent, PoissonGaussianEvent, PureEvent, ApproximateEvent)
-KINDS = (*SIMPLE, ConcentratedEvent, ComposedEvent, ParallelEvent, NearEvent)
+KINDS = (
+    *SIMPLE,
+    ConcentratedEvent,
+    ComposedEvent,
+    ParallelEvent,
+    NearEvent,
+    BestOfEvent,
+)
 
 
 def from_dict(data: Json) -> Event:

@@ -23,7 +23,8 @@ COMMON = ("ARITHMETIC", "BITS", "PUBLIC", "TIME")
 # Names that a user gives to a mechanism of their own: no sentence that claims anything.
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
 WORD = re.compile(r"[a-z0-9_]{1,40}")
-LONGEST = 2000  # characters of a call, far beyond any sampler's or optimizer's
+LONGEST = 10_000  # characters of a call, far beyond any sampler's or optimizer's
+TUNED = "tuned/"  # kinds of private tuning follow from those of the candidates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +77,29 @@ class Registry:
 
     def kind(self, name: object) -> Kind:
         """Kind of a name, which must be known."""
+        if isinstance(name, str) and name.startswith(TUNED):
+            return self._tuned(name.removeprefix(TUNED).split("+"))
         if not (isinstance(name, str) and name in self.kinds):
             check.fail("kind", "one of the registry's", check.shown(name))
         return self.kinds[name]
+
+    def _tuned(self, names: list[str]) -> Kind:
+        """Kind of tuning over candidates of several kinds: all that they rest on."""
+        if names != sorted(set(names)):
+            check.fail("kind", "of different candidates in order", names)
+        inner = [self.kind(name) for name in names]
+        if not all(kind.by and kind.events and kind.releasable for kind in inner):
+            check.fail("kind", "of candidates that may be released", names)
+        theorems = [name for kind in inner for name in kind.theorems]
+        assumptions = [name for kind in inner for name in kind.assumptions]
+        return Kind(
+            by=("Tuned",),
+            events=("best_of",),
+            theorems=("TUNING.PROFILE", "TUNING.SCORE", *dict.fromkeys(theorems)),
+            assumptions=("TUNING.SECRET", "TUNING.DRAWS", *dict.fromkeys(assumptions)),
+            trusts=any(kind.trusts for kind in inner),
+            counted=all(kind.counted for kind in inner),
+        )
 
 
 @functools.cache

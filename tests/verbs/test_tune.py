@@ -1,0 +1,150 @@
+"""The verb `tune`: certificates, secrets, laws of tries, scores, refusals."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample.privacy import BestOfEvent, EventCertificate, Ledger, LedgerFile
+from dpsample.privacy.curves.random_stopping import tries_probability
+from dpsample.verbs import tune as module
+from dpsample.verbs.tune import draw_tries, noisy_score
+from tests.running.test_descent import problem
+from tests.support.statistics import assert_law, rejected
+
+BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
+PAIR = {
+    size: dps.optimizers.DPSGD(sampling_rate=1.0, num_steps=3, step_size=float(size))
+    for size in ("0.001", "1.0")
+}
+
+
+def tune(**changes):
+    arguments = {"problem": problem(), "candidates": PAIR, "budget": BUDGET}
+    return dps.tune(**(arguments | {"score": problem(), "cap": 1.0} | changes))
+
+
+def test_the_certificate_is_verified_and_travels():
+    choice = tune()
+    certificate = choice.certificate
+    assert certificate.releasable and certificate.epsilon_proved <= 1.0 + 1e-9
+    assert certificate.epsilon_proved >= 0.99  # the budget is used
+    assert isinstance(certificate.event, BestOfEvent)
+    assert dps.verify(certificate).checks
+    assert EventCertificate.from_json(certificate.to_json()) == certificate
+    with pytest.raises(ValueError, match="unknown"):  # not accounted there: said so
+        dps.verify(certificate, checker="ball")
+
+
+def test_an_edited_certificate_does_not_verify():
+    text = tune(seed=1).certificate.to_json()
+    for old, new in (
+        ('"mean_tries": 10.0', '"mean_tries": 2.0'),
+        ('"logarithmic"', '"geometric"'),
+        ("step_size=1.0", "step_size=2.0"),
+        ('"BITS",', ""),
+    ):
+        assert old in text
+        with pytest.raises(ValueError, match="must be"):
+            dps.verify(EventCertificate.from_json(text.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    "methods",
+    [
+        [dps.optimizers.ObjectivePerturbation(), PAIR["1.0"]],
+        [dps.optimizers.DPSGD(sampling_rate=0.5, num_steps=4)],
+    ],
+    ids=["two kinds", "Poisson samples"],
+)
+def test_candidates_without_gaussian_events_are_calibrated_too(methods):
+    choice = tune(candidates=methods, stop="geometric", mean_tries=3)
+    assert 0.9 <= choice.certificate.epsilon_proved <= 1.0 + 1e-9
+    assert dps.verify(choice.certificate).checks
+
+
+def test_nothing_in_the_answer_tells_the_number_of_tries(monkeypatch):
+    pickles = []
+    for tries in (1, 7):
+        monkeypatch.setattr(module, "draw_tries", lambda *given, k=tries: k)
+        monkeypatch.setattr(module, "noisy_score", lambda *given: 0.5)
+        choice = tune(seed=3)
+        pickles.append(pickle.dumps(choice))
+        assert choice.num_gradients is None and choice.trace == {}
+    assert pickles[0] == pickles[1]  # ties: the first try
+
+
+def test_the_best_score_wins_and_a_seed_is_not_releasable(monkeypatch):
+    scores = iter([0.4, 0.2, 0.2, 0.3])
+    monkeypatch.setattr(module, "draw_tries", lambda *given: 4)
+    monkeypatch.setattr(module, "noisy_score", lambda *given: next(scores))
+    assert tune(seed=2).score == 0.2
+    monkeypatch.undo()
+    first, second = tune(seed=5), tune(seed=5)
+    assert np.array_equal(first.theta, second.theta) and first.score == second.score
+    assert not first.certificate.releasable
+    assert PAIR[first.label] == first.optimizer
+
+
+def test_no_try_at_all_spends_the_budget_in_fixed_words(monkeypatch):
+    monkeypatch.setattr(module, "draw_tries", lambda *given: 0)
+    ledger = Ledger(budget=BUDGET)
+    with pytest.raises(RuntimeError, match="^tune returns nothing this time"):
+        tune(stop="poisson", ledger=ledger)
+    assert len(ledger.entries) == 1
+
+
+def test_a_ledger_without_room_stops_before_any_draw(tmp_path, monkeypatch):
+    ledger = LedgerFile(tmp_path / "spent.json", budget=BUDGET)
+    tune(ledger=ledger)
+    monkeypatch.setattr(module, "draw_tries", None)  # nothing may be drawn
+    with pytest.raises(ValueError, match="^ledger must be one with room"):
+        tune(ledger=ledger)
+
+
+@pytest.mark.parametrize("stop", ["logarithmic", "geometric", "poisson"])
+def test_tries_follow_their_law(stop):
+    rng, m = np.random.default_rng(11), 3.0
+    tries = np.array([draw_tries(rng, stop, m) for _ in range(8000)])
+
+    def places(mean):
+        """Uniform numbers if that is the mean of K: at random within jumps."""
+        law = [tries_probability(stop, mean, k) for k in range(tries.max() + 1)]
+        below = np.concatenate([[0.0], np.cumsum(law)])[tries]
+        return below + rng.random(len(tries)) * np.array(law)[tries]
+
+    assert_law(places(m), lambda u: u)
+    with rejected():
+        assert_law(places(2.5 * m), lambda u: u)
+
+
+def test_one_record_moves_the_score_by_at_most_its_sensitivity():
+    data, rng = problem(), np.random.default_rng(0)
+    theta = np.full(data.dim, 1e300)  # losses overflow: each counts as the cap
+    scores = [noisy_score(data, theta, 0.5, 1e-9, rng) for _ in range(2)]
+    assert all(0.0 <= score <= 0.5 + 1e-7 for score in scores)
+    zero = np.zeros(data.dim)
+    exact = np.clip(data.loss.value(data.margins(zero), data.data.response), 0, 0.5)
+    found = noisy_score(data, zero, 0.5, 1e-9, rng)
+    assert found == pytest.approx(exact.mean(), abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"candidates": []}, "candidates must be a sequence"),
+        ({"candidates": [dps.optimizers.DPSGD]}, "candidates must be a sequence"),
+        ({"budget": None}, "budget must be"),
+        ({"cap": 0.0}, "cap must be"),
+        ({"mean_tries": 0.5}, "mean_tries must be >= 1"),
+        ({"stop": "fixed"}, "stop must be one of"),
+        ({"score_share": 1.0}, "score_share must be"),
+        ({"score": problem(dim=2)}, "score must be"),
+        ({"score": None}, "score must be"),
+    ],
+    ids=str,
+)
+def test_malformed_arguments_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        tune(**changes)
