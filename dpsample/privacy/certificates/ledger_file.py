@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO
 
 from dpsample.core import check, files
@@ -72,10 +73,11 @@ class LedgerFile:
         budget: Budget | None = None,
     ) -> None:
         new = Ledger(relation, budget)
-        self.path = check.path("path", path).resolve()
-        files.check_output("path", self.path)
+        place = check.path("path", path).resolve()
+        files.check_output("path", place)
+        self.path = str(place)
         with self._locked():
-            if not self.path.exists():
+            if not place.exists():
                 self._write(new)
             kept = self.read()
         if (kept.relation, kept.budget) != (relation, budget):
@@ -84,7 +86,7 @@ class LedgerFile:
 
     def read(self) -> Ledger:
         """Return the ledger as it is now."""
-        return Ledger.from_json(self.path.read_text(encoding="utf-8"))
+        return Ledger.from_json(Path(self.path).read_text(encoding="utf-8"))
 
     def spend(self, item: Item, label: str = "") -> None:
         """Enter one release and return when the entry is on the disk.
@@ -107,20 +109,20 @@ class LedgerFile:
     def _write(self, ledger: Ledger) -> None:
         files.write(self.path, ledger.to_json().encode())
         with suppress(OSError):  # Windows opens no folders
-            folder = os.open(self.path.parent, os.O_RDONLY)
+            folder = os.open(Path(self.path).parent, os.O_RDONLY)
             os.fsync(folder)  # the new name, too
             os.close(folder)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Wait for the lock, which ends with the block and with the process."""
-        with self.path.with_name(self.path.name + ".lock").open("ab") as file:
+        with Path(self.path + ".lock").open("ab") as file:
             _wait_for(file)
             yield
 
     def __repr__(self) -> str:
         """Return the path and the ledger in it."""
-        return f"LedgerFile({str(self.path)!r})\n{self.read()!r}"
+        return f"LedgerFile({self.path!r})\n{self.read()!r}"
 
 
 def spend(ledger: Ledger | LedgerFile | None, item: Item | None) -> None:
