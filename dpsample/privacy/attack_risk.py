@@ -66,9 +66,9 @@ class AttackRisk:
     >>> print(risk)
     Attacks that ask whether one record is in the data
       true positives at false positives of 10 %   at most 14.9 %
-      true positives at false positives of 1 %    at most 1.83 %
-      true positives at false positives of 0.1 %  at most 0.216 %
-      advantage over a blind guess                at most 9.42 %
+      true positives at false positives of 1 %    at most 1.84 %
+      true positives at false positives of 0.1 %  at most 0.217 %
+      advantage over a blind guess                at most 9.43 %
       wrong answers if both are equally likely    at least 45.2 %
     """
 

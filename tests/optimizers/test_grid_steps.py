@@ -99,6 +99,29 @@ def test_no_bit_of_a_step_tells_neighbors_apart(name):
         assert len(np.unique(found)) > 70
 
 
+IN_DOUBLES = {"noise": "generalized_gaussian"}
+GENERALIZED = {
+    "mirror": (
+        opt.NoisyMirrorDescent(p=1.5, distance=1.0, **IN_DOUBLES),
+        dps.domains.WholeSpace(),
+    ),
+    "truncated": (
+        opt.TruncatedMirrorDescent(p=1.5, moment=1.0, smoothness=1.0, **IN_DOUBLES),
+        dps.domains.Ball(2.0, p=1.5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GENERALIZED)
+def test_no_bit_of_a_generalized_gaussian_step_tells_neighbors_apart(name):
+    method, domain = GENERALIZED[name]
+    recipe = method.recipe(replace(records(0.0).facts, domain=domain), BUDGET)
+    for response in (0.0, 0.2, 1.0, -1e-9):
+        found, phase = ends(recipe, response)
+        assert is_on(found, phase.noise.numbers().step)
+        assert len(np.unique(found)) > 70
+
+
 def test_sums_in_doubles_had_bits_that_steps_do_not_have():
     recipe = METHODS["full"].recipe(records(0.0).facts, BUDGET)
     found, phase = ends(recipe, 0.2)

@@ -16,13 +16,16 @@ estimate + noise (`noise.grid`): a rounded draw of the ideal mechanism, whose
 sensitivity is that of the estimate as it is computed. All that follows, in whatever
 arithmetic, is computed from such multiples alone. `rounding_excess` bounds how much
 farther computed estimates of neighbors are apart than exact ones, and the noise is
-larger by that much.
+larger by that much. Generalized Gaussian steps lie on such a grid, too, but their
+noise is drawn and added in doubles, which no certificate counts.
 """
 
 import math
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
 
 from dpsample.core import check
 from dpsample.core.jit import kernel
@@ -59,7 +62,7 @@ class NoiseNumbers(NamedTuple):
     scale: float
     copies: int
     table: ConeTable
-    step: float  # of the grid of Gaussian noise
+    step: float  # of the grid on which noisy estimates lie
 
 
 @cache
@@ -78,9 +81,9 @@ class Perturbation(Spec):
         scale, copies, table = self._fields()
         scale *= 1.0 + excess
         kind, step = self.kind, 0.0
-        if kind == GAUSSIAN and scale > 0.0:
-            step = grid_step(scale)
-        elif kind == GAUSSIAN:
+        if kind != NONE and scale > 0.0:
+            step = grid_step(scale / copies)
+        else:
             kind = NONE
         return NoiseNumbers(kind, scale, copies, table, step)
 
@@ -328,7 +331,11 @@ def forecast(scheme: Scheme, budget: Budget | None, count: int) -> NoiseForecast
 
 @kernel(forceinline=True, counts_references=False)
 def perturb(noise, rng, scratch, gradient):
-    """Add one draw of the noise to ``gradient``: if Gaussian, rounded to its grid."""
+    """Add one draw of the noise to ``gradient`` and round to its grid.
+
+    Gaussian noise is added in real arithmetic, generalized Gaussian noise in doubles:
+    there the grid hides the last bits, but the law of the noise is that of doubles.
+    """
     if noise.kind == GAUSSIAN:
         add_gaussian(rng, noise.scale, noise.step, gradient)
     elif noise.kind == GENERALIZED:
@@ -336,3 +343,5 @@ def perturb(noise, rng, scratch, gradient):
             fill_generalized_gaussian(rng, noise.table, noise.scale, scratch)
             for j in range(len(gradient)):
                 gradient[j] += scratch[j] / noise.copies
+        for j in range(len(gradient)):
+            gradient[j] = noise.step * np.rint(gradient[j] / noise.step)
