@@ -206,13 +206,9 @@ class AuditReport:
     def __repr__(self) -> str:
         """Subject, claim, bounds and verdict, one per line."""
         budget = self.budget
-        also = "" if self.gdp_claimed is None else f" and gdp <= {self.gdp_claimed:.4g}"
-        if self.event is not None:
-            also += f" and the curve of {self.event!r}"
         lines = [
             f"AuditReport of {self.subject}",
-            f"claim: ({budget.epsilon:g}, {budget.delta:g})-DP under "
-            f"{budget.relation}{also}",
+            claim_line(budget, self.gdp_claimed, self.event),
             f"found: epsilon >= {self.epsilon_lower:.4g} at delta = {budget.delta:g}, "
             f"delta >= {self.delta_lower:.3g} at epsilon = {budget.epsilon:g}, "
             f"gdp >= {self.gdp_lower:.4g}",
@@ -224,3 +220,12 @@ class AuditReport:
         return "\n  ".join(
             "\n    ".join(textwrap.wrap(line, 86)) for line in lines if line
         )
+
+
+def claim_line(budget: Budget, gdp: float | None, event: Event | None) -> str:
+    """Return what is claimed, on one line."""
+    also = "" if gdp is None else f" and gdp <= {gdp:.4g}"
+    if event is not None:
+        also += f" and the curve of {event!r}"
+    pair = f"({budget.epsilon:g}, {budget.delta:g})"
+    return f"claim: {pair}-DP under {budget.relation}{also}"

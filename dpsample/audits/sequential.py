@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample.audits.report import claim_line
 from dpsample.audits.scores import (
     Mechanism,
     Progress,
@@ -231,14 +232,10 @@ class SequentialReport:
 
     def __repr__(self) -> str:
         """Subject, claim, bounds and verdict, one per line."""
-        also = "" if self.gdp_claimed is None else f" and gdp <= {self.gdp_claimed:.4g}"
-        if self.event is not None:
-            also += f" and the curve of {self.event!r}"
-        budget, test = self.budget, self.test
+        test = self.test
         lines = [
             f"SequentialReport of {self.subject}",
-            f"claim: ({budget.epsilon:g}, {budget.delta:g})-DP under "
-            f"{budget.relation}{also}",
+            claim_line(self.budget, self.gdp_claimed, self.event),
             f"found: e-value {test.e_value:.4g}, gdp >= {test.gdp_lower:.4g}",
             f"confidence: at any time, 1 - {test.alpha:g}",
             *self.notes,

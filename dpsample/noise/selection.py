@@ -78,9 +78,10 @@ def selection_grid(epsilon: float, sensitivity: float) -> tuple[float, float]:
 def _proposals() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weights w_r, and the chances of their coins: 64 bits and the next 64."""
     weights, chances = [], []
+    series = [math.factorial(249) // math.factorial(k) for k in range(250)]
     for r in range(_FARTHEST + 1):
         # The rest of the series of e^r is below 2^-500 of it.
-        power = sum(Fraction(r**k, math.factorial(k)) for k in range(250))
+        power = Fraction(sum(c * r**k for k, c in enumerate(series)), series[0])
         weights.append(math.ceil(2**30 / power))
         chances.append(min(int(2**158 / power / weights[-1]), 2**128 - 1))
     high, low = [c >> 64 for c in chances], [c & (2**64 - 1) for c in chances]

@@ -69,7 +69,7 @@ SLICES = "kinks or steep walls: slices along learned axes"
 NUM_SWEEPS = 100  # of the trial run of the slice sampler
 
 
-class Choice(NamedTuple):
+class SamplerChoice(NamedTuple):
     """Sampler, in a few words why this one, and the sampler ready to run."""
 
     sampler: Sampler
@@ -77,7 +77,7 @@ class Choice(NamedTuple):
     prepared: Prepared
 
 
-def choose(target: Gibbs) -> Choice:
+def choose(target: Gibbs) -> SamplerChoice:
     """Sampler that supports a target and passes its trial."""
     rng = np.random.default_rng(0)
     rank = target.problem.domain.affine_dim(target.dim)
@@ -85,13 +85,13 @@ def choose(target: Gibbs) -> Choice:
         few = f"{rank} free coefficients"
         why = few if rank <= MAX_DIM else "a Gaussian restricted to the domain"
         why = f"{why}: independent exact draws"
-        return Choice(Exact(), why, Exact().prepare(target, rng))
+        return SamplerChoice(Exact(), why, Exact().prepare(target, rng))
     is_flat = target.problem.domain.name in FLAT_DOMAINS
     if is_flat and conditional_of(target) == QUADRATIC:
         why = "a quadratic energy on a flat-sided domain"
         chain = mixing(CoordinateHitAndRun().prepare(target, rng), rng)
         if chain is not None:
-            return Choice(CoordinateHitAndRun(), why, chain)
+            return SamplerChoice(CoordinateHitAndRun(), why, chain)
     gaussian = fit(target)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
     is_gaussian = independence_acceptance(target, gaussian) >= WORTHWHILE
@@ -101,21 +101,21 @@ def choose(target: Gibbs) -> Choice:
         why = "close to a Gaussian: few records per draw"
         chain = mixing(FactorizedMetropolis().prepare(target, rng), rng)
         if chain is not None:
-            return Choice(FactorizedMetropolis(), why, chain)
+            return SamplerChoice(FactorizedMetropolis(), why, chain)
     independent = localized(target)
     if independent is not None:
         why = "nearly quadratic where the mass is: independent draws"
-        return Choice(Localized(), why, independent)
+        return SamplerChoice(Localized(), why, independent)
     can_slice = WhitenedSlice().supports(target)[0]
     has_tried = can_slice and not is_smooth and whitened_slice.learns(target)
     chain = sliced(target, gaussian, rng, MAX_PASSED) if has_tried else None
     if chain is not None:
-        return Choice(WhitenedSlice(), SLICES, chain)
+        return SamplerChoice(WhitenedSlice(), SLICES, chain)
     if is_gaussian:
         why = "close to a Gaussian: independent proposals"
         chain = mixing(LaplaceIndependence().prepare(target, rng), rng)
         if chain is not None:
-            return Choice(LaplaceIndependence(), why, chain)
+            return SamplerChoice(LaplaceIndependence(), why, chain)
     warm = warm_up(target, rng)
     chain = None
     if can_slice and not warm.has_settled and not has_tried:
@@ -123,10 +123,10 @@ def choose(target: Gibbs) -> Choice:
     elif can_slice and not is_smooth:
         chain = slices_instead(target, warm, rng)
     if chain is not None:
-        return Choice(WhitenedSlice(), SLICES, chain)
+        return SamplerChoice(WhitenedSlice(), SLICES, chain)
     prepared = billiard_hmc.prepared(target, warm)
     how = "learned metric" if warm.has_settled else "metric that has NOT settled"
-    return Choice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)
+    return SamplerChoice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)
 
 
 def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain | None:

@@ -20,7 +20,7 @@ from dpsample.running.convergence import Convergence
 from dpsample.running.rounds import TrialRun
 from dpsample.samplers import Sampler
 from dpsample.samplers.chain import ENERGY
-from dpsample.samplers.choice import Choice, choose
+from dpsample.samplers.choice import SamplerChoice, choose
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.reduced import (
     ReducedTarget,
@@ -229,7 +229,7 @@ def _reduced(target: Gibbs) -> ReducedTarget | None:
     return reduce(target)
 
 
-def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> Choice:
+def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> SamplerChoice:
     """Sampler, the reason for it and its chain, after a look at what was given."""
     if isinstance(sampler, str) and sampler == "auto":
         return choose(target)
@@ -240,7 +240,7 @@ def _choose(target: Gibbs, sampler: object, rng: np.random.Generator) -> Choice:
     if not isinstance(sampler, Sampler):
         remedy = 'Use "auto", or a sampler such as dps.samplers.MALA().'
         checks.fail("sampler", "a Sampler", checks.shown(sampler), remedy)
-    return Choice(sampler, "chosen by the caller", sampler.prepare(target, rng))
+    return SamplerChoice(sampler, "chosen by the caller", sampler.prepare(target, rng))
 
 
 def _remedy(sampler: object) -> str:
