@@ -176,14 +176,11 @@ def _encoded(name: str, entry: CatalogEntry, content: bytes) -> Dataset:
             feature_names=("constant",),
             source=name,
         )
-    return read.from_frame(frame, target=entry.target, schema=schema, clip=True)
+    return read.from_frame(frame, target=entry.target, bounds=schema, clip=True)
 
 
 def _complete(frame: pd.DataFrame, numbers: list[str]) -> pd.DataFrame:
     """Drop records with a missing number: 4 of RandHIE lack a school grade."""
-    import pandas as pd
-
     for column in numbers:
-        if not pd.api.types.is_numeric_dtype(frame[column]):
-            frame = frame[~frame[column].isin(["", "NA"])]
+        frame = frame[~frame[column].isin(["", "NA"])]
     return frame.reset_index(drop=True)
