@@ -297,6 +297,30 @@ class Encoding:
         values = lower + (np.asarray(margins) + 1.0) / 2.0 * (upper - lower)
         return np.sign(values) * np.expm1(np.abs(values)) if is_log else values
 
+    def units(self) -> tuple[Array, Array]:
+        """Slope and value at 0 of each feature, as a function of its raw column.
+
+        Returns
+        -------
+        slopes, offsets : array of shape (num_features,)
+            Within its bounds a feature is offset + slope * x: x the number, the day,
+            sign(x) log(1 + abs(x)) of a log column, or 1 where an indicator holds.
+        """
+        schema = self._facts
+        slopes, offsets = [], []
+        for name, block in self._blocks.items():
+            own, start = [1.0] * len(block), [0.0] * len(block)
+            if self.schema is not None and name not in schema.categorical:
+                lower, upper = self._range(name)
+                if name in schema.log:
+                    lower, upper = log_scale(lower), log_scale(upper)
+                own[0] = (2.0 if self.symmetric else 1.0) / (upper - lower)
+                start[0] = -own[0] * lower - float(self.symmetric)
+            slopes += own
+            offsets += start
+        factor = self.scale / self.divisor
+        return factor * np.array(slopes), factor * np.array(offsets)
+
     def to_dict(self) -> Json:
         """Return the fields and the format, ready for ``json.dumps``."""
         content: Json = {"format": FORMAT} | {

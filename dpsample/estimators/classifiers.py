@@ -1,0 +1,245 @@
+"""Private classifiers of two classes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import expit, log_expit
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import assert_all_finite, column_or_1d
+
+from dpsample.core import check
+from dpsample.core.arrays import Array
+from dpsample.estimators.linear import PrivateLinearModel
+from dpsample.losses import Hinge, Logistic, Loss
+
+READ = (
+    "The two classes were read from y. If it is not public which labels occur, declare "
+    "them (classes=...)."
+)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
+    """A private linear classifier of two classes."""
+
+    classes: Sequence[Any] | None = None
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that there are two classes, and that noise may hide them."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.poor_score = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit private coefficients.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
+            Records. Columns of a DataFrame are matched by name from then on.
+        y : array or Series of shape (num_records,)
+            Labels of two classes.
+
+        Returns
+        -------
+        PrivateClassifier
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            If a parameter is malformed, bounds are missing or do not fit the columns, a
+            label is of no class, or the ledger has no room.
+        """
+        rows = self._rows(X, y)
+        labels = column_or_1d(y, warn=True)
+        assert_all_finite(labels, input_name="y")
+        check_classification_targets(labels)
+        self.classes_ = self._public_classes(labels, getattr(y, "name", None))
+        is_second = labels == self.classes_[1]
+        foreign = labels[~is_second & (labels != self.classes_[0])]
+        if len(foreign):
+            check.fail("y", f"of the classes {self.classes_.tolist()}", foreign[0])
+        self._draw(rows, np.where(is_second, 1.0, -1.0))
+        slopes, intercept = self._raw()
+        self.coef_, self.intercept_ = slopes[None], np.array([intercept])
+        return self
+
+    def _public_classes(self, labels: Any, target: object) -> Any:
+        """Return the two classes as declared, or as they are in the records."""
+        if self.classes is not None:
+            found = np.unique(np.asarray(self.classes))
+        elif self.encoding_ is not None and self.encoding_.target is not None:
+            found = np.unique(self.encoding_.schema.categorical.get(target, ()))
+        else:
+            found = np.unique(labels)
+            warnings.warn(READ, UserWarning, stacklevel=3)
+        if len(found) > 2:
+            kind = type_of_target(found)
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is "
+                f"{kind}."
+            )
+        if len(found) < 2:
+            remedy = "Pass the public ones (classes=...)."
+            got = f"one class: {found.tolist()}"
+            check.fail("classes", "two different ones", got, remedy)
+        return found
+
+    def decision_function(self, X: Any) -> Array:
+        """Return <x, coef> + intercept: positive for the second class.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
+            Records; values outside their public bounds are moved there, with a warning.
+
+        Returns
+        -------
+        array of shape (num_records,)
+            Margins.
+        """
+        return self._margins(X)
+
+    def predict(self, X: Any) -> Any:
+        """Return the likelier class of each record.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
+            As in `decision_function`.
+
+        Returns
+        -------
+        array of shape (num_records,)
+            Classes, as they were in ``y``.
+        """
+        is_second = self._margins(X) >= 0.0
+        return self.classes_[is_second.astype(int)]
+
+
+class PrivateLogisticRegression(PrivateClassifier):
+    r"""Differentially private logistic regression of two classes.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget of one fit.
+    relation : {"replace_one", "zero_out"}
+        Which records are neighbors; see `dpsample.Budget`.
+    bounds : mapping, Schema, path or (lower, upper), optional
+        Public ranges and levels of the columns: what a bounds file holds
+        (`dpsample.tables.Schema`), the file, or two ends for the columns of an array.
+        Values outside are moved to their range. They are never computed from X.
+    row_bound : float, optional
+        Without ``bounds``: the public length of a row. Longer ones are scaled down.
+    radius : float or "auto"
+        Of the ball of allowed coefficients, in the units of encoded rows, whose length
+        is at most 1; "auto": `dpsample.verbs.advise.default_radius`.
+    p : float
+        Exponent of the ball's norm; other ones than 2 are for ``method="release"``.
+    fit_intercept : bool
+        Whether there is an intercept.
+    method : {"auto", "objective", "tail", "release"}
+        Objective perturbation, the average tail of noisy gradient descent, one draw of
+        the exponential mechanism; "auto": `dpsample.advise`, by public facts.
+    ledger : Ledger or LedgerFile, optional
+        Where every fit is entered, those of clones too.
+    random_state : int or RandomState, optional
+        Reproduces a study's fit, which is then not releasable. By default the operating
+        system's entropy is used.
+    classes : pair, optional
+        The two public labels; by default those that ``bounds`` declare for the name of
+        y. Else they are read from y, with a warning.
+
+    Attributes
+    ----------
+    coef_ : array of shape (1, num_features)
+        Slopes per unit of the raw columns, of indicators per level; of log columns, per
+        unit of sign(x) log(1 + abs(x)).
+    intercept_ : array of shape (1,)
+        Margin where all of these are 0.
+    classes_ : array of shape (2,)
+        Labels.
+    answer_ : Release or Fit
+        The private answer in the units of encoded rows, to save and publish.
+    certificate_ : Certificate or EventCertificate
+        Its proof.
+    encoding_ : Encoding or None
+        What turns raw columns into rows; None without ``bounds``.
+
+    Notes
+    -----
+    **Guarantee.** ``answer_`` is (epsilon, delta)-differentially private under the
+    relation by the theorems that ``certificate_`` names; all that is predicted from it
+    is post-processing. Every fit spends the budget again: so does every fold of a
+    cross-validation and every step of a search, which are for studies (pass
+    ``random_state``) or are accounted for by `dpsample.tune`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsample.estimators import PrivateLogisticRegression
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(0, 10, (2_000, 2))
+    >>> y = X[:, 0] + rng.normal(size=2_000) > 5
+    >>> model = PrivateLogisticRegression(
+    ...     bounds=(0, 10), classes=(False, True), random_state=1)
+    >>> model.fit(X, y).score(X, y) > 0.85
+    True
+    >>> model.certificate_.releasable  # seeded
+    False
+    """
+
+    def _loss(self) -> Loss:
+        return Logistic()
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of each class.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or DataFrame of shape (num_records, num_columns)
+            As in `decision_function`.
+
+        Returns
+        -------
+        array of shape (num_records, 2)
+            Probabilities of ``classes_``.
+        """
+        second = expit(self._margins(X))
+        return np.column_stack([1.0 - second, second])
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Return logarithms of `predict_proba`, without overflow."""
+        margins = self._margins(X)
+        return np.column_stack([log_expit(-margins), log_expit(margins)])
+
+
+class PrivateSVC(PrivateClassifier):
+    """A differentially private linear support vector machine of two classes.
+
+    Its hinge loss has a kink. Parameters, attributes and guarantee are those of
+    `PrivateLogisticRegression`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpsample.estimators import PrivateSVC
+    >>> rng = np.random.default_rng(1)
+    >>> X = rng.uniform(0, 10, (2_000, 2))
+    >>> y = X[:, 0] + rng.normal(size=2_000) > 5
+    >>> model = PrivateSVC(bounds=(0, 10), classes=(False, True), random_state=1)
+    >>> model.fit(X, y).score(X, y) > 0.85
+    True
+    """
+
+    def _loss(self) -> Loss:
+        return Hinge()

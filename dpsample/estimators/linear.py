@@ -1,0 +1,206 @@
+"""What the estimators share: parameters, rows, the choice of a method, coefficients."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
+
+from dpsample.core import check, columns
+from dpsample.core.arrays import Array
+from dpsample.core.sparse import Rows
+from dpsample.domains import Ball
+from dpsample.losses import Loss
+from dpsample.optimizers import NoisyGD, ObjectivePerturbation
+from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
+from dpsample.privacy.budget import Relation
+from dpsample.problem.facts import smoothness_or_inf
+from dpsample.problem.problem import Problem
+from dpsample.tables import Encoding, Schema
+from dpsample.verbs.minimize import minimize
+from dpsample.verbs.release import release
+
+Method = Literal["auto", "objective", "tail", "release"]
+METHODS = ("auto", "objective", "tail", "release")
+OPTIMIZERS = {
+    "objective": ObjectivePerturbation(risk="empirical"),
+    "tail": NoisyGD(output="tail"),
+}
+AGAIN = (
+    "This process has fitted a private model before. If their records share people, "
+    "budgets add up: every fold of a cross-validation spends one. A ledger "
+    "(ledger=dpsample.privacy.Ledger()) shows the total."
+)
+ROWS = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
+_has_fitted = False  # without a ledger, in this process
+
+
+def schema_of(bounds: object, names: list[str]) -> Schema:
+    """Public facts as users give them: a schema, its content or file, or two ends."""
+    if isinstance(bounds, Schema):
+        return bounds
+    if isinstance(bounds, str | os.PathLike):
+        return Schema.from_file(os.fspath(bounds))
+    if isinstance(bounds, Mapping):
+        return Schema.from_dict(bounds)
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        condition = "a Schema, its file or content, or (lower, upper)"
+        check.fail("bounds", condition, bounds)
+    lower, upper = (np.broadcast_to(end, len(names)).tolist() for end in bounds)
+    pairs = zip(names, lower, upper, strict=True)
+    return Schema(numeric={name: (low, high) for name, low, high in pairs})
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no types
+    """A linear model whose coefficients are one private answer with a certificate."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    relation: Relation = "replace_one"
+    bounds: Any = None
+    row_bound: float | None = None
+    radius: float | Literal["auto"] = "auto"
+    p: float = 2.0
+    fit_intercept: bool = True
+    method: Method = "auto"
+    ledger: Ledger | LedgerFile | None = None
+    random_state: Any = None
+
+    def _loss(self) -> Loss:
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that sparse rows are welcome without bounds, and that two fits differ."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.bounds is None
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+    @property
+    def certificate_(self) -> Certificate | EventCertificate | None:
+        """The proof of the answer."""
+        check_is_fitted(self, "answer_")
+        certificate: Certificate | EventCertificate | None = self.answer_.certificate
+        return certificate
+
+    def _table(self, X: Any, *, reset: bool) -> Any:
+        """Return a table of named columns; those of an array are x0, x1 and so on."""
+        import pandas as pd
+
+        names = columns.names_of(X)
+        if names is None:
+            X = validate_data(self, X, **ROWS, reset=reset)
+            names = tuple(f"x{j}" for j in range(X.shape[1]))
+            names = tuple(getattr(self, "feature_names_in_", names))
+            return pd.DataFrame(X, columns=list(names))
+        if reset:
+            self.feature_names_in_ = np.array(names, dtype=object)
+            self.n_features_in_ = len(names)
+        return X
+
+    def _rows(self, X: Any, y: Any) -> Rows:
+        """Rows of the records to fit; sets the encoding and scikit-learn's facts."""
+        target = getattr(y, "name", None)
+        if self.bounds is not None:
+            table = self._table(X, reset=True)
+            check_consistent_length(table, y)
+            names = [str(name) for name in table.columns]
+            schema = schema_of(self.bounds, names)
+            self.encoding_ = Encoding(
+                schema=schema,
+                columns=tuple(n for n in names if schema.kind(n) != "ignore"),
+                target=target if target in schema.declared else None,
+                clip=True,
+                row_bound=self.row_bound,
+            )
+            return self.encoding_.features(table)
+        if self.row_bound is None:
+            remedy = (
+                "Pass the public ranges and levels of columns (bounds=...), or a public "
+                "length (row_bound=...) to which longer rows are scaled down."
+            )
+            check.fail("bounds", "declared", "None", remedy)
+        self.encoding_ = None
+        rows: Rows = validate_data(self, X, **ROWS)
+        check_consistent_length(rows, y)
+        return rows
+
+    def _margins(self, X: Any) -> Array:
+        """Return <x, coef> + intercept in the encoding's units, for new records."""
+        check_is_fitted(self, "answer_")
+        if self.encoding_ is not None:
+            rows = self.encoding_.new_features(self._table(X, reset=False))
+        else:
+            names = columns.names_of(X)
+            if names is not None and hasattr(self, "feature_names_in_"):
+                columns.order("X", names, list(self.feature_names_in_))
+                X = X[list(self.feature_names_in_)]
+            rows = validate_data(self, X, **ROWS, reset=False)
+        return self.answer_.margin(rows)
+
+    def _draw(self, rows: Rows, response: Array, bound: float | None = None) -> None:
+        """Set the private answer and what follows from it."""
+        budget = Budget(epsilon=self.epsilon, delta=self.delta, relation=self.relation)
+        radius = self.radius
+        if isinstance(radius, str):
+            check.one_of(("auto",), radius=radius)
+            radius = 10.0  # TODO
+        names = getattr(self, "feature_names_in_", None)
+        problem = Problem(
+            rows,
+            response,
+            loss=self._loss(),
+            domain=Ball(radius=radius, p=self.p),
+            row_bound=self.row_bound or 1.0,
+            response_bound=bound,
+            intercept=self.fit_intercept,
+            clip_rows=True,
+            feature_names=None if self.encoding_ else names,
+            encoding=self.encoding_,
+        )
+        self._warn_again()
+        seed = self.random_state
+        if seed is not None:
+            seed = int(check_random_state(seed).randint(2**31))
+        shared: dict[str, Any] = {"ledger": self.ledger, "seed": seed}
+        check.one_of(METHODS, method=self.method)
+        method: Any = OPTIMIZERS.get(self.method, self.method)
+        if method == "auto":
+            method = OPTIMIZERS["tail"] if np.isfinite(smoothness_or_inf(problem.facts)) else "release"  # TODO
+        if method == "release":
+            self.answer_ = release(problem, budget, p=self.p, **shared)
+        else:
+            self.answer_ = minimize(problem, method, budget, **shared)
+
+    def _warn_again(self) -> None:
+        """Say from the second fit of a process on that budgets add up."""
+        global _has_fitted  # noqa: PLW0603
+        if self.ledger is None:
+            if _has_fitted:
+                warnings.warn(AGAIN, UserWarning, stacklevel=4)
+            _has_fitted = True
+
+    def _raw(self, width: float = 1.0, start: float = 0.0) -> tuple[Array, float]:
+        """Slopes per unit of the raw columns, and the intercept.
+
+        Margins are multiplied by ``width`` and moved by ``start`` first.
+        """
+        theta = self.answer_.theta
+        slopes = theta[:-1] if self.fit_intercept else theta
+        intercept = theta[-1] if self.fit_intercept else 0.0
+        if self.encoding_ is not None:
+            factors, shifts = self.encoding_.units()
+            slopes, intercept = slopes * factors, intercept + slopes @ shifts
+        return width * slopes, float(start + width * intercept)

@@ -1,0 +1,185 @@
+"""Estimators keep scikit-learn's conventions, and what they add to them holds."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dpsample as dps
+from dpsample.estimators import (
+    PrivateHuberRegressor,
+    PrivateLogisticRegression,
+    PrivateQuantileRegressor,
+    PrivateRidge,
+    PrivateSVC,
+)
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process has fitted:UserWarning",
+    "ignore:The two classes were read:UserWarning",
+)
+CLASSIFIERS = (PrivateLogisticRegression, PrivateSVC)
+REGRESSORS = (PrivateRidge, PrivateHuberRegressor, PrivateQuantileRegressor)
+# scikit-learn's checks that do not apply, and why.
+SKIPPED = {
+    "check_dataframe_column_names_consistency": "columns are matched by name: another "
+    "order is no error, and a missing one is named in our words",
+}
+
+
+def skipped(estimator):
+    return SKIPPED
+
+
+@parametrize_with_checks(
+    [kind(row_bound=5.0, radius=5.0) for kind in CLASSIFIERS]
+    + [kind(row_bound=5.0, radius=5.0, response_range=(-5, 5)) for kind in REGRESSORS],
+    expected_failed_checks=skipped,
+)
+def test_conventions(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def people():
+    rng = np.random.default_rng(5)
+    n = 3000
+    table = pd.DataFrame(
+        {
+            "age": rng.uniform(18, 80, n),
+            "income": rng.lognormal(10, 1, n),
+            "ward": rng.choice(["north", "south"], n),
+        }
+    )
+    signal = (table["age"] - 50) / 15 + np.where(table["ward"] == "north", 1.0, -1.0)
+    table["ill"] = np.where(signal + rng.logistic(size=n) > 0, "yes", "no")
+    table["cost"] = 1000 + 300 * signal + rng.normal(0, 50, n)
+    return table
+
+
+BOUNDS = {
+    "numeric": {"age": (18, 80), "cost": (-1000, 3000)},
+    "log": {"income": (0, 1e6)},
+    "categorical": {"ward": ("north", "south"), "ill": ("no", "yes")},
+}
+COLUMNS = ["age", "income", "ward"]
+
+
+def classifier(**options):
+    bounds = {**BOUNDS, "numeric": {"age": (18, 80)}}
+    return PrivateLogisticRegression(bounds=bounds, random_state=1, **options)
+
+
+def regressor(kind=PrivateHuberRegressor, **options):
+    bounds = {**BOUNDS, "categorical": {"ward": ("north", "south")}}
+    return kind(bounds=bounds, random_state=1, **options)
+
+
+def test_tables_are_matched_by_name(people):
+    X, y = people[COLUMNS], people["ill"]
+    model = classifier().fit(X, y)
+    assert list(model.classes_) == ["no", "yes"]
+    assert model.score(X, y) > 0.75
+    probability = model.predict_proba(X)[:, 1]
+    other = model.predict_proba(X[["ward", "income", "age"]])[:, 1]
+    np.testing.assert_array_equal(probability, other)
+    with pytest.raises(ValueError, match="ward"):
+        model.predict(X[["age", "income"]])
+
+
+def test_coefficients_are_in_raw_units(people):
+    X, y = people[COLUMNS], people["cost"]
+    model = regressor().fit(X, y)
+    inside = X.assign(income=X["income"].clip(0, 1e6))
+    features = np.column_stack(
+        [X["age"], np.log1p(inside["income"]), X["ward"] == "north", X["ward"] == "south"]
+    )
+    np.testing.assert_allclose(
+        model.predict(inside), features @ model.coef_ + model.intercept_, rtol=1e-9
+    )
+    assert model.coef_[0] == pytest.approx(20.0, rel=0.25)  # 300 / 15
+    model = classifier().fit(X, people["ill"])
+    np.testing.assert_allclose(
+        model.decision_function(inside),
+        features @ model.coef_[0] + model.intercept_[0],
+        rtol=1e-9,
+        atol=1e-9,
+    )
+
+
+def test_answers_predict_raw_tables_after_saving(people, tmp_path):
+    model = classifier(method="release").fit(people[COLUMNS], people["ill"])
+    model.answer_.save(tmp_path / "answer.json")
+    answer = dps.Release.load(tmp_path / "answer.json")
+    np.testing.assert_array_equal(
+        answer.predict(people[COLUMNS]), model.predict(people[COLUMNS])
+    )
+    assert model.certificate_.releasable is False
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(
+        again.predict(people[COLUMNS]), model.predict(people[COLUMNS])
+    )
+
+
+def test_every_fold_spends_and_says_so(people):
+    X, y = people[COLUMNS], people["ill"]
+    ledger = dps.privacy.Ledger()
+    steps = make_pipeline(FunctionTransformer(), classifier(ledger=ledger))
+    scores = cross_val_score(steps, X, y, cv=3)
+    assert (scores > 0.7).all()
+    assert len(ledger.entries) == 3
+    clone(classifier()).fit(X, y)
+    with pytest.warns(UserWarning, match="budgets add up"):
+        clone(classifier()).fit(X, y)
+
+
+@pytest.mark.parametrize("method", ["objective", "tail", "release"])
+def test_methods_and_seeds(people, method):
+    X, y = people[COLUMNS], people["ill"]
+    model, again = (classifier(method=method).fit(X, y) for _ in range(2))
+    np.testing.assert_array_equal(model.coef_, again.coef_)
+    assert model.score(X, y) > 0.7
+
+
+def test_a_fit_without_a_seed_is_releasable(people):
+    model = classifier().set_params(random_state=None)
+    model.fit(people[COLUMNS], people["ill"])
+    assert model.certificate_.releasable
+    dps.verify(model.certificate_)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bounds": None}, "bounds must be declared"),
+        ({"bounds": (0, 1, 2)}, "bounds must be"),
+        ({"method": "best"}, "method must be one of"),
+        ({"radius": "best"}, "radius must be one of"),
+        ({"classes": ("no",)}, "classes must be two different ones"),
+        ({"classes": ("no", "maybe")}, "y must be of the classes"),
+        ({"epsilon": 0.0}, "epsilon must be"),
+    ],
+)
+def test_malformed_parameters(people, change, message):
+    with pytest.raises(ValueError, match=message):
+        classifier().set_params(**change).fit(people[COLUMNS], people["ill"])
+
+
+def test_responses_need_a_public_range(people):
+    X, y = people[COLUMNS], people["cost"]
+    with pytest.raises(ValueError, match="response_range must be declared"):
+        regressor().fit(X, y.rename("price"))
+    model = regressor(PrivateQuantileRegressor, quantile=0.9).fit(X, y)
+    assert (y <= model.predict(X)).mean() == pytest.approx(0.9, abs=0.05)
+
+
+def test_classes_read_from_the_records_are_named(people):
+    y = people["ill"].rename("sick")
+    with pytest.warns(UserWarning, match="classes were read from y"):
+        classifier().fit(people[COLUMNS], y)
