@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from dpsample.core import check
 from dpsample.core.spec import Json
@@ -180,6 +180,10 @@ class Ledger:
             condition = f"under {self.relation!r} like the ledger"
             check.fail("item", condition, repr(entry.relation), remedy)
         self._entries.append(entry)
+
+    def __sklearn_clone__(self) -> Self:
+        """Clones of an estimator share its ledger."""
+        return self
 
     def spend(self, item: Item, label: str = "") -> None:
         """Record one release that is about to be made, if the budget allows it.

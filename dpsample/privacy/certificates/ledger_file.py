@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from dpsample.core import check, files
 from dpsample.privacy.budget import Budget
@@ -87,6 +87,10 @@ class LedgerFile:
     def read(self) -> Ledger:
         """Return the ledger as it is now."""
         return Ledger.from_json(Path(self.path).read_text(encoding="utf-8"))
+
+    def __sklearn_clone__(self) -> Self:
+        """Clones of an estimator share its ledger."""
+        return self
 
     def spend(self, item: Item, label: str = "") -> None:
         """Enter one release and return when the entry is on the disk.
