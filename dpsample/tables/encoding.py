@@ -22,6 +22,7 @@ from dpsample.core import check
 from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array, Bools
 from dpsample.core.columns import listed
+from dpsample.core.sparse import Rows
 from dpsample.core.spec import Json
 from dpsample.numerics import norms
 from dpsample.tables import entries
@@ -244,9 +245,7 @@ class Encoding:
             As in `features`.
         """
         rows, clipped = self._rows(entries.columns_of(frame), clip=True)
-        if clipped:
-            told = "; ".join(f"{what} in {n} records" for what, n in clipped.items())
-            warnings.warn(f"Clipped: {told}.", RuntimeWarning, stacklevel=2)
+        warn_of(clipped)
         return rows
 
     def response(self, frame: Any) -> Array:
@@ -355,13 +354,23 @@ class Encoding:
             else:
                 self._scale(table[name], part, clipped, clip=clip)
         rows *= self.scale / self.divisor
-        if clip and self.row_bound is not None:
-            sizes = np.asarray(norms.norm(rows, self.row_norm))
-            above = sizes > self.row_bound * (1.0 + ROUNDING)
-            if above.any():
-                rows[above] *= (self.row_bound / sizes[above])[:, None]
-                clipped[f"rows above {self.row_bound:g}"] += int(above.sum())
-        return rows, clipped
+        short = self.shortened(rows, clipped) if clip else rows
+        return np.asarray(short), clipped
+
+    def shortened(self, rows: Rows, clipped: Counter[str]) -> Rows:
+        """Scale rows above ``row_bound`` down to it, and count them."""
+        if self.row_bound is None:
+            return rows
+        sizes = np.asarray(norms.norm(rows, self.row_norm))
+        above = sizes > self.row_bound * (1.0 + ROUNDING)
+        if not above.any():
+            return rows
+        clipped[f"rows above {self.row_bound:g}"] += int(above.sum())
+        factors = np.where(above, self.row_bound / np.maximum(sizes, 1e-300), 1.0)
+        if isinstance(rows, np.ndarray):
+            return rows * factors[:, None]
+        short: Rows = rows.multiply(factors[:, None]).tocsr()
+        return short
 
     def _unit(
         self, column: Column, clipped: Counter[str], *, clip: bool
@@ -388,7 +397,7 @@ class Encoding:
                 condition = f"within its public bounds {bounds}"
                 one = column if is_date else Column(name, values)
                 one.refuse(outside, condition, CLIP_REMEDY)
-            clipped[f"{check.shown(name)} outside {bounds}"] += int(outside.sum())
+            clipped[f"of {check.shown(name)} outside {bounds}"] += int(outside.sum())
         values = np.clip(values, lower, upper)
         if name in schema.log:
             values, lower, upper = map(log_scale, (values, lower, upper))
@@ -429,7 +438,7 @@ class Encoding:
         if unknown.any():
             if not clip:
                 column.refuse(unknown, "one of its public levels", CLIP_REMEDY)
-            clipped[f"{check.shown(name)} of no public level"] += int(unknown.sum())
+            clipped[f"of {check.shown(name)} at no public level"] += int(unknown.sum())
         known = np.flatnonzero(codes >= 0)
         part[known, codes[known]] = 1.0
 
@@ -456,6 +465,13 @@ class Encoding:
         values = entries.numbers(column, self._facts.file)
         column.refuse(np.isnan(values), "complete", MISSING_REMEDY)
         return values
+
+
+def warn_of(clipped: Counter[str]) -> None:
+    """Tell how many values of records to predict were moved to their bounds."""
+    told = ", ".join(f"{count} {what}" for what, count in clipped.items())
+    if told:
+        warnings.warn(f"Clipped: {told}.", RuntimeWarning, stacklevel=3)
 
 
 def used_columns(
