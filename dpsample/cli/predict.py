@@ -14,7 +14,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
 from dpsample.losses import Logistic
 from dpsample.tables import Encoding, read
-from dpsample.tables.encoding import warn_of
+from dpsample.tables.encoding import shortened, warn_of
 from dpsample.verbs.results import Release
 
 
@@ -44,7 +44,7 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
     if kind == "libsvm":
         clipped: Counter[str] = Counter()
         long, _ = read.parse_libsvm(content, encoding, source=file.name)
-        rows = encoding.shortened(long, clipped)
+        rows = shortened(long, encoding, clipped)
         warn_of(clipped)
         return rows
     frame = read.to_frame(content, kind, encoding.schema, file.name, encoding.target)

@@ -285,15 +285,17 @@ class Encoding:
             Labels, as they were where both are public and -1 or 1 otherwise; or numbers
             in the units of the response, by the inverse of its public scaling.
         """
+        margins = check.entries("margins", margins)
+        check.instance(bool, is_label=is_label)
         if is_label:
             low, high = self.labels or (-1.0, 1.0)
-            return np.where(np.asarray(margins) >= 0.0, high, low)
+            return np.where(margins >= 0.0, high, low)
         name, schema = self.target or "", self._facts
         if name not in schema.numeric and name not in schema.log:
             return margins
         ends, is_log = self._range(name), name in schema.log
         lower, upper = map(log_scale, ends) if is_log else ends
-        values = lower + (np.asarray(margins) + 1.0) / 2.0 * (upper - lower)
+        values = lower + (margins + 1.0) / 2.0 * (upper - lower)
         return np.sign(values) * np.expm1(np.abs(values)) if is_log else values
 
     def to_dict(self) -> Json:
@@ -354,23 +356,8 @@ class Encoding:
             else:
                 self._scale(table[name], part, clipped, clip=clip)
         rows *= self.scale / self.divisor
-        short = self.shortened(rows, clipped) if clip else rows
+        short = shortened(rows, self, clipped) if clip else rows
         return np.asarray(short), clipped
-
-    def shortened(self, rows: Rows, clipped: Counter[str]) -> Rows:
-        """Scale rows above ``row_bound`` down to it, and count them."""
-        if self.row_bound is None:
-            return rows
-        sizes = np.asarray(norms.norm(rows, self.row_norm))
-        above = sizes > self.row_bound * (1.0 + ROUNDING)
-        if not above.any():
-            return rows
-        clipped[f"rows above {self.row_bound:g}"] += int(above.sum())
-        factors = np.where(above, self.row_bound / np.maximum(sizes, 1e-300), 1.0)
-        if isinstance(rows, np.ndarray):
-            return rows * factors[:, None]
-        short: Rows = rows.multiply(factors[:, None]).tocsr()
-        return short
 
     def _unit(
         self, column: Column, clipped: Counter[str], *, clip: bool
@@ -465,6 +452,23 @@ class Encoding:
         values = entries.numbers(column, self._facts.file)
         column.refuse(np.isnan(values), "complete", MISSING_REMEDY)
         return values
+
+
+def shortened(rows: Rows, encoding: Encoding, clipped: Counter[str]) -> Rows:
+    """Scale rows above ``row_bound`` down to it, and count them."""
+    bound = encoding.row_bound
+    if bound is None:
+        return rows
+    sizes = np.asarray(norms.norm(rows, encoding.row_norm))
+    above = sizes > bound * (1.0 + ROUNDING)
+    if not above.any():
+        return rows
+    clipped[f"rows above {bound:g}"] += int(above.sum())
+    factors = np.where(above, bound / np.maximum(sizes, 1e-300), 1.0)
+    if isinstance(rows, np.ndarray):
+        return rows * factors[:, None]
+    short: Rows = rows.multiply(factors[:, None]).tocsr()
+    return short
 
 
 def warn_of(clipped: Counter[str]) -> None:

@@ -109,6 +109,8 @@ def read_table(
     [[-0.424, 0.0, 0.707], [0.283, 0.707, 0.0]]
     >>> folder.cleanup()
     """
+    if num_features is not None:
+        check.integer(1, num_features=num_features)
     file = check.path("path", path, exists=True)
     content, kind = contents(file, format)
     schema = schema_of(bounds)
@@ -127,8 +129,6 @@ def read_table(
         if columns is not None:
             columns_module.order("the table", data.columns, columns)
         return data
-    if num_features is not None:
-        check.integer(1, num_features=num_features)
     data = from_frame(
         to_frame(content, kind, schema, file.name),
         target=target,

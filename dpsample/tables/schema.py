@@ -80,7 +80,7 @@ def _label(section: str, name: object) -> str:
 
 def _ends(label: str, value: object, wanted: str) -> tuple[Any, Any]:
     if not (isinstance(value, list | tuple) and len(value) == 2):
-        remedy = UNFILLED if value == [] else REMEDY
+        remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
         check.fail(label, f"{wanted} [lower, upper]", check.shown(value), remedy)
     return value[0], value[1]
 
@@ -115,7 +115,7 @@ def _dates(name: str, value: object) -> tuple[str, str]:
 def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...]:
     """Tuple of distinct strings, or of integers if the first one is."""
     if not isinstance(value, list | tuple) or not value:
-        remedy = UNFILLED if value == [] else REMEDY
+        remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
         check.fail(label, f"a non-empty list of {kind}", check.shown(value), remedy)
     wanted = int if kind != "strings" and type(value[0]) is int else str
     if any(type(entry) is not wanted for entry in value):
@@ -183,7 +183,7 @@ class TextFormat:
         if self.decimal == self.thousands:
             check.fail("file.thousands", "another mark than decimal", self.thousands)
         try:
-            b"".decode(self.encoding)
+            "x".encode(self.encoding)
             is_known = "\0" not in self.encoding
         except (LookupError, ValueError):
             is_known = False
@@ -198,7 +198,13 @@ class TextFormat:
         ----------
         text : str
             One entry, with the declared marks.
+
+        Returns
+        -------
+        float or None
+            It may be infinite, or NaN.
         """
+        check.instance(str, text=text)
         if self.thousands and self.thousands in text:
             groups = text.partition(self.decimal)[0].lstrip("+-").split(self.thousands)
             is_grouped = 0 < len(groups[0]) <= 3
