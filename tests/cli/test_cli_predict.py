@@ -47,7 +47,7 @@ def lines(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def new(place, columns=None, num_records=50):
+def new(place, columns=None, num_records=400):
     """New records without a target, in an order of their own."""
     table = raw_tables.records(num_records, 12, 2)
     del table["returned"]
@@ -73,7 +73,7 @@ def test_predictions_are_those_of_python_in_any_order(folder, capsys):
     np.testing.assert_allclose([float(r["probability"]) for r in rows], wanted)
     new(folder, [*table])
     assert predict(folder, "a.json", "new.csv", "--output", str(folder / "o.csv")) == 0
-    assert "50 predictions saved" in capsys.readouterr().out
+    assert "400 predictions saved" in capsys.readouterr().out
     assert (folder / "o.csv").read_text() == out
     assert str(folder) not in out
 

@@ -123,15 +123,11 @@ def test_no_type_of_a_column_changes_a_record(texts):
 def test_a_word_in_a_column_leaves_the_other_records_of_a_file_alone(tmp_path):
     schema = Schema(categorical={"c": ("1", "2")}, numeric={"y": (0, 2)})
     rows = []
-    for last in ("2", "x", "1.0", ""):
-        (tmp_path / "t.csv").write_text(f"c,y\n1,0.1\n{last},1\n".replace("\n,", "\n?,"))
-        try:
-            data = read_table(tmp_path / "t.csv", target="y", bounds=schema, clip=True)
-        except ValueError as error:
-            assert "'c' must be complete" in str(error) and last == ""
-        else:
-            rows.append((data.features[0].tobytes(), data.response[0]))
-    assert len(rows) == 3 and len(set(rows)) == 1
+    for last in ("2", "x", "1.0", "1e9"):
+        (tmp_path / "t.csv").write_text(f"c,y\n1,0.1\n{last},1\n")
+        data = read_table(tmp_path / "t.csv", target="y", bounds=schema, clip=True)
+        rows.append((data.features[0].tobytes(), data.response[0]))
+    assert len(set(rows)) == 1
 
 
 LEVELS = [

@@ -41,7 +41,7 @@ def test_one_record_does_not_decide_a_type(tmp_path):
 
 def test_an_unfilled_skeleton_says_what_to_do(tmp_path):
     (tmp_path / "b.toml").write_text(skeleton(made(tmp_path), "csv", "t.csv"))
-    with pytest.raises(ValueError, match=r"numeric\..* got \[\]\. Fill in public facts"):
+    with pytest.raises(ValueError, match=r"numeric\..* got \[\]\. Fill in public"):
         read_table(tmp_path / "t.csv", target="returned", bounds=tmp_path / "b.toml")
 
 
@@ -51,7 +51,8 @@ def test_hostile_names_are_quoted_and_stored_types_are_told(tmp_path):
         n=[1, 2], t=pd.to_datetime("2020-01-01"), w="word"
     )
     frame.to_parquet(tmp_path / "t.parquet")
-    text = skeleton((tmp_path / "t.parquet").read_bytes(), "parquet", "\x1b[31m.parquet")
+    content = (tmp_path / "t.parquet").read_bytes()
+    text = skeleton(content, "parquet", "\x1b[31m.parquet")
     parsed = tomllib.loads(text)
     assert set(parsed["numeric"]) == {*names[:7], "n"}
     assert set(parsed["date"]) == {"t"} and set(parsed["categorical"]) == {"w"}
