@@ -162,8 +162,8 @@ class TextFormat:
 
     Examples
     --------
-    >>> TextFormat(separator=";", decimal=",", thousands=".").number("1.234,5")
-    1234.5
+    >>> TextFormat(separator=";", decimal=",", thousands=".").encoding
+    'utf-8'
     """
 
     separator: str = ""
@@ -190,35 +190,6 @@ class TextFormat:
         if not is_known:
             got, remedy = check.shown(self.encoding), "For example latin-1."
             check.fail("file.encoding", "an encoding of text", got, remedy)
-
-    def number(self, text: str) -> float | None:
-        """Return the number that a text is; None if it is none.
-
-        Parameters
-        ----------
-        text : str
-            One entry, with the declared marks.
-
-        Returns
-        -------
-        float or None
-            It may be infinite, or NaN.
-        """
-        check.instance(str, text=text)
-        if self.thousands and self.thousands in text:
-            groups = text.partition(self.decimal)[0].lstrip("+-").split(self.thousands)
-            is_grouped = 0 < len(groups[0]) <= 3
-            if not is_grouped or any(len(group) != 3 for group in groups[1:]):
-                return None
-            text = text.replace(self.thousands, "")
-        if self.decimal == ",":
-            if "." in text:
-                return None
-            text = text.replace(",", ".")
-        try:
-            return float(text)
-        except ValueError:
-            return None
 
 
 @dataclass(frozen=True, kw_only=True)

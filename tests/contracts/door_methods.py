@@ -41,7 +41,6 @@ INSTANCES = {
     "experiments.Study": O.study,
     "tables.Encoding": O.encoding,
     "tables.Schema": O.schema,
-    "tables.TextFormat": tables.TextFormat,
 }
 
 
@@ -158,7 +157,6 @@ METHODS = {
     "tables.Encoding.response": {"frame": O.frame},
     "tables.Encoding.raw_response": {"margins": [0.5], "is_label": False},
     "tables.Encoding.from_dict": {"content": lambda: O.encoding().to_dict()},
-    "tables.TextFormat.number": {"text": "1.5"},
     "tables.Schema.from_dict": {"content": {"numeric": {"age": [0.0, 100.0]}}},
 }
 METHODS |= {

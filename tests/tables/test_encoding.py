@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsample.tables import Encoding, Schema, TextFormat, from_frame, read_table
+from dpsample.tables import (
+    Encoding,
+    Schema,
+    TextFormat,
+    entries,
+    from_frame,
+    read_table,
+)
 
 SCHEMA = Schema(
     numeric={"a": (0, 100), "b": (0, 1), "y": (-50, 150)},
@@ -331,10 +338,11 @@ def test_bounds_that_are_unfilled_or_odd_say_what_to_do(tmp_path, text):
         ({"thousands": ","}, "-1,234,567.5", -1234567.5),
         ({"thousands": ","}, "1234,567", None),
         ({"thousands": ","}, "1,23", None),
+        ({"thousands": ","}, "1,234.5,6", None),
         ({"decimal": ",", "thousands": "."}, "1.500", 1500.0),
         ({"decimal": ",", "thousands": "."}, "1.5", None),
         ({"thousands": " "}, "12 000", 12000.0),
     ],
 )
 def test_marks_of_numbers(marks, text, value):
-    assert TextFormat(**marks).number(text) == value
+    assert entries.number(text, TextFormat(**marks)) == value
