@@ -37,7 +37,7 @@ from dpsample.tables.rules import in_words
 from dpsample.tables.schema import Schema, days, log_scale
 
 FORMAT = "dpsample encoding 1"
-ROUNDING = 1e-12  # relative slack of norms, as in `Problem`
+ROUNDING = 1e-12  # relative slack for norms computed in floating point
 Columns = Mapping[str, Column]
 
 
@@ -119,8 +119,7 @@ class Encoding:
             columns = columns or own
             for name in columns:
                 if name not in own:
-                    got = "another name"
-                    check.fail(f"column {check.shown(name)}", "declared", got)
+                    check.fail(f"column {check.shown(name)}", "declared", "nothing")
         if not columns:
             check.fail("columns", "one or more columns to use", "none", "Ignore fewer.")
         columns_module.distinct("the encoding", columns)
@@ -355,7 +354,9 @@ class Encoding:
                 self._indicate(table[name], part, clipped, clip=clip)
             else:
                 self._scale(table[name], part, clipped, clip=clip)
-        rows *= self.scale / self.divisor
+        rows /= self.divisor
+        if self.scale != 1.0:
+            rows *= self.scale
         short = shortened(rows, self, clipped) if clip else rows
         return np.asarray(short), clipped
 
@@ -464,7 +465,7 @@ def shortened(rows: Rows, encoding: Encoding, clipped: Counter[str]) -> Rows:
     if not above.any():
         return rows
     clipped[f"rows above {bound:g}"] += int(above.sum())
-    factors = np.where(above, bound / np.maximum(sizes, 1e-300), 1.0)
+    factors = np.minimum(1.0, bound / np.maximum(sizes, 1e-300))
     if isinstance(rows, np.ndarray):
         return rows * factors[:, None]
     short: Rows = rows.multiply(factors[:, None]).tocsr()

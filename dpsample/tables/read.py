@@ -344,7 +344,7 @@ def from_frame(
     )
     rows, y = encoding.features(frame), encoding.response(frame)
     if len(y) == 0:
-        check.fail("path", "a table with records", "none")
+        check.fail("the input", "a table with records", "none")
     if positive_label is not None and not (y > 0.0).any():
         texts = {text for e in table[target].entries for text in entries.texts(e)[:1]}
         got = f"labels {', '.join(check.shown(text) for text in sorted(texts)[:4])}"

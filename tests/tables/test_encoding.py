@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dpsample as dps
 from dpsample.tables import (
     Encoding,
     Schema,
@@ -268,6 +269,29 @@ def test_labels_come_back_where_both_are_public():
         np.testing.assert_array_equal(data.response, signs)
         back = data.encoding.raw_response(data.response, is_label=True)
         np.testing.assert_array_equal(back, labels)
+
+
+def test_a_problem_has_the_encoding_of_its_rows():
+    frame = pd.DataFrame({"a": [0.0, 0.5, 1.0], "b": [1, 0, 1], "y": [0, 1, 1]})
+    schema = Schema(numeric={"a": (0, 1), "b": (0, 1)})
+    data = from_frame(frame, target="y", bounds=schema, positive_label="1")
+    spec = {"loss": dps.losses.Logistic(), "domain": dps.domains.Ball(1.0)}
+    options = spec | {"row_bound": 0.5, "encoding": data.encoding, "clip_rows": True}
+    problem = dps.Problem(data.features, data.response, **options)
+    fit = dps.minimize(problem, dps.optimizers.NoisyGD(), None, seed=1)
+    with pytest.warns(RuntimeWarning, match="3 rows above 0.5"):  # as in training
+        margins = fit.margin(frame)
+    np.testing.assert_array_equal(margins, fit.margin(problem.data.dense))
+    assert fit.predict(frame.drop(columns="y").loc[:0]).tolist() in ([1.0], [-1.0])
+    for wrong, message in (
+        ({"feature_names": ["b", "a"]}, "feature_names must be those of the encoding"),
+        ({"row_norm": 1.0}, "row_norm must be 2, as in the encoding, got 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dps.Problem(data.features, data.response, **options | wrong)
+    with pytest.raises(ValueError, match="feature_names must be those of the encoding"):
+        dps.Problem(frame[["b", "a"]] / 2, data.response, **options)
+    assert dps.Problem.from_table(data, **spec).encoding == data.encoding
 
 
 HOSTILE = {
