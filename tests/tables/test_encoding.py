@@ -280,9 +280,9 @@ def test_a_problem_has_the_encoding_of_its_rows():
     problem = dps.Problem(data.features, data.response, **options)
     fit = dps.minimize(problem, dps.optimizers.NoisyGD(), None, seed=1)
     with pytest.warns(RuntimeWarning, match="3 rows above 0.5"):  # as in training
-        margins = fit.margin(frame)
+        margins, labels = fit.margin(frame), fit.predict(frame.drop(columns="y"))
     np.testing.assert_array_equal(margins, fit.margin(problem.data.dense))
-    assert fit.predict(frame.drop(columns="y").loc[:0]).tolist() in ([1.0], [-1.0])
+    np.testing.assert_array_equal(labels, np.where(margins >= 0, 1.0, -1.0))
     for wrong, message in (
         ({"feature_names": ["b", "a"]}, "feature_names must be those of the encoding"),
         ({"row_norm": 1.0}, "row_norm must be 2, as in the encoding, got 1"),
