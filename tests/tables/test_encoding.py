@@ -19,6 +19,7 @@ from dpsample.tables import (
     TextFormat,
     entries,
     from_frame,
+    read,
     read_table,
 )
 
@@ -292,6 +293,15 @@ def test_a_problem_has_the_encoding_of_its_rows():
     with pytest.raises(ValueError, match="feature_names must be those of the encoding"):
         dps.Problem(frame[["b", "a"]] / 2, data.response, **options)
     assert dps.Problem.from_table(data, **spec).encoding == data.encoding
+
+
+def test_a_file_without_header_may_lack_its_response():
+    schema = Schema(columns=("y", "a"), numeric={"a": (0, 40)})
+    full = read.to_frame(b"1,10\n0,20\n", "csv", schema)
+    part = read.to_frame(b"10\n20\n", "csv", schema, optional="y")
+    encoding = Encoding(schema=schema, target="y")
+    rows = [encoding.features(frame) for frame in (full, part)]
+    np.testing.assert_array_equal(rows[0], rows[1])
 
 
 HOSTILE = {
