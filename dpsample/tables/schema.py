@@ -117,17 +117,18 @@ def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...
     if not isinstance(value, list | tuple) or not value:
         remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
         check.fail(label, f"a non-empty list of {kind}", check.shown(value), remedy)
-    wanted = int if kind != "strings" and type(value[0]) is int else str
-    if any(type(entry) is not wanted for entry in value):
+    integers = int | np.integer
+    is_coded = kind != "strings" and isinstance(value[0], integers)
+    wanted = integers if is_coded else str
+    if any(not isinstance(v, wanted) or isinstance(v, bool) for v in value):
         remedy = "Quote every entry."
         check.fail(label, f"a list of {kind}", check.shown(value), remedy)
-    seen = set()
-    for entry in value:
-        if entry in seen:
-            got = check.shown(entry)
-            check.fail(label, "free of repeated entries", got, "Remove one.")
-        seen.add(entry)
-    return tuple(value)
+    given = [int(v) if is_coded else str(v) for v in value]
+    if len(set(given)) < len(given):
+        repeated = next(v for v in given if given.count(v) > 1)
+        got = check.shown(repeated)
+        check.fail(label, "free of repeated entries", got, "Remove one.")
+    return tuple(given)
 
 
 def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
