@@ -120,9 +120,9 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
     check.one_of(sorted(entry.files, reverse=True), split=split)
     content = _verified(entry, split, _folder(folder, entry))
     if entry.num_features:
-        data = read.from_libsvm(content, entry.num_features)
         scale = 1.0 / math.sqrt(entry.ones)
-        data = replace(data, features=data.features * scale, response_bound=1.0)
+        data = read.from_libsvm(content, entry.num_features, scale=scale)
+        data = replace(data, response_bound=1.0)
     else:
         data = _encoded(name, entry, content)
     return replace(data, row_bound=1.0, source=f"{name} ({split}): {entry.origin}")

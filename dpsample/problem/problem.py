@@ -23,8 +23,8 @@ from dpsample.numerics import norms
 from dpsample.problem import records
 from dpsample.problem.facts import PublicFacts
 from dpsample.tables import Dataset, Encoding
+from dpsample.tables.encoding import ROUNDING
 
-ROUNDING = 1e-12  # relative slack for norms computed in floating point
 HUGE = 1e100  # entries above every declared bound, whose norms might overflow
 
 
@@ -135,16 +135,17 @@ class Problem:
                 margin_bound=self.facts.margin_bound,
                 response_bound=self.facts.response_bound,
             )
+        names = names if feature_names is None else feature_names
+        if encoding is not None:
+            encoding = self._own(encoding, names)
+            names = encoding.feature_names
         if isinstance(loss, RecordGradient):
             loss.check_records(rows, shift)
-            names = None if self.dim != width else names
-        if encoding is not None:
-            encoding = self._own(encoding)
-            names = encoding.feature_names
+            encoding = None  # theta is not linear in the rows
+            if feature_names is None and self.dim != width:
+                names = None
         self.encoding = encoding
-        self.feature_names = self._names(
-            names if feature_names is None else feature_names, self.dim - intercept
-        )
+        self.feature_names = self._names(names, self.dim - intercept)
         features = append_ones(rows) if intercept else rows
         self.data = records.make_data(features, y, shift, loss.params)
         # What a verb has derived from the problem last, and from which arguments.
@@ -206,7 +207,7 @@ class Problem:
             response_bound=data.response_bound,
             intercept=intercept,
             clip_rows=clip_rows,
-            feature_names=data.feature_names,
+            feature_names=data.feature_names if data.encoding is None else None,
             encoding=data.encoding,
         )
 
@@ -219,11 +220,14 @@ class Problem:
         self.__dict__.update(state)
         self.data = records.writable(self.data)
 
-    def _own(self, encoding: Encoding) -> Encoding:
+    def _own(self, encoding: Encoding, names: Sequence[str] | None) -> Encoding:
         """Return the encoding of rows that this problem may have scaled down, too."""
         bound, norm = self.facts.row_bound, self.facts.row_norm
         if encoding.row_norm != norm:
             check.fail("row_norm", f"{encoding.row_norm:g}, as in the encoding", norm)
+        if names is not None and tuple(names) != encoding.feature_names:
+            got = check.shown(list(names))
+            check.fail("feature_names", "those of the encoding, in its order", got)
         if encoding.row_bound == bound:
             return encoding
         is_clipped = self.clip_rows or encoding.clip

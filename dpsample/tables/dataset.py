@@ -33,7 +33,7 @@ class Dataset:
         What encoding does to any record, in words: public facts only.
     encoding : Encoding or None
         What turned a table into these rows, and will do so with new records; None for
-        LIBSVM files and synthetic sets.
+        synthetic sets.
     theta : ndarray or None
         True coefficients of a synthetic set.
 

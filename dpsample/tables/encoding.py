@@ -22,6 +22,7 @@ from dpsample.core import check
 from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array, Bools
 from dpsample.core.columns import listed
+from dpsample.core.sparse import Rows
 from dpsample.core.spec import Json
 from dpsample.numerics import norms
 from dpsample.tables import entries
@@ -36,7 +37,7 @@ from dpsample.tables.rules import in_words
 from dpsample.tables.schema import Schema, days, log_scale
 
 FORMAT = "dpsample encoding 1"
-ROUNDING = 1e-12  # relative slack of norms, as in `Problem`
+ROUNDING = 1e-12  # relative slack for norms computed in floating point
 Columns = Mapping[str, Column]
 
 
@@ -118,8 +119,7 @@ class Encoding:
             columns = columns or own
             for name in columns:
                 if name not in own:
-                    got = "another name"
-                    check.fail(f"column {check.shown(name)}", "declared", got)
+                    check.fail(f"column {check.shown(name)}", "declared", "nothing")
         if not columns:
             check.fail("columns", "one or more columns to use", "none", "Ignore fewer.")
         columns_module.distinct("the encoding", columns)
@@ -244,9 +244,7 @@ class Encoding:
             As in `features`.
         """
         rows, clipped = self._rows(entries.columns_of(frame), clip=True)
-        if clipped:
-            told = "; ".join(f"{what} in {n} records" for what, n in clipped.items())
-            warnings.warn(f"Clipped: {told}.", RuntimeWarning, stacklevel=2)
+        warn_of(clipped)
         return rows
 
     def response(self, frame: Any) -> Array:
@@ -286,15 +284,17 @@ class Encoding:
             Labels, as they were where both are public and -1 or 1 otherwise; or numbers
             in the units of the response, by the inverse of its public scaling.
         """
+        margins = check.entries("margins", margins)
+        check.instance(bool, is_label=is_label)
         if is_label:
             low, high = self.labels or (-1.0, 1.0)
-            return np.where(np.asarray(margins) >= 0.0, high, low)
+            return np.where(margins >= 0.0, high, low)
         name, schema = self.target or "", self._facts
         if name not in schema.numeric and name not in schema.log:
             return margins
         ends, is_log = self._range(name), name in schema.log
         lower, upper = map(log_scale, ends) if is_log else ends
-        values = lower + (np.asarray(margins) + 1.0) / 2.0 * (upper - lower)
+        values = lower + (margins + 1.0) / 2.0 * (upper - lower)
         return np.sign(values) * np.expm1(np.abs(values)) if is_log else values
 
     def units(self) -> tuple[Array, Array]:
@@ -378,14 +378,11 @@ class Encoding:
                 self._indicate(table[name], part, clipped, clip=clip)
             else:
                 self._scale(table[name], part, clipped, clip=clip)
-        rows *= self.scale / self.divisor
-        if clip and self.row_bound is not None:
-            sizes = np.asarray(norms.norm(rows, self.row_norm))
-            above = sizes > self.row_bound * (1.0 + ROUNDING)
-            if above.any():
-                rows[above] *= (self.row_bound / sizes[above])[:, None]
-                clipped[f"rows above {self.row_bound:g}"] += int(above.sum())
-        return rows, clipped
+        rows /= self.divisor
+        if self.scale != 1.0:
+            rows *= self.scale
+        short = shortened(rows, self, clipped) if clip else rows
+        return np.asarray(short), clipped
 
     def _unit(
         self, column: Column, clipped: Counter[str], *, clip: bool
@@ -412,7 +409,7 @@ class Encoding:
                 condition = f"within its public bounds {bounds}"
                 one = column if is_date else Column(name, values)
                 one.refuse(outside, condition, CLIP_REMEDY)
-            clipped[f"{check.shown(name)} outside {bounds}"] += int(outside.sum())
+            clipped[f"of {check.shown(name)} outside {bounds}"] += int(outside.sum())
         values = np.clip(values, lower, upper)
         if name in schema.log:
             values, lower, upper = map(log_scale, (values, lower, upper))
@@ -453,7 +450,7 @@ class Encoding:
         if unknown.any():
             if not clip:
                 column.refuse(unknown, "one of its public levels", CLIP_REMEDY)
-            clipped[f"{check.shown(name)} of no public level"] += int(unknown.sum())
+            clipped[f"of {check.shown(name)} at no public level"] += int(unknown.sum())
         known = np.flatnonzero(codes >= 0)
         part[known, codes[known]] = 1.0
 
@@ -480,6 +477,30 @@ class Encoding:
         values = entries.numbers(column, self._facts.file)
         column.refuse(np.isnan(values), "complete", MISSING_REMEDY)
         return values
+
+
+def shortened(rows: Rows, encoding: Encoding, clipped: Counter[str]) -> Rows:
+    """Scale rows above ``row_bound`` down to it, and count them."""
+    bound = encoding.row_bound
+    if bound is None:
+        return rows
+    sizes = np.asarray(norms.norm(rows, encoding.row_norm))
+    above = sizes > bound * (1.0 + ROUNDING)
+    if not above.any():
+        return rows
+    clipped[f"rows above {bound:g}"] += int(above.sum())
+    factors = np.minimum(1.0, bound / np.maximum(sizes, 1e-300))
+    if isinstance(rows, np.ndarray):
+        return rows * factors[:, None]
+    short: Rows = rows.multiply(factors[:, None]).tocsr()
+    return short
+
+
+def warn_of(clipped: Counter[str]) -> None:
+    """Tell how many values of records to predict were moved to their bounds."""
+    told = ", ".join(f"{count} {what}" for what, count in clipped.items())
+    if told:
+        warnings.warn(f"Clipped: {told}.", RuntimeWarning, stacklevel=3)
 
 
 def used_columns(

@@ -75,11 +75,30 @@ def _is_missing(entry: object) -> bool:
     return entry is None or entry is pd.NA or entry is pd.NaT
 
 
+def _parsed(text: str, file: TextFormat) -> float | None:
+    """Return the number that a text is by the declared marks; None if it is none."""
+    if file.thousands and file.thousands in text:
+        whole, _, decimals = text.lstrip("+-").partition(file.decimal)
+        first, *others = whole.split(file.thousands)
+        is_grouped = 0 < len(first) <= 3 and all(len(group) == 3 for group in others)
+        if not is_grouped or file.thousands in decimals:
+            return None
+        text = text.replace(file.thousands, "")
+    if file.decimal == ",":
+        if "." in text:
+            return None
+        text = text.replace(",", ".")
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
 def number(entry: Any, file: TextFormat) -> float | None:
     """Return an entry as a number: NaN if it is missing, None if it is not one."""
     if isinstance(entry, str):
         text = entry.strip()
-        return math.nan if text in MISSING else file.number(text)
+        return math.nan if text in MISSING else _parsed(text, file)
     if _is_missing(entry):
         return math.nan
     try:
@@ -217,7 +236,7 @@ def signs(column: Column, label: str, file: TextFormat) -> Array:
     places = codes(column, (text,), file)
     if text not in MISSING:
         column.refuse(places == ABSENT, "complete", "Drop such records first.")
-    value = file.number(text)
+    value = _parsed(text, file)
     if value is not None:
         places = np.maximum(places, codes(column, (value,), file))
     return np.where(places == 0, 1.0, -1.0)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dpsample.core import check
 from dpsample.core import columns as columns_module
+from dpsample.core.arrays import Array
+from dpsample.core.sparse import CSR
 from dpsample.tables import entries, formats, rules
 from dpsample.tables.dataset import Dataset
 from dpsample.tables.encoding import Encoding, used_columns
@@ -107,10 +109,10 @@ def read_table(
     [[-0.424, 0.0, 0.707], [0.283, 0.707, 0.0]]
     >>> folder.cleanup()
     """
+    if num_features is not None:
+        check.integer(1, num_features=num_features)
     file = check.path("path", path, exists=True)
-    content = formats.content(file)
-    kind = formats.format_of(file) if format is None else format
-    check.one_of(FORMATS, format=kind)
+    content, kind = contents(file, format)
     schema = schema_of(bounds)
     if kind == "libsvm":
         if bounds is not None:
@@ -127,8 +129,6 @@ def read_table(
         if columns is not None:
             columns_module.order("the table", data.columns, columns)
         return data
-    if num_features is not None:
-        check.integer(1, num_features=num_features)
     data = from_frame(
         to_frame(content, kind, schema, file.name),
         target=target,
@@ -142,6 +142,14 @@ def read_table(
         columns=columns,
     )
     return replace(data, source=file.name)
+
+
+def contents(file: Path, format: str | None) -> tuple[bytes, str]:
+    """Uncompressed content, and its format, told from the name if None."""
+    content = formats.content(file)
+    kind = formats.format_of(file) if format is None else format
+    check.one_of(FORMATS, format=kind)
+    return content, kind
 
 
 def schema_of(bounds: Schema | str | Path | None) -> Schema | None:
@@ -161,40 +169,58 @@ def from_libsvm(
     source: str = "LIBSVM text",
 ) -> Dataset:
     """Parse LIBSVM text: there is no row bound but a declared one."""
-    check.at_least(1.0, row_norm=row_norm)
-    check.scale(scale=scale)
-    if row_bound is not None:
-        check.scale(row_bound=row_bound)
-    check.instance((str, type(None)), positive_label=positive_label)
     if num_features is None:
         remedy = (
             "Pass the public number of columns (num_features=..., --num-features ...): "
             "the records may never use the last ones."
         )
         check.fail("num_features", "given for a LIBSVM file", "None", remedy)
-    rows, y = formats.parse(
-        content.decode("ascii", "replace").splitlines(), num_features, source=source
+    encoding = Encoding(
+        schema=None,
+        columns=tuple(str(j + 1) for j in range(num_features)),
+        target="label",
+        positive_label=positive_label,
+        row_norm=row_norm,
+        row_bound=row_bound,
+        scale=scale,
     )
-    names = tuple(str(j + 1) for j in range(num_features))
+    rows, y = parse_libsvm(content, encoding, source=source)
     if positive_label is not None:
         y = entries.signs(entries.Column("label", y), positive_label, TextFormat())
     return Dataset(
-        features=rows if scale == 1.0 else rows * scale,
+        features=rows,
         response=y,
-        row_bound=None if row_bound is None else float(row_bound),
-        row_norm=float(row_norm),
-        response_bound=None if positive_label is None else 1.0,
-        feature_names=names,
+        row_bound=encoding.row_bound,
+        row_norm=encoding.row_norm,
+        response_bound=encoding.response_bound,
+        feature_names=encoding.feature_names,
         source=source,
-        columns=names,
-        rules=rules.of_libsvm(positive_label, scale),
+        columns=encoding.columns,
+        rules=rules.of_libsvm(encoding),
+        encoding=encoding,
     )
 
 
+def parse_libsvm(
+    content: bytes, encoding: Encoding, *, source: str = ""
+) -> tuple[CSR, Array]:
+    """Parse rows times the public factor, and labels."""
+    lines = content.decode("ascii", "replace").splitlines()
+    rows, y = formats.parse(lines, len(encoding.columns), source=source)
+    return (rows if encoding.scale == 1.0 else rows * encoding.scale), y
+
+
 def to_frame(
-    content: bytes, kind: str, schema: Schema | None, source: str = "table"
+    content: bytes,
+    kind: str,
+    schema: Schema | None,
+    source: str = "table",
+    optional: str | None = None,
 ) -> pd.DataFrame:
-    """Parse a table; entries of a text file stay text, whatever the others are."""
+    """Parse a table; entries of a text file stay text, whatever the others are.
+
+    A file without a header may lack the ``optional`` one of the declared columns.
+    """
     import pandas as pd
 
     if kind == "parquet":
@@ -221,11 +247,13 @@ def to_frame(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
+            head = read(io.BytesIO(content), header=None, nrows=1)
             if columns is None:  # pandas would rename the second of two columns
-                head = read(io.BytesIO(content), header=None, nrows=1)
                 columns_module.distinct(
                     "the table", [str(name) for name in head.iloc[0]]
                 )
+            elif head.shape[1] == len(columns) - 1 and optional in columns:
+                columns.remove(optional)
             frame: pd.DataFrame = read(
                 io.BytesIO(content),
                 header=0 if columns is None else None,
@@ -316,7 +344,7 @@ def from_frame(
     )
     rows, y = encoding.features(frame), encoding.response(frame)
     if len(y) == 0:
-        check.fail("path", "a table with records", "none")
+        check.fail("the input", "a table with records", "none")
     if positive_label is not None and not (y > 0.0).any():
         texts = {text for e in table[target].entries for text in entries.texts(e)[:1]}
         got = f"labels {', '.join(check.shown(text) for text in sorted(texts)[:4])}"

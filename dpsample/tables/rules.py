@@ -60,13 +60,10 @@ def of_missing(schema: Schema) -> tuple[str, ...]:
     return (*lines, every if schema.categorical else MISSING)
 
 
-def of_libsvm(positive_label: str | None, scale: float) -> tuple[str, ...]:
+def of_libsvm(encoding: Encoding) -> tuple[str, ...]:
     """Rules for a LIBSVM file."""
     features = "features are taken as they are; one that is not listed is 0"
-    response = "taken as it is"
-    if positive_label is not None:
-        response = f"{positive_label!r} becomes 1, every other label -1"
-    return (features, *of_scale(scale), f"response 'label': {response}")
+    return (features, *of_scale(encoding.scale), of_response(encoding))
 
 
 def of_scale(scale: float) -> tuple[str, ...]:

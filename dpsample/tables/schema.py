@@ -80,7 +80,7 @@ def _label(section: str, name: object) -> str:
 
 def _ends(label: str, value: object, wanted: str) -> tuple[Any, Any]:
     if not (isinstance(value, list | tuple) and len(value) == 2):
-        remedy = UNFILLED if value == [] else REMEDY
+        remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
         check.fail(label, f"{wanted} [lower, upper]", check.shown(value), remedy)
     return value[0], value[1]
 
@@ -115,19 +115,20 @@ def _dates(name: str, value: object) -> tuple[str, str]:
 def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...]:
     """Tuple of distinct strings, or of integers if the first one is."""
     if not isinstance(value, list | tuple) or not value:
-        remedy = UNFILLED if value == [] else REMEDY
+        remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
         check.fail(label, f"a non-empty list of {kind}", check.shown(value), remedy)
-    wanted = int if kind != "strings" and type(value[0]) is int else str
-    if any(type(entry) is not wanted for entry in value):
+    integers = int | np.integer
+    is_coded = kind != "strings" and isinstance(value[0], integers)
+    wanted = integers if is_coded else str
+    if any(not isinstance(v, wanted) or isinstance(v, bool) for v in value):
         remedy = "Quote every entry."
         check.fail(label, f"a list of {kind}", check.shown(value), remedy)
-    seen = set()
-    for entry in value:
-        if entry in seen:
-            got = check.shown(entry)
-            check.fail(label, "free of repeated entries", got, "Remove one.")
-        seen.add(entry)
-    return tuple(value)
+    given = [int(v) if is_coded else str(v) for v in value]
+    if len(set(given)) < len(given):
+        repeated = next(v for v in given if given.count(v) > 1)
+        got = check.shown(repeated)
+        check.fail(label, "free of repeated entries", got, "Remove one.")
+    return tuple(given)
 
 
 def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
@@ -162,8 +163,8 @@ class TextFormat:
 
     Examples
     --------
-    >>> TextFormat(separator=";", decimal=",", thousands=".").number("1.234,5")
-    1234.5
+    >>> TextFormat(separator=";", decimal=",", thousands=".").encoding
+    'utf-8'
     """
 
     separator: str = ""
@@ -183,36 +184,13 @@ class TextFormat:
         if self.decimal == self.thousands:
             check.fail("file.thousands", "another mark than decimal", self.thousands)
         try:
-            b"".decode(self.encoding)
+            "x".encode(self.encoding)
             is_known = "\0" not in self.encoding
         except (LookupError, ValueError):
             is_known = False
         if not is_known:
             got, remedy = check.shown(self.encoding), "For example latin-1."
             check.fail("file.encoding", "an encoding of text", got, remedy)
-
-    def number(self, text: str) -> float | None:
-        """Return the number that a text is; None if it is none.
-
-        Parameters
-        ----------
-        text : str
-            One entry, with the declared marks.
-        """
-        if self.thousands and self.thousands in text:
-            groups = text.partition(self.decimal)[0].lstrip("+-").split(self.thousands)
-            is_grouped = 0 < len(groups[0]) <= 3
-            if not is_grouped or any(len(group) != 3 for group in groups[1:]):
-                return None
-            text = text.replace(self.thousands, "")
-        if self.decimal == ",":
-            if "." in text:
-                return None
-            text = text.replace(",", ".")
-        try:
-            return float(text)
-        except ValueError:
-            return None
 
 
 @dataclass(frozen=True, kw_only=True)
