@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dpsample.problem.problem import Problem
     from dpsample.samplers import NoCertificate, Proximal, SamplingError
     from dpsample.targets.gibbs import Gibbs
+    from dpsample.verbs.advise import advise
     from dpsample.verbs.minimize import minimize
     from dpsample.verbs.release import release
     from dpsample.verbs.replicate import replicate
@@ -51,6 +52,7 @@ __all__ = [
     "PublicFacts",
     "Release",
     "SamplingError",
+    "advise",
     "audit",
     "audits",
     "calibrate",
@@ -85,6 +87,7 @@ _HOME = {
     "PublicFacts": "problem.facts",
     "Release": "verbs.results",
     "SamplingError": "samplers",
+    "advise": "verbs.advise",
     "audit": "audits",
     "calibrate": "privacy",
     "minimize": "verbs.minimize",

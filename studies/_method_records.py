@@ -106,7 +106,7 @@ REAL = {
     "a9a": Records((8000, 32_561), 123, partial(_own_test, "a9a")),
     "magic04": Records((2000, 12_000), 11, _magic04),
     "w7a": Records((6000, 24_692), 300, partial(_own_test, "w7a")),
-    "adult": Records((8000, 32_561), 103, partial(_own_test, "adult")),
+    "adult": Records((8000, 32_561), 107, partial(_own_test, "adult")),
     "k401ksubs": Records((2000, 7000), 7, _k401ksubs),
 }
 SYNTHETIC = {
