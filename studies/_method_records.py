@@ -33,27 +33,27 @@ def _shuffled(rows, y):
 
 
 def _own_test(name):
-    """Sets that come with test records."""
+    """Load a set that comes with test records."""
     train, test = (dps.datasets.load(name, split=split) for split in ("train", "test"))
     rows = _shuffled(csr_array(train.features), train.response)
     return (*rows, csr_array(test.features), test.response)
 
 
 def _split(rows, y, size):
-    """First records to learn from, all others to test on."""
+    """Learn from the first records, test on all others."""
     rows, y = _shuffled(rows, y)
     return rows[:size], y[:size], rows[size:], y[size:]
 
 
 def _magic04():
-    """Ten columns, and a constant as large as all of them."""
+    """Join to ten columns a constant as large as all of them."""
     data = dps.datasets.load("magic04")
     rows = np.hstack([data.features, np.ones((data.num_records, 1))]) / np.sqrt(2.0)
     return _split(rows, data.response, 12_000)
 
 
 def _k401ksubs():
-    """Who is eligible for a 401(k) plan: its column becomes the label, a constant."""
+    """Label who is eligible for a 401(k) plan; a constant takes that column."""
     data = dps.datasets.load("k401ksubs")
     rows, at = data.features.copy(), data.feature_names.index("e401k")
     y = np.sign(rows[:, at])
@@ -66,19 +66,19 @@ def _labels(rng, rows, theta):
 
 
 def _logistic(size, dim):
-    """Directions on the sphere; coefficients of norm 5."""
+    """Draw directions on the sphere; coefficients have norm 5."""
     data = dps.datasets.logistic(size + NUM_TESTED, dim, seed=SEED, signal=5.0)
     return _split(data.features, data.response, size)
 
 
 def _halfspace(size, dim):
-    """One label in ten is wrong: no logistic model is true."""
+    """Draw labels one in ten of which is wrong: no logistic model is true."""
     data = dps.datasets.halfspace(size + NUM_TESTED, dim, seed=SEED, flip=0.1)
     return _split(data.features, data.response, size)
 
 
 def _decaying(size, dim):
-    """Columns of variance 1/j, rows scaled by a public constant and clipped."""
+    """Draw columns of variance 1/j, rows divided by 3 and clipped to norm 1."""
     rng = np.random.default_rng(SEED)
     rows = rng.normal(size=(size + NUM_TESTED, dim)) / np.sqrt(1.0 + np.arange(dim))
     rows /= 3.0
@@ -88,7 +88,7 @@ def _decaying(size, dim):
 
 
 def _sparse(size, dim):
-    """A constant and nine indicators of unequal rates out of the other columns."""
+    """Draw nine indicators, of unequal rates, and add a constant."""
     rng = np.random.default_rng(SEED)
     total, chances = size + NUM_TESTED, 1.0 / (1.0 + np.arange(dim - 1))
     keys = rng.exponential(size=(total, dim - 1)) / chances

@@ -74,7 +74,7 @@ class Advice:
     Attributes
     ----------
     choice : Optimizer or "release"
-        What to pass to `dpsample.minimize`; or the word that `dpsample.release` is best.
+        What to pass to `dpsample.minimize`; or the word for `dpsample.release`.
     loss : Loss
         Loss to build the problem with: the given one, or one with a capped slope.
     reason : str
@@ -109,9 +109,8 @@ class Advice:
         for row in self.table:
             bound = f"{row.risk_bound:.4g}" if row.risk_bound < math.inf else "none"
             passes = "depends" if math.isnan(row.passes) else f"{row.passes:.0f}"
-            lines.append(
-                f"{row.method:10} {row.loss.name:16} {bound:>12} {row.noise:9.3g} {passes}"
-            )
+            name = f"{row.method:10} {row.loss.name:16}"
+            lines.append(f"{name} {bound:>12} {row.noise:9.3g} {passes}")
         return "\n".join(lines)
 
 
@@ -166,8 +165,8 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     >>> advice = dps.advise(facts, dps.Budget(epsilon=0.3, delta=1e-6))
     >>> advice.choice.output, advice.loss
     ('tail', CappedLogistic(cap=0.5))
-    >>> advice.to_frame()["method"].tolist()
-    ['tail', 'tail', 'objective', 'average', 'release', 'objective', 'average', 'release']
+    >>> advice.to_frame()["method"].tolist()[:5]
+    ['tail', 'tail', 'objective', 'average', 'release']
     """
     check.instance((Problem, PublicFacts), problem=problem)
     check.instance(Budget, budget=budget)

@@ -143,10 +143,10 @@ class NoisyGD(ProjectedDescent):
     Parameters
     ----------
     num_steps : int, optional
-        T; None: the rule's for the tail. Else min(n/2, n^2 t^2/(4 d)) rounded up, at least 10;
-        less for smooth losses if :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` is,
-        which grows like the root of n. More steps hardly lower the bound and never
-        raise it.
+        T; None: the rule's for the tail. Else min(n/2, n^2 t^2/(4 d)) rounded up, at
+        least 10; less for smooth losses if
+        :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` is, which grows like the
+        root of n. More steps hardly lower the bound and never raise it.
     step_size : float, optional
         eta; None: that of the smaller bound, or of the rule for the tail.
     risk : {"population", "empirical"}
@@ -218,7 +218,7 @@ class NoisyGD(ProjectedDescent):
     def plan(
         self, scales: DescentScales, budget: Budget | None, calibration: Calibration
     ) -> DescentPlan:
-        """Return the number of steps, which are stable for the tail, and their noise."""
+        """Return the number of steps, enough for a stable tail, and their noise."""
         if self.output == "tail" and self.num_steps is None:
             count, beta = LEAST_TAIL_STEPS, scales.smoothness
             if self.step_size is None and budget is not None and beta < math.inf:
