@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CAP = 0.5  # of the slope of the logistic loss
-# beta/m_0 below which noise rules, and from which the capped loss's bias does.
-NOISY, CLEAR = 125.0, 320.0
+CLEAR = 450.0  # beta/m_0 from which the capped loss's bias is worse than noise
 RELEASE: Literal["release"] = "release"
 SHARE = 0.1  # of delta, for the release's sampler: its default
 
@@ -122,14 +121,9 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     noise asks for (:math:`m_0 = 2 L \sqrt d/(n t M)` if one record is replaced, t the
     budget's gdp, M the radius):
 
-    ============== ========================== ==========================
-    x              logistic loss              other smooth losses
-    ============== ========================== ==========================
-    below 125      tail of `NoisyGD`, capped  tail of `NoisyGD`
-    125 to 320     objective perturbation,    tail of `NoisyGD`
-                   capped
-    above          tail of `NoisyGD`          tail of `NoisyGD`
-    ============== ========================== ==========================
+    - logistic loss, x < 450: noise rules. `ObjectivePerturbation` of the capped loss,
+      whose ridge also holds back records that tell little;
+    - other smooth losses, or x >= 450: the tail of `NoisyGD`, whose noise is less.
 
     Capped is `CappedLogistic(0.5)`, half as sensitive: build the problem with
     ``advice.loss``. Losses with kinks and other domains get `dpsample.release`.
@@ -163,10 +157,10 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     ...                         loss=dps.losses.Logistic(),
     ...                         domain=dps.domains.Ball(10.0))
     >>> advice = dps.advise(facts, dps.Budget(epsilon=0.3, delta=1e-6))
-    >>> advice.choice.output, advice.loss
-    ('tail', CappedLogistic(cap=0.5))
+    >>> advice.choice, advice.loss
+    (ObjectivePerturbation(ridge=0.00..., risk='empirical'), CappedLogistic(cap=0.5))
     >>> advice.to_frame()["method"].tolist()[:5]
-    ['tail', 'tail', 'objective', 'average', 'release']
+    ['objective', 'tail', 'objective', 'average', 'release']
     """
     check.instance((Problem, PublicFacts), problem=problem)
     check.instance(Budget, budget=budget)
@@ -192,15 +186,11 @@ def _rule(facts: PublicFacts, clarity: float) -> tuple[str, bool, str]:
         return "release", False, "The domain is no l2 ball: a draw fits any."
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
     if clarity >= CLEAR or not isinstance(facts.loss, Logistic):
-        why = "Gaussian steps need less noise than a tilted objective at equal privacy."
-        return "tail", False, where + why
-    if clarity >= NOISY:
-        why = (
-            "a capped slope halves the noise, and a ridge pulls back what it overfits."
-        )
-        return "objective", True, where + why
-    why = "noise rules, a capped slope halves it, and steps need the least of it."
-    return "tail", True, where + why
+        return "tail", False, where + "steps need less noise than a tilted objective."
+    why = (
+        "a capped slope halves the noise, and the ridge holds back what is left of it."
+    )
+    return "objective", True, where + why
 
 
 def _scales(facts: PublicFacts) -> DescentScales:
