@@ -83,8 +83,7 @@ def batch(params, seeds, data):
         threads=1,
     )
     losses = [np.logaddexp(0.0, -labels * (tested @ t)).mean() for t in runs.thetas]
-    chosen = name_of(advice.table[0]) == method
-    return {"test": losses, **({"advised": losses} if chosen else {})}
+    return {"test": losses}
 
 
 def cells(names, epsilons):
@@ -120,10 +119,7 @@ study = Study(
     quick_replicates=2,
     batch=batch,
     data={name: records.load for name, records in RECORDS.items()},
-    metrics=(
-        Metric("test", label="test log-loss"),
-        Metric("advised", label="test log-loss of the method that is advised"),
-    ),
+    metrics=(Metric("test", label="test log-loss"),),
     figures=(
         Figure(
             x="epsilon",

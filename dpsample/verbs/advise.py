@@ -24,6 +24,7 @@ from dpsample.optimizers.loop.noisy_descent import (
     scales_of,
 )
 from dpsample.optimizers.loop.optimizer import Optimizer
+from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
 from dpsample.privacy import Budget, calibrate
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.problem.problem import Problem
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CAP = 0.5  # of the slope of the logistic loss
-CLEAR = 450.0  # beta/m_0 from which the capped loss's bias is worse than noise
+# beta/m_0 below which noise drowns a tilted objective, and from which the capped loss's
+# bias is worse than noise.
+DROWNED, CLEAR = 20.0, 450.0
 RELEASE: Literal["release"] = "release"
 SHARE = 0.1  # of delta, for the release's sampler: its default
 
@@ -121,9 +124,9 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     noise asks for (:math:`m_0 = 2 L \sqrt d/(n t M)` if one record is replaced, t the
     budget's gdp, M the radius):
 
-    - logistic loss, x < 450: noise rules. `ObjectivePerturbation` of the capped loss,
-      whose ridge also holds back records that tell little;
-    - other smooth losses, or x >= 450: the tail of `NoisyGD`, whose noise is less.
+    - logistic loss, 20 <= x < 450: `ObjectivePerturbation` of the capped loss, whose
+      ridge also holds back records that tell little;
+    - else the tail of `NoisyGD`, whose noise is less; below 20 of the capped loss.
 
     Capped is `CappedLogistic(0.5)`, half as sensitive: build the problem with
     ``advice.loss``. Losses with kinks and other domains get `dpsample.release`.
@@ -177,6 +180,72 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     return Advice(choice=choice, loss=loss, reason=reason, table=tuple(rows))
 
 
+# Of `default_radius`, in units of one column's effect.
+LEAST_EFFECT, MOST_EFFECT = 1.0, 10.0
+
+
+@check.plain
+def default_radius(
+    num_records: int,
+    dim: int,
+    budget: Budget,
+    *,
+    row_divisor: float = 1.0,
+    scale: float = 1.0,
+) -> float:
+    r"""Radius of the l_2 ball of coefficients that public facts suggest.
+
+    .. math:: R = s D \, \mathrm{clip}\Bigl(\bigl(\tfrac{2 n t}{\Delta \sqrt d}
+       \bigr)^{1/3}, 1, 10\Bigr),
+
+    t the budget's gdp, Delta 2 if one record is replaced and 1 if it is zeroed out.
+    Columns scaled to [-1, 1] whose rows are divided by D have coefficients D times as
+    large: wide tables, of D the root of the number of columns, do not shrink the model.
+    What one column may do grows with the records, because noise allows it. Found on
+    a9a and magic04, a rule like the advice itself.
+
+    Parameters
+    ----------
+    num_records, dim : int
+        n and d.
+    budget : Budget
+        Epsilon, delta and the neighboring relation.
+    row_divisor : float
+        D: what rows are divided by to bound them, `read_table`'s root of the number of
+        columns of the table.
+    scale : float
+        s: 1 for labels; the response bound, or another public unit of the response,
+        in regression.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+
+    Guarantee
+    ---------
+    A function of public facts: it costs no privacy.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> round(default_radius(8000, 123, budget, row_divisor=14**0.5), 1)
+    20.8
+    """
+    check.integer(1, most=check.EXACT, num_records=num_records)
+    check.integer(1, dim=dim)
+    check.instance(Budget, budget=budget)
+    check.scale(row_divisor=row_divisor, scale=scale)
+    signal = 2.0 * num_records * gdp_of(budget) / SHIFTS[budget.relation]
+    effect = math.cbrt(signal / math.sqrt(dim))
+    return scale * row_divisor * min(max(effect, LEAST_EFFECT), MOST_EFFECT)
+
+
 def _rule(facts: PublicFacts, clarity: float) -> tuple[str, bool, str]:
     """Return the method, whether the slope is capped, and the reason."""
     is_ball = isinstance(facts.domain, Ball) and facts.domain.p == 2.0
@@ -187,6 +256,9 @@ def _rule(facts: PublicFacts, clarity: float) -> tuple[str, bool, str]:
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
     if clarity >= CLEAR or not isinstance(facts.loss, Logistic):
         return "tail", False, where + "steps need less noise than a tilted objective."
+    if clarity < DROWNED:
+        why = "noise drowns all but the first steps, and a capped slope halves it."
+        return "tail", True, where + why
     why = (
         "a capped slope halves the noise, and the ridge holds back what is left of it."
     )
