@@ -62,7 +62,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         labels = column_or_1d(y, warn=True)
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
-        self.classes_ = self._public_classes(labels, getattr(y, "name", None))
+        self.classes_ = self._public_classes(labels)
         is_second = labels == self.classes_[1]
         foreign = labels[~is_second & (labels != self.classes_[0])]
         if len(foreign):
@@ -72,14 +72,12 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         self.coef_, self.intercept_ = slopes[None], np.array([intercept])
         return self
 
-    def _public_classes(self, labels: Any, target: object) -> Any:
+    def _public_classes(self, labels: Any) -> Any:
         """Return the two classes as declared, or as they are in the records."""
-        if self.classes is not None:
-            found = np.unique(np.asarray(self.classes))
-        elif self.encoding_ is not None and self.encoding_.target is not None:
-            found = np.unique(self.encoding_.schema.categorical.get(target, ()))
-        else:
-            found = np.unique(labels)
+        levels = None if self.encoding_ is None else self.encoding_.levels
+        public: Any = levels if self.classes is None else self.classes
+        found = np.unique(labels if public is None else np.asarray(public))
+        if public is None:
             warnings.warn(READ, UserWarning, stacklevel=3)
         if len(found) > 2:
             kind = type_of_target(found)

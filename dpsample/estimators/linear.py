@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -25,11 +25,12 @@ from dpsample.losses import Loss
 from dpsample.optimizers import NoisyGD, ObjectivePerturbation
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.budget import Relation
-from dpsample.problem.facts import smoothness_or_inf
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
+from dpsample.verbs.advise import advise, default_radius
 from dpsample.verbs.minimize import minimize
 from dpsample.verbs.release import release
+from dpsample.verbs.results import Fit, Release
 
 Method = Literal["auto", "objective", "tail", "release"]
 METHODS = ("auto", "objective", "tail", "release")
@@ -118,7 +119,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             check_consistent_length(table, y)
             names = [str(name) for name in table.columns]
             schema = schema_of(self.bounds, names)
-            self.encoding_ = Encoding(
+            self.encoding_: Encoding | None = Encoding(
                 schema=schema,
                 columns=tuple(n for n in names if schema.kind(n) != "ignore"),
                 target=target if target in schema.declared else None,
@@ -128,8 +129,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             return self.encoding_.features(table)
         if self.row_bound is None:
             remedy = (
-                "Pass the public ranges and levels of columns (bounds=...), or a public "
-                "length (row_bound=...) to which longer rows are scaled down."
+                "Pass public ranges and levels of columns (bounds=...), or a public "
+                "length to which longer rows are scaled down (row_bound=...)."
             )
             check.fail("bounds", "declared", "None", remedy)
         self.encoding_ = None
@@ -151,38 +152,54 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return self.answer_.margin(rows)
 
     def _draw(self, rows: Rows, response: Array, bound: float | None = None) -> None:
-        """Set the private answer and what follows from it."""
+        """Set the private answer."""
+        check.one_of(METHODS, method=self.method)
         budget = Budget(epsilon=self.epsilon, delta=self.delta, relation=self.relation)
-        radius = self.radius
-        if isinstance(radius, str):
-            check.one_of(("auto",), radius=radius)
-            radius = 10.0  # TODO
         names = getattr(self, "feature_names_in_", None)
-        problem = Problem(
-            rows,
-            response,
-            loss=self._loss(),
-            domain=Ball(radius=radius, p=self.p),
-            row_bound=self.row_bound or 1.0,
-            response_bound=bound,
-            intercept=self.fit_intercept,
-            clip_rows=True,
-            feature_names=None if self.encoding_ else names,
-            encoding=self.encoding_,
-        )
+        loss = self._loss()
+
+        def problem_of(loss: Loss) -> Problem:
+            return Problem(
+                rows,
+                response,
+                loss=loss,
+                domain=Ball(radius=self._radius(rows.shape, budget), p=self.p),
+                row_bound=self.row_bound or 1.0,
+                response_bound=bound,
+                intercept=self.fit_intercept,
+                clip_rows=True,
+                feature_names=None if self.encoding_ else names,
+                encoding=self.encoding_,
+            )
+
+        problem, method = problem_of(loss), OPTIMIZERS.get(self.method, self.method)
+        if method == "auto":
+            advice = advise(problem, budget)
+            method = advice.choice
+            if advice.loss != loss:
+                problem = problem_of(advice.loss)
         self._warn_again()
         seed = self.random_state
         if seed is not None:
             seed = int(check_random_state(seed).randint(2**31))
-        shared: dict[str, Any] = {"ledger": self.ledger, "seed": seed}
-        check.one_of(METHODS, method=self.method)
-        method: Any = OPTIMIZERS.get(self.method, self.method)
-        if method == "auto":
-            method = OPTIMIZERS["tail"] if np.isfinite(smoothness_or_inf(problem.facts)) else "release"  # TODO
-        if method == "release":
-            self.answer_ = release(problem, budget, p=self.p, **shared)
+        if isinstance(method, str):
+            options = {"p": self.p, "ledger": self.ledger, "seed": seed}
+            self.answer_: Release | Fit = release(problem, budget, **options)
         else:
-            self.answer_ = minimize(problem, method, budget, **shared)
+            options = {"ledger": self.ledger, "seed": seed}
+            self.answer_ = minimize(problem, method, budget, **options)
+
+    def _radius(self, shape: tuple[int, int], budget: Budget) -> float:
+        """Radius of the ball, as given or from public facts."""
+        if not isinstance(self.radius, str):
+            return self.radius
+        check.one_of(("auto",), radius=self.radius)
+        n, width = shape
+        divisor = 1.0 / (self.row_bound or 1.0)
+        if self.encoding_ is not None:
+            divisor = self.encoding_.divisor
+        dim = width + self.fit_intercept
+        return default_radius(n, dim, budget, row_divisor=divisor)
 
     def _warn_again(self) -> None:
         """Say from the second fit of a process on that budgets add up."""

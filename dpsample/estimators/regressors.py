@@ -51,7 +51,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         rows = self._rows(X, y)
         response = np.asarray(column_or_1d(y, warn=True), dtype=np.float64)
         assert_all_finite(response, input_name="y")
-        lower, upper = self.response_range_ = self._ends(getattr(y, "name", None))
+        lower, upper = self.response_range_ = self._ends()
         unit = (np.clip(response, lower, upper) - lower) / (upper - lower)
         self._draw(rows, np.clip(2.0 * unit - 1.0, -1.0, 1.0), 1.0)
         self.coef_, self.intercept_ = self._raw(self._half, lower + self._half)
@@ -63,11 +63,11 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         lower, upper = self.response_range_
         return (upper - lower) / 2.0
 
-    def _ends(self, target: object) -> tuple[float, float]:
+    def _ends(self) -> tuple[float, float]:
         """Public range of the response."""
-        ends = self.response_range
-        if ends is None and self.encoding_ is not None and self.encoding_.target:
-            ends = self.encoding_.schema.numeric.get(target)
+        ends, encoding = self.response_range, self.encoding_
+        if ends is None and encoding is not None and encoding.schema is not None:
+            ends = encoding.schema.numeric.get(encoding.target or "")
         if ends is None:
             remedy = "Pass the public range of y (response_range=(lower, upper))."
             check.fail("response_range", "declared", "None", remedy)

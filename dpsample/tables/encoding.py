@@ -133,7 +133,7 @@ class Encoding:
         self._check_response()
 
     def _check_response(self) -> None:
-        levels = self._levels
+        levels = self.levels
         if levels is not None and self.positive_label is None and len(levels) != 2:
             remedy = "Give two levels, the positive one last, or a positive_label."
             name = f"categorical.{self.target}"
@@ -175,7 +175,7 @@ class Encoding:
     @property
     def labels(self) -> tuple[Any, Any] | None:
         """Raw labels that -1 and 1 stand for, if both are public."""
-        levels = self._levels
+        levels = self.levels
         if levels is None or len(levels) != 2:
             return None
         if self.positive_label is None:
@@ -196,7 +196,8 @@ class Encoding:
         return self.schema or Schema()
 
     @property
-    def _levels(self) -> Any:
+    def levels(self) -> tuple[Any, ...] | None:
+        """Declared labels of the target, in their order; None if there are none."""
         return self._facts.categorical.get(self.target or "")
 
     def features(self, frame: Any) -> Array:

@@ -98,7 +98,12 @@ def test_coefficients_are_in_raw_units(people):
     model = regressor().fit(X, y)
     inside = X.assign(income=X["income"].clip(0, 1e6))
     features = np.column_stack(
-        [X["age"], np.log1p(inside["income"]), X["ward"] == "north", X["ward"] == "south"]
+        [
+            X["age"],
+            np.log1p(inside["income"]),
+            X["ward"] == "north",
+            X["ward"] == "south",
+        ]
     )
     np.testing.assert_allclose(
         model.predict(inside), features @ model.coef_ + model.intercept_, rtol=1e-9
