@@ -119,6 +119,22 @@ def test_tries_follow_their_law(stop):
         assert_law(places(2.5 * m), lambda u: u)
 
 
+@pytest.mark.parametrize("stop", ["logarithmic", "geometric", "poisson"])
+@pytest.mark.parametrize("m", [1.0, 110.0, 120.0, 1000.0])
+def test_tries_have_their_law_where_it_begins_far_below_its_peak(stop, m):
+    """The inverse of the distribution function, at numbers between its jumps."""
+    law = [tries_probability(stop, m, k) for k in range(3000)]
+    below = np.concatenate([[0.0], np.cumsum(law)])
+    for quantile in (0.01, 0.3, 0.6):
+        tries = int(np.searchsorted(below, quantile, side="right")) - 1
+        middle = int((below[tries] + 0.5 * law[tries]) * 2.0**62)
+
+        class Words:
+            integers = staticmethod(lambda most, middle=middle: middle)
+
+        assert draw_tries(Words(), stop, m) == tries
+
+
 def test_one_record_moves_the_score_by_at_most_its_sensitivity():
     data, rng = problem(), np.random.default_rng(0)
     theta = np.full(data.dim, 1e300)  # losses overflow: each counts as the cap
