@@ -1,6 +1,7 @@
 """The verb `tune`: certificates, secrets, laws of tries, scores, refusals."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,6 +49,17 @@ def test_an_edited_certificate_does_not_verify():
         assert old in text
         with pytest.raises(ValueError, match="must be"):
             dps.verify(EventCertificate.from_json(text.replace(old, new)))
+
+
+@pytest.mark.parametrize("name", ["cap", "score_stddev", "score_grid"])
+def test_the_noise_of_the_score_is_verified_to_its_last_digit(name):
+    certificate = tune(seed=1).certificate
+    edited = tuple(
+        (key, value * (1.0 - 1e-9) if key == name else value)
+        for key, value in certificate.inputs
+    )
+    with pytest.raises(ValueError, match="inputs.score_"):
+        dps.verify(replace(certificate, inputs=edited, digest=""))
 
 
 @pytest.mark.parametrize(
