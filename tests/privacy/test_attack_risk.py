@@ -44,7 +44,7 @@ def test_gaussian_events_have_the_roc_of_two_normals(gdp):
 
 
 def test_risks_below_the_digits_of_one_are_not_lost():
-    """All bounds of a mechanism that fails with probability 1e-17, and else is blind."""
+    """Of a mechanism that fails with probability 1e-17, and else tells nothing."""
     risk = risk_of(ApproximateEvent(epsilon=0.0, delta=1e-17))
     for rate in (0.0, 1e-20, 1e-3):
         assert risk.true_positive_rate(rate) >= rate + 1e-17 * (1.0 - rate)

@@ -405,9 +405,7 @@ def _from_dict(data: Json, room: int) -> Event:
         check.fail("data", f"of events nested less than {DEEPEST} deep", "more")
     inner: dict[str, Any] = {}
     if isinstance(data.get("events"), list):
-        inner["events"] = tuple(
-            _from_dict(item, room - 1) for item in data["events"]
-        )
+        inner["events"] = tuple(_from_dict(item, room - 1) for item in data["events"])
     if "event" in data:
         inner["event"] = _from_dict(data["event"], room - 1)
     try:
