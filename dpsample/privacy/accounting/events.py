@@ -334,7 +334,7 @@ class BestOfEvent(EventGroup):
 
     Examples
     --------
-    >>> from dpsample.privacy import epsilon_of
+    >>> from dpsample.privacy import BestOfEvent, GaussianEvent, epsilon_of
     >>> one = GaussianEvent(0.2367)
     >>> best = BestOfEvent((one,), stop="logarithmic", mean_tries=10)
     >>> print(f"{epsilon_of(best, delta=1e-6, relation='replace_one'):.3f}")
