@@ -140,9 +140,7 @@ def test_9_the_determinant_is_relative_to_two_n_lambda():
 
 
 def test_10_the_first_half_of_algorithm_3_spends_more_than_half():
-    recompute(
-        "BFTT-10", lambda case: objective_attack(case, ratio=0.5, factor=20.0)
-    )
+    recompute("BFTT-10", lambda case: objective_attack(case, ratio=0.5, factor=20.0))
 
 
 def test_11_epochs_that_restart_at_the_first_point_do_not_converge():

@@ -43,8 +43,9 @@ def test_e3_only_one_reading_of_theorem_3_gives_its_risk():
         return follows and math.isclose(mu * Theta + d / k, risk)
 
     top, low = G * math.sqrt(2.0 * d * L), G * math.sqrt(2.0 * Theta * L)
-    assert holds(math.sqrt(d) * n * epsilon / low, top / (math.sqrt(Theta) * n * epsilon))
-    assert not holds(math.sqrt(d * n * epsilon) / low, top / math.sqrt(Theta * n * epsilon))
+    size = n * epsilon
+    assert holds(math.sqrt(d) * size / low, top / (math.sqrt(Theta) * size))
+    assert not holds(math.sqrt(d * size) / low, top / math.sqrt(Theta * size))
 
 
 def test_e4_the_second_term_fits_the_right_sensitivity():
@@ -86,7 +87,7 @@ def test_e6_the_exponent_for_two_columns_is_above_two():
         return (squares[0] - 2.0 * squares[1] + squares[2]) / h**2
 
     assert 1.0 + 1.0 / math.log(2) > 2.0 >= 1.0 + 1.0 / math.log(3)
-    assert curvature(1.0 + 1.0 / math.log(2)) < 0.05 < 1.0 < curvature(1.9)
+    assert curvature(1.0 + 1.0 / math.log(2)) < 0.05 and curvature(1.9) > 1.0
     # Theta = e^2 log(d) D^2 / 2 in Theorem 3, relative to D sqrt(d log(d) log(...)).
     assert math.sqrt(8.0 * math.e**2 / 2.0) == pytest.approx(2.0 * math.e)
     assert 2.0 * math.e < 6.0
