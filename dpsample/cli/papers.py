@@ -1,5 +1,7 @@
 """``dpsample errata`` and ``dpsample papers``: what is claimed of five papers."""
 
+from collections.abc import Sequence
+
 from rich.table import Table
 from rich.text import Text
 
@@ -33,7 +35,7 @@ def print_items(*, markdown: bool = False) -> None:
 
 
 def _print_tables(
-    head: tuple[str, ...], rows: list[tuple[str, tuple[str, ...]]]
+    head: tuple[str, ...], rows: Sequence[tuple[str, tuple[str, ...]]]
 ) -> None:
     console = screen.console()
     for key, title in PAPERS.items():
