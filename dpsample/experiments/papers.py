@@ -8,12 +8,8 @@ from importlib import resources
 from typing import Any, Literal
 
 from dpsample.core import check
-from dpsample.core.public import dir_of
 from dpsample.privacy.printed import PAPERS
 from dpsample.privacy.printed.claim import Meaning
-
-__all__ = ["Affected", "Erratum", "Item", "errata", "erratum", "items"]
-__dir__ = dir_of(__all__)
 
 Kind = Literal["wrong", "optimistic", "asymptotic only", "conservative", "misprint"]
 Verdict = Literal["confirmed", "refuted", "not comparable"]
@@ -130,18 +126,6 @@ class Item:
 def errata() -> tuple[Erratum, ...]:
     """All errata.
 
-    Returns
-    -------
-    tuple of Erratum
-        See there.
-
-    Guarantee
-    ---------
-    Each entry's test runs the proof or counterexample that it names, and recomputes
-    the true epsilons.
-
-    Examples
-    --------
     >>> print(errata()[0].id, errata()[0].kind)
     GLLST-E1 wrong
     """
@@ -159,25 +143,8 @@ def errata() -> tuple[Erratum, ...]:
 
 
 def erratum(code: str) -> Erratum:
-    """Return the erratum that a code cites.
+    """Return the erratum of a code; it is a ValueError if there is none.
 
-    Parameters
-    ----------
-    code : str
-        An id, or another code of the same.
-
-    Returns
-    -------
-    Erratum
-        See there.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-
-    Examples
-    --------
     >>> erratum("privacy-9").id
     'gradient-E15'
     """
@@ -189,17 +156,6 @@ def erratum(code: str) -> Erratum:
 def items() -> tuple[Item, ...]:
     """Every numbered item.
 
-    Returns
-    -------
-    tuple of Item
-        See there.
-
-    Guarantee
-    ---------
-    What an item is shown by exists: a test, a study, or an erratum.
-
-    Examples
-    --------
     >>> print(items()[0].paper, items()[0].item, items()[0].verdict)
     bassily Algorithm 1 refuted
     """
