@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from dpsample.privacy import gaussian_epsilon
 from dpsample.privacy.printed import bassily, curves
 from dpsample.privacy.printed.tilted import huber_attack
 from tests.support.errata import recompute
@@ -141,6 +142,8 @@ def test_9_the_determinant_is_relative_to_two_n_lambda():
 
 def test_10_the_first_half_of_algorithm_3_spends_more_than_half():
     recompute("BFTT-10", lambda case: objective_attack(case, ratio=0.5, factor=20.0))
+    second = 2.0 / math.sqrt(40.0 * LOG)  # distance 2 sqrt(alpha / lambda)
+    assert gaussian_epsilon(5e-9, second) < 0.5
 
 
 def test_11_epochs_that_restart_at_the_first_point_do_not_converge():

@@ -65,6 +65,11 @@ def test_e5_the_first_half_spends_more_than_half():
     noise = math.sqrt(128.0 * math.log(2.5 / 1e-5))
     attack = huber_attack(ratio=0.5, noise=noise, delta=5e-6, relation="replace_one")
     recompute("gradient-E5", lambda case: attack(1.0))
+    proved = curves.objective(
+        ratio=0.5, noise=noise, delta=5e-6, relation="replace_one"
+    )(1.0)
+    second = 2.0 / math.sqrt(64.0 * math.log(2.5 / 1e-5))
+    assert proved + gaussian_epsilon(5e-6, second) < 1.0
 
 
 def test_e6_curvature_in_the_norm_of_c_is_not_curvature_in_l2():
