@@ -363,7 +363,7 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
 
 def _together(number: int, name: str) -> str:
     level = f"{100.0 * FALSE_ALARM:g} %"
-    return f"The {number} {name} together call a true statement false with {level}."
+    return f"A true one of the {number} {name} is called false with at most {level}."
 
 
 def grid(rows: Iterable[Sequence[object]]) -> Iterator[str]:
