@@ -170,6 +170,7 @@ BY_NAME = {
     "false_positive_rate": array(
         ..., holds=lambda e: bool(((e >= 0.0) & (e <= 1.0)).all())
     ),
+    "constant": REFERENCE,
     "prior": FRACTION,
     "sequential": either(FLAG, instance(dps.audits.SequentialReport)),
     "ledger": optional(instance(Ledger, LedgerFile)),
