@@ -189,7 +189,7 @@ study = Study(
             "excess",
             label="excess population risk",
             bound=bound,
-            constant=lambda p: SHIFT ** p["theta"] / p["theta"],  # of the center 0
+            baseline=lambda p: SHIFT ** p["theta"] / p["theta"],  # of the center 0
         ),
     ),
     figures=(

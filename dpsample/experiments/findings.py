@@ -226,7 +226,7 @@ def _reasons(
 
 
 HEAD = (
-    *("metric", "replicates", "mean", "low", "high", "constant", "reference", "value"),
+    *("metric", "replicates", "mean", "low", "high", "baseline", "reference", "value"),
     *("tolerance", "verdict", "reason"),
 )
 SLOPE_HEAD = (
@@ -249,7 +249,7 @@ def table(lines: Sequence[TheoryComparison]) -> list[TableRow]:
                 len(own.values),
                 own.mean,
                 *own.interval,
-                "" if math.isnan(line.constant) else line.constant,
+                "" if math.isnan(line.baseline) else line.baseline,
                 given,
                 line.value if given else "",
                 own.metric.tolerance if own.metric.tolerance > METRIC_ROUNDING else "",
@@ -356,7 +356,7 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
     percent = 100.0 * study.confidence
     number = sum(line.verdict not in ("", "inapplicable") for line in outcome.lines)
     yield f"Intervals hold with {percent:g} % each. {_together(number, 'comparisons')}"
-    yield "Tolerances are relative, 1e-9 if none is shown. Constant: the best answer"
+    yield "Tolerances are relative, 1e-9 if none is shown. Baseline: the best answer"
     yield "that reads no record; a bound that it meets is vacuous.\n"
     yield from grid(table(outcome.lines))
 

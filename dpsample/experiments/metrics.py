@@ -34,7 +34,7 @@ class Metric:
     printed : float, str or callable, optional
         Upper bound that a paper states and nothing proves: a mean above it refutes the
         print, not the theory. Infinity where nothing is printed.
-    constant : float, str or callable, optional
+    baseline : float, str or callable, optional
         Value of the best answer that reads no record, such as theta = 0. An upper bound
         that is no smaller is vacuous.
     tolerance : float
@@ -49,7 +49,7 @@ class Metric:
     lower: Reference | None = None
     expected: Reference | None = None
     printed: Reference | None = None
-    constant: Reference | None = None
+    baseline: Reference | None = None
     tolerance: float = ROUNDING
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class Metric:
         check.instance(str, name=self.name, label=self.label)
         check.non_negative(tolerance=self.tolerance)
         check.one_of(("mean", "rate", "exact"), kind=self.kind)
-        for name in ("bound", "lower", "expected", "printed", "constant"):
+        for name in ("bound", "lower", "expected", "printed", "baseline"):
             value = getattr(self, name)
             if not (value is None or isinstance(value, str) or callable(value)):
                 remedy = "Or name a metric, or pass a function of the parameters."
@@ -81,8 +81,8 @@ class Metric:
 
     @property
     def stated(self) -> dict[str, Reference]:
-        """The references, and the constant answer if there is one."""
-        own = {} if self.constant is None else {"constant answer": self.constant}
+        """The references, and the baseline if there is one."""
+        own = {} if self.baseline is None else {"baseline": self.baseline}
         return self.references | own
 
 

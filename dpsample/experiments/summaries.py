@@ -4,8 +4,8 @@ A mean is below its bound if its whole interval is. It contradicts the bound if 
 interval does that holds for all comparisons of the study together, with 99 %
 probability: among hundreds of true theorems none then looks false. Else it touches it:
 the bound is attained, or the replicates are too few. A bound that is infinite is no
-bound, one that the best constant answer meets is vacuous, and an interval wider than
-what it is compared with is uninformative.
+bound, one that is met by the baseline (an answer that reads no record) is vacuous, and
+an interval wider than what it is compared with is uninformative.
 """
 
 import math
@@ -81,7 +81,7 @@ class TheoryComparison:
     estimate: Estimate
     reference: str = ""
     value: float = math.nan
-    constant: float = math.nan
+    baseline: float = math.nan
     verdict: Verdict | Literal[""] = ""
     reason: str = ""
 
@@ -212,23 +212,23 @@ def comparisons(
             word: values[estimate.key, estimate.metric.name, word]
             for word in estimate.metric.stated
         }
-        constant = beside.pop("constant answer", math.nan)
+        baseline = beside.pop("baseline", math.nan)
         if beside.get("printed bound") == math.inf:  # nothing is printed there
             del beside["printed bound"]
         if not beside:
-            lines.append(TheoryComparison(estimate=estimate, constant=constant))
+            lines.append(TheoryComparison(estimate=estimate, baseline=baseline))
         for word, value in beside.items():
             verdict: Verdict = "inapplicable"
             if not reason:
                 wide = interval(estimate.metric, estimate.values, confidence)
                 verdict = _verdict(estimate, wide, word, value)
-                verdict = _weighed(verdict, estimate, word, value, constant)
+                verdict = _weighed(verdict, estimate, word, value, baseline)
             lines.append(
                 TheoryComparison(
                     estimate=estimate,
                     reference=word,
                     value=value,
-                    constant=constant,
+                    baseline=baseline,
                     verdict=verdict,
                     reason=reason,
                 )
@@ -256,7 +256,7 @@ def _verdict(
 
 
 def _weighed(
-    verdict: Verdict, estimate: Estimate, word: str, value: float, constant: float
+    verdict: Verdict, estimate: Estimate, word: str, value: float, baseline: float
 ) -> Verdict:
     """Return what is left of a verdict that contradicts nothing."""
     is_above = word in ("upper bound", "printed bound")
@@ -264,7 +264,7 @@ def _weighed(
         return verdict
     if value == (-math.inf if word == "lower bound" else math.inf):
         return "no bound"
-    if is_above and value >= constant:
+    if is_above and value >= baseline:
         return "vacuous"
     low, high = estimate.interval
     is_open = verdict in ("touches", "agrees")

@@ -83,6 +83,7 @@ BY_NAME = {
     "ax": AXES,
     "b": array(None),
     "b_eq": optional(array(None)),
+    "baseline": REFERENCE,
     "batch": COUNT,
     "batch_size": optional(COUNT),
     "batches": optional(instance(str)),
@@ -170,7 +171,6 @@ BY_NAME = {
     "false_positive_rate": array(
         ..., holds=lambda e: bool(((e >= 0.0) & (e <= 1.0)).all())
     ),
-    "constant": REFERENCE,
     "prior": FRACTION,
     "sequential": either(FLAG, instance(dps.audits.SequentialReport)),
     "ledger": optional(instance(Ledger, LedgerFile)),

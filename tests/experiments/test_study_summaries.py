@@ -101,18 +101,18 @@ def test_a_verdict_compares_the_interval(reference, level, verdict, is_refuted):
 @pytest.mark.parametrize(
     ("bound", "verdict"), [(1.9, "below"), (2.0, "vacuous"), (0.5, "above")]
 )
-def test_a_bound_that_the_constant_answer_meets_is_vacuous(bound, verdict):
-    declared = study(Metric("x", bound=bound, constant=lambda p: 2.0, lower=0.5))
+def test_a_bound_that_the_baseline_meets_is_vacuous(bound, verdict):
+    declared = study(Metric("x", bound=bound, baseline=lambda p: 2.0, lower=0.5))
     upper, lower = compared(declared, lambda n, rng: rng.normal(1.0, 0.1, 100))[:2]
-    assert (upper.verdict, upper.constant) == (verdict, 2.0)
+    assert (upper.verdict, upper.baseline) == (verdict, 2.0)
     assert lower.verdict == "above"
-    named = study(Metric("x", bound="y", constant="z"), Metric("y"), Metric("z"))
+    named = study(Metric("x", bound="y", baseline="z"), Metric("y"), Metric("z"))
     values = {"x": 1.0, "y": 9.0, "z": 5.0}
     measured = [Row(named.cells()[0].key, i, 0.0, values) for i in range(3)]
     line = comparisons(estimates(named, measured, quick=False), {})[0]
-    assert (line.verdict, line.constant) == ("vacuous", 5.0)
+    assert (line.verdict, line.baseline) == ("vacuous", 5.0)
     with pytest.raises(ValueError, match="metric"):
-        study(Metric("x", bound=1.0, constant="w"))
+        study(Metric("x", bound=1.0, baseline="w"))
 
 
 @pytest.mark.parametrize(
