@@ -31,6 +31,7 @@ Version = Annotated[
     bool, Option("--version", is_eager=True, callback=_print_version, help="Print it.")
 ]
 Answer = Annotated[Path, typer.Argument(help="JSON of a release or a certificate.")]
+Page = Annotated[Path | None, Option(help="HTML page to write, to be published.")]
 Checker = Annotated[str, Option(help="standard, or ball: a proof by balls.")]
 Epsilon = Annotated[float, Option(help="Privacy budget epsilon.")]
 Delta = Annotated[float, Option(help="Privacy budget delta.")]
@@ -119,6 +120,14 @@ def verify(file: Answer, checker: Checker = "standard") -> int:
     from dpsample.cli.verify import run
 
     return run(file, checker)
+
+
+@app.command()
+def certificate(file: Answer, html: Page = None) -> int:
+    """Print a certificate, or write a page about it; the exit code is as of verify."""
+    from dpsample.cli.certificate import run
+
+    return run(file, html)
 
 
 @app.command()
