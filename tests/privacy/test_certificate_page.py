@@ -115,7 +115,8 @@ def test_the_page_holds_the_file_that_verifies(tmp_path):
 def test_the_page_tells_the_bounds_of_attacks_and_the_assumptions():
     certificate = final()
     page = checked(certificate.to_html())
-    numbers = " ".join(page.text["td"]) + " ".join(page.text["p"])
+    assert "10\xa0%" in page.text["th"]
+    numbers = " ".join(page.text["td"]).replace("\xa0", " ") + " ".join(page.text["p"])
     for line in str(certificate.attack_risk).splitlines()[1:]:
         assert line.split()[-2] in numbers
     assert page.text["li"][:2] == [

@@ -81,10 +81,10 @@ def visible(text: str) -> str:
     >>> visible("a" + chr(0x202E) + "b")
     'a\\u202eb'
     """
-    # Joiners shape the letters of several scripts.
+    # Joiners shape the letters of several scripts; a space that does not break is ours.
     return "".join(
         c
-        if c.isprintable() or c in "\n\u200c\u200d"
+        if c.isprintable() or c in "\n\xa0\u200c\u200d"
         else c.encode("unicode_escape").decode()
         for c in text
     )
