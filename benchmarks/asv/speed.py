@@ -52,7 +52,7 @@ class FirstDraw:
         self.folder.cleanup()
 
     def time_process(self, cache):
-        """A new process that releases once."""
+        """Run a new process that releases once."""
         subprocess.run(
             [sys.executable, "-c", self.CODE], env=self.environment, check=True
         )
@@ -159,7 +159,7 @@ class Accounting:
         dps.privacy.epsilon_of(self.sampled, delta=1e-6, relation="zero_out")
 
     def time_mixed_composition(self):
-        """A Gaussian and ten pure events."""
+        """Compose a Gaussian and ten pure events."""
         dps.privacy.epsilon_of(self.mixed, delta=1e-6, relation="replace_one")
 
     def time_verify(self):
@@ -167,5 +167,5 @@ class Accounting:
         dps.verify(self.certificate)
 
     def time_page(self):
-        """The page for readers who are not experts."""
+        """Write the page for readers who are not experts."""
         self.certificate.to_html()

@@ -1,4 +1,4 @@
-"""Public names: what ``dir``, and with it completion, shows of a module; a list."""
+"""Public names: what ``dir`` and completion show, and which modules have any."""
 
 import importlib
 import pkgutil
@@ -13,7 +13,7 @@ def dir_of(names: Iterable[str]) -> Callable[[], list[str]]:
 
 
 def public_modules() -> list[str]:
-    """Packages, and modules that some ``__all__`` names, if they have public names."""
+    """Return packages and modules in some ``__all__`` that have public names."""
     package = importlib.import_module("dpsample")
     walked = pkgutil.walk_packages(package.__path__, prefix="dpsample.")
     pending = ["dpsample", *(info.name for info in walked if info.ispkg)]

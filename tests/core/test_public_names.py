@@ -10,7 +10,6 @@ import pytest
 import dpsample as dps
 from dpsample.core.public import public_modules
 
-
 MODULES = public_modules()
 
 
