@@ -126,7 +126,8 @@ class Links(HTMLParser):
 
 def broken(site):
     """Links within the site to files or anchors that are not there."""
-    pages = {file: Links(file) for file in site.rglob("*.html")}
+    files = (file for file in site.rglob("*.html") if "_static" not in file.parts)
+    pages = {file: Links(file) for file in files}
     for file, page in pages.items():
         for target in page.targets:
             parts = urlsplit(target)
