@@ -43,6 +43,7 @@ myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
 nb_execution_mode = os.environ.get("SITE_NOTEBOOKS", "off")
+os.environ.pop("MPLBACKEND", None)  # the kernel's own shows figures on the page
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 
@@ -95,7 +96,8 @@ def directives(module, name):
         return [f".. auto{kind}:: {path}", "   :members:"]
     if callable(value):
         return [f".. autofunction:: {path}"]
-    return [f".. py:data:: {path}", "", f"   A constant, {type(value).__name__}."]
+    # The page is about its module, which is part of the name already.
+    return [f".. py:data:: {name}", "", f"   A constant: {type(value).__name__}."]
 
 
 def page_of(module):
@@ -143,6 +145,13 @@ def shorten_results(app, docname, source):
         source[0] = f"{figures}\n\nAll means: [{name}.csv]({name}.csv).\n"
 
 
+def point_to_start(app, error):
+    """Let the folder of the site open its first page."""
+    if error is None and app.builder.name == "html":
+        page = '<meta http-equiv="refresh" content="0; url=docs/index.html">'
+        (Path(app.outdir) / "index.html").write_text(page, "utf-8")
+
+
 def setup(app):
     """Connect what is above."""
     app.add_lexer("csv", TextLexer)
@@ -150,3 +159,4 @@ def setup(app):
     app.connect("autodoc-process-docstring", escape_bars, priority=400)
     app.connect("autodoc-skip-member", skip_fields)
     app.connect("source-read", shorten_results)
+    app.connect("build-finished", point_to_start)

@@ -302,8 +302,8 @@ def curve(certificate: Sealed, risk: AttackRisk) -> list[Html]:
         points=promise,
         name="curve",
     )
-    shown = [(share * epsilon, proved(share * epsilon)) for share in (0.25, 0.5, 1.0)]
-    numbers = [(f"{e:.4g}", round_up(d) if d else "0") for e, d in shown]
+    shown = [f"{share * epsilon:.4g}" for share in (0.25, 0.5, 1.0)]
+    numbers = [(e, round_up(d) if (d := proved(float(e))) else "0") for e in shown]
     return [
         tag(
             "p",
