@@ -156,7 +156,7 @@ def decades(label: str, low: float) -> Scale:
 
 
 Side = tuple[float, float, str]  # of a line: where its name is, seen from its middle
-LEFT_ABOVE, RIGHT_ABOVE = (-8.0, -4.0, "end"), (10.0, -4.0, "start")
+LEFT_ABOVE, LEFT_BELOW = (-8.0, -4.0, "end"), (-8.0, 16.0, "end")
 RIGHT_BELOW = (8.0, 16.0, "start")
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 400.0, 290.0, 74.0, 46.0, 12.0, 14.0
 
@@ -298,7 +298,7 @@ def curve(certificate: Sealed, risk: AttackRisk) -> list[Html]:
         Scale(low=0.0, high=most, ticks=ticks, label="epsilon"),
         decades("delta", low),
         title="Falling line: delta over epsilon. The promise is a circle on it.",
-        lines=[("proved", above or values[:1], RIGHT_ABOVE)],
+        lines=[("proved", above or values[:1], LEFT_BELOW)],
         points=promise,
         name="curve",
     )
