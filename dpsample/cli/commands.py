@@ -34,6 +34,7 @@ Saved = Annotated[Path, typer.Argument(help="What dpsample release --output wrot
 Predictions = Annotated[Path | None, Option("--output", help="CSV file to write.")]
 Skeleton = Annotated[Path | None, Option("--output", help="TOML file to write.")]
 Answer = Annotated[Path, typer.Argument(help="JSON of a release or a certificate.")]
+Page = Annotated[Path | None, Option(help="HTML page to write, to be published.")]
 Checker = Annotated[str, Option(help="standard, or ball: a proof by balls.")]
 Epsilon = Annotated[float, Option(help="Privacy budget epsilon.")]
 Delta = Annotated[float, Option(help="Privacy budget delta.")]
@@ -144,6 +145,14 @@ def bounds(file: File, output: Skeleton = None, format: Format = None) -> None:
     from dpsample.cli.bounds import run
 
     run(file, output, format)
+
+
+@app.command()
+def certificate(file: Answer, html: Page = None) -> int:
+    """Print a certificate, or write a page about it; the exit code is as of verify."""
+    from dpsample.cli.certificate import run
+
+    return run(file, html)
 
 
 @app.command()
