@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CAP = 0.5  # of the slope of the logistic loss
+KINK_STEPS = 1000  # of the tail: no curvature asks for more
 # beta/m_0 below which noise drowns a tilted objective, and from which the capped loss's
 # bias is worse than noise.
 DROWNED, CLEAR = 20.0, 450.0
 RELEASE: Literal["release"] = "release"
 SHARE = 0.1  # of delta, for the release's sampler: its default
+MOST_EXPONENT = 700.0  # of doubles
 
 
 class Candidate(NamedTuple):
@@ -126,10 +128,12 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
 
     - logistic loss, 20 <= x < 450: `ObjectivePerturbation` of the capped loss, whose
       ridge also holds back records that tell little;
+    - real responses: `ObjectivePerturbation`;
     - else the tail of `NoisyGD`, whose noise is less; below 20 of the capped loss.
 
     Capped is `CappedLogistic(0.5)`, half as sensitive: build the problem with
-    ``advice.loss``. Losses with kinks and other domains get `dpsample.release`.
+    ``advice.loss``. Losses with kinks get a tail of 1000 steps, other
+    domains than l_2 balls `dpsample.release`.
 
     Parameters
     ----------
@@ -173,7 +177,7 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     method, is_capped, reason = _rule(facts, clarity)
     capped = replace(facts, loss=CappedLogistic(CAP))
     kinds = [facts, capped] if isinstance(facts.loss, Logistic) else [facts]
-    rows = [row for kind in kinds for row in _candidates(kind, budget)]
+    rows = [row for kind in kinds for row in _candidates(kind, budget, method)]
     loss = kinds[-1 if is_capped else 0].loss
     rows.sort(key=lambda row: (row.method, row.loss) != (method, loss))
     choice = rows[0].choice
@@ -249,11 +253,13 @@ def default_radius(
 def _rule(facts: PublicFacts, clarity: float) -> tuple[str, bool, str]:
     """Return the method, whether the slope is capped, and the reason."""
     is_ball = isinstance(facts.domain, Ball) and facts.domain.p == 2.0
-    if math.isinf(clarity):
-        return "release", False, "The loss has kinks: a draw needs no step size."
     if not is_ball:
         return "release", False, "The domain is no l2 ball: a draw fits any."
+    if math.isinf(clarity):
+        return "tail", False, "The loss has kinks: many short steps, then their mean."
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
+    if not facts.loss.is_classification:
+        return "objective", False, where + "a ridge holds back what is left of it."
     if clarity >= CLEAR or not isinstance(facts.loss, Logistic):
         return "tail", False, where + "steps need less noise than a tilted objective."
     if clarity < DROWNED:
@@ -271,16 +277,29 @@ def _scales(facts: PublicFacts) -> DescentScales:
     return scales_of(facts, lipschitz=slope, smoothness=beta, risk="empirical")
 
 
-def _candidates(facts: PublicFacts, budget: Budget) -> Iterator[Candidate]:
+def _candidates(facts: PublicFacts, budget: Budget, chosen: str) -> Iterator[Candidate]:
     """Methods that serve the problem, with their numbers."""
     scales = _scales(facts)
-    methods: dict[str, Optimizer] = {"average": NoisyGD(risk="empirical")}
-    if math.isfinite(scales.smoothness):
-        ridge = 0.5 * public_ridge(scales, budget)
-        objective = ObjectivePerturbation(ridge=ridge, risk="empirical")
-        methods = {"tail": NoisyGD(output="tail"), "objective": objective, **methods}
+    methods: dict[str, Optimizer] = {}
+    if math.isinf(scales.smoothness):
+        total = 1.0 / public_ridge(scales._replace(smoothness=0.0), budget)
+        short = {"num_steps": KINK_STEPS, "step_size": total / KINK_STEPS}
+        methods["tail"] = NoisyGD(output="tail", **short)
+    else:
+        # At least half of epsilon is left for the noise, beside the Jacobian.
+        half = math.expm1(min(0.5 * budget.epsilon, MOST_EXPONENT))
+        least = scales.smoothness / (scales.num_records * half)
+        ridge = 0.5 * max(public_ridge(scales, budget), least)
+        methods["tail"] = NoisyGD(output="tail")
+        methods["objective"] = ObjectivePerturbation(ridge=ridge, risk="empirical")
+    methods["average"] = NoisyGD(risk="empirical")
     for name, method in methods.items():
-        inputs = method.recipe(facts, budget).inputs
+        try:
+            inputs = method.recipe(facts, budget).inputs
+        except ValueError:  # it does not serve the problem
+            if name == chosen:
+                raise
+            continue
         passes = float(inputs.get("num_steps", math.nan))
         noise = float(inputs.get("noise_stddev", 0.0)) / math.sqrt(passes)
         if name == "objective":
