@@ -117,9 +117,9 @@ study = Study(
         "In 67 of 80 cells, and nowhere is it more than 0.7 % worse than before; the"
         " mean is 3.9 % better. The 13 others are lost by 0.05 to 2.1 %, mostly between"
         " the two capped methods. The first rule, found on the finding sets, was best"
-        " in 32 of the 48 confirming cells and 5 % worse than before in one; the second,"
-        " written down before sparse, decaying and halfspace were run, in 21 of their"
-        " 24; the last threshold, x < 20, was set after all cells had been read."
+        " in 32 of the 48 confirming cells and 5 % worse than before in one; the"
+        " second, written down before sparse, decaying and halfspace were run, in 21 of"
+        " their 24; the last threshold, x < 20, was set after all cells had been read."
         " docs/which-method.md has the verdicts."
     ),
     grid=cells(RECORDS, ("0.1", "0.3", "1", "3")),

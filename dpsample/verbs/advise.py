@@ -283,8 +283,9 @@ def _candidates(facts: PublicFacts, budget: Budget, chosen: str) -> Iterator[Can
     methods: dict[str, Optimizer] = {}
     if math.isinf(scales.smoothness):
         total = 1.0 / public_ridge(scales._replace(smoothness=0.0), budget)
-        short = {"num_steps": KINK_STEPS, "step_size": total / KINK_STEPS}
-        methods["tail"] = NoisyGD(output="tail", **short)
+        size = total / KINK_STEPS
+        tail = NoisyGD(output="tail", num_steps=KINK_STEPS, step_size=size)
+        methods["tail"] = tail
     else:
         # At least half of epsilon is left for the noise, beside the Jacobian.
         half = math.expm1(min(0.5 * budget.epsilon, MOST_EXPONENT))
