@@ -2,8 +2,8 @@ r"""The verb before the others: which method for a problem, from public facts al
 
 Noise of one mean gradient asks for the ridge :math:`m_0` of
 `dpsample.optimizers.loop.noisy_descent.noise_ridge`; the loss has curvature beta. Their
-ratio :math:`x = \beta/m_0`, which grows like n t M/sqrt(d), decides: ``studies/
-which_method.py`` has the 80 cells where the rule was found and confirmed.
+ratio :math:`x = \beta/m_0`, which grows like n t M/sqrt(d), decides.
+``studies/which_method.py`` has the 80 cells in which the rule was found and tried.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     - else the tail of `NoisyGD`, whose noise is less; below 20 of the capped loss.
 
     Capped is `CappedLogistic(0.5)`, half as sensitive: build the problem with
-    ``advice.loss``. Losses with kinks get a tail of 1000 steps, other
-    domains than l_2 balls `dpsample.release`.
+    ``advice.loss``. Losses with kinks get a tail of 1000 steps, other domains than l_2
+    balls `dpsample.release`.
 
     Parameters
     ----------
@@ -175,8 +175,9 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     scales = _scales(facts)
     clarity = scales.smoothness / noise_ridge(scales, budget)
     method, is_capped, reason = _rule(facts, clarity)
-    capped = replace(facts, loss=CappedLogistic(CAP))
-    kinds = [facts, capped] if isinstance(facts.loss, Logistic) else [facts]
+    kinds = [facts]
+    if isinstance(facts.loss, Logistic):
+        kinds.append(replace(facts, loss=CappedLogistic(CAP)))
     rows = [row for kind in kinds for row in _candidates(kind, budget, method)]
     loss = kinds[-1 if is_capped else 0].loss
     rows.sort(key=lambda row: (row.method, row.loss) != (method, loss))
