@@ -116,5 +116,6 @@ SYNTHETIC = {
     "decaying": Records((2000, 20_000), 50, partial(_decaying, 20_000, 50)),
     "halfspace": Records((1000, 10_000), 10, partial(_halfspace, 10_000, 10)),
 }
-RECORDS = {**(REAL if VARIABLE in os.environ else {}), **SYNTHETIC}
+ALL = {**REAL, **SYNTHETIC}
+RECORDS = ALL if VARIABLE in os.environ else SYNTHETIC
 FOUND = ("a9a", "magic04", "logistic, d = 20", "logistic, d = 100")

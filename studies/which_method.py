@@ -11,7 +11,7 @@ import dpsample as dps
 from dpsample.experiments import Figure, Metric, Study
 from dpsample.problem.facts import PublicFacts
 
-from ._method_records import FOUND, RECORDS
+from ._method_records import ALL, FOUND, RECORDS
 
 DELTA, RADIUS = 1e-6, 10.0
 TODAY = "objective perturbation before"
@@ -37,7 +37,7 @@ def advice_of(records, n, epsilon):
     """Advice for a cell: it knows no record."""
     facts = PublicFacts(
         num_records=n,
-        dim=RECORDS[records].dim,
+        dim=ALL[records].dim,
         loss=dps.losses.Logistic(),
         domain=dps.domains.Ball(RADIUS),
         row_bound=1.0,

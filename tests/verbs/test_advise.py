@@ -9,6 +9,7 @@ import pytest
 import dpsample as dps
 from dpsample.losses import CappedLogistic, Huber, Logistic
 from dpsample.optimizers import NoisyGD, ObjectivePerturbation
+from dpsample.verbs.advise import default_radius
 from tests.support.public_facts import LOGISTIC
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -96,6 +97,13 @@ def test_the_advice_runs_within_the_budget():
     advice = dps.advise(given, BUDGET)
     recipe = advice.choice.recipe(replace(given, loss=advice.loss), BUDGET)
     assert recipe.event.gdp <= dps.privacy.gdp_from_budget(1.0, 1e-6)
+
+
+def test_the_radius_is_in_the_units_of_the_rows_and_bounded():
+    assert default_radius(1, 100, BUDGET) == 1.0
+    assert default_radius(10**9, 1, BUDGET, row_divisor=3.0, scale=2.0) == 60.0
+    one, other = (default_radius(n, 10, BUDGET) for n in (1000, 8000))
+    assert other == pytest.approx(2.0 * one)
 
 
 def test_what_has_no_sensitivity_is_refused():
