@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dpsample.problem.problem import Problem
     from dpsample.samplers import NoCertificate, Proximal, SamplingError
     from dpsample.targets.gibbs import Gibbs
+    from dpsample.verbs.advise import advise
     from dpsample.verbs.minimize import minimize
     from dpsample.verbs.release import release
     from dpsample.verbs.replicate import replicate
@@ -52,6 +53,7 @@ __all__ = [
     "PublicFacts",
     "Release",
     "SamplingError",
+    "advise",
     "audit",
     "audits",
     "calibrate",
@@ -87,6 +89,7 @@ _HOME = {
     "PublicFacts": "problem.facts",
     "Release": "verbs.results",
     "SamplingError": "samplers",
+    "advise": "verbs.advise",
     "audit": "audits",
     "calibrate": "privacy",
     "minimize": "verbs.minimize",

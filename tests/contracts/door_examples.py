@@ -50,6 +50,7 @@ ARGUMENTS = {
         "row_bound": 1.0,
         "row_norm": 2.0,
     },
+    "advise": {"problem": O.facts, "budget": O.BUDGET},
     "audit": {
         "mechanism": O.additive,
         "problem": 0.0,

@@ -210,6 +210,7 @@ BY_DOOR = {
     "audit.neighbor": NUMBERS,
     "release.sampler": optional(instance(dps.samplers.Sampler, str)),
     "losses.custom.slope_bound": BOUND,
+    "advise.problem": instance(dps.Problem, dps.PublicFacts),
     "minimize.budget": optional(instance(dps.Budget)),
     "tune.cap": POSITIVE,
     "tune.score": instance(dps.Problem),

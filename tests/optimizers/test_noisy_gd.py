@@ -142,31 +142,32 @@ def test_every_tail_of_a_seed_is_of_the_same_noisy_iterates():
 def test_the_tail_has_the_noise_and_the_event_of_so_many_steps(relation):
     facts = logistic(2000, 3).facts
     budget = dps.Budget(epsilon=1.0, delta=1e-6, relation=relation)
-    tail, plain = (m.recipe(facts, budget) for m in (TAIL, NoisyGD(num_steps=200)))
+    tail, plain = (m.recipe(facts, budget) for m in (TAIL, NoisyGD(num_steps=100)))
     assert tail.event == plain.event and tail.kind == plain.kind == "steps/full"
     assert tail.inputs["noise_stddev"] == plain.inputs["noise_stddev"]
-    assert [phase.num_steps for phase in tail.phases] == [100, 100]
+    assert [phase.num_steps for phase in tail.phases] == [50, 50]
     assert all(phase.noise == plain.phases[0].noise for phase in tail.phases)
     assert math.isinf(TAIL.risk_bound(facts, budget))
 
 
-def test_the_rule_is_the_smaller_of_what_noise_and_curvature_allow():
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0, 100.0])
+def test_steps_are_stable_and_as_long_together_as_noise_and_curvature_allow(epsilon):
     facts = replace(logistic(2000, 3).facts, domain=dps.domains.Ball(5.0))
-    for epsilon in (0.1, 1.0, 100.0):
-        budget = dps.Budget(epsilon=epsilon, delta=1e-6)
-        recipe = TAIL.recipe(facts, budget)
-        noisy = 5.0 * 2000 * recipe.event.gdp / (2.0 * math.sqrt(3.0) * 200.0)
-        found = recipe.inputs["step_size"]
-        assert found == pytest.approx(min(noisy, 8.0), rel=1e-9)
-    capped = replace(facts, loss=dps.losses.CappedLogistic(0.25))
-    found = TAIL.recipe(capped, budget).inputs["step_size"]
-    assert found == pytest.approx(2.0 / (0.25 * 0.75))
+    recipe = TAIL.recipe(facts, dps.Budget(epsilon=epsilon, delta=1e-6))
+    noise = 2.0 * math.sqrt(3.0) / (2000.0 * recipe.event.gdp * 5.0)
+    ridge = math.sqrt(2.0 * noise * max(noise, 0.25 / 400.0))
+    steps = sum(phase.num_steps for phase in recipe.phases)
+    size = recipe.inputs["step_size"]
+    assert steps == max(100, math.ceil(0.125 / ridge))
+    assert size * steps == pytest.approx(1.0 / ridge) and size <= 8.0
+    given = replace(TAIL, num_steps=10).recipe(facts, BUDGET).inputs["step_size"]
+    assert given == 8.0  # 2/beta
 
 
 @pytest.mark.parametrize("method", [TAIL, NoisyGD(output="tail", clip=0.3)])
 def test_certificates_of_tails_are_proved_by_both_checkers(method):
     fit = minimize(logistic(300, 3), method, BUDGET)
-    assert dict(fit.certificate.inputs)["averaged_steps"] == 100
+    assert dict(fit.certificate.inputs)["averaged_steps"] == 50
     for checker in ("standard", "ball"):
         dps.verify(fit.certificate, checker=checker)
 

@@ -20,6 +20,7 @@ from dpsample.optimizers.loop.noisy_descent import (
     Scheme,
     best_step,
     printed_rate,
+    public_ridge,
     recipe_of,
     scales_of,
 )
@@ -34,8 +35,8 @@ from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
 Output = Literal["average", "tail"]
 OUTPUTS = ("average", "tail")
-# Of the tail, by default: found on one data set, see `NoisyGD`.
-TAIL_STEPS, TAIL_SHARE = 200, 0.5
+# Of the tail, by default; more steps than the least if they would be unstable.
+LEAST_TAIL_STEPS, TAIL_SHARE = 100, 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ class ProjectedDescent(NoisyDescent):
             risk=self.risk,
         )
         plan = self.plan(scales, budget, calibration)
-        size = self._step_size(scales, plan, calibration)
+        size = self._step_size(scales, plan, budget, calibration)
         estimator: Estimator = Mean(lipschitz=scales.lipschitz)
         if is_clipped:
             estimator = ClippedMean(threshold=scales.lipschitz)
@@ -83,9 +84,14 @@ class ProjectedDescent(NoisyDescent):
         return recipe_of(plan, loop, inputs, bound)
 
     def _step_size(
-        self, scales: DescentScales, plan: DescentPlan, calibration: Calibration
+        self,
+        scales: DescentScales,
+        plan: DescentPlan,
+        budget: Budget | None,
+        calibration: Calibration,
     ) -> float:
         """Return eta: given, printed, or the minimizer of the bound."""
+        del budget  # of the tail's rule
         if self.step_size is not None:
             return float(self.step_size)
         if calibration == "paper" and plan.noise is not None:
@@ -122,24 +128,25 @@ class NoisyGD(ProjectedDescent):
     These bounds make short steps. With ``output="tail"`` few long ones are taken, and
     the last half of the iterates is averaged: noise averages out, as in Polyak and
     Juditsky (SIAM J. Control Optim. 30, 1992), the start is forgotten (Jain, Kakade,
-    Kidambi, Netrapalli and Sidford, JMLR 18, 2018). T = 200 and
+    Kidambi, Netrapalli and Sidford, JMLR 18, 2018). Their total length is
 
-    .. math:: \eta = \min\Bigl(\frac{M}{\sigma \sqrt{T d}}, \frac2\beta\Bigr):
+    .. math:: \eta T = \bigl(2 m_0 \max(m_0, \beta/400)\bigr)^{-1/2}, \qquad
+       m_0 = \frac{2 L \sqrt d}{n t M},
 
-    the sum of all noise, of length :math:`\eta \sigma \sqrt{T d}`, does not leave the
-    domain, and steps are stable: on a quadratic of curvature beta longer ones diverge.
-    As :math:`\sigma` grows like the root of T, the first is :math:`\eta T = M n t /
-    (2 L \sqrt d)`, as strong as a ridge of its inverse. It is a rule, not a theorem:
-    nothing is claimed of the risk. Whatever is averaged costs no privacy, as every step
-    is noisy.
+    (L for 2 L if records are zeroed out), as strong as a ridge of its inverse, and T
+    the larger of 100 and :math:`\eta T \beta/2`: steps are stable, at most 2/beta. The
+    sum of all noise has length :math:`\eta \sigma \sqrt{T d} = \eta T m_0 M`, and does
+    not leave the domain. As :math:`\sigma` grows like the root of T, more and shorter
+    steps change little. It is a rule, not a theorem: nothing is claimed of the risk.
+    Whatever is averaged costs no privacy, as every step is noisy.
 
     Parameters
     ----------
     num_steps : int, optional
-        T; None: 200 for the tail. Else min(n/2, n^2 t^2/(4 d)) rounded up, at least 10;
-        less for smooth losses if :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` is,
-        which grows like the root of n. More steps hardly lower the bound and never
-        raise it.
+        T; None: the rule's for the tail. Else min(n/2, n^2 t^2/(4 d)) rounded up, at
+        least 10; less for smooth losses if
+        :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` is, which grows like the
+        root of n. More steps hardly lower the bound and never raise it.
     step_size : float, optional
         eta; None: that of the smaller bound, or of the rule for the tail.
     risk : {"population", "empirical"}
@@ -177,7 +184,7 @@ class NoisyGD(ProjectedDescent):
     (78, '0.033')
     >>> recipe = NoisyGD(output="tail").recipe(problem.facts, budget)
     >>> recipe.inputs["averaged_steps"], f"{recipe.inputs['step_size']:.3f}"
-    (100, '0.683')
+    (50, '0.966')
     """
 
     output: Output = "average"
@@ -211,9 +218,13 @@ class NoisyGD(ProjectedDescent):
     def plan(
         self, scales: DescentScales, budget: Budget | None, calibration: Calibration
     ) -> DescentPlan:
-        """Return the number of steps, fixed for the tail, and their noise."""
+        """Return the number of steps, enough for a stable tail, and their noise."""
         if self.output == "tail" and self.num_steps is None:
-            fixed = replace(self, num_steps=TAIL_STEPS)
+            count, beta = LEAST_TAIL_STEPS, scales.smoothness
+            if self.step_size is None and budget is not None and beta < math.inf:
+                stable = 0.5 * beta / public_ridge(scales, budget)
+                count = max(count, math.ceil(stable))
+            fixed = replace(self, num_steps=count)
             return fixed.plan(scales, budget, calibration)
         return super().plan(scales, budget, calibration)
 
@@ -237,19 +248,21 @@ class NoisyGD(ProjectedDescent):
         return replace(recipe, phases=tuple(phases), inputs=inputs)
 
     def _step_size(
-        self, scales: DescentScales, plan: DescentPlan, calibration: Calibration
+        self,
+        scales: DescentScales,
+        plan: DescentPlan,
+        budget: Budget | None,
+        calibration: Calibration,
     ) -> float:
         """Return eta: given, of the smaller bound, or the longest of the rule."""
         if self.output == "average" or self.step_size is not None:
-            return super()._step_size(scales, plan, calibration)
+            return super()._step_size(scales, plan, budget, calibration)
         if math.isinf(scales.smoothness):
             remedy = "The tail's own step is for smooth losses: 2/beta at most."
             check.fail("step_size", "given for a loss with a kink", "None", remedy)
         limits = [2.0 / scales.smoothness] if scales.smoothness > 0.0 else []
-        if plan.stddev > 0.0:
-            limits.append(
-                best_step(scales, plan.num_steps, scales.dim * plan.stddev**2)
-            )
+        if budget is not None:
+            limits.append(1.0 / (plan.num_steps * public_ridge(scales, budget)))
         if not limits:
             remedy = "Without noise a linear loss has no longest step."
             check.fail("step_size", "given without a budget", "None", remedy)

@@ -1,0 +1,313 @@
+r"""The verb before the others: which method for a problem, from public facts alone.
+
+Noise of one mean gradient asks for the ridge :math:`m_0` of
+`dpsample.optimizers.loop.noisy_descent.noise_ridge`; the loss has curvature beta. Their
+ratio :math:`x = \beta/m_0`, which grows like n t M/sqrt(d), decides.
+``studies/which_method.py`` has the 80 cells in which the rule was found and tried.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from dpsample.core import check
+from dpsample.domains import Ball
+from dpsample.losses import CappedLogistic, Logistic, Loss
+from dpsample.optimizers import NoisyGD, ObjectivePerturbation
+from dpsample.optimizers.loop.noisy_descent import (
+    DescentScales,
+    noise_ridge,
+    public_ridge,
+    scales_of,
+)
+from dpsample.optimizers.loop.optimizer import Optimizer
+from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
+from dpsample.privacy import Budget, calibrate
+from dpsample.problem.facts import PublicFacts, smoothness_or_inf
+from dpsample.problem.problem import Problem
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CAP = 0.5  # of the slope of the logistic loss
+KINK_STEPS = 1000  # of the tail: no curvature asks for more
+# beta/m_0 below which noise drowns a tilted objective, and from which the capped loss's
+# bias is worse than noise.
+DROWNED, CLEAR = 20.0, 450.0
+RELEASE: Literal["release"] = "release"
+SHARE = 0.1  # of delta, for the release's sampler: its default
+MOST_EXPONENT = 700.0  # of doubles
+
+
+class Candidate(NamedTuple):
+    """One method with all its numbers, from public facts.
+
+    Attributes
+    ----------
+    method : str
+        "tail", "objective", "average" or "release".
+    choice : Optimizer or "release"
+        For `dpsample.minimize`; or the name of the verb.
+    loss : Loss
+        Loss to fit, the problem's or a capped one.
+    risk_bound : float
+        Proved bound of the mean excess empirical risk in that loss; infinity if none
+        is proved.
+    noise : float
+        Standard deviation in each coordinate of what the whole run adds to the mean
+        gradient; NaN for a draw, which is random itself.
+    passes : float
+        Over the records; NaN where that depends on the records.
+    """
+
+    method: str
+    choice: Optimizer | Literal["release"]
+    loss: Loss
+    risk_bound: float
+    noise: float
+    passes: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Advice:
+    """A method, the reason for it, and what else there is.
+
+    Attributes
+    ----------
+    choice : Optimizer or "release"
+        What to pass to `dpsample.minimize`; or the word for `dpsample.release`.
+    loss : Loss
+        Loss to build the problem with: the given one, or one with a capped slope.
+    reason : str
+        Why, in words.
+    table : tuple of Candidate
+        Every method that serves the problem, the chosen one first.
+    """
+
+    choice: Optimizer | Literal["release"]
+    loss: Loss
+    reason: str
+    table: tuple[Candidate, ...]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Table with a row for every method, the chosen one first.
+
+        Returns
+        -------
+        DataFrame
+            Columns as the fields of a `Candidate`.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.table, columns=list(Candidate._fields))
+
+    def __repr__(self) -> str:
+        """Choice, reason and table."""
+        lines = [f"Advice(choice={self.choice!r}, loss={self.loss!r})", self.reason]
+        lines.append(
+            f"{'method':10} {'loss':16} {'proved risk':>12} {'noise':>9} passes"
+        )
+        for row in self.table:
+            bound = f"{row.risk_bound:.4g}" if row.risk_bound < math.inf else "none"
+            passes = "depends" if math.isnan(row.passes) else f"{row.passes:.0f}"
+            name = f"{row.method:10} {row.loss.name:16}"
+            lines.append(f"{name} {bound:>12} {row.noise:9.3g} {passes}")
+        return "\n".join(lines)
+
+
+@check.plain
+def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
+    r"""Choose a private method, its options and its loss by public facts.
+
+    For smooth losses on l_2 balls, with x = beta/m_0 the curvature over the ridge that
+    noise asks for (:math:`m_0 = 2 L \sqrt d/(n t M)` if one record is replaced, t the
+    budget's gdp, M the radius):
+
+    - logistic loss, 20 <= x < 450: `ObjectivePerturbation` of the capped loss, whose
+      ridge also holds back records that tell little;
+    - real responses: `ObjectivePerturbation`;
+    - else the tail of `NoisyGD`, whose noise is less; below 20 of the capped loss.
+
+    Capped is `CappedLogistic(0.5)`, half as sensitive: build the problem with
+    ``advice.loss``. Losses with kinks get a tail of 1000 steps, other domains than l_2
+    balls `dpsample.release`.
+
+    Parameters
+    ----------
+    problem : Problem or PublicFacts
+        Only its public facts are read, never its records.
+    budget : Budget
+        Epsilon, delta and the neighboring relation.
+
+    Returns
+    -------
+    Advice
+        ``choice``, ``loss``, ``reason`` and ``table``.
+
+    Raises
+    ------
+    ValueError
+        If the domain is unbounded, or the loss has no Lipschitz constant there.
+
+    Guarantee
+    ---------
+    The advice is a function of public facts and costs no privacy. That it is good is
+    measured, not proved: `risk_bound` is, where it is finite.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> facts = dps.PublicFacts(num_records=5000, dim=100, row_bound=1.0, row_norm=2.0,
+    ...                         loss=dps.losses.Logistic(),
+    ...                         domain=dps.domains.Ball(10.0))
+    >>> advice = dps.advise(facts, dps.Budget(epsilon=0.3, delta=1e-6))
+    >>> advice.choice, advice.loss
+    (ObjectivePerturbation(ridge=0.00..., risk='empirical'), CappedLogistic(cap=0.5))
+    >>> advice.to_frame()["method"].tolist()[:5]
+    ['objective', 'tail', 'objective', 'average', 'release']
+    """
+    check.instance((Problem, PublicFacts), problem=problem)
+    check.instance(Budget, budget=budget)
+    facts = problem.facts if isinstance(problem, Problem) else problem
+    scales = _scales(facts)
+    clarity = scales.smoothness / noise_ridge(scales, budget)
+    method, is_capped, reason = _rule(facts, clarity)
+    kinds = [facts]
+    if isinstance(facts.loss, Logistic):
+        kinds.append(replace(facts, loss=CappedLogistic(CAP)))
+    rows = [row for kind in kinds for row in _candidates(kind, budget, method)]
+    loss = kinds[-1 if is_capped else 0].loss
+    rows.sort(key=lambda row: (row.method, row.loss) != (method, loss))
+    choice = rows[0].choice
+    return Advice(choice=choice, loss=loss, reason=reason, table=tuple(rows))
+
+
+# Of `default_radius`, in units of one column's effect.
+LEAST_EFFECT, MOST_EFFECT = 1.0, 10.0
+
+
+@check.plain
+def default_radius(
+    num_records: int,
+    dim: int,
+    budget: Budget,
+    *,
+    row_divisor: float = 1.0,
+    scale: float = 1.0,
+) -> float:
+    r"""Radius of the l_2 ball of coefficients that public facts suggest.
+
+    .. math:: R = s D \, \mathrm{clip}\Bigl(\bigl(\tfrac{2 n t}{\Delta \sqrt d}
+       \bigr)^{1/3}, 1, 10\Bigr),
+
+    t the budget's gdp, Delta 2 if one record is replaced and 1 if it is zeroed out.
+    Columns scaled to [-1, 1] whose rows are divided by D have coefficients D times as
+    large: wide tables, of D the root of the number of columns, do not shrink the model.
+    What one column may do grows with the records, because noise allows it. Found on
+    a9a and magic04, a rule like the advice itself.
+
+    Parameters
+    ----------
+    num_records, dim : int
+        n and d.
+    budget : Budget
+        Epsilon, delta and the neighboring relation.
+    row_divisor : float
+        D: what rows are divided by to bound them, `read_table`'s root of the number of
+        columns of the table.
+    scale : float
+        s: 1 for labels; the response bound, or another public unit of the response,
+        in regression.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+
+    Guarantee
+    ---------
+    A function of public facts: it costs no privacy.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> round(default_radius(8000, 123, budget, row_divisor=14**0.5), 1)
+    20.8
+    """
+    check.integer(1, most=check.EXACT, num_records=num_records)
+    check.integer(1, dim=dim)
+    check.instance(Budget, budget=budget)
+    check.scale(row_divisor=row_divisor, scale=scale)
+    signal = 2.0 * num_records * gdp_of(budget) / SHIFTS[budget.relation]
+    effect = math.cbrt(signal / math.sqrt(dim))
+    return scale * row_divisor * min(max(effect, LEAST_EFFECT), MOST_EFFECT)
+
+
+def _rule(facts: PublicFacts, clarity: float) -> tuple[str, bool, str]:
+    """Return the method, whether the slope is capped, and the reason."""
+    is_ball = isinstance(facts.domain, Ball) and facts.domain.p == 2.0
+    if not is_ball:
+        return "release", False, "The domain is no l2 ball: a draw fits any."
+    if math.isinf(clarity):
+        return "tail", False, "The loss has kinks: many short steps, then their mean."
+    where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
+    if not facts.loss.is_classification:
+        return "objective", False, where + "a ridge holds back what is left of it."
+    if clarity >= CLEAR or not isinstance(facts.loss, Logistic):
+        return "tail", False, where + "steps need less noise than a tilted objective."
+    if clarity < DROWNED:
+        why = "noise drowns all but the first steps, and a capped slope halves it."
+        return "tail", True, where + why
+    why = (
+        "a capped slope halves the noise, and the ridge holds back what is left of it."
+    )
+    return "objective", True, where + why
+
+
+def _scales(facts: PublicFacts) -> DescentScales:
+    """Public numbers of descent; a ValueError without a Lipschitz constant."""
+    slope, beta = facts.lipschitz(2.0), smoothness_or_inf(facts)
+    return scales_of(facts, lipschitz=slope, smoothness=beta, risk="empirical")
+
+
+def _candidates(facts: PublicFacts, budget: Budget, chosen: str) -> Iterator[Candidate]:
+    """Methods that serve the problem, with their numbers."""
+    scales = _scales(facts)
+    methods: dict[str, Optimizer] = {}
+    if math.isinf(scales.smoothness):
+        total = 1.0 / public_ridge(scales._replace(smoothness=0.0), budget)
+        size = total / KINK_STEPS
+        tail = NoisyGD(output="tail", num_steps=KINK_STEPS, step_size=size)
+        methods["tail"] = tail
+    else:
+        # At least half of epsilon is left for the noise, beside the Jacobian.
+        half = math.expm1(min(0.5 * budget.epsilon, MOST_EXPONENT))
+        least = scales.smoothness / (scales.num_records * half)
+        ridge = 0.5 * max(public_ridge(scales, budget), least)
+        methods["tail"] = NoisyGD(output="tail")
+        methods["objective"] = ObjectivePerturbation(ridge=ridge, risk="empirical")
+    methods["average"] = NoisyGD(risk="empirical")
+    for name, method in methods.items():
+        try:
+            inputs = method.recipe(facts, budget).inputs
+        except ValueError:  # it does not serve the problem
+            if name == chosen:
+                raise
+            continue
+        passes = float(inputs.get("num_steps", math.nan))
+        noise = float(inputs.get("noise_stddev", 0.0)) / math.sqrt(passes)
+        if name == "objective":
+            noise = float(inputs["tilt_stddev"]) / facts.num_records
+        bound = float(inputs.get("risk_bound", math.inf))
+        yield Candidate(name, method, facts.loss, bound, noise, passes)
+    drawn = calibrate(facts, budget, risk="empirical", sampler_share=SHARE)
+    bound = drawn.risk_bound
+    yield Candidate("release", RELEASE, facts.loss, bound, math.nan, math.nan)

@@ -1,0 +1,173 @@
+"""Which private logistic regression: a public rule and its candidates, 80 cells."""
+
+import math
+from functools import cache
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student
+
+import dpsample as dps
+from dpsample.experiments import Figure, Metric, Study
+from dpsample.problem.facts import PublicFacts
+
+from ._method_records import ALL, FOUND, RECORDS
+
+DELTA, RADIUS = 1e-6, 10.0
+TODAY = "objective perturbation before"
+METHODS = {
+    TODAY: None,
+    "objective perturbation": ("objective", "logistic"),
+    "objective perturbation, capped": ("objective", "capped_logistic"),
+    "tail": ("tail", "logistic"),
+    "tail, capped": ("tail", "capped_logistic"),
+    "release": ("release", "logistic"),
+}
+QUICK = "halfspace"
+DRAWN = 1000  # the most records with which releases are tried: they take seconds
+
+
+def budget_of(params):
+    """Budget for replacing one record."""
+    return dps.Budget(epsilon=float(params["epsilon"]), delta=DELTA)
+
+
+@cache
+def advice_of(records, n, epsilon):
+    """Advice for a cell: it knows no record."""
+    facts = PublicFacts(
+        num_records=n,
+        dim=ALL[records].dim,
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Ball(RADIUS),
+        row_bound=1.0,
+        row_norm=2.0,
+    )
+    return dps.advise(facts, dps.Budget(epsilon=float(epsilon), delta=DELTA))
+
+
+def name_of(row):
+    """Name here of a row of the advice's table."""
+    found = row.method, row.loss.name
+    return next((name for name, key in METHODS.items() if key == found), None)
+
+
+def batch(params, seeds, data):
+    """Log-losses on test records."""
+    advice = advice_of(params["records"], params["n"], params["epsilon"])
+    rows = {name_of(row): row for row in advice.table}
+    method = params["method"]
+    rows[TODAY] = rows["objective perturbation"]._replace(
+        choice=dps.optimizers.ObjectivePerturbation()
+    )
+    choice, loss = rows[method].choice, rows[method].loss
+    features, y, tested, labels = data[params["records"]]
+    n = params["n"]
+    problem = dps.Problem(
+        features[:n],
+        y[:n],
+        loss=loss,
+        domain=dps.domains.Ball(RADIUS),
+        row_bound=1.0,
+    )
+    verb, arguments, options = dps.minimize, (choice, budget_of(params)), {}
+    if choice == "release":
+        verb, arguments, options = dps.release, arguments[1:], {"risk": "empirical"}
+    runs = dps.replicate(
+        verb,
+        problem,
+        *arguments,
+        **options,
+        num_replicates=len(seeds),
+        seed=seeds,
+        threads=1,
+    )
+    losses = [np.logaddexp(0.0, -labels * (tested @ t)).mean() for t in runs.thetas]
+    return {"test": losses}
+
+
+def cells(names, epsilons):
+    """Both sizes of each set, and releases of the small ones."""
+    return [
+        {
+            "records": name,
+            "use": "finding" if name in FOUND else "confirming",
+            "n": n,
+            "epsilon": epsilons,
+            "method": [m for m in METHODS if m != "release" or n <= DRAWN],
+        }
+        for name in names
+        for n in RECORDS[name].sizes
+    ]
+
+
+study = Study(
+    name="which_method",
+    title="Which private logistic regression, by public facts",
+    question=(
+        "Does dps.advise choose the best of its candidates, or one within two standard"
+        " errors of it, on records that had no part in finding its rule? Mean log-loss"
+        " on test records at (eps, 1e-6), replacing one record, coefficients in the"
+        " ball of radius 10. Finding: a9a, magic04 and two logistic models. Confirming:"
+        " w7a, Adult (one-hot), k401ksubs (eligibility) and three other models."
+        " 'Before' is ObjectivePerturbation(), whose ridge minimizes the bound of the"
+        " population risk. Releases are tried where n is 1000."
+    ),
+    answer=(
+        "In 67 of 80 cells, and nowhere is it more than 0.7 % worse than before; the"
+        " mean is 3.9 % better. The 13 others are lost by 0.05 to 2.1 %, mostly between"
+        " the two capped methods. The first rule, found on the finding sets, was best"
+        " in 32 of the 48 confirming cells and 5 % worse than before in one; the"
+        " second, written down before sparse, decaying and halfspace were run, in 21 of"
+        " their 24; the last threshold, x < 20, was set after all cells had been read."
+        " docs/which-method.md has the verdicts."
+    ),
+    grid=cells(RECORDS, ("0.1", "0.3", "1", "3")),
+    quick=cells([QUICK], ("0.3", "3"))[:1],
+    replicates=lambda p: 2 if p["method"] == "release" else 8,
+    quick_replicates=2,
+    batch=batch,
+    data={name: records.load for name, records in RECORDS.items()},
+    metrics=(Metric("test", label="test log-loss"),),
+    figures=(
+        Figure(
+            x="epsilon",
+            y="test",
+            lines="method",
+            panels=("records", "n"),
+            log_log=False,
+            title="Loss on new records",
+            x_label="epsilon, replace one record (delta = 1e-6)",
+        ),
+    ),
+    paired=("method", "use"),
+)
+
+
+def verdicts(path):
+    """Yield a row for each cell of a report's table: what is advised, and what is best.
+
+    A cell is lost if the best method's mean is below the advised one's by more than two
+    standard errors of their difference.
+    """
+    table = pd.read_csv(path)
+    width = 2.0 * student.ppf(0.975, table.replicates - 1)
+    table["variance"] = ((table.high - table.low) / width) ** 2
+    for key, cell in table.groupby(["use", "records", "n", "epsilon"], sort=False):
+        tested = cell[cell.metric == "test"]
+        named = name_of(advice_of(*key[1:]).table[0])
+        (advised,) = tested[tested.method == named].itertuples()
+        best = tested.loc[tested["mean"].idxmin()]
+        before = tested[tested.method == TODAY]["mean"].item()
+        gap = advised.mean - best["mean"]
+        error = math.sqrt(advised.variance + best.variance)
+        yield {
+            **dict(zip(("use", "records", "n", "epsilon"), key, strict=True)),
+            "advised": advised.method,
+            "loss": advised.mean,
+            "best": best.method,
+            "gap": gap,
+            "error": error,
+            "lost": gap > 2.0 * error,
+            "before": before,
+        }
