@@ -34,6 +34,7 @@ Saved = Annotated[Path, typer.Argument(help="What dpsample release --output wrot
 Predictions = Annotated[Path | None, Option("--output", help="CSV file to write.")]
 Skeleton = Annotated[Path | None, Option("--output", help="TOML file to write.")]
 Answer = Annotated[Path, typer.Argument(help="JSON of a release or a certificate.")]
+Page = Annotated[Path | None, Option(help="HTML page to write, to be published.")]
 Checker = Annotated[str, Option(help="standard, or ball: a proof by balls.")]
 Epsilon = Annotated[float, Option(help="Privacy budget epsilon.")]
 Delta = Annotated[float, Option(help="Privacy budget delta.")]
@@ -73,6 +74,7 @@ Paper = Annotated[
     str | None,
     Option(help="bassily, gopi, su, xie or xu (first authors); by default all five."),
 ]
+Code = Annotated[str | None, typer.Argument(help="GLLST-E1, BFTT-4, gradient-E15...")]
 Markdown = Annotated[bool, Option("--markdown", help="Print Markdown.")]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
@@ -146,6 +148,14 @@ def bounds(file: File, output: Skeleton = None, format: Format = None) -> None:
 
 
 @app.command()
+def certificate(file: Answer, html: Page = None) -> int:
+    """Print a certificate, or write a page about it; the exit code is as of verify."""
+    from dpsample.cli.certificate import run
+
+    return run(file, html)
+
+
+@app.command()
 def sample(
     file: File,
     radius: Radius,
@@ -200,6 +210,22 @@ def claims(paper: Paper = None, markdown: Markdown = False, json: Json = False) 
     from dpsample.cli.claims import run
 
     run(paper, markdown=markdown, as_json=json)
+
+
+@app.command()
+def errata(code: Code = None, markdown: Markdown = False) -> None:
+    """Print the errata of five papers, or one: what is printed, what is true."""
+    from dpsample.cli.papers import print_errata
+
+    print_errata(code, markdown=markdown)
+
+
+@app.command()
+def papers(markdown: Markdown = False) -> None:
+    """Print the verdict on every numbered item of five papers."""
+    from dpsample.cli.papers import print_items
+
+    print_items(markdown=markdown)
 
 
 @app.command()

@@ -109,7 +109,7 @@ class AttackRisk:
         def bound(epsilon: float) -> float:
             delta = self._delta(min(max(epsilon, 0.0), LARGEST_EPSILON))
             direct = delta + math.exp(epsilon) * rate
-            reverse = 1.0 - math.exp(-epsilon) * (1.0 - delta - rate)
+            reverse = math.exp(-epsilon) * (delta + rate) - math.expm1(-epsilon)
             return min(direct, reverse, 1.0)
 
         values = [bound(epsilon) for epsilon in GRID]
@@ -217,13 +217,13 @@ class AttackRisk:
         )
         width = max(len(name) for name, _, _ in rows)
         lines = [
-            f"  {name:<{width}}  {word} {_percent(share, up=word == 'at most')} %"
+            f"  {name:<{width}}  {word} {percent(share, up=word == 'at most')} %"
             for name, word, share in rows
         ]
         return "\n".join([f"Attacks that ask {QUESTIONS[self.relation]}", *lines])
 
 
-def _percent(share: float, *, up: bool) -> str:
+def percent(share: float, *, up: bool) -> str:
     """Three digits of a share in percent, rounded to the safe side."""
     if share <= 0.0:
         return "0"

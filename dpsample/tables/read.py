@@ -57,15 +57,17 @@ def read_table(
     positive_label : str, optional
         Label that becomes 1, all others becoming -1.
     bounds : Schema, str or Path, optional
-        Public facts about the columns, or the TOML or JSON file that has them.
+        Public facts about the columns and the file, or the TOML or JSON file that has
+        them; docs/tables.md describes it.
     clip : bool
-        Move values to their public bounds instead of refusing them.
+        Move values and rows to their public bounds instead of refusing them.
     symmetric : bool
         Scale numbers to [-1, 1] rather than [0, 1].
     row_norm : float
         Exponent, in [1, inf], of the norm that the row bound is about.
     row_bound : float, optional
-        Declared bound of the scaled rows of a file read without ``bounds``.
+        Declared bound of the scaled rows: needed without ``bounds``; with them, a
+        smaller one than ``scale``, to which ``clip`` scales longer rows down.
     scale : float
         Public factor of all features.
     format : {"csv", "tsv", "parquet", "libsvm"}, optional
@@ -79,7 +81,7 @@ def read_table(
     Returns
     -------
     Dataset
-        Records and their public bounds. They are checked by `dpsample.Problem`.
+        Records, their public bounds and their encoding, for `Problem.from_table`.
 
     Raises
     ------

@@ -2,8 +2,8 @@ r"""The verb before the others: which method for a problem, from public facts al
 
 Noise of one mean gradient asks for the ridge :math:`m_0` of
 `dpsample.optimizers.loop.noisy_descent.noise_ridge`; the loss has curvature beta. Their
-ratio :math:`x = \beta/m_0`, which grows like n t M/sqrt(d), decides: ``studies/
-which_method.py`` has the 80 cells where the rule was found and confirmed.
+ratio :math:`x = \beta/m_0`, which grows like n t M/sqrt(d), decides.
+``studies/which_method.py`` has the 80 cells in which the rule was found and tried.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CAP = 0.5  # of the slope of the logistic loss
+KINK_STEPS = 1000  # of the tail: no curvature asks for more
 # beta/m_0 below which noise drowns a tilted objective, and from which the capped loss's
 # bias is worse than noise.
 DROWNED, CLEAR = 20.0, 450.0
 RELEASE: Literal["release"] = "release"
 SHARE = 0.1  # of delta, for the release's sampler: its default
+MOST_EXPONENT = 700.0  # of doubles
 
 
 class Candidate(NamedTuple):
@@ -126,10 +128,12 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
 
     - logistic loss, 20 <= x < 450: `ObjectivePerturbation` of the capped loss, whose
       ridge also holds back records that tell little;
+    - real responses: `ObjectivePerturbation`;
     - else the tail of `NoisyGD`, whose noise is less; below 20 of the capped loss.
 
     Capped is `CappedLogistic(0.5)`, half as sensitive: build the problem with
-    ``advice.loss``. Losses with kinks and other domains get `dpsample.release`.
+    ``advice.loss``. Losses with kinks get a tail of 1000 steps, other domains than l_2
+    balls `dpsample.release`.
 
     Parameters
     ----------
@@ -171,9 +175,10 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     scales = _scales(facts)
     clarity = scales.smoothness / noise_ridge(scales, budget)
     method, is_capped, reason = _rule(facts, clarity)
-    capped = replace(facts, loss=CappedLogistic(CAP))
-    kinds = [facts, capped] if isinstance(facts.loss, Logistic) else [facts]
-    rows = [row for kind in kinds for row in _candidates(kind, budget)]
+    kinds = [facts]
+    if isinstance(facts.loss, Logistic):
+        kinds.append(replace(facts, loss=CappedLogistic(CAP)))
+    rows = [row for kind in kinds for row in _candidates(kind, budget, method)]
     loss = kinds[-1 if is_capped else 0].loss
     rows.sort(key=lambda row: (row.method, row.loss) != (method, loss))
     choice = rows[0].choice
@@ -249,11 +254,13 @@ def default_radius(
 def _rule(facts: PublicFacts, clarity: float) -> tuple[str, bool, str]:
     """Return the method, whether the slope is capped, and the reason."""
     is_ball = isinstance(facts.domain, Ball) and facts.domain.p == 2.0
-    if math.isinf(clarity):
-        return "release", False, "The loss has kinks: a draw needs no step size."
     if not is_ball:
         return "release", False, "The domain is no l2 ball: a draw fits any."
+    if math.isinf(clarity):
+        return "tail", False, "The loss has kinks: many short steps, then their mean."
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
+    if not facts.loss.is_classification:
+        return "objective", False, where + "a ridge holds back what is left of it."
     if clarity >= CLEAR or not isinstance(facts.loss, Logistic):
         return "tail", False, where + "steps need less noise than a tilted objective."
     if clarity < DROWNED:
@@ -271,16 +278,30 @@ def _scales(facts: PublicFacts) -> DescentScales:
     return scales_of(facts, lipschitz=slope, smoothness=beta, risk="empirical")
 
 
-def _candidates(facts: PublicFacts, budget: Budget) -> Iterator[Candidate]:
+def _candidates(facts: PublicFacts, budget: Budget, chosen: str) -> Iterator[Candidate]:
     """Methods that serve the problem, with their numbers."""
     scales = _scales(facts)
-    methods: dict[str, Optimizer] = {"average": NoisyGD(risk="empirical")}
-    if math.isfinite(scales.smoothness):
-        ridge = 0.5 * public_ridge(scales, budget)
-        objective = ObjectivePerturbation(ridge=ridge, risk="empirical")
-        methods = {"tail": NoisyGD(output="tail"), "objective": objective, **methods}
+    methods: dict[str, Optimizer] = {}
+    if math.isinf(scales.smoothness):
+        total = 1.0 / public_ridge(scales._replace(smoothness=0.0), budget)
+        size = total / KINK_STEPS
+        tail = NoisyGD(output="tail", num_steps=KINK_STEPS, step_size=size)
+        methods["tail"] = tail
+    else:
+        # At least half of epsilon is left for the noise, beside the Jacobian.
+        half = math.expm1(min(0.5 * budget.epsilon, MOST_EXPONENT))
+        least = scales.smoothness / (scales.num_records * half)
+        ridge = 0.5 * max(public_ridge(scales, budget), least)
+        methods["tail"] = NoisyGD(output="tail")
+        methods["objective"] = ObjectivePerturbation(ridge=ridge, risk="empirical")
+    methods["average"] = NoisyGD(risk="empirical")
     for name, method in methods.items():
-        inputs = method.recipe(facts, budget).inputs
+        try:
+            inputs = method.recipe(facts, budget).inputs
+        except ValueError:  # it does not serve the problem
+            if name == chosen:
+                raise
+            continue
         passes = float(inputs.get("num_steps", math.nan))
         noise = float(inputs.get("noise_stddev", 0.0)) / math.sqrt(passes)
         if name == "objective":

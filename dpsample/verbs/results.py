@@ -24,6 +24,7 @@ from dpsample.privacy import (
     EventCertificate,
     VerificationReport,
 )
+from dpsample.privacy.certificates.page import document, summary
 from dpsample.privacy.certificates.sealed import load_json
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
@@ -200,6 +201,24 @@ class Release(Predictor):
             "digest": self.digest,
         }
         return json.dumps(content, indent=1, allow_nan=False)
+
+    def to_html(self) -> str:
+        """Return a page about the answer for readers who are not experts.
+
+        Returns
+        -------
+        str
+            `Certificate.to_html`, with the coefficients; the file to verify, which is
+            inside, is the one that `save` writes.
+        """
+        return document(self.certificate, answer=self._named(), saved=self.to_json())
+
+    def _repr_html_(self) -> str:
+        """Return coefficients and the short form of the certificate, for notebooks."""
+        return summary(self.certificate, answer=self._named())
+
+    def _named(self) -> list[tuple[str, float]]:
+        return list(zip(self.feature_names, self.theta.tolist(), strict=True))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the private answer and the certificate to a JSON file.

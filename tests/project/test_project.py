@@ -147,6 +147,8 @@ def test_files_that_are_installed_exist():
     package = Path(dpsample.__file__).parent
     assert (package / "py.typed").is_file()
     assert (package / "datasets" / "catalog.toml").is_file()
+    for name in ("errata.toml", "papers.toml"):
+        assert (package / "experiments" / name).is_file()
     assert (ROOT / "LICENSE").read_text().startswith("MIT License")
     assert "## " in (ROOT / "CHANGELOG.md").read_text()
 
@@ -159,4 +161,4 @@ def test_every_public_name_resolves(name):
 def test_ci_is_executable_and_installs_what_the_readme_says():
     for name in ("run", "nightly", "matrix"):
         assert os.access(ROOT / ".ci" / name, os.X_OK)
-    assert "-e '.[test,dev]'" in (ROOT / ".ci" / "run").read_text()
+    assert "-e '.[test,dev,docs]'" in (ROOT / ".ci" / "run").read_text()

@@ -9,6 +9,7 @@ import pytest
 import dpsample as dps
 from dpsample.losses import CappedLogistic, Huber, Logistic
 from dpsample.optimizers import NoisyGD, ObjectivePerturbation
+from dpsample.verbs.advise import default_radius
 from tests.support.public_facts import LOGISTIC
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -48,11 +49,31 @@ def test_other_units_of_the_columns_change_nothing():
 def test_other_losses_are_kept_and_the_first_row_is_the_choice(loss):
     given = facts(loss=loss, response_bound=1.0)
     advice = dps.advise(given, BUDGET)
+    wanted = NoisyGD if loss.is_classification else ObjectivePerturbation
+    assert isinstance(advice.choice, wanted)
     assert advice.loss == loss and advice.table[0].choice == advice.choice
     frame = advice.to_frame()
     assert len(frame) == len(advice.table) and set(frame["loss"]) == {loss}
     assert (frame["risk_bound"] > 0.0).all()
     assert advice.reason in repr(advice) and repr(advice).count("\n") > len(frame)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("radius", [1e-3, 1e4])
+def test_every_ball_and_budget_leave_epsilon_for_the_noise(radius, epsilon):
+    budget = dps.Budget(epsilon=epsilon, delta=1e-6)
+    for loss in (Logistic(), Huber(1.0), dps.losses.Linear()):
+        given = facts(
+            loss=loss, dim=1, domain=dps.domains.Ball(radius), response_bound=1.0
+        )
+        assert len(dps.advise(given, budget).table) >= 3
+
+
+def test_other_domains_get_a_draw():
+    for domain in (dps.domains.Box(-1.0, 1.0), dps.domains.Ball(1.0, p=1.0)):
+        assert dps.advise(facts(domain=domain), BUDGET).choice == "release"
+    matrices = facts(domain=dps.domains.SchattenBall(1.0, p=1.0, shape=(2, 3)))
+    assert dps.advise(matrices, BUDGET).table[0].method == "release"
 
 
 def test_a_problem_is_read_for_its_facts_only():
@@ -76,6 +97,13 @@ def test_the_advice_runs_within_the_budget():
     advice = dps.advise(given, BUDGET)
     recipe = advice.choice.recipe(replace(given, loss=advice.loss), BUDGET)
     assert recipe.event.gdp <= dps.privacy.gdp_from_budget(1.0, 1e-6)
+
+
+def test_the_radius_is_in_the_units_of_the_rows_and_bounded():
+    assert default_radius(1, 100, BUDGET) == 1.0
+    assert default_radius(10**9, 1, BUDGET, row_divisor=3.0, scale=2.0) == 60.0
+    one, other = (default_radius(n, 10, BUDGET) for n in (1000, 8000))
+    assert other == pytest.approx(2.0 * one)
 
 
 def test_what_has_no_sensitivity_is_refused():

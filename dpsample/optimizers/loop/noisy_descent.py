@@ -155,8 +155,8 @@ def public_ridge(scales: DescentScales, budget: Budget) -> float:
 
     .. math:: m = \sqrt{2 m_0 \max(m_0, \beta/400)}, \quad m_0 \text{ of `noise_ridge`}.
 
-    A rule, not a theorem: both constants were found on the sets of records that
-    ``studies/which_method.py`` names, and confirmed on others.
+    A rule, not a theorem: both constants were found on four sets of records, which
+    ``studies/which_method.py`` names.
     """
     least = noise_ridge(scales, budget)
     return math.sqrt(2.0 * least * max(least, scales.smoothness / EASY))
