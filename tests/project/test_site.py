@@ -58,6 +58,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     (folder / "patients.csv").write_text(readme_blocks("csv")[0])
     (folder / "bounds.toml").write_text(readme_blocks("toml")[0])
+    (folder / "new.csv").write_text("ward,cost,age\nsouth,700,66\n")
     with contextlib.chdir(folder):
         assert cli.main(shlex.split(readme_blocks("sh")[1])[1:]) == 0
     return folder
