@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dpsample.problem.problem import Problem
     from dpsample.samplers import NoCertificate, Proximal, SamplingError
     from dpsample.targets.gibbs import Gibbs
+    from dpsample.verbs.intervals import Intervals, intervals
     from dpsample.verbs.minimize import minimize
     from dpsample.verbs.release import release
     from dpsample.verbs.replicate import replicate
@@ -45,6 +46,7 @@ __all__ = [
     "Certificate",
     "Fit",
     "Gibbs",
+    "Intervals",
     "NoCertificate",
     "Problem",
     "Proximal",
@@ -57,6 +59,7 @@ __all__ = [
     "datasets",
     "diagnostics",
     "domains",
+    "intervals",
     "losses",
     "minimize",
     "noise",
@@ -79,6 +82,7 @@ _HOME = {
     "Certificate": "privacy",
     "Fit": "verbs.results",
     "Gibbs": "targets.gibbs",
+    "Intervals": "verbs.intervals",
     "NoCertificate": "samplers",
     "Problem": "problem.problem",
     "Proximal": "samplers",
@@ -87,6 +91,7 @@ _HOME = {
     "SamplingError": "samplers",
     "audit": "audits",
     "calibrate": "privacy",
+    "intervals": "verbs.intervals",
     "minimize": "verbs.minimize",
     "release": "verbs.release",
     "replicate": "verbs.replicate",
