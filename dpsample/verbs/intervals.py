@@ -94,7 +94,7 @@ DETERMINANT_SHARE = 0.1
 # Of the noise beside the tilt, for the output, and its deviation over the tilt's least.
 OUTPUT_SHARE, OUTPUT_SIZE = 0.01, 0.1
 # Of noisy gradient descent.
-NUM_STEPS, TAIL_SHARE = 200, 0.8
+NUM_STEPS, TAIL_SHARE = 400, 0.5
 # Intervals are flagged below these: eigenvalues over the matrix noise, standard errors
 # between the fit and the boundary, the share of the way from the start.
 CLEAR, NEAR, LEAST_KEPT = 2.0, 3.0, 0.5
@@ -489,10 +489,11 @@ class Intervals:
         widths = np.where(np.isfinite(self.se), self.upper - self.theta, 0.0)
         ax.errorbar(self.theta, rows, xerr=widths, fmt="o", capsize=3, label=label)
         if non_private is not None:
-            check.instance(tuple, non_private=non_private)
+            if not (isinstance(non_private, tuple) and len(non_private) == 2):
+                condition = "estimates and their standard errors"
+                check.fail("non_private", condition, check.shown(non_private))
             point, error = (
-                check.array(f"non_private[{i}]", part, shape=(count,))
-                for i, part in enumerate(non_private)
+                check.array("non_private", part, shape=(count,)) for part in non_private
             )
             wide = _quantile(self.level) * error
             style: dict[str, Any] = {"fmt": "x", "color": "0.5", "capsize": 3}
@@ -509,7 +510,9 @@ class Intervals:
         table = self.to_frame().to_string(
             float_format=lambda x: f"{x:.4g}", max_rows=12
         )
-        flags = "".join(f"\n  NOTE: {FLAGS[name]}" for name in self.diagnostics["flags"])
+        flags = "".join(
+            f"\n  NOTE: {FLAGS[name]}" for name in self.diagnostics["flags"]
+        )
         return (
             f"Intervals({100 * self.level:g} % each,\n{table}{flags}\n  "
             f"certificate={self.certificate!r})"

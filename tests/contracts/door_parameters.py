@@ -181,6 +181,7 @@ BY_NAME = {
     "least_exponent": OUTER_EXPONENT,
     "length": POSITIVE,
     "level": FRACTION,
+    "log_determinant": NON_NEGATIVE,
     "lines": WORD_OR_WORDS,
     "lipschitz": POSITIVE,
     "local_delta": NON_NEGATIVE,

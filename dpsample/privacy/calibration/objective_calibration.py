@@ -80,9 +80,7 @@ def objective_stddev(objective: PerturbedObjective, budget: Budget) -> float:
 
 
 @functools.lru_cache(maxsize=64)  # runs and their verification ask alike
-def composed_stddev(
-    objective: PerturbedObjective, budget: Budget, gdp: float
-) -> float:
+def composed_stddev(objective: PerturbedObjective, budget: Budget, gdp: float) -> float:
     """Noise of a tilted objective beside Gaussian mechanisms, rounded up.
 
     With a shift of t standard deviations `tilt_and_gaussian_delta` is at most delta;

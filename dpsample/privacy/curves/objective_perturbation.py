@@ -310,20 +310,20 @@ def tilt_and_gaussian_delta(
 ) -> float:
     r"""Delta of an exact minimizer and, in view of it, a Gaussian mechanism.
 
-    :math:`\delta(\epsilon) = E\, \delta_0(\epsilon - g^2/2 - g s)`, s standard normal, g
-    the gdp, :math:`\delta_0` the minimizer's curve: given the Gaussian part, whose loss
-    is g^2/2 + g s, what is left is the minimizer's curve at the rest (and a Gaussian
-    mechanism that sees the minimizer is dominated by one that does not: Zhu, Dong and
-    Wang 2022, Theorem 10). The true curve is convex in e^loss, so between nodes it is
+    :math:`\delta(\epsilon) = E\, \delta_0(\epsilon - g^2/2 - g s)`, s standard normal,
+    g the gdp, :math:`\delta_0` the minimizer's curve: given the Gaussian part, whose
+    loss is g^2/2 + g s, what is left is the minimizer's curve at the rest (and a
+    Gaussian mechanism that sees the minimizer is dominated by one that does not: Zhu,
+    Dong and Wang 2022, Theorem 10). The true curve is convex in e^loss, so between nodes it is
     below the chord of its bounds, whose mean is exact; beyond the nodes it is at most
     its largest value. Nothing is rounded down.
 
     Examples
     --------
     >>> case = {"log_determinant": 0.1, "relation": "replace_one"}
-    >>> both = tilt_and_gaussian_delta(1.0, distance=2 / 12.33, gdp=0.12965, **case)
+    >>> both = tilt_and_gaussian_delta(1.0, distance=2 / 12.33, gdp=0.1296483, **case)
     >>> print(f"{both:.4e}")
-    1.0004e-06
+    1.0005e-06
     """
     from scipy.special import ndtr
 
@@ -344,7 +344,7 @@ def tilt_and_gaussian_delta(
 
 
 def _masses(ends: Array) -> Array:
-    """Normal probabilities between neighbors, without cancellation in either tail."""
+    """Return normal probabilities between neighbors cancellation."""
     from scipy.special import ndtr
 
     return np.asarray(
