@@ -94,10 +94,10 @@ DETERMINANT_SHARE = 0.1
 # Of the noise beside the tilt, for the output, and its deviation over the tilt's least.
 OUTPUT_SHARE, OUTPUT_SIZE = 0.01, 0.1
 # Of noisy gradient descent.
-NUM_STEPS, TAIL_SHARE = 400, 0.5
+NUM_STEPS, TAIL_SHARE = 1000, 0.5
 # Intervals are flagged below these: eigenvalues over the matrix noise, standard errors
 # between the fit and the boundary, the share of the way from the start.
-CLEAR, NEAR, LEAST_KEPT = 2.0, 3.0, 0.5
+CLEAR, NEAR, LEAST_KEPT = 2.0, 3.0, 0.98
 SPLIT_DELTA = 0.5  # where the gdp of the descent is turned into a budget and back
 INTERRUPTED = "intervals was interrupted. Nothing is returned; the budget is spent."
 FLAGS = {
@@ -143,6 +143,7 @@ class Sandwich:
         check.instance(bool, robust=self.robust)
         if self.bandwidth is not None:
             check.scale(bandwidth=self.bandwidth)
+        check.plain_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -483,21 +484,22 @@ class Intervals:
             The axes.
         """
         count, budget = self.theta.size, self.certificate.budget
-        ax = axes(ax, figsize=(7.0, 0.35 * count + 1.4))
-        rows = np.arange(count)
-        label = f"({budget.epsilon:g}, {budget.delta:g})-DP"
-        widths = np.where(np.isfinite(self.se), self.upper - self.theta, 0.0)
-        ax.errorbar(self.theta, rows, xerr=widths, fmt="o", capsize=3, label=label)
+        others = ()
         if non_private is not None:
             if not (isinstance(non_private, tuple) and len(non_private) == 2):
                 condition = "estimates and their standard errors"
                 check.fail("non_private", condition, check.shown(non_private))
-            point, error = (
-                check.array("non_private", part, shape=(count,)) for part in non_private
-            )
-            wide = _quantile(self.level) * error
-            style: dict[str, Any] = {"fmt": "x", "color": "0.5", "capsize": 3}
-            ax.errorbar(point, rows + 0.25, xerr=wide, label="NOT PRIVATE", **style)
+            others = non_private
+        others = tuple(check.array("non_private", x, shape=(count,)) for x in others)
+        ax = axes(ax, figsize=(7.0, 0.35 * count + 1.4))
+        rows, style = np.arange(count), {"capsize": 3, "ls": "none"}
+        label = f"({budget.epsilon:g}, {budget.delta:g})-DP"
+        wide = np.where(np.isfinite(self.se), self.upper - self.theta, 0.0)
+        ax.errorbar(self.theta, rows, xerr=wide, marker="o", label=label, **style)
+        if others:
+            point, wide = others[0], _quantile(self.level) * others[1]
+            style |= {"marker": "x", "color": "0.5", "label": "NOT PRIVATE"}
+            ax.errorbar(point, rows + 0.25, xerr=wide, **style)
         ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
         ax.set_yticks(rows, self.feature_names)
         ax.set_ylim(count - 0.5, -0.5)
@@ -526,6 +528,7 @@ def _quantile(level: float) -> float:
 
 
 @chains.single_threaded_blas()
+@check.plain
 def intervals(
     problem: Problem,
     budget: Budget,
@@ -610,13 +613,15 @@ def intervals(
     check.one_of((None, *BASES), base=base)
     check.open_interval(0.0, 1.0, level=level)
     seed_sequence(seed)
+    check.instance((bool, type(None)), robust=robust)
     is_kinked = isinstance(problem.loss, KINKED)
-    has_two = is_kinked or not is_trusted(problem.loss) if robust is None else robust
+    if robust is None:
+        robust = not is_trusted(problem.loss)
     sandwich = Sandwich(
         base=base or ("noisy_gd" if is_kinked else "objective"),
-        share=SHARES[has_two or is_kinked] if share is None else float(share),
-        robust=not is_trusted(problem.loss) if robust is None else robust,
-        bandwidth=None if bandwidth is None else float(bandwidth),
+        share=SHARES[robust or is_kinked] if share is None else share,
+        robust=bool(robust),
+        bandwidth=bandwidth,
     )
     plan = planned(sandwich, problem.facts, budget, clip_rows=problem.clip_rows)
     plan.recipe.check_private(problem.facts)

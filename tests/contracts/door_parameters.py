@@ -85,6 +85,7 @@ BY_NAME = {
     "b_eq": optional(array(None)),
     "batch": COUNT,
     "batch_size": optional(COUNT),
+    "base": optional(choice("objective", "noisy_gd")),
     "batches": optional(instance(str)),
     "block": optional(COUNT),
     "bound": REFERENCE,

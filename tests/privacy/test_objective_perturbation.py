@@ -317,9 +317,7 @@ def test_the_note_rounds_its_stddev_down():
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_noise_beside_gaussian_mechanisms_meets_the_budget_and_no_less_does(relation):
     known = objective(0.125, relation)
-    budget = Budget(
-        epsilon=1.0, delta=1e-6, relation=relation
-    )
+    budget = Budget(epsilon=1.0, delta=1e-6, relation=relation)
     stddev = composed_stddev(known, budget, 0.12)
     case = {"log_determinant": known.log_determinant, "relation": relation}
     for factor, is_enough in ((1.0, True), (1.0 - 1e-6, False)):
