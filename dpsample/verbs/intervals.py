@@ -31,11 +31,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample import losses
 from dpsample.core import check
@@ -392,6 +393,7 @@ class Estimate(NamedTuple):
     flags: tuple[str, ...]
 
 
+@np.errstate(all="ignore")  # what is not finite is unknown
 def estimate(
     plan: SandwichPlan,
     facts: PublicFacts,
@@ -405,9 +407,10 @@ def estimate(
     least = float(values[0])
     if least < CLEAR * plan.curvature.stddev * math.sqrt(facts.dim):
         flags.append("curvature")
+    wide = np.full(curvature.shape, math.inf)
+    unknown = Estimate(theta, wide, least, ("curvature",))
     if least <= 0.0:
-        unknown = np.full(curvature.shape, math.inf)
-        return Estimate(theta, unknown, least, tuple(flags))
+        return unknown
     kept, variance = plan.spread(values)
     if kept.min() < LEAST_KEPT and plan.sandwich.base == "noisy_gd":
         flags.append("start")
@@ -417,6 +420,8 @@ def estimate(
     inner /= facts.num_records * values * values[:, None]
     inner[np.diag_indices(facts.dim)] += variance / kept**2
     covariance = vectors @ inner @ vectors.T
+    if not (np.isfinite(covariance).all() and np.isfinite(found).all()):
+        return unknown
     if not (np.diag(covariance) > 0.0).all():
         flags.append("variance")
     sizes, directions = np.linalg.eigh(covariance)
@@ -467,7 +472,7 @@ class Intervals:
         return pd.DataFrame(table, index=pd.Index(self.feature_names))
 
     def plot(
-        self, ax: Axes | None = None, *, non_private: tuple[Any, Any] | None = None
+        self, ax: Axes | None = None, *, non_private: Sequence[ArrayLike] | None = None
     ) -> Axes:
         """Draw the intervals, each in a row of its own.
 
@@ -475,7 +480,7 @@ class Intervals:
         ----------
         ax : matplotlib.axes.Axes, optional
             Where to draw.
-        non_private : tuple of two arrays of shape (dim,), optional
+        non_private : pair of arrays of shape (dim,), optional
             Estimates and standard errors of a fit that is not private, for comparison.
 
         Returns
@@ -484,15 +489,15 @@ class Intervals:
             The axes.
         """
         count, budget = self.theta.size, self.certificate.budget
-        others = ()
+        others: list[Array] = []
         if non_private is not None:
-            if not (isinstance(non_private, tuple) and len(non_private) == 2):
+            if not (isinstance(non_private, tuple | list) and len(non_private) == 2):
                 condition = "estimates and their standard errors"
                 check.fail("non_private", condition, check.shown(non_private))
-            others = non_private
-        others = tuple(check.array("non_private", x, shape=(count,)) for x in others)
+            shape = (count,)
+            others = [check.array("non_private", x, shape=shape) for x in non_private]
         ax = axes(ax, figsize=(7.0, 0.35 * count + 1.4))
-        rows, style = np.arange(count), {"capsize": 3, "ls": "none"}
+        rows, style = np.arange(count), dict[str, Any](capsize=3, ls="none")
         label = f"({budget.epsilon:g}, {budget.delta:g})-DP"
         wide = np.where(np.isfinite(self.se), self.upper - self.theta, 0.0)
         ax.errorbar(self.theta, rows, xerr=wide, marker="o", label=label, **style)
@@ -633,7 +638,8 @@ def intervals(
     try:
         with release_streams(seed, 1) as (rng,):
             theta = fitted(program, rng)
-            curved, scored = weights(sandwich, problem, theta)
+            with np.errstate(all="ignore"):  # what overflows is cut off
+                curved, scored = weights(sandwich, problem, theta)
             curvature = noisy_matrix(problem, curved, plan.curvature, rng)
             scores = None
             if plan.scores is not None:

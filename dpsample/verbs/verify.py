@@ -148,7 +148,11 @@ def _again(c: EventCertificate) -> EventCertificate:
     call = ast.parse(c.mechanism, mode="eval").body
     clipped = "RECORDS.CLIPPED" in c.assumptions
     if c.kind.startswith(INTERVALS):
-        sandwich = _called(call, intervals)
+        assert isinstance(call, ast.Call)
+        given = {
+            str(entry.arg): ast.literal_eval(entry.value) for entry in call.keywords
+        }
+        sandwich = check.built("certificate.mechanism", intervals.Sandwich, given)
         return intervals.planned(
             sandwich, c.facts, c.budget, clip_rows=clipped
         ).certificate

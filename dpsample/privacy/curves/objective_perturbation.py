@@ -314,9 +314,9 @@ def tilt_and_gaussian_delta(
     g the gdp, :math:`\delta_0` the minimizer's curve: given the Gaussian part, whose
     loss is g^2/2 + g s, what is left is the minimizer's curve at the rest (and a
     Gaussian mechanism that sees the minimizer is dominated by one that does not: Zhu,
-    Dong and Wang 2022, Theorem 10). The true curve is convex in e^loss, so between nodes it is
-    below the chord of its bounds, whose mean is exact; beyond the nodes it is at most
-    its largest value. Nothing is rounded down.
+    Dong and Wang 2022, Theorem 10). The true curve is convex in e^loss, so between
+    nodes it is below the chord of its bounds, whose mean is exact; beyond the nodes it
+    is at most its largest value. Nothing is rounded down.
 
     Examples
     --------
