@@ -205,7 +205,7 @@ study = Study(
     quick_replicates=10,
     cell=cell,
     metrics=(
-        Metric("risk", label="excess population risk", bound=bound),
+        Metric("risk", label="excess population risk", bound=bound, baseline="nothing"),
         Metric("nothing", label="excess risk of theta = 0", kind="exact"),
         Metric("nominal", label="nominal epsilon of a proved 1", kind="exact"),
     ),

@@ -184,7 +184,7 @@ study = Study(
     quick_replicates=6,
     cell=cell,
     metrics=(
-        Metric("risk", label="excess population risk", bound=bound),
+        Metric("risk", label="excess population risk", bound=bound, baseline="nothing"),
         Metric("nothing", label="excess risk of theta = 0"),
         Metric("nominal", label="nominal epsilon of a proved 1", kind="exact"),
     ),

@@ -131,7 +131,7 @@ def cell(params, seed):
 
 def printed_claim(params):
     """Epsilon that the printed k and mu claim; the proved ones claim what is proved."""
-    return EPSILON if params["calibration"] == "printed" else float("inf")
+    return EPSILON if params.get("calibration") == "printed" else float("inf")
 
 
 ROOMS = (0.5, 1.0, 1.414, 2.0, 4.0, 8.0, 16.0)
@@ -227,7 +227,7 @@ study = Study(
             "delta",
             label="exact delta",
             kind="exact",
-            bound=lambda p: gaussian_delta(p["epsilon"], GDP),
+            bound=lambda p: gaussian_delta(p.get("epsilon", EPSILON), GDP),
             tolerance=ACCURACY,
         ),
         Metric(

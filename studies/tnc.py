@@ -184,7 +184,14 @@ study = Study(
     replicates=16,
     quick_replicates=3,
     cell=cell,
-    metrics=(Metric("excess", label="excess population risk", bound=bound),),
+    metrics=(
+        Metric(
+            "excess",
+            label="excess population risk",
+            bound=bound,
+            baseline=lambda p: SHIFT ** p["theta"] / p["theta"],  # of the center 0
+        ),
+    ),
     figures=(
         Figure(
             x="n",

@@ -157,7 +157,7 @@ def upper(params):
         declared_slope=method.clip,
         upper_curvature=known.loss.smoothness,
     )
-    known = replace(known, loss=plain, row_bound=1.0)
+    known = replace(known, loss=plain, row_bound=1.0, response_bound=math.inf)
     return method.risk_bound(known, BUDGET, **growth)
 
 

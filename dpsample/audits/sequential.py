@@ -46,6 +46,8 @@ from dpsample.privacy.accounting.events import Event
 
 NUM_BLIND = 20  # first rounds, in which nothing is bet
 CAUTIOUS = 0.5  # largest bet, as a share of what keeps W positive
+# Log ratios may be infinite; their moments are not.
+FARTHEST = 1e100
 # Rounds between two choices of the events, relative to those so far, and the most.
 GROWTH, LONGEST = 0.1, 2000
 GDP_GRID = np.geomspace(1e-2, 16.0, 96)
@@ -86,7 +88,8 @@ class SequentialTest:
 
     def update(self, first: Array, second: Array) -> None:
         """Play as many rounds as there are scores of P and of Q, in their order."""
-        done = 0
+        done, far = 0, (-FARTHEST, FARTHEST)
+        first, second = np.clip(first, *far), np.clip(second, *far)
         while done < len(first):
             width = min(max(NUM_BLIND, int(GROWTH * self.rounds)), LONGEST)
             part = slice(done, done + width)

@@ -70,6 +70,7 @@ Paper = Annotated[
     str | None,
     Option(help="bassily, gopi, su, xie or xu (first authors); by default all five."),
 ]
+Code = Annotated[str | None, typer.Argument(help="GLLST-E1, BFTT-4, gradient-E15...")]
 Markdown = Annotated[bool, Option("--markdown", help="Print Markdown.")]
 Json = Annotated[bool, Option("--json", help="Print JSON.")]
 
@@ -176,6 +177,22 @@ def claims(paper: Paper = None, markdown: Markdown = False, json: Json = False) 
     from dpsample.cli.claims import run
 
     run(paper, markdown=markdown, as_json=json)
+
+
+@app.command()
+def errata(code: Code = None, markdown: Markdown = False) -> None:
+    """Print the errata of five papers, or one: what is printed, what is true."""
+    from dpsample.cli.papers import print_errata
+
+    print_errata(code, markdown=markdown)
+
+
+@app.command()
+def papers(markdown: Markdown = False) -> None:
+    """Print the verdict on every numbered item of five papers."""
+    from dpsample.cli.papers import print_items
+
+    print_items(markdown=markdown)
 
 
 @app.command()

@@ -21,11 +21,13 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.experiments.configuration import code_digest
 from dpsample.experiments.loading import Bundle, load
+from dpsample.experiments.metrics import ROUNDING as METRIC_ROUNDING
 from dpsample.experiments.metrics import Params, Slope
 from dpsample.experiments.run import declared, store_path
 from dpsample.experiments.store import StoredRun, opened
 from dpsample.experiments.study import Study
 from dpsample.experiments.summaries import (
+    FALSE_ALARM,
     Estimate,
     MeanInterval,
     TheoryComparison,
@@ -38,6 +40,8 @@ from dpsample.experiments.tasks import Row
 # Two points fit any power law.
 FEWEST = 2
 ROUNDING = 1e-6
+# An interval for an exponent of 0 is uninformative if it is wider than this.
+LEAST_EFFECT = 0.25
 
 
 class FittedSlope(NamedTuple):
@@ -54,16 +58,23 @@ class FittedSlope(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """The fit beside the theorem, in words."""
+        """The fit beside the theorem, in words.
+
+        The tolerance is no part of an interval: it excuses a fit that is so close, and
+        one is contradicted only beyond both.
+        """
         slack, low, high = self.slope.tolerance, *self.wide
         if math.isinf(low):
             return "unknown: one replicate"
         if low - ROUNDING <= self.expected <= high + ROUNDING:
-            return "agrees"
-        if low - slack <= self.expected <= high + slack:
+            effect = max(abs(self.expected), LEAST_EFFECT)
+            return "uninformative" if high - low > effect else "agrees"
+        if abs(self.value - self.expected) <= slack:
             return f"agrees within {slack:g}"
         if self.value < self.expected and not self.slope.is_exact:
             return "smaller than the bound's"
+        if low - slack <= self.expected <= high + slack:
+            return "touches"
         return "differs" if self.slope.is_exact else "larger than the bound's"
 
     @property
@@ -214,10 +225,13 @@ def _reasons(
     return every
 
 
-HEAD = tuple("metric replicates mean low high reference value verdict reason".split())
+HEAD = (
+    *("metric", "replicates", "mean", "low", "high", "baseline", "reference", "value"),
+    *("tolerance", "verdict", "reason"),
+)
 SLOPE_HEAD = (
     *("metric", "against", "where", "points", "slope", "low", "high", "expected"),
-    *("verdict", "misfit", "theorem", "note"),
+    *("tolerance", "verdict", "misfit", "theorem", "note"),
 )
 TableRow = list[object]
 
@@ -235,8 +249,10 @@ def table(lines: Sequence[TheoryComparison]) -> list[TableRow]:
                 len(own.values),
                 own.mean,
                 *own.interval,
+                "" if math.isnan(line.baseline) else line.baseline,
                 given,
                 line.value if given else "",
+                own.metric.tolerance if own.metric.tolerance > METRIC_ROUNDING else "",
                 line.verdict,
                 line.reason,
             ]
@@ -263,6 +279,7 @@ def slope_table(fitted: Sequence[FittedSlope]) -> list[TableRow]:
                 fit.value,
                 *fit.interval,
                 fit.expected,
+                slope.tolerance or "",
                 fit.verdict,
                 fit.misfit,
                 slope.theorem,
@@ -333,11 +350,20 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
         yield f"\n![{study.title}]({picture})"
     if outcome.fits:
         yield "\n## Exponents\n"
+        yield f"{_together(len(outcome.fits), 'fits')}\n"
         yield from grid(slope_table(outcome.fits))
     yield "\n## Means\n"
     percent = 100.0 * study.confidence
-    yield f"Intervals hold with {percent:g} % each. Inapplicable: see the reason.\n"
+    number = sum(line.verdict not in ("", "inapplicable") for line in outcome.lines)
+    yield f"Intervals hold with {percent:g} % each. {_together(number, 'comparisons')}"
+    yield "Tolerances are relative, 1e-9 if none is shown. Baseline: the best answer"
+    yield "that reads no record; a bound that it meets is vacuous.\n"
     yield from grid(table(outcome.lines))
+
+
+def _together(number: int, name: str) -> str:
+    level = f"{100.0 * FALSE_ALARM:g} %"
+    return f"A true one of the {number} {name} is called false with at most {level}."
 
 
 def grid(rows: Iterable[Sequence[object]]) -> Iterator[str]:

@@ -11,6 +11,7 @@ Params = Mapping[str, Any]
 # A number, a function of the cell, or the name of another metric of the same cell.
 Reference = float | str | Callable[[Params], float]
 Kind = Literal["mean", "rate", "exact"]
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,11 @@ class Metric:
     printed : float, str or callable, optional
         Upper bound that a paper states and nothing proves: a mean above it refutes the
         print, not the theory. Infinity where nothing is printed.
+    baseline : float, str or callable, optional
+        Value of the best answer that reads no record, such as theta = 0. An upper bound
+        that is no smaller is vacuous.
     tolerance : float
-        Rounding allowance when stated and recomputed numbers are compared.
+        Relative allowance for rounding when numbers are compared; the report shows it.
     """
 
     name: str
@@ -45,14 +49,15 @@ class Metric:
     lower: Reference | None = None
     expected: Reference | None = None
     printed: Reference | None = None
-    tolerance: float = 1e-9
+    baseline: Reference | None = None
+    tolerance: float = ROUNDING
 
     def __post_init__(self) -> None:
         """Validate the text fields and the numbers."""
         check.instance(str, name=self.name, label=self.label)
         check.non_negative(tolerance=self.tolerance)
         check.one_of(("mean", "rate", "exact"), kind=self.kind)
-        for name in ("bound", "lower", "expected", "printed"):
+        for name in ("bound", "lower", "expected", "printed", "baseline"):
             value = getattr(self, name)
             if not (value is None or isinstance(value, str) or callable(value)):
                 remedy = "Or name a metric, or pass a function of the parameters."
@@ -73,6 +78,12 @@ class Metric:
             "printed bound": self.printed,
         }
         return {word: value for word, value in every.items() if value is not None}
+
+    @property
+    def stated(self) -> dict[str, Reference]:
+        """The references, and the baseline if there is one."""
+        own = {} if self.baseline is None else {"baseline": self.baseline}
+        return self.references | own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,8 +190,8 @@ class Slope:
     where : mapping
         Values of parameters: only these cells are fitted.
     tolerance : float
-        How far lower-order terms may move the exponent beyond the interval; the report
-        says so where they do.
+        How far lower-order terms may move the exponent; the report says so where they
+        do. A fit agrees if it is so close, however narrow its interval.
     note : str
         Explains a difference, printed beside the fit.
     """

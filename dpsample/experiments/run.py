@@ -14,6 +14,7 @@ from dpsample.experiments.configuration import configuration, environment
 from dpsample.experiments.loading import Bundle, load
 from dpsample.experiments.store import Reasons, opened
 from dpsample.experiments.study import Cell, Study, key_of
+from dpsample.experiments.summaries import evaluate
 from dpsample.experiments.tasks import Row, Setting, Task, one_blas_thread
 
 
@@ -100,7 +101,10 @@ def run(
         if done and not resume:
             remedy = "Pass --resume to go on, or delete that file to start afresh."
             check.fail("store", "empty", f"{path} with rows", remedy)
-        store.begin(own, declared(study, quick=quick), str(backend))
+        reasons = declared(study, quick=quick)
+        for cell in study.cells(quick=quick):  # a typo costs no replicate
+            evaluate(study.metrics, cell, reasons.get(cell.key, {}))
+        store.begin(own, reasons, str(backend))
         todo = list(missing(study, done, quick=quick))
         total = sum(len(task.replicates) for task in todo)
         with one_blas_thread(), _display(progress, study.name, todo) as on_rows:

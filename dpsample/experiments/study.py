@@ -183,7 +183,7 @@ class Study:
         if not known or len(set(known)) < len(known):
             check.fail("metrics", "a tuple of Metric with distinct names", repr(known))
         for metric in self.metrics:
-            named = (r for r in metric.references.values() if isinstance(r, str))
+            named = (r for r in metric.stated.values() if isinstance(r, str))
             _are_known("metric", named, known)
         for entry in self.inapplicable:
             _are_known("metric", entry.metrics, known)

@@ -3,7 +3,9 @@
 A mean is below its bound if its whole interval is. It contradicts the bound if an
 interval does that holds for all comparisons of the study together, with 99 %
 probability: among hundreds of true theorems none then looks false. Else it touches it:
-the bound is attained, or the replicates are too few.
+the bound is attained, or the replicates are too few. A bound that is infinite is no
+bound, one that is met by the baseline (an answer that reads no record) is vacuous, and
+an interval wider than what it is compared with is uninformative.
 """
 
 import math
@@ -16,12 +18,13 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.experiments.metrics import Metric
-from dpsample.experiments.study import Study
+from dpsample.experiments.metrics import Metric, Params, Reference
+from dpsample.experiments.study import Cell, Study, key_of
 from dpsample.experiments.tasks import Row
 
 Bounded = Literal["below", "above", "agrees", "differs", "touches"]
-Verdict = Bounded | Literal["as printed", "beyond print", "inapplicable"]
+Idle = Literal["inapplicable", "no bound", "vacuous", "uninformative"]
+Verdict = Bounded | Idle | Literal["as printed", "beyond print"]
 # Probability that any true statement of a study is called false.
 FALSE_ALARM = 0.01
 # Verdicts that contradict theory.
@@ -78,6 +81,7 @@ class TheoryComparison:
     estimate: Estimate
     reference: str = ""
     value: float = math.nan
+    baseline: float = math.nan
     verdict: Verdict | Literal[""] = ""
     reason: str = ""
 
@@ -153,18 +157,34 @@ def references(
     means = {(e.key, e.metric.name): e.mean for e in measured}
     values = {}
     for estimate in measured:
-        for word, given in estimate.metric.references.items():
-            if isinstance(given, str):
-                value = means.get((estimate.key, given), math.nan)
-            else:
-                value = float(given(estimate.params) if callable(given) else given)
-            reasons = inapplicable.get(estimate.key, {})
-            if math.isnan(value) and estimate.metric.name not in reasons:
-                where = f"{word} of {estimate.metric.name} in cell {estimate.key}"
-                remedy = "Declare where it is inapplicable."
-                check.fail(where, "a number", "nan", remedy)
-            values[estimate.key, estimate.metric.name, word] = value
+        metric, key = estimate.metric, estimate.key
+        reason = inapplicable.get(key, {}).get(metric.name, "")
+        for word, given in metric.stated.items():
+            is_measured = isinstance(given, str)
+            own = means.get((key, str(given)), math.nan) if is_measured else given
+            known = stated(metric, word, own, estimate.params, reason=reason)
+            values[key, metric.name, word] = known
     return values
+
+
+def stated(
+    metric: Metric, word: str, given: Reference, params: Params, *, reason: str
+) -> float:
+    """Return the number that a reference states in a cell; NaN needs a reason."""
+    value = float(given(params) if callable(given) else given)
+    if math.isnan(value) and not reason:
+        where = f"{word} of {metric.name} in cell {key_of(params)}"
+        check.fail(where, "a number", "nan", "Declare where it is inapplicable.")
+    return value
+
+
+def evaluate(metrics: Sequence[Metric], cell: Cell, reasons: Mapping[str, str]) -> None:
+    """Evaluate what references state of a cell, but for those that are measured."""
+    for metric in metrics:
+        for word, given in metric.stated.items():
+            if not isinstance(given, str):
+                reason = reasons.get(metric.name, "")
+                stated(metric, word, given, cell.params, reason=reason)
 
 
 def joint_confidence(number: int) -> float:
@@ -190,22 +210,25 @@ def comparisons(
         reason = inapplicable.get(estimate.key, {}).get(estimate.metric.name, "")
         beside = {
             word: values[estimate.key, estimate.metric.name, word]
-            for word in estimate.metric.references
+            for word in estimate.metric.stated
         }
+        baseline = beside.pop("baseline", math.nan)
         if beside.get("printed bound") == math.inf:  # nothing is printed there
             del beside["printed bound"]
         if not beside:
-            lines.append(TheoryComparison(estimate=estimate))
+            lines.append(TheoryComparison(estimate=estimate, baseline=baseline))
         for word, value in beside.items():
             verdict: Verdict = "inapplicable"
             if not reason:
                 wide = interval(estimate.metric, estimate.values, confidence)
                 verdict = _verdict(estimate, wide, word, value)
+                verdict = _weighed(verdict, estimate, word, value, baseline)
             lines.append(
                 TheoryComparison(
                     estimate=estimate,
                     reference=word,
                     value=value,
+                    baseline=baseline,
                     verdict=verdict,
                     reason=reason,
                 )
@@ -230,3 +253,21 @@ def _verdict(
     if own.high <= value + slack:
         return HOLDS[word]
     return BROKEN[word] if wide.low > value + slack else "touches"
+
+
+def _weighed(
+    verdict: Verdict, estimate: Estimate, word: str, value: float, baseline: float
+) -> Verdict:
+    """Return what is left of a verdict that contradicts nothing."""
+    is_above = word in ("upper bound", "printed bound")
+    if verdict == BROKEN.get(word) or verdict == "differs":
+        return verdict
+    if value == (-math.inf if word == "lower bound" else math.inf):
+        return "no bound"
+    if is_above and value >= baseline:
+        return "vacuous"
+    low, high = estimate.interval
+    is_open = verdict in ("touches", "agrees")
+    if is_open and value != 0.0 and high - low > abs(value):
+        return "uninformative"
+    return verdict

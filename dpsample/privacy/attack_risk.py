@@ -109,7 +109,7 @@ class AttackRisk:
         def bound(epsilon: float) -> float:
             delta = self._delta(min(max(epsilon, 0.0), LARGEST_EPSILON))
             direct = delta + math.exp(epsilon) * rate
-            reverse = 1.0 - math.exp(-epsilon) * (1.0 - delta - rate)
+            reverse = math.exp(-epsilon) * (delta + rate) - math.expm1(-epsilon)
             return min(direct, reverse, 1.0)
 
         values = [bound(epsilon) for epsilon in GRID]

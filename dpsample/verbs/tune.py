@@ -383,7 +383,8 @@ def draw_tries(rng: np.random.Generator, stop: str, mean_tries: float) -> int:
         elif stop == "logarithmic":
             term = ratio / (1 + Decimal(odds)).ln()
         total = term
-        while uniform >= total and term > Decimal("1e-50"):
+        # Terms rise up to the mean, from far below the least that counts.
+        while uniform >= total and (tries < mean or term > Decimal("1e-50")):
             if stop == "poisson":
                 term *= mean / (tries + 1)
             elif stop == "logarithmic":

@@ -25,6 +25,8 @@ from dpsample.verbs import intervals, minimize, tune
 
 # Where a risk bound is flat, its minimizer has half the digits of other numbers.
 INPUT_TOLERANCE = 1e-6
+# Powers of two, and what follows from stated numbers by products and roots.
+EXACT = ("grid", "score_grid", "score_stddev")
 
 Maker = Callable[..., noise.mechanism.AdditiveMechanism]
 # Mechanisms from the inputs that their certificates list.
@@ -249,8 +251,8 @@ def _event_checks(stated: EventCertificate, again: EventCertificate) -> list[Che
         verification.disagree("inputs", expected, names)
     checks = []
     for (name, value), (_, number) in zip(stated.inputs, again.inputs, strict=True):
-        if name == "grid" and value != number:  # a power of two
-            verification.disagree("inputs.grid", number, value)
+        if name in EXACT and value != number:
+            verification.disagree(f"inputs.{name}", number, value)
         checks.append(_alike(f"inputs.{name}", value, number, INPUT_TOLERANCE))
     tolerance = verification.TOLERANCE
     return [

@@ -52,6 +52,15 @@ def test_tight_claims_are_refuted_as_rarely_as_alpha_says(epsilons):
     assert_few_alarms(len(tests), sum(t.gdp_lower > GDP for t in tests))
 
 
+@pytest.mark.parametrize("share", [0.05, 1.0])
+def test_outputs_that_only_one_law_has_refute_soon(share):
+    """Their log ratio is infinite; all others have one of 0 here."""
+    rng, test = np.random.default_rng(4), new_test((0.0, 0.5, 1.0))
+    first = np.where(rng.random(4000) < share, np.inf, 0.0)
+    test.update(first, -np.where(rng.random(4000) < share, np.inf, 0.0))
+    assert test.stopped_at is not None and test.stopped_at < 60 / share
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilons", [(0.0,), (0.0, 0.25, 0.5, 1.0)])
 def test_tight_claims_in_a_thousand_long_runs(epsilons):

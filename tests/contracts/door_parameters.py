@@ -83,6 +83,7 @@ BY_NAME = {
     "ax": AXES,
     "b": array(None),
     "b_eq": optional(array(None)),
+    "baseline": REFERENCE,
     "batch": COUNT,
     "batch_size": optional(COUNT),
     "base": optional(choice("objective", "noisy_gd")),

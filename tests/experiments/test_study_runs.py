@@ -117,6 +117,13 @@ def test_other_cells_and_another_order_leave_the_numbers_of_a_cell(tmp_path, ser
     assert len(shared) == 16 and {row[0].count("b") for row in shared} == {1}
 
 
+def test_bounds_are_evaluated_before_any_replicate_runs(tmp_path):
+    wrong = TOY.replace('5 / p["n"]', '5 / p["m"]')
+    with pytest.raises(KeyError, match="m"):
+        run_toy(tmp_path, tmp_path, text=wrong)
+    assert table(tmp_path) == []
+
+
 def test_rows_are_kept_unless_a_run_is_resumed(tmp_path, serial):
     with pytest.raises(ValueError, match=r"^store must be empty, .*toy.sqlite.*resume"):
         run_toy(tmp_path, tmp_path / "serial")

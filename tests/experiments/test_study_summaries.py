@@ -8,8 +8,14 @@ import pytest
 from scipy import stats
 
 from dpsample.experiments import Inapplicable, Metric, Slope, Study
-from dpsample.experiments.findings import fits
-from dpsample.experiments.summaries import FALSE_ALARM, comparisons, estimates, interval
+from dpsample.experiments.findings import FittedSlope, fits
+from dpsample.experiments.summaries import (
+    FALSE_ALARM,
+    MeanInterval,
+    comparisons,
+    estimates,
+    interval,
+)
 from dpsample.experiments.tasks import Row
 from tests.experiments.test_study_store import environment as environment
 from tests.support.statistics import assert_mean, rejected
@@ -71,7 +77,8 @@ def test_a_rate_is_of_zeros_and_ones_and_an_exact_number_is_one():
         ("bound", 1.5, "below", False),
         ("bound", 1.0, "touches", False),
         ("bound", 0.5, "above", True),
-        ("bound", math.inf, "below", False),
+        ("bound", math.inf, "no bound", False),
+        ("lower", -math.inf, "no bound", False),
         ("lower", 0.5, "above", False),
         ("lower", 1.0, "touches", False),
         ("lower", 1.5, "below", True),
@@ -89,6 +96,35 @@ def test_a_verdict_compares_the_interval(reference, level, verdict, is_refuted):
     assert [line.verdict for line in lines] == [verdict] * 3
     assert all(line.is_refuted == is_refuted for line in lines)
     assert [line.value for line in lines] == [level, 2 * level, 4 * level]
+
+
+@pytest.mark.parametrize(
+    ("bound", "verdict"), [(1.9, "below"), (2.0, "vacuous"), (0.5, "above")]
+)
+def test_a_bound_that_the_baseline_meets_is_vacuous(bound, verdict):
+    declared = study(Metric("x", bound=bound, baseline=lambda p: 2.0, lower=0.5))
+    upper, lower = compared(declared, lambda n, rng: rng.normal(1.0, 0.1, 100))[:2]
+    assert (upper.verdict, upper.baseline) == (verdict, 2.0)
+    assert lower.verdict == "above"
+    named = study(Metric("x", bound="y", baseline="z"), Metric("y"), Metric("z"))
+    values = {"x": 1.0, "y": 9.0, "z": 5.0}
+    measured = [Row(named.cells()[0].key, i, 0.0, values) for i in range(3)]
+    line = comparisons(estimates(named, measured, quick=False), {})[0]
+    assert (line.verdict, line.baseline) == ("vacuous", 5.0)
+    with pytest.raises(ValueError, match="metric"):
+        study(Metric("x", bound=1.0, baseline="w"))
+
+
+@pytest.mark.parametrize(
+    ("reference", "near"), [("bound", "touches"), ("expected", "agrees")]
+)
+def test_an_interval_wider_than_its_reference_is_uninformative(reference, near):
+    declared = study(Metric("x", **{reference: 1.0}), grid={"n": 1})
+    # Half of the interval is about a fifth of the spread of 100 values.
+    for spread, verdict in ((2.0, near), (3.0, "uninformative")):
+        values = 1.0 + spread * np.resize([1.0, -1.0], 100)
+        (line,) = compared(declared, lambda n, rng, own=values: own)
+        assert line.verdict == verdict and not line.is_refuted
 
 
 def test_nothing_is_printed_where_a_printed_bound_is_infinite():
@@ -211,6 +247,30 @@ def test_a_declared_tolerance_is_said_where_it_is_needed():
         slope = replace(POWER, is_exact=True, tolerance=tolerance)
         (fit,) = fitted(slope, lambda n, rng: n**-0.45 * rng.gamma(1e4, 1e-4, 400))
         assert fit.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "tolerance", "verdict"),
+    [
+        (-2.8, 2.4, 0.0, "uninformative"),
+        (-1.26, 0.3, 0.05, "smaller than the bound's"),
+        (-0.6, 0.04, 0.05, "agrees within 0.05"),
+        (-0.55, 0.08, 0.05, "touches"),
+        (-0.55, 0.04, 0.05, "larger than the bound's"),
+    ],
+)
+def test_a_tolerance_is_no_part_of_an_interval(value, half, tolerance, verdict):
+    fit = FittedSlope(
+        slope=replace(POWER, tolerance=tolerance),
+        params={},
+        num_points=4,
+        value=value,
+        interval=MeanInterval(value - half, value + half),
+        wide=MeanInterval(value - half, value + half),
+        misfit=0.0,
+        expected=-0.649,
+    )
+    assert fit.verdict == verdict
 
 
 def test_there_is_one_fit_for_each_choice_of_the_other_parameters():

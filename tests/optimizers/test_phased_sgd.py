@@ -43,6 +43,27 @@ def test_without_a_budget_it_is_phases_of_averaged_sgd():
     assert found.num_gradients == 22 + 11 + 5 + 2 + 1
 
 
+@pytest.mark.parametrize("scale", [1e-50, 1e-9, 1.0])
+def test_steps_take_the_units_of_the_records(scale):
+    """The best step is not lost in a difference of numbers of other sizes."""
+    plan, unit = (
+        PhasedSGD(distance=1.0)._plan(
+            dps.PublicFacts(
+                num_records=60,
+                dim=3,
+                row_bound=bound,
+                row_norm=2.0,
+                loss=dps.losses.Linear(),
+                domain=dps.domains.WholeSpace(),
+            ),
+            BUDGET,
+        )
+        for bound in (scale, 1.0)
+    )
+    assert plan.steps[0] * scale == pytest.approx(unit.steps[0], rel=1e-12)
+    assert plan.risk / scale == pytest.approx(unit.risk, rel=1e-12)
+
+
 @pytest.mark.parametrize("num_records", [2, 3, 8, 63, 64, 1000])
 def test_no_record_is_read_twice(num_records):
     facts = random_problem(2, num_records, 2).facts

@@ -43,6 +43,13 @@ def test_gaussian_events_have_the_roc_of_two_normals(gdp):
         assert risk.bayes_risk(prior) == pytest.approx(wrong, rel=1e-6)
 
 
+def test_risks_below_the_digits_of_one_are_not_lost():
+    """Of a mechanism that fails with probability 1e-17, and else tells nothing."""
+    risk = risk_of(ApproximateEvent(epsilon=0.0, delta=1e-17))
+    for rate in (0.0, 1e-20, 1e-3):
+        assert risk.true_positive_rate(rate) >= rate + 1e-17 * (1.0 - rate)
+
+
 @pytest.mark.parametrize(
     ("epsilon", "at_1", "at_01", "advantage", "wrong"),
     [

@@ -207,6 +207,7 @@ def edited_json(**changes):
         (edited_json(releasable=True), "releasable must be False"),
         (edited_json(kind="proof"), "kind must be one of the registry's"),
         (edited_json(kind=3), "kind must be one of the registry's"),
+        (edited_json(kind="tuned/" * 5000 + "dp_sgd"), "kind must be of different"),
         (edited_json(mechanism=""), "mechanism must be a name .*, got ''"),
         (edited_json(mechanism=3), "mechanism must be a name .*, got 3"),
         (edited_json(mechanism="x: (0, 0)-DP!"), "mechanism must be a name .*, got"),

@@ -44,6 +44,15 @@ def test_json_round_trip_is_exact(event):
     assert json.dumps(again.to_dict()) == text
 
 
+def test_events_that_nothing_could_descend_are_refused():
+    event = GaussianEvent(0.1)
+    for _ in range(events.DEEPEST - 1):
+        event = ComposedEvent((event,))
+    assert events.from_dict(event.to_dict()) == event
+    with pytest.raises(ValueError, match="nested less than 50 deep"):
+        events.from_dict(NearEvent(event, 0.1).to_dict())
+
+
 def test_every_kind_travels():
     assert {type(event) for event in ALL} | {
         ComposedEvent,

@@ -34,7 +34,7 @@ def test_local_noise_of_known_settings(n, epsilon, batches, closed, numerical):
         assert mean == pytest.approx(stated, rel=0.01)
 
 
-# epsilon, our numerical noise, noise of a disjoint batch's sum, crossover; privacy-2e
+# epsilon, our numerical noise, noise of a disjoint batch's sum, crossover
 # states 17.4, 7.34, 4.20 with local epsilons .77, 1.89, 3.41, which it cuts off where
 # the closed form ends: valid, and more than is needed.
 LOCAL = [

@@ -1,6 +1,7 @@
 """The verb `tune`: certificates, secrets, laws of tries, scores, refusals."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,6 +49,17 @@ def test_an_edited_certificate_does_not_verify():
         assert old in text
         with pytest.raises(ValueError, match="must be"):
             dps.verify(EventCertificate.from_json(text.replace(old, new)))
+
+
+@pytest.mark.parametrize("name", ["cap", "score_stddev", "score_grid"])
+def test_the_noise_of_the_score_is_verified_to_its_last_digit(name):
+    certificate = tune(seed=1).certificate
+    edited = tuple(
+        (key, value * (1.0 - 1e-9) if key == name else value)
+        for key, value in certificate.inputs
+    )
+    with pytest.raises(ValueError, match="inputs.score_"):
+        dps.verify(replace(certificate, inputs=edited, digest=""))
 
 
 @pytest.mark.parametrize(
@@ -117,6 +129,22 @@ def test_tries_follow_their_law(stop):
     assert_law(places(m), lambda u: u)
     with rejected():
         assert_law(places(2.5 * m), lambda u: u)
+
+
+@pytest.mark.parametrize("stop", ["logarithmic", "geometric", "poisson"])
+@pytest.mark.parametrize("m", [1.0, 110.0, 120.0, 1000.0])
+def test_tries_have_their_law_where_it_begins_far_below_its_peak(stop, m):
+    """The inverse of the distribution function, at numbers between its jumps."""
+    law = [tries_probability(stop, m, k) for k in range(3000)]
+    below = np.concatenate([[0.0], np.cumsum(law)])
+    for quantile in (0.01, 0.3, 0.6):
+        tries = int(np.searchsorted(below, quantile, side="right")) - 1
+        middle = int((below[tries] + 0.5 * law[tries]) * 2.0**62)
+
+        class Words:
+            integers = staticmethod(lambda most, middle=middle: middle)
+
+        assert draw_tries(Words(), stop, m) == tries
 
 
 def test_one_record_moves_the_score_by_at_most_its_sensitivity():

@@ -164,8 +164,8 @@ class PhasedSGD(Optimizer):
             given *= conversion(facts.dim, self.p, 2.0)
         distance = start_distance(facts, given)
 
-        def risk(first_step: float) -> float:
-            total, far = 0.0, distance
+        def risk(first_step: float, far: float) -> float:
+            total = 0.0
             for i, size in enumerate(sizes):
                 step = first_step * 0.25**i
                 total += 0.5 * far**2 / (step * size) + lipschitz * far / size
@@ -175,15 +175,12 @@ class PhasedSGD(Optimizer):
 
         first = self.step_size
         if first is None:
-            # risk(s) = a/s + b s + c
-            a = 0.5 * distance**2 / sizes[0]
-            c = lipschitz * distance / sizes[0]
-            b = risk(1.0) - a - c
-            first = math.sqrt(a / b)
+            # risk(s) = a/s + b s + c, of which only b is left without a distance
+            first = distance / math.sqrt(2.0 * sizes[0] * risk(1.0, 0.0))
             first = min(first, 2.0 / beta) if beta > 0.0 else first
         elif first * beta > 2.0:
             remedy = "Longer steps may move two points apart."
             check.fail("step_size", f"<= 2/beta = {2.0 / beta:g}", first, remedy)
         steps = tuple(first * 0.25**i for i in range(len(sizes)))
         stddevs = tuple(up(shift * step) if shift else 0.0 for step in steps)
-        return PhasedPlan(sizes, steps, stddevs, risk(first))
+        return PhasedPlan(sizes, steps, stddevs, risk(first, distance))

@@ -364,7 +364,7 @@ class BestOfEvent(EventGroup):
 
     Examples
     --------
-    >>> from dpsample.privacy import epsilon_of
+    >>> from dpsample.privacy import BestOfEvent, GaussianEvent, epsilon_of
     >>> one = GaussianEvent(0.2367)
     >>> best = BestOfEvent((one,), stop="logarithmic", mean_tries=10)
     >>> print(f"{epsilon_of(best, delta=1e-6, relation='replace_one'):.3f}")
@@ -400,6 +400,8 @@ KINDS = (
     BestOfEvent,
 )
 
+DEEPEST = 50  # events in events, of those that are read: what uses them descends
+
 
 def from_dict(data: Json) -> Event:
     """Rebuild an event from its ``to_dict``.
@@ -425,12 +427,18 @@ def from_dict(data: Json) -> Event:
     >>> from_dict(event.to_dict()) == event
     True
     """
+    return _from_dict(data, DEEPEST)
+
+
+def _from_dict(data: Json, room: int) -> Event:
     check.instance(dict, data=data)
+    if room == 0:
+        check.fail("data", f"of events nested less than {DEEPEST} deep", "more")
     inner: dict[str, Any] = {}
     if isinstance(data.get("events"), list):
-        inner["events"] = tuple(from_dict(item) for item in data["events"])
+        inner["events"] = tuple(_from_dict(item, room - 1) for item in data["events"])
     if "event" in data:
-        inner["event"] = from_dict(data["event"])
+        inner["event"] = _from_dict(data["event"], room - 1)
     try:
         return spec.from_dict(KINDS, data | inner)
     except TypeError as error:

@@ -91,8 +91,9 @@ class Registry:
 
     def _tuned(self, names: list[str]) -> Kind:
         """Kind of tuning over candidates of several kinds: all that they rest on."""
-        if names != sorted(set(names)):
-            check.fail("kind", "of different candidates in order", names)
+        is_plain = not any(name.startswith(TUNED) for name in names)
+        if names != sorted(set(names)) or not is_plain:
+            check.fail("kind", "of different candidates in order", check.shown(names))
         inner = [self.kind(name) for name in names]
         if not all(kind.by and kind.events and kind.releasable for kind in inner):
             check.fail("kind", "of candidates that may be released", names)
