@@ -26,8 +26,8 @@ WORD = re.compile(r"[a-z0-9_]{1,40}")
 LONGEST = 10_000  # characters of a call, far beyond any sampler's or optimizer's
 # Kinds of tuning follow from those of the candidates, of intervals from their base.
 TUNED, INTERVALS = "tuned/", "intervals/"
-# What intervals do instead of adding up epsilons.
 BASES = ("ObjectivePerturbation", "NoisyGD")
+# What intervals do instead of adding up epsilons.
 INSTEAD = {"OBJECTIVE.PARTS": "OBJECTIVE.COMPOSED"}
 
 
