@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         privacy,
         regularizers,
         samplers,
+        tables,
     )
     from dpsample.audits import audit
     from dpsample.privacy import Budget, Certificate, calibrate
@@ -71,6 +72,7 @@ __all__ = [
     "replicate",
     "sample",
     "samplers",
+    "tables",
     "tune",
     "verify",
 ]

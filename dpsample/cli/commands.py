@@ -30,7 +30,11 @@ Loss = Annotated[str, Option(help="logistic, hinge, absolute, quantile:0.9, ..."
 Version = Annotated[
     bool, Option("--version", is_eager=True, callback=_print_version, help="Print it.")
 ]
+Saved = Annotated[Path, typer.Argument(help="What dpsample release --output wrote.")]
+Predictions = Annotated[Path | None, Option("--output", help="CSV file to write.")]
+Skeleton = Annotated[Path | None, Option("--output", help="TOML file to write.")]
 Answer = Annotated[Path, typer.Argument(help="JSON of a release or a certificate.")]
+Page = Annotated[Path | None, Option(help="HTML page to write, to be published.")]
 Checker = Annotated[str, Option(help="standard, or ball: a proof by balls.")]
 Epsilon = Annotated[float, Option(help="Privacy budget epsilon.")]
 Delta = Annotated[float, Option(help="Privacy budget delta.")]
@@ -120,6 +124,35 @@ def verify(file: Answer, checker: Checker = "standard") -> int:
     from dpsample.cli.verify import run
 
     return run(file, checker)
+
+
+@app.command()
+def predict(
+    answer: Saved,
+    file: File,
+    output: Predictions = None,
+    format: Format = None,
+) -> None:
+    """Predict the records in FILE, which need no response, by a saved ANSWER."""
+    from dpsample.cli.predict import run
+
+    run(answer, file, output, format)
+
+
+@app.command()
+def bounds(file: File, output: Skeleton = None, format: Format = None) -> None:
+    """Write what a bounds file needs: the columns of FILE, and none of its values."""
+    from dpsample.cli.bounds import run
+
+    run(file, output, format)
+
+
+@app.command()
+def certificate(file: Answer, html: Page = None) -> int:
+    """Print a certificate, or write a page about it; the exit code is as of verify."""
+    from dpsample.cli.certificate import run
+
+    return run(file, html)
 
 
 @app.command()

@@ -95,4 +95,5 @@ def build(options: RecordOptions, data: Dataset) -> dps.Problem:
         intercept=options.intercept,
         clip_rows=options.clip_rows,
         feature_names=data.feature_names,
+        encoding=data.encoding,
     )

@@ -19,18 +19,33 @@ CERTIFICATES: dict[str, type[AnyCertificate]] = {
 
 def run(file: Path, checker: str = "standard") -> int:
     """Print statement, checks and verdict; 0 if everything agrees, else 1."""
+    found = verified(file, checker)
+    if found is None:
+        return FAILED
+    answer, lines = found
+    screen.console().print("\n".join(lines))
+    screen.console().print(state(certificate_of(answer)))
+    return 0
+
+
+def verified(
+    file: Path, checker: str = "standard"
+) -> tuple[Release | AnyCertificate, list[str]] | None:
+    """Content of a file, and what was checked; None after saying what does not hold."""
     content = parsed(file)
     check.one_of(("standard", "ball"), checker=checker)
     try:
-        certificate, lines = checked(file, content, checker)
+        return checked(file, content, checker)
     # A file may hold anything: whatever fails on its content does not verify it.
     except Exception as error:
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         screen.console().print(" ".join(f"NOT verified: {kind}{error}".split()))
-        return FAILED
-    screen.console().print("\n".join(lines))
-    screen.console().print(state(certificate))
-    return 0
+        return None
+
+
+def certificate_of(answer: Release | AnyCertificate) -> AnyCertificate:
+    """Return the certificate of an answer, or the given one."""
+    return answer.certificate if isinstance(answer, Release) else answer
 
 
 def parsed(file: Path) -> Json:
@@ -50,8 +65,8 @@ def parsed(file: Path) -> Json:
 
 def checked(
     file: Path, content: Json, checker: Any
-) -> tuple[AnyCertificate, list[str]]:
-    """Certificate, and what was checked, one a line."""
+) -> tuple[Release | AnyCertificate, list[str]]:
+    """Release or certificate, and what was checked, one a line."""
     if content["format"] != FORMAT:
         # Read again: a second key of a name, or odd digits, could be read in two ways.
         kind = CERTIFICATES[content["format"]]
@@ -59,7 +74,7 @@ def checked(
         return certificate, str(dps.verify(certificate, checker=checker)).splitlines()
     answer = Release.load(file)
     lines = str(answer.verify(checker=checker)).splitlines()
-    return answer.certificate, [*lines, f"theta: {answer.theta.size} in the domain"]
+    return answer, [*lines, f"theta: {answer.theta.size} in the domain"]
 
 
 def state(certificate: AnyCertificate) -> str:

@@ -120,9 +120,9 @@ def load(name: str, folder: str | Path | None = None, split: str = "train") -> D
     check.one_of(sorted(entry.files, reverse=True), split=split)
     content = _verified(entry, split, _folder(folder, entry))
     if entry.num_features:
-        data = read.from_libsvm(content, entry.num_features)
         scale = 1.0 / math.sqrt(entry.ones)
-        data = replace(data, features=data.features * scale, response_bound=1.0)
+        data = read.from_libsvm(content, entry.num_features, scale=scale)
+        data = replace(data, response_bound=1.0)
     else:
         data = _encoded(name, entry, content)
     return replace(data, row_bound=1.0, source=f"{name} ({split}): {entry.origin}")
@@ -176,14 +176,11 @@ def _encoded(name: str, entry: CatalogEntry, content: bytes) -> Dataset:
             feature_names=("constant",),
             source=name,
         )
-    return read.from_frame(frame, target=entry.target, schema=schema, clip=True)
+    return read.from_frame(frame, target=entry.target, bounds=schema, clip=True)
 
 
 def _complete(frame: pd.DataFrame, numbers: list[str]) -> pd.DataFrame:
     """Drop records with a missing number: 4 of RandHIE lack a school grade."""
-    import pandas as pd
-
     for column in numbers:
-        if not pd.api.types.is_numeric_dtype(frame[column]):
-            frame = frame[~frame[column].isin(["", "NA"])]
+        frame = frame[~frame[column].isin(["", "NA"])]
     return frame.reset_index(drop=True)

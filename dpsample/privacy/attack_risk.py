@@ -217,13 +217,13 @@ class AttackRisk:
         )
         width = max(len(name) for name, _, _ in rows)
         lines = [
-            f"  {name:<{width}}  {word} {_percent(share, up=word == 'at most')} %"
+            f"  {name:<{width}}  {word} {percent(share, up=word == 'at most')} %"
             for name, word, share in rows
         ]
         return "\n".join([f"Attacks that ask {QUESTIONS[self.relation]}", *lines])
 
 
-def _percent(share: float, *, up: bool) -> str:
+def percent(share: float, *, up: bool) -> str:
     """Three digits of a share in percent, rounded to the safe side."""
     if share <= 0.0:
         return "0"

@@ -37,7 +37,7 @@ FIRST_BITS, MOST_BITS = 64, 1 << 14
 SMALLEST_NORMAL = 2.0**-1022
 AGREEMENT = 1e-9  # of numbers that are stated twice, for the reader
 DRAW, EVENT = "dpsample certificate 2", "dpsample event certificate 2"
-RELEASE = "dpsample-release-2"
+RELEASE = "dpsample-release-3"
 DRAW_FIELDS = set(
     "format registry releasable facts budget p risk calibration sampler_share "
     "strong_convexity confidence regularizer lipschitz diff_lipschitz range_bound k mu "
@@ -137,8 +137,8 @@ def prove(text: str) -> Lines:
         )
     content = _read(text)
     if content.get("format") == RELEASE:
-        names = {"format", "theta", "feature_names", "certificate", "digest"}
-        _need(set(content) == names, "the release has other fields")
+        names = "format theta feature_names encoding certificate digest"
+        _need(set(content) == set(names.split()), "the release has other fields")
         _check_binding(content)
         content = content["certificate"]
     kind = content.get("format")
@@ -232,11 +232,12 @@ def _sha(content: object) -> str:
 
 
 def _check_binding(release: Json) -> None:
-    """Check that a release's digest binds theta, names and certificate."""
+    """Check that a release's digest binds theta, names, encoding and certificate."""
     theta = release["theta"]
     _need(all(isinstance(x, float) for x in theta), "theta is no list of floats")
     bound = {
         "certificate": release["certificate"]["digest"],
+        "encoding": release["encoding"],
         "feature_names": release["feature_names"],
         "theta": [x.hex() for x in theta],
     }

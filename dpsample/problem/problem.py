@@ -6,7 +6,8 @@ they are copied, measured and, if the user says so, scaled once.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,8 +22,9 @@ from dpsample.losses.record_gradient import num_parameters
 from dpsample.numerics import norms
 from dpsample.problem import records
 from dpsample.problem.facts import PublicFacts
+from dpsample.tables import Dataset, Encoding
+from dpsample.tables.encoding import ROUNDING
 
-ROUNDING = 1e-12  # relative slack for norms computed in floating point
 HUGE = 1e100  # entries above every declared bound, whose norms might overflow
 
 
@@ -63,6 +65,9 @@ class Problem:
         Known additive part b_i of the margin.
     offset_bound : float
         Public bound of abs(offset).
+    encoding : Encoding, optional
+        What made these rows from a table (`dpsample.tables`); answers carry it, and
+        with it predict from raw tables. See `from_table`.
 
     Raises
     ------
@@ -99,8 +104,10 @@ class Problem:
         feature_names: Sequence[str] | None = None,
         offset: ArrayLike | None = None,
         offset_bound: float = 0.0,
+        encoding: Encoding | None = None,
     ) -> None:
         check.instance(bool, intercept=intercept, clip_rows=clip_rows)
+        check.instance((Encoding, type(None)), encoding=encoding)
         rows, names = as_features(features)
         num_records, width = rows.shape
         if num_records == 0 or width == 0:
@@ -128,16 +135,81 @@ class Problem:
                 margin_bound=self.facts.margin_bound,
                 response_bound=self.facts.response_bound,
             )
+        names = names if feature_names is None else feature_names
+        if encoding is not None:
+            encoding = self._own(encoding, names)
+            names = encoding.feature_names
         if isinstance(loss, RecordGradient):
             loss.check_records(rows, shift)
-            names = None if self.dim != width else names
-        self.feature_names = self._names(
-            names if feature_names is None else feature_names, self.dim - intercept
-        )
+            encoding = None  # theta is not linear in the rows
+            if feature_names is None and self.dim != width:
+                names = None
+        self.encoding = encoding
+        self.feature_names = self._names(names, self.dim - intercept)
         features = append_ones(rows) if intercept else rows
         self.data = records.make_data(features, y, shift, loss.params)
         # What a verb has derived from the problem last, and from which arguments.
         self.plan: tuple[Any, Any] | None = None
+
+    @classmethod
+    def from_table(
+        cls,
+        data: Dataset,
+        *,
+        loss: Loss,
+        domain: Domain,
+        intercept: bool = False,
+        clip_rows: bool = False,
+    ) -> Self:
+        """Build the problem of records that come with their public bounds.
+
+        Parameters
+        ----------
+        data : Dataset
+            As `dpsample.tables.read_table` and the data sets return it.
+        loss, domain, intercept, clip_rows
+            As of the class.
+
+        Returns
+        -------
+        Problem
+            Answers to it predict from raw tables, if ``data`` was one.
+
+        Raises
+        ------
+        ValueError
+            As by the class; also if ``data`` has no row bound.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import dpsample as dps
+        >>> frame = pd.DataFrame({"age": [20, 70], "ill": ["no", "yes"]})
+        >>> bounds = dps.tables.Schema(
+        ...     numeric={"age": (0, 100)}, categorical={"ill": ("no", "yes")})
+        >>> data = dps.tables.from_frame(frame, target="ill", bounds=bounds)
+        >>> problem = dps.Problem.from_table(
+        ...     data, loss=dps.losses.Logistic(), domain=dps.domains.Ball(radius=1.0))
+        >>> problem.feature_names, problem.facts.row_bound
+        (('age',), 1.0)
+        """
+        check.instance(Dataset, data=data)
+        if data.row_bound is None:
+            remedy = "Read the table with bounds, or declare a row_bound."
+            check.fail("row_bound", "declared", "None", remedy)
+        return cls(
+            data.features,
+            data.response,
+            loss=loss,
+            domain=domain,
+            row_bound=data.row_bound,
+            row_norm=data.row_norm,
+            response_bound=data.response_bound,
+            intercept=intercept,
+            clip_rows=clip_rows,
+            feature_names=data.feature_names if data.encoding is None else None,
+            encoding=data.encoding,
+        )
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the plan: another process makes its own."""
@@ -147,6 +219,19 @@ class Problem:
         """Take the records over; joblib hands large ones to workers read-only."""
         self.__dict__.update(state)
         self.data = records.writable(self.data)
+
+    def _own(self, encoding: Encoding, names: Sequence[str] | None) -> Encoding:
+        """Return the encoding of rows that this problem may have scaled down, too."""
+        bound, norm = self.facts.row_bound, self.facts.row_norm
+        if encoding.row_norm != norm:
+            check.fail("row_norm", f"{encoding.row_norm:g}, as in the encoding", norm)
+        if names is not None and tuple(names) != encoding.feature_names:
+            got = check.shown(list(names))
+            check.fail("feature_names", "those of the encoding, in its order", got)
+        if encoding.row_bound == bound:
+            return encoding
+        is_clipped = self.clip_rows or encoding.clip
+        return replace(encoding, row_bound=bound, clip=is_clipped)
 
     def _response_bound(self) -> float | None:
         linear = self.facts.loss.name == "linear"

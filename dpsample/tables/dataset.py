@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
+from dpsample.tables.encoding import Encoding
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,6 +31,9 @@ class Dataset:
         Columns of the table that became features, in its order; empty if there is none.
     rules : tuple of str
         What encoding does to any record, in words: public facts only.
+    encoding : Encoding or None
+        What turned a table into these rows, and will do so with new records; None for
+        synthetic sets.
     theta : ndarray or None
         True coefficients of a synthetic set.
 
@@ -52,6 +56,7 @@ class Dataset:
     source: str
     columns: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
+    encoding: Encoding | None = None
     theta: Array | None = None
 
     @property

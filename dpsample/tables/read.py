@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dpsample.core import check
 from dpsample.core import columns as columns_module
-from dpsample.tables import encode, formats
-from dpsample.tables import schema as rules_module
+from dpsample.core.arrays import Array
+from dpsample.core.sparse import CSR
+from dpsample.tables import entries, formats, rules
 from dpsample.tables.dataset import Dataset
-from dpsample.tables.schema import Schema
+from dpsample.tables.encoding import Encoding, used_columns
+from dpsample.tables.schema import Schema, TextFormat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,15 +57,17 @@ def read_table(
     positive_label : str, optional
         Label that becomes 1, all others becoming -1.
     bounds : Schema, str or Path, optional
-        Public facts about the columns, or the TOML or JSON file that has them.
+        Public facts about the columns and the file, or the TOML or JSON file that has
+        them; docs/tables.md describes it.
     clip : bool
-        Move values to their public bounds instead of refusing them.
+        Move values and rows to their public bounds instead of refusing them.
     symmetric : bool
         Scale numbers to [-1, 1] rather than [0, 1].
     row_norm : float
         Exponent, in [1, inf], of the norm that the row bound is about.
     row_bound : float, optional
-        Declared bound of the scaled rows of a file read without ``bounds``.
+        Declared bound of the scaled rows: needed without ``bounds``; with them, a
+        smaller one than ``scale``, to which ``clip`` scales longer rows down.
     scale : float
         Public factor of all features.
     format : {"csv", "tsv", "parquet", "libsvm"}, optional
@@ -76,7 +81,7 @@ def read_table(
     Returns
     -------
     Dataset
-        Records and their public bounds. They are checked by `dpsample.Problem`.
+        Records, their public bounds and their encoding, for `Problem.from_table`.
 
     Raises
     ------
@@ -106,50 +111,53 @@ def read_table(
     [[-0.424, 0.0, 0.707], [0.283, 0.707, 0.0]]
     >>> folder.cleanup()
     """
-    check.instance(bool, clip=clip, symmetric=symmetric)
-    check.at_least(1.0, row_norm=row_norm)
-    check.scale(scale=scale)
-    if row_bound is not None:
-        check.scale(row_bound=row_bound)
     if num_features is not None:
         check.integer(1, num_features=num_features)
-    check.instance((str, type(None)), target=target, positive_label=positive_label)
-    if columns is not None:
-        check.members(str, columns=columns)
-    check.instance((Schema, str, Path, type(None)), bounds=bounds)
     file = check.path("path", path, exists=True)
-    content = formats.content(file)
-    kind = formats.format_of(file) if format is None else format
-    check.one_of(FORMATS, format=kind)
+    content, kind = contents(file, format)
+    schema = schema_of(bounds)
     if kind == "libsvm":
+        if bounds is not None:
+            check.fail("bounds", "absent for LIBSVM", str(bounds), "Use row_bound.")
         data = from_libsvm(
-            content, num_features, positive_label=positive_label, source=file.name
+            content,
+            num_features,
+            positive_label=positive_label,
+            row_norm=row_norm,
+            row_bound=row_bound,
+            scale=scale,
+            source=file.name,
         )
         if columns is not None:
             columns_module.order("the table", data.columns, columns)
-        if bounds is not None:
-            check.fail("bounds", "absent for LIBSVM", str(bounds), "Use row_bound.")
-    else:
-        schema = Schema.from_file(bounds) if isinstance(bounds, str | Path) else bounds
-        data = from_frame(
-            to_frame(content, kind, schema, file.name),
-            target=target,
-            positive_label=positive_label,
-            schema=schema,
-            clip=clip,
-            symmetric=symmetric,
-            row_norm=row_norm,
-            columns=columns,
-        )
-    implied = None if data.row_bound is None else scale * data.row_bound
-    return replace(
-        data,
-        features=data.features if scale == 1.0 else data.features * scale,
-        row_bound=implied if row_bound is None else float(row_bound),
-        row_norm=float(row_norm),
-        source=file.name,
-        rules=(*data.rules, *rules_module.of_scale(scale)),
+        return data
+    data = from_frame(
+        to_frame(content, kind, schema, file.name),
+        target=target,
+        positive_label=positive_label,
+        bounds=schema,
+        clip=clip,
+        symmetric=symmetric,
+        row_norm=row_norm,
+        row_bound=row_bound,
+        scale=scale,
+        columns=columns,
     )
+    return replace(data, source=file.name)
+
+
+def contents(file: Path, format: str | None) -> tuple[bytes, str]:
+    """Uncompressed content, and its format, told from the name if None."""
+    content = formats.content(file)
+    kind = formats.format_of(file) if format is None else format
+    check.one_of(FORMATS, format=kind)
+    return content, kind
+
+
+def schema_of(bounds: Schema | str | Path | None) -> Schema | None:
+    """Return a schema, read from its file if it is the path of one."""
+    check.instance((Schema, str, Path, type(None)), bounds=bounds)
+    return Schema.from_file(bounds) if isinstance(bounds, str | Path) else bounds
 
 
 def from_libsvm(
@@ -157,40 +165,64 @@ def from_libsvm(
     num_features: int | None,
     *,
     positive_label: str | None = None,
-    source: str = "",
+    row_norm: float = 2.0,
+    row_bound: float | None = None,
+    scale: float = 1.0,
+    source: str = "LIBSVM text",
 ) -> Dataset:
-    """Parse LIBSVM text: records unscaled and without a row bound."""
+    """Parse LIBSVM text: there is no row bound but a declared one."""
     if num_features is None:
         remedy = (
             "Pass the public number of columns (num_features=..., --num-features ...): "
             "the records may never use the last ones."
         )
         check.fail("num_features", "given for a LIBSVM file", "None", remedy)
-    rows, y = formats.parse(
-        content.decode("ascii", "replace").splitlines(), num_features, source=source
+    encoding = Encoding(
+        schema=None,
+        columns=tuple(str(j + 1) for j in range(num_features)),
+        target="label",
+        positive_label=positive_label,
+        row_norm=row_norm,
+        row_bound=row_bound,
+        scale=scale,
     )
-    bound = None
+    rows, y = parse_libsvm(content, encoding, source=source)
     if positive_label is not None:
-        import pandas as pd
-
-        y, bound = encode.labels("label", pd.Series(y), positive_label), 1.0
-    names = tuple(str(j + 1) for j in range(num_features))
+        y = entries.signs(entries.Column("label", y), positive_label, TextFormat())
     return Dataset(
         features=rows,
         response=y,
-        row_bound=None,
-        response_bound=bound,
-        feature_names=names,
-        source="LIBSVM text",
-        columns=names,
-        rules=rules_module.of_libsvm(positive_label),
+        row_bound=encoding.row_bound,
+        row_norm=encoding.row_norm,
+        response_bound=encoding.response_bound,
+        feature_names=encoding.feature_names,
+        source=source,
+        columns=encoding.columns,
+        rules=rules.of_libsvm(encoding),
+        encoding=encoding,
     )
 
 
+def parse_libsvm(
+    content: bytes, encoding: Encoding, *, source: str = ""
+) -> tuple[CSR, Array]:
+    """Parse rows times the public factor, and labels."""
+    lines = content.decode("ascii", "replace").splitlines()
+    rows, y = formats.parse(lines, len(encoding.columns), source=source)
+    return (rows if encoding.scale == 1.0 else rows * encoding.scale), y
+
+
 def to_frame(
-    content: bytes, kind: str, schema: Schema | None, source: str = "table"
+    content: bytes,
+    kind: str,
+    schema: Schema | None,
+    source: str = "table",
+    optional: str | None = None,
 ) -> pd.DataFrame:
-    """Parse a table; categorical columns stay text, so that no label turns missing."""
+    """Parse a table; entries of a text file stay text, whatever the others are.
+
+    A file without a header may lack the ``optional`` one of the declared columns.
+    """
     import pandas as pd
 
     if kind == "parquet":
@@ -201,29 +233,33 @@ def to_frame(
             raise ImportError(message) from error
         except Exception as error:  # of Arrow's own kinds, on damaged files
             _refuse(source, "Parquet", error)
-    columns = list(schema.columns) if schema is not None and schema.columns else None
-    text = set() if schema is None else set(schema.categorical)
+    schema = schema or Schema()
+    columns, file = list(schema.columns) or None, schema.file
+    is_utf8 = codecs.lookup(file.encoding).name == "utf-8"
     read: Callable[..., Any] = partial(
         pd.read_csv,
-        sep="," if kind == "csv" else "\t",
+        sep=file.separator or ("," if kind == "csv" else "\t"),
+        encoding="utf-8-sig" if is_utf8 else file.encoding,
         index_col=False,
         skipinitialspace=True,
-        keep_default_na=False,
+        dtype=object,
+        na_filter=False,
         low_memory=False,
     )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
+            head = read(io.BytesIO(content), header=None, nrows=1)
             if columns is None:  # pandas would rename the second of two columns
-                head = read(io.BytesIO(content), header=None, nrows=1, dtype=str)
                 columns_module.distinct(
                     "the table", [str(name) for name in head.iloc[0]]
                 )
+            elif head.shape[1] == len(columns) - 1 and optional in columns:
+                columns.remove(optional)
             frame: pd.DataFrame = read(
                 io.BytesIO(content),
                 header=0 if columns is None else None,
                 names=columns,
-                dtype=dict.fromkeys(text, str),
             )
             return frame
     except (ValueError, OverflowError, pd.errors.ParserWarning) as error:
@@ -237,70 +273,104 @@ def _refuse(source: str, kind: str, error: Exception) -> NoReturn:
 
 
 def from_frame(
-    frame: pd.DataFrame,
+    frame: Any,
     *,
-    target: str | None,
+    target: str | None = None,
     positive_label: str | None = None,
-    schema: Schema | None,
+    bounds: Schema | str | Path | None = None,
     clip: bool = False,
     symmetric: bool = True,
     row_norm: float = 2.0,
+    row_bound: float | None = None,
+    scale: float = 1.0,
     columns: Sequence[str] | None = None,
 ) -> Dataset:
-    """Encode a DataFrame; see `read_table`."""
-    names = [str(column) for column in frame.columns]
-    frame = frame.set_axis(names, axis=1)
-    columns_module.distinct("the table", names)
-    if target not in names:
+    """Encode a data frame as `read_table` encodes a file.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Records, of pandas, polars or another library that narwhals reads.
+    target : str
+        Name of the response column.
+    positive_label, bounds, clip, symmetric, row_norm, row_bound, scale, columns
+        As of `read_table`.
+
+    Returns
+    -------
+    Dataset
+        Records, their public bounds and their encoding.
+
+    Raises
+    ------
+    ValueError
+        As `read_table` does.
+
+    Guarantee
+    ---------
+    The encoding of a record depends on that record and on public facts only: neither on
+    other records nor on the type that a whole column was given.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"age": [20, 70], "cost": [1.0, 3.0]})
+    >>> schema = Schema(numeric={"age": (0, 100), "cost": (0, 4)})
+    >>> data = from_frame(frame, target="cost", bounds=schema)
+    >>> data.features.round(3).tolist(), data.response.tolist()
+    ([[-0.6], [0.4]], [-0.5, 0.5])
+    >>> data.encoding.raw_response(data.response, is_label=False).tolist()
+    [1.0, 3.0]
+    """
+    schema, table = schema_of(bounds), entries.columns_of(frame)
+    check.instance((str, type(None)), target=target)
+    if columns is not None:
+        check.members(str, columns=columns)
+    if target not in table:
         remedy = "Pass the response column (target=..., --target ...)."
-        condition = f"one of the columns {columns_module.listed(names)}"
+        condition = f"one of the columns {columns_module.listed(table)}"
         check.fail("target", condition, target, remedy)
-    if len(frame) == 0:
-        check.fail("path", "a table with records", "none")
+    used = used_columns([*table], schema, target)
     if schema is not None:
-        encode.check_columns(names, schema, str(target))
-    used = _used(names, schema or Schema(), str(target), columns)
-    if schema is None:
-        rows, labels = encode.unbounded_features(frame[used])
-    else:
-        rows, labels = encode.features(
-            frame[used], schema, clip=clip, symmetric=symmetric, row_norm=row_norm
-        )
-    y, bound = encode.encoded(
-        str(target),
-        frame[target],
-        schema or Schema(),
+        check_declared(used, schema, target)
+    encoding = Encoding(
+        schema=schema,
+        columns=tuple(used if columns is None else columns),
+        target=target,
         positive_label=positive_label,
         clip=clip,
+        symmetric=symmetric,
+        row_norm=row_norm,
+        row_bound=row_bound,
+        scale=scale,
     )
+    rows, y = encoding.features(frame), encoding.response(frame)
+    if len(y) == 0:
+        check.fail("the input", "a table with records", "none")
+    if positive_label is not None and not (y > 0.0).any():
+        texts = {text for e in table[target].entries for text in entries.texts(e)[:1]}
+        got = f"labels {', '.join(check.shown(text) for text in sorted(texts)[:4])}"
+        condition = f"{check.shown(positive_label)} in at least one record"
+        check.fail(f"response {check.shown(target)}", condition, got, "Check spelling.")
     return Dataset(
         features=rows,
         response=y,
-        row_bound=None if schema is None else 1.0,
-        row_norm=row_norm,
-        response_bound=bound,
-        feature_names=labels,
+        row_bound=encoding.row_bound,
+        row_norm=encoding.row_norm,
+        response_bound=encoding.response_bound,
+        feature_names=encoding.feature_names,
         source="table",
-        columns=tuple(used),
-        rules=rules_module.of_table(
-            used,
-            schema,
-            target=str(target),
-            positive_label=positive_label,
-            clip=clip,
-            symmetric=symmetric,
-            row_norm=row_norm,
-        ),
+        columns=encoding.columns,
+        rules=encoding.rules,
+        encoding=encoding,
     )
 
 
-def _used(
-    names: list[str], schema: Schema, target: str, columns: Sequence[str] | None
-) -> list[str]:
-    """Columns that become features, in their order or in that of ``columns``."""
-    used = [n for n in names if n != target and schema.kind(n) != "ignore"]
-    if not used:
-        check.fail("the table", "one with a column to use", "none", "Ignore fewer.")
-    if columns is None:
-        return used
-    return [used[place] for place in columns_module.order("the table", used, columns)]
+def check_declared(used: Sequence[str], schema: Schema, target: str) -> None:
+    """Refuse a table that lacks a column which the bounds declare."""
+    for name in schema.declared:
+        if name not in (*used, target):
+            wanted = "in the table, as the bounds declare it"
+            remedy = "Correct its name, or remove it from the bounds."
+            got = "a table without it"
+            check.fail(f"column {check.shown(name)}", wanted, got, remedy)

@@ -1,8 +1,9 @@
-"""What is public about the columns of a table: ranges, levels, what to ignore.
+"""What is public about a table: ranges, levels, dates, how its text is written.
 
 A bounds file is TOML or JSON::
 
     ignore = ["id"]
+    missing_indicator = ["income"]
 
     [numeric]
     age = [0, 100]
@@ -10,71 +11,191 @@ A bounds file is TOML or JSON::
     [log]
     income = [0, 1000000]
 
+    [date]
+    admitted = ["2010-01-01", "2024-12-31"]
+
     [categorical]
     color = ["red", "green", "blue"]
+    grade = [1, 2, 3]
+
+    [missing]
+    age = 40
+    color = "blue"
+
+    [file]
+    separator = ";"
+    decimal = ","
 
 Levels found in the records would reveal that somebody has a rare one, so they are
 never taken from there. ``log`` columns are passed through sign(x) log(1 + |x|) before
-they are scaled. ``columns`` names the columns of a file without a header. The rules in
-words at the end say what encoding does to any record: public facts, never counts.
+they are scaled; dates are counted in days. ``columns`` names the columns of a file
+without a header.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import json
-import math
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dpsample.core import check
-from dpsample.core.columns import listed
+from dpsample.core.spec import Json
 
 Bounds = tuple[float, float]
-SECTIONS = ("numeric", "log", "categorical", "ignore", "columns")
+LARGEST = 1.0 / check.SMALL  # of a bound: no formula leaves floating point
+Levels = tuple[str, ...] | tuple[int, ...]
+KINDS = ("numeric", "log", "date", "categorical", "ignore")
 REMEDY = "See the example in dpsample.tables.schema."
+UNFILLED = "Fill in public facts, known without looking at the records."
+THOUSANDS = ("", ".", ",", "'", " ", "_", "\u00a0", "\u202f", "\u2019")
+
+
+def days(name: str, value: object) -> int:
+    """Day of a public ISO 8601 date, counted from year 1."""
+    try:
+        return datetime.date.fromisoformat(str(value)).toordinal()
+    except ValueError:
+        condition = 'an ISO 8601 date such as "2024-12-31"'
+        check.fail(name, condition, check.shown(value), REMEDY)
+
+
+def log_scale(values: Any) -> Any:
+    """Return sign(x) log(1 + |x|) of an array or a number."""
+    return np.sign(values) * np.log1p(np.abs(values))
+
+
+def _label(section: str, name: object) -> str:
+    """Name of one declaration, cut: a file may hold names of any length."""
+    text = str(name)
+    return f"{section}.{text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def _ends(label: str, value: object, wanted: str) -> tuple[Any, Any]:
+    if not (isinstance(value, list | tuple) and len(value) == 2):
+        remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
+        check.fail(label, f"{wanted} [lower, upper]", check.shown(value), remedy)
+    return value[0], value[1]
 
 
 def _bounds(section: str, name: str, value: object) -> Bounds:
-    label = f"{section}.{name}"
-    ends = value if isinstance(value, list | tuple) else ()
-    if len(ends) != 2 or any(
-        isinstance(v, bool) or not isinstance(v, int | float) or not math.isfinite(v)
+    label = _label(section, name)
+    ends = _ends(label, value, "two finite numbers")
+    if any(
+        isinstance(v, bool) or not isinstance(v, int | float) or not abs(v) <= LARGEST
         for v in ends
     ):
-        check.fail(label, "two finite numbers [lower, upper]", value, REMEDY)
+        wanted = "two finite numbers [lower, upper]"
+        check.fail(label, wanted, check.shown(value), f"Up to {LARGEST:g}. {REMEDY}")
     lower, upper = float(ends[0]), float(ends[1])
-    if not lower < upper:
+    is_log = section == "log"
+    if not (log_scale(lower) < log_scale(upper) if is_log else lower < upper):
         remedy = "A column that cannot vary belongs into ignore."
-        check.fail(label, "of lower < upper", value, remedy)
+        check.fail(label, "of lower < upper", check.shown(value), remedy)
     return lower, upper
 
 
-def _strings(label: str, value: object) -> tuple[str, ...]:
+def _dates(name: str, value: object) -> tuple[str, str]:
+    label = _label("date", name)
+    first, last = (days(label, end) for end in _ends(label, value, "two dates"))
+    if not first < last:
+        remedy = "A column that cannot vary belongs into ignore."
+        check.fail(label, "of lower < upper", check.shown(value), remedy)
+    low, high = (datetime.date.fromordinal(day).isoformat() for day in (first, last))
+    return low, high
+
+
+def _entries(label: str, value: object, kind: str = "strings") -> tuple[Any, ...]:
+    """Tuple of distinct strings, or of integers if the first one is."""
     if not isinstance(value, list | tuple) or not value:
-        check.fail(label, "a non-empty list of strings", value, REMEDY)
-    for entry in value:
-        if not isinstance(entry, str):
-            check.fail(label, "a list of strings", value, "Quote every entry.")
-    repeated = [v for v in value if list(value).count(v) > 1]
-    if repeated:
-        check.fail(label, "free of repeated entries", repeated[0], "Remove one.")
-    return tuple(value)
+        remedy = UNFILLED if isinstance(value, list) and not value else REMEDY
+        check.fail(label, f"a non-empty list of {kind}", check.shown(value), remedy)
+    integers = int | np.integer
+    is_coded = kind != "strings" and isinstance(value[0], integers)
+    wanted = integers if is_coded else str
+    if any(not isinstance(v, wanted) or isinstance(v, bool) for v in value):
+        remedy = "Quote every entry."
+        check.fail(label, f"a list of {kind}", check.shown(value), remedy)
+    given = [int(v) if is_coded else str(v) for v in value]
+    if len(set(given)) < len(given):
+        repeated = next(v for v in given if given.count(v) > 1)
+        got = check.shown(repeated)
+        check.fail(label, "free of repeated entries", got, "Remove one.")
+    return tuple(given)
 
 
 def _section(content: Mapping[str, object], name: str) -> Mapping[str, object]:
     section = content.get(name, {})
     if not isinstance(section, Mapping):
-        check.fail(name, "a table of columns", section, REMEDY)
+        check.fail(name, "a table of columns", check.shown(section), REMEDY)
+    check.members(str, **{name: [*section]})
     return section
 
 
 @dataclass(frozen=True, kw_only=True)
+class TextFormat:
+    """How a text file writes its table: facts about the file, not about records.
+
+    Parameters
+    ----------
+    separator : str
+        Character between two entries; empty for the one that the file's name tells.
+    decimal : {".", ","}
+        Mark before the decimals of a number.
+    thousands : str
+        Mark between groups of three digits; empty if there is none.
+    encoding : str
+        Of the characters; a byte-order mark is dropped.
+    date_format : str
+        As of ``datetime.strptime``, such as "%d.%m.%Y"; empty for ISO 8601.
+
+    Raises
+    ------
+    ValueError
+        If one is not what it is said to be here.
+
+    Examples
+    --------
+    >>> TextFormat(separator=";", decimal=",", thousands=".").encoding
+    'utf-8'
+    """
+
+    separator: str = ""
+    decimal: str = "."
+    thousands: str = ""
+    encoding: str = "utf-8"
+    date_format: str = ""
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check.instance(str, **{f"file.{k}": v for k, v in vars(self).items()})
+        separator = self.separator
+        if len(separator) > 1 or separator.isalnum() or separator in ('"', "\n", "\r"):
+            check.fail("file.separator", "one character", check.shown(separator))
+        check.one_of((".", ","), **{"file.decimal": self.decimal})
+        check.one_of(THOUSANDS, **{"file.thousands": self.thousands})
+        if self.decimal == self.thousands:
+            check.fail("file.thousands", "another mark than decimal", self.thousands)
+        try:
+            "x".encode(self.encoding)
+            is_known = "\0" not in self.encoding
+        except (LookupError, ValueError):
+            is_known = False
+        if not is_known:
+            got, remedy = check.shown(self.encoding), "For example latin-1."
+            check.fail("file.encoding", "an encoding of text", got, remedy)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Schema:
-    """Public facts about columns: each is numeric, log, categorical or ignored.
+    """Public facts about columns: each is a number, a date, a category, or ignored.
 
     Parameters
     ----------
@@ -82,12 +203,24 @@ class Schema:
         Columns scaled linearly from these public bounds.
     log : mapping of str to (lower, upper)
         Columns with heavy tails, scaled after sign(x) log(1 + abs(x)).
-    categorical : mapping of str to sequence of str
-        Public levels of each column; one indicator per level.
+    date : mapping of str to (first, last)
+        Columns of dates, scaled linearly from these days (ISO 8601). Times of day are
+        left out; a date with a time zone is that of UTC.
+    categorical : mapping of str to sequence of str, or of int
+        Public levels of each column; one indicator per level. Strings are compared as
+        text, integers as numbers: "1", "1.0" and 1 are the same code 1.
     ignore : sequence of str
         Columns that are not used.
     columns : sequence of str
         Names of all columns of a file without a header.
+    missing : mapping of str to number, date or level
+        Public constant that takes the place of a missing entry, within the bounds of
+        its column. A missing entry of a column without a rule is an error.
+    missing_indicator : sequence of str
+        Columns that get one more feature: 1 where the entry is missing, all others of
+        the column being 0 then.
+    file : TextFormat or mapping
+        Separator, marks and encoding of a text file.
 
     Raises
     ------
@@ -96,7 +229,7 @@ class Schema:
 
     Examples
     --------
-    >>> schema = Schema(numeric={"age": (0.0, 100.0)},
+    >>> schema = Schema(numeric={"age": (0.0, 100.0)}, missing={"age": 40},
     ...                 categorical={"color": ("red", "green")})
     >>> schema.kind("age"), schema.kind("color"), schema.kind("name")
     ('numeric', 'categorical', None)
@@ -104,46 +237,101 @@ class Schema:
 
     numeric: Mapping[str, Bounds] = field(default_factory=dict)
     log: Mapping[str, Bounds] = field(default_factory=dict)
-    categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    date: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    categorical: Mapping[str, Levels] = field(default_factory=dict)
     ignore: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    missing: Mapping[str, float | str | int] = field(default_factory=dict)
+    missing_indicator: tuple[str, ...] = ()
+    file: TextFormat = field(default_factory=TextFormat)
 
     def __post_init__(self) -> None:
         """Check every declaration and that no column has two."""
-        for section in ("numeric", "log"):
-            declared = _section(vars(self), section)
-            checked = {k: _bounds(section, k, v) for k, v in declared.items()}
-            object.__setattr__(self, section, checked)
-        declared = _section(vars(self), "categorical")
-        levels = {k: _strings(f"categorical.{k}", v) for k, v in declared.items()}
-        object.__setattr__(self, "categorical", levels)
-        for name in ("ignore", "columns"):
-            value = getattr(self, name)
+        given = vars(self)
+        checked: dict[str, Any] = {
+            kind: {k: _bounds(kind, k, v) for k, v in _section(given, kind).items()}
+            for kind in ("numeric", "log")
+        }
+        checked["date"] = {k: _dates(k, v) for k, v in _section(given, "date").items()}
+        checked["categorical"] = {
+            k: _entries(_label("categorical", k), v, "strings, or of integers")
+            for k, v in _section(given, "categorical").items()
+        }
+        for name in ("ignore", "columns", "missing_indicator"):
+            value = given[name]
             is_empty = isinstance(value, tuple | list) and not value
-            names = () if is_empty else _strings(name, value)
-            object.__setattr__(self, name, names)
-        everything = [*self.numeric, *self.log, *self.categorical, *self.ignore]
-        for name in everything:
-            if everything.count(name) > 1:
-                check.fail(f"column {name!r}", "declared once", "two declarations")
+            checked[name] = () if is_empty else _entries(name, value)
+        if isinstance(self.file, Mapping):
+            checked["file"] = check.built("file", TextFormat, dict(self.file))
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        check.instance(TextFormat, file=self.file)
+        everything = [name for kind in KINDS for name in getattr(self, kind)]
+        if len(set(everything)) < len(everything):
+            name = next(n for n in everything if everything.count(n) > 1)
+            wanted, got = "declared once", "two declarations"
+            check.fail(f"column {check.shown(name)}", wanted, got)
+        rules = {k: self._constant(k, v) for k, v in _section(given, "missing").items()}
+        object.__setattr__(self, "missing", rules)
+        for name in self.missing_indicator:
+            if name in rules or self.kind(name) in (None, "ignore"):
+                wanted = "declared, and without a constant in missing"
+                check.fail(_label("missing_indicator", name), wanted, "another")
+
+    def _constant(self, name: str, value: Any) -> Any:
+        """Public value of missing entries, which the column's declaration allows."""
+        label, kind = _label("missing", name), self.kind(name)
+        if kind == "categorical":
+            levels = self.categorical[name]
+            if not any(value == v and type(value) is type(v) for v in levels):
+                check.fail(label, "one of the column's levels", check.shown(value))
+            return value
+        if kind in (None, "ignore"):
+            check.fail(label, "about a declared column", "no declaration", REMEDY)
+        if kind == "date":
+            day = days(label, value)
+            first, last = (days(label, end) for end in self.date[name])
+            if not first <= day <= last:
+                check.fail(label, "within the column's range", check.shown(value))
+            return datetime.date.fromordinal(day).isoformat()
+        lower, upper = self.numeric.get(name) or self.log[name]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (is_number and lower <= value <= upper):
+            check.fail(label, "a number in the column's range", check.shown(value))
+        return float(value)
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """Columns that are used if the table has them, in the order of the sections."""
+        return tuple(name for kind in KINDS[:-1] for name in getattr(self, kind))
 
     def kind(self, column: str) -> str | None:
         """Section that declares a column, or None."""
         check.instance(str, column=column)
-        for section in ("numeric", "log", "categorical", "ignore"):
+        for section in KINDS:
             if column in getattr(self, section):
                 return section
         return None
+
+    def to_dict(self) -> Json:
+        """Return what `from_dict` reads, ready for ``json.dumps``: filled sections."""
+        content = {k: v for k, v in vars(self).items() if v and k != "file"}
+        defaults = vars(TextFormat())
+        file = {k: v for k, v in vars(self.file).items() if v != defaults[k]}
+        plain: Json = json.loads(json.dumps(content | ({"file": file} if file else {})))
+        return plain
 
     @classmethod
     def from_dict(cls, content: Any) -> Schema:
         """Build a schema from the parsed content of a bounds file."""
         if not isinstance(content, Mapping):
-            check.fail("bounds", "a table with named sections", content, REMEDY)
+            wanted = "a table with named sections"
+            check.fail("bounds", wanted, check.shown(content), REMEDY)
+        sections = [entry.name for entry in dataclasses.fields(cls)]
         for name in content:
-            if name not in SECTIONS:
-                listed = ", ".join(SECTIONS)
-                check.fail("section of the bounds", f"one of {listed}", name, REMEDY)
+            if name not in sections:
+                listed, got = ", ".join(sections), check.shown(name)
+                check.fail("section of the bounds", f"one of {listed}", got, REMEDY)
         return cls(**content)
 
     @classmethod
@@ -173,75 +361,3 @@ class Schema:
             kind = file.suffix[1:].upper()
             check.fail("bounds", f"valid {kind}", f"{file.name}: {error}")
         return cls.from_dict(content)
-
-
-MISSING = "a missing value is an error"
-
-
-def of_table(
-    used: Sequence[str],
-    schema: Schema | None,
-    *,
-    target: str,
-    positive_label: str | None,
-    clip: bool,
-    symmetric: bool,
-    row_norm: float,
-) -> tuple[str, ...]:
-    """Rules for the features of a table and for its response, one a line."""
-    response = _of_response(schema or Schema(), target, positive_label, clip=clip)
-    if schema is None:
-        return "every other column is a feature, as it is", MISSING, response
-    span = "[-1, 1]" if symmetric else "[0, 1]"
-    outside = "is moved to the nearer end" if clip else "is an error"
-    other = "gives zeros in all of them" if clip else "is an error"
-    texts = {
-        "numeric": f"from public ranges to {span}; a number outside {outside}",
-        "log": "sign(x) log(1 + |x|), then "
-        f"from public ranges to {span}; a number outside {outside}",
-        "categorical": f"one indicator per public level; another level {other}",
-    }
-    lines = []
-    for kind, text in texts.items():
-        names = [name for name in used if schema.kind(name) == kind]
-        if names:
-            lines.append(f"{kind} {listed(names)}: {text}")
-    if schema.ignore:
-        lines.append(f"ignored: {listed(schema.ignore)}")
-    levels = f"{MISSING}, unless a public level means it"
-    return (
-        *lines,
-        levels if schema.categorical else MISSING,
-        f"rows are divided by {len(used)}^(1/{row_norm:g}), the largest "
-        f"{row_norm:g}-norm that they can have",
-        response,
-    )
-
-
-def of_libsvm(positive_label: str | None) -> tuple[str, ...]:
-    """Rules for a LIBSVM file."""
-    features = "features are taken as they are; one that is not listed is 0"
-    return features, _of_response(Schema(), "label", positive_label, clip=False)
-
-
-def of_scale(scale: float) -> tuple[str, ...]:
-    """Rule of a public factor; none if it is 1."""
-    return () if scale == 1.0 else (f"features are multiplied by {scale:g}",)
-
-
-def _of_response(
-    schema: Schema, target: str, positive_label: str | None, *, clip: bool
-) -> str:
-    name, kind = f"response {target!r}", schema.kind(target)
-    if positive_label is not None:
-        return f"{name}: {positive_label!r} becomes 1, every other label -1"
-    if kind == "categorical":
-        low, high = schema.categorical[target]
-        return f"{name}: {high!r} becomes 1, {low!r} -1; another label is an error"
-    if kind in ("numeric", "log"):
-        log = "sign(y) log(1 + |y|), then " if kind == "log" else ""
-        outside = "is moved to the nearer end" if clip else "is an error"
-        return (
-            f"{name}: {log}from its public range to [-1, 1]; a number outside {outside}"
-        )
-    return f"{name}: taken as it is"

@@ -142,6 +142,8 @@ def minimize(
         certificate=plan.certificate,
         feature_names=problem.feature_names,
         num_gradients=run.num_gradients,
+        encoding=problem.encoding,
+        facts=problem.facts,
         trace=trace,
     )
 

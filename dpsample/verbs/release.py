@@ -512,6 +512,7 @@ def _in_constant_time(
         theta=grid.rounded(theta),
         certificate=certificate,
         feature_names=problem.feature_names,
+        encoding=problem.encoding,
         mechanism=mechanism,
         nonprivate_diagnostics={"method": "constant time", "num_passes": chosen.work},
     )
@@ -530,6 +531,7 @@ def _drawn(
         theta=theta,
         certificate=plan.certificate,
         feature_names=problem.feature_names,
+        encoding=problem.encoding,
         mechanism=plan.mechanism,
         nonprivate_diagnostics={
             **notes,

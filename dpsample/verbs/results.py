@@ -17,22 +17,26 @@ import numpy as np
 from dpsample.core import check, columns, files
 from dpsample.core.arrays import Array, Ints, Values
 from dpsample.core.axes import axes
-from dpsample.core.sparse import Directions, as_csr, is_sparse
+from dpsample.core.spec import Json
 from dpsample.core.version import __version__
 from dpsample.privacy import (
     Certificate,
     EventCertificate,
     VerificationReport,
 )
+from dpsample.privacy.certificates.page import document, summary
 from dpsample.privacy.certificates.sealed import load_json
+from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.chain import ENERGY, NUM_RECORDS, STAT_NAMES
+from dpsample.tables import Encoding
 from dpsample.targets.gibbs import Gibbs, energy
+from dpsample.verbs.predictions import Predictor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from xarray import DataTree
 
-FORMAT = "dpsample-release-2"
+FORMAT = "dpsample-release-3"
 BLOCK = 8192  # draws whose statistics are converted at once
 # Record evaluations for energies afterwards, relative to those of the draws.
 FILL_SHARE = 0.1
@@ -55,7 +59,7 @@ def _check_length(name: str, given: object, length: int) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Release:
+class Release(Predictor):
     """One differentially private parameter vector and its certificate.
 
     Attributes
@@ -68,9 +72,11 @@ class Release:
         The calibrated mechanism; None after `load`.
     feature_names : tuple of str
         Names of the coefficients.
+    encoding : Encoding or None
+        What made the rows from a table, public; with it raw tables are predicted.
     digest : str
-        SHA-256 that binds theta, its names and the certificate: that of one release
-        fits no other. It finds exchanges; for forgery see `sign`.
+        SHA-256 that binds theta, its names, the encoding and the certificate: that of
+        one release fits no other. It finds exchanges; for forgery see `sign`.
     nonprivate_diagnostics : dict or None
         Steps, step size, metric, acceptance and risks. They depend on the records and
         are not private: they are in no repr, JSON, file, pickle or copy. None after
@@ -80,6 +86,7 @@ class Release:
     theta: Array
     certificate: Certificate
     feature_names: tuple[str, ...]
+    encoding: Encoding | None = None
     digest: str = ""
     mechanism: Any = field(default=None, repr=False)
     nonprivate_diagnostics: dict[str, Any] | None = field(default=None, repr=False)
@@ -90,14 +97,18 @@ class Release:
             object.__setattr__(self, "digest", self.computed_digest())
 
     def computed_digest(self) -> str:
-        """SHA-256 of theta by the bits of its numbers, names and certificate."""
+        """SHA-256 of theta by the bits of its numbers, names, encoding, certificate."""
         content = {
             "certificate": self.certificate.digest,
+            "encoding": self._encoding_dict(),
             "feature_names": list(self.feature_names),
             "theta": [float(number).hex() for number in self.theta],
         }
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def _encoding_dict(self) -> Json | None:
+        return None if self.encoding is None else self.encoding.to_dict()
 
     def sign(self, private_key: bytes) -> bytes:
         """Sign the digest by Ed25519 (RFC 8032): who says it, not that it is true.
@@ -151,14 +162,14 @@ class Release:
         Raises
         ------
         ValueError
-            If the certificate does not verify, theta or the certificate was exchanged,
+            If the certificate does not verify, a part was exchanged,
             theta is outside of the domain, or the signature is not of this key.
         """
         from dpsample.verbs.verify import verify
 
         report = verify(self.certificate, checker=checker)
         if self.digest != self.computed_digest():
-            remedy = "Theta, its names or the certificate belong to another release."
+            remedy = "Theta, names, encoding or certificate belong to another release."
             check.fail("digest", self.computed_digest(), self.digest, remedy)
         if not self.certificate.facts.domain.contains(self.theta):
             check.fail("theta", "in the domain of the certificate", self.theta)
@@ -176,49 +187,8 @@ class Release:
             condition = "the one that this key made for this release"
             check.fail("signature", condition, "another")
 
-    def margin(self, features: Directions) -> Array:
-        """Return <a, theta> for each row; the intercept is added if there is one.
-
-        Parameters
-        ----------
-        features : array, sparse matrix or DataFrame, number of features columns
-            Rows scaled as the training rows were. Columns of a DataFrame are matched by
-            name with ``feature_names``, whatever their order; a missing, unknown or
-            repeated one is refused. Arrays are matched by position.
-
-        Returns
-        -------
-        array of shape (num_rows,)
-            The margins.
-        """
-        facts = self.certificate.facts
-        width = self.theta.size - int(facts.intercept)
-        names = self.feature_names[:width]
-        features = columns.in_order("features", features, names)
-        if is_sparse(features):
-            features = as_csr("features", features, width=width)
-        else:
-            features = check.array("features", features, shape=(None, width))
-        margins = np.asarray(features @ self.theta[:width])
-        return margins + (self.theta[-1] if facts.intercept else 0.0)
-
-    def predict(self, features: Directions) -> Array:
-        """Labels -1 or 1 of a classification loss, else the margins.
-
-        Parameters
-        ----------
-        features : array, sparse matrix or DataFrame, number of features columns
-            As in `margin`.
-
-        Returns
-        -------
-        array of shape (num_rows,)
-            The predictions; post-processing, so private as the release is.
-        """
-        margins = self.margin(features)
-        if self.certificate.facts.loss.is_classification:
-            return np.where(margins >= 0.0, 1.0, -1.0)
-        return margins
+    def _public_facts(self) -> PublicFacts:
+        return self.certificate.facts
 
     def to_json(self) -> str:
         """Return the private answer and the certificate as JSON, as `save` writes."""
@@ -226,10 +196,29 @@ class Release:
             "format": FORMAT,
             "theta": self.theta.tolist(),
             "feature_names": list(self.feature_names),
+            "encoding": self._encoding_dict(),
             "certificate": self.certificate.to_dict(),
             "digest": self.digest,
         }
         return json.dumps(content, indent=1, allow_nan=False)
+
+    def to_html(self) -> str:
+        """Return a page about the answer for readers who are not experts.
+
+        Returns
+        -------
+        str
+            `Certificate.to_html`, with the coefficients; the file to verify, which is
+            inside, is the one that `save` writes.
+        """
+        return document(self.certificate, answer=self._named(), saved=self.to_json())
+
+    def _repr_html_(self) -> str:
+        """Return coefficients and the short form of the certificate, for notebooks."""
+        return summary(self.certificate, answer=self._named())
+
+    def _named(self) -> list[tuple[str, float]]:
+        return list(zip(self.feature_names, self.theta.tolist(), strict=True))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the private answer and the certificate to a JSON file.
@@ -263,9 +252,20 @@ class Release:
         if len(names) != dim:
             check.fail("feature_names", f"of length {dim}", f"length {len(names)}")
         theta = check.array("theta", content.get("theta"), shape=(dim,))
-        answer = cls(theta=theta, certificate=certificate, feature_names=tuple(names))
+        encoding = None
+        if content.get("encoding") is not None:
+            encoding = Encoding.from_dict(content["encoding"])
+            width = dim - int(certificate.facts.intercept)
+            if list(encoding.feature_names) != names[:width]:
+                check.fail("encoding", "one that makes feature_names", "another")
+        answer = cls(
+            theta=theta,
+            certificate=certificate,
+            feature_names=tuple(names),
+            encoding=encoding,
+        )
         if content.get("digest") != answer.digest:
-            remedy = "Theta, its names or the certificate belong to another release."
+            remedy = "Theta, names, encoding or certificate belong to another release."
             check.fail("digest", answer.digest, content.get("digest"), remedy)
         return answer
 
@@ -384,7 +384,7 @@ def to_datatree(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Fit:
+class Fit(Predictor):
     """Parameters found by a gradient-based algorithm, and what is proved of them.
 
     Attributes
@@ -400,6 +400,10 @@ class Fit:
         batches make it random, and a certified solver (`ObjectivePerturbation`, `SVRG`,
         the localized methods) stops when the records let it, so it may depend on what
         the records hold: do not publish it.
+    encoding : Encoding or None
+        What made the rows from a table, public; with it raw tables are predicted.
+    facts : PublicFacts or None
+        Public facts of the problem, which `predict` needs.
     trace : dict of str to array
         ``num_gradients``, and ``risk`` on the evaluation data, along the way; empty
         without them. It is not private. Pickles and copies hold neither the trace nor
@@ -410,7 +414,14 @@ class Fit:
     certificate: EventCertificate | None
     feature_names: tuple[str, ...]
     num_gradients: int | None
+    encoding: Encoding | None = None
+    facts: PublicFacts | None = None
     trace: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    def _public_facts(self) -> PublicFacts:
+        if self.facts is None:
+            check.fail("facts", "those of the problem", "None", "See dps.minimize.")
+        return self.facts
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the risk on the evaluation data against gradient evaluations.

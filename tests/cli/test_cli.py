@@ -77,6 +77,7 @@ def test_what_evaluate_prints_is_labelled_not_private(files, capsys):
         "format",
         "theta",
         "feature_names",
+        "encoding",
         "certificate",
         "digest",
     }

@@ -102,7 +102,7 @@ def test_evaluation_labels_and_rows_are_checked_before_the_draw(
     for text, message in {
         "x,y\n0.5,0\n": "response must be -1 or 1, got 0",
         "x,y\n5,1\n": "row_bound = 1",
-        "y\n1\n": "one with a column to use",
+        "y\n1\n": "none named 'x'",
         "z,y\n1,1\n": "none named 'x'",
         "x,z,y\n1,1,1\n": "also 'z'",
         "x,y\n": "a table with records",

@@ -67,7 +67,7 @@ def test_with_neither_file_nor_stdout_the_answer_is_on_stderr(
     assert cli.main(arguments(records)) == 1
     err = capsys.readouterr().err
     content = json.loads(err[: err.rindex("}") + 1])
-    assert content["format"] == "dpsample-release-2" and len(content["theta"]) == 2
+    assert content["format"] == "dpsample-release-3" and len(content["theta"]) == 2
     assert "cut short" in err.splitlines()[-1] and not list(spare.iterdir())
 
 

@@ -70,6 +70,21 @@ def test_certificates_of_every_kind_are_verified(problem, answer, tmp_path, caps
         assert out.splitlines()[-1].startswith(last)
 
 
+def test_a_certificate_is_printed_or_becomes_a_page(answer, file, tmp_path, capsys):
+    assert cli.main(["certificate", str(file)]) == 0
+    assert capsys.readouterr().out == f"{answer.certificate}\n"
+    page = tmp_path / "page.html"
+    assert cli.main(["certificate", str(file), "--html", str(page)]) == 0
+    assert capsys.readouterr().out == f"wrote {page}\n"
+    assert page.read_text(encoding="utf-8") == answer.to_html()
+    nowhere = str(tmp_path / "no" / "page.html")
+    assert cli.main(["certificate", str(file), "--html", nowhere]) == 2
+    page.unlink()
+    file.write_text(file.read_text().replace('"seeded": false', '"seeded": true'))
+    assert cli.main(["certificate", str(file), "--html", str(page)]) == 1
+    assert "NOT verified" in capsys.readouterr().out and not page.exists()
+
+
 EDITS = {
     "k": lambda c: c["certificate"].update(k=2.0 * c["certificate"]["k"]),
     "epsilon": lambda c: c["certificate"]["budget"].update(epsilon=0.1),

@@ -302,6 +302,9 @@ ARGUMENTS = {
     "experiments.Metric": {"name": "square"},
     "experiments.Slope": {"x": "n", "y": "square", "expected": 1.0, "theorem": "One"},
     "experiments.Study": O.STUDY,
+    "tables.Encoding": {"schema": O.schema()},
+    "tables.TextFormat": {"separator": ";"},
+    "tables.from_frame": {"frame": O.frame, "target": "y"},
     "tables.Schema": {"numeric": {"age": (0.0, 100.0)}},
     "tables.read_table": {"path": "table.csv", "target": "y"},
 }

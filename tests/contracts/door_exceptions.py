@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 
 import dpsample as dps
-from dpsample import experiments
+from dpsample import experiments, tables
 from dpsample.privacy import Event
 from tests.contracts.door_values import (
     BOUND,
@@ -194,12 +194,11 @@ BY_DOOR = {
     "losses.Absolute.value.response": REALS,
     "losses.Absolute.slope.margins": REALS,
     "losses.Absolute.slope.response": REALS,
-    "tables.read_table.columns": optional(words("x")),
-    "tables.read_table.clip": FLAG,
-    "tables.read_table.row_bound": optional(POSITIVE),
-    "tables.read_table.target": optional(TEXT),
-    "tables.read_table.positive_label": optional(TEXT),
-    "tables.read_table.format": optional(TEXT),
+    "Problem.encoding": optional(instance(tables.Encoding)),
+    "Problem.from_table.data": instance(tables.Dataset),
+    "tables.Schema.missing": DICT,
+    "tables.Schema.file": instance(dict, tables.TextFormat),
+    "tables.TextFormat.encoding": TEXT,
     "experiments.Study.replicates": ANY_COUNT,
     "sample.check": FLAG,
     "sample.target_ess": optional(
@@ -237,4 +236,17 @@ BY_DOOR = {
     "losses.record_gradient.dim": optional(DIM),
     "regularizers.Entropy.gradient.theta": POINT,
     "regularizers.Entropy.value.theta": POINT,
+}
+BY_DOOR |= {
+    f"tables.{door}.{name}": kind
+    for door in ("read_table", "from_frame", "Encoding")
+    for name, kind in {
+        "columns": optional(words("x")) if door != "Encoding" else words("age"),
+        "clip": FLAG,
+        "row_bound": optional(POSITIVE),
+        "target": optional(TEXT),
+        "positive_label": optional(TEXT),
+        "format": optional(TEXT),
+        "schema": optional(instance(tables.Schema)),
+    }.items()
 }

@@ -1,7 +1,7 @@
 """Objects whose methods are doors, and one valid call of every method."""
 
 import dpsample as dps
-from dpsample import experiments
+from dpsample import experiments, tables
 from tests.contracts import door_objects as O
 from tests.contracts import public_objects
 from tests.contracts.door_examples import ARGUMENTS
@@ -41,6 +41,7 @@ INSTANCES = {
         when=lambda params: True, reason="None", metrics=("square",)
     ),
     "experiments.Study": O.study,
+    "tables.Encoding": O.encoding,
     "tables.Schema": O.schema,
 }
 
@@ -148,6 +149,16 @@ METHODS = {
         "domain": dps.domains.SchattenBall(1.0, p=1.0, shape=O.SHAPE),
         "dim": 4,
     },
+    "Problem.from_table": {
+        "data": lambda: tables.from_frame(O.frame(), target="y", row_bound=3.0),
+        "loss": dps.losses.Absolute(),
+        "domain": dps.domains.Ball(1.0),
+    },
+    "tables.Encoding.features": {"frame": O.frame},
+    "tables.Encoding.new_features": {"frame": O.frame},
+    "tables.Encoding.response": {"frame": O.frame},
+    "tables.Encoding.raw_response": {"margins": [0.5], "is_label": False},
+    "tables.Encoding.from_dict": {"content": lambda: O.encoding().to_dict()},
     "tables.Schema.from_dict": {"content": {"numeric": {"age": [0.0, 100.0]}}},
 }
 METHODS |= {

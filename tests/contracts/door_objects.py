@@ -4,6 +4,7 @@ import dataclasses
 from functools import cache
 
 import numpy as np
+import pandas as pd
 
 import dpsample as dps
 from dpsample import experiments, tables
@@ -215,6 +216,17 @@ def study():
 @cache
 def schema():
     return tables.Schema(numeric={"age": (0.0, 100.0)})
+
+
+@cache
+def encoding():
+    schema = tables.Schema(numeric={"x": (0.0, 2.0), "y": (-1.0, 1.0)})
+    return tables.Encoding(schema=schema, target="y")
+
+
+@cache
+def frame():
+    return pd.DataFrame({"x": [1.0, 2.0], "y": [0.5, 0.1]})
 
 
 def write_files(folder):

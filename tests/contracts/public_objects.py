@@ -13,7 +13,7 @@ from dpsample import audits, datasets, diagnostics, experiments, noise, privacy
 from dpsample.privacy import printed
 from dpsample.samplers import couplings
 from dpsample.tables import Schema
-from tests.contracts.door_objects import BUDGET, problem, target
+from tests.contracts.door_objects import BUDGET, encoding, problem, target
 
 D, L, N, OPT, P, R = (
     dps.domains,
@@ -197,6 +197,7 @@ EXAMPLES = {
     "Dataset": lambda: datasets.logistic(9, 2, seed=1),
     "GrowthRegression": lambda: datasets.growth_regression(9, 2, exponent=2.0, seed=1),
     "HardInstance": lambda: datasets.tilted_signs(9, 2, seed=1),
+    "Encoding": encoding,
     "Schema": lambda: Schema(numeric={"age": (0.0, 1.0)}, categorical={"c": ("a",)}),
     "MeetingTimes": meetings,
     "NoCertificate": lambda: dps.NoCertificate("no proof"),

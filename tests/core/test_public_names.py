@@ -1,38 +1,16 @@
 """``dir`` of every public module shows its public names, and all of them exist."""
 
 import importlib
-import pkgutil
 import rlcompleter
 import subprocess
 import sys
-from types import ModuleType
 
 import pytest
 
 import dpsample as dps
+from dpsample.core.public import public_modules
 
-
-def public_modules():
-    """Packages without an underscore, and modules that some ``__all__`` names."""
-    walked = pkgutil.walk_packages(dps.__path__, prefix="dpsample.")
-    names = {"dpsample"} | {
-        info.name for info in walked if info.ispkg and "._" not in info.name
-    }
-    pending = sorted(names)
-    while pending:
-        module = importlib.import_module(pending.pop())
-        for name in getattr(module, "__all__", ()):
-            value = getattr(module, name)
-            if isinstance(value, ModuleType) and value.__name__ not in names:
-                names.add(value.__name__)
-                pending.append(value.__name__)
-    return sorted(names)
-
-
-# A room without public names, such as the core, has no list of them.
-MODULES = [
-    m for m in public_modules() if hasattr(importlib.import_module(m), "__all__")
-]
+MODULES = public_modules()
 
 
 def test_the_list_of_modules_is_derived():

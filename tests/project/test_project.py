@@ -161,4 +161,4 @@ def test_every_public_name_resolves(name):
 def test_ci_is_executable_and_installs_what_the_readme_says():
     for name in ("run", "nightly", "matrix"):
         assert os.access(ROOT / ".ci" / name, os.X_OK)
-    assert "-e '.[test,dev]'" in (ROOT / ".ci" / "run").read_text()
+    assert "-e '.[test,dev,docs]'" in (ROOT / ".ci" / "run").read_text()

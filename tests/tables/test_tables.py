@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpsample.tables import Schema, encode, formats, read_table
+from dpsample.tables import Encoding, Schema, formats, read_table
 
 BOUNDS = """
 ignore = ["id"]
@@ -154,9 +154,8 @@ def test_the_encoding_of_a_record_ignores_all_others(tmp_path, table, bounds):
 def test_encoded_rows_obey_the_implied_bound(values, symmetric, row_norm):
     frame = pd.DataFrame(values, columns=["a", "b"])
     schema = Schema(numeric={"a": (-1.0, 2.5)}, log={"b": (-3.0, 1e6)})
-    rows, _ = encode.features(
-        frame, schema, clip=True, symmetric=symmetric, row_norm=row_norm
-    )
+    options = {"symmetric": symmetric, "row_norm": row_norm}
+    rows = Encoding(schema=schema, clip=True, **options).features(frame)
     norms = np.linalg.norm(rows, ord=row_norm, axis=1)
     assert (norms <= 1.0 + 1e-14).all()
 
@@ -226,7 +225,7 @@ BAD_BOUNDS = {
     "[numeric]\nage = [0, inf]": "numeric.age must be two finite numbers",
     "numeric = 3": "numeric must be a table of columns",
     "[categorical]\nc = []": "categorical.c must be a non-empty list",
-    "[categorical]\nc = [1, 2]": "categorical.c must be a list of strings.*Quote",
+    "[categorical]\nc = [1, '2']": "categorical.c must be a list of strings.*Quote",
     "[categorical]\nc = ['a', 'a']": "categorical.c must be free of repeated",
     "[levels]\nc = ['a']": "section of the bounds must be one of numeric",
     "ignore = ['a']\n[numeric]\na = [0, 1]": "'a' must be declared once",

@@ -17,6 +17,7 @@ from dpsample.privacy.certificates.registry import (
 )
 from dpsample.privacy.certificates.sealed import Sealed, yes_unless
 from dpsample.privacy.certificates.terms import MechanismTerms
+from dpsample.problem.facts import PublicFacts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +186,9 @@ class Certificate(Sealed, MechanismTerms):
             f"Certificate({self.statement} k={self.k:.6g}, mu={self.mu:.6g}, "
             f"gdp={self.gdp:.6g}, gamma={self.gamma:.3g}; {sampler}; {state})"
         )
+
+    def _known(self) -> tuple[PublicFacts, AttackRisk]:
+        return self.facts, self.attack_risk
 
     def _rows(self) -> list[tuple[str, str]]:
         """Name and value of every line of the certificate."""

@@ -223,6 +223,9 @@ class EventCertificate(Sealed):
         inputs = "".join(f" {name}={value!r}," for name, value in self.inputs)
         return f"EventCertificate({self.statement}{inputs} {self.event!r}; {state})"
 
+    def _known(self) -> tuple[PublicFacts | None, AttackRisk | None]:
+        return self.facts, None if self.event is None else self.attack_risk
+
     def _rows(self) -> list[tuple[str, str]]:
         """Name and value of every line of the certificate."""
         obstacles = {

@@ -54,11 +54,15 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True)
 class Registry:
-    """Sentences by identifier, and kinds by name."""
+    """Sentences by identifier, and kinds by name.
+
+    ``plain`` says of assumptions in short words, which bind nobody, what they mean.
+    """
 
     version: int
     theorems: dict[str, str]
     assumptions: dict[str, str]
+    plain: dict[str, str]
     kinds: dict[str, Kind]
 
     def words(

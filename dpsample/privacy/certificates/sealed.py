@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from dpsample import regularizers
 from dpsample.core import check
 from dpsample.core.spec import Json
+from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.budget import RELATION_WORDS, Budget
 from dpsample.privacy.certificates.registry import Kind, registry
 from dpsample.problem.facts import PublicFacts
@@ -116,6 +117,10 @@ class Sealed(ABC):
     @abstractmethod
     def _rows(self) -> list[tuple[str, str]]:
         """Name and value of every line of the certificate."""
+
+    @abstractmethod
+    def _known(self) -> tuple[PublicFacts | None, AttackRisk | None]:
+        """Facts of the problem and risk of attacks, where there are any."""
 
     @staticmethod
     def parse_field(name: str, value: Any) -> Any:
@@ -228,6 +233,26 @@ class Sealed(ABC):
             for name, value in rows
             for i, part in enumerate(value.splitlines())
         )
+
+    def to_html(self) -> str:
+        """Return a page for readers who are not experts, to be published.
+
+        Returns
+        -------
+        str
+            One HTML document without scripts that loads nothing from elsewhere: what is
+            promised, what an attacker can learn, the privacy curve, assumptions in
+            plain words, and the certificate itself, as a link, with how to verify it.
+        """
+        from dpsample.privacy.certificates.page import document
+
+        return document(self)
+
+    def _repr_html_(self) -> str:
+        """Return the short form for notebooks."""
+        from dpsample.privacy.certificates.page import summary
+
+        return summary(self)
 
     def __rich__(self) -> Table:
         """Return a table for the terminal; rich is imported only here."""

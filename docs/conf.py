@@ -1,0 +1,162 @@
+"""Settings of the site: ``sphinx-build -W -c docs . build/site``.
+
+The source is the whole project, so that pages may link to README.md, notebooks and
+results where they are. SITE_NOTEBOOKS=force runs the notebooks and shows their figures.
+"""
+
+import importlib
+import inspect
+import os
+import re
+from pathlib import Path
+from types import ModuleType
+
+from pygments.lexers import TextLexer
+
+from dpsample.core.public import public_modules
+from dpsample.core.version import __version__
+
+project = "dpsample"
+author = copyright = "dpsample developers"
+release = version = __version__
+root_doc = "docs/index"
+include_patterns = [
+    "*.md",
+    "docs/**",
+    "notebooks/0*.py",
+    "notebooks/README.md",
+    "studies/README.md",
+    "studies/results/*.md",
+    "benchmarks/README.md",
+]
+exclude_patterns = ["**/.*", "README.md", "build", "dist", "docs/conf.py"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx_design",
+]
+
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 4
+nb_custom_formats = {".py": ["jupytext.reads", {"fmt": "py:percent"}]}
+nb_execution_mode = os.environ.get("SITE_NOTEBOOKS", "off")
+os.environ.pop("MPLBACKEND", None)  # the kernel's own shows figures on the page
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+
+napoleon_google_docstring = False
+napoleon_custom_sections = ["Guarantee"]
+napoleon_use_param = napoleon_use_rtype = False
+napoleon_use_ivar = True
+autodoc_typehints = "none"
+autosummary_generate = False
+toc_object_entries = False
+default_role = "autolink"
+# Shapes of arrays, as (dim,), are taken for names.
+suppress_warnings = ["ref.python"]
+
+html_theme = "pydata_sphinx_theme"
+html_title = "dpsample"
+html_show_sourcelink = html_copy_source = False
+html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
+
+API = Path(__file__).parent / "api"
+PUBLIC = public_modules()
+# Where a bar in a docstring is no absolute value: code, formulas, examples.
+VERBATIM = re.compile(
+    r"(``.*?``|:math:`[^`]*`|\.\. math::\n\n(?:[ ]+.*\n|\n)+|>>> (?:.+\n)+)"
+)
+
+
+def home_of(name, value):
+    """Return the module that documents a public name: the innermost that offers it."""
+    modules = (importlib.import_module(module) for module in PUBLIC)
+    offering = [
+        module.__name__
+        for module in modules
+        if name in module.__all__ and getattr(module, name) is value
+    ]
+    return max(offering, key=len)
+
+
+def directives(module, name):
+    """Lines of a page that document one public name, or say where that is done."""
+    value = getattr(module, name)
+    if isinstance(value, ModuleType):
+        return [f"Module: :mod:`{value.__name__}`."]
+    home = home_of(name, value)
+    if home != module.__name__:
+        return [f"See :py:obj:`{home}.{name}`."]
+    path = f"{home}.{name}"
+    if inspect.isclass(value):
+        kind = "exception" if issubclass(value, BaseException) else "class"
+        return [f".. auto{kind}:: {path}", "   :members:"]
+    if callable(value):
+        return [f".. autofunction:: {path}"]
+    # The page is about its module, which is part of the name already.
+    return [f".. py:data:: {name}", "", f"   A constant: {type(value).__name__}."]
+
+
+def page_of(module):
+    """Text of the page about a public module."""
+    name = module.__name__
+    lines = [name, "=" * len(name), "", f".. automodule:: {name}", ""]
+    for each in module.__all__:
+        lines += [each, "-" * len(each), "", *directives(module, each), ""]
+    return "\n".join(lines)
+
+
+def write_pages(app):
+    """Write a page about each public module, unless it is there as it should be."""
+    del app
+    API.mkdir(exist_ok=True)
+    pages = {name: page_of(importlib.import_module(name)) for name in PUBLIC}
+    listed = "".join(f"   {name}\n" for name in PUBLIC)
+    pages["index"] = f"API reference\n=============\n\n.. toctree::\n\n{listed}"
+    for name, text in pages.items():
+        file = API / f"{name}.rst"
+        if not file.exists() or file.read_text("utf-8") != text:
+            file.write_text(text, "utf-8")
+
+
+def escape_bars(app, what, name, obj, options, lines):
+    """Keep |x| of docstrings from being taken for a substitution."""
+    del app, what, name, obj, options
+    parts = VERBATIM.split("\n".join(lines) + "\n")
+    parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
+    lines[:] = "".join(parts).split("\n")
+
+
+def skip_fields(app, what, name, obj, skip, options):
+    """Leave out fields of named tuples, whose docstrings are their numbers."""
+    del app, what, name, options
+    return True if type(obj).__name__ == "_tuplegetter" else skip
+
+
+def shorten_results(app, docname, source):
+    """Show figures and findings of a study; its tables of means are files."""
+    del app
+    if docname.startswith("studies/results/"):
+        name = Path(docname).name
+        figures = source[0].partition("\n## Means\n")[0]
+        source[0] = f"{figures}\n\nAll means: [{name}.csv]({name}.csv).\n"
+
+
+def point_to_start(app, error):
+    """Let the folder of the site open its first page."""
+    if error is None and app.builder.name == "html":
+        page = '<meta http-equiv="refresh" content="0; url=docs/index.html">'
+        (Path(app.outdir) / "index.html").write_text(page, "utf-8")
+
+
+def setup(app):
+    """Connect what is above."""
+    app.add_lexer("csv", TextLexer)
+    app.connect("builder-inited", write_pages)
+    app.connect("autodoc-process-docstring", escape_bars, priority=400)
+    app.connect("autodoc-skip-member", skip_fields)
+    app.connect("source-read", shorten_results)
+    app.connect("build-finished", point_to_start)

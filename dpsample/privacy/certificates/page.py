@@ -1,0 +1,492 @@
+"""Page about a certificate for readers who are not experts: one HTML file.
+
+It needs nothing but itself: no script, no font, no picture from elsewhere. The file to
+verify is inside, as a link with its content. Nothing on it depends on the records but
+the private answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsample.core.version import __version__
+from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
+from dpsample.privacy.attack_risk import QUESTIONS, SHOWN, AttackRisk, percent
+from dpsample.privacy.certificates.registry import registry
+from dpsample.privacy.certificates.sealed import Sealed, round_up
+
+LONGEST_NAME = 120
+MOST_BARS = 30  # coefficients in the first table: of more, the largest
+PROTECTED = {
+    "replace_one": (
+        "Each record is protected as a whole: had it held any other values, nearly the "
+        "same could have been published."
+    ),
+    "zero_out": (
+        "Each record is protected as a whole: had it not counted, nearly the same "
+        "could have been published."
+    ),
+}
+STYLE = """
+:root { color-scheme: light; }
+body { font: 1rem/1.55 system-ui, sans-serif; color: #1a1a1a; background: #fff;
+  max-width: 46rem; margin: 0 auto; padding: 1rem; overflow-wrap: break-word; }
+bdi, code, .details td { overflow-wrap: anywhere; }
+h1 { font-size: 1.9rem; margin: .5rem 0; } h2 { margin: 2.2rem 0 .6rem; }
+h1, h2 { line-height: 1.2; }
+a { color: #0b4f8a; }
+.state { border: 2px solid; border-left-width: .6rem; padding: .6rem .8rem;
+  font-size: 1.15rem; font-weight: 600; }
+.yes { color: #14532d; } .no { color: #8a1c1c; }
+blockquote { margin: 1rem 0; padding: .2rem 1rem; border-left: 4px solid #767676; }
+table { border-collapse: collapse; width: 100%; margin: 1rem 0; }
+caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
+th, td { text-align: left; vertical-align: top; padding: .35rem .5rem;
+  border-bottom: 1px solid #c4c4c4; }
+th { font-weight: 600; } thead th { border-bottom: 2px solid #1a1a1a; }
+.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number { white-space: nowrap; }
+figure { margin: 1.2rem 0; } figcaption { color: #444; font-size: .95rem; }
+svg { width: 100%; height: auto; } .chart { max-width: 30rem; display: block; }
+.bar { width: 38%; } .bar svg { height: 1rem; vertical-align: middle; }
+.details th { width: 8.5rem; } .details td { white-space: pre-line; }
+.exact { color: #444; font-size: .875rem; display: block; }
+li { margin: .45rem 0; }
+code { font: .95em ui-monospace, monospace; background: #f1f1f1; padding: .1em .3em; }
+footer { margin-top: 3rem; border-top: 1px solid #c4c4c4; color: #444; }
+@media (max-width: 30rem) { th, td { padding: .3rem .25rem; }
+  .details th { width: 6rem; } .bar { width: 28%; } }
+@media print { body { max-width: none; font-size: 10pt; padding: 0; }
+  h2 { break-after: avoid; } tr, figure, blockquote { break-inside: avoid; } }
+"""
+
+
+class Html(str):
+    """Markup; whatever else is put on the page is escaped."""
+
+    __slots__ = ()
+
+
+def visible(text: str) -> str:
+    r"""Return a text whose hidden characters, which could steer it, are escapes.
+
+    Examples
+    --------
+    >>> visible("a" + chr(0x202E) + "b")
+    'a\\u202eb'
+    """
+    # Joiners shape the letters of several scripts; a space that does not break is ours.
+    return "".join(
+        c
+        if c.isprintable() or c in "\n\xa0\u200c\u200d"
+        else c.encode("unicode_escape").decode()
+        for c in text
+    )
+
+
+def tag(name: str, *content: str, **attributes: object) -> Html:
+    """One element; content that is no markup is escaped, and so are attributes.
+
+    Examples
+    --------
+    >>> tag("td", "<script>", class_="number")
+    '<td class="number">&lt;script&gt;</td>'
+    """
+    inner = "".join(
+        part if isinstance(part, Html) else html.escape(visible(part))
+        for part in content
+    )
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
+        for key, value in attributes.items()
+    )
+    return Html(f"<{name}{given}>{inner}</{name}>")
+
+
+def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
+    """Return a table whose first column names the rows; the others hold numbers."""
+    top = [tag("th", head[0], scope="col")]
+    top += [tag("th", cell, scope="col", class_="number") for cell in head[1:]]
+    body = [
+        tag(
+            "tr",
+            tag("th", row[0], scope="row"),
+            *(tag("td", cell, class_="number") for cell in row[1:]),
+        )
+        for row in rows
+    ]
+    return tag(
+        "table",
+        tag("caption", caption),
+        tag("thead", tag("tr", *top)),
+        tag("tbody", *body),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """One axis of a chart: its ends, where the ticks are, and what it shows."""
+
+    low: float
+    high: float
+    ticks: Sequence[float]
+    label: str
+    is_log: bool = False
+
+    def place(self, value: float) -> float:
+        """Return where a value lies between the ends, 0 to 1; beyond them at one."""
+        value = min(max(value, self.low), self.high)
+        if self.is_log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+
+def decades(label: str, low: float) -> Scale:
+    """Return a logarithmic scale from a power of ten to 1."""
+    exponents = range(round(math.log10(low)), 1)
+    every = -(-len(exponents) // 8)
+    ticks = [10.0**e for e in exponents if e % every == 0]
+    return Scale(low=low, high=1.0, ticks=ticks, label=label, is_log=True)
+
+
+Side = tuple[float, float, str]  # of a line: where its name is, seen from its middle
+LEFT_ABOVE, LEFT_BELOW = (-8.0, -4.0, "end"), (-8.0, 16.0, "end")
+RIGHT_BELOW = (8.0, 16.0, "start")
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 400.0, 290.0, 74.0, 46.0, 12.0, 14.0
+
+
+def chart(
+    x: Scale,
+    y: Scale,
+    *,
+    title: str,
+    lines: Sequence[tuple[str, Sequence[tuple[float, float]], Side]],
+    points: Sequence[tuple[str, float, float]] = (),
+    name: str,
+) -> Html:
+    """Return lines with their names above or below the middle, and marked points."""
+
+    def at(a: float, b: float) -> tuple[float, float]:
+        across = LEFT + x.place(a) * (WIDTH - LEFT - RIGHT)
+        return across, TOP + (1.0 - y.place(b)) * (HEIGHT - TOP - BOTTOM)
+
+    def words(text: str, a: float, b: float, anchor: str, **more: object) -> Html:
+        return tag("text", text, x=f"{a:.1f}", y=f"{b:.1f}", text_anchor=anchor, **more)
+
+    def line(ends: Sequence[tuple[float, float]], **more: object) -> Html:
+        path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in ends)
+        return tag("path", d=path, fill="none", **more)
+
+    parts = [tag("title", title, id=f"{name}-title")]
+    for tick in x.ticks:
+        a, b = at(tick, y.low)
+        parts += [line([(a, b), (a, TOP)], stroke="#ddd")]
+        parts += [words(f"{tick:g}", a, b + 18.0, "middle")]
+    for tick in y.ticks:
+        a, b = at(x.low, tick)
+        parts += [line([(a, b), (WIDTH - RIGHT, b)], stroke="#ddd")]
+        parts += [words(f"{tick:g}", a - 6.0, b + 4.0, "end")]
+    parts += [words(x.label, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0, "middle")]
+    turn = f"rotate(-90 14 {(HEIGHT - BOTTOM) / 2.0})"
+    middle = (HEIGHT - BOTTOM + TOP) / 2.0
+    parts += [words(y.label, 14.0, middle, "middle", transform=turn)]
+    for index, (label, values, (right, down, anchor)) in enumerate(lines):
+        dashes = {"stroke_dasharray": "6 5"} if index else {}
+        color = "#555" if index else "#0b4f8a"
+        ends = [at(*pair) for pair in values]
+        parts += [line(ends, stroke=color, stroke_width=2.5, **dashes)]
+        a, b = ends[len(ends) // 2]
+        b = max(b + down, TOP + 12.0)
+        parts += [words(label, a + right, b, anchor, fill=color)]
+    for label, p, q in points:
+        a, b = at(p, q)
+        circle = {"r": 5, "fill": "#fff", "stroke": "#1a1a1a", "stroke_width": 2.5}
+        parts += [tag("circle", cx=f"{a:.1f}", cy=f"{b:.1f}", **circle)]
+        parts += [words(label, a + 9.0, b - 8.0, "start")]
+    return tag(
+        "svg",
+        *parts,
+        class_="chart",
+        role="img",
+        aria_labelledby=f"{name}-title",
+        viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}",
+        font_size=13,
+        font_family="system-ui, sans-serif",
+    )
+
+
+def attacks(risk: AttackRisk) -> list[Html]:
+    """Return what attackers can do at most, in numbers and as a picture."""
+    rows = []
+    for rate in SHOWN:
+        most = float(risk.true_positive_rate(rate))
+        odds = f"{float(percent(most / rate, up=True)) / 100:.4g}"
+        found = f"{percent(most, up=True)}\u00a0%"
+        alarms = f"{100 * rate:g}\u00a0%"
+        rows.append((alarms, found, alarms, f"×\u00a0{odds}"))
+    grid = np.geomspace(1e-4, 1.0, 41).tolist()
+    most_of_all = [(rate, float(risk.true_positive_rate(rate))) for rate in grid]
+    picture = chart(
+        decades("share of false alarms", 1e-4),
+        decades("share of true cases found", 1e-4),
+        title=(
+            "Line: the largest share of true cases that an attack finds, over its "
+            "share of false alarms. Dashed line below it: a blind guess."
+        ),
+        lines=[
+            ("any attack, at most", most_of_all, LEFT_ABOVE),
+            ("blind guess", [(rate, rate) for rate in grid], RIGHT_BELOW),
+        ],
+        name="attacks",
+    )
+    return [
+        tag(
+            "p",
+            f"An attacker sees the answer and asks {QUESTIONS[risk.relation]}. The "
+            "more false alarms he accepts, the more true cases he finds. These bounds "
+            "hold for every attacker, whatever else he knows.",
+        ),
+        table(
+            "What an attack can reach",
+            ["False alarms", "True cases found, at most"]
+            + ["By blind guess", "One alarm raises the odds, at most"],
+            rows,
+        ),
+        tag(
+            "p",
+            "The last column is the Bayes factor of an alarm: by so much it can raise "
+            "the odds that a suspicion is true. If both cases are equally likely, an "
+            "attacker is wrong at least "
+            f"{percent(risk.bayes_risk(), up=False)}\u00a0% of the time (blind guess: "
+            "50\u00a0%). His advantage, true cases found less false alarms, is at most "
+            f"{percent(risk.advantage, up=True)}\u00a0%.",
+        ),
+        tag(
+            "figure",
+            picture,
+            tag("figcaption", "The closer the two lines, the less can be learnt."),
+        ),
+    ]
+
+
+def curve(certificate: Sealed, risk: AttackRisk) -> list[Html]:
+    """Return the privacy curve, in numbers and as a picture with the promise on it."""
+
+    def proved(e: float) -> float:
+        return delta_of(risk.event, epsilon=e, relation=risk.relation)
+
+    epsilon, delta = certificate.epsilon_proved, certificate.budget.delta
+    promise = [("promised", epsilon, delta)] if epsilon < LARGEST_EPSILON else []
+    epsilon = epsilon if promise else certificate.budget.epsilon
+    most = min(1.6 * epsilon, LARGEST_EPSILON)
+    grid = np.linspace(0.0, most, 41).tolist()
+    # What holds at an epsilon holds at larger ones.
+    least = np.minimum.accumulate([proved(e) for e in grid]).tolist()
+    values = list(zip(grid, least, strict=True))
+    low = 10.0 ** math.floor(math.log10(max(delta, 1e-290)) - 1.0)
+    step = 10.0 ** math.floor(math.log10(most / 2.0))
+    step *= next(m for m in (5.0, 2.0, 1.0) if m * step <= most / 2.0)
+    ticks = [step * i for i in range(int(most / step) + 1)]
+    above = [pair for pair in values if pair[1] >= low]
+    picture = chart(
+        Scale(low=0.0, high=most, ticks=ticks, label="epsilon"),
+        decades("delta", low),
+        title="Falling line: delta over epsilon. The promise is a circle on it.",
+        lines=[("proved", above or values[:1], LEFT_BELOW)],
+        points=promise,
+        name="curve",
+    )
+    shown = [f"{share * epsilon:.4g}" for share in (0.25, 0.5, 1.0)]
+    numbers = [(e, round_up(d) if (d := proved(float(e))) else "0") for e in shown]
+    return [
+        tag(
+            "p",
+            "Epsilon limits how much the answer can change the odds of any suspicion; "
+            "delta is what this limit leaves out. Smaller numbers mean more privacy. "
+            "The promise is one point; what is proved is a whole curve.",
+        ),
+        tag("figure", picture),
+        table("Points of the curve", ["Epsilon", "Delta, at most"], numbers),
+    ]
+
+
+def short(name: str) -> str:
+    """Return a name, or the beginning of a very long one."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[:LONGEST_NAME]}… ({len(name)} characters)"
+
+
+def coefficients(caption: str, pairs: Sequence[tuple[str, float]]) -> Html:
+    """Return names and values, with bars from a common zero."""
+    low = min(0.0, *(value for _, value in pairs))
+    high = max(0.0, *(value for _, value in pairs))
+    unit = 100.0 / (high - low or 1.0)
+    rows = []
+    for name, value in pairs:
+        start, size = (min(value, 0.0) - low) * unit, abs(value) * unit
+        bar = {"x": f"{start:.2f}", "width": f"{size:.2f}", "y": 2, "height": 6}
+        zero = {"x": f"{-low * unit - 0.25:.2f}", "width": 0.5, "height": 10}
+        drawn = tag(
+            "svg",
+            tag("rect", fill="#0b4f8a", **bar),
+            tag("rect", fill="#1a1a1a", **zero),
+            viewBox="-1 0 102 10",
+            preserveAspectRatio="none",
+            aria_hidden="true",
+        )
+        cells = (
+            tag("th", tag("bdi", short(name)), scope="row"),
+            tag("td", f"{value:.6g}".replace("-", "−"), class_="number"),
+            tag("td", drawn, class_="bar"),
+        )
+        rows.append(tag("tr", *cells))
+    classes = {"Name": "name", "Value": "number", "Size": "bar"}
+    head = [tag("th", word, scope="col", class_=kind) for word, kind in classes.items()]
+    top = tag("thead", tag("tr", *head))
+    return tag("table", tag("caption", caption), top, tag("tbody", *rows))
+
+
+def shortened(pairs: Sequence[tuple[str, float]]) -> Html:
+    """Return all coefficients, or of too many the largest."""
+    caption = f"{len(pairs)} coefficients"
+    if len(pairs) > MOST_BARS:
+        caption = f"The {MOST_BARS} largest of {caption}"
+        order = sorted(range(len(pairs)), key=lambda j: -abs(pairs[j][1]))
+        pairs = [pairs[j] for j in sorted(order[:MOST_BARS])]
+    return coefficients(caption, pairs)
+
+
+def state(certificate: Sealed) -> Html:
+    """Whether the answer may be given to others; the sign and the words say it."""
+    if certificate.releasable:
+        return tag("p", "✔ May be published.", class_="state yes")
+    reasons = dict(certificate._rows())["releasable"].removeprefix("NO: ")
+    return tag("p", f"✘ Not for publication: {reasons}.", class_="state no")
+
+
+def summary(certificate: Sealed, *, answer: Sequence[tuple[str, float]] = ()) -> str:
+    """Return the short form, for notebooks: answer, statement, bounds of attacks."""
+    risk = certificate._known()[1]
+    numbers = [] if risk is None else [tag("pre", str(risk))]
+    shown = [shortened(answer)] if answer else []
+    words = tag("p", certificate.statement)
+    return tag("div", *shown, words, state(certificate), *numbers)
+
+
+def document(
+    certificate: Sealed,
+    *,
+    answer: Sequence[tuple[str, float]] = (),
+    saved: str | None = None,
+) -> str:
+    """Return the whole page.
+
+    Parameters
+    ----------
+    certificate : Certificate or EventCertificate
+        What it is about.
+    answer : sequence of (name, value)
+        The private coefficients, if they are to be shown.
+    saved : str, optional
+        The file to verify, by default the certificate's JSON.
+    """
+    facts, risk = certificate._known()
+    budget = certificate.budget
+    count = "records" if facts is None else f"{facts.num_records} records"
+    parts = [
+        tag("h1", "Privacy certificate"),
+        state(certificate),
+        tag("h2", "In short"),
+        tag(
+            "p",
+            f"An answer was computed from {count}. Chance took part in it, on purpose, "
+            "so that nobody can be sure from the answer what any one record says. This "
+            "page tells how much can be learnt from it at most.",
+        ),
+        tag("blockquote", tag("p", certificate.statement)),
+        tag(
+            "p",
+            f"{PROTECTED[budget.relation]} Who gave several records is protected less, "
+            "for each record adds to what can be learnt.",
+        ),
+    ]
+    if answer:
+        parts += [tag("h2", "What was released"), shortened(answer)]
+    parts += [tag("h2", "What an attacker can learn")]
+    if risk is None:
+        parts += [tag("p", "No protection is proved.")]
+    else:
+        parts += attacks(risk)
+        parts += [tag("h2", "The privacy curve")]
+        parts += curve(certificate, risk)
+    parts += [tag("h2", "What is taken for granted"), _assumptions(certificate)]
+    parts += [tag("h2", "How to verify"), *_verification(certificate, saved)]
+    parts += [tag("h2", "All numbers and theorems"), _details(certificate)]
+    if len(answer) > MOST_BARS:
+        parts += [tag("h2", "All coefficients"), coefficients("In order", answer)]
+    parts += [tag("footer", tag("p", f"Made by dpsample {__version__}."))]
+    head = (
+        '<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>Privacy certificate</title>\n<style>{STYLE}</style>"
+    )
+    body = "\n".join(parts)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n'
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _assumptions(certificate: Sealed) -> Html:
+    """Return what the guarantee rests on, in plain words and then exactly."""
+    names = certificate.assumptions
+    exact = registry().words(names)
+    plain = (registry().plain.get(name, "") for name in names)
+    items = (
+        tag("li", short, tag("span", f"Exactly: {words}.", class_="exact"))
+        for short, words in zip(plain, exact, strict=True)
+    )
+    return tag("ul", *items)
+
+
+def _verification(certificate: Sealed, saved: str | None) -> list[Html]:
+    """Return steps to verify; the file is in the link, so the page is enough."""
+    content = base64.b64encode((saved or certificate.to_json()).encode()).decode()
+    file = "certificate.json" if saved is None else "answer.json"
+    link = tag(
+        "a",
+        f"Save {file}",
+        href=f"data:application/json;base64,{content}",
+        download=file,
+    )
+    install = f"pip install dpsample=={__version__}"
+    items = (
+        ("Install this program, which needs Python: ", tag("code", install)),
+        (link, " (it is inside this page)."),
+        ("Recompute every number: ", tag("code", f"dpsample verify {file}")),
+        ("Compare the digest that it shows: ", tag("code", certificate.digest)),
+    )
+    steps = (tag("li", *item) for item in items)
+    warning = (
+        "A digest finds slips, it is no signature: that the program was run on the "
+        "records as described is the word of whoever published this page."
+    )
+    return [tag("ol", *steps), tag("p", warning)]
+
+
+def _details(certificate: Sealed) -> Html:
+    """Every line of the printed certificate but those that have a section."""
+    rows = [
+        tag("tr", tag("th", name, scope="row"), tag("td", value))
+        for name, value in certificate._rows()
+        if value and name not in ("attacks", "assumptions", "guarantee", "releasable")
+    ]
+    caption = tag("caption", "For experts")
+    return tag("table", caption, tag("tbody", *rows), class_="details")

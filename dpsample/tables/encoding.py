@@ -1,0 +1,493 @@
+"""The public encoding of a table: how one record becomes one bounded row.
+
+Every used column contributes at most 1 to a row: a number scaled to [-1, 1] or [0, 1],
+or the indicator of one level. Rows of m columns therefore have q-norm at most m^(1/q),
+whatever the number of indicators; they are divided by that, so the implied public bound
+is 1. Of a response, labels become -1 and 1, and bounded numbers go to [-1, 1].
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dpsample.core import check
+from dpsample.core import columns as columns_module
+from dpsample.core.arrays import Array, Bools
+from dpsample.core.columns import listed
+from dpsample.core.sparse import Rows
+from dpsample.core.spec import Json
+from dpsample.numerics import norms
+from dpsample.tables import entries
+from dpsample.tables.entries import (
+    ABSENT,
+    CLIP_REMEDY,
+    MISSING_REMEDY,
+    UNKNOWN,
+    Column,
+)
+from dpsample.tables.rules import in_words
+from dpsample.tables.schema import Schema, days, log_scale
+
+FORMAT = "dpsample encoding 1"
+ROUNDING = 1e-12  # relative slack for norms computed in floating point
+Columns = Mapping[str, Column]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """Everything public that turns a raw table into rows and a response.
+
+    Parameters
+    ----------
+    schema : Schema or None
+        Ranges, levels, dates and rules of the columns; None: all columns are numbers
+        and stay as they are.
+    columns : sequence of str
+        Columns that become features, in this order; by default those of the schema.
+    target : str, optional
+        Column of the response.
+    positive_label : str, optional
+        Label that becomes 1, all others becoming -1.
+    clip : bool
+        Move values to their public bounds, encode other levels as zeros and scale rows
+        down to ``row_bound``, instead of refusing such records.
+    symmetric : bool
+        Scale numbers to [-1, 1] rather than [0, 1].
+    row_norm : float
+        Exponent, in [1, inf], of the norm of rows.
+    row_bound : float, optional
+        Public bound of that norm; by default ``scale`` if there is a schema.
+    scale : float
+        Public factor of all features.
+
+    Raises
+    ------
+    ValueError
+        If an argument is malformed.
+
+    Guarantee
+    ---------
+    What a record becomes depends on that record and on these fields only, none of which
+    is taken from records.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> schema = Schema(numeric={"age": (0, 100)}, categorical={"ward": ("n", "s")})
+    >>> encoding = Encoding(schema=schema)
+    >>> encoding.feature_names
+    ('age', 'ward=n', 'ward=s')
+    >>> encoding.features(pd.DataFrame({"ward": ["s"], "age": [75]})).round(3).tolist()
+    [[0.354, 0.0, 0.707]]
+    >>> Encoding.from_dict(encoding.to_dict()) == encoding
+    True
+    """
+
+    schema: Schema | None
+    columns: tuple[str, ...] = ()
+    target: str | None = None
+    positive_label: str | None = None
+    clip: bool = False
+    symmetric: bool = True
+    row_norm: float = 2.0
+    row_bound: float | None = None
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check.instance((Schema, type(None)), schema=self.schema)
+        check.members(str, columns=self.columns)
+        check.instance(
+            (str, type(None)), target=self.target, positive_label=self.positive_label
+        )
+        check.instance(bool, clip=self.clip, symmetric=self.symmetric)
+        check.at_least(1.0, row_norm=self.row_norm)
+        check.scale(scale=self.scale)
+        for name in ("row_norm", "scale"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        columns, schema = tuple(self.columns), self.schema
+        if schema is not None:
+            own = tuple(name for name in schema.declared if name != self.target)
+            columns = columns or own
+            for name in columns:
+                if name not in own:
+                    check.fail(f"column {check.shown(name)}", "declared", "nothing")
+        if not columns:
+            check.fail("columns", "one or more columns to use", "none", "Ignore fewer.")
+        columns_module.distinct("the encoding", columns)
+        object.__setattr__(self, "columns", columns)
+        if self.row_bound is not None:
+            check.scale(row_bound=self.row_bound)
+            object.__setattr__(self, "row_bound", float(self.row_bound))
+        elif schema is not None:
+            object.__setattr__(self, "row_bound", self.scale)
+        columns_module.distinct("the encoded table", self.feature_names)
+        self._check_response()
+
+    def _check_response(self) -> None:
+        levels = self._levels
+        if levels is not None and self.positive_label is None and len(levels) != 2:
+            remedy = "Give two levels, the positive one last, or a positive_label."
+            name = f"categorical.{self.target}"
+            check.fail(name, "of two levels", check.shown(levels), remedy)
+        schema, name = self._facts, self.target or ""
+        if name in (*schema.date, *schema.missing, *schema.missing_indicator):
+            got = "a date, or a rule for missing entries"
+            check.fail(f"response {check.shown(name)}", "numeric or of labels", got)
+
+    @cached_property
+    def _blocks(self) -> dict[str, tuple[str, ...]]:
+        """Names of the features of each column."""
+        schema, blocks = self._facts, {}
+        for name in self.columns:
+            levels = schema.categorical.get(name)
+            names = (name,) if levels is None else [f"{name}={v}" for v in levels]
+            is_marked = name in schema.missing_indicator
+            blocks[name] = (*names, f"{name}=missing") if is_marked else tuple(names)
+        return blocks
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, in their order."""
+        return tuple(name for names in self._blocks.values() for name in names)
+
+    @property
+    def divisor(self) -> float:
+        """Largest norm that a row can have before it is divided by this."""
+        if self.schema is None:
+            return 1.0
+        return float(len(self.columns) ** (1.0 / self.row_norm))
+
+    @property
+    def response_bound(self) -> float | None:
+        """Public bound of the encoded response; None if there is none."""
+        is_declared = self.target in self._facts.declared
+        return 1.0 if is_declared or self.positive_label is not None else None
+
+    @property
+    def labels(self) -> tuple[Any, Any] | None:
+        """Raw labels that -1 and 1 stand for, if both are public."""
+        levels = self._levels
+        if levels is None or len(levels) != 2:
+            return None
+        if self.positive_label is None:
+            return levels[0], levels[1]
+        texts = [str(level) for level in levels]
+        if self.positive_label.strip() not in texts:
+            return None
+        place = texts.index(self.positive_label.strip())
+        return levels[1 - place], levels[place]
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """What is done to any record, in words, one rule a line: public facts only."""
+        return in_words(self)
+
+    @property
+    def _facts(self) -> Schema:
+        return self.schema or Schema()
+
+    @property
+    def _levels(self) -> Any:
+        return self._facts.categorical.get(self.target or "")
+
+    def features(self, frame: Any) -> Array:
+        """Encode private records.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Raw columns, of pandas, polars or another library that narwhals reads. They
+            are matched by name, in any order. The target, and columns that the schema
+            ignores, may be there or not.
+
+        Returns
+        -------
+        array of shape (num_records, num_features)
+            Rows of ``row_norm``-norm at most ``row_bound``, unless ``clip`` is False
+            and a row is longer: `dpsample.Problem` refuses it.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing, not declared or there twice, a value is missing
+            without a public rule, is not what its column holds, or, without ``clip``,
+            is outside its public bounds; the message names column and record.
+        """
+        return self._rows(entries.columns_of(frame), clip=self.clip)[0]
+
+    def new_features(self, frame: Any) -> Array:
+        """Encode records to predict, which need not be private.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            As in `features`.
+
+        Returns
+        -------
+        array of shape (num_records, num_features)
+            Rows; values outside their bounds are moved there, and a RuntimeWarning
+            tells how many there were.
+
+        Raises
+        ------
+        ValueError
+            As in `features`.
+        """
+        rows, clipped = self._rows(entries.columns_of(frame), clip=True)
+        warn_of(clipped)
+        return rows
+
+    def response(self, frame: Any) -> Array:
+        """Encode the target column.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            As in `features`, with the target.
+
+        Returns
+        -------
+        array of shape (num_records,)
+            1 for ``positive_label`` and -1 for every other label; -1 and 1 for the two
+            declared levels; declared numbers scaled to [-1, 1]; others as they are.
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, or an entry cannot be encoded.
+        """
+        return self._response(entries.columns_of(frame))
+
+    def raw_response(self, margins: Array, *, is_label: bool) -> Any:
+        """Turn margins back into what the target column holds.
+
+        Parameters
+        ----------
+        margins : array
+            Linear predictions of encoded rows.
+        is_label : bool
+            Whether their sign predicts a label.
+
+        Returns
+        -------
+        array of the same shape
+            Labels, as they were where both are public and -1 or 1 otherwise; or numbers
+            in the units of the response, by the inverse of its public scaling.
+        """
+        margins = check.entries("margins", margins)
+        check.instance(bool, is_label=is_label)
+        if is_label:
+            low, high = self.labels or (-1.0, 1.0)
+            return np.where(margins >= 0.0, high, low)
+        name, schema = self.target or "", self._facts
+        if name not in schema.numeric and name not in schema.log:
+            return margins
+        ends, is_log = self._range(name), name in schema.log
+        lower, upper = map(log_scale, ends) if is_log else ends
+        values = lower + (margins + 1.0) / 2.0 * (upper - lower)
+        return np.sign(values) * np.expm1(np.abs(values)) if is_log else values
+
+    def to_dict(self) -> Json:
+        """Return the fields and the format, ready for ``json.dumps``."""
+        content: Json = {"format": FORMAT} | {
+            name: getattr(self, name) for name in self.__dataclass_fields__
+        }
+        content["columns"] = list(self.columns)
+        content["schema"] = None if self.schema is None else self.schema.to_dict()
+        if math.isinf(self.row_norm):
+            content["row_norm"] = "inf"  # standard JSON has no infinity
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Any) -> Encoding:
+        """Build an encoding from what `to_dict` returned.
+
+        Parameters
+        ----------
+        content : dict
+            Exactly that: other fields, or values written otherwise, are refused.
+
+        Raises
+        ------
+        ValueError
+            If it is not what `to_dict` returns for any encoding.
+        """
+        check.instance(dict, encoding=content)
+        remedy = "Make the answer again with this version."
+        given = {"encoding.format": content.get("format")}
+        check.one_of((FORMAT,), remedy=remedy, **given)
+        fields = {name: value for name, value in content.items() if name != "format"}
+        if fields.get("schema") is not None:
+            fields["schema"] = Schema.from_dict(fields["schema"])
+        if fields.get("row_norm") == "inf":
+            fields["row_norm"] = math.inf
+        encoding = check.built("encoding", cls, fields)
+        if encoding.to_dict() != content:
+            got = "another form of the same"
+            check.fail("encoding", "written as Encoding.to_dict writes it", got)
+        return encoding
+
+    def _rows(self, table: Columns, *, clip: bool) -> tuple[Array, Counter[str]]:
+        """Rows, and how many values and rows were moved to their bounds."""
+        used = used_columns([*table], self.schema, self.target)
+        columns_module.order("the table", used, self.columns)
+        num_rows = max((len(column.entries) for column in table.values()), default=0)
+        rows = np.zeros((num_rows, len(self.feature_names)))
+        clipped: Counter[str] = Counter()
+        start = 0
+        for name, block in self._blocks.items():
+            part = rows[:, start : start + len(block)]
+            start += len(block)
+            if self.schema is None:
+                part[:, 0] = self._complete(table[name])
+            elif name in self.schema.categorical:
+                self._indicate(table[name], part, clipped, clip=clip)
+            else:
+                self._scale(table[name], part, clipped, clip=clip)
+        rows /= self.divisor
+        if self.scale != 1.0:
+            rows *= self.scale
+        short = shortened(rows, self, clipped) if clip else rows
+        return np.asarray(short), clipped
+
+    def _unit(
+        self, column: Column, clipped: Counter[str], *, clip: bool
+    ) -> tuple[Array, Bools]:
+        """Numbers or dates mapped from their public range to [0, 1]; what is missing.
+
+        Constants are put in first; without one, missing entries are NaN.
+        """
+        schema, name = self._facts, column.name
+        is_date = name in schema.date
+        values = (entries.days if is_date else entries.numbers)(column, schema.file)
+        is_missing = np.isnan(values)
+        if name in schema.missing:
+            constant: Any = schema.missing[name]
+            values[is_missing] = days(name, constant) if is_date else constant
+        elif name not in schema.missing_indicator:
+            column.refuse(is_missing, "complete", MISSING_REMEDY)
+        lower, upper = self._range(name)
+        outside = (values < lower) | (values > upper)
+        if outside.any():
+            shown = schema.date.get(name) or (f"{lower:g}", f"{upper:g}")
+            bounds = f"[{', '.join(shown)}]"
+            if not clip:
+                condition = f"within its public bounds {bounds}"
+                one = column if is_date else Column(name, values)
+                one.refuse(outside, condition, CLIP_REMEDY)
+            clipped[f"of {check.shown(name)} outside {bounds}"] += int(outside.sum())
+        values = np.clip(values, lower, upper)
+        if name in schema.log:
+            values, lower, upper = map(log_scale, (values, lower, upper))
+        # Rounding may leave the interval, and with it the declared bound.
+        return np.clip((values - lower) / (upper - lower), 0.0, 1.0), is_missing
+
+    def _range(self, name: str) -> tuple[float, float]:
+        """Return the ends of a column's public range, dates as days."""
+        schema = self._facts
+        if name in schema.date:
+            first, last = (float(days(name, end)) for end in schema.date[name])
+            return first, last
+        return schema.numeric.get(name) or schema.log[name]
+
+    def _scale(
+        self, column: Column, part: Array, clipped: Counter[str], *, clip: bool
+    ) -> None:
+        """Fill in a column of numbers or dates, and its indicator of missing ones."""
+        unit, is_missing = self._unit(column, clipped, clip=clip)
+        part[:, 0] = 2.0 * unit - 1.0 if self.symmetric else unit
+        if part.shape[1] == 2:
+            part[is_missing, 0] = 0.0
+            part[is_missing, 1] = 1.0
+
+    def _indicate(
+        self, column: Column, part: Array, clipped: Counter[str], *, clip: bool
+    ) -> None:
+        """Fill in the indicators of a column's levels; all are 0 for another level."""
+        schema, name = self._facts, column.name
+        levels = schema.categorical[name]
+        codes = entries.codes(column, levels, schema.file)
+        if name in schema.missing:
+            codes[codes == ABSENT] = levels.index(schema.missing[name])
+        elif name in schema.missing_indicator:
+            codes[codes == ABSENT] = len(levels)
+        column.refuse(codes == ABSENT, "complete", MISSING_REMEDY)
+        unknown = codes == UNKNOWN
+        if unknown.any():
+            if not clip:
+                column.refuse(unknown, "one of its public levels", CLIP_REMEDY)
+            clipped[f"of {check.shown(name)} at no public level"] += int(unknown.sum())
+        known = np.flatnonzero(codes >= 0)
+        part[known, codes[known]] = 1.0
+
+    def _response(self, table: Columns) -> Array:
+        name, schema = self.target or "", self._facts
+        if name not in table:
+            remedy = "Pass the response column (target=..., --target ...)."
+            condition = f"one of the columns {listed(table)}"
+            check.fail("target", condition, self.target, remedy)
+        column = table[name]
+        if self.positive_label is not None:
+            return entries.signs(column, self.positive_label, schema.file)
+        if name in schema.categorical:
+            both = np.zeros((len(column.entries), 2))
+            self._indicate(column, both, Counter(), clip=False)
+            return np.asarray(2.0 * both[:, 1] - 1.0)
+        if self.response_bound is not None:
+            return 2.0 * self._unit(column, Counter(), clip=self.clip)[0] - 1.0
+        entries.refuse_words(column, schema.file)
+        return self._complete(column)
+
+    def _complete(self, column: Column) -> Array:
+        """Return the numbers of a column that stays as it is."""
+        values = entries.numbers(column, self._facts.file)
+        column.refuse(np.isnan(values), "complete", MISSING_REMEDY)
+        return values
+
+
+def shortened(rows: Rows, encoding: Encoding, clipped: Counter[str]) -> Rows:
+    """Scale rows above ``row_bound`` down to it, and count them."""
+    bound = encoding.row_bound
+    if bound is None:
+        return rows
+    sizes = np.asarray(norms.norm(rows, encoding.row_norm))
+    above = sizes > bound * (1.0 + ROUNDING)
+    if not above.any():
+        return rows
+    clipped[f"rows above {bound:g}"] += int(above.sum())
+    factors = np.minimum(1.0, bound / np.maximum(sizes, 1e-300))
+    if isinstance(rows, np.ndarray):
+        return rows * factors[:, None]
+    short: Rows = rows.multiply(factors[:, None]).tocsr()
+    return short
+
+
+def warn_of(clipped: Counter[str]) -> None:
+    """Tell how many values of records to predict were moved to their bounds."""
+    told = ", ".join(f"{count} {what}" for what, count in clipped.items())
+    if told:
+        warnings.warn(f"Clipped: {told}.", RuntimeWarning, stacklevel=3)
+
+
+def used_columns(
+    names: Sequence[str], schema: Schema | None, target: str | None
+) -> list[str]:
+    """Columns of a table that become features; a ValueError if one is undeclared."""
+    kind = (schema or Schema()).kind
+    used = [name for name in names if name != target and kind(name) != "ignore"]
+    for name in used if schema is not None else ():
+        if kind(name) is None:
+            remedy = "Add it to [numeric], [log], [date], [categorical] or ignore."
+            wanted = "declared in the bounds"
+            check.fail(f"column {check.shown(name)}", wanted, "nothing", remedy)
+    return used

@@ -1,0 +1,91 @@
+"""What encoding does to any record, in words: public facts, never counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpsample.core.columns import listed
+from dpsample.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from dpsample.tables.encoding import Encoding
+
+MISSING = "a missing value is an error"
+
+
+def in_words(encoding: Encoding) -> tuple[str, ...]:
+    """Rules for the features of a table and for its response, one a line."""
+    schema = encoding.schema
+    if schema is None:
+        lines = ["every other column is a feature, as it is", MISSING]
+        return (*lines, *of_scale(encoding.scale), of_response(encoding))
+    span = "[-1, 1]" if encoding.symmetric else "[0, 1]"
+    outside = "is moved to the nearer end" if encoding.clip else "is an error"
+    other = "gives zeros in all of them" if encoding.clip else "is an error"
+    texts = {
+        "numeric": f"from public ranges to {span}; a number outside {outside}",
+        "log": "sign(x) log(1 + |x|), then "
+        f"from public ranges to {span}; a number outside {outside}",
+        "date": f"days from public ranges to {span}; a date outside {outside}",
+        "categorical": f"one indicator per public level; another level {other}",
+    }
+    lines = []
+    for kind, text in texts.items():
+        names = [name for name in encoding.columns if schema.kind(name) == kind]
+        if names:
+            lines.append(f"{kind} {listed(names)}: {text}")
+    if schema.ignore:
+        lines.append(f"ignored: {listed(schema.ignore)}")
+    norm = f"{encoding.row_norm:g}"
+    return (
+        *lines,
+        *of_missing(schema),
+        f"rows are divided by {len(encoding.columns)}^(1/{norm}), the largest "
+        f"{norm}-norm that they can have",
+        *of_scale(encoding.scale),
+        of_response(encoding),
+    )
+
+
+def of_missing(schema: Schema) -> tuple[str, ...]:
+    """Rules for entries that are missing."""
+    lines = [
+        f"a missing {name!r} counts as {value!r}"
+        for name, value in schema.missing.items()
+    ]
+    if schema.missing_indicator:
+        names = listed(schema.missing_indicator)
+        lines.append(f"missing entries of {names}: an indicator of their own")
+    every = f"{MISSING}, unless a public level means it"
+    return (*lines, every if schema.categorical else MISSING)
+
+
+def of_libsvm(encoding: Encoding) -> tuple[str, ...]:
+    """Rules for a LIBSVM file."""
+    features = "features are taken as they are; one that is not listed is 0"
+    return (features, *of_scale(encoding.scale), of_response(encoding))
+
+
+def of_scale(scale: float) -> tuple[str, ...]:
+    """Rule of a public factor; none if it is 1."""
+    return () if scale == 1.0 else (f"features are multiplied by {scale:g}",)
+
+
+def of_response(encoding: Encoding) -> str:
+    """Rule for the response."""
+    name, schema = f"response {encoding.target!r}", encoding.schema or Schema()
+    if encoding.target is None:
+        return "no response"
+    if encoding.positive_label is not None:
+        return f"{name}: {encoding.positive_label!r} becomes 1, every other label -1"
+    if encoding.labels is not None:
+        low, high = encoding.labels
+        return f"{name}: {high!r} becomes 1, {low!r} -1; another label is an error"
+    if encoding.response_bound is not None:
+        is_log = encoding.target in schema.log
+        log = "sign(y) log(1 + |y|), then " if is_log else ""
+        outside = "is moved to the nearer end" if encoding.clip else "is an error"
+        return (
+            f"{name}: {log}from its public range to [-1, 1]; a number outside {outside}"
+        )
+    return f"{name}: taken as it is"

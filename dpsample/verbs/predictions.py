@@ -1,0 +1,101 @@
+"""Predictions of an answer: from raw tables by its encoding, or from encoded rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from dpsample.core import check, columns
+from dpsample.core.arrays import Array
+from dpsample.core.sparse import Rows, as_csr, is_sparse
+from dpsample.losses import RecordGradient
+from dpsample.problem.facts import PublicFacts
+from dpsample.tables import Encoding
+
+
+class Predictor(ABC):
+    """Base of answers theta: ``margin`` and ``predict``, which are post-processing."""
+
+    theta: Array
+    feature_names: tuple[str, ...]
+    encoding: Encoding | None
+
+    @abstractmethod
+    def _public_facts(self) -> PublicFacts:
+        """Loss, and whether there is an intercept."""
+
+    def margin(self, features: Any) -> Array:
+        """Return <a, theta> for each row; the intercept is added if there is one.
+
+        Parameters
+        ----------
+        features : DataFrame, array or sparse matrix
+            A DataFrame of raw columns, if the answer has an ``encoding``: they are
+            matched by name and encoded; values outside their public bounds are moved
+            there, with a warning. Otherwise rows encoded as the training rows were:
+            columns of a DataFrame are matched by name with ``feature_names``, those of
+            arrays by position.
+
+        Returns
+        -------
+        array of shape (num_rows,)
+            The margins, in encoded units.
+
+        Raises
+        ------
+        ValueError
+            If a column is missing, unknown or repeated, or an entry cannot be encoded.
+        """
+        return self._margins(features)[0]
+
+    def predict(self, features: Any) -> Any:
+        """Labels of a classification loss, else responses.
+
+        Parameters
+        ----------
+        features : DataFrame, array or sparse matrix
+            As in `margin`.
+
+        Returns
+        -------
+        array of shape (num_rows,)
+            What comes in raw goes out raw: of a raw DataFrame, labels of the response
+            column where the encoding knows both, and responses in their raw units (the
+            inverse of the public scaling). Of encoded rows, and without both labels, -1
+            or 1, or the margins.
+        """
+        margins, is_raw = self._margins(features)
+        is_label = self._public_facts().loss.is_classification
+        if is_raw and self.encoding is not None:
+            return self.encoding.raw_response(margins, is_label=is_label)
+        return np.where(margins >= 0.0, 1.0, -1.0) if is_label else margins
+
+    def _margins(self, features: Any) -> tuple[Array, bool]:
+        """Margins, and whether the features were a raw table."""
+        facts = self._public_facts()
+        if isinstance(facts.loss, RecordGradient):
+            check.fail("loss", "one of a linear margin", facts.loss.name)
+        width = self.theta.size - int(facts.intercept)
+        names = self.feature_names[:width]
+        is_raw = self.encoding is not None and _is_raw(features, names, self.encoding)
+        rows: Rows
+        if is_raw and self.encoding is not None:
+            rows = self.encoding.new_features(features)
+        else:
+            features = columns.in_order("features", features, names)
+            if is_sparse(features):
+                rows = as_csr("features", features, width=width)
+            else:
+                rows = check.array("features", features, shape=(None, width))
+        margins = np.asarray(rows @ self.theta[:width])
+        return margins + (self.theta[-1] if facts.intercept else 0.0), is_raw
+
+
+def _is_raw(table: object, names: tuple[str, ...], encoding: Encoding) -> bool:
+    """Whether a table has raw columns, not those of encoded rows under other names."""
+    given = columns.names_of(table)
+    if given is None:
+        return False
+    return set(given) != set(names) or set(given) == set(encoding.columns)

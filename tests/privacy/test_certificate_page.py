@@ -1,0 +1,197 @@
+"""Pages about certificates: whole, safe, readable by machines, at any width."""
+
+import base64
+import itertools
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample.privacy import Certificate, EventCertificate
+from dpsample.privacy.certificates.registry import registry
+from dpsample.verbs.results import Release
+from tests.support.public_facts import final, logistic_facts
+from tests.verbs.test_verify import GOLDEN, golden
+
+INSIDE = "data:application/json;base64,"
+HOSTILE = (
+    "<script>alert(1)</script>",
+    '"onload="alert(1)',
+    "'><img src=//evil.example/x>",
+    "\u05e9\u05dc\u05d5\u05dd \u202e\u2066 abc\u2069",
+    "</bdi></table>&amp;",
+    "\x00\x1b[31m\ud800",
+    "x" * 10_000,
+)
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+class Page(HTMLParser):
+    """Elements, identifiers, headings and text; nesting is checked as it is read."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.open, self.tags, self.attributes, self.text = [], [], [], {}
+        self.feed(source)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        assert len(dict(attrs)) == len(attrs)
+        self.attributes += [(tag, *pair) for pair in attrs]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open:
+            self.text.setdefault(self.open[-1], []).append(data)
+
+    def of(self, name):
+        return [value for _, key, value in self.attributes if key == name]
+
+
+def checked(source):
+    """The page, after all that holds of every page."""
+    page = Page(source)
+    assert source.startswith('<!DOCTYPE html>\n<html lang="en">')
+    assert not {"script", "link", "img", "iframe", "object", "base"} & set(page.tags)
+    assert not any(key.startswith("on") for _, key, _ in page.attributes)
+    assert len(set(page.of("id"))) == len(page.of("id"))
+    assert set(page.of("aria-labelledby")) <= set(page.of("id"))
+    assert all(
+        link.startswith("data:application/json;base64,") for link in page.of("href")
+    )
+    assert "src" not in {key for _, key, _ in page.attributes}
+    assert "url(" not in source and "@import" not in source
+    headings = [int(tag[1]) for tag in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert headings[0] == 1 and headings.count(1) == 1
+    assert all(b - a <= 1 for a, b in itertools.pairwise(headings))
+    assert page.tags.count("th") == len(page.of("scope"))
+    assert page.tags.count("table") == page.tags.count("caption")
+    return page
+
+
+def release(names, values=None):
+    facts = logistic_facts(dim=len(names), domain=dps.domains.Ball(9.0))
+    values = (
+        np.linspace(-1.0, 2.0, len(names)) / len(names) if values is None else values
+    )
+    return Release(theta=values, certificate=final(facts), feature_names=tuple(names))
+
+
+@pytest.mark.parametrize("kind", GOLDEN)
+def test_there_is_a_page_about_every_kind_of_certificate(kind):
+    certificate = golden(kind)
+    page = checked(certificate.to_html())
+    told = " ".join(" ".join(page.text["p"]).split())
+    assert certificate.statement in told
+    assert ("✔ May be published." in told) == certificate.releasable
+    assert ("Not for publication" in told) != certificate.releasable
+    assert ("No protection is proved." in told) == (certificate.event is None)
+    assert ("svg" in page.tags) == (certificate.event is not None)
+    Page(certificate._repr_html_())
+
+
+def test_the_page_holds_the_file_that_verifies(tmp_path):
+    answer = release(["age", "cost"])
+    for source, kind in ((answer, Release), (answer.certificate, Certificate)):
+        (link,) = checked(source.to_html()).of("href")
+        file = tmp_path / "inside.json"
+        file.write_bytes(base64.b64decode(link.partition(",")[2]))
+        assert file.read_text() == source.to_json()
+        if kind is Release:
+            Release.load(file).verify()
+
+
+def test_the_page_tells_the_bounds_of_attacks_and_the_assumptions():
+    certificate = final()
+    page = checked(certificate.to_html())
+    assert "10\xa0%" in page.text["th"]
+    numbers = " ".join(page.text["td"]).replace("\xa0", " ") + " ".join(page.text["p"])
+    for line in str(certificate.attack_risk).splitlines()[1:]:
+        assert line.split()[-2] in numbers
+    assert page.text["li"][:2] == [
+        registry().plain[n] for n in certificate.assumptions[:2]
+    ]
+    exactly = registry().words(certificate.assumptions)
+    assert page.text["span"] == [f"Exactly: {words}." for words in exactly]
+
+
+def test_every_assumption_has_plain_words():
+    known = registry()
+    assert known.plain.keys() == known.assumptions.keys()
+    assert max(len(words) for words in known.plain.values()) < 160
+
+
+def test_hostile_names_are_shown_and_do_nothing():
+    source = release(HOSTILE).to_html()
+    page = checked(source)
+    shown = page.text["bdi"]
+    assert shown[:3] == list(HOSTILE[:3]) and shown[4] == HOSTILE[4]
+    assert shown[3].endswith(r"\u202e\u2066 abc\u2069")
+    assert shown[5] == r"\x00\x1b[31m\ud800"
+    assert shown[6] == "x" * 120 + "… (10000 characters)"
+    assert "evil.example" not in "".join(map(str, page.of("href")))
+    source.encode()  # no lone surrogates
+    Page(release(HOSTILE)._repr_html_())
+
+
+def test_many_coefficients_are_all_listed_and_the_largest_come_first():
+    values = np.zeros(5000)
+    values[[7, 4000]] = 1.5, -2.5
+    page = checked(release([f"f{j}" for j in range(5000)], values).to_html())
+    names = page.text["bdi"]
+    assert {"f7", "f4000"} < set(names[:30])
+    assert names[30:] == [f"f{j}" for j in range(5000)]
+
+
+def test_one_zero_and_a_nested_event_have_pages():
+    checked(release(["only"], np.zeros(1)).to_html())
+    event = dps.privacy.NearEvent(dps.privacy.PureEvent(0.1), 1e-9)
+    budget = dps.Budget(epsilon=500.0, delta=1e-280)
+    declared = {"mechanism": "mine", "budget": budget, "calibration": "paper"}
+    checked(EventCertificate.of(**declared, event=event).to_html())
+
+
+WIDTHS = """<!DOCTYPE html><body style="margin:0"><iframe id="page" src="page.html"
+style="border:0;width:{width}px;height:900px"></iframe><pre id="found"></pre>
+<script>onload = () => {{
+  const page = document.getElementById("page").contentDocument;
+  const texts = [...page.querySelectorAll("svg text")];
+  const overlap = (a, b) => a.left < b.right - 1 && b.left < a.right - 1
+    && a.top < b.bottom - 2 && b.top < a.bottom - 2;
+  const boxes = texts.map(t =>
+    [t.closest("svg"), t.getBoundingClientRect(), t.textContent]);
+  const pairs = boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b => a[0] === b[0]
+    && overlap(a[1], b[1])).map(b => a[2] + "/" + b[2]));
+  document.getElementById("found").textContent = JSON.stringify({{
+    width: page.documentElement.scrollWidth, overlaps: pairs,
+    smallest: Math.min(...boxes.map(b => b[1].height))}});
+}}</script>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="chromium is not installed")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_page_fits_its_window_and_no_words_overlap(width, tmp_path):
+    (tmp_path / "page.html").write_text(release(HOSTILE).to_html(), encoding="utf-8")
+    (tmp_path / "frame.html").write_text(WIDTHS.format(width=width))
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    profile = [f"--user-data-dir={tmp_path}/profile", "--allow-file-access-from-files"]
+    place = (tmp_path / "frame.html").as_uri()
+    command = [BROWSER, *options, *profile, "--window-size=1300,900", place]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120.0, check=True
+    )
+    found = json.loads(re.search(r'id="found">(.*?)</pre>', done.stdout).group(1))
+    assert found["width"] <= width
+    assert found["overlaps"] == []
+    assert found["smallest"] >= 11.0

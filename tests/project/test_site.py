@@ -1,0 +1,181 @@
+"""The site: code blocks run, public names have a page, links lead somewhere."""
+
+import contextlib
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+import zlib
+from html.parser import HTMLParser
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import typer
+
+from dpsample import cli
+from dpsample.cli.commands import app
+from dpsample.core.public import public_modules
+from tests.project.test_project import PROJECT, ROOT
+from tests.project.test_project import blocks as readme_blocks
+
+# README.md and CONTRIBUTING.md have tests of their own; CHANGELOG.md has no code.
+PAGES = [ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES += [ROOT / name / "README.md" for name in ("benchmarks", "notebooks", "studies")]
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# What pages about one piece take for granted.
+GIVEN = """
+import numpy as np
+import dpsample as dps
+data = dps.datasets.logistic(400, 3, seed=1)
+ball = dps.domains.Ball(1.0)
+problem = test_problem = dps.Problem(
+    data.features, data.response, row_bound=1.0, domain=ball,
+    loss=dps.losses.Logistic(),
+)
+budget = dps.Budget(epsilon=1.0, delta=1e-6)
+optimizer, rows = dps.optimizers.NoisyGD(), data.features
+"""
+PROGRAMS = set("asv dask export jupyter jupytext peers/bin/pip pip python".split())
+
+
+def blocks(page, *languages):
+    found = FENCE.findall(page.read_text(encoding="utf-8"))
+    return [text for language, text in found if language in languages]
+
+
+def lines(page):
+    """Commands for the shell, as words."""
+    text = "".join(blocks(page, "sh"))
+    for line in re.split(r"\n|&&", text.strip()):
+        if words := shlex.split(line, comments=True):
+            yield words
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the files of README.md, and the answer that its command makes."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "patients.csv").write_text(readme_blocks("csv")[0])
+    (folder / "bounds.toml").write_text(readme_blocks("toml")[0])
+    with contextlib.chdir(folder):
+        assert cli.main(shlex.split(readme_blocks("sh")[1])[1:]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.stem
+)
+def test_python_blocks_of_a_page_run_one_after_the_other(page, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    names = {}
+    exec(GIVEN, names)
+    for code in blocks(page, "python"):
+        exec(compile(code, page.name, "exec"), names)
+
+
+def check_line(words):
+    """Parse our commands; of others, files and extras must exist."""
+    group, rest = typer.main.get_command(app), words[1:]
+    if words[0] == "dpsample":
+        while hasattr(group, "resolve_command"):
+            _, group, rest = group.resolve_command(typer.Context(group), rest)
+        group.make_context(words[0], list(rest))
+        return
+    assert words[0] in PROGRAMS, words
+    for word in words:
+        for extra in re.findall(r"dpsample\[(.*?)\]", word):
+            assert set(extra.split(",")) <= set(PROJECT["optional-dependencies"])
+        if word.endswith((".py", ".txt")):
+            assert (ROOT / word).is_file(), words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_lines_for_the_shell_are_understood_and_run_on_the_answer(
+    page, folder, monkeypatch
+):
+    monkeypatch.chdir(folder)
+    assert not blocks(page, ""), "a block of code says in which language it is"
+    for words in lines(page):
+        check_line(words)
+        if words[0] == "dpsample" and "answer.json" in words:
+            assert cli.main(words[1:]) == 0
+
+
+def test_a_command_that_does_not_exist_is_found():
+    for line in ("dpsample relase x.csv", "dpsample verify x --chekcer ball"):
+        with pytest.raises(Exception, match=r"No such (command|option)"):
+            check_line(line.split())
+    with pytest.raises(AssertionError):
+        check_line(["python", "benchmarks/nothing.py"])
+
+
+class Links(HTMLParser):
+    """Targets of links and pictures of a page, and its anchors."""
+
+    def __init__(self, file):
+        super().__init__()
+        self.targets, self.anchors = [], set()
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.anchors |= {given.get("id"), given.get("name")}
+        self.targets += [given[key] for key in ("href", "src") if given.get(key)]
+
+
+def broken(site):
+    """Links within the site to files or anchors that are not there."""
+    files = (file for file in site.rglob("*.html") if "_static" not in file.parts)
+    pages = {file: Links(file) for file in files}
+    for file, page in pages.items():
+        for target in page.targets:
+            parts = urlsplit(target)
+            if parts.scheme or parts.netloc:
+                continue
+            place = (file.parent / (unquote(parts.path) or file.name)).resolve()
+            anchor = unquote(parts.fragment)
+            is_there = place.exists()
+            if is_there and anchor and place in pages:
+                is_there = anchor in pages[place].anchors
+            if not is_there:
+                yield f"{file.relative_to(site)}: {target}"
+
+
+def inventory(site):
+    """Names that the API reference documents."""
+    content = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    return {line.split()[0] for line in zlib.decompress(content).decode().splitlines()}
+
+
+def without_page(documented):
+    """Public names that are documented under none of the names that they have."""
+    offered = [
+        (f"{module}.{name}", getattr(importlib.import_module(module), name))
+        for module in public_modules()
+        for name in importlib.import_module(module).__all__
+    ]
+    known = {id(value) for path, value in offered if path in documented}
+    return [path for path, value in offered if id(value) not in known]
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings_and_is_whole(tmp_path):
+    pytest.importorskip("sphinx", reason="the extra `docs` is not installed")
+    site = tmp_path / "site"
+    options = ["-q", "-W", "--keep-going", "-d", str(tmp_path / "trees"), "-c", "docs"]
+    command = [sys.executable, "-m", "sphinx", *options, ".", str(site)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert list(broken(site)) == []
+    assert without_page(inventory(site)) == []
+    assert len(without_page(set())) > 200
+
+
+def test_broken_links_are_found(tmp_path):
+    text = '<p id="here"><a href="b.html#there"><a href="#here"><img src="z.png">'
+    (tmp_path / "a.html").write_text(text)
+    (tmp_path / "b.html").write_text('<p id="elsewhere">')
+    assert list(broken(tmp_path)) == ["a.html: b.html#there", "a.html: z.png"]
