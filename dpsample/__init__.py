@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dpsample.samplers import NoCertificate, Proximal, SamplingError
     from dpsample.targets.gibbs import Gibbs
     from dpsample.verbs.advise import advise
+    from dpsample.verbs.intervals import Intervals, intervals
     from dpsample.verbs.minimize import minimize
     from dpsample.verbs.release import release
     from dpsample.verbs.replicate import replicate
@@ -47,6 +48,7 @@ __all__ = [
     "Certificate",
     "Fit",
     "Gibbs",
+    "Intervals",
     "NoCertificate",
     "Problem",
     "Proximal",
@@ -60,6 +62,7 @@ __all__ = [
     "datasets",
     "diagnostics",
     "domains",
+    "intervals",
     "losses",
     "minimize",
     "noise",
@@ -83,6 +86,7 @@ _HOME = {
     "Certificate": "privacy",
     "Fit": "verbs.results",
     "Gibbs": "targets.gibbs",
+    "Intervals": "verbs.intervals",
     "NoCertificate": "samplers",
     "Problem": "problem.problem",
     "Proximal": "samplers",
@@ -92,6 +96,7 @@ _HOME = {
     "advise": "verbs.advise",
     "audit": "audits",
     "calibrate": "privacy",
+    "intervals": "verbs.intervals",
     "minimize": "verbs.minimize",
     "release": "verbs.release",
     "replicate": "verbs.replicate",

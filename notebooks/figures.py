@@ -150,7 +150,35 @@ def factor_two():
     save(figure, "factor-two")
 
 
+def intervals():
+    """Private intervals beside classical ones."""
+    rng = np.random.default_rng(3)
+    names = ["age", "income", "visits", "distance", "member"]
+    truth = np.array([1.5, -1.0, 0.0, -2.0, 2.0])
+    rows = rng.uniform(-1.0, 1.0, (20_000, 5)) / np.sqrt(5.0)
+    chance = 1.0 / (1.0 + np.exp(-rows @ truth))
+    problem = dps.Problem(
+        rows,
+        np.where(rng.random(len(rows)) < chance, 1.0, -1.0),
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Ball(20.0),
+        row_bound=1.0,
+        feature_names=names,
+    )
+    plain = dps.minimize(
+        problem, dps.optimizers.ObjectivePerturbation(ridge=1e-7), None
+    ).theta
+    margins = problem.margins(plain)
+    curved = problem.loss.curvature(margins, margins, problem.data.response)[1]
+    error = np.sqrt(np.diag(np.linalg.inv((rows.T * curved) @ rows)))
+    bars = dps.intervals(problem, BUDGET, seed=1)
+    figure, ax = plt.subplots(figsize=(6.4, 2.8), layout="constrained")
+    bars.plot(ax, non_private=(plain, error))
+    save(figure, "intervals")
+
+
 if __name__ == "__main__":
+    intervals()
     localization()
     release()
     total_variation()

@@ -22,6 +22,7 @@ from dpsample.privacy.accounting.events import (
     ParallelEvent,
     PoissonGaussianEvent,
     PureEvent,
+    TiltEvent,
 )
 from dpsample.privacy.accounting.groups import group_delta, group_epsilon, group_event
 from dpsample.privacy.accounting.poisson import (
@@ -105,6 +106,7 @@ __all__ = [
     "PoissonGaussianEvent",
     "PureEvent",
     "Remaining",
+    "TiltEvent",
     "VerificationReport",
     "approximate_noise",
     "best_exponent",

@@ -299,7 +299,7 @@ def tune(
         with release_streams(seed, 1) as (rng,):
             for _ in range(draw_tries(rng, tuned.stop, tuned.mean_tries)):
                 index = int(rng.integers(len(programs)))
-                theta = _fitted(programs[index], rng)
+                theta = fitted(programs[index], rng)
                 found = noisy_score(score, theta, tuned.cap, stddev, rng)
                 if best is None or found < best[0]:
                     best = found, index, theta
@@ -340,7 +340,7 @@ def _check_score(problem: Problem, score: Problem) -> None:
         check.fail("score", "a problem with a loss of dps.losses", score.loss)
 
 
-def _fitted(program: descent.Program, rng: np.random.Generator) -> Array:
+def fitted(program: descent.Program, rng: np.random.Generator) -> Array:
     """Output of one run; the domain's center if it overflowed, as its noise decides."""
     try:
         return program.run(rng).theta

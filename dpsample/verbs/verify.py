@@ -15,13 +15,13 @@ from dpsample.privacy import verification
 from dpsample.privacy.accounting.events import Event, GaussianEvent, PureEvent
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
-from dpsample.privacy.certificates.registry import TUNED
+from dpsample.privacy.certificates.registry import INTERVALS, TUNED
 from dpsample.privacy.certificates.sealed import strict_json
 from dpsample.privacy.curves.additive import smooth_sensitivity
 from dpsample.privacy.verification import Check, VerificationReport
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.proximal import constant_time
-from dpsample.verbs import minimize, tune
+from dpsample.verbs import intervals, minimize, tune
 
 # Where a risk bound is flat, its minimizer has half the digits of other numbers.
 INPUT_TOLERANCE = 1e-6
@@ -147,9 +147,19 @@ def _again(c: EventCertificate) -> EventCertificate:
         check.fail("certificate.facts", f"those of {c.kind!r}", "None")
     if c.kind.startswith(TUNED):
         return _tuned(c, c.facts)
-    optimizer = _called(ast.parse(c.mechanism, mode="eval").body, optimizers)
-    recipe = optimizer.recipe(c.facts, c.budget, c.calibration)
+    call = ast.parse(c.mechanism, mode="eval").body
     clipped = "RECORDS.CLIPPED" in c.assumptions
+    if c.kind.startswith(INTERVALS):
+        assert isinstance(call, ast.Call)
+        given = {
+            str(entry.arg): ast.literal_eval(entry.value) for entry in call.keywords
+        }
+        sandwich = check.built("certificate.mechanism", intervals.Sandwich, given)
+        return intervals.planned(
+            sandwich, c.facts, c.budget, clip_rows=clipped
+        ).certificate
+    optimizer = _called(call, optimizers)
+    recipe = optimizer.recipe(c.facts, c.budget, c.calibration)
     return minimize.certified(
         optimizer, recipe, c.facts, c.budget, c.calibration, clip_rows=clipped
     )

@@ -61,6 +61,11 @@ ARGUMENTS = {
         "progress": False,
     },
     "calibrate": {"problem": O.the_problem, "budget": O.BUDGET},
+    "intervals": {
+        "problem": O.many_records,
+        "budget": dps.Budget(epsilon=9.0, delta=1e-6),
+        "seed": 1,
+    },
     "minimize": {"problem": O.the_problem, "optimizer": O.optimizer, "seed": 1},
     "release": {"problem": O.the_problem, "budget": O.BUDGET, "seed": 1},
     "replicate": {
@@ -193,6 +198,7 @@ ARGUMENTS = {
     "privacy.LedgerFile": {"path": "spent.json"},
     "privacy.NearEvent": {"event": O.EVENT, "total_variation": 1e-9},
     "privacy.ParallelEvent": {"events": (O.EVENT,)},
+    "privacy.TiltEvent": {"log_determinant": 0.1, "distance": 0.2},
     "privacy.PerturbedObjective": {
         "lipschitz": 1.0,
         "smoothness": 1.0,

@@ -212,6 +212,11 @@ BY_DOOR = {
     "losses.custom.slope_bound": BOUND,
     "advise.problem": instance(dps.Problem, dps.PublicFacts),
     "minimize.budget": optional(instance(dps.Budget)),
+    "Intervals.plot.non_private": optional(number(lambda x: False)),  # a pair
+    "intervals.share": optional(FRACTION),
+    "intervals.robust": optional(FLAG),
+    "intervals.bandwidth": optional(number(lambda x: False)),  # the loss is smooth
+    "privacy.TiltEvent.distance": NON_NEGATIVE,
     "tune.cap": POSITIVE,
     "tune.score": instance(dps.Problem),
     "datasets.growth_regression.exponent": POSITIVE,

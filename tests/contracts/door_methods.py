@@ -3,12 +3,14 @@
 import dpsample as dps
 from dpsample import experiments, tables
 from tests.contracts import door_objects as O
+from tests.contracts import public_objects
 from tests.contracts.door_examples import ARGUMENTS
 
 # Objects that no constructor with examples makes.
 INSTANCES = {
     "Certificate": lambda: O.answer().certificate,
     "Fit": O.fit,
+    "Intervals": public_objects.bars,
     "Problem": O.the_problem,
     "PublicFacts": O.facts,
     "Release": O.answer,

@@ -33,6 +33,18 @@ the_problem = cache(problem)
 
 
 @cache
+def many_records():
+    data = dps.datasets.logistic(600, 2, seed=1)
+    return dps.Problem(
+        data.features,
+        data.response,
+        loss=dps.losses.Logistic(),
+        domain=dps.domains.Ball(50.0),
+        row_bound=1.0,
+    )
+
+
+@cache
 def facts():
     return dps.PublicFacts(
         num_records=1000,

@@ -29,6 +29,7 @@ RESULTS = {
     "ExponentialMechanism",
     "Finding",
     "Fit",
+    "Intervals",
     "GrowthRegression",
     "HardInstance",
     "MeetingTimes",

@@ -100,6 +100,20 @@ def fit():
     )
 
 
+def bars():
+    return dps.Intervals(
+        theta=np.zeros(2),
+        covariance=np.eye(2),
+        se=np.ones(2),
+        lower=-np.ones(2),
+        upper=np.ones(2),
+        level=0.95,
+        feature_names=("a", "b"),
+        diagnostics={"flags": ()},
+        certificate=gaussian().certificate,
+    )
+
+
 def release():
     return dps.Release(
         theta=np.zeros(2),
@@ -124,6 +138,7 @@ EXAMPLES = {
     "Gibbs": target,
     "Release": release,
     "Fit": fit,
+    "Intervals": bars,
     "Budget": lambda: BUDGET,
     "ExponentialMechanism": lambda: dps.calibrate(problem(), BUDGET),
     "Certificate": lambda: dps.calibrate(problem(), BUDGET).certificate,
@@ -156,6 +171,7 @@ EXAMPLES = {
     "AttackRisk": lambda: (
         dps.noise.laplace_mechanism(BUDGET, sensitivity=1.0).certificate.attack_risk
     ),
+    "TiltEvent": lambda: P.TiltEvent(log_determinant=0.1, distance=0.2),
     "BestOfEvent": lambda: P.BestOfEvent(
         (P.GaussianEvent(1.0),), stop="geometric", mean_tries=2.0
     ),

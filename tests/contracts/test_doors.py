@@ -25,6 +25,7 @@ PAIRS = [(door, name) for door in DOORS.values() for name in door.parameters]
 COSTLY = (
     "audit",
     "diagnostics.",
+    "intervals",
     "losses.custom",
     "losses.record_gradient",
     "minimize",

@@ -17,6 +17,7 @@ from dpsample.privacy.accounting.events import (
     ParallelEvent,
     PoissonGaussianEvent,
     PureEvent,
+    TiltEvent,
 )
 
 POISSON = {"sampling_rate": 0.1, "noise_multiplier": 2.0, "num_steps": 7}
@@ -26,6 +27,7 @@ ALL = (
     PureEvent(0.1),
     ApproximateEvent(epsilon=0.1, delta=1e-9),
     ConcentratedEvent(math.pi),
+    TiltEvent(log_determinant=0.1, distance=0.2),
 )
 NESTED = NearEvent(
     ComposedEvent((*ALL, ParallelEvent((ALL[0], ComposedEvent((ALL[1], ALL[2])))))),

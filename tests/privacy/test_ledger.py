@@ -25,6 +25,7 @@ from dpsample.privacy import (
     NearEvent,
     PoissonGaussianEvent,
     PureEvent,
+    TiltEvent,
     calibrate,
     epsilon_of,
     gaussian_epsilon,
@@ -93,6 +94,7 @@ OTHERS = {
     "pure": PureEvent(0.5),
     "concentrated": ConcentratedEvent(0.01),
     "near": NearEvent(GaussianEvent(0.2), 1e-8),
+    "tilt": TiltEvent(log_determinant=0.1, distance=0.2),
     "sampled": PoissonGaussianEvent(
         sampling_rate=0.1, noise_multiplier=8.0, num_steps=30
     ),

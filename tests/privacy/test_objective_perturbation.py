@@ -2,13 +2,30 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from dpsample.privacy import Budget, gaussian_delta
-from dpsample.privacy.calibration.objective_calibration import objective_stddev
-from dpsample.privacy.curves.objective_perturbation import LEAST_Z, PerturbedObjective
+from dpsample.privacy import (
+    Budget,
+    ComposedEvent,
+    GaussianEvent,
+    PureEvent,
+    TiltEvent,
+    delta_of,
+    gaussian_delta,
+)
+from dpsample.privacy.accounting import loss_distributions
+from dpsample.privacy.calibration.objective_calibration import (
+    composed_stddev,
+    objective_stddev,
+)
+from dpsample.privacy.curves.objective_perturbation import (
+    LEAST_Z,
+    PerturbedObjective,
+    tilt_and_gaussian_delta,
+)
 from tests.support import tilted_scalars as scalars
 from tests.support.tiers import one_in
 
@@ -244,3 +261,69 @@ def test_a_number_of_single_precision_is_reckoned_in_double():
     stddev = np.finfo(np.float32).tiny
     exact = objective.epsilon(1e-6, stddev=float(stddev))
     assert objective.epsilon(1e-6, stddev=stddev) == exact
+
+
+def composed_exactly(epsilon, log_determinant, t, gdp, relation):
+    """Delta of a tilted minimizer and Gaussian noise by quadrature at 50 digits."""
+    with mpmath.workdps(50):
+        given = (epsilon, log_determinant, t, gdp)
+        epsilon, log_determinant, t, gdp = map(mpmath.mpf, given)
+        least = log_determinant + LEAST_Z[relation] * t + t * t / 2
+
+        def curve(loss):
+            at = max(loss, least)
+            z = (at - log_determinant) / t - t / 2
+            tail = mpmath.ncdf(-z) - mpmath.exp(at - log_determinant) * mpmath.ncdf(
+                -z - t
+            )
+            return 1 - mpmath.exp(min(loss - least, 0)) * (1 - 2 * tail)
+
+        def integrand(s):
+            return curve(epsilon - gdp**2 / 2 - gdp * s) * mpmath.npdf(s)
+
+        kink = (epsilon - gdp**2 / 2 - least) / gdp
+        return float(mpmath.quad(integrand, sorted([kink, *range(-14, 42, 4)])))
+
+
+CASES = {
+    "of the note": (1.0, 0.1, 2 / 12.33, 0.2367043 * math.sqrt(0.3)),
+    "small": (0.5, 0.05, 0.08, 0.07),
+    "large": (10.0, 1.0, 1.2, 0.8),
+}
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_with_gaussian_noise_delta_is_the_integral_rounded_up(case, relation):
+    epsilon, log_determinant, t, gdp = case
+    exact = composed_exactly(*case, relation)
+    tilt = TiltEvent(log_determinant=log_determinant, distance=t)
+    event = ComposedEvent((tilt, GaussianEvent(gdp)))
+    found = delta_of(event, epsilon=epsilon, relation=relation)
+    assert exact <= found <= exact * 1.0005
+    # Privacy loss distributions use that curves are convex and hold both ways.
+    parts = (GaussianEvent(gdp), tilt)
+    other = loss_distributions.composed_delta(parts, epsilon, relation)
+    assert 0.995 * exact <= other <= 1.005 * exact
+    more = ComposedEvent((event, PureEvent(1e-9)))
+    assert delta_of(more, epsilon=epsilon, relation=relation) >= 0.995 * exact
+
+
+def test_the_note_rounds_its_stddev_down():
+    exact = composed_exactly(*CASES["of the note"], "replace_one")
+    assert f"{exact:.4e}" == "1.0004e-06"
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_noise_beside_gaussian_mechanisms_meets_the_budget_and_no_less_does(relation):
+    known = objective(0.125, relation)
+    budget = Budget(epsilon=1.0, delta=1e-6, relation=relation)
+    stddev = composed_stddev(known, budget, 0.12)
+    case = {"log_determinant": known.log_determinant, "relation": relation}
+    for factor, is_enough in ((1.0, True), (1.0 - 1e-6, False)):
+        distance = known.distance(factor * stddev)
+        found = tilt_and_gaussian_delta(1.0, distance=distance, gdp=0.12, **case)
+        assert (found <= budget.delta) == is_enough
+    assert stddev > objective_stddev(known, budget)
+    with pytest.raises(ValueError, match="large enough for the tilt"):
+        composed_stddev(known, budget, 0.3)

@@ -285,7 +285,6 @@ def default_gap(
     best ridge half of the bound is bias; with a larger one the other half counts.
     """
     m = scales.convexity(ridge)
-    top = m + scales.smoothness
     size = scales.radius if math.isfinite(scales.radius) else scales.lipschitz / m
     cost = scales.risk(ridge, stddev)
     spread = 2.0 * scales.spread(ridge, stddev)
@@ -293,9 +292,15 @@ def default_gap(
         cost = spread or scales.lipschitz * size
     per_error = scales.lipschitz * (1.0 + 2.0 * math.sqrt(scales.dim) / gdp)
     wanted = 0.5 * m * (SOLVER_PART * cost / per_error) ** 2
+    return max(wanted, resolved_gap(scales, m))
+
+
+def resolved_gap(scales: TiltScales, m: float) -> float:
+    """Accuracy that floating point resolves, of an m-strongly convex objective."""
+    top = m + scales.smoothness
+    size = scales.radius if math.isfinite(scales.radius) else scales.lipschitz / m
     step = RESOLUTION * (size + scales.lipschitz / top)
-    resolved = 0.5 * top**2 / m * step**2
-    return max(wanted, resolved)
+    return 0.5 * top**2 / m * step**2
 
 
 def tilt_event(scales: TiltScales, tilt: Tilt, budget: Budget) -> Event:

@@ -29,10 +29,12 @@ from dpsample.privacy.accounting.events import (
     ParallelEvent,
     PoissonGaussianEvent,
     PureEvent,
+    TiltEvent,
 )
 from dpsample.privacy.accounting.normal_form import ideal
 from dpsample.privacy.accounting.renyi import LEAST_DELTA, sampled_delta
 from dpsample.privacy.curves.gaussian import LOG_MARGIN, gaussian_delta
+from dpsample.privacy.curves.objective_perturbation import tilt_and_gaussian_delta
 from dpsample.privacy.curves.random_stopping import best_of_delta, stopping_shift
 from dpsample.problem.facts import RELATIONS
 
@@ -214,6 +216,10 @@ def _ideal_delta(
         exact = _single_delta(parts[0], epsilon, relation, used)
         if exact is not None:
             return exact
+    if [type(part) for part in parts] == [GaussianEvent, TiltEvent]:
+        gaussian, tilt = parts
+        assert isinstance(gaussian, GaussianEvent) and isinstance(tilt, TiltEvent)
+        return _tilted_delta(tilt, epsilon, relation, gaussian.gdp)
     alone = [part for part in parts if _stands_alone(part)]
     if alone:
         return _split_delta(alone, parts, epsilon, relation, used)
@@ -243,6 +249,8 @@ def _single_delta(
         excess = -math.expm1(epsilon - part.epsilon)
         response = excess / (1.0 + math.exp(-part.epsilon))
         return (fails + (1.0 - fails) * response) * ROUND_UP
+    if isinstance(part, TiltEvent):
+        return _tilted_delta(part, epsilon, relation)
     if isinstance(part, BestOfEvent):
         shift = _shift(part, relation)
         base = _worst_curve(part, relation, used)
@@ -251,6 +259,19 @@ def _single_delta(
         blocks = loss_distributions.blocks(part)
         return max(_ideal_delta(block, epsilon, relation, used) for block in blocks)
     return None
+
+
+def _tilted_delta(
+    part: TiltEvent, epsilon: float, relation: str, gdp: float = 0.0
+) -> float:
+    """Delta of a tilted minimizer, and of Gaussian noise in view of it."""
+    return tilt_and_gaussian_delta(
+        epsilon,
+        log_determinant=part.log_determinant,
+        distance=part.distance,
+        gdp=gdp,
+        relation=relation,
+    )
 
 
 def _worst_curve(

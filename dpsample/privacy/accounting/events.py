@@ -140,6 +140,36 @@ class PureEvent(Event):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class TiltEvent(Event):
+    """Exact minimizer of a randomly tilted objective of a linear model.
+
+    `dpsample.privacy.PerturbedObjective` has the curve, which is not Gaussian; with
+    Gaussian events it composes by integration.
+
+    Parameters
+    ----------
+    log_determinant : float
+        log(1 + beta / (2 n lambda)), finite and >= 0.
+    distance : float
+        Shift of the tilt that undoes a record, over its standard deviation, >= 0.
+
+    Raises
+    ------
+    ValueError
+        If a number is negative, infinite or not a number.
+
+    Examples
+    --------
+    >>> TiltEvent(log_determinant=0.1, distance=0.2)
+    TiltEvent(log_determinant=0.1, distance=0.2)
+    """
+
+    name: ClassVar[str] = "tilt"
+    log_determinant: float
+    distance: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ApproximateEvent(Event):
     """(epsilon, delta)-differential privacy, of which nothing more is known.
 
@@ -363,6 +393,7 @@ SIMPLE = (GaussianEvent, PoissonGaussianEvent, PureEvent, ApproximateEvent)
 KINDS = (
     *SIMPLE,
     ConcentratedEvent,
+    TiltEvent,
     ComposedEvent,
     ParallelEvent,
     NearEvent,

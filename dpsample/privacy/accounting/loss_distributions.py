@@ -26,9 +26,11 @@ from dpsample.privacy.accounting.events import (
     ParallelEvent,
     PoissonGaussianEvent,
     PureEvent,
+    TiltEvent,
 )
 from dpsample.privacy.accounting.normal_form import step_shift
 from dpsample.privacy.accounting.renyi import log_factor
+from dpsample.privacy.curves.objective_perturbation import tilt_curve
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -133,6 +135,9 @@ def _curve(part: Event, losses: Array, relation: str) -> Array:
             order = t * ((1.0 + t) * part.rho - losses) + log_factor(float(t))
             np.minimum(logs, order, out=logs)
         return np.exp(logs)
+    if isinstance(part, TiltEvent):
+        log, t = part.log_determinant, part.distance
+        return tilt_curve(losses, log_determinant=log, distance=t, relation=relation)
     curve = np.zeros_like(losses)
     for block in blocks(part):
         pld = _composed(block, relation, _interval(block, relation))
@@ -153,6 +158,8 @@ def _reach(part: Event, relation: str) -> float:
         return part.epsilon
     if isinstance(part, ConcentratedEvent):
         return part.rho + 2.0 * math.sqrt(-part.rho * math.log(TAIL))
+    if isinstance(part, TiltEvent):
+        return part.log_determinant + part.distance * (0.5 * part.distance + 9.0)
     return max(sum(_range(p, relation) for p in block) for block in blocks(part))
 
 
@@ -187,6 +194,8 @@ def _deviation(part: Event, relation: str) -> float:
         return min(part.sampling_rate * spread, size)
     if isinstance(part, ConcentratedEvent):
         return math.sqrt(2.0 * part.rho)
+    if isinstance(part, TiltEvent):
+        return max(part.distance, FINEST)
     if isinstance(part, PureEvent | ApproximateEvent):
         return max(part.epsilon, FINEST)
     return max(_deviation(p, relation) for block in blocks(part) for p in block)

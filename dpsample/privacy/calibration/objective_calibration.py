@@ -1,5 +1,6 @@
 """Noise of objective perturbation for a budget, with an exact or a certified solver."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -9,9 +10,11 @@ from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import gaussian_stddev
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 from dpsample.privacy.curves.objective_perturbation import (
+    LEAST_DISTANCE,
     LEAST_Z,
     ROUNDING,
     PerturbedObjective,
+    tilt_and_gaussian_delta,
 )
 from dpsample.privacy.curves.output_perturbation import minimizer_error
 
@@ -74,6 +77,43 @@ def objective_stddev(objective: PerturbedObjective, budget: Budget) -> float:
     t = 2.0 * left / (z + math.sqrt(z * z + 2.0 * left))
     t = min(t, gdp_from_budget(left, 0.5 * budget.delta))
     return objective.shift / t * (1.0 + 4.0 * ROUNDING)
+
+
+@functools.lru_cache(maxsize=64)  # runs and their verification ask alike
+def composed_stddev(objective: PerturbedObjective, budget: Budget, gdp: float) -> float:
+    """Noise of a tilted objective beside Gaussian mechanisms, rounded up.
+
+    With a shift of t standard deviations `tilt_and_gaussian_delta` is at most delta;
+    with 1 + 1e-9 times that t it is more.
+
+    Raises
+    ------
+    ValueError
+        If log(1 + beta / (2 n lambda)) and ``gdp`` alone spend the budget.
+    """
+    log_determinant = objective.log_determinant
+
+    def is_safe(distance: float) -> bool:
+        found = tilt_and_gaussian_delta(
+            budget.epsilon,
+            log_determinant=log_determinant,
+            distance=distance,
+            gdp=gdp,
+            relation=budget.relation,
+        )
+        return found <= budget.delta
+
+    unsafe = gdp_from_budget(budget.epsilon, budget.delta)  # delta_0 is above its curve
+    safe = 0.5 * unsafe
+    while not is_safe(safe):
+        unsafe, safe = safe, 0.5 * safe
+        if safe < LEAST_DISTANCE:
+            remedy = "Spend less on the Gaussian part, or a larger epsilon."
+            check.fail("budget", "large enough for the tilt", budget, remedy)
+    while unsafe - safe > 1e-9 * safe:
+        middle = 0.5 * (safe + unsafe)
+        safe, unsafe = (middle, unsafe) if is_safe(middle) else (safe, middle)
+    return objective.shift / safe * (1.0 + 4.0 * ROUNDING)
 
 
 @check.plain

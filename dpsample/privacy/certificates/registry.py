@@ -24,7 +24,11 @@ COMMON = ("ARITHMETIC", "BITS", "PUBLIC", "TIME")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
 WORD = re.compile(r"[a-z0-9_]{1,40}")
 LONGEST = 10_000  # characters of a call, far beyond any sampler's or optimizer's
-TUNED = "tuned/"  # kinds of private tuning follow from those of the candidates
+# Kinds of tuning follow from those of the candidates, of intervals from their base.
+TUNED, INTERVALS = "tuned/", "intervals/"
+BASES = ("ObjectivePerturbation", "NoisyGD")
+# What intervals do instead of adding up epsilons.
+INSTEAD = {"OBJECTIVE.PARTS": "OBJECTIVE.COMPOSED"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +87,8 @@ class Registry:
         """Kind of a name, which must be known."""
         if isinstance(name, str) and name.startswith(TUNED):
             return self._tuned(name.removeprefix(TUNED).split("+"))
+        if isinstance(name, str) and name.startswith(INTERVALS):
+            return self._intervals(name.removeprefix(INTERVALS))
         if not (isinstance(name, str) and name in self.kinds):
             check.fail("kind", "one of the registry's", check.shown(name))
         return self.kinds[name]
@@ -104,6 +110,23 @@ class Registry:
             assumptions=("TUNING.SECRET", "TUNING.DRAWS", *dict.fromkeys(assumptions)),
             trusts=any(kind.trusts for kind in inner),
             counted=all(kind.counted for kind in inner),
+        )
+
+    def _intervals(self, base: str) -> Kind:
+        """Kind of intervals about the fit of another kind."""
+        inner = self.kind(base)
+        if not (set(inner.by) & set(BASES) and inner.events and inner.releasable):
+            check.fail("kind", f"of intervals about {' or '.join(BASES)}", base)
+        return Kind(
+            by=("Sandwich",),
+            events=("composed",),
+            theorems=(
+                "INTERVALS.MATRIX",
+                *(INSTEAD.get(name, name) for name in inner.theorems),
+            ),
+            assumptions=("INTERVALS.LAW", "NOISE.ROUNDED", *inner.assumptions),
+            trusts=inner.trusts,
+            counted=inner.counted,
         )
 
 
