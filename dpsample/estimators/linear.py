@@ -195,9 +195,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             return self.radius
         check.one_of(("auto",), radius=self.radius)
         n, width = shape
-        divisor = 1.0 / (self.row_bound or 1.0)
         if self.encoding_ is not None:
             divisor = self.encoding_.divisor
+        else:
+            # Of rows of length b a column has from b/sqrt(d), if all are alike, to b:
+            # the geometric mean is wrong by a factor of at most d^(1/4).
+            divisor = width**0.25 / (self.row_bound or 1.0)
         dim = width + self.fit_intercept
         return default_radius(n, dim, budget, row_divisor=divisor)
 

@@ -1,0 +1,204 @@
+"""Test loss of the estimators' defaults, against tuned methods and diffprivlib.
+
+An estimator gets the raw table and its public bounds; a9a has zeros and ones and a
+public row length. "tuned" is the best of the tail and objective perturbation, with and
+without a capped loss, and of radii, on the same rows, chosen by test loss: nobody may
+do that. diffprivlib has its defaults, the same rows and bounds, and its own epsilon
+(delta is 0). Regressions have squared or Huber losses of responses in [-1, 1].
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import csr_array
+from scipy.stats import sem
+
+import dpsample as dps
+from dpsample import estimators
+from dpsample.datasets.catalog import VARIABLE, catalog, public_schema
+
+DELTA, EPSILONS, PILOTS, FINALISTS, SEED = 1e-6, (0.5, 1.0, 3.0), 2, 3, 20261123
+RADII = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)  # for rows of length 1 at most
+BOUND = 14**0.5 * (1.0 + 1e-12)  # of rows of a9a
+LOSSES = {  # judged by the first
+    "LogisticRegression": [dps.losses.Logistic()],
+    "HuberRegressor": [dps.losses.Huber(0.2)],
+    "Ridge": [dps.losses.Squared(), dps.losses.Huber(2.0)],
+}
+# Set, target, training records (0: all; it has a test set); classes or public range, in
+# dollars a week and thousands of dollars.
+SETS = {
+    "adult": ("adult", "income", 0, ("<=50K", ">50K")),
+    "a9a": ("a9a", "", 0, (-1.0, 1.0)),
+    "magic04": ("magic04", "class", 12_000, ("g", "h")),
+    "k401ksubs": ("k401ksubs", "e401k", 7000, (0, 1)),
+    "wages": ("cps1988", "wage", 20_000, (0.0, 2000.0)),
+    "assets": ("k401ksubs", "nettfa", 7000, (-100.0, 300.0)),
+}
+CASES = [(name, "LogisticRegression") for name in list(SETS)[:4]]
+CASES += [(name, model) for name in list(SETS)[4:] for model in list(LOSSES)[1:]]
+PEER = """
+import sys, warnings
+import numpy as np
+from diffprivlib import models
+warnings.simplefilter("ignore")
+task, out = np.load(sys.argv[1]), []
+for epsilon in task["epsilons"]:
+    for seed in range(task["runs"]):
+        kind, facts = models.LogisticRegression, {"data_norm": 1.0}
+        if "upper" in task:
+            ends = task["lower"], task["upper"]
+            facts = {"bounds_X": ends, "bounds_y": (-1, 1)}
+            kind = models.LinearRegression
+        model = kind(epsilon=epsilon, random_state=seed, **facts)
+        model.fit(task["rows"], task["y"])
+        out.append([*np.ravel(model.coef_), *np.ravel(model.intercept_)])
+np.save(sys.argv[2], out)
+"""
+
+
+class Case(NamedTuple):
+    """Raw tables, responses in [-1, 1], and what a user tells an estimator."""
+
+    train: Any
+    test: Any
+    model: str
+    options: dict[str, Any]
+
+
+def judge(case: Case, margins: Any) -> tuple[float, float]:
+    """Mean test loss; accuracy or R^2."""
+    y, loss = case.test[1], LOSSES[case.model][0]
+    right = ((margins >= 0.0) == (y > 0.0)).mean()
+    score = 1.0 - ((margins - y) ** 2).mean() / y.var()
+    return loss.value(margins, y).mean(), right if "classes" in case.options else score
+
+
+def table(name: str, target: str, split: str) -> tuple[Any, Any]:
+    """Raw records of a set, in a fixed random order, and their responses."""
+    if name == "a9a":
+        data = dps.datasets.load(name, split=split)
+        return csr_array(data.features) * 14**0.5, data.response
+    schema, file = public_schema(name), catalog()[name].files[split]["name"]
+    path = next(Path(os.environ[VARIABLE]).rglob(f"{file}*"))
+    lines = {"names": schema.columns, "comment": "|"} if schema.columns else {}
+    frame = pd.read_csv(path, skipinitialspace=True, **lines)
+    frame = frame.sample(frac=1.0, random_state=SEED)
+    y = frame[target].str.rstrip(".") if name == "adult" else frame[target]
+    return frame[[name for name in schema.declared if name != target]], y
+
+
+def case_of(name: str, model: str) -> Case:
+    """Load a data set; without a test set, learn from the first records."""
+    source, target, size, ends = SETS[name]
+    train, test = table(source, target, "train"), None
+    if size:
+        train, test = [part[:size] for part in train], [part[size:] for part in train]
+    sets = [train, test or table(source, target, "test")]
+    is_sparse = name == "a9a"
+    options = {"row_bound": BOUND} if is_sparse else {"bounds": public_schema(source)}
+    if model == "LogisticRegression":
+        sets = [(rows, np.where(y == ends[1], 1.0, -1.0)) for rows, y in sets]
+        return Case(*sets, model, options | {"classes": (-1.0, 1.0)})
+    sets = [(rows, np.interp(y, ends, (-1.0, 1.0))) for rows, y in sets]  # clipped
+    return Case(*sets, model, options | {"response_range": (-1.0, 1.0)})
+
+
+def default(case: Case, epsilon: float, seed: int) -> Any:
+    """Test loss and score of an estimator as shipped, and the estimator."""
+    kind = getattr(estimators, f"Private{case.model}")
+    model = kind(epsilon=epsilon, delta=DELTA, random_state=seed, **case.options)
+    model.fit(*case.train)
+    predict = model.decision_function if "classes" in case.options else model.predict
+    return judge(case, predict(case.test[0])), model
+
+
+def tuned(case: Case, rows: Any, tested: Any, epsilon: float, runs: int) -> Any:
+    """Test losses of the best of all methods and radii, and which it is."""
+    budget = dps.Budget(epsilon=epsilon, delta=DELTA)
+    facts = {"row_bound": 1.0, "intercept": True, "clip_rows": True}
+    if "classes" not in case.options:
+        facts["response_bound"] = 1.0
+
+    def problem(radius: float, loss: Any) -> dps.Problem:
+        domain = dps.domains.Ball(radius)
+        return dps.Problem(rows, case.train[1], loss=loss, domain=domain, **facts)
+
+    def losses(radius: float, row: Any, runs: int) -> Any:
+        plan = dps.minimize, problem(radius, row.loss), row.choice, budget
+        found = dps.replicate(*plan, num_replicates=runs, seed=SEED, threads=1)
+        return np.array([judge(case, tested @ t[:-1] + t[-1])[0] for t in found.thetas])
+
+    plans = []
+    for radius, loss in product(RADII, LOSSES[case.model]):
+        table = dps.advise(problem(radius, loss), budget).table
+        plans += [(radius, row) for row in table if row.method in ("tail", "objective")]
+    plans.sort(key=lambda plan: losses(*plan, PILOTS).mean())
+    finals = [(losses(*plan, runs), *plan) for plan in plans[:FINALISTS]]
+    values, radius, row = min(finals, key=lambda final: final[0].mean())
+    return values, f"{row.method}, {row.loss.name}, {radius:g}"
+
+
+def peers(case: Case, rows: Any, encoding: Any, given: argparse.Namespace) -> Any:
+    """Coefficients and intercepts of diffprivlib's defaults, by epsilon and run."""
+    task = {"rows": rows, "y": case.train[1], "epsilons": EPSILONS}
+    if "classes" not in case.options:  # public bounds of levels and numbers
+        task["upper"] = np.full(rows.shape[1], 1.0 / encoding.divisor)
+        levels = ["=" in name for name in encoding.feature_names]
+        task["lower"] = np.where(levels, 0.0, -task["upper"])
+    with tempfile.TemporaryDirectory() as folder:
+        paths = f"{folder}/task.npz", f"{folder}/out.npy"
+        np.savez(paths[0], runs=given.runs, **task)
+        subprocess.run([given.peer_python, "-c", PEER, *paths], check=True)
+        return np.load(paths[1]).reshape(len(EPSILONS), given.runs, -1)
+
+
+def lines(name: str, model: str, given: argparse.Namespace) -> Iterator[str]:
+    """Yield a row of the table for each epsilon."""
+    case = case_of(name, model)
+    encoding = default(case, 1.0, 0)[1].encoding_
+    encode = encoding.features if encoding else lambda table: table.toarray() / BOUND
+    rows, tested = encode(case.train[0]), encode(case.test[0])
+    thetas = np.full((len(EPSILONS), given.runs, rows.shape[1] + 1), np.nan)
+    if given.peer_python:
+        thetas = peers(case, rows, encoding, given)
+    for epsilon, drawn in zip(EPSILONS, thetas, strict=True):
+        peer, its = np.transpose([judge(case, tested @ t[:-1] + t[-1]) for t in drawn])
+        fits = [default(case, epsilon, seed)[0] for seed in range(given.runs)]
+        ours, scores = np.transpose(fits)
+        best, which = tuned(case, rows, tested, epsilon, given.runs)
+        shown = [f"{x.mean():.4f} ± {sem(x):.4f}" for x in (ours, best, peer)]
+        cells = [name, model, f"{epsilon:g}", *shown[:2], which]
+        cells += [f"{ours.mean() / best.mean():.3f}", shown[2]]
+        yield " | ".join([*cells, f"{scores.mean():.3f}", f"{its.mean():.3f}"])
+
+
+def main() -> None:
+    """Print one table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default=",".join(SETS), help="data sets, by commas")
+    parser.add_argument("--runs", type=int, default=8, help="seeded fits of each")
+    parser.add_argument("--peer-python", help="interpreter that has diffprivlib")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    print("| data | Private... | ε | default | tuned | which | ratio |", end="")
+    print(f" diffprivlib | score | its |\n{'|---' * 10}|")
+    for name, model in CASES:
+        if name in given.only.split(","):
+            for line in lines(name, model, given):
+                print(f"| {line} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
