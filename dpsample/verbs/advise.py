@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CAP = 0.5  # of the slope of the logistic loss
-KINK_STEPS = 1000  # of the tail: no curvature asks for more
+# Widths at which kinks are seen as curvature L^2/width: half a margin of labels, and a
+# part of the bound of real responses. A step of twice its inverse costs L^2 eta/2, a
+# width, at most (the regret of a subgradient step).
+LABEL_WIDTH, RESPONSE_WIDTH = 0.5, 0.05
+KINK_STEPS, MOST_KINK_STEPS = 1000, 4000
 # beta/m_0 below which noise drowns a tilted objective, and from which the capped loss's
 # bias is worse than noise.
 DROWNED, CLEAR = 20.0, 450.0
@@ -132,8 +136,8 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     - else the tail of `NoisyGD`, whose noise is less; below 20 of the capped loss.
 
     Capped is `CappedLogistic(0.5)`, half as sensitive: build the problem with
-    ``advice.loss``. Losses with kinks get a tail of 1000 steps, other domains than l_2
-    balls `dpsample.release`.
+    ``advice.loss``. Losses with kinks get a tail of 1000 to 4000 steps, none longer than
+    2 w/L^2 for a public width w; other domains than l_2 balls get `dpsample.release`.
 
     Parameters
     ----------
@@ -278,15 +282,24 @@ def _scales(facts: PublicFacts) -> DescentScales:
     return scales_of(facts, lipschitz=slope, smoothness=beta, risk="empirical")
 
 
+def _kink_tail(facts: PublicFacts, scales: DescentScales, budget: Budget) -> NoisyGD:
+    """Descent whose steps suit the noise and, at most, kinks of a public width."""
+    width = LABEL_WIDTH
+    if not facts.loss.is_classification:
+        width = RESPONSE_WIDTH * (facts.response_bound or 1.0)
+    longest = 2.0 * width / scales.lipschitz**2
+    total = 1.0 / public_ridge(scales._replace(smoothness=0.0), budget)
+    count = math.ceil(min(max(total / longest, KINK_STEPS), MOST_KINK_STEPS))
+    size = min(total / count, longest)
+    return NoisyGD(output="tail", num_steps=count, step_size=size)
+
+
 def _candidates(facts: PublicFacts, budget: Budget, chosen: str) -> Iterator[Candidate]:
     """Methods that serve the problem, with their numbers."""
     scales = _scales(facts)
     methods: dict[str, Optimizer] = {}
     if math.isinf(scales.smoothness):
-        total = 1.0 / public_ridge(scales._replace(smoothness=0.0), budget)
-        size = total / KINK_STEPS
-        tail = NoisyGD(output="tail", num_steps=KINK_STEPS, step_size=size)
-        methods["tail"] = tail
+        methods["tail"] = _kink_tail(facts, scales, budget)
     else:
         # At least half of epsilon is left for the noise, beside the Jacobian.
         half = math.expm1(min(0.5 * budget.epsilon, MOST_EXPONENT))
@@ -308,6 +321,11 @@ def _candidates(facts: PublicFacts, budget: Budget, chosen: str) -> Iterator[Can
             noise = float(inputs["tilt_stddev"]) / facts.num_records
         bound = float(inputs.get("risk_bound", math.inf))
         yield Candidate(name, method, facts.loss, bound, noise, passes)
-    drawn = calibrate(facts, budget, risk="empirical", sampler_share=SHARE)
+    try:
+        drawn = calibrate(facts, budget, risk="empirical", sampler_share=SHARE)
+    except ValueError:  # an epsilon too large for what the sampler may cost
+        if chosen == "release":
+            raise
+        return
     bound = drawn.risk_bound
     yield Candidate("release", RELEASE, facts.loss, bound, math.nan, math.nan)
