@@ -7,6 +7,7 @@ it only where they are split; the skeleton says so.
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
@@ -15,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.tables import entries
 from dpsample.tables.entries import Column
@@ -51,6 +53,9 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
     frame = to_frame(content, kind, Schema(file=file), source)
     columns = entries.columns_of(frame.head(LOOKED_AT))
     if kind != "parquet":
+        if any(_is_value(name, file) for name in columns):
+            remedy = "Put one there: without it the first record would be printed."
+            check.fail("file", "with a line of names", "numbers or dates there", remedy)
         candidates = [replace(file, decimal=d, thousands=t) for d, t in MARKS]
         file = max(candidates, key=lambda one: _num_numbers(columns, one))
     types = {name: _type(c.entries, file) for name, c in columns.items()}
@@ -70,18 +75,25 @@ def skeleton(content: bytes, kind: str, source: str) -> str:
 
 def _format(content: bytes, kind: str) -> TextFormat:
     """Separator of the header, and the encoding in which the file can be read."""
-    encoding = "latin-1"  # has a character for every byte
-    for likely in ("utf-8", "utf-16"):
-        with suppress(UnicodeDecodeError):
-            content.decode(likely)
-            encoding = likely
-            break
-    header = re.sub('"[^"]*"', "", content.decode(encoding).partition("\n")[0])
+    # Without its mark, half of all files in latin-1 would be good UTF-16, too.
+    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    encoding = "utf-16" if is_wide else "latin-1"  # a character for every byte
+    with suppress(UnicodeDecodeError):
+        content.decode("utf-8")
+        encoding = "utf-8"
+    text = content.decode(encoding, "replace")
+    header = re.sub('"[^"]*"', "", text.partition("\n")[0])
     usual = "\t" if kind == "tsv" else ","
     separator = max((usual, *SEPARATORS), key=header.count)
     return TextFormat(
         separator="" if separator == usual else separator, encoding=encoding
     )
+
+
+def _is_value(name: str, file: TextFormat) -> bool:
+    """Whether a name is a number or a date, as an entry of a record would be."""
+    found = (entries.number(name, file), entries.day(name, file))
+    return any(value is not None and math.isfinite(value) for value in found)
 
 
 def _num_numbers(columns: Mapping[str, Column], file: TextFormat) -> int:

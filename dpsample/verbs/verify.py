@@ -26,7 +26,7 @@ from dpsample.verbs import intervals, minimize, tune
 # Where a risk bound is flat, its minimizer has half the digits of other numbers.
 INPUT_TOLERANCE = 1e-6
 # Powers of two, and what follows from stated numbers by products and roots.
-EXACT = ("grid", "score_grid", "score_stddev")
+EXACT = ("grid", "score_grid", "score_stddev", "curvature_grid", "scores_grid")
 
 Maker = Callable[..., noise.mechanism.AdditiveMechanism]
 # Mechanisms from the inputs that their certificates list.

@@ -33,6 +33,13 @@ def test_names_types_and_marks_and_no_value_of_a_record(tmp_path):
     assert skeleton((tmp_path / "u.csv").read_bytes(), "csv", "t.csv") == text
 
 
+@pytest.mark.parametrize("record", ["63,male,yes", "ann;1,5", "x,2020-02-29"])
+def test_a_record_in_the_place_of_names_is_not_printed(record):
+    with pytest.raises(ValueError, match="file must be with a line of names") as error:
+        skeleton(f"{record}\n{record}\n".encode(), "csv", "t")
+    assert not any(entry in str(error.value) for entry in record.split(","))
+
+
 def test_one_record_does_not_decide_a_type(tmp_path):
     content = made(tmp_path)
     odd = b";".join([b"a word"] * 12) + b"\r\n"
@@ -60,11 +67,13 @@ def test_hostile_names_are_quoted_and_stored_types_are_told(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1", "utf-16"])
-def test_encodings_are_told_and_read(tmp_path, encoding):
-    (tmp_path / "t.csv").write_text("größe|y\n1|0\n2|1\n", encoding=encoding)
+@pytest.mark.parametrize("end", ["", "\n"])  # of even and odd length
+def test_encodings_are_told_and_read(tmp_path, encoding, end):
+    text = "größe und|y\n1|0\n2|1" + end
+    (tmp_path / "t.csv").write_text(text, encoding=encoding)
     text = skeleton((tmp_path / "t.csv").read_bytes(), "csv", "t")
     told = tomllib.loads(text)["file"]
     assert told["separator"] == "|"
-    filled = {"numeric": {"größe": [0, 2]}, "ignore": [], "file": told}
+    filled = {"numeric": {"größe und": [0, 2]}, "ignore": [], "file": told}
     data = read_table(tmp_path / "t.csv", target="y", bounds=Schema.from_dict(filled))
     np.testing.assert_array_equal(data.features, [[0.0], [1.0]])

@@ -296,6 +296,17 @@ def test_an_edited_certificate_does_not_verify():
             dps.verify(EventCertificate.from_json(text.replace(old, new)))
 
 
+def test_grids_are_powers_of_two_to_the_last_digit():
+    made = planned(
+        Sandwich(**LOGISTIC | {"robust": True}), problem().facts, BUDGET, clip_rows=True
+    ).certificate
+    for name in ("curvature_grid", "scores_grid"):
+        inputs = dict(made.inputs)
+        inputs[name] *= 1.0 - 1e-7
+        with pytest.raises(ValueError, match=f"inputs.{name}"):
+            dps.verify(replace(made, inputs=tuple(inputs.items()), digest=""))
+
+
 def test_a_seed_is_not_releasable_and_repeats():
     first, second = (quietly(problem(), BUDGET, seed=5) for _ in range(2))
     assert np.array_equal(first.theta, second.theta)
