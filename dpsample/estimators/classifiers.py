@@ -140,7 +140,8 @@ class PrivateLogisticRegression(PrivateClassifier):
         Without ``bounds``: the public length of a row. Longer ones are scaled down.
     radius : float or "auto"
         Of the ball of allowed coefficients, in the units of encoded rows, whose length
-        is at most 1; "auto": `dpsample.verbs.advise.default_radius`.
+        is at most ``row_bound``, by default 1; "auto":
+        `dpsample.verbs.advise.default_radius`.
     p : float
         Exponent of the ball's norm; other ones than 2 are for ``method="release"``.
     fit_intercept : bool

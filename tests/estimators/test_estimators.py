@@ -202,3 +202,15 @@ def test_classes_read_from_the_records_are_named(people):
     y = people["ill"].rename("sick")
     with pytest.warns(UserWarning, match="classes were read from y"):
         classifier().fit(people[COLUMNS], y)
+
+
+def test_radius_follows_the_unit_of_rows_of_known_length(people):
+    X = np.random.default_rng(2).normal(size=(len(people), 4))
+    options = {"fit_intercept": False, "classes": ("no", "yes"), "random_state": 1}
+    margins = [
+        PrivateLogisticRegression(row_bound=3.0 * unit, **options)
+        .fit(unit * X, people["ill"])
+        .decision_function(unit * X)
+        for unit in (1.0, 8.0)
+    ]
+    np.testing.assert_allclose(*margins, rtol=1e-6)
