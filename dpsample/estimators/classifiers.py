@@ -149,7 +149,8 @@ class PrivateLogisticRegression(PrivateClassifier):
         Objective perturbation, the average tail of noisy gradient descent, one draw of
         the exponential mechanism; "auto": `dpsample.advise`, by public facts.
     ledger : Ledger or LedgerFile, optional
-        Where every fit is entered, those of clones too.
+        Where every fit is entered, those of clones too; those of other processes
+        (``n_jobs``) only in a LedgerFile, for they get copies of a Ledger.
     random_state : int or RandomState, optional
         Reproduces a study's fit, which is then not releasable. By default the operating
         system's entropy is used.
