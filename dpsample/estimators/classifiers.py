@@ -151,7 +151,8 @@ class PrivateLogisticRegression(PrivateClassifier):
         the exponential mechanism, or `dpsample.intervals`, a part of whose budget buys
         `conf_int`; "auto": `dpsample.advise`, by public facts.
     ledger : Ledger or LedgerFile, optional
-        Where every fit is entered, those of clones too.
+        Where every fit is entered, those of clones too; those of other processes
+        (``n_jobs``) only in a LedgerFile, for they get copies of a Ledger.
     random_state : int or RandomState, optional
         Reproduces a study's fit, which is then not releasable. By default the operating
         system's entropy is used.
