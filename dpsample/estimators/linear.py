@@ -152,11 +152,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 X = X[list(self.feature_names_in_)]
             rows = validate_data(self, X, **ROWS, reset=False)
         theta = self.answer_.theta
-        if self.fit_intercept:
-            margins = rows @ theta[:-1] + theta[-1]
-        else:
-            margins = rows @ theta
-        return np.asarray(margins)
+        slopes = theta[:-1] if self.fit_intercept else theta
+        return np.asarray(rows @ slopes) + (theta[-1] if self.fit_intercept else 0.0)
 
     def _draw(self, rows: Rows, response: Array, bound: float | None = None) -> None:
         """Set the private answer."""

@@ -192,7 +192,7 @@ class PrivateQuantileRegressor(PrivateRegressor):
     >>> y = 30 + 2 * X[:, 0] + rng.normal(size=4_000)
     >>> model = PrivateQuantileRegressor(
     ...     quantile=0.9, bounds=(0, 10), response_range=(25, 55), random_state=1)
-    >>> 0.8 < (y <= model.fit(X, y).predict(X)).mean() < 1.0
+    >>> bool(0.8 < (y <= model.fit(X, y).predict(X)).mean() < 1.0)
     True
     """
 
