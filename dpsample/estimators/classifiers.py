@@ -68,7 +68,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         if len(foreign):
             check.fail("y", f"of the classes {self.classes_.tolist()}", foreign[0])
         self._draw(rows, np.where(is_second, 1.0, -1.0))
-        slopes, intercept = self._raw()
+        slopes, intercept = self._coefficients()
         self.coef_, self.intercept_ = slopes[None], np.array([intercept])
         return self
 
@@ -146,11 +146,13 @@ class PrivateLogisticRegression(PrivateClassifier):
         Exponent of the ball's norm; other ones than 2 are for ``method="release"``.
     fit_intercept : bool
         Whether there is an intercept.
-    method : {"auto", "objective", "tail", "release"}
+    method : {"auto", "objective", "tail", "release", "intervals"}
         Objective perturbation, the average tail of noisy gradient descent, one draw of
-        the exponential mechanism; "auto": `dpsample.advise`, by public facts.
+        the exponential mechanism, or `dpsample.intervals`, a part of whose budget buys
+        `conf_int`; "auto": `dpsample.advise`, by public facts.
     ledger : Ledger or LedgerFile, optional
-        Where every fit is entered, those of clones too.
+        Where every fit is entered, those of clones too; those of other processes
+        (``n_jobs``) only in a LedgerFile, for they get copies of a Ledger.
     random_state : int or RandomState, optional
         Reproduces a study's fit, which is then not releasable. By default the operating
         system's entropy is used.
@@ -167,7 +169,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         Margin where all of these are 0.
     classes_ : array of shape (2,)
         Labels.
-    answer_ : Release or Fit
+    answer_ : Release, Fit or Intervals
         The private answer in the units of encoded rows, to save and publish.
     certificate_ : Certificate or EventCertificate
         Its proof.

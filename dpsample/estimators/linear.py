@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from scipy.special import ndtri
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import (
@@ -28,12 +29,13 @@ from dpsample.privacy.budget import Relation
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
 from dpsample.verbs.advise import advise, default_radius
+from dpsample.verbs.intervals import Intervals, intervals
 from dpsample.verbs.minimize import minimize
 from dpsample.verbs.release import release
 from dpsample.verbs.results import Fit, Release
 
-Method = Literal["auto", "objective", "tail", "release"]
-METHODS = ("auto", "objective", "tail", "release")
+Method = Literal["auto", "objective", "tail", "release", "intervals"]
+METHODS = ("auto", "objective", "tail", "release", "intervals")
 OPTIMIZERS = {
     "objective": ObjectivePerturbation(risk="empirical"),
     "tail": NoisyGD(output="tail"),
@@ -44,7 +46,7 @@ AGAIN = (
     "(ledger=dpsample.privacy.Ledger()) shows the total."
 )
 ROWS = {"accept_sparse": "csr", "dtype": np.float64, "order": "C"}
-_has_fitted = False  # without a ledger, in this process
+_has_fitted = False  # without a ledger or a seed, in this process
 
 
 def schema_of(bounds: object, names: list[str]) -> Schema:
@@ -149,7 +151,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 columns.order("X", names, list(self.feature_names_in_))
                 X = X[list(self.feature_names_in_)]
             rows = validate_data(self, X, **ROWS, reset=False)
-        return self.answer_.margin(rows)
+        theta = self.answer_.theta
+        if self.fit_intercept:
+            margins = rows @ theta[:-1] + theta[-1]
+        else:
+            margins = rows @ theta
+        return np.asarray(margins)
 
     def _draw(self, rows: Rows, response: Array, bound: float | None = None) -> None:
         """Set the private answer."""
@@ -172,7 +179,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 encoding=self.encoding_,
             )
 
-        problem, method = problem_of(loss), OPTIMIZERS.get(self.method, self.method)
+        problem = problem_of(loss)
+        method: Any = OPTIMIZERS.get(self.method, self.method)
         if method == "auto":
             advice = advise(problem, budget)
             method = advice.choice
@@ -182,11 +190,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         seed = self.random_state
         if seed is not None:
             seed = int(check_random_state(seed).randint(2**31))
-        if isinstance(method, str):
-            options = {"p": self.p, "ledger": self.ledger, "seed": seed}
-            self.answer_: Release | Fit = release(problem, budget, **options)
+        options: dict[str, Any] = {"ledger": self.ledger, "seed": seed}
+        self.answer_: Release | Fit | Intervals
+        if method == "release":
+            self.answer_ = release(problem, budget, p=self.p, **options)
+        elif method == "intervals":
+            self.answer_ = intervals(problem, budget, **options)
         else:
-            options = {"ledger": self.ledger, "seed": seed}
             self.answer_ = minimize(problem, method, budget, **options)
 
     def _radius(self, shape: tuple[int, int], budget: Budget) -> float:
@@ -205,22 +215,62 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         return default_radius(n, dim, budget, row_divisor=divisor)
 
     def _warn_again(self) -> None:
-        """Say from the second fit of a process on that budgets add up."""
+        """Say from the second releasable fit of a process on that budgets add up."""
         global _has_fitted  # noqa: PLW0603
-        if self.ledger is None:
+        if self.ledger is None and self.random_state is None:
             if _has_fitted:
                 warnings.warn(AGAIN, UserWarning, stacklevel=4)
             _has_fitted = True
 
-    def _raw(self, width: float = 1.0, start: float = 0.0) -> tuple[Array, float]:
-        """Slopes per unit of the raw columns, and the intercept.
+    @property
+    def _units(self) -> tuple[float, float]:
+        """Raw units of a margin, and the response where it is 0."""
+        return 1.0, 0.0
 
-        Margins are multiplied by ``width`` and moved by ``start`` first.
-        """
-        theta = self.answer_.theta
-        slopes = theta[:-1] if self.fit_intercept else theta
-        intercept = theta[-1] if self.fit_intercept else 0.0
+    def _raw(self) -> Array:
+        """Matrix from theta to slopes per unit of the raw columns and the intercept."""
+        slopes = self.answer_.theta.size - int(self.fit_intercept)
+        matrix = np.eye(slopes + 1, self.answer_.theta.size)
         if self.encoding_ is not None:
             factors, shifts = self.encoding_.units()
-            slopes, intercept = slopes * factors, intercept + slopes @ shifts
-        return width * slopes, float(start + width * intercept)
+            matrix[:slopes, :slopes] = np.diag(factors)
+            matrix[-1, :slopes] = shifts
+        return self._units[0] * matrix
+
+    def _coefficients(self) -> tuple[Array, float]:
+        """Slopes and the intercept in raw units."""
+        values = self._raw() @ self.answer_.theta
+        return values[:-1], float(values[-1] + self._units[1])
+
+    def conf_int(self, level: float = 0.95) -> Array:
+        """Return confidence intervals, of a fit with ``method="intervals"``.
+
+        They count the privacy noise and cost no more privacy, whatever the level.
+
+        Parameters
+        ----------
+        level : float
+            Of each interval on its own, in (0, 1).
+
+        Returns
+        -------
+        array of shape (num_features + 1, 2)
+            Ends, in the units of ``coef_``; those of the intercept come last.
+
+        Raises
+        ------
+        ValueError
+            If the fit was made by another method.
+        """
+        check_is_fitted(self, "answer_")
+        check.open_interval(0.0, 1.0, level=level)
+        if not isinstance(self.answer_, Intervals):
+            remedy = 'Fit with method="intervals".'
+            check.fail("method", "'intervals'", repr(self.method), remedy)
+        matrix = self._raw()
+        with np.errstate(invalid="ignore"):  # an infinite variance times 0
+            variance = np.einsum("ij,jk,ik->i", matrix, self.answer_.covariance, matrix)
+        wide = ndtri(0.5 + level / 2.0) * np.sqrt(np.nan_to_num(variance, nan=np.inf))
+        slopes, intercept = self._coefficients()
+        center = np.append(slopes, intercept)
+        return np.column_stack([center - wide, center + wide])

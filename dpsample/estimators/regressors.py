@@ -54,14 +54,14 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         lower, upper = self.response_range_ = self._ends()
         unit = (np.clip(response, lower, upper) - lower) / (upper - lower)
         self._draw(rows, np.clip(2.0 * unit - 1.0, -1.0, 1.0), 1.0)
-        self.coef_, self.intercept_ = self._raw(self._half, lower + self._half)
+        self.coef_, self.intercept_ = self._coefficients()
         return self
 
     @property
-    def _half(self) -> float:
-        """Raw units in one of the scaled response."""
+    def _units(self) -> tuple[float, float]:
+        """Raw units in one of the scaled response, and where that is 0."""
         lower, upper = self.response_range_
-        return (upper - lower) / 2.0
+        return (upper - lower) / 2.0, (upper + lower) / 2.0
 
     def _ends(self) -> tuple[float, float]:
         """Public range of the response."""
@@ -90,7 +90,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
             Responses in the units of ``y``.
         """
         margins = self._margins(X)
-        return self.response_range_[0] + self._half * (1.0 + margins)
+        width, center = self._units
+        return center + width * margins
 
 
 class PrivateRidge(PrivateRegressor):
@@ -165,9 +166,9 @@ class PrivateHuberRegressor(PrivateRegressor):
     width: float | None = None
 
     def _loss(self) -> Loss:
-        width = 0.2 * self._half if self.width is None else self.width
+        width = 0.2 * self._units[0] if self.width is None else self.width
         check.positive(width=width)
-        return Huber(width / self._half)
+        return Huber(width / self._units[0])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -136,8 +136,8 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     - else the tail of `NoisyGD`, whose noise is less; below 20 of the capped loss.
 
     Capped is `CappedLogistic(0.5)`, half as sensitive: build the problem with
-    ``advice.loss``. Losses with kinks get a tail of 1000 to 4000 steps, none longer than
-    2 w/L^2 for a public width w; other domains than l_2 balls get `dpsample.release`.
+    ``advice.loss``. Losses with kinks get a tail of 1000 to 4000 steps, none longer
+    than 2 w/L^2 for a public width w; other domains get `dpsample.release`.
 
     Parameters
     ----------

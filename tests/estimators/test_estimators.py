@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -139,9 +138,24 @@ def test_every_fold_spends_and_says_so(people):
     scores = cross_val_score(steps, X, y, cv=3)
     assert (scores > 0.7).all()
     assert len(ledger.entries) == 3
-    clone(classifier()).fit(X, y)
+    model = classifier().set_params(random_state=None)
+    model.fit(X, y)
     with pytest.warns(UserWarning, match="budgets add up"):
-        clone(classifier()).fit(X, y)
+        cross_val_score(model, X, y, cv=2)
+
+
+def test_confidence_intervals_are_in_raw_units(people):
+    # Indicators of all levels and an intercept would not be independent.
+    X, y = people[["age", "income"]], people["cost"]
+    model = regressor(method="intervals", epsilon=8.0).fit(X, y)
+    ends = model.conf_int()
+    center = np.append(model.coef_, model.intercept_)
+    np.testing.assert_allclose(ends.mean(axis=1), center)
+    assert (model.conf_int(0.99)[:, 0] < ends[:, 0]).all()
+    slopes = model.answer_.se[0] * 2 / (80 - 18) / np.sqrt(2) * 2000
+    assert ends[0, 1] - center[0] == pytest.approx(1.959964 * slopes)
+    with pytest.raises(ValueError, match="method must be 'intervals'"):
+        regressor().fit(X, y).conf_int()
 
 
 @pytest.mark.parametrize("method", ["objective", "tail", "release"])
@@ -180,7 +194,7 @@ def test_responses_need_a_public_range(people):
     X, y = people[COLUMNS], people["cost"]
     with pytest.raises(ValueError, match="response_range must be declared"):
         regressor().fit(X, y.rename("price"))
-    model = regressor(PrivateQuantileRegressor, quantile=0.9, epsilon=8.0).fit(X, y)
+    model = regressor(PrivateQuantileRegressor, quantile=0.9, epsilon=3.0).fit(X, y)
     assert (y <= model.predict(X)).mean() == pytest.approx(0.9, abs=0.05)
 
 
