@@ -93,7 +93,10 @@ def directives(module, name):
     path = f"{home}.{name}"
     if inspect.isclass(value):
         kind = "exception" if issubclass(value, BaseException) else "class"
-        return [f".. auto{kind}:: {path}", "   :members:"]
+        lines = [f".. auto{kind}:: {path}", "   :members:"]
+        if home == "dpsample.estimators":  # fit and predict are their bases'
+            lines.append("   :inherited-members: BaseEstimator")
+        return lines
     if callable(value):
         return [f".. autofunction:: {path}"]
     # The page is about its module, which is part of the name already.
@@ -131,9 +134,14 @@ def escape_bars(app, what, name, obj, options, lines):
 
 
 def skip_fields(app, what, name, obj, skip, options):
-    """Leave out fields of named tuples, whose docstrings are their numbers."""
-    del app, what, name, options
-    return True if type(obj).__name__ == "_tuplegetter" else skip
+    """Leave out fields of named tuples, whose docstrings are their numbers.
+
+    And what scikit-learn gives to every estimator.
+    """
+    del app, what, options
+    is_field = type(obj).__name__ == "_tuplegetter"
+    is_theirs = str(getattr(obj, "__module__", "")).startswith("sklearn.")
+    return True if is_field or is_theirs or name.endswith("_request") else skip
 
 
 def shorten_results(app, docname, source):
