@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import zlib
@@ -52,8 +53,14 @@ def lines(page):
             yield words
 
 
+@pytest.fixture
+def folder(made, tmp_path):
+    """The same for one page alone, which may write files of its own."""
+    return shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def made(tmp_path_factory):
     """A folder with the files of README.md, and the answer that its command makes."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "patients.csv").write_text(readme_blocks("csv")[0])
