@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NUM_RECORDS = 10_000
-DIM = 20
-RADIUS = 3.0
+DIM = 10
+SIGNAL, RADIUS = 2.5, 3.0  # the truth lies inside the ball
+FALSE_ALARMS = 0.01
 
 
 def run(picture: Path) -> None:
@@ -30,7 +31,7 @@ def run(picture: Path) -> None:
         f"{NUM_RECORDS} synthetic records of a logistic model, {DIM} features, rows of "
         f"norm <= 1, parameters in the ball of radius {RADIUS:g}"
     )
-    data = dps.datasets.logistic(NUM_RECORDS, DIM, seed=1)
+    data = dps.datasets.logistic(NUM_RECORDS, DIM, seed=1, signal=SIGNAL)
     problem = dps.Problem(
         data.features,
         data.response,
@@ -88,7 +89,7 @@ def _draw_coefficients(axes: Axes, answer: Release, data: Dataset) -> None:
 
 
 def _draw_curve(axes: Axes, answer: Release) -> None:
-    """Draw the smallest delta that is proved for each epsilon, and the budget."""
+    """Draw the proved delta for each epsilon, and what attacks can reach by each pair."""
     certificate = answer.certificate
     epsilon = np.linspace(0.0, 1.5 * certificate.budget.epsilon, 200)
     curve = [
@@ -96,9 +97,21 @@ def _draw_curve(axes: Axes, answer: Release) -> None:
         for e in epsilon
     ]
     # A pair (epsilon, delta) implies every pair with a larger epsilon.
-    axes.semilogy(epsilon, np.minimum.accumulate(curve), label="certified")
+    delta = np.minimum.accumulate(curve)
+    axes.semilogy(epsilon, delta, label="certified")
     budget = (certificate.budget.epsilon, certificate.budget.delta)
     axes.plot(*budget, "o", color="C3", label="budget")
     axes.set_xlabel("epsilon")
     axes.set_ylabel("delta")
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="lower left")
+    success = certificate.attack_risk.true_positive_rate(FALSE_ALARMS)
+    right = axes.twinx()
+    reach = np.minimum(delta + np.exp(epsilon) * FALSE_ALARMS, 1.0)
+    right.plot(epsilon, 100.0 * reach, "--", color="C1")
+    right.set_ylim(0.0, 5.0)
+    right.set_ylabel("dashed: attacks found in %, by this pair alone", color="C1")
+    right.set_title(
+        f"at {100 * FALSE_ALARMS:g} % false alarms an attack finds "
+        f"{100 * success:.2g} % at most",
+        fontsize="medium",
+    )

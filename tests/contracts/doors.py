@@ -89,8 +89,8 @@ def _modules() -> Iterator[tuple[str, Any]]:
     yield "", dps
     for found in pkgutil.walk_packages(dps.__path__, "dpsample."):
         parts = found.name.split(".")[1:]
-        # The command line has its own door: arguments of one program.
-        if parts[0] == "cli" or any(part.startswith("_") for part in parts):
+        # Doors of their own: arguments of one program, and scikit-learn's conventions.
+        if parts[0] in ("cli", "estimators") or any(part.startswith("_") for part in parts):
             continue
         module = importlib.import_module(found.name)
         if hasattr(module, "__all__"):
