@@ -15,14 +15,14 @@ from dpsample.core.sparse import Rows
 from dpsample.losses import Logistic
 from dpsample.tables import Encoding, read
 from dpsample.tables.encoding import shortened, warn_of
-from dpsample.verbs.results import Release
+from dpsample.verbs.results import Fit, Release, load_answer
 
 
 def run(answer: Path, file: Path, output: Path | None, format: str | None) -> None:
     """Write one line for each record; what was clipped is told on stderr."""
     keeping.check_outputs(answer, file, output=output)
-    release = Release.load(answer)
-    facts = release.certificate.facts
+    release = load_answer(answer)
+    facts = release.certificate.facts  # type: ignore[union-attr]
     names = release.feature_names[: facts.dim - int(facts.intercept)]
     encoding = release.encoding or Encoding(schema=None, columns=names)
     with warnings.catch_warnings(record=True) as told:
@@ -51,7 +51,7 @@ def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
     return encoding.new_features(frame)
 
 
-def as_csv(release: Release, encoding: Encoding, margins: Array) -> str:
+def as_csv(release: Release | Fit, encoding: Encoding, margins: Array) -> str:
     """Predictions, and for the logistic loss the probability of the second label."""
     from scipy.special import expit
 

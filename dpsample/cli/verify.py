@@ -9,9 +9,10 @@ from dpsample.cli import FAILED, screen
 from dpsample.core import check
 from dpsample.core.spec import Json
 from dpsample.privacy import Certificate, EventCertificate
-from dpsample.verbs.results import FORMAT, Release
+from dpsample.verbs.results import Fit, Release, load_answer
 
 AnyCertificate = Certificate | EventCertificate
+ANSWERS = (Release.FORMAT, Fit.FORMAT)
 CERTIFICATES: dict[str, type[AnyCertificate]] = {
     kind.FORMAT: kind for kind in (Certificate, EventCertificate)
 }
@@ -30,7 +31,7 @@ def run(file: Path, checker: str = "standard") -> int:
 
 def verified(
     file: Path, checker: str = "standard"
-) -> tuple[Release | AnyCertificate, list[str]] | None:
+) -> tuple[Release | Fit | AnyCertificate, list[str]] | None:
     """Content of a file, and what was checked; None after saying what does not hold."""
     content = parsed(file)
     check.one_of(("standard", "ball"), checker=checker)
@@ -43,9 +44,12 @@ def verified(
         return None
 
 
-def certificate_of(answer: Release | AnyCertificate) -> AnyCertificate:
+def certificate_of(answer: Release | Fit | AnyCertificate) -> AnyCertificate:
     """Return the certificate of an answer, or the given one."""
-    return answer.certificate if isinstance(answer, Release) else answer
+    if isinstance(answer, Release | Fit):
+        assert answer.certificate is not None  # it was read from a file
+        return answer.certificate
+    return answer
 
 
 def parsed(file: Path) -> Json:
@@ -57,24 +61,25 @@ def parsed(file: Path) -> Json:
     except (ValueError, RecursionError):  # brackets without end
         content = None
     kind = content.get("format") if isinstance(content, dict) else None
-    if not isinstance(kind, str) or kind not in (FORMAT, *CERTIFICATES):
-        remedy = "Release.save and Certificate.to_json write them."
+    if not isinstance(kind, str) or kind not in (*ANSWERS, *CERTIFICATES):
+        remedy = "Release.save, Fit.save and Certificate.to_json write them."
         check.fail("file", "the JSON of a release or a certificate", str(file), remedy)
     return content  # type: ignore[no-any-return]
 
 
 def checked(
     file: Path, content: Json, checker: Any
-) -> tuple[Release | AnyCertificate, list[str]]:
+) -> tuple[Release | Fit | AnyCertificate, list[str]]:
     """Release or certificate, and what was checked, one a line."""
-    if content["format"] != FORMAT:
+    if content["format"] not in ANSWERS:
         # Read again: a second key of a name, or odd digits, could be read in two ways.
         kind = CERTIFICATES[content["format"]]
         certificate = kind.from_json(file.read_text(encoding="utf-8"))
         return certificate, str(dps.verify(certificate, checker=checker)).splitlines()
-    answer = Release.load(file)
+    answer = load_answer(file)
     lines = str(answer.verify(checker=checker)).splitlines()
-    return answer, [*lines, f"theta: {answer.theta.size} in the domain"]
+    where = " in the domain" if isinstance(answer, Release) else ""
+    return answer, [*lines, f"theta: {answer.theta.size}{where}"]
 
 
 def state(certificate: AnyCertificate) -> str:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numba
 import numpy as np
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from xarray import DataTree
 
-FORMAT = "dpsample-release-3"
 BLOCK = 8192  # draws whose statistics are converted at once
 # Record evaluations for energies afterwards, relative to those of the draws.
 FILL_SHARE = 0.1
@@ -58,48 +57,29 @@ def _check_length(name: str, given: object, length: int) -> None:
         check.fail(name, f"{length} bytes", check.shown(type(given).__name__))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Release(Predictor):
-    """One differentially private parameter vector and its certificate.
+class Answer(Predictor):
+    """What release and minimize return: theta and its certificate, to keep and publish."""
 
-    Attributes
-    ----------
-    theta : array of shape (dim,)
-        The private draw; the intercept, if any, comes last.
-    certificate : Certificate
-        The proof's public inputs and numbers.
-    mechanism : ExponentialMechanism or None
-        The calibrated mechanism; None after `load`.
-    feature_names : tuple of str
-        Names of the coefficients.
-    encoding : Encoding or None
-        What made the rows from a table, public; with it raw tables are predicted.
-    digest : str
-        SHA-256 that binds theta, its names, the encoding and the certificate: that of
-        one release fits no other. It finds exchanges; for forgery see `sign`.
-    nonprivate_diagnostics : dict or None
-        Steps, step size, metric, acceptance and risks. They depend on the records and
-        are not private: they are in no repr, JSON, file, pickle or copy. None after
-        `load`, unpickling and ``copy``.
-    """
+    FORMAT: ClassVar[str]
 
     theta: Array
-    certificate: Certificate
     feature_names: tuple[str, ...]
-    encoding: Encoding | None = None
-    digest: str = ""
-    mechanism: Any = field(default=None, repr=False)
-    nonprivate_diagnostics: dict[str, Any] | None = field(default=None, repr=False)
+    encoding: Encoding | None
 
-    def __post_init__(self) -> None:
-        """Compute the digest, unless one was given."""
-        if not self.digest:
-            object.__setattr__(self, "digest", self.computed_digest())
+    @property
+    def _proof(self) -> Certificate | EventCertificate:
+        """The certificate; a ValueError if there is none."""
+        raise NotImplementedError
+
+    @classmethod
+    def _read(cls, content: Json) -> tuple[Certificate | EventCertificate, Json]:
+        """Return the certificate of a file, and the fields that follow from it."""
+        raise NotImplementedError
 
     def computed_digest(self) -> str:
         """SHA-256 of theta by the bits of its numbers, names, encoding, certificate."""
         content = {
-            "certificate": self.certificate.digest,
+            "certificate": self._proof.digest,
             "encoding": self._encoding_dict(),
             "feature_names": list(self.feature_names),
             "theta": [float(number).hex() for number in self.theta],
@@ -136,7 +116,7 @@ class Release(Predictor):
         return bytes(key.sign(self._message()))
 
     def _message(self) -> bytes:
-        return f"{FORMAT} {self.computed_digest()}".encode()
+        return f"{self.FORMAT} {self.computed_digest()}".encode()
 
     def verify(
         self,
@@ -167,15 +147,14 @@ class Release(Predictor):
         """
         from dpsample.verbs.verify import verify
 
-        report = verify(self.certificate, checker=checker)
-        if self.digest != self.computed_digest():
-            remedy = "Theta, names, encoding or certificate belong to another release."
-            check.fail("digest", self.computed_digest(), self.digest, remedy)
-        if not self.certificate.facts.domain.contains(self.theta):
-            check.fail("theta", "in the domain of the certificate", self.theta)
+        report = verify(self._proof, checker=checker)
+        self._check_parts()
         if signature is not None or public_key is not None:
             self._check_signature(signature, public_key)
         return report
+
+    def _check_parts(self) -> None:
+        """Refuse a theta that is not the certificate's."""
 
     def _check_signature(self, signature: object, public_key: object) -> None:
         _check_length("signature", signature, 64)
@@ -187,18 +166,15 @@ class Release(Predictor):
             condition = "the one that this key made for this release"
             check.fail("signature", condition, "another")
 
-    def _public_facts(self) -> PublicFacts:
-        return self.certificate.facts
-
     def to_json(self) -> str:
         """Return the private answer and the certificate as JSON, as `save` writes."""
         content = {
-            "format": FORMAT,
+            "format": self.FORMAT,
             "theta": self.theta.tolist(),
             "feature_names": list(self.feature_names),
             "encoding": self._encoding_dict(),
-            "certificate": self.certificate.to_dict(),
-            "digest": self.digest,
+            "certificate": self._proof.to_dict(),
+            "digest": self.computed_digest(),
         }
         return json.dumps(content, indent=1, allow_nan=False)
 
@@ -211,11 +187,11 @@ class Release(Predictor):
             `Certificate.to_html`, with the coefficients; the file to verify, which is
             inside, is the one that `save` writes.
         """
-        return document(self.certificate, answer=self._named(), saved=self.to_json())
+        return document(self._proof, answer=self._named(), saved=self.to_json())
 
     def _repr_html_(self) -> str:
         """Return coefficients and the short form of the certificate, for notebooks."""
-        return summary(self.certificate, answer=self._named())
+        return summary(self._proof, answer=self._named())
 
     def _named(self) -> list[tuple[str, float]]:
         return list(zip(self.feature_names, self.theta.tolist(), strict=True))
@@ -229,45 +205,108 @@ class Release(Predictor):
         files.write(check.path("path", path), self.to_json().encode())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Release:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote.
 
         Raises
         ------
         ValueError
-            If the file is not a release, or theta, names and certificate are not those
-            of one release.
+            If the file is not one of this kind, or its theta, names, encoding and
+            certificate are not those of one answer.
         """
         check.path("path", path, exists=True)
         try:
-            content = load_json(Path(path).read_text(encoding="utf-8"), FORMAT)
+            content = load_json(Path(path).read_text(encoding="utf-8"), cls.FORMAT)
         except ValueError as error:
-            check.fail("path", "a file written by Release.save", str(path), str(error))
-        certificate = Certificate.from_dict(content.get("certificate", {}))
+            check.fail("path", f"a file written by {cls.__name__}.save", str(path), str(error))
+        certificate, rest = cls._read(content.get("certificate", {}))
+        facts = certificate.facts
+        if facts is None:
+            check.fail("certificate", "that of a problem", "that of noise on a query")
         names = content.get("feature_names")
         if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
             check.fail("feature_names", "a list of names", check.shown(names))
         columns.distinct("the file", names)
-        dim = certificate.facts.dim
+        dim = facts.dim
         if len(names) != dim:
             check.fail("feature_names", f"of length {dim}", f"length {len(names)}")
         theta = check.array("theta", content.get("theta"), shape=(dim,))
         encoding = None
         if content.get("encoding") is not None:
             encoding = Encoding.from_dict(content["encoding"])
-            width = dim - int(certificate.facts.intercept)
+            width = dim - int(facts.intercept)
             if list(encoding.feature_names) != names[:width]:
                 check.fail("encoding", "one that makes feature_names", "another")
         answer = cls(
             theta=theta,
             certificate=certificate,
+            **rest,
             feature_names=tuple(names),
             encoding=encoding,
         )
-        if content.get("digest") != answer.digest:
+        if content.get("digest") != answer.computed_digest():
             remedy = "Theta, names, encoding or certificate belong to another release."
-            check.fail("digest", answer.digest, content.get("digest"), remedy)
+            check.fail("digest", answer.computed_digest(), content.get("digest"), remedy)
         return answer
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Release(Answer):
+    """One differentially private parameter vector and its certificate.
+
+    Attributes
+    ----------
+    theta : array of shape (dim,)
+        The private draw; the intercept, if any, comes last.
+    certificate : Certificate
+        The proof's public inputs and numbers.
+    mechanism : ExponentialMechanism or None
+        The calibrated mechanism; None after `load`.
+    feature_names : tuple of str
+        Names of the coefficients.
+    encoding : Encoding or None
+        What made the rows from a table, public; with it raw tables are predicted.
+    digest : str
+        SHA-256 that binds theta, its names, the encoding and the certificate: that of
+        one release fits no other. It finds exchanges; for forgery see `sign`.
+    nonprivate_diagnostics : dict or None
+        Steps, step size, metric, acceptance and risks. They depend on the records and
+        are not private: they are in no repr, JSON, file, pickle or copy. None after
+        `load`, unpickling and ``copy``.
+    """
+
+    FORMAT: ClassVar[str] = "dpsample-release-3"
+
+    theta: Array
+    certificate: Certificate
+    feature_names: tuple[str, ...]
+    encoding: Encoding | None = None
+    digest: str = ""
+    mechanism: Any = field(default=None, repr=False)
+    nonprivate_diagnostics: dict[str, Any] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Compute the digest, unless one was given."""
+        if not self.digest:
+            object.__setattr__(self, "digest", self.computed_digest())
+
+    @property
+    def _proof(self) -> Certificate:
+        return self.certificate
+
+    @classmethod
+    def _read(cls, content: Json) -> tuple[Certificate, Json]:
+        return Certificate.from_dict(content), {}
+
+    def _public_facts(self) -> PublicFacts:
+        return self.certificate.facts
+
+    def _check_parts(self) -> None:
+        if self.digest != self.computed_digest():
+            remedy = "Theta, names, encoding or certificate belong to another release."
+            check.fail("digest", self.computed_digest(), self.digest, remedy)
+        if not self.certificate.facts.domain.contains(self.theta):
+            check.fail("theta", "in the domain of the certificate", self.theta)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw coefficients with the spread that the mechanism can have.
@@ -306,6 +345,14 @@ class Release(Predictor):
         """Coefficients and the certificate's statement."""
         shown = np.array2string(self.theta, precision=4, threshold=8, edgeitems=3)
         return f"Release(theta={shown},\n  certificate={self.certificate!r})"
+
+
+def load_answer(path: str | os.PathLike[str]) -> Release | Fit:
+    """Read what `Release.save` or `Fit.save` wrote, told by its format."""
+    check.path("path", path, exists=True)
+    text = Path(path).read_text(encoding="utf-8", errors="replace")
+    kind: type[Release | Fit] = Fit if Fit.FORMAT in text[:100] else Release
+    return kind.load(path)
 
 
 def fill_energies(target: Gibbs, draws: Array, stats: Array) -> None:
@@ -384,7 +431,7 @@ def to_datatree(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Fit(Predictor):
+class Fit(Answer):
     """Parameters found by a gradient-based algorithm, and what is proved of them.
 
     Attributes
@@ -410,6 +457,8 @@ class Fit(Predictor):
         ``num_gradients``.
     """
 
+    FORMAT: ClassVar[str] = "dpsample-fit-1"
+
     theta: Array
     certificate: EventCertificate | None
     feature_names: tuple[str, ...]
@@ -417,6 +466,17 @@ class Fit(Predictor):
     encoding: Encoding | None = None
     facts: PublicFacts | None = None
     trace: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    @property
+    def _proof(self) -> EventCertificate:
+        if self.certificate is None:
+            check.fail("certificate", "that of a budget", "None", "Fit with a budget.")
+        return self.certificate
+
+    @classmethod
+    def _read(cls, content: Json) -> tuple[EventCertificate, Json]:
+        certificate = EventCertificate.from_dict(content)
+        return certificate, {"num_gradients": None, "facts": certificate.facts}
 
     def _public_facts(self) -> PublicFacts:
         if self.facts is None:
