@@ -89,7 +89,7 @@ def _draw_coefficients(axes: Axes, answer: Release, data: Dataset) -> None:
 
 
 def _draw_curve(axes: Axes, answer: Release) -> None:
-    """Draw the proved delta for each epsilon, and what attacks can reach by each pair."""
+    """Draw the proved delta for each epsilon, and what attacks reach by each pair."""
     certificate = answer.certificate
     epsilon = np.linspace(0.0, 1.5 * certificate.budget.epsilon, 200)
     curve = [

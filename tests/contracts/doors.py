@@ -90,7 +90,8 @@ def _modules() -> Iterator[tuple[str, Any]]:
     for found in pkgutil.walk_packages(dps.__path__, "dpsample."):
         parts = found.name.split(".")[1:]
         # Doors of their own: arguments of one program, and scikit-learn's conventions.
-        if parts[0] in ("cli", "estimators") or any(part.startswith("_") for part in parts):
+        has_own = parts[0] in ("cli", "estimators")
+        if has_own or any(part.startswith("_") for part in parts):
             continue
         module = importlib.import_module(found.name)
         if hasattr(module, "__all__"):
