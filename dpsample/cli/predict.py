@@ -22,7 +22,7 @@ def run(answer: Path, file: Path, output: Path | None, format: str | None) -> No
     """Write one line for each record; what was clipped is told on stderr."""
     keeping.check_outputs(answer, file, output=output)
     release = load_answer(answer)
-    facts = release.certificate.facts  # type: ignore[union-attr]
+    facts = release.public_facts
     names = release.feature_names[: facts.dim - int(facts.intercept)]
     encoding = release.encoding or Encoding(schema=None, columns=names)
     with warnings.catch_warnings(record=True) as told:
@@ -55,7 +55,7 @@ def as_csv(release: Release | Fit, encoding: Encoding, margins: Array) -> str:
     """Predictions, and for the logistic loss the probability of the second label."""
     from scipy.special import expit
 
-    loss = release.certificate.facts.loss
+    loss = release.public_facts.loss
     columns: dict[str, Any] = {
         "prediction": encoding.raw_response(margins, is_label=loss.is_classification)
     }

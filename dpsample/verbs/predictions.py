@@ -22,8 +22,9 @@ class Predictor(ABC):
     feature_names: tuple[str, ...]
     encoding: Encoding | None
 
+    @property
     @abstractmethod
-    def _public_facts(self) -> PublicFacts:
+    def public_facts(self) -> PublicFacts:
         """Loss, and whether there is an intercept."""
 
     def margin(self, features: Any) -> Array:
@@ -67,14 +68,14 @@ class Predictor(ABC):
             or 1, or the margins.
         """
         margins, is_raw = self._margins(features)
-        is_label = self._public_facts().loss.is_classification
+        is_label = self.public_facts.loss.is_classification
         if is_raw and self.encoding is not None:
             return self.encoding.raw_response(margins, is_label=is_label)
         return np.where(margins >= 0.0, 1.0, -1.0) if is_label else margins
 
     def _margins(self, features: Any) -> tuple[Array, bool]:
         """Margins, and whether the features were a raw table."""
-        facts = self._public_facts()
+        facts = self.public_facts
         if isinstance(facts.loss, RecordGradient):
             check.fail("loss", "one of a linear margin", facts.loss.name)
         width = self.theta.size - int(facts.intercept)

@@ -58,7 +58,7 @@ def _check_length(name: str, given: object, length: int) -> None:
 
 
 class Answer(Predictor):
-    """What release and minimize return: theta and its certificate, to keep and publish."""
+    """Theta and its certificate, to keep and publish."""
 
     FORMAT: ClassVar[str]
 
@@ -218,7 +218,9 @@ class Answer(Predictor):
         try:
             content = load_json(Path(path).read_text(encoding="utf-8"), cls.FORMAT)
         except ValueError as error:
-            check.fail("path", f"a file written by {cls.__name__}.save", str(path), str(error))
+            check.fail(
+                "path", f"a file written by {cls.__name__}.save", str(path), str(error)
+            )
         certificate, rest = cls._read(content.get("certificate", {}))
         facts = certificate.facts
         if facts is None:
@@ -237,16 +239,13 @@ class Answer(Predictor):
             width = dim - int(facts.intercept)
             if list(encoding.feature_names) != names[:width]:
                 check.fail("encoding", "one that makes feature_names", "another")
-        answer = cls(
-            theta=theta,
-            certificate=certificate,
-            **rest,
-            feature_names=tuple(names),
-            encoding=encoding,
-        )
+        rest |= {"theta": theta, "certificate": certificate, "encoding": encoding}
+        answer = cls(**rest | {"feature_names": tuple(names)})
         if content.get("digest") != answer.computed_digest():
             remedy = "Theta, names, encoding or certificate belong to another release."
-            check.fail("digest", answer.computed_digest(), content.get("digest"), remedy)
+            check.fail(
+                "digest", answer.computed_digest(), content.get("digest"), remedy
+            )
         return answer
 
 
@@ -298,7 +297,9 @@ class Release(Answer):
     def _read(cls, content: Json) -> tuple[Certificate, Json]:
         return Certificate.from_dict(content), {}
 
-    def _public_facts(self) -> PublicFacts:
+    @property
+    def public_facts(self) -> PublicFacts:
+        """Those of the certificate."""
         return self.certificate.facts
 
     def _check_parts(self) -> None:
@@ -478,7 +479,9 @@ class Fit(Answer):
         certificate = EventCertificate.from_dict(content)
         return certificate, {"num_gradients": None, "facts": certificate.facts}
 
-    def _public_facts(self) -> PublicFacts:
+    @property
+    def public_facts(self) -> PublicFacts:
+        """Those of the problem; a ValueError if the fit does not know them."""
         if self.facts is None:
             check.fail("facts", "those of the problem", "None", "See dps.minimize.")
         return self.facts

@@ -92,7 +92,7 @@ METHODS = {
     "least_epsilon": {"t": 1.0},
     "lipschitz": {"p": 2.0},
     "lipschitz_or_inf": {"p": 2.0},
-    "load": {"path": "answer.json"},
+    "load": {"path": "fit.json"},
     "log_density": THETA,
     "margin": {"features": O.ROWS},
     "margins": THETA,

@@ -232,5 +232,6 @@ def frame():
 def write_files(folder):
     """Files that examples read."""
     answer().save(folder / "answer.json")
+    fit().save(folder / "fit.json")
     (folder / "table.csv").write_text("x,y\n1,0.5\n2,0.1\n")
     (folder / "bounds.toml").write_text("[numeric]\nage = [0, 100]\n")

@@ -11,6 +11,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpsample as dps
+from dpsample import cli
 from dpsample.estimators import (
     PrivateHuberRegressor,
     PrivateLogisticRegression,
@@ -117,13 +118,31 @@ def test_coefficients_are_in_raw_units(people):
     )
 
 
-def test_answers_predict_raw_tables_after_saving(people, tmp_path):
-    model = classifier(method="release").fit(people[COLUMNS], people["ill"])
-    model.answer_.save(tmp_path / "answer.json")
-    answer = dps.Release.load(tmp_path / "answer.json")
+@pytest.mark.parametrize(
+    ("method", "kind"), [("release", dps.Release), ("tail", dps.Fit)]
+)
+def test_answers_predict_raw_tables_after_saving(
+    people, tmp_path, capsys, method, kind
+):
+    model = classifier(method=method).fit(people[COLUMNS], people["ill"])
+    file, page = tmp_path / "answer.json", tmp_path / "answer.html"
+    model.answer_.save(file)
+    answer = kind.load(file)
     np.testing.assert_array_equal(
         answer.predict(people[COLUMNS]), model.predict(people[COLUMNS])
     )
+    answer.verify()
+    people[COLUMNS].head(9).to_csv(tmp_path / "new.csv", index=False)
+    capsys.readouterr()
+    assert cli.main(["predict", str(file), str(tmp_path / "new.csv")]) == 0
+    rows = [line.split(",")[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert rows == model.predict(people[COLUMNS].head(9)).tolist()
+    assert cli.main(["verify", str(file)]) == 0
+    assert cli.main(["certificate", str(file), "--html", str(page)]) == 0
+    assert "ward=north" in page.read_text()
+    file.write_text(file.read_text().replace('"theta": [', '"theta": [1,', 1))
+    with pytest.raises(ValueError, match=r"theta|digest"):
+        kind.load(file)
     assert model.certificate_.releasable is False
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(
