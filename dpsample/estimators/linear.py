@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -81,8 +82,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
     ledger: Ledger | LedgerFile | None = None
     random_state: Any = None
 
+    @abstractmethod
     def _loss(self) -> Loss:
-        raise NotImplementedError
+        """Loss of the model."""
 
     def __sklearn_tags__(self) -> Any:
         """Say that sparse rows are welcome without bounds, and that two fits differ."""

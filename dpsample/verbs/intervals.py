@@ -384,7 +384,7 @@ def noisy_matrix(
     return matrix
 
 
-class Estimate(NamedTuple):
+class DebiasedFit(NamedTuple):
     """Estimate, its covariance, and what is doubtful about it."""
 
     theta: Array
@@ -400,7 +400,7 @@ def estimate(
     theta: Array,
     curvature: Array,
     scores: Array | None,
-) -> Estimate:
+) -> DebiasedFit:
     """Debias a fit and find its covariance: post-processing of private numbers."""
     values, vectors = np.linalg.eigh(curvature)
     flags = []
@@ -408,7 +408,7 @@ def estimate(
     if least < CLEAR * plan.curvature.stddev * math.sqrt(facts.dim):
         flags.append("curvature")
     wide = np.full(curvature.shape, math.inf)
-    unknown = Estimate(theta, wide, least, ("curvature",))
+    unknown = DebiasedFit(theta, wide, least, ("curvature",))
     if least <= 0.0:
         return unknown
     kept, variance = plan.spread(values)
@@ -429,7 +429,7 @@ def estimate(
     ends = (theta + step for step in np.hstack([reach, -reach]).T)
     if not all(facts.domain.contains(end) for end in ends):
         flags.append("boundary")
-    return Estimate(found, covariance, least, tuple(flags))
+    return DebiasedFit(found, covariance, least, tuple(flags))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

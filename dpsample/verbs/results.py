@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,14 +68,14 @@ class Answer(Predictor):
     encoding: Encoding | None
 
     @property
+    @abstractmethod
     def _proof(self) -> Certificate | EventCertificate:
         """The certificate; a ValueError if there is none."""
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def _read(cls, content: Json) -> tuple[Certificate | EventCertificate, Json]:
         """Return the certificate of a file, and the fields that follow from it."""
-        raise NotImplementedError
 
     def computed_digest(self) -> str:
         """SHA-256 of theta by the bits of its numbers, names, encoding, certificate."""

@@ -130,7 +130,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> H
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class AxisScale:
     """One axis of a chart: its ends, where the ticks are, and what it shows."""
 
     low: float
@@ -147,12 +147,12 @@ class Scale:
         return (value - self.low) / (self.high - self.low)
 
 
-def decades(label: str, low: float) -> Scale:
+def decades(label: str, low: float) -> AxisScale:
     """Return a logarithmic scale from a power of ten to 1."""
     exponents = range(round(math.log10(low)), 1)
     every = -(-len(exponents) // 8)
     ticks = [10.0**e for e in exponents if e % every == 0]
-    return Scale(low=low, high=1.0, ticks=ticks, label=label, is_log=True)
+    return AxisScale(low=low, high=1.0, ticks=ticks, label=label, is_log=True)
 
 
 Side = tuple[float, float, str]  # of a line: where its name is, seen from its middle
@@ -162,8 +162,8 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 400.0, 290.0, 74.0, 46.0, 12.0, 14.0
 
 
 def chart(
-    x: Scale,
-    y: Scale,
+    x: AxisScale,
+    y: AxisScale,
     *,
     title: str,
     lines: Sequence[tuple[str, Sequence[tuple[float, float]], Side]],
@@ -295,7 +295,7 @@ def curve(certificate: Sealed, risk: AttackRisk) -> list[Html]:
     ticks = [step * i for i in range(int(most / step) + 1)]
     above = [pair for pair in values if pair[1] >= low]
     picture = chart(
-        Scale(low=0.0, high=most, ticks=ticks, label="epsilon"),
+        AxisScale(low=0.0, high=most, ticks=ticks, label="epsilon"),
         decades("delta", low),
         title="Falling line: delta over epsilon. The promise is a circle on it.",
         lines=[("proved", above or values[:1], LEFT_BELOW)],
