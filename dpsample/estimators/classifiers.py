@@ -149,7 +149,8 @@ class PrivateLogisticRegression(PrivateClassifier):
     method : {"auto", "objective", "tail", "release", "intervals"}
         Objective perturbation, the average tail of noisy gradient descent, one draw of
         the exponential mechanism, or `dpsample.intervals`, a part of whose budget buys
-        `conf_int`; "auto": `dpsample.advise`, by public facts.
+        `conf_int`; "auto": what `dpsample.advise` chooses by public facts. The first
+        two have the options that it gives them, and serve the losses that it lists.
     ledger : Ledger or LedgerFile, optional
         Where every fit is entered, those of clones too; those of other processes
         (``n_jobs``) only in a LedgerFile, for they get copies of a Ledger.

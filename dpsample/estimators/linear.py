@@ -24,7 +24,6 @@ from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
 from dpsample.domains import Ball
 from dpsample.losses import Loss
-from dpsample.optimizers import NoisyGD, ObjectivePerturbation
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.budget import Relation
 from dpsample.problem.problem import Problem
@@ -37,10 +36,6 @@ from dpsample.verbs.results import Fit, Release
 
 Method = Literal["auto", "objective", "tail", "release", "intervals"]
 METHODS = ("auto", "objective", "tail", "release", "intervals")
-OPTIMIZERS = {
-    "objective": ObjectivePerturbation(risk="empirical"),
-    "tail": NoisyGD(output="tail"),
-}
 AGAIN = (
     "This process has fitted a private model before. If their records share people, "
     "budgets add up: every fold of a cross-validation spends one. A ledger "
@@ -179,12 +174,17 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             )
 
         problem = problem_of(loss)
-        method: Any = OPTIMIZERS.get(self.method, self.method)
-        if method == "auto":
-            advice = advise(problem, budget)
-            method = advice.choice
-            if advice.loss != loss:
-                problem = problem_of(advice.loss)
+        method: Any = self.method
+        if method in ("auto", "objective", "tail"):
+            table = advise(problem, budget).table
+            advised = {row.method: row for row in table if row.loss == loss}
+            advised["auto"] = table[0]
+            if method not in advised:
+                remedy = "Choose another, or 'auto'."
+                check.fail("method", f"one for the {loss.name} loss", method, remedy)
+            method, fitted = advised[method].choice, advised[method].loss
+            if fitted != loss:
+                problem = problem_of(fitted)
         self._warn_again()
         seed = self.random_state
         if seed is not None:

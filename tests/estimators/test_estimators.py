@@ -185,6 +185,15 @@ def test_methods_and_seeds(people, method):
     assert model.score(X, y) > 0.7
 
 
+def test_a_method_is_that_of_the_advice_or_refused(people):
+    X, y = people[COLUMNS], people["cost"]
+    fits = [regressor(PrivateQuantileRegressor, method=m) for m in ("auto", "tail")]
+    default, tail = (model.fit(X, y).coef_ for model in fits)
+    np.testing.assert_array_equal(default, tail)
+    with pytest.raises(ValueError, match="method must be one for the quantile loss"):
+        regressor(PrivateQuantileRegressor, method="objective").fit(X, y)
+
+
 def test_a_fit_without_a_seed_is_releasable(people):
     model = classifier().set_params(random_state=None)
     model.fit(people[COLUMNS], people["ill"])
