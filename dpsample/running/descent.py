@@ -156,7 +156,9 @@ class Program:
     def _loop(self, phase: Loop, state: _State, chunk: ChunkSize) -> Array:
         """Run a gradient loop from memory.theta."""
         memory = state.memory
-        memory.anchor[:] = memory.aggregate[:] = memory.theta
+        memory.aggregate[:] = memory.theta
+        if not phase.keeps_anchor:
+            memory.anchor[:] = memory.theta
         memory.average[:] = 0.0
         numbers = self.arguments.numbers(phase, state.rng)
         stops = np.linspace(0, phase.num_steps, state.num_points + 2).astype(int)[1:]

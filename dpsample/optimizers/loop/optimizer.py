@@ -100,6 +100,8 @@ class Loop:
         make up for rounding errors (`iterate_errors`); 0: they are not counted.
     keeps_ball : bool
         Whether the local ball stays where the previous phase had it.
+    keeps_anchor : bool
+        Whether the center of the step's ridge stays there.
     """
 
     num_steps: int
@@ -111,6 +113,7 @@ class Loop:
     output_stddev: float = 0.0
     output_gdp: float = 0.0
     keeps_ball: bool = False
+    keeps_anchor: bool = False
 
     def numbers(
         self, data: Data, records: RecordLimits, rng: np.random.Generator, *, dim: int
