@@ -126,7 +126,7 @@ def test_no_hostile_records_exceed_the_bound(size, kink):
         contractions=np.full(steps, c), shifts=size * 0.2, stddevs=stddev
     )
     assert bound < 0.8 * size * 0.2 / stddev * math.sqrt(steps)
-    for signs in ([1.0] * 10, [-1.0] * 10, [1.0, -1.0] * 5, [3.0] * 10):
+    for signs in ([1.0] * 10, [1.0, -1.0] * 5, [9.0] * 10, [9.0, -9.0] * 5):
         laws = [
             law(slopes([*signs[:-1], end], kink), size, stddev, steps)
             for end in (signs[-1], -signs[-1])
