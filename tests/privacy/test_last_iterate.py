@@ -46,7 +46,8 @@ def test_numbers_of_the_paper():
     more = (1 - c**steps) / (1 + c**steps) * (1 + c) / (1 - c)
     assert gradient == pytest.approx(0.15 * math.sqrt(more), rel=1e-13)
     # Cycles of batches; the record in the last one is told best.
-    for c, batches, epochs, known in ((0.99, 20, 50, 0.237453), (0.98, 10, 5, 0.229383)):
+    cases = ((0.99, 20, 50, 0.237453), (0.98, 10, 5, 0.229383))
+    for c, batches, epochs, known in cases:
         found = []
         for place in range(batches):
             shifts = np.zeros((epochs, batches))
@@ -109,7 +110,7 @@ def law(slopes, size, stddev, num_steps):
 
 
 def slopes(signs, kink):
-    """Those of Huber losses of curvature 4 about +-kink, clipped at 1, and a ridge 1."""
+    """Those of Huber losses of curvature 4 about +-kink, cut at 1, and a ridge 1."""
     return lambda x: x + np.mean([np.clip(4 * (x - y * kink), -1, 1) for y in signs], 0)
 
 
