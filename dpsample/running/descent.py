@@ -25,6 +25,7 @@ from dpsample.optimizers.loop.optimizer import (
     Minimization,
     Phase,
     PhaseNumbers,
+    Query,
     Recipe,
 )
 from dpsample.optimizers.loop.solve import (
@@ -129,6 +130,10 @@ class Program:
                 memory.ball_center[:] = theta
             if isinstance(phase, Loop):
                 theta = self._loop(phase, state, chunk)
+            elif isinstance(phase, Query):
+                theta = phase.answer(problem, state.rng)
+                memory.counts[0] += problem.num_records
+                state.advance(1)
             else:
                 theta = self._minimization(phase, state, chunk)
             theta = self._with_output_noise(phase, theta, state)
