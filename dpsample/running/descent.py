@@ -21,9 +21,9 @@ from dpsample.optimizers.loop.estimate import CERTIFIED, FAILED, RUNNING
 from dpsample.optimizers.loop.iterate_errors import counted_stddev, solver_precision
 from dpsample.optimizers.loop.loop import Arguments, Memory, descend, new_memory
 from dpsample.optimizers.loop.optimizer import (
+    Descent,
     Loop,
     Minimization,
-    Phase,
     PhaseNumbers,
     Query,
     Recipe,
@@ -136,7 +136,8 @@ class Program:
                 state.advance(1)
             else:
                 theta = self._minimization(phase, state, chunk)
-            theta = self._with_output_noise(phase, theta, state)
+            if not isinstance(phase, Query):
+                theta = self._with_output_noise(phase, theta, state)
             if num_points and not (isinstance(phase, Loop) and not phase.output_stddev):
                 state.trace.append((int(memory.counts[0]), theta.copy()))
         if not (np.abs(theta) < FAR).all():  # of the output, which is private
@@ -145,7 +146,7 @@ class Program:
             theta=theta, num_gradients=int(memory.counts[0]), trace=tuple(state.trace)
         )
 
-    def _with_output_noise(self, phase: Phase, theta: Array, state: _State) -> Array:
+    def _with_output_noise(self, phase: Descent, theta: Array, state: _State) -> Array:
         if not (self.arguments.is_total or np.isfinite(theta).all()):
             raise DescentError(DIVERGED)
         if phase.output_stddev == 0.0:

@@ -158,6 +158,7 @@ DEFAULTS = (
     Case(opt.ProximalSGD(l1=0.03)),
     Case(opt.HeavyTailedFrankWolfe(), Ball(2.0, p=1.0)),
     Case(opt.HeavyTailedLasso(), Ball(2.0, p=1.0)),
+    Case(opt.AdaSSP()),
 )
 
 # Thresholds that are active: a record moves as much as it is ever allowed to.

@@ -250,6 +250,6 @@ def test_what_it_cannot_fit_is_refused():
 
 def test_queries_are_phases():
     query = NormalEquations(**EXACT, ridge=0.0)
-    with pytest.raises(ValueError, match="a Loop, a Minimization or a Query"):
+    with pytest.raises(ValueError, match=r"phases\[0\] must be a Loop"):
         Recipe(phases=(3,), event=None, inputs={})
     assert not Recipe(phases=(query,), event=None, inputs={}).is_noisy

@@ -18,7 +18,7 @@ from dpsample.domains import WholeSpace
 from dpsample.noise.grid import add_gaussian, grid_step
 from dpsample.optimizers.loop.batches import Poisson, Slices
 from dpsample.optimizers.loop.estimators import BucketedMedian
-from dpsample.optimizers.loop.optimizer import Minimization, Recipe
+from dpsample.optimizers.loop.optimizer import Minimization, Query, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
 from dpsample.optimizers.loop.solve import fill_tilt
 from dpsample.optimizers.loop.steps import (
@@ -66,6 +66,8 @@ def without_noise(recipe: Recipe) -> Recipe:
     """The recipe with all its Gaussian noise set to zero."""
 
     def quiet(phase):
+        if isinstance(phase, Query):
+            return replace(phase, matrix_stddev=0.0, vector_stddev=0.0)
         if isinstance(phase, Minimization):
             return replace(phase, output_stddev=0.0, tilt_stddev=0.0)
         noise = phase.noise

@@ -192,14 +192,14 @@ class AdaSSP(Optimizer):
             check.fail("loss", "dps.losses.Squared()", facts.loss, remedy)
         if facts.dim > MOST_DIM:
             check.fail("problem", f"with at most {MOST_DIM} coefficients", facts.dim)
-        event, inputs = None, dict[str, float | int | str](ridge=float(self.ridge))
-        noise = {"matrix_stddev": 0.0, "vector_stddev": 0.0}
+        event, noise = None, {"matrix_stddev": 0.0, "vector_stddev": 0.0}
         if budget is not None:
             noise = self._noise(facts, budget)
             event = GaussianEvent(gdp_of(budget))
         phase = NormalEquations(ridge=float(self.ridge), **noise)
+        inputs: dict[str, float | int | str] = {"ridge": phase.ridge, **noise}
         return Recipe(
-            phases=(phase,), event=event, inputs=inputs | noise, kind="normal_equations"
+            phases=(phase,), event=event, inputs=inputs, kind="normal_equations"
         )
 
     def _noise(self, facts: PublicFacts, budget: Budget) -> dict[str, float]:

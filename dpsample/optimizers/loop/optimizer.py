@@ -286,7 +286,7 @@ class Query:
     keeps_ball: ClassVar[bool] = False
 
     def check(self) -> None:
-        """Numbers are checked by who makes them."""
+        """Do nothing: who makes a query checks its numbers."""
 
     @property
     def is_noisy(self) -> bool:
@@ -294,14 +294,15 @@ class Query:
         raise NotImplementedError
 
     def check_fits(self, num_records: int) -> None:
-        """Any number of records will do."""
+        """Do nothing: any number of records will do."""
 
     def answer(self, problem: Problem, rng: np.random.Generator) -> Array:
         """Return the phase's output."""
         raise NotImplementedError
 
 
-Phase = Loop | Minimization | Query
+Descent = Loop | Minimization
+Phase = Descent | Query
 
 Calibration = Literal["exact", "paper"]
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -339,9 +340,8 @@ class Recipe:
         if not self.phases:
             check.fail("phases", "non-empty", "()")
         for index, phase in enumerate(self.phases):
-            if not isinstance(phase, Phase):
-                condition = "a Loop, a Minimization or a Query"
-                check.fail(f"phases[{index}]", condition, phase)
+            given: dict[str, Any] = {f"phases[{index}]": phase}
+            check.instance((Loop, Minimization, Query), **given)
             phase.check()
         check.instance((Event, type(None)), event=self.event)
         check.instance(dict, inputs=self.inputs)
