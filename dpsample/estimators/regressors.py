@@ -97,8 +97,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
 class PrivateRidge(PrivateRegressor):
     """Differentially private least squares on bounded responses.
 
-    The loss is squared. Methods other than "auto", which is `dpsample.optimizers.AdaSSP`
-    here, make it linear for residuals beyond the width of the response's range, which no
+    The loss is squared, and "auto" is `dpsample.optimizers.AdaSSP`. For other methods
+    it is linear for residuals beyond the width of the response's range, which no
     prediction within it exceeds: else their noise would grow with the radius.
 
     The private answer is regularized by its noise, its ball and its method; there is no
