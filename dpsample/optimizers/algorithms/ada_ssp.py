@@ -6,7 +6,7 @@ H^{-1} (r + E_r)`, H being S + E with its eigenvalues below :math:`2 \tau \sqrt 
 raised to that, more than the noise's spectral norm of about :math:`\tau \sqrt{2d}`. The
 published version adds a ridge to all eigenvalues, for which it buys the least one; what
 is raised here is known. Excess loss was 15 % less than with a ridge :math:`\max(0, 2
-\tau \sqrt d - \lambda_{\min}(S + E))` (CPS1988, CASP, k401ksubs, five models; 48 cells).
+\tau \sqrt d - \lambda_{\min}(S + E))` (three sets, five models; 48 cells).
 
 **Sensitivity.** Rows have l_2 norm at most R, responses (less offsets) are at most B in
 size. One record replaced changes S by :math:`D = (a a^T - b b^T)/n` and r by :math:`v =
