@@ -75,9 +75,9 @@ def draw(answer: Release, data: Dataset, picture: Path) -> None:
 def _draw_coefficients(axes: Axes, answer: Release, data: Dataset) -> None:
     place = np.arange(answer.theta.size)
     best = (answer.nonprivate_diagnostics or {})["non_private_theta"]
-    # A marginal of a density that is k mu strongly log-concave is so, too (Prekopa), and
-    # the monotone map from a normal law to it contracts: with probability .95 at least
-    # a coordinate is as near to its median.
+    # Marginals of a k mu strongly log-concave density are so, too (Prekopa), and the
+    # monotone map from a normal law to them contracts: with probability .95 at least a
+    # coordinate is as near to its median.
     spread = 1.96 / np.sqrt(answer.certificate.k * answer.certificate.mu)
     axes.errorbar(
         place, answer.theta, yerr=spread, fmt="o", ms=4, capsize=2, label="private draw"

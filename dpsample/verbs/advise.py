@@ -204,14 +204,15 @@ def default_radius(
     .. math:: R = \min\Bigl(\frac{n t\,\phi_0}{3 \Delta L \sqrt d}, 100 B D\Bigr),
 
     t the budget's gdp, Delta 2 if one record is replaced and 1 if it is zeroed out,
-    L the Lipschitz constant of a record's loss, phi_0 the mean loss of the answer 0 over
-    both labels, or evenly over the responses' public range. In this ball the tail's bound of the excess risk, :math:`R \Delta L \sqrt d/(n t)`,
-    is a third of phi_0: noise allows no larger one that is known to help, and a
-    smaller one holds records back that noise does not. The other end serves time, for
-    steps grow with the root of R: of columns scaled to [-1, 1] and rows divided by D,
-    each may move the margin by a hundred units B of the response.
+    L the Lipschitz constant of a record's loss, phi_0 the mean loss of the answer 0
+    over both labels, or evenly over the responses' public range. In this ball the
+    tail's bound of the excess risk, :math:`R \Delta L \sqrt d/(n t)`, is a third of
+    phi_0: noise costs too much in larger ones, and smaller ones hold back what it does
+    not. The other end serves time, for steps grow with the root of R: of columns scaled
+    to [-1, 1] and rows divided by D, each may move the margin by a hundred units B of
+    the response.
 
-    The third was chosen on made-up records, see the page on methods.
+    The third was chosen on made-up records (docs/which-method.md).
 
     Parameters
     ----------
