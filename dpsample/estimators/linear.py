@@ -231,7 +231,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
     @property
     def _length(self) -> float:
         """Public bound of the norm of encoded rows."""
-        return float((self.encoding_ or self).row_bound)
+        bound = self.encoding_.row_bound if self.encoding_ else self.row_bound
+        return float(bound or 1.0)
 
     def _warn_again(self) -> None:
         """Say from the second releasable fit of a process on that budgets add up."""
