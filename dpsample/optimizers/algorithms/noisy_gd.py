@@ -168,9 +168,8 @@ class NoisyGD(ProjectedDescent):
     num_steps : int, optional
         T; None: the rule's for the tail, :math:`3/(\eta\lambda)` rounded up for the
         last iterate. Else min(n/2, n^2 t^2/(4 d)) rounded up, at least 10; less for
-        smooth losses if
-        :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` is, which grows like the
-        root of n. More steps hardly lower the bound and never raise it.
+        smooth losses if :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` is, which
+        grows like the root of n. More steps hardly lower the bound and never raise it.
     step_size : float, optional
         eta; None: that of the smaller bound, or of the rule for the tail;
         :math:`1/(\beta + \lambda)` for the last iterate.

@@ -53,6 +53,11 @@ def allocation_epsilon(
         If an argument is out of its range.
     ImportError
         If PLD_accounting is not installed.
+
+    Guarantee
+    ---------
+    By the papers' theorem and the numerics of that package, the sums of all steps are
+    (epsilon, delta)-DP under "zero_out".
     """
     check.open_interval(0.0, 1.0, delta=delta)
     check.positive(noise_multiplier=noise_multiplier)
