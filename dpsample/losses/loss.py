@@ -177,8 +177,13 @@ class Loss:
         self.pieces[1](self.params, values, y.flatten(), slopes, out)
         return values.reshape(u.shape), slopes.reshape(u.shape)
 
-    def check_response(self, response: Array, response_bound: float | None) -> None:
-        """Refuse labels that are not -1 or 1, or a response above its bound."""
+    def check_response(
+        self, response: Array, response_bound: float | None, *, first: int = 0
+    ) -> None:
+        """Refuse labels that are not -1 or 1, or a response above its bound.
+
+        ``first`` is the number of the first record.
+        """
         if self.is_classification:
             bad, condition = np.abs(response) != 1.0, "-1 or 1"
             remedy = "Map the labels, for example 2 * y - 1 for labels 0 and 1."
@@ -189,7 +194,8 @@ class Loss:
         else:
             return
         for i in np.flatnonzero(bad)[:1]:
-            check.fail("response", condition, f"{response[i]:g} at record {i}", remedy)
+            got = f"{response[i]:g} at record {first + i}"
+            check.fail("response", condition, got, remedy)
 
     def near_response(self, response: Array, margin_bound: float) -> Array:
         """Return responses of which each loss differs by a constant on the margins.
