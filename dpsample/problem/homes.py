@@ -5,8 +5,8 @@ the number of records and of coefficients alone, and what they return is combine
 binary tree: a number has the same bits whatever the home and the number of workers.
 Records of one chunk are in memory, and summed as ever.
 
-A sum over m chunks so errs by at most (2 log2 m + 1) u of its terms' sizes beside the
-errors within chunks, u = 2^-53: no more than the sum in order, which proofs charge.
+No path of a tree over m chunks has more than m - 1 additions, nor more than 2 log2 m: a
+sum so errs by no more than the sum in order may, which is what proofs charge.
 """
 
 from __future__ import annotations
@@ -179,6 +179,8 @@ class Home(Protocol):
 
     num_records: int
     dim: int
+    is_parallel: bool  # whether a part may be read before those in front of it
+    is_in_memory: bool  # whether ``data`` are to be had
 
     @property
     def data(self) -> Data:
@@ -196,6 +198,8 @@ class Home(Protocol):
 
 class _Local:
     """Passes in this process."""
+
+    is_parallel, is_in_memory = False, True
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
         """As `Home.map`."""
@@ -388,12 +392,13 @@ class Stored(_Local):
         self.rules = rules
         self.num_records, self.dim = features.shape[0], rules.facts.dim
         self.chunk = chunk_size(self.num_records, self.dim)
+        self.is_in_memory = isinstance(features, ArrayTable)
         self.stamps = [table.stamp() for table in self.tables]
 
     @cached_property
     def data(self) -> Data:
         """All records in doubles, if they are in memory."""
-        if not isinstance(self.tables[0], ArrayTable):
+        if not self.is_in_memory:
             check.fail("records", "in memory here", "records in a file", IN_MEMORY)
         return self.read(0, self.num_records)
 

@@ -28,6 +28,7 @@ from dpsample.privacy import (
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.certificates.terms import Calibration, CalibrationInputs, Risk
 from dpsample.privacy.verification import verify_own
+from dpsample.problem.homes import IN_MEMORY
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
 from dpsample.running import progress as screen
@@ -114,7 +115,7 @@ class ReleasePlan:
 
     @property
     def has_room(self) -> bool:
-        """Whether the domain allows the proximal sampler, a public fact."""
+        """Whether domain and records allow the proximal sampler, a public fact."""
         return no_proof(self.target) == ""
 
     @cached_property
@@ -202,7 +203,7 @@ class ReleasePlan:
         seconds = num_steps * chain.trial.step_seconds
         say(f"{NOT_PRIVATE}: {_time(seconds)}", seconds > LONG_SECONDS)
         begin = time.perf_counter()
-        most = self.max_work * self.target.data.num_records
+        most = self.max_work * self.target.home.num_records
 
         def on_done(done: int) -> None:
             left = _time((num_steps / done - 1.0) * (time.perf_counter() - begin))
@@ -232,6 +233,8 @@ class ReleasePlan:
 def no_proof(target: Gibbs) -> str:
     """Why the proximal sampler has no proof for a target, by public facts; or empty."""
     domain, dim = target.problem.domain, target.dim
+    if not target.problem.home.is_in_memory:
+        return f"Records that are not in memory need a smooth loss. {IN_MEMORY}"
     if metric.is_flat(domain, dim):
         reason = reduced_reason(target)
         if reason:
