@@ -33,7 +33,7 @@ from dpsample.problem.records import Data, block_size, make_data, part_of, writa
 from dpsample.tables.encoding import ROUNDING
 
 HUGE = 1e100  # entries above every declared bound, whose norms might overflow
-CHUNK_NUMBERS = 2**20  # of a chunk: 8 MB of features in doubles
+CHUNK_NUMBERS = 2**19  # of a chunk: 4 MB of features in doubles
 GROUP = 8  # chunks of a task on a cluster, a power of 2: its sums are whole subtrees
 IN_MEMORY = (
     "Pass np.array(features) if memory holds them, or use what works by passes: "
