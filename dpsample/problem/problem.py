@@ -273,10 +273,15 @@ class Problem:
     def risk(self, theta: ArrayLike) -> float:
         """Empirical risk F at theta of shape (dim,). Not private."""
         point = check.array("theta", theta, shape=(self.dim,))
+        return self.risks(point[None])[0]
+
+    def risks(self, points: Array) -> list[float]:
+        """Empirical risks at the rows of points, in one pass. Not private."""
         if isinstance(self.loss, RecordGradient):
-            return self.loss.risk(self.data.dense, self.data.response, point)
-        (risk,) = self.home.fold(homes.add, risk_of, self.loss, point, self.num_records)
-        return float(risk)
+            given = self.data.dense, self.data.response
+            return [self.loss.risk(*given, point) for point in points]
+        share = self.loss, points, self.num_records
+        return [float(risk) for risk in self.home.fold(homes.add, risks_of, *share)]
 
     def margins(self, theta: ArrayLike) -> Array:
         """Margins <a_i, theta> + b_i of all records, shape (num_records,)."""
@@ -291,11 +296,13 @@ class Problem:
         )
 
 
-def risk_of(part: Data, loss: Loss, theta: Array, num_records: int) -> tuple[float]:
-    """Share of a part in the empirical risk."""
-    work = records.make_work(part)
-    risk = records.mean_loss(part, loss.pointers[0], theta, work)
-    return (part.num_records / num_records * float(risk),)
+def risks_of(
+    part: Data, loss: Loss, points: Array, num_records: int
+) -> tuple[float, ...]:
+    """Shares of a part in the empirical risks at points."""
+    work, value = records.make_work(part), loss.pointers[0]
+    share = part.num_records / num_records
+    return tuple(share * records.mean_loss(part, value, p, work) for p in points)
 
 
 def margins_of(part: Data, theta: Array) -> Array:

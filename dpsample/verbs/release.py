@@ -135,8 +135,8 @@ class ReleasePlan:
     def best(self) -> Array:
         """Minimizer of the risk. Not private."""
         if self.place is not None:
-            target, start = self.place.target, self.place.mode.point
-            found = mode.find(target, 0.0, start, small=0.1)
+            near = self.place.mode
+            found = mode.find(self.place.target, 0.0, near, small=0.1)
             if found is not None:
                 return self.lifted(found.point)
         return gaussian_fit.minimize(self.target, mu=0.0)[0]
@@ -530,6 +530,7 @@ def _drawn(
     """Draw under a plan, with two streams."""
     theta, notes = plan.draw(streams[0], streams[1], say)
     best = plan.best
+    risk, least = problem.risks(np.stack([theta, best]))
     return Release(
         theta=theta,
         certificate=plan.certificate,
@@ -538,8 +539,8 @@ def _drawn(
         mechanism=plan.mechanism,
         nonprivate_diagnostics={
             **notes,
-            "risk": problem.risk(theta),
-            "non_private_risk": problem.risk(best),
+            "risk": risk,
+            "non_private_risk": least,
             "non_private_theta": best.copy(),
         },
     )

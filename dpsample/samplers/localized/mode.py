@@ -17,7 +17,7 @@ from dpsample.domains import Ball, Box, Domain, Polytope, Simplex, WholeSpace
 from dpsample.regularizers import Entropy
 from dpsample.samplers.gaussian_fit import hull_basis, minimize, regularizer_hessian
 from dpsample.targets.gibbs import Gibbs
-from dpsample.targets.passes import passed
+from dpsample.targets.passes import Passed, passed
 
 MAX_STEPS, MAX_HALVINGS = 40, 40
 # Newton decrement from which one more step leaves next to nothing.
@@ -46,6 +46,7 @@ class Mode:
 
     point: Array  # (dim,)
     basis: Array  # (dim, m)
+    here: Passed  # sums over the records there, but the Gram matrix: at ``before``
     before: Array | None  # (dim,): where weights phi'' were taken, close by; else none
     gram: Array  # (m, m): k times the mean of weights a_i a_i^T, in the basis
     gradient: Array  # (m,): g
@@ -58,31 +59,36 @@ class Mode:
 
 
 def find(
-    target: Gibbs, mu: float, start: Array | None = None, *, small: float = SMALL
+    target: Gibbs, mu: float, near: Mode | None = None, *, small: float = SMALL
 ) -> Mode | None:
     """Minimize k (F + mu r) on the domain; None if that fails, which is no error.
 
-    It ends with the step whose gain in energy is at most ``small`` squared.
+    It starts from a mode nearby, if there is one, and its curvatures, and ends with the
+    step whose gain in energy is at most ``small`` squared.
     """
     domain, dim = target.problem.domain, target.dim
     sides, bounds = flat_sides(domain, dim)
     # The entropy falls without end at 0: x0 stays off, held by the side nearby.
     least = LEAST if isinstance(target.regularizer, Entropy) and mu > 0.0 else 0.0
     basis = hull_basis(target)
-    point = domain.interior_point(dim) if start is None else start.copy()
     center = target.regularizer_params.center
     weight = target.k * mu
-    per_record = target.k / target.home.num_records
 
-    def penalty(point: Array) -> float:
-        return weight * target.regularizer.value(point, center) if weight > 0.0 else 0.0
+    def energy(point: Array, found: Passed) -> float:
+        risk = target.k / target.home.num_records * found.value
+        if weight == 0.0:
+            return risk
+        return risk + weight * target.regularizer.value(point, center)
 
-    here, is_last = passed(target, point), False
+    point = domain.interior_point(dim) if near is None else near.point
+    is_known = near is not None and near.before is not None
+    here = near.here if near is not None and is_known else passed(target, point)
     for _ in range(MAX_STEPS):
         gradient = slope_at(target, mu, point, here.slope) @ basis
-        if not (here.is_bent and np.isfinite(gradient).all()):
+        if here.num_unbent or not np.isfinite(gradient).all():
             return None
-        before, gram = point, in_basis(target, here.gram, basis)
+        before, sums = point, here.gram
+        gram = in_basis(target, sums, basis)
         bend = np.diag(1.0 / point) if least else regularizer_hessian(target, point)
         hessian = gram + weight * (basis.T @ bend @ basis)
         hessian += FLOOR * float(np.trace(hessian)) * np.eye(len(hessian))
@@ -94,14 +100,14 @@ def find(
         gain = -float(gradient @ move)  # at least half the decrement's square
         # Slopes of the entropy move with the logarithms of coordinates.
         is_last = gain <= (least or small**2)
-        scale, energy = 1.0, per_record * here.value + penalty(point)
+        scale, height = 1.0, energy(point, here)
         for _ in range(MAX_HALVINGS):
             trial = point + scale * (basis @ move)
             wants_gram = not (is_last and scale == 1.0)
-            there = passed(target, trial, point, wants_gram=wants_gram)
-            after = per_record * there.rise + penalty(trial) - penalty(point)
-            enough = after <= -0.1 * scale * gain
-            if enough or abs(scale * gain) <= 1e-12 * (1.0 + abs(energy)):
+            there = passed(target, trial, wants_gram=wants_gram)
+            # What rounding makes of the difference is far less than the last gain.
+            enough = energy(trial, there) - height <= -0.1 * scale * gain
+            if enough or abs(scale * gain) <= 1e-12 * (1.0 + abs(height)):
                 break
             scale *= 0.5
         else:
@@ -115,7 +121,8 @@ def find(
         return None
     if not domain.contains(point):
         return None
-    mode = replace(_made(target, mu, point, here.slope), before=before, gram=gram)
+    mode = _made(target, mu, point, here._replace(gram=sums))
+    mode = replace(mode, before=before, gram=gram)
     return _held(mode, domain, hessian) if np.isfinite(mode.gradient).all() else None
 
 
@@ -123,8 +130,8 @@ def find_slowly(target: Gibbs) -> Mode | None:
     """As `find`, by projected gradients: Newton may fail where r bends sharply."""
     point, _ = minimize(target, tolerance=SLOWLY)
     here = passed(target, point)
-    mode = _made(target, target.mu, point, here.slope)
-    if not (here.is_bent and np.isfinite(mode.gradient).all()):
+    mode = _made(target, target.mu, point, here)
+    if here.num_unbent or not np.isfinite(mode.gradient).all():
         return None
     gram = in_basis(target, here.gram, mode.basis)
     ridge = target.k * target.mu * target.regularizer.curvature_l2(target.dim)[0]
@@ -134,18 +141,19 @@ def find_slowly(target: Gibbs) -> Mode | None:
 
 def at(target: Gibbs, mu: float, point: Array) -> Mode:
     """Any point of the domain as x0, with all of its slope as residual."""
-    return _made(target, mu, point, passed(target, point, wants_gram=False).slope)
+    return _made(target, mu, point, passed(target, point, wants_gram=False))
 
 
-def _made(target: Gibbs, mu: float, point: Array, slope: Array) -> Mode:
-    """Mode at a point at which the losses have this sum of slopes."""
+def _made(target: Gibbs, mu: float, point: Array, here: Passed) -> Mode:
+    """Mode at a point of a pass."""
     sides, bounds = flat_sides(target.problem.domain, target.dim)
     basis = hull_basis(target)
-    gradient = slope_at(target, mu, point, slope) @ basis
+    gradient = slope_at(target, mu, point, here.slope) @ basis
     depths = np.maximum(bounds - sides @ point, 0.0)
     return Mode(
         point=point,
         basis=basis,
+        here=here,
         before=None,
         gram=np.zeros((basis.shape[1],) * 2),
         gradient=gradient,

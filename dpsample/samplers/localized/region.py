@@ -44,7 +44,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -267,6 +266,7 @@ class _Rounds:
         self.ellipsoids: list[Ellipsoid] = []
         self.num_rounds = 0
         self.slabs: tuple[Half, ...] = ()  # those of the halves
+        self.loss = Lost(math.inf, math.inf, 0.0)
 
     def sums(self, function: Callable[..., tuple[Any, ...]], *args: object) -> Any:
         """Add up what ``function(columns, *args)`` returns."""
@@ -277,21 +277,11 @@ class _Rounds:
         """Bregman curvatures on S."""
         return Weights("bregman", self.halves)
 
-    @cached_property
-    def loss(self) -> Lost:
-        """What the envelope on S loses."""
-        found = self.envelope, self.first
-        *sums, share = columns.folded(self.target, self.mode, _join, _lost, *found)
-        scale = 0.5 * self.target.k / self.target.home.num_records
-        return Lost(scale * sums[0], scale * (1.0 - share) * sums[1], float(share))
-
     def go_on(self, held: float) -> bool:
         """One round, by what pays first; whether there was one."""
-        lost = math.inf
-        if self.ellipsoids:
-            lost = self.loss.excess
-            if lost < NEGLIGIBLE:
-                return False
+        lost = self.loss.excess
+        if lost < NEGLIGIBLE:
+            return False
         secant = Weights("secant", self.halves)
         if self._shrink(self._best_ellipsoid(secant), 0.8):
             return True
@@ -313,16 +303,19 @@ class _Rounds:
         if found is None:
             return False
         ellipsoid, half = found
-        (left,) = self.sums(_left, self.halves, half)
+        halves = (*self.halves, half)
+        found = self.first, self.halves, half
+        left, *lost = columns.folded(self.target, self.mode, _join, _left, *found)
         if not left / self.target.home.num_records < most:
             return False
         if ellipsoid is not None:
             self.ellipsoids.append(ellipsoid)
         else:
             self.slabs = (*self.slabs, half)
-        self.halves = (*self.halves, half)
-        self.num_rounds += 1
-        vars(self).pop("loss", None)
+        self.halves, self.num_rounds = halves, self.num_rounds + 1
+        excess, total, share = lost
+        scale = 0.5 * self.target.k / self.target.home.num_records
+        self.loss = Lost(scale * excess, scale * (1.0 - share) * total, float(share))
         return True
 
     def _best_ellipsoid(self, secant: Weights) -> tuple[Ellipsoid, Half] | None:
@@ -464,24 +457,23 @@ def _measured(
     return float((np.abs(part.slopes) * sizes).sum()), float(sizes.sum()), share
 
 
-def _left(part: Columns, halves: tuple[Half, ...], half: Half) -> tuple[float]:
-    """Sum of the shares of widths that half-widths leave."""
+def _left(
+    part: Columns, first: BoundingMetric, halves: tuple[Half, ...], half: Half
+) -> tuple[float, float, float, float]:
+    """Return the sum of the shares of widths that half-widths leave, and what is lost.
+
+    Lost are the sum of curvature above the envelope there, of all, and its share.
+    """
     lower, upper = part.ends(halves)
     widths = upper - lower
     with np.errstate(invalid="ignore"):
         ratio = np.where(widths > 0.0, 2.0 * part.half(half) / widths, 1.0)
-    return (float(np.minimum(ratio, 1.0).sum()),)
-
-
-def _lost(
-    part: Columns, envelope: Weights, first: BoundingMetric
-) -> tuple[float, float, float]:
-    """Return sums of curvature lost to an envelope, of all of it, and its share."""
-    weights, above = part.weights(envelope), part.mode_weights
+    left = float(np.minimum(ratio, 1.0).sum())
+    envelope, above = part.curvature("bregman", (*halves, half)), part.mode_weights
     squares = part.sizes(first.back) ** 2
-    lost = np.maximum(above - weights, 0.0) @ squares
-    share = _share(part.weights(first.weights), weights)
-    return float(lost), float(above @ squares), share
+    lost = float(np.maximum(above - envelope, 0.0) @ squares)
+    share = _share(part.weights(first.weights), envelope)
+    return left, lost, float(above @ squares), share
 
 
 def _bent(
