@@ -58,7 +58,7 @@ def problem_of(features: Any, response: Any) -> dps.Problem:
 
 
 def made(num_records: int, dim: int, dtype: str, folder: str) -> tuple[Any, Any]:
-    """Records in memory, or in files of a folder, which are mapped."""
+    """Make records in memory, or in files of a folder, which are mapped."""
     if not folder:
         features, response = np.empty((num_records, dim), dtype), np.empty(num_records)
         fill(features, response)
@@ -107,9 +107,8 @@ def one(num_records: int, dim: int, dtype: str, folder: str) -> dict[str, Any]:
     row |= {"home": "file" if folder else "memory"}
     row |= {"peak": round((after - before) / given, 3), "resident_mb": after / 1e6}
     row |= {"method": answer.nonprivate_diagnostics["method"]}
-    for name, start, stop in zip(
-        ("problem", "release", "fit"), clocks, clocks[1:], strict=False
-    ):
+    for i, name in enumerate(("problem", "release", "fit")):
+        start, stop = clocks[i : i + 2]
         row[f"{name}_s"] = round(stop[0] - start[0], 3)
         row[f"{name}_cpu"] = round(stop[1] - start[1], 3)
     return row

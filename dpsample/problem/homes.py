@@ -195,6 +195,14 @@ class Home(Protocol):
     def fold(self, fold: Fold, function: Callable[..., Result], *args: object) -> Any:
         """Results of a pass, `folded`."""
 
+    def windows(
+        self, first: int, last: int, multiple: int
+    ) -> Iterator[tuple[int, Data]]:
+        """Yield records from first to last, in parts of a multiple, but the last.
+
+        With the number of the part's first record; a part is valid until the next.
+        """
+
 
 class _Local:
     """Passes in this process."""
@@ -210,7 +218,7 @@ class _Local:
         return folded(self.map(function, *args), fold)
 
 
-class Memory(_Local):
+class InMemory(_Local):
     """Records in memory, in doubles, as kernels see them."""
 
     def __init__(self, data: Data) -> None:
@@ -224,6 +232,13 @@ class Memory(_Local):
         """Take the records over; joblib hands large ones to workers read-only."""
         self.__dict__.update(state)
         self.data = writable(self.data)
+
+    def windows(
+        self, first: int, last: int, multiple: int
+    ) -> Iterator[tuple[int, Data]]:
+        """As `Home.windows`; it is one part."""
+        del multiple
+        yield first, part_of(self.data, first, last)
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
         """As `Home.map`."""
@@ -432,15 +447,17 @@ class Stored(_Local):
         params = self.rules.facts.loss.params
         return make_data(out[: stop - start], response, offset, params)
 
-    def _parts(self, make: Callable[..., Result]) -> Iterator[tuple[int, Result]]:
+    def _parts(
+        self, make: Callable[..., Result], first: int, last: int, size: int
+    ) -> Iterator[tuple[int, Result]]:
         """First record and part of every chunk; the next one is read meanwhile."""
         self.require_same()
         readers = [table.reader() for table in self.tables]
-        buffers = [np.empty((self.chunk, self.dim)) for _ in range(2)]
-        starts = range(0, self.num_records, self.chunk)
+        buffers = [np.empty((size, self.dim)) for _ in range(2)]
+        starts = range(first, last, size)
 
         def read(i: int) -> Result:
-            stop = min(starts[i] + self.chunk, self.num_records)
+            stop = min(starts[i] + size, last)
             return make(readers, buffers[i % 2], starts[i], stop)
 
         with ThreadPoolExecutor(1) as reader:
@@ -455,12 +472,19 @@ class Stored(_Local):
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
         """As `Home.map`."""
-        for _, part in self._parts(self._part):
+        for _, part in self._parts(self._part, 0, self.num_records, self.chunk):
             yield function(part, *args)
+
+    def windows(
+        self, first: int, last: int, multiple: int
+    ) -> Iterator[tuple[int, Data]]:
+        """As `Home.windows`."""
+        size = multiple * max(1, self.chunk // multiple)
+        return self._parts(self._part, first, last, size)
 
     def check(self) -> Iterator[Above]:
         """Say what `Rules.check` does, of each chunk."""
-        for start, raw in self._parts(self._raw):
+        for start, raw in self._parts(self._raw, 0, self.num_records, self.chunk):
             yield self.rules.check(*raw, start)
 
 
@@ -500,7 +524,7 @@ def settled(given: Any, response: Any, offset: Any, rules: Rules) -> Home:
         features[:, width:] = 1.0
         rules.enforce(_written(given, features[:, :width], y, shift, rules))
     params = rules.facts.loss.params
-    return Memory(make_data(features, y, shift if rest else None, params))
+    return InMemory(make_data(features, y, shift if rest else None, params))
 
 
 def _written(

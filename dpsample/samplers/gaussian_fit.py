@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.problem.homes import Memory
+from dpsample.problem.homes import InMemory
 from dpsample.problem.records import curvature_matrix
 from dpsample.targets.gibbs import Gibbs, as_rows
 from dpsample.targets.passes import passed
@@ -62,7 +62,7 @@ def minimize(
     the energy.
     """
     weight = target.mu if mu is None else float(mu)
-    is_near = isinstance(target.home, Memory)
+    is_near = isinstance(target.home, InMemory)
     energy = _Kernels(target, weight) if is_near else _Passes(target, weight)
     theta = np.array(target.problem.domain.interior_point(target.dim), dtype=np.float64)
     gradient, trial = np.empty(target.dim), np.empty(target.dim)

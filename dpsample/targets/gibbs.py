@@ -19,7 +19,7 @@ from dpsample.core.jit import kernel, pointer
 from dpsample.domains import CHORD, CONTAINS, PROJECT, Body, Domain
 from dpsample.losses import Loss
 from dpsample.problem import records
-from dpsample.problem.homes import Home, Memory
+from dpsample.problem.homes import Home, InMemory
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data, Work
 from dpsample.regularizers import (
@@ -199,9 +199,9 @@ class Gibbs:
     def home(self) -> Home:
         """Where the records are, with their responses as in ``data``."""
         home = self.problem.home
-        if not isinstance(home, Memory):
+        if not isinstance(home, InMemory):
             return _Near(home, self.problem)
-        return home if self.data is home.data else Memory(self.data)
+        return home if self.data is home.data else InMemory(self.data)
 
     @cached_property
     def regularizer_params(self) -> RegularizerParams:

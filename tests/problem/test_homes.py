@@ -5,7 +5,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.problem import homes
-from dpsample.problem.homes import Memory, Stored, chunk_size, folded
+from dpsample.problem.homes import InMemory, Stored, chunk_size, folded
 
 L, D = dps.losses, dps.domains
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -74,7 +74,7 @@ def every_home(*records, **changes):
 def test_every_home_gives_the_same_bits(tmp_path):
     found = {}
     for name, made in every_home(tmp_path, *records(), intercept=True):
-        assert isinstance(made.home, Memory if name == "memory" else Stored)
+        assert isinstance(made.home, InMemory if name == "memory" else Stored)
         answer = dps.release(made, BUDGET, seed=3)
         notes = dict(answer.nonprivate_diagnostics)
         point = np.full(DIM + 1, 0.1)
@@ -181,3 +181,32 @@ def test_far_responses_and_offsets_stay_near(tmp_path):
         for given in (rows.astype(np.float64), mapped(tmp_path / "rows", rows))
     ]
     np.testing.assert_array_equal(*thetas)
+
+
+METHODS = {
+    "steps": dps.optimizers.NoisyGD(num_steps=4),
+    "a tilt": dps.optimizers.ObjectivePerturbation(),
+    "clipped": dps.optimizers.ClippedGD(num_steps=3, clip=0.3, noise="steps"),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_full_steps_have_the_bits_of_memory(tmp_path, monkeypatch, name):
+    rows, labels = records(num=5000)  # five blocks, windows of two or one
+    fits = []
+    for numbers in (1, 3 * 2500):
+        monkeypatch.setattr(homes, "CHUNK_NUMBERS", numbers)
+        for _, made in every_home(tmp_path, rows, labels):
+            fits.append(dps.minimize(made, METHODS[name], BUDGET, seed=4))
+    for fit in fits:
+        np.testing.assert_array_equal(fit.theta, fits[0].theta)
+        assert fit.num_gradients == fits[0].num_gradients
+
+
+def test_random_batches_need_memory(tmp_path):
+    rows, labels = records()
+    method = dps.optimizers.DPSGD(sampling_rate=0.1, num_steps=3)
+    kept, filed = problem(rows, labels), problem(mapped(tmp_path / "a", rows), labels)
+    assert dps.minimize(kept, method, BUDGET, seed=1).theta.shape == (DIM,)
+    with pytest.raises(ValueError, match="by passes"):
+        dps.minimize(filed, method, BUDGET)

@@ -17,7 +17,7 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.domains import Domain
 from dpsample.losses import Loss
-from dpsample.problem.homes import Memory
+from dpsample.problem.homes import InMemory
 from dpsample.problem.records import Data
 from dpsample.samplers.localized.mode import Mode, is_round
 from dpsample.targets.gibbs import MARGIN_SLACK, Gibbs, as_rows, margin_intervals
@@ -164,7 +164,7 @@ _kept: WeakKeyDictionary[Mode, Columns] = WeakKeyDictionary()
 def _of_one_chunk(target: Gibbs, mode: Mode) -> Columns | None:
     """Kept columns of records in memory that are one chunk."""
     home = target.home
-    if not (isinstance(home, Memory) and home.chunk == home.num_records):
+    if not (isinstance(home, InMemory) and home.chunk == home.num_records):
         return None
     columns = _kept.get(mode)
     if columns is None or columns.part is not home.data:

@@ -51,7 +51,7 @@ from scipy import linalg, special
 
 from dpsample.core.arrays import Array
 from dpsample.domains import Domain, WholeSpace
-from dpsample.problem.homes import Memory, add
+from dpsample.problem.homes import InMemory, add
 from dpsample.problem.records import block_size, weighted_gram
 from dpsample.samplers.localized import columns
 from dpsample.samplers.localized.columns import WIDENED, Columns, Half, Weights
@@ -148,7 +148,7 @@ def lowered_by(target: Gibbs) -> float:
     it is longer than the sum in order.
     """
     count, dim = target.home.num_records, target.dim
-    is_sparse = isinstance(target.home, Memory) and target.data.dense.shape[0] == 0
+    is_sparse = isinstance(target.home, InMemory) and target.data.dense.shape[0] == 0
     block = block_size(dim)
     terms = float(count) if is_sparse else min(block, count) + count / min(block, count)
     return max(LOWERED, 1.5 * (terms + 2.0 * dim + 16.0) * EPSILON)
