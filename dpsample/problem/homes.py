@@ -53,7 +53,7 @@ Fold = Callable[[Any, Any], Any]
 def is_large(rows: NDArray[Any]) -> bool:
     """Whether rows, or a column, are more than one chunk."""
     dim = rows.shape[1] if rows.ndim > 1 else 1
-    return rows.size > 0 and len(rows) > chunk_size(len(rows), dim)
+    return rows.size > 0 and rows.shape[0] > chunk_size(rows.shape[0], dim)
 
 
 def chunk_size(num_records: int, dim: int) -> int:
@@ -403,6 +403,7 @@ class Stored(_Local):
     def __init__(
         self, features: Table, response: Table, offset: Table | None, rules: Rules
     ) -> None:
+        self.first = 0  # number of the first record
         self.tables = (features, response, *(() if offset is None else (offset,)))
         self.rules = rules
         self.num_records, self.dim = features.shape[0], rules.facts.dim
@@ -485,7 +486,7 @@ class Stored(_Local):
     def check(self) -> Iterator[Above]:
         """Say what `Rules.check` does, of each chunk."""
         for start, raw in self._parts(self._raw, 0, self.num_records, self.chunk):
-            yield self.rules.check(*raw, start)
+            yield self.rules.check(*raw, self.first + start)
 
 
 Features = ArrayLike | CSR | str | os.PathLike[str]

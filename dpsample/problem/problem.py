@@ -20,9 +20,9 @@ from dpsample.core.sparse import as_csr, is_sparse
 from dpsample.domains import Domain
 from dpsample.losses import Loss, RecordGradient
 from dpsample.losses.record_gradient import num_parameters
-from dpsample.problem import homes, records
+from dpsample.problem import cluster, homes, records
 from dpsample.problem.facts import PublicFacts
-from dpsample.problem.homes import Features, FileTable, Response, Rules
+from dpsample.problem.homes import Features, FileTable, Home, Response, Rules
 from dpsample.problem.records import Data
 from dpsample.tables import Dataset, Encoding
 
@@ -38,8 +38,9 @@ class Problem:
     features : array, scipy.sparse matrix or DataFrame of shape (num_records, dim)
         Rows a_i, copied once: dense ones in C order, sparse ones as CSR, many of
         float32 as they are. Or a ``numpy.memmap``, or the path of a Parquet file:
-        larger than memory, they are read in every pass; see `dpsample.problem.homes`.
-    response : array of shape (num_records,), or a column's name in a Parquet file
+        larger than memory, they are read in every pass. Or an array or DataFrame of
+        Dask, which stays on its cluster.
+    response : array of shape (num_records,), or a column's name
         Labels -1, 1 or real responses y_i.
     loss : Loss
         One of `dpsample.losses`.
@@ -131,7 +132,7 @@ class Problem:
             clip_rows=clip_rows,
             response_limit=1.0 if is_linear else response_bound,
         )
-        self.home = homes.settled(given, response, offset, rules)
+        self.home = home_of(given, response, offset, rules)
         names = names if feature_names is None else feature_names
         if encoding is not None:
             encoding = self._own(encoding, names)
@@ -296,6 +297,20 @@ class Problem:
         )
 
 
+def home_of(given: Any, response: Any, offset: Any, rules: Rules) -> Home:
+    """Home of records that `as_records` has looked at, with their bounds enforced."""
+    if not cluster.is_dask(given):
+        return homes.settled(given, response, offset, rules)
+    if not homes.is_large(given):
+        y, shift = (None if c is None else np.asarray(c) for c in (response, offset))
+        return homes.settled(np.asarray(given), y, shift, rules)
+    if isinstance(rules.facts.loss, RecordGradient):
+        check.fail("features", "in memory for a record gradient", "a cluster")
+    home = cluster.OnCluster(given, response, offset, rules)
+    rules.enforce(home.check())
+    return home
+
+
 def risks_of(
     part: Data, loss: Loss, points: Array, num_records: int
 ) -> tuple[float, ...]:
@@ -330,6 +345,8 @@ def as_records(
         return as_csr("features", features), None, response, offset
     if isinstance(features, str | PathLike):
         return homes.opened(features, response, offset)
+    if cluster.is_dask(features):
+        return cluster.taken_apart(features, response, offset)
     columns = getattr(features, "columns", None)
     names = None if columns is None else unique([str(c) for c in columns])
     if isinstance(features, np.memmap) and FileTable.is_of(features):

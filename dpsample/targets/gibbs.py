@@ -306,6 +306,10 @@ class _Near:
         """As `Home.fold`."""
         return self.home.fold(fold, *self.start, function, *args)
 
+    def windows(self, *args: int) -> Iterator[tuple[int, Data]]:
+        """As `Home.windows`, with far responses."""
+        return self.home.windows(*args)
+
 
 def near_part(
     part: Data,

@@ -210,3 +210,45 @@ def test_random_batches_need_memory(tmp_path):
     assert dps.minimize(kept, method, BUDGET, seed=1).theta.shape == (DIM,)
     with pytest.raises(ValueError, match="by passes"):
         dps.minimize(filed, method, BUDGET)
+
+
+def on_cluster(rows, labels, **changes):
+    array = pytest.importorskip("dask.array")
+    given = array.from_array(rows, (170, 2)), array.from_array(labels, 333)
+    return problem(*given, **changes)
+
+
+def test_partitions_give_the_bits_of_memory():
+    dask = pytest.importorskip("dask")
+    rows, labels = records(num=3000)  # three partitions of eight chunks
+    point = np.full(DIM + 1, 0.1)
+    found = []
+    for made in (
+        problem(rows, labels, intercept=True),
+        on_cluster(rows, labels, intercept=True),
+    ):
+        with dask.config.set(scheduler="synchronous"):
+            answer = dps.release(made, BUDGET, seed=3)
+            method = dps.optimizers.NoisyGD(num_steps=2)
+            fit = dps.minimize(made, method, BUDGET, seed=4)
+            best = answer.nonprivate_diagnostics["non_private_theta"]
+            found.append([answer.theta, best, fit.theta, made.margins(point)])
+    for mine, memory in zip(found[1], found[0], strict=True):
+        np.testing.assert_array_equal(mine, memory)
+
+
+def test_records_of_a_frame_are_named_by_their_numbers():
+    frames = pytest.importorskip("dask.dataframe")
+    pandas = pytest.importorskip("pandas")
+    rows, labels = records(np.float64)
+    rows[700] *= 20.0
+    frame = pandas.DataFrame(rows, columns=["a", "b", "c"]).assign(y=labels)
+    given = frames.from_pandas(frame, npartitions=5)
+    with pytest.raises(ValueError, match=r"in record 700 \(1 records are above\)"):
+        problem(given, "y")
+    made = problem(given, "y", clip_rows=True)
+    assert made.feature_names == ("a", "b", "c")
+    kept = problem(rows, labels, clip_rows=True)
+    assert made.risk(np.ones(DIM)) == kept.risk(np.ones(DIM))
+    with pytest.raises(ValueError, match="on a cluster"):
+        dps.sample(dps.Gibbs(made, k=10.0, mu=0.1), num_draws=3)

@@ -304,8 +304,8 @@ class _Rounds:
             return False
         ellipsoid, half = found
         halves = (*self.halves, half)
-        found = self.first, self.halves, half
-        left, *lost = columns.folded(self.target, self.mode, _join, _left, *found)
+        given = self.first, self.halves, half
+        left, *lost = columns.folded(self.target, self.mode, _join, _left, *given)
         if not left / self.target.home.num_records < most:
             return False
         if ellipsoid is not None:
