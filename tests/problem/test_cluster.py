@@ -31,19 +31,32 @@ def client():
         yield client
 
 
-def on_cluster(rows, labels):
-    from dask import array
+def some(path, start, stop):
+    return np.load(path, mmap_mode="r")[start:stop]
 
-    given = array.from_array(rows, (20_000, 50)), array.from_array(labels, 30_000)
+
+def on_cluster(folder, **arrays):
+    """The records in files that workers read, cut otherwise than we cut them."""
+    from dask import array, delayed
+
+    given, step = [], 17_000
+    for name, values in arrays.items():
+        np.save(folder / name, values)
+        parts = []
+        for start in range(0, len(values), step):
+            part = delayed(some)(folder / f"{name}.npy", start, start + step)
+            shape = values[start : start + step].shape
+            parts.append(array.from_delayed(part, shape, values.dtype))
+        given.append(array.concatenate(parts))
     return dps.Problem(*given, row_bound=1.0, **FACTS)
 
 
-def test_a_killed_worker_changes_no_bit(client, monkeypatch):
+def test_a_killed_worker_changes_no_bit(client, monkeypatch, tmp_path):
     rows, labels = records()
     kept = dps.Problem(rows, labels, row_bound=1.0, **FACTS)
     wanted = dps.release(kept, BUDGET, seed=5)
     assert wanted.nonprivate_diagnostics["method"] == "rejection"
-    made, folds, killed = on_cluster(rows, labels), [], []
+    made, folds, killed = on_cluster(tmp_path, rows=rows, labels=labels), [], []
     assert isinstance(made.home, OnCluster)
     fold = OnCluster.fold
 
@@ -67,12 +80,12 @@ def test_a_killed_worker_changes_no_bit(client, monkeypatch):
         np.testing.assert_array_equal(mine, memory)
 
 
-def test_a_killed_worker_changes_no_bit_of_gradient_steps(client):
+def test_a_killed_worker_changes_no_bit_of_gradient_steps(client, tmp_path):
     rows, labels = records(num=60_000)
     method = dps.optimizers.NoisyGD(num_steps=3)
     kept = dps.Problem(rows, labels, row_bound=1.0, **FACTS)
     wanted = dps.minimize(kept, method, BUDGET, seed=5).theta
-    made = on_cluster(rows, labels)
+    made = on_cluster(tmp_path, rows=rows, labels=labels)
     pids = client.run(os.getpid)
     threading.Timer(0.1, os.kill, (next(iter(pids.values())), signal.SIGKILL)).start()
     fit = dps.minimize(made, method, BUDGET, seed=5)
