@@ -7,6 +7,7 @@ what, or which is lost and replaced. Without a cluster Dask runs the tasks here.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
@@ -68,7 +69,7 @@ def _sized(value: Any) -> Any:
 class OnCluster:
     """Records of which a cluster holds partitions."""
 
-    is_parallel, is_in_memory = True, False
+    is_parallel, is_in_memory, pass_seconds = True, False, 0.0
 
     def __init__(self, features: Any, response: Any, offset: Any, rules: Rules) -> None:
         self.num_records, self.dim = int(features.shape[0]), rules.facts.dim
@@ -92,6 +93,11 @@ class OnCluster:
         return value.rechunk({0: self.size, 1: -1} if value.ndim > 1 else self.size)
 
     @property
+    def pass_bytes(self) -> float:
+        """As `Home.pass_bytes`."""
+        return float(sum(column.nbytes for column in self.columns))
+
+    @property
     def data(self) -> Data:
         """As `Home.data`: it refuses."""
         check.fail("records", "in memory here", "records on a cluster", IN_MEMORY)
@@ -113,7 +119,10 @@ class OnCluster:
     def fold(self, fold: Fold, function: Callable[..., Result], *args: object) -> Any:
         """As `Home.fold`, by a tree of tasks."""
         tasks = self._tasks("fold", fold, function, *args)
-        return folded(tasks, _library("dask").delayed(fold, pure=False)).compute()
+        begin = time.perf_counter()
+        result = folded(tasks, _library("dask").delayed(fold, pure=False)).compute()
+        self.pass_seconds = time.perf_counter() - begin
+        return result
 
     def check(self) -> Iterator[Above]:
         """Say what `Rules.check` does, of each chunk."""

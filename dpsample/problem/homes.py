@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -183,6 +184,14 @@ class Home(Protocol):
     is_in_memory: bool  # whether ``data`` are to be had
 
     @property
+    def pass_seconds(self) -> float:
+        """Seconds that the last full pass took."""
+
+    @property
+    def pass_bytes(self) -> float:
+        """Bytes that a pass reads, by sizes and types alone."""
+
+    @property
     def data(self) -> Data:
         """All records as kernels see them, or a ValueError that says what to do."""
 
@@ -207,7 +216,7 @@ class Home(Protocol):
 class _Local:
     """Passes in this process."""
 
-    is_parallel, is_in_memory = False, True
+    is_parallel, is_in_memory, pass_seconds = False, True, 0.0
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
         """As `Home.map`."""
@@ -215,7 +224,10 @@ class _Local:
 
     def fold(self, fold: Fold, function: Callable[..., Result], *args: object) -> Any:
         """As `Home.fold`."""
-        return folded(self.map(function, *args), fold)
+        begin = time.perf_counter()
+        result = folded(self.map(function, *args), fold)
+        self.pass_seconds = time.perf_counter() - begin
+        return result
 
 
 class InMemory(_Local):
@@ -227,6 +239,11 @@ class InMemory(_Local):
         is_dense = data.dense.shape[0] > 0
         size = chunk_size(self.num_records, self.dim)
         self.chunk = size if is_dense else self.num_records
+
+    @property
+    def pass_bytes(self) -> float:
+        """As `Home.pass_bytes`."""
+        return float(sum(getattr(each, "nbytes", 0) for each in self.data))
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Take the records over; joblib hands large ones to workers read-only."""
@@ -258,6 +275,10 @@ class Table(Protocol):
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes to be read."""
+
     def reader(self) -> Read:
         """Return a function of (start, stop) to these rows, fast in ascending order."""
 
@@ -275,6 +296,11 @@ class ArrayTable:
     def shape(self) -> tuple[int, int]:
         """As `Table.shape`."""
         return len(self.array), self.array.shape[1] if self.array.ndim > 1 else 1
+
+    @property
+    def num_bytes(self) -> int:
+        """As `Table.num_bytes`."""
+        return self.array.nbytes
 
     def reader(self) -> Read:
         """As `Table.reader`."""
@@ -321,6 +347,11 @@ class FileTable:
             shape=(len(mapped), mapped.shape[1] if mapped.ndim > 1 else 1),
         )
 
+    @property
+    def num_bytes(self) -> int:
+        """As `Table.num_bytes`."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
     def reader(self) -> Read:
         """As `Table.reader`."""
         width = self.shape[1]
@@ -349,6 +380,11 @@ class ParquetTable:
     def shape(self) -> tuple[int, int]:
         """As `Table.shape`."""
         return self.num_records, len(self.names)
+
+    @property
+    def num_bytes(self) -> int:
+        """As `Table.num_bytes`, once they are decoded."""
+        return self.shape[0] * self.shape[1] * 8
 
     def reader(self) -> Read:
         """As `Table.reader`: row groups are decoded in batches, once in order."""
@@ -410,6 +446,11 @@ class Stored(_Local):
         self.chunk = chunk_size(self.num_records, self.dim)
         self.is_in_memory = isinstance(features, ArrayTable)
         self.stamps = [table.stamp() for table in self.tables]
+
+    @property
+    def pass_bytes(self) -> float:
+        """As `Home.pass_bytes`."""
+        return float(sum(table.num_bytes for table in self.tables))
 
     @cached_property
     def data(self) -> Data:

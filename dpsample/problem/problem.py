@@ -263,6 +263,14 @@ class Problem:
         """Number of coefficients, the intercept included."""
         return self.facts.dim
 
+    @property
+    def pass_bytes(self) -> float:
+        """Bytes that one pass over the records reads, by their number and type.
+
+        A release by rejection takes about ten passes, and a gradient step one.
+        """
+        return self.home.pass_bytes
+
     def lipschitz(self, p: float) -> float:
         """Lipschitz constant of one record's loss; see `PublicFacts.lipschitz`."""
         return self.facts.lipschitz(p)

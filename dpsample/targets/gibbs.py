@@ -293,8 +293,18 @@ class _Near:
 
     @property
     def data(self) -> Data:
-        """As `Home.data`: it refuses."""
+        """As `Home.data`."""
         return self.home.data
+
+    @property
+    def pass_bytes(self) -> float:
+        """As `Home.pass_bytes`."""
+        return self.home.pass_bytes
+
+    @property
+    def pass_seconds(self) -> float:
+        """As `Home.pass_seconds`."""
+        return self.home.pass_seconds
 
     def map(self, function: Callable[..., Any], *args: object) -> Iterator[Any]:
         """As `Home.map`."""

@@ -176,9 +176,11 @@ class ReleasePlan:
 
         Or if the fallback's rounding errors are not counted and those here are.
         """
-        seconds, passes = prepared.expected_seconds, prepared.expected_passes
+        home, passes = prepared.target.home, prepared.expected_passes
+        seconds = max(prepared.expected_seconds, passes * home.pass_seconds)
         about = "about" if prepared.is_practical else "more than"
-        expected = f"{about} {passes:.3g} passes over the records, {_time(seconds)}"
+        size = f"{passes:.3g} passes over the records of {home.pass_bytes / 1e9:.3g} GB"
+        expected = f"{about} {size}, {_time(seconds)}"
         say(f"{NOT_PRIVATE}: {expected}", seconds > LONG_SECONDS)
 
         def on_passes(done: float) -> None:
