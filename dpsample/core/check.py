@@ -314,7 +314,7 @@ def finite(name: str, values: Array, *, first: int = 0, remedy: str = "") -> Non
     if not is_finite.all():
         where = np.argwhere(~is_finite)[0]
         bad = shown(float(values[tuple(where)]))
-        where[0] += first
+        where[:1] += first  # a number alone has no index
         index = ", ".join(str(i) for i in where)
         fail(name, "finite", f"{bad} at index [{index}]", remedy)
 

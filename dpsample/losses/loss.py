@@ -177,7 +177,7 @@ class Loss:
         self.pieces[1](self.params, values, y.flatten(), slopes, out)
         return values.reshape(u.shape), slopes.reshape(u.shape)
 
-    def at(self, margins: Array, response: Array) -> tuple[Array, Array]:
+    def _at(self, margins: Array, response: Array) -> tuple[Array, Array]:
         """Losses and slopes at as many margins as responses, which are not checked."""
         values, slopes, out = margins.copy(), np.empty_like(margins), np.full(1, np.nan)
         self.pieces[1](self.params, values, response, slopes, out)
@@ -241,10 +241,10 @@ class Loss:
         least, _ = self.curvature(lower, upper, response)
         if not self.has_unimodal_curvature:
             return least
-        slope = self.at(margins, response)[1]
+        slope = self._at(margins, response)[1]
 
         def secant(ends: Array) -> tuple[Array, Array]:
-            there = self.at(ends, response)[1]
+            there = self._at(ends, response)[1]
             return (there - slope) / (ends - margins), np.abs(there) + np.abs(slope)
 
         return self._least_at_ends(secant, 1, least, margins, lower, upper, response)
@@ -261,11 +261,11 @@ class Loss:
         if not self.has_unimodal_curvature:
             return self.secant_curvature(margins, lower, upper, response)
         least, _ = self.curvature(lower, upper, response)
-        value, slope = self.at(margins, response)
+        value, slope = self._at(margins, response)
 
         def chord(ends: Array) -> tuple[Array, Array]:
             t = ends - margins
-            there, tangent = self.at(ends, response)[0], slope * t
+            there, tangent = self._at(ends, response)[0], slope * t
             size = 2.0 * (np.abs(there) + np.abs(value) + np.abs(tangent))
             return 2.0 * (there - value - tangent) / t**2, size
 

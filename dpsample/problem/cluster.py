@@ -19,15 +19,14 @@ from dpsample.problem.homes import (
     GROUP,
     IN_MEMORY,
     Above,
-    ArrayTable,
     Fold,
     Result,
     Rules,
     Stored,
-    chunk_size,
     folded,
 )
 from dpsample.problem.records import Data
+from dpsample.problem.sources import ArrayTable, chunk_size
 
 
 def _library(name: str) -> Any:

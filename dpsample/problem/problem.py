@@ -22,8 +22,9 @@ from dpsample.losses import Loss, RecordGradient
 from dpsample.losses.record_gradient import num_parameters
 from dpsample.problem import cluster, homes, records
 from dpsample.problem.facts import PublicFacts
-from dpsample.problem.homes import Features, FileTable, Home, Response, Rules
+from dpsample.problem.homes import Features, Home, Response, Rules
 from dpsample.problem.records import Data
+from dpsample.problem.sources import FileTable, is_large, opened
 from dpsample.tables import Dataset, Encoding
 
 
@@ -282,10 +283,10 @@ class Problem:
     def risk(self, theta: ArrayLike) -> float:
         """Empirical risk F at theta of shape (dim,). Not private."""
         point = check.array("theta", theta, shape=(self.dim,))
-        return self.risks(point[None])[0]
+        return self._risks(point[None])[0]
 
-    def risks(self, points: Array) -> list[float]:
-        """Empirical risks at the rows of points, in one pass. Not private."""
+    def _risks(self, points: Array) -> list[float]:
+        """Empirical risks at points (any, dim), by one pass. Not private."""
         if isinstance(self.loss, RecordGradient):
             given = self.data.dense, self.data.response
             return [self.loss.risk(*given, point) for point in points]
@@ -309,7 +310,7 @@ def home_of(given: Any, response: Any, offset: Any, rules: Rules) -> Home:
     """Home of records that `as_records` has looked at, with their bounds enforced."""
     if not cluster.is_dask(given):
         return homes.settled(given, response, offset, rules)
-    if not homes.is_large(given):
+    if not is_large(given):
         y, shift = (None if c is None else np.asarray(c) for c in (response, offset))
         return homes.settled(np.asarray(given), y, shift, rules)
     if isinstance(rules.facts.loss, RecordGradient):
@@ -352,7 +353,7 @@ def as_records(
     if is_sparse(features):
         return as_csr("features", features), None, response, offset
     if isinstance(features, str | PathLike):
-        return homes.opened(features, response, offset)
+        return opened(features, response, offset)
     if cluster.is_dask(features):
         return cluster.taken_apart(features, response, offset)
     columns = getattr(features, "columns", None)

@@ -31,7 +31,7 @@ def passed(target: Gibbs, point: Array, *, wants_gram: bool = True) -> Passed:
 def _sums(part: Data, loss: Loss, point: Array, wants_gram: bool) -> Passed:
     rows = as_rows(part)
     margins = rows @ point + (part.offset if part.offset.size else 0.0)
-    values, slopes = loss.at(margins, part.response)
+    values, slopes = loss._at(margins, part.response)
     gram, num_unbent = np.zeros((part.dim, part.dim)), 0
     if wants_gram:
         weights = loss.curvature(margins, margins, part.response)[1]

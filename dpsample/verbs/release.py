@@ -532,7 +532,7 @@ def _drawn(
     """Draw under a plan, with two streams."""
     theta, notes = plan.draw(streams[0], streams[1], say)
     best = plan.best
-    risk, least = problem.risks(np.stack([theta, best]))
+    risk, least = problem._risks(np.stack([theta, best]))
     return Release(
         theta=theta,
         certificate=plan.certificate,

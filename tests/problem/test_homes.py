@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.problem import homes
-from dpsample.problem.homes import InMemory, Stored, chunk_size, folded
+from dpsample.problem import sources
+from dpsample.problem.homes import InMemory, Stored, folded
+from dpsample.problem.sources import chunk_size
 
 L, D = dps.losses, dps.domains
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
@@ -16,8 +17,8 @@ NUM = 1000
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     """Chunks of one block, so that a thousand records are eight of them."""
-    monkeypatch.setattr(homes, "CHUNK_NUMBERS", 1)
-    monkeypatch.setattr(homes, "block_size", lambda dim: 128)
+    monkeypatch.setattr(sources, "CHUNK_NUMBERS", 1)
+    monkeypatch.setattr(sources, "block_size", lambda dim: 128)
 
 
 def records(dtype=np.float32, num=NUM):
@@ -91,7 +92,7 @@ def test_chunks_change_no_more_than_rounding(monkeypatch):
     rows, labels = records(np.float64)
     thetas = []
     for numbers in (1, 400, 10**6):
-        monkeypatch.setattr(homes, "CHUNK_NUMBERS", numbers)
+        monkeypatch.setattr(sources, "CHUNK_NUMBERS", numbers)
         answer = dps.release(problem(rows, labels), BUDGET, seed=3)
         thetas.append(answer.nonprivate_diagnostics["non_private_theta"])
     assert chunk_size(NUM, DIM) == NUM
@@ -195,7 +196,7 @@ def test_full_steps_have_the_bits_of_memory(tmp_path, monkeypatch, name):
     rows, labels = records(num=5000)  # five blocks, windows of two or one
     fits = []
     for numbers in (1, 3 * 2500):
-        monkeypatch.setattr(homes, "CHUNK_NUMBERS", numbers)
+        monkeypatch.setattr(sources, "CHUNK_NUMBERS", numbers)
         for _, made in every_home(tmp_path, rows, labels):
             fits.append(dps.minimize(made, METHODS[name], BUDGET, seed=4))
     for fit in fits:

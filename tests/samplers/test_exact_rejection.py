@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.problem import homes
+from dpsample.problem import sources
 from dpsample.samplers.localized import exact_rejection
 from dpsample.samplers.localized.columns import over
 from dpsample.samplers.localized.exact_rejection import (
@@ -51,8 +51,8 @@ def test_the_error_is_below_its_bound(name):
 
 def chunked(monkeypatch, name):
     """A hostile case whose dense records are many chunks, of blocks of a few."""
-    monkeypatch.setattr(homes, "CHUNK_NUMBERS", 1)
-    monkeypatch.setattr(homes, "block_size", lambda dim: 7)
+    monkeypatch.setattr(sources, "CHUNK_NUMBERS", 1)
+    monkeypatch.setattr(sources, "block_size", lambda dim: 7)
     return replace(HOSTILE[name], num_distinct=101)
 
 

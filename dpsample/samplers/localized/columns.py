@@ -77,7 +77,7 @@ class Columns:
 
     @cached_property
     def _evaluated(self) -> tuple[Array, Array]:
-        return self.scene.loss.at(self.margins, self.response)
+        return self.scene.loss._at(self.margins, self.response)
 
     @property
     def values(self) -> Array:
