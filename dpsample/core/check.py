@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array
 
@@ -221,10 +222,11 @@ def instance(
             fail(name, f"a {listed}", shown(value), remedy)
 
 
-def _reals(name: str, value: object, remedy: str) -> Array:
-    """Fresh float64 array of real numbers: nothing is unmasked, parsed or cut off.
+def reals(name: str, value: object, remedy: str = "") -> NDArray[Any]:
+    """Array of real numbers of any type, perhaps the caller's own memory.
 
-    An array of objects serves if each is a real number, as pandas' own types give.
+    Nothing is unmasked, parsed or cut off. An array of objects serves if each is a real
+    number, as pandas' own types give.
     """
     parts = value if isinstance(value, list | tuple) else (value,)
     if any(np.ma.is_masked(part) for part in parts):
@@ -241,11 +243,24 @@ def _reals(name: str, value: object, remedy: str) -> Array:
         kind = "f"
     if kind not in "biuf":
         fail(name, "an array of numbers", shown(given if given.ndim else value), remedy)
+    return given
+
+
+def _reals(name: str, value: object, remedy: str) -> Array:
+    """Fresh float64 array of real numbers."""
+    given = reals(name, value, remedy)
+    copy = np.empty(given.shape)
+    write(name, given, copy, remedy)
+    return copy
+
+
+def write(name: str, given: NDArray[Any], out: Array, remedy: str = "") -> None:
+    """Write real numbers of any type to float64 memory."""
     try:
         with np.errstate(over="ignore"):  # an infinity is refused later
-            return np.array(given, dtype=np.float64, order="C")
+            out[...] = given
     except OverflowError:
-        fail(name, "an array of finite numbers", shown(value), remedy)
+        fail(name, "an array of finite numbers", shown(given), remedy)
 
 
 def path(name: str, value: Any, *, exists: bool = False) -> Path:
@@ -289,12 +304,19 @@ def array(
     )
     if not fits:
         fail(name, f"of shape {wanted}", f"shape {result.shape}", remedy)
-    if not np.isfinite(result).all():
-        where = np.argwhere(~np.isfinite(result))[0]
-        index = ", ".join(str(i) for i in where)
-        bad = shown(float(result[tuple(where)]))
-        fail(name, "finite", f"{bad} at index [{index}]", remedy)
+    finite(name, result, remedy=remedy)
     return result
+
+
+def finite(name: str, values: Array, *, first: int = 0, remedy: str = "") -> None:
+    """All values are finite; ``first`` is the index of the first of them."""
+    is_finite = np.isfinite(values)
+    if not is_finite.all():
+        where = np.argwhere(~is_finite)[0]
+        bad = shown(float(values[tuple(where)]))
+        where[:1] += first  # a number alone has no index
+        index = ", ".join(str(i) for i in where)
+        fail(name, "finite", f"{bad} at index [{index}]", remedy)
 
 
 def entries(

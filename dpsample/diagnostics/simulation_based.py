@@ -22,6 +22,7 @@ from dpsample.diagnostics import laws
 from dpsample.diagnostics.distances import threshold
 from dpsample.diagnostics.laws import POWER
 from dpsample.losses import Linear
+from dpsample.problem.homes import InMemory
 from dpsample.problem.problem import Problem
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.choice import draws_exactly
@@ -266,7 +267,8 @@ def relabeled(target: Gibbs, theta: Array, rng: np.random.Generator) -> Gibbs:
     # The difference of two Gumbel variables is logistic.
     noise = rng.logistic(size=len(margins))
     problem = copy.copy(target.problem)
-    problem.data = data._replace(response=np.where(noise < margins, 1.0, -1.0))
+    labels = np.where(noise < margins, 1.0, -1.0)
+    problem.home = InMemory(data._replace(response=labels))
     return Gibbs(problem, k=target.k, mu=target.mu, regularizer=target.regularizer)
 
 

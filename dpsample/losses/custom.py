@@ -54,12 +54,13 @@ class Custom(Declared):
         *,
         margin_bound: float,
         response_bound: float | None,
+        first: int = 0,
     ) -> None:
         """Compare at each record's own margins, up to ``reaches``, and response."""
         if self.functions is not None and not self.is_compared:
             scale = self._scale(margin_bound, response_bound)
             known = None if response_bound == np.inf else scale
-            declarations.compare_records(self, reaches, response, known)
+            declarations.compare_records(self, reaches, response, known, first)
 
     def _scale(self, margin_bound: float, response_bound: float | None) -> Scale:
         key = (margin_bound, response_bound)

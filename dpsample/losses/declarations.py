@@ -143,7 +143,11 @@ def compare(loss: Declared, margin_bound: float, response_bound: float | None) -
 
 
 def compare_records(
-    loss: Declared, reaches: Array, response: Array, scale: Scale | None
+    loss: Declared,
+    reaches: Array,
+    response: Array,
+    scale: Scale | None,
+    first: int = 0,
 ) -> None:
     """Compare a loss, with its functions, with its declarations at the records.
 
@@ -151,14 +155,14 @@ def compare_records(
     as ``response``; ``scale`` is that of `compare`. It is None where responses have no
     bound: the rounding errors of values have none either, so that slopes alone are
     compared, where they are finite. A ValueError names the first declaration that does
-    not hold, and a record.
+    not hold, and a record; ``first`` is the number of the first one.
     """
     shares = np.linspace(-1.0, 1.0, 5)
     largest = FAR if np.isinf(reaches).any() else np.inf
     for start in range(0, len(response), BLOCK):
         part = slice(start, start + BLOCK)
         margins = shares * np.minimum(reaches[part, None], largest)
-        limits = Limits(0.0, response[part], "", record=start)
+        limits = Limits(0.0, response[part], "", record=first + start)
         y = response[part, None]
         if scale is not None:
             _judge(loss, _see(loss, margins, y, limits), limits, scale)

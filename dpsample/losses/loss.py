@@ -177,8 +177,19 @@ class Loss:
         self.pieces[1](self.params, values, y.flatten(), slopes, out)
         return values.reshape(u.shape), slopes.reshape(u.shape)
 
-    def check_response(self, response: Array, response_bound: float | None) -> None:
-        """Refuse labels that are not -1 or 1, or a response above its bound."""
+    def _at(self, margins: Array, response: Array) -> tuple[Array, Array]:
+        """Losses and slopes at as many margins as responses, which are not checked."""
+        values, slopes, out = margins.copy(), np.empty_like(margins), np.full(1, np.nan)
+        self.pieces[1](self.params, values, response, slopes, out)
+        return values, slopes
+
+    def check_response(
+        self, response: Array, response_bound: float | None, *, first: int = 0
+    ) -> None:
+        """Refuse labels that are not -1 or 1, or a response above its bound.
+
+        ``first`` is the number of the first record.
+        """
         if self.is_classification:
             bad, condition = np.abs(response) != 1.0, "-1 or 1"
             remedy = "Map the labels, for example 2 * y - 1 for labels 0 and 1."
@@ -189,7 +200,8 @@ class Loss:
         else:
             return
         for i in np.flatnonzero(bad)[:1]:
-            check.fail("response", condition, f"{response[i]:g} at record {i}", remedy)
+            got = f"{response[i]:g} at record {first + i}"
+            check.fail("response", condition, got, remedy)
 
     def near_response(self, response: Array, margin_bound: float) -> Array:
         """Return responses of which each loss differs by a constant on the margins.
@@ -229,10 +241,10 @@ class Loss:
         least, _ = self.curvature(lower, upper, response)
         if not self.has_unimodal_curvature:
             return least
-        slope = self.slope(margins, response)
+        slope = self._at(margins, response)[1]
 
         def secant(ends: Array) -> tuple[Array, Array]:
-            there = self.slope(ends, response)
+            there = self._at(ends, response)[1]
             return (there - slope) / (ends - margins), np.abs(there) + np.abs(slope)
 
         return self._least_at_ends(secant, 1, least, margins, lower, upper, response)
@@ -249,11 +261,11 @@ class Loss:
         if not self.has_unimodal_curvature:
             return self.secant_curvature(margins, lower, upper, response)
         least, _ = self.curvature(lower, upper, response)
-        value, slope = self._evaluate(margins, response)
+        value, slope = self._at(margins, response)
 
         def chord(ends: Array) -> tuple[Array, Array]:
             t = ends - margins
-            there, tangent = self.value(ends, response), slope * t
+            there, tangent = self._at(ends, response)[0], slope * t
             size = 2.0 * (np.abs(there) + np.abs(value) + np.abs(tangent))
             return 2.0 * (there - value - tangent) / t**2, size
 

@@ -81,12 +81,12 @@ class RecordGradient(Loss):
             check.fail("loss", "one with a value", self, remedy)
         return pointer(self.functions[1], RECORD_LOSS, cached=False)
 
-    def check_records(self, features: Rows, offset: Array | None) -> None:
+    def check_records(self, features: Rows, offset: Array) -> None:
         """Refuse records that the functions cannot read."""
         if hasattr(features, "indptr"):
             remedy = "Pass a dense array: the gradient reads whole rows."
             check.fail("features", "dense for a record gradient", "CSR", remedy)
-        if offset is not None:
+        if offset.size:
             check.fail("offset", "None for a record gradient", offset)
 
     def risk(self, rows: Array, response: Array, theta: Array) -> float:

@@ -7,6 +7,7 @@ they are copied, measured and, if the user says so, scaled once.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -15,17 +16,16 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array
-from dpsample.core.sparse import Directions, Rows, as_csr, is_sparse
-from dpsample.domains import Domain, SchattenBall
-from dpsample.losses import Custom, Loss, RecordGradient
+from dpsample.core.sparse import as_csr, is_sparse
+from dpsample.domains import Domain
+from dpsample.losses import Loss, RecordGradient
 from dpsample.losses.record_gradient import num_parameters
-from dpsample.numerics import norms
-from dpsample.problem import records
+from dpsample.problem import cluster, homes, records
 from dpsample.problem.facts import PublicFacts
+from dpsample.problem.homes import Features, Home, Response, Rules
+from dpsample.problem.records import Data
+from dpsample.problem.sources import FileTable, is_large, opened
 from dpsample.tables import Dataset, Encoding
-from dpsample.tables.encoding import ROUNDING
-
-HUGE = 1e100  # entries above every declared bound, whose norms might overflow
 
 
 class Problem:
@@ -37,8 +37,11 @@ class Problem:
     Parameters
     ----------
     features : array, scipy.sparse matrix or DataFrame of shape (num_records, dim)
-        Rows a_i. Copied once; dense rows are stored in C order, sparse ones as CSR.
-    response : array of shape (num_records,)
+        Rows a_i, copied once: dense ones in C order, sparse ones as CSR, many of
+        float32 as they are. Or a ``numpy.memmap``, or the path of a Parquet file:
+        larger than memory, they are read in every pass. Or an array or DataFrame of
+        Dask, which stays on its cluster.
+    response : array of shape (num_records,), or a column's name
         Labels -1, 1 or real responses y_i.
     loss : Loss
         One of `dpsample.losses`.
@@ -61,7 +64,7 @@ class Problem:
         listed in the certificate.
     feature_names : sequence of str, optional
         Names of the columns; a DataFrame brings its own.
-    offset : array of shape (num_records,), optional
+    offset : array of shape (num_records,), or a column's name, optional
         Known additive part b_i of the margin.
     offset_bound : float
         Public bound of abs(offset).
@@ -91,8 +94,8 @@ class Problem:
 
     def __init__(
         self,
-        features: Directions,
-        response: ArrayLike,
+        features: Features,
+        response: Response,
         *,
         loss: Loss,
         domain: Domain,
@@ -102,16 +105,16 @@ class Problem:
         intercept: bool = False,
         clip_rows: bool = False,
         feature_names: Sequence[str] | None = None,
-        offset: ArrayLike | None = None,
+        offset: Response | None = None,
         offset_bound: float = 0.0,
         encoding: Encoding | None = None,
     ) -> None:
         check.instance(bool, intercept=intercept, clip_rows=clip_rows)
         check.instance((Encoding, type(None)), encoding=encoding)
-        rows, names = as_features(features)
-        num_records, width = rows.shape
+        given, names, response, offset = as_records(features, response, offset)
+        num_records, width = given.shape
         if num_records == 0 or width == 0:
-            check.fail("features", "non-empty", f"shape {rows.shape}")
+            check.fail("features", "non-empty", f"shape {given.shape}")
         self.facts = PublicFacts(
             num_records=num_records,
             dim=num_parameters(loss, width) + int(intercept),
@@ -123,31 +126,25 @@ class Problem:
             offset_bound=offset_bound,
             intercept=intercept,
         )
-        y = check.array("response", response, shape=(num_records,))
         self.clip_rows = clip_rows
-        rows, y = self._enforce_bounds(rows, y)
-        loss.check_response(y, self._response_bound())
-        shift = self._checked_offset(offset, num_records)
-        if isinstance(loss, Custom):
-            loss.check_at_records(
-                self.facts.margin_bounds(row_norms(rows, self.facts), shift),
-                y,
-                margin_bound=self.facts.margin_bound,
-                response_bound=self.facts.response_bound,
-            )
+        is_linear = loss.name == "linear" and response_bound is None
+        rules = Rules(
+            facts=self.facts,
+            clip_rows=clip_rows,
+            response_limit=1.0 if is_linear else response_bound,
+        )
+        self.home = home_of(given, response, offset, rules)
         names = names if feature_names is None else feature_names
         if encoding is not None:
             encoding = self._own(encoding, names)
             names = encoding.feature_names
         if isinstance(loss, RecordGradient):
-            loss.check_records(rows, shift)
+            loss.check_records(given, self.data.offset)
             encoding = None  # theta is not linear in the rows
             if feature_names is None and self.dim != width:
                 names = None
         self.encoding = encoding
         self.feature_names = self._names(names, self.dim - intercept)
-        features = append_ones(rows) if intercept else rows
-        self.data = records.make_data(features, y, shift, loss.params)
         # What a verb has derived from the problem last, and from which arguments.
         self.plan: tuple[Any, Any] | None = None
 
@@ -215,11 +212,6 @@ class Problem:
         """Leave out the plan: another process makes its own."""
         return self.__dict__ | {"plan": None}
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """Take the records over; joblib hands large ones to workers read-only."""
-        self.__dict__.update(state)
-        self.data = records.writable(self.data)
-
     def _own(self, encoding: Encoding, names: Sequence[str] | None) -> Encoding:
         """Return the encoding of rows that this problem may have scaled down, too."""
         bound, norm = self.facts.row_bound, self.facts.row_norm
@@ -233,45 +225,6 @@ class Problem:
         is_clipped = self.clip_rows or encoding.clip
         return replace(encoding, row_bound=bound, clip=is_clipped)
 
-    def _response_bound(self) -> float | None:
-        linear = self.facts.loss.name == "linear"
-        return 1.0 if linear and self.response_bound is None else self.response_bound
-
-    def _enforce_bounds(self, rows: Rows, y: Array) -> tuple[Rows, Array]:
-        largest = np.asarray(norms.norm(rows, np.inf))
-        is_huge = bool((largest > HUGE).any())
-        if is_huge and self.clip_rows:
-            scale_rows(rows, np.minimum(1.0, HUGE / np.maximum(largest, 1.0)))
-        is_refused = is_huge and not self.clip_rows
-        sizes = largest if is_refused else row_norms(rows, self.facts)
-        bound = self.facts.row_bound
-        above = np.flatnonzero(sizes > bound * (1.0 + ROUNDING))
-        if above.size and not self.clip_rows:
-            i = int(above[0])
-            wanted = (
-                f"rows of {self.facts.row_norm:g}-norm at most row_bound = {bound:g}"
-            )
-            got = f"{sizes[i]:.10g} in record {i} ({above.size} records are above)"
-            remedy = "Declare the public bound that holds, or pass clip_rows=True."
-            check.fail("features", wanted, got, remedy)
-        if above.size:
-            scale_rows(rows, np.minimum(1.0, bound / np.maximum(sizes, 1e-300)))
-        limit = self._response_bound()
-        if self.clip_rows and limit is not None and not self.loss.is_classification:
-            y = np.clip(y, -limit, limit)
-        return rows, y
-
-    def _checked_offset(self, offset: ArrayLike | None, size: int) -> Array | None:
-        if offset is None:
-            return None
-        shift = check.array("offset", offset, shape=(size,))
-        bound = self.facts.offset_bound
-        remedy = "Declare the public bound of the offsets."
-        for i in np.flatnonzero(np.abs(shift) > bound)[:1]:
-            wanted = f"within offset_bound = {bound:g} in absolute value"
-            check.fail("offset", wanted, f"{shift[i]:g} in record {i}", remedy)
-        return shift
-
     def _names(self, names: Sequence[str] | None, width: int) -> tuple[str, ...]:
         if names is None:
             names = [str(j) for j in range(width)]
@@ -280,6 +233,11 @@ class Problem:
             check.fail("feature_names", f"of length {width}", f"length {len(given)}")
         extra = ("intercept",) if self.facts.intercept else ()
         return tuple(unique((*given, *extra)))
+
+    @property
+    def data(self) -> Data:
+        """Records in memory as kernels see them; files refuse."""
+        return self.home.data
 
     @property
     def loss(self) -> Loss:
@@ -306,6 +264,14 @@ class Problem:
         """Number of coefficients, the intercept included."""
         return self.facts.dim
 
+    @property
+    def pass_bytes(self) -> float:
+        """Bytes that one pass over the records reads, by their number and type.
+
+        A release by rejection takes about ten passes, and a gradient step one.
+        """
+        return self.home.pass_bytes
+
     def lipschitz(self, p: float) -> float:
         """Lipschitz constant of one record's loss; see `PublicFacts.lipschitz`."""
         return self.facts.lipschitz(p)
@@ -317,17 +283,20 @@ class Problem:
     def risk(self, theta: ArrayLike) -> float:
         """Empirical risk F at theta of shape (dim,). Not private."""
         point = check.array("theta", theta, shape=(self.dim,))
+        return self._risks(point[None])[0]
+
+    def _risks(self, points: Array) -> list[float]:
+        """Empirical risks at points (any, dim), by one pass. Not private."""
         if isinstance(self.loss, RecordGradient):
-            return self.loss.risk(self.data.dense, self.data.response, point)
-        work = records.make_work(self.data)
-        return float(records.mean_loss(self.data, self.loss.pointers[0], point, work))
+            given = self.data.dense, self.data.response
+            return [self.loss.risk(*given, point) for point in points]
+        share = self.loss, points, self.num_records
+        return [float(risk) for risk in self.home.fold(homes.add, risks_of, *share)]
 
     def margins(self, theta: ArrayLike) -> Array:
         """Margins <a_i, theta> + b_i of all records, shape (num_records,)."""
         point = check.array("theta", theta, shape=(self.dim,))
-        out = np.empty(self.num_records)
-        records.margins_of(self.data, point, 0, self.num_records, out)
-        return out
+        return np.concatenate(list(self.home.map(margins_of, point)))
 
     def __repr__(self) -> str:
         """Sizes, loss and domain on one line."""
@@ -337,15 +306,34 @@ class Problem:
         )
 
 
-def as_features(features: Directions) -> tuple[Rows, Sequence[str] | None]:
-    """Fresh float64 features, dense (C order) or CSR, and column names if any."""
-    if is_sparse(features):
-        return as_csr("features", features), None
-    columns = getattr(features, "columns", None)
-    remedy = "Encode categories and drop or fill missing values first."
-    names = None if columns is None else unique([str(c) for c in columns])
-    dense = check.array("features", features, shape=(None, None), remedy=remedy)
-    return dense, names
+def home_of(given: Any, response: Any, offset: Any, rules: Rules) -> Home:
+    """Home of records that `as_records` has looked at, with their bounds enforced."""
+    if not cluster.is_dask(given):
+        return homes.settled(given, response, offset, rules)
+    if not is_large(given):
+        y, shift = (None if c is None else np.asarray(c) for c in (response, offset))
+        return homes.settled(np.asarray(given), y, shift, rules)
+    if isinstance(rules.facts.loss, RecordGradient):
+        check.fail("features", "in memory for a record gradient", "a cluster")
+    home = cluster.OnCluster(given, response, offset, rules)
+    rules.enforce(home.check())
+    return home
+
+
+def risks_of(
+    part: Data, loss: Loss, points: Array, num_records: int
+) -> tuple[float, ...]:
+    """Shares of a part in the empirical risks at points."""
+    work, value = records.make_work(part), loss.pointers[0]
+    share = part.num_records / num_records
+    return tuple(share * records.mean_loss(part, value, p, work) for p in points)
+
+
+def margins_of(part: Data, theta: Array) -> Array:
+    """Margins of a part's records."""
+    out = np.empty(part.num_records)
+    records.margins_of(part, theta, 0, part.num_records, out)
+    return out
 
 
 def unique(names: Iterable[object]) -> list[str]:
@@ -358,28 +346,22 @@ def unique(names: Iterable[object]) -> list[str]:
     return text
 
 
-def row_norms(features: Rows, facts: PublicFacts) -> Array:
-    """Norm of each row, in the declared norm."""
-    if isinstance(facts.domain, SchattenBall) and facts.row_norm != 2.0:
-        dense = features if isinstance(features, np.ndarray) else features.toarray()
-        return np.asarray(norms.schatten(dense, facts.row_norm, facts.domain.shape))
-    return np.asarray(norms.norm(features, facts.row_norm))
-
-
-def scale_rows(features: Rows, factors: Array) -> None:
-    """Multiply each row by its factor, in place."""
-    if not isinstance(features, np.ndarray):
-        features.data *= np.repeat(factors, np.diff(features.indptr))
-    else:
-        features *= factors[:, None]
-
-
-def append_ones(features: Rows) -> Rows:
-    """Append the intercept's column."""
-    if not isinstance(features, np.ndarray):
-        from scipy import sparse
-
-        ones = sparse.csr_matrix(np.ones((features.shape[0], 1)))
-        rows: Rows = sparse.hstack([features, ones], format="csr")
-        return rows
-    return np.ascontiguousarray(np.column_stack([features, np.ones(len(features))]))
+def as_records(
+    features: Any, response: Any, offset: Any
+) -> tuple[Any, Sequence[str] | None, Any, Any]:
+    """Return records, perhaps in the caller's memory, and column names if any."""
+    if is_sparse(features):
+        return as_csr("features", features), None, response, offset
+    if isinstance(features, str | PathLike):
+        return opened(features, response, offset)
+    if cluster.is_dask(features):
+        return cluster.taken_apart(features, response, offset)
+    columns = getattr(features, "columns", None)
+    names = None if columns is None else unique([str(c) for c in columns])
+    if isinstance(features, np.memmap) and FileTable.is_of(features):
+        return FileTable.of(features), None, response, offset
+    given = check.reals("features", features, homes.ENCODE)
+    if given.ndim != 2:
+        wanted, got = "of shape (any, any)", f"shape {given.shape}"
+        check.fail("features", wanted, got, homes.ENCODE)
+    return given, names, response, offset

@@ -52,7 +52,7 @@ def make_data(
     num_records, dim = features.shape
     is_dense = isinstance(features, np.ndarray)
     parts: Any = features  # of a CSR matrix
-    block = int(np.clip(BLOCK_NUMBERS // dim, 128, 8192)) if is_dense else SPARSE_BLOCK
+    block = block_size(dim) if is_dense else SPARSE_BLOCK
     return Data(
         dense=parts if is_dense else np.empty((0, dim)),
         values=np.array([] if is_dense else parts.data, dtype=np.float64),
@@ -64,6 +64,24 @@ def make_data(
         num_records=int(num_records),
         dim=int(dim),
         block=min(block, int(num_records)),
+    )
+
+
+def block_size(dim: int) -> int:
+    """Dense records of a block."""
+    return int(np.clip(BLOCK_NUMBERS // dim, 128, 8192))
+
+
+def part_of(data: Data, start: int, stop: int) -> Data:
+    """Return some of the records, in the same memory; of sparse ones all or none."""
+    if start == 0 and stop == data.num_records:
+        return data
+    part = slice(start, stop)
+    return data._replace(
+        dense=data.dense[part],
+        response=data.response[part],
+        offset=data.offset[part],
+        num_records=stop - start,
     )
 
 
@@ -174,6 +192,11 @@ def add_weighted_gram(data, weights, begin, stop, out):
 
 def curvature_matrix(data: Data, weights: Array) -> Array:
     """Mean of weights_i a_i a_i^T, shape (dim, dim)."""
+    return weighted_gram(data, weights) / data.num_records
+
+
+def weighted_gram(data: Data, weights: Array) -> Array:
+    """Sum of weights_i a_i a_i^T, shape (dim, dim)."""
     out = np.zeros((data.dim, data.dim))
     if data.dense.shape[0] == 0:
         largest = int(np.diff(data.starts).max(initial=1))
@@ -181,9 +204,9 @@ def curvature_matrix(data: Data, weights: Array) -> Array:
         for start in range(0, data.num_records, count):
             stop = min(start + count, data.num_records)
             add_weighted_gram(data, weights, start, stop, out)
-        return out / data.num_records
+        return out
     for start in range(0, data.num_records, data.block):  # no copy of all records
         part = slice(start, start + data.block)
         scaled = data.dense[part] * np.sqrt(weights[part])[:, None]
         out += scaled.T @ scaled
-    return out / data.num_records
+    return out

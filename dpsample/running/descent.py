@@ -168,14 +168,19 @@ class Program:
         memory.average[:] = 0.0
         numbers = self.arguments.numbers(phase, state.rng)
         stops = np.linspace(0, phase.num_steps, state.num_points + 2).astype(int)[1:]
-        fixed = (self.arguments.data, self.arguments.body, self.arguments.pieces)
+        fixed = self.arguments.body, self.arguments.pieces
+        windows = self.arguments.windows(numbers)
         start = 0
         for stop in np.unique(stops[stops > 0]):  # few steps have fewer points
             while start < stop:
-                end = int(min(start + chunk.size, stop))
+                end = int(min(start + (1 if windows else chunk.size), stop))
                 begin = time.perf_counter()
-                now = numbers, memory, state.rng, start, end
-                reached = pauses.call(memory.control, descend, *fixed, *now)
+                now = memory, state.rng, start, end
+                if windows:
+                    reached = windows.call(memory.control, descend, fixed, *now)
+                else:
+                    given = self.arguments.data, *fixed, numbers
+                    reached = pauses.call(memory.control, descend, *given, *now)
                 if reached < 0:
                     raise DescentError(LOSS_FAILED)
                 if reached - start == chunk.size:
@@ -247,13 +252,18 @@ class Program:
         chunk: ChunkSize,
     ) -> bool:
         """Take up to ``limit`` steps of a solver; whether it certified the gap."""
-        fixed = (self.arguments.data, self.arguments.body, self.arguments.pieces)
-        step = 0
+        fixed = self.arguments.body, self.arguments.pieces
+        windows = self.arguments.windows(loop)
+        control, step = state.memory.control, 0
         while step < limit:
-            end = min(step + chunk.size, limit)
+            end = min(step + (1 if windows else chunk.size), limit)
             begin = time.perf_counter()
-            now = loop, objective, state.memory, state.rng, step, end
-            outcome = pauses.call(state.memory.control, solver, *fixed, *now)
+            now = objective, state.memory, state.rng, step, end
+            if windows:
+                outcome = windows.call(control, solver, fixed, *now)
+            else:
+                given = self.arguments.data, *fixed, loop
+                outcome = pauses.call(control, solver, *given, *now)
             state.advance(0)
             if outcome == pauses.PAUSED:
                 continue

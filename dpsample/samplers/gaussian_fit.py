@@ -20,8 +20,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dpsample.core.arrays import Array
+from dpsample.problem.homes import InMemory
 from dpsample.problem.records import curvature_matrix
 from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.passes import passed
 
 MAX_ITERATIONS, WINDOW = 1000, 10
 MAX_NEWTON_STEPS = 25
@@ -59,21 +61,22 @@ def minimize(
     minimized. It stops when ten iterations gain less than ``tolerance``, in units of
     the energy.
     """
-    numbers = target.numbers if mu is None else target.numbers._replace(mu=float(mu))
-    pieces, work, calls = target.pieces, target.new_work(), target.calls
+    weight = target.mu if mu is None else float(mu)
+    is_near = isinstance(target.home, InMemory)
+    energy = _Kernels(target, weight) if is_near else _Passes(target, weight)
     theta = np.array(target.problem.domain.interior_point(target.dim), dtype=np.float64)
     gradient, trial = np.empty(target.dim), np.empty(target.dim)
-    value = calls.energy(numbers, pieces, theta, work)
+    value = energy.value(theta)
     ahead, momentum, smoothness = theta.copy(), 1.0, 1.0
     history = [value]
     for _ in range(MAX_ITERATIONS):
-        value_ahead = calls.energy_gradient(numbers, pieces, ahead, work, gradient)
+        value_ahead = energy.slope(ahead, gradient)
         smoothness *= 0.7
         for _ in range(100):
-            calls.project(numbers, pieces, ahead - gradient / smoothness, trial)
+            energy.project(ahead - gradient / smoothness, trial)
             move = trial - ahead
             model = gradient @ move + 0.5 * smoothness * (move @ move)
-            new = calls.energy(numbers, pieces, trial, work)
+            new = energy.value(trial)
             if not new > value_ahead + model + 1e-12 * abs(value_ahead):
                 break
             smoothness *= 2.0
@@ -84,13 +87,60 @@ def minimize(
             continue
         after = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
         ahead = trial + (momentum - 1.0) / after * (trial - theta)
-        if calls.inside(numbers, pieces, ahead, work) != 1.0:
-            calls.project(numbers, pieces, ahead.copy(), ahead)
+        if not energy.is_inside(ahead):
+            energy.project(ahead.copy(), ahead)
         theta, value, momentum = trial.copy(), new, after
         history.append(value)
         if len(history) > WINDOW and history[-1 - WINDOW] - value < tolerance:
             break
     return theta, float(value)
+
+
+class _Kernels:
+    """Energy by the target's own kernels, of records in memory."""
+
+    def __init__(self, target: Gibbs, mu: float) -> None:
+        self.calls, self.work = target.calls, target.new_work()
+        self.given = target.numbers._replace(mu=mu), target.pieces
+
+    def value(self, theta: Array) -> float:
+        return self.calls.energy(*self.given, theta, self.work)
+
+    def slope(self, theta: Array, out: Array) -> float:
+        return self.calls.energy_gradient(*self.given, theta, self.work, out)
+
+    def project(self, point: Array, out: Array) -> None:
+        self.calls.project(*self.given, point, out)
+
+    def is_inside(self, point: Array) -> bool:
+        return self.calls.inside(*self.given, point, self.work) == 1.0
+
+
+class _Passes:
+    """The same by passes, wherever the records are."""
+
+    def __init__(self, target: Gibbs, mu: float) -> None:
+        self.target, self.mu, self.domain = target, mu, target.problem.domain
+        self.center = target.regularizer_params.center
+
+    def value(self, theta: Array) -> float:
+        return self.slope(theta, np.empty_like(theta))
+
+    def slope(self, theta: Array, out: Array) -> float:
+        target, mu, r = self.target, self.mu, self.target.regularizer
+        found = passed(target, theta, wants_gram=False)
+        per_record = target.k / target.home.num_records
+        out[:] = per_record * found.slope
+        if mu == 0.0:
+            return per_record * found.value
+        out += target.k * mu * r.gradient(theta, self.center)
+        return per_record * found.value + target.k * mu * r.value(theta, self.center)
+
+    def project(self, point: Array, out: Array) -> None:
+        out[:] = self.domain.project(point)
+
+    def is_inside(self, point: Array) -> bool:
+        return bool(self.domain.contains(point))
 
 
 @_once
@@ -218,9 +268,9 @@ def averaged_derivatives(
         spread = rows @ (basis @ np.linalg.cholesky(covariance))
         width = np.sqrt(3.0 * np.einsum("ij,ij->i", spread, spread)) + 1e-6
     slopes, curvatures = averaged_slopes(target, margins, width)
-    numbers = target.numbers.regularizer
+    center = target.regularizer_params.center
     gradient = rows.T @ slopes / data.num_records
-    gradient = gradient + target.mu * target.regularizer.gradient(theta, numbers.center)
+    gradient = gradient + target.mu * target.regularizer.gradient(theta, center)
     hessian = curvature_matrix(data, curvatures)
     hessian = hessian + target.mu * regularizer_hessian(target, theta)
     hessian = target.k * (basis.T @ hessian @ basis)
@@ -239,7 +289,7 @@ def regularizer_hessian(target: Gibbs, theta: Array) -> Array:
         return np.asarray(lower * np.eye(dim))
     if regularizer.name == "entropy":
         return np.diag(1.0 / np.maximum(theta, 1e-6))
-    center = target.numbers.regularizer.center
+    center = target.regularizer_params.center
     width = 0.5 / np.sqrt(target.k * target.mu * lower)
     columns = [
         regularizer.gradient(theta + width * unit, center)

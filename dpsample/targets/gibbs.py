@@ -16,8 +16,10 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.entries import entry
 from dpsample.core.jit import kernel, pointer
-from dpsample.domains import CHORD, CONTAINS, PROJECT, Body
+from dpsample.domains import CHORD, CONTAINS, PROJECT, Body, Domain
+from dpsample.losses import Loss
 from dpsample.problem import records
+from dpsample.problem.homes import Home, InMemory
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data, Work
 from dpsample.regularizers import (
@@ -173,7 +175,7 @@ class Gibbs:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the C functions: another process compiles or loads its own."""
-        cached = ("data", "numbers", "pieces", "calls")
+        cached = ("data", "home", "numbers", "pieces", "calls")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
     @property
@@ -194,14 +196,27 @@ class Gibbs:
         return data._replace(response=near)
 
     @cached_property
+    def home(self) -> Home:
+        """Where the records are, with their responses as in ``data``."""
+        home = self.problem.home
+        if not isinstance(home, InMemory):
+            return _Near(home, self.problem)
+        return home if self.data is home.data else InMemory(self.data)
+
+    @cached_property
+    def regularizer_params(self) -> RegularizerParams:
+        """Center and scales of the regularizer."""
+        center = self.problem.domain.default_center(self.problem.dim)
+        return self.regularizer.params(self.problem.dim, center)
+
+    @cached_property
     def numbers(self) -> Target:
         """Numbers that kernels read."""
         problem = self.problem
-        center = problem.domain.default_center(problem.dim)
         return Target(
             data=self.data,
             body=problem.domain.body(problem.dim),
-            regularizer=self.regularizer.params(problem.dim, center),
+            regularizer=self.regularizer_params,
             k=self.k,
             mu=self.mu,
         )
@@ -261,19 +276,73 @@ class Gibbs:
 
     def margin_intervals(self) -> tuple[Array, Array]:
         """Lower and upper margin of each record over the domain, rounded outwards."""
-        problem, data = self.problem, self.data
-        if not problem.domain.is_bounded:
-            return np.full(data.num_records, -np.inf), np.full(data.num_records, np.inf)
-        rows = as_rows(data)
-        upper = problem.domain.support(rows)
-        lower = -problem.domain.support(-rows)
-        shift = data.offset if data.offset.size else 0.0
-        slack = MARGIN_SLACK * (1.0 + np.maximum(np.abs(lower), np.abs(upper)))
-        return lower + shift - slack, upper + shift + slack
+        return margin_intervals(self.problem.domain, self.data)
 
     def __repr__(self) -> str:
         """Problem and parameters."""
         return f"Gibbs({self.problem!r}, k={self.k:.6g}, mu={self.mu:.6g})"
+
+
+class _Near:
+    """Home whose responses are brought near: far ones take digits of sums."""
+
+    def __init__(self, home: Home, problem: Problem) -> None:
+        self.home, self.num_records, self.dim = home, home.num_records, home.dim
+        self.start = near_part, problem.loss, problem.facts.margin_bound
+        self.is_parallel, self.is_in_memory = home.is_parallel, home.is_in_memory
+
+    @property
+    def data(self) -> Data:
+        """As `Home.data`."""
+        return self.home.data
+
+    @property
+    def pass_bytes(self) -> float:
+        """As `Home.pass_bytes`."""
+        return self.home.pass_bytes
+
+    @property
+    def pass_seconds(self) -> float:
+        """As `Home.pass_seconds`."""
+        return self.home.pass_seconds
+
+    def map(self, function: Callable[..., Any], *args: object) -> Iterator[Any]:
+        """As `Home.map`."""
+        return self.home.map(*self.start, function, *args)
+
+    def fold(
+        self, fold: Callable[..., Any], function: Callable[..., Any], *args: object
+    ) -> Any:
+        """As `Home.fold`."""
+        return self.home.fold(fold, *self.start, function, *args)
+
+    def windows(self, *args: int) -> Iterator[tuple[int, Data]]:
+        """As `Home.windows`, with far responses."""
+        return self.home.windows(*args)
+
+
+def near_part(
+    part: Data,
+    loss: Loss,
+    margin_bound: float,
+    function: Callable[..., Any],
+    *args: object,
+) -> Any:
+    """Call a function of a part whose responses are near, see `Loss`."""
+    near = loss.near_response(part.response, margin_bound)
+    return function(part._replace(response=near), *args)
+
+
+def margin_intervals(domain: Domain, data: Data) -> tuple[Array, Array]:
+    """Lower and upper margin of each record over the domain, rounded outwards."""
+    if not domain.is_bounded:
+        return np.full(data.num_records, -np.inf), np.full(data.num_records, np.inf)
+    rows = as_rows(data)
+    upper = domain.support(rows)
+    lower = -domain.support(-rows)
+    shift = data.offset if data.offset.size else 0.0
+    slack = MARGIN_SLACK * (1.0 + np.maximum(np.abs(lower), np.abs(upper)))
+    return lower + shift - slack, upper + shift + slack
 
 
 def as_rows(data: Data) -> Any:

@@ -18,6 +18,7 @@ from dpsample.domains import Polytope, Simplex
 from dpsample.losses.custom import Custom
 from dpsample.losses.record_gradient import RecordGradient
 from dpsample.numerics.norms import conversion
+from dpsample.problem.homes import IN_MEMORY
 from dpsample.problem.problem import Problem
 from dpsample.regularizers import SquaredNorm
 from dpsample.targets.gibbs import Gibbs, as_rows
@@ -60,7 +61,9 @@ def reduced_reason(target: Gibbs) -> str:
     problem = target.problem
     if isinstance(problem.loss, RecordGradient):
         return "Equalities need losses of a margin."
-    params = target.numbers.regularizer
+    if not problem.home.is_in_memory:
+        return f"Equalities need records in memory. {IN_MEMORY}"
+    params = target.regularizer_params
     if not isinstance(target.regularizer, SquaredNorm) or params.exponent != 2.0:
         return (
             f"The {target.regularizer.name} regularizer is not quadratic: on a domain "
@@ -79,7 +82,7 @@ def reduce(target: Gibbs) -> ReducedTarget:
     assert isinstance(domain, Polytope)
     rows, data = np.asarray(as_rows(problem.data) @ basis), problem.data
     offset = as_rows(data) @ origin + (data.offset if data.offset.size else 0.0)
-    params = target.numbers.regularizer
+    params = target.regularizer_params
     center = basis.T @ (params.center - origin)
     off = params.center - origin - basis @ center
     # Public bounds, so that what they refuse is refused for all records: |N^T a| <=

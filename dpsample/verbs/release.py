@@ -28,6 +28,7 @@ from dpsample.privacy import (
 from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.privacy.certificates.terms import Calibration, CalibrationInputs, Risk
 from dpsample.privacy.verification import verify_own
+from dpsample.problem.homes import IN_MEMORY
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
 from dpsample.running import progress as screen
@@ -114,7 +115,7 @@ class ReleasePlan:
 
     @property
     def has_room(self) -> bool:
-        """Whether the domain allows the proximal sampler, a public fact."""
+        """Whether domain and records allow the proximal sampler, a public fact."""
         return no_proof(self.target) == ""
 
     @cached_property
@@ -134,8 +135,8 @@ class ReleasePlan:
     def best(self) -> Array:
         """Minimizer of the risk. Not private."""
         if self.place is not None:
-            target, start = self.place.target, self.place.mode.point
-            found = mode.find(target, 0.0, start, small=0.1)
+            near = self.place.mode
+            found = mode.find(self.place.target, 0.0, near, small=0.1)
             if found is not None:
                 return self.lifted(found.point)
         return gaussian_fit.minimize(self.target, mu=0.0)[0]
@@ -175,9 +176,11 @@ class ReleasePlan:
 
         Or if the fallback's rounding errors are not counted and those here are.
         """
-        seconds, passes = prepared.expected_seconds, prepared.expected_passes
+        home, passes = prepared.target.home, prepared.expected_passes
+        seconds = max(prepared.expected_seconds, passes * home.pass_seconds)
         about = "about" if prepared.is_practical else "more than"
-        expected = f"{about} {passes:.3g} passes over the records, {_time(seconds)}"
+        size = f"{passes:.3g} passes over the records of {home.pass_bytes / 1e9:.3g} GB"
+        expected = f"{about} {size}, {_time(seconds)}"
         say(f"{NOT_PRIVATE}: {expected}", seconds > LONG_SECONDS)
 
         def on_passes(done: float) -> None:
@@ -202,7 +205,7 @@ class ReleasePlan:
         seconds = num_steps * chain.trial.step_seconds
         say(f"{NOT_PRIVATE}: {_time(seconds)}", seconds > LONG_SECONDS)
         begin = time.perf_counter()
-        most = self.max_work * self.target.data.num_records
+        most = self.max_work * self.target.home.num_records
 
         def on_done(done: int) -> None:
             left = _time((num_steps / done - 1.0) * (time.perf_counter() - begin))
@@ -232,6 +235,8 @@ class ReleasePlan:
 def no_proof(target: Gibbs) -> str:
     """Why the proximal sampler has no proof for a target, by public facts; or empty."""
     domain, dim = target.problem.domain, target.dim
+    if not target.problem.home.is_in_memory:
+        return f"Records that are not in memory need a smooth loss. {IN_MEMORY}"
     if metric.is_flat(domain, dim):
         reason = reduced_reason(target)
         if reason:
@@ -527,6 +532,7 @@ def _drawn(
     """Draw under a plan, with two streams."""
     theta, notes = plan.draw(streams[0], streams[1], say)
     best = plan.best
+    risk, least = problem._risks(np.stack([theta, best]))
     return Release(
         theta=theta,
         certificate=plan.certificate,
@@ -535,8 +541,8 @@ def _drawn(
         mechanism=plan.mechanism,
         nonprivate_diagnostics={
             **notes,
-            "risk": problem.risk(theta),
-            "non_private_risk": problem.risk(best),
+            "risk": risk,
+            "non_private_risk": least,
             "non_private_theta": best.copy(),
         },
     )

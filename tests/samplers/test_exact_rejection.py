@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.problem import sources
 from dpsample.samplers.localized import exact_rejection
+from dpsample.samplers.localized.columns import over
 from dpsample.samplers.localized.exact_rejection import (
     MOST,
     SHARE,
@@ -16,6 +18,7 @@ from dpsample.samplers.localized.exact_rejection import (
     floating_bound,
 )
 from dpsample.samplers.localized.localized import Place
+from dpsample.samplers.localized.region import lowered_by
 from dpsample.targets.grid import PublicGrid
 from tests.samplers.test_localized_law import PLANE
 from tests.support.exact_energies import HOSTILE, REAL, Hostile
@@ -44,6 +47,48 @@ def test_the_error_is_below_its_bound(name):
     print(f"{name}: error {errors.max():.1e}, bound {bound.max():.1e}", end=" ")
     print(f"= {bound.max() / errors.max():.0e} times, excess {float(max(true)):.2g}")
     assert (errors <= bound).all()
+
+
+def chunked(monkeypatch, name):
+    """A hostile case whose dense records are many chunks, of blocks of a few."""
+    monkeypatch.setattr(sources, "CHUNK_NUMBERS", 1)
+    monkeypatch.setattr(sources, "block_size", lambda dim: 7)
+    return replace(HOSTILE[name], num_distinct=101)
+
+
+DENSE = [name for name, case in HOSTILE.items() if not case.is_sparse]
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_sums_over_chunks_stay_within_the_same_bounds(name, monkeypatch):
+    """Excess, slope and Gram matrix, whose errors the certificate charges."""
+    case = replace(chunked(monkeypatch, name), copies=1)
+    exact, home = case.exact, case.target.home
+    assert home.chunk == 7
+    tries = case.tries(4)
+    found, bound = case.excess(tries)
+    true = [case.true_excess(tries, i) for i in range(4)]
+    errors = [abs(float(REAL.mpf(f) - t)) for f, t in zip(found, true, strict=True)]
+    assert (np.array(errors) <= bound).all()
+    here = REAL.mpf(str(exact.exact_excess(tries, 0)))
+    assert abs(here - true[0]) < 1e-35
+    # The Gram matrix of the mode, against 80 digits with the same weights.
+    mode = exact.prepared.mode
+    weights = np.concatenate(list(over(case.target, mode, weights_of)))
+    rows, gram = case.records[0], np.empty((case.dim, case.dim))
+    for i, j in np.ndindex(gram.shape):
+        terms = (
+            REAL.mpf(w) * REAL.mpf(a) * REAL.mpf(b)
+            for w, a, b in zip(weights, rows[:, i], rows[:, j], strict=True)
+        )
+        wanted = REAL.mpf(case.k) * REAL.fsum(terms) / len(rows)
+        gram[i, j] = abs(float(REAL.mpf(mode.gram[i, j]) - wanted))
+    charged = lowered_by(case.target) * float(np.trace(mode.gram))
+    assert np.linalg.norm(gram) <= 1e-3 * charged
+
+
+def weights_of(part):
+    return part.mode_weights
 
 
 @pytest.mark.parametrize("name", HOSTILE)

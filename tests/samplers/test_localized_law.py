@@ -14,6 +14,7 @@ import dpsample as dps
 from dpsample.diagnostics.laws import views
 from dpsample.samplers import SamplingError
 from dpsample.samplers.localized import region as regions
+from dpsample.samplers.localized.columns import Columns, Weights
 from dpsample.samplers.localized.localized import Place
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.tilting import TiltedOrthant, orthant
@@ -187,7 +188,8 @@ def points_of(case, region, rng, count=400):
     points = mode.point + vectors @ mode.basis.T
     is_in = case.inside(points) & region.contains(vectors)
     moves = vectors @ mode.basis.T @ case.rows.T
-    is_in &= (moves >= region.lower).all(axis=1) & (moves <= region.upper).all(axis=1)
+    lower, upper = case.columns.ends(region.halves)
+    is_in &= (moves >= lower).all(axis=1) & (moves <= upper).all(axis=1)
     return vectors[is_in]
 
 
@@ -246,7 +248,7 @@ def test_an_envelope_by_the_curvature_at_the_mode_is_caught(name):
     mode, region = case.place.mode, case.place.region
     ridge = case.k * case.mu
     root = np.linalg.cholesky(mode.gram + ridge * np.eye(2))
-    steep = replace(region, root=root, weights=mode.weights)
+    steep = replace(region, root=root, weights=Weights("mode"))
     assert least_excess(case, envelope=steep) < -1e-6
     with pytest.raises(SamplingError, match="acceptance ratio above 1"):
         accepted(case.prepared(region=steep), np.random.default_rng(7), COUNT)
@@ -258,8 +260,7 @@ def test_a_dropped_round_is_caught(monkeypatch):
     case = local(L.Logistic(), D.WholeSpace(), k=300.0, mu=0.01)
     region = case.place.region
     assert len(region.ellipsoids) > 1 and least_excess(case) > -1e-9
-    wide = np.full(len(case.rows), np.inf)
-    dropped = replace(region, ellipsoids=region.ellipsoids[:1], lower=-wide, upper=wide)
+    dropped = replace(region, ellipsoids=region.ellipsoids[:1], halves=())
     assert least_excess(case, region=dropped) < -1e-6
 
 
@@ -311,11 +312,13 @@ def test_bregman_curvatures_in_theorem_a_are_caught(monkeypatch):
     # c^S <= c^B: secants in the envelope are safe, Bregman ones on rays are not.
     case = local(L.Huber(0.1), D.Ball(3.0), dim=1, num_records=1, k=2e3, mu=1e-4)
     assert ray_excess(case) > -1e-5
-    curvature = regions._Rounds.curvature
+    curvature = Columns.curvature
     monkeypatch.setattr(
-        regions._Rounds, "curvature", lambda self, order: curvature(self, "bregman")
+        Columns,
+        "curvature",
+        lambda self, order, halves: curvature(self, "bregman", halves),
     )
-    wrong = regions.localize(case.target, case.place.mode, case.gamma)
+    wrong = regions.localize(case.target, replace(case.place.mode), case.gamma)
     assert ray_excess(case, region=wrong) < -1e-2
 
 
@@ -333,20 +336,9 @@ def test_nu_instead_of_half_of_nu_is_caught():
 
 def moved(case, shift):
     """Mode that is off the minimizer, with all of its slope as residual."""
-    mode, loss, data = case.place.mode, case.loss, case.target.data
-    point = mode.point + shift
-    margins = case.rows @ point
-    values, slopes = loss._evaluate(margins, data.response)
+    point = case.place.mode.point + shift
     gradient = case.target.gradient(point)
-    return replace(
-        mode,
-        point=point,
-        margins=margins,
-        values=values,
-        slopes=slopes,
-        gradient=gradient,
-        residual=gradient,
-    )
+    return replace(case.place.mode, point=point, gradient=gradient, residual=gradient)
 
 
 def worst_mass(case, mode: Mode, region) -> float:

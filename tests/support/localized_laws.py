@@ -11,6 +11,7 @@ import numpy as np
 from scipy import linalg
 
 import dpsample as dps
+from dpsample.samplers.localized.columns import Columns, over
 from dpsample.samplers.localized.localized import Place, PreparedLocalized
 from tests.support.gibbs_cases import FORMULAS, Case
 
@@ -46,6 +47,11 @@ class LocalCase(Case):
         place = Place.of(self.target, self.gamma)
         assert place is not None
         return place
+
+    @property
+    def columns(self) -> Columns:
+        """Columns of the records at the mode."""
+        return next(over(self.target, self.place.mode, lambda columns: columns))
 
     def prepared(self, **changes: Any) -> PreparedLocalized:
         """Sampler of the place, some of whose parts may be replaced by wrong ones."""

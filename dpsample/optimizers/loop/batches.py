@@ -51,6 +51,7 @@ class BatchNumbers(NamedTuple):
     skipped_error: float
     guide: Indices  # gap by the first bits of a word; -1 where they do not decide
     order: Indices  # positions of the slices; empty: as they come
+    is_partial: int  # whether more records of the batch follow in another window
 
 
 def _gap_scale(rate: float) -> float:
@@ -94,6 +95,7 @@ class Batches(Spec):
             skipped_error=two_sum.py_func(1.0, -self._rate())[1],
             guide=_guide(self._rate()),
             order=self._order(last - self.first, rng),
+            is_partial=0,
         )
 
     def _size(self, available: int) -> int:

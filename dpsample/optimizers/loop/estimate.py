@@ -33,6 +33,7 @@ from dpsample.problem.records import add_transposed, margins_of
 RUNNING, CERTIFIED, FAILED = range(3)
 # A paused estimate has this stage and keeps where its enumeration goes on.
 IN_ESTIMATE, CURSOR = 1.0, KEPT
+AT_END = -1.0  # cursor of a batch that goes on in another window
 
 MAX_GUESSES = 12
 MAX_ROUNDS = 80
@@ -387,6 +388,9 @@ def estimate(data, pieces, batches, estimator, t, theta, memory, rng):
     while True:
         count, cursor = next_block(batches, rng, t, cursor, memory.rows)
         if count == 0:
+            if batches.is_partial:
+                control[STAGE], control[CURSOR] = IN_ESTIMATE, AT_END
+                return PAUSED
             break
         memory.counts[0] += count
         memory.partial[:] = 0.0

@@ -6,6 +6,7 @@ what the kernels read of a problem and a recipe, the same for every run.
 """
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -30,6 +31,8 @@ from dpsample.optimizers.loop.estimators import (
 )
 from dpsample.optimizers.loop.optimizer import Loop, PhaseNumbers, Recipe
 from dpsample.optimizers.loop.perturbations import perturb
+from dpsample.optimizers.loop.windows import Windows, by_passes
+from dpsample.problem.homes import InMemory
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data
 from dpsample.targets.gibbs import as_rows
@@ -130,7 +133,7 @@ class _Kept:
     """What all recipes read of one problem, computed once."""
 
     def __init__(self, problem: Problem) -> None:
-        self.data, self.facts = problem.data, problem.facts
+        self.home, self.facts = problem.home, problem.facts
         self.body = problem.domain.body(problem.dim)
         slope, gradient, takes_records = loop_pointers(problem.loss)
         self.pieces = LoopPieces(
@@ -147,7 +150,7 @@ _kept: WeakKeyDictionary[Problem, _Kept] = WeakKeyDictionary()
 
 def _kept_of(problem: Problem) -> _Kept:
     kept = _kept.get(problem)
-    if kept is None or kept.data is not problem.data or kept.facts is not problem.facts:
+    if kept is None or kept.home is not problem.home or kept.facts is not problem.facts:
         kept = _kept[problem] = _Kept(problem)
     return kept
 
@@ -166,14 +169,18 @@ class Arguments:
     def __init__(self, problem: Problem, recipe: Recipe) -> None:
         recipe.check(problem.facts)
         self.dim = problem.dim
-        self.data = _clipped(problem.data, recipe.entry_bound)
+        self.home, self.entry_bound = problem.home, recipe.entry_bound
+        self.is_in_memory = isinstance(self.home, InMemory) or not by_passes(recipe)
+        if self.is_in_memory:
+            self.data = _clipped(problem.data, recipe.entry_bound)
         kept = _kept_of(problem)
         self.body, self.pieces = kept.body, kept.pieces
         estimators = [phase.estimator for phase in recipe.phases]
         exponents = {e.q for e in estimators if e.needs_norms}
-        self._norms = kept.norms if self.data is kept.data else {}
+        self._norms = kept.norms if math.isinf(recipe.entry_bound) else {}
         for q in exponents - self._norms.keys():
-            self._norms[q] = _row_norms(self.data, q)
+            found = self.home.map(_row_norms, q, recipe.entry_bound)
+            self._norms[q] = np.concatenate(list(found))
         self._limits: dict[tuple[float, float], Array] = {}
         self._slope_bound = problem.facts.slope_bound
         self.is_total = recipe.is_noisy
@@ -188,7 +195,13 @@ class Arguments:
             slope_bound=self._slope_bound,
             is_total=self.is_total,
         )
-        return loop.numbers(self.data, records, rng, dim=self.dim)
+        return loop.numbers(self.home, records, rng, dim=self.dim)
+
+    def windows(self, numbers: PhaseNumbers) -> Windows | None:
+        """Windows of records that are not in memory; None if they are."""
+        if self.is_in_memory:
+            return None
+        return Windows(self.home, numbers, partial(_clipped, bound=self.entry_bound))
 
     def _limits_of(self, estimator: Estimator) -> Array:
         """Largest slope of every record, once for all phases of one threshold."""
@@ -197,22 +210,21 @@ class Arguments:
         key = (estimator.q, float(estimator.threshold))
         if key not in self._limits:
             norms = self._norms[estimator.q]
-            self._limits[key] = slope_limits(norms, key[1], self.data.dim)
+            self._limits[key] = slope_limits(norms, key[1], self.home.dim)
         return self._limits[key]
 
 
-def _row_norms(data: Data, exponent: float) -> Array:
-    """Norms of the rows; infinite where they overflow."""
+def _row_norms(data: Data, exponent: float, entry_bound: float) -> Array:
+    """Norms of the rows, clipped; infinite where they overflow."""
+    data = _clipped(data, entry_bound)
     with np.errstate(over="ignore"):  # a warning would tell of a record
         return np.ascontiguousarray(norm(as_rows(data), exponent), dtype=np.float64)
 
 
-def _clipped(data: Data, entry_bound: float) -> Data:
-    """Clip every entry to [-entry_bound, entry_bound]."""
-    if math.isinf(entry_bound):
+def _clipped(data: Data, bound: float) -> Data:
+    """Clip every entry to [-bound, bound]."""
+    if math.isinf(bound):
         return data
     names = ("dense", "values", "response")
-    entries = {
-        name: np.clip(getattr(data, name), -entry_bound, entry_bound) for name in names
-    }
+    entries = {name: np.clip(getattr(data, name), -bound, bound) for name in names}
     return data._replace(**entries)

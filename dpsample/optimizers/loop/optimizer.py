@@ -54,6 +54,7 @@ from dpsample.optimizers.loop.steps import FrankWolfeStep, Step
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
+from dpsample.problem.homes import Home
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data
 
@@ -117,7 +118,12 @@ class Loop:
     keeps_anchor: bool = False
 
     def numbers(
-        self, data: Data, records: RecordLimits, rng: np.random.Generator, *, dim: int
+        self,
+        data: Data | Home,
+        records: RecordLimits,
+        rng: np.random.Generator,
+        *,
+        dim: int,
     ) -> PhaseNumbers:
         """Return what the kernel reads."""
         batches = self.batches.numbers(data.num_records, rng)

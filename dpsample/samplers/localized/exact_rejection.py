@@ -56,7 +56,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from typing import NamedTuple
@@ -69,16 +69,19 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, Polytope, WholeSpace
+from dpsample.losses import Loss
 from dpsample.numerics.exact import (
     TOTAL_VARIATION,
     exact_exponential,
     exact_normal,
 )
 from dpsample.problem.facts import smoothness_or_inf
+from dpsample.problem.homes import add
 from dpsample.problem.records import Data
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import WorkLimitError
-from dpsample.samplers.localized import proposals
+from dpsample.samplers.localized import columns, proposals
+from dpsample.samplers.localized.columns import Columns
 from dpsample.samplers.localized.localized import (
     BLOCK_NUMBERS,
     MAX_BLOCK,
@@ -123,7 +126,7 @@ def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
         size = float(np.linalg.norm(inner)) + reach
         if not size * dim < 1e5 * radius:  # the doubles' test of K errs by more
             return math.inf
-        center = target.numbers.regularizer.center
+        center = target.regularizer_params.center
         slope = target.k * facts.lipschitz_or_inf(2.0)
         slope += ridge * domain.max_norm(2.0, center, dim)
         density = (dim + slope * reach) / radius
@@ -184,19 +187,19 @@ class ExactRejection:
             return None
         if not proposals.is_gaussian(mode, region):
             return None
-        data, dim = target.data, target.dim
+        dim, num_records = target.dim, target.home.num_records
         unit, k = (dim + 4) * UNIT, target.k
         ridge = k * target.mu * target.regularizer.curvature_l2(dim)[0]
-        center = target.numbers.regularizer.center
+        center = target.regularizer_params.center
         facts = target.problem.facts
         length = 1.01 * facts.full_row_bound * facts.dual_ratio(2.0)
         here = float(np.linalg.norm(mode.point))
-        away = 2.0 * unit * (length * here + np.abs(data.offset).max(initial=0.0))
+        sums = columns.folded(target, mode, _joined, _sums)
+        away = 2.0 * unit * (length * here + sums.largest[0])
         bend = 1.1 * k * smoothness_or_inf(facts) / length**2
-        sizes = [np.abs(each) for each in (mode.margins, mode.slopes, mode.values)]
-        margins, slopes, values = (k * float(each.mean()) for each in sizes)
-        # The slope at x0 that belongs to the stored slopes, and its error.
-        gradient = k / data.num_records * summed(data, mode.slopes)
+        margins, slopes, values, mixed = k * (sums.sizes / num_records)
+        # The slope at x0 that belongs to the records' slopes, and its error.
+        gradient = k / num_records * (sums.total + sums.rest)
         gradient += ridge * (mode.point - center)
         far = here + float(np.linalg.norm(center))
         slope_error = 4.0 * UNIT * (slopes * length + ridge * far)
@@ -230,7 +233,6 @@ class ExactRejection:
         lift += 2e-9 * float(back @ back)
         # Error of the excess, in powers of |z|: |v| <= |m| + |F| |z|.
         spread *= 1.0 + growth
-        mixed = k / data.num_records * float(sizes[0] @ sizes[1])
         one = bend * length * 1.1 * away
         one += 40.0 * UNIT * length * (slopes + bend / k * margins)
         two = bend * length**2 * (7.0 * unit + 40.0 * UNIT) + region.slack * unit
@@ -240,8 +242,7 @@ class ExactRejection:
             2.0 * (one * spread + 1.5 * left),
             2.0 * (2.0 * two * spread**2 + 1.5 * flaw),
         )
-        largest = (1.0 + k + ridge) * data.num_records
-        largest *= 1.0 + float(sizes[0].max() + sizes[2].max())
+        largest = (1.0 + k + ridge) * num_records * (1.0 + sums.largest[1])
         return cls(
             prepared=prepared,
             shift=shift,
@@ -266,7 +267,7 @@ class ExactRejection:
         ``on_passes`` is told of them. The limit of tries is public, and no draw depends
         on how many there were: what falls back has its own proof of gamma.
         """
-        group, num_records = self.prepared.group, self.prepared.target.data.num_records
+        group, num_records = self.prepared.group, self.prepared.target.home.num_records
         wanted = math.ceil(1.2 * group / self.prepared.asked)
         size = int(np.clip(wanted, 1, MAX_BLOCK))
         counts = {"proposals": 0, "asked": 0, "records": 0}
@@ -326,22 +327,20 @@ class ExactRejection:
         square = np.einsum("ij,ij->i", tries.vectors, tries.vectors)
         error += 1.1 * self.prepared.region.slack * square
         # Sums of terms that are not negative, at most up to the budget.
-        added = min(num_records, BLOCK_NUMBERS) + num_records / 256 + 16
+        added = min(num_records, BLOCK_NUMBERS) + num_records / 64 + 16
         return np.asarray(error + 2.0 * added * UNIT * (tries.budget + 1.0 + error))
 
     @property
     def _num_records(self) -> int:
-        return self.prepared.target.data.num_records
+        return self.prepared.target.home.num_records
 
     def _start(self, noise: Array) -> Array:
         square = np.einsum("ij,ij->i", noise, noise)
         return np.asarray(self.lift + self.growth * square)
 
-    @contextmanager
-    def decimals(self) -> Iterator[None]:
+    def decimals(self) -> AbstractContextManager[object]:
         """Context whose digits put the error of sums over records below 1e-50."""
-        with localcontext(Context(prec=self.digits, Emin=MIN_EMIN, Emax=MAX_EMAX)):
-            yield
+        return _decimals(self.digits)
 
     def point(self, tries: Tries, i: int) -> list[Decimal]:
         """Return x0 + m + F z of one try."""
@@ -375,30 +374,18 @@ class ExactRejection:
             return self._excess(tries, i)
 
     def _excess(self, tries: Tries, i: int) -> Decimal:
-        target = self.prepared.target
-        data, loss = target.data, target.problem.loss
+        target, loss = self.prepared.target, self.prepared.target.problem.loss
         move = self._summed(self._moves(tries, i))
         base = [Decimal(x) for x in self.prepared.mode.point.tolist()]
-        total = Decimal(0)
-        for record in range(data.num_records):
-            has_offset = data.offset.size > 0
-            margin = Decimal(data.offset[record]) if has_offset else Decimal(0)
-            step = Decimal(0)
-            for j, a in _entries(data, record):
-                entry = Decimal(a)
-                margin, step = margin + entry * base[j], step + entry * move[j]
-            response = float(data.response[record])
-            total += loss._exact_value(margin + step, response)
-            total -= loss._exact_value(margin, response)
-            if record % RECORDS_AT_ONCE == 0:
-                pauses.heard()
-        center = map(Decimal, target.numbers.regularizer.center.tolist())
+        given = loss, base, move, self.digits
+        total: Decimal = target.home.fold(add, _exact_rise, *given)[0]
+        center = map(Decimal, target.regularizer_params.center.tolist())
         bent = sum(
             v * (2 * (x - c) + v) for v, x, c in zip(move, base, center, strict=True)
         )
         scale = Decimal(target.regularizer.curvature_l2(target.dim)[0])
         ridge = Decimal(target.k) * Decimal(target.mu) * scale
-        energy = Decimal(target.k) * total / data.num_records + ridge * bent / 2
+        energy = Decimal(target.k) * total / self._num_records + ridge * bent / 2
         square = Decimal(0)
         for high, low in zip(tries.noise[i], tries.noise_low[i], strict=True):
             square += (Decimal(high) + Decimal(low)) ** 2
@@ -453,6 +440,31 @@ def _halves(values: Array) -> tuple[Array, Array]:
     return high, values - high
 
 
+def _decimals(digits: int) -> AbstractContextManager[object]:
+    return localcontext(Context(prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX))
+
+
+def _exact_rise(
+    part: Data, loss: Loss, base: list[Decimal], move: list[Decimal], digits: int
+) -> tuple[Decimal]:
+    """How far losses rise from one point by a move, in decimals."""
+    total = Decimal(0)
+    with _decimals(digits):
+        for record in range(part.num_records):
+            has_offset = part.offset.size > 0
+            margin = Decimal(part.offset[record]) if has_offset else Decimal(0)
+            step = Decimal(0)
+            for j, a in _entries(part, record):
+                entry = Decimal(a)
+                margin, step = margin + entry * base[j], step + entry * move[j]
+            response = float(part.response[record])
+            total += loss._exact_value(margin + step, response)
+            total -= loss._exact_value(margin, response)
+            if record % RECORDS_AT_ONCE == 0:
+                pauses.heard()
+    return (total,)
+
+
 def _entries(data: Data, i: int) -> Iterator[tuple[int, float]]:
     """Columns and entries of one record."""
     if data.dense.shape[0]:
@@ -485,15 +497,40 @@ def fill(rng, noise, noise_low, budget, budget_low):
         budget[i], budget_low[i] = exact_exponential(rng)
 
 
-def summed(data: Data, scales: Array) -> Array:
-    """Sum of scales_i a_i; of additions only their errors' errors are lost."""
+class _Sums(NamedTuple):
+    """What `ExactRejection.of` needs of the records."""
+
+    sizes: Array  # (4,): sums of |margins|, |slopes|, |values|, |margins| |slopes|
+    largest: Array  # (2,): |offset|, |margin| + |value| at most
+    total: Array  # (dim,): total + rest is the sum of slopes
+    rest: Array
+
+
+def _sums(part: Columns) -> _Sums:
+    sizes = [np.abs(each) for each in (part.margins, part.slopes, part.values)]
+    added = [*(each.sum() for each in sizes), sizes[0] @ sizes[1]]
+    farthest = np.abs(part.part.offset).max(initial=0.0)
+    largest = np.array([farthest, sizes[0].max() + sizes[2].max()])
+    return _Sums(np.array(added), largest, *summed(part.part, part.slopes))
+
+
+def _joined(left: _Sums, right: _Sums) -> _Sums:
+    total, rest = left.total.copy(), left.rest + right.rest
+    for j, term in enumerate(right.total):
+        add_to.py_func(term, j, total, rest)
+    largest = np.maximum(left.largest, right.largest)
+    return _Sums(left.sizes + right.sizes, largest, total, rest)
+
+
+def summed(data: Data, scales: Array) -> tuple[Array, Array]:
+    """Sum of scales_i a_i in two parts; of additions only errors' errors are lost."""
     total, rest = np.zeros(data.dim), np.zeros(data.dim)
     count = max(1, 2_000_000 // data.dim)
     for start in range(0, data.num_records, count):
         stop = min(start + count, data.num_records)
         add_scaled(data, scales, start, stop, total, rest)
         pauses.heard()
-    return total + rest
+    return total, rest
 
 
 @kernel

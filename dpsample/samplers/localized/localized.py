@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -22,6 +22,8 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.domains import WholeSpace
 from dpsample.losses.record_gradient import RecordGradient
+from dpsample.problem.homes import add
+from dpsample.problem.records import weighted_gram
 from dpsample.samplers.chain import (
     ACCEPTED,
     PROPOSALS,
@@ -42,14 +44,16 @@ from dpsample.samplers.errors import (
     WorkLimitError,
     raise_unless_ok,
 )
+from dpsample.samplers.localized import columns
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
+from dpsample.samplers.localized.columns import Columns
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.proposals import Proposal, proposal
 from dpsample.samplers.localized.region import Region
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Exactness, Sampler
-from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.gibbs import Gibbs
 
 # Numbers of a block of margins: records times tries.
 BLOCK_NUMBERS = 2**17
@@ -273,7 +277,7 @@ class PreparedLocalized:
 
         D grows about evenly over the records: a try ends at the share budget / D.
         """
-        alive, start, total = float(group), 0, self.target.data.num_records
+        alive, start, total = float(group), 0, self.target.home.num_records
         read = 0.0
         while alive > 0.0 and start < total:
             stop = min(total, start + max(256, int(BLOCK_NUMBERS / max(alive, 1.0))))
@@ -360,44 +364,24 @@ class PreparedLocalized:
 
         Where D >= 0 ``is_checked`` a user's loss may be found to break its word.
         """
-        target, mode, region = self.target, self.mode, self.region
-        data, loss, rows = target.data, target.problem.loss, as_rows(target.data)
-        moves = vectors @ mode.basis.T
+        region, moves = self.region, vectors @ self.mode.basis.T
         total = self._of_regularizer(moves)
         total += 0.5 * region.slack * np.einsum("ij,ij->i", vectors, vectors)
-        alive, records = np.flatnonzero(total <= budgets), 0
-        size = 0.0  # of the energies that are compared, for their rounding
-        out = np.full(len(vectors), np.inf)
-        per_record = target.k / data.num_records
-        start = 0
-        while alive.size and start < data.num_records:
-            stop = min(data.num_records, start + max(256, BLOCK_NUMBERS // alive.size))
-            part = slice(start, stop)
-            t = np.asarray(rows[part] @ moves[alive].T)
-            if region.has_slabs:
-                is_out = (t < region.lower[part, None]) | (t > region.upper[part, None])
-                total[alive[is_out.any(axis=0)]] = np.inf
-            with _user_failures(target):
-                there = mode.margins[part, None] + t
-                values = loss.value(there, data.response[part, None])
-            value, slope = mode.values[part, None], mode.slopes[part, None]
-            terms = values - value - slope * t
-            terms -= 0.5 * region.weights[part, None] * t**2
-            total[alive] += per_record * terms.sum(axis=0)
-            farthest = 2.0 * np.abs(t).max() + np.abs(mode.margins[part, None])
-            sizes = 2.0 * np.abs(value) + np.abs(slope) * farthest
-            size += per_record * float(sizes.sum())
-            records += alive.size * (stop - start)
-            start = stop
-            if np.isnan(total[alive]).any():
-                raise_unless_ok(PIECE_FAILED)
-            is_below = total[alive] < -ROUNDING * (1.0 + size)
-            if is_checked and is_below.any():
-                raise_unless_ok(BOUND_VIOLATED)
-            alive = alive[total[alive] <= budgets[alive]]
-            pauses.heard()
-        out[alive] = total[alive]
-        return out, records
+        per_record = self.target.k / self.target.home.num_records
+        # Totals, and the size of the energies compared, for their rounding.
+        totals, records = np.append(total, 0.0), 0
+        begin, is_parallel = totals.copy(), self.target.home.is_parallel
+        given = region, moves, per_record, budgets, is_checked
+        passes = columns.over(self.target, self.mode, _add_excess, *given, totals)
+        with _user_failures(self.target), closing(passes):
+            while (totals[:-1] <= budgets).any():
+                after, read = next(passes, (None, 0))
+                if after is None:
+                    break
+                # Parts that are read side by side begin with the same totals.
+                totals[:] = totals + (after - begin) if is_parallel else after
+                records += read
+        return np.where(totals[:-1] <= budgets, totals[:-1], np.inf), records
 
     def _of_regularizer(self, moves: Array) -> Array:
         """Return how far k mu r is above its quadratic, at each row w."""
@@ -405,7 +389,7 @@ class PreparedLocalized:
         lower, upper = regularizer.curvature_l2(target.dim)
         if lower == upper:
             return np.zeros(len(moves))
-        center = target.numbers.regularizer.center
+        center = target.regularizer_params.center
         base = regularizer.value(self.mode.point, center)
         slope = regularizer.gradient(self.mode.point, center)
         values = [regularizer.value(self.mode.point + w, center) for w in moves]
@@ -435,8 +419,7 @@ class PreparedLocalized:
         ]
         return [
             region.root,
-            region.lower,
-            region.upper,
+            *(part for half in region.halves for part in half),
             *sizes,
             *identity(self.target, self.mode.point),
         ]
@@ -474,9 +457,8 @@ class PreparedLocalized:
         least, most = target.regularizer.curvature_l2(target.dim)
         if least != most or region.has_slabs:  # beyond slabs U is not above
             return None
-        ends = mode.margins + region.lower, mode.margins + region.upper
-        upper = target.problem.loss.curvature(*ends, target.data.response)[1]
-        excess = regions.gram_of(target, mode, upper - region.weights)
+        (gram,) = columns.folded(target, mode, add, _above, region)
+        excess = modes.in_basis(target, gram, mode.basis)
         return np.asarray(excess + region.slack * np.eye(len(excess)))
 
     def _block(
@@ -533,13 +515,67 @@ class PreparedLocalized:
                 excess, records = self.excess(vectors[part], budgets[part])
                 counts["asked"] += len(excess)
                 counts["records"] += records
-                if counts["records"] > most * self.target.data.num_records:
+                if counts["records"] > most * self.target.home.num_records:
                     raise WorkLimitError
                 for hit in np.flatnonzero(excess <= budgets[part]):
                     point = self.points(vectors[start + hit])
                     if domain.contains(point):  # not outside by a rounding error
                         return point, counts
             if on_passes is not None:
-                on_passes(counts["records"] / self.target.data.num_records)
+                on_passes(counts["records"] / self.target.home.num_records)
             pauses.heard()
         return None, counts
+
+
+def _above(part: Columns, region: Region) -> tuple[Array]:
+    """Sum of a_i a_i^T weighted by the most curvature above the envelope's."""
+    lower, upper = part.ends(region.halves)
+    ends = part.margins + lower, part.margins + upper
+    most = part.scene.loss.curvature(*ends, part.response)[1]
+    return (weighted_gram(part.part, most - part.weights(region.weights)),)
+
+
+def _add_excess(
+    part: Columns,
+    region: Region,
+    moves: Array,
+    per_record: float,
+    budgets: Array,
+    is_checked: bool,
+    totals: Array,
+) -> tuple[Array, int]:
+    """Totals with the records of a chunk added, and how many were read.
+
+    Tries that are above their budgets are left as they are.
+    """
+    totals, loss, records, start = totals.copy(), part.scene.loss, 0, 0
+    total, num_records = totals[:-1], part.part.num_records
+    weights = part.weights(region.weights)
+    lower, upper = part.ends(region.halves) if region.has_slabs else (weights, weights)
+    alive = np.flatnonzero(total <= budgets)
+    while alive.size and start < num_records:
+        stop = min(num_records, start + max(256, BLOCK_NUMBERS // alive.size))
+        block = slice(start, stop)
+        t = np.asarray(part.rows[block] @ moves[alive].T)
+        if region.has_slabs:
+            is_out = (t < lower[block, None]) | (t > upper[block, None])
+            total[alive[is_out.any(axis=0)]] = np.inf
+        there = part.margins[block, None] + t
+        values = loss.value(there, part.response[block, None])
+        value, slope = part.values[block, None], part.slopes[block, None]
+        terms = values - value - slope * t
+        terms -= 0.5 * weights[block, None] * t**2
+        total[alive] += per_record * terms.sum(axis=0)
+        farthest = 2.0 * np.abs(t).max() + np.abs(part.margins[block, None])
+        sizes = 2.0 * np.abs(value) + np.abs(slope) * farthest
+        totals[-1] += per_record * float(sizes.sum())
+        records += alive.size * (stop - start)
+        start = stop
+        if np.isnan(total[alive]).any():
+            raise_unless_ok(PIECE_FAILED)
+        is_below = total[alive] < -ROUNDING * (1.0 + totals[-1])
+        if is_checked and is_below.any():
+            raise_unless_ok(BOUND_VIOLATED)
+        alive = alive[total[alive] <= budgets[alive]]
+        pauses.heard()
+    return totals, records

@@ -14,10 +14,10 @@ from scipy import linalg
 
 from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, Domain, Polytope, Simplex, WholeSpace
-from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import Entropy
 from dpsample.samplers.gaussian_fit import hull_basis, minimize, regularizer_hessian
-from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.passes import Passed, passed
 
 MAX_STEPS, MAX_HALVINGS = 40, 40
 # Newton decrement from which one more step leaves next to nothing.
@@ -46,11 +46,9 @@ class Mode:
 
     point: Array  # (dim,)
     basis: Array  # (dim, m)
-    margins: Array  # (num_records,), with the loss and its slope there
-    values: Array
-    slopes: Array
-    weights: Array  # (num_records,): phi'' at the margins, or close by
-    gram: Array  # (m, m): k times the mean of weights_i a_i a_i^T, in the basis
+    here: Passed  # sums over the records there, but the Gram matrix: at ``before``
+    before: Array | None  # (dim,): where weights phi'' were taken, close by; else none
+    gram: Array  # (m, m): k times the mean of weights a_i a_i^T, in the basis
     gradient: Array  # (m,): g
     residual: Array  # (m,): e
     multiplier: float
@@ -61,34 +59,36 @@ class Mode:
 
 
 def find(
-    target: Gibbs, mu: float, start: Array | None = None, *, small: float = SMALL
+    target: Gibbs, mu: float, near: Mode | None = None, *, small: float = SMALL
 ) -> Mode | None:
     """Minimize k (F + mu r) on the domain; None if that fails, which is no error.
 
-    It ends with the step whose gain in energy is at most ``small`` squared.
+    It starts from a mode nearby, if there is one, and its curvatures, and ends with the
+    step whose gain in energy is at most ``small`` squared.
     """
     domain, dim = target.problem.domain, target.dim
     sides, bounds = flat_sides(domain, dim)
     # The entropy falls without end at 0: x0 stays off, held by the side nearby.
     least = LEAST if isinstance(target.regularizer, Entropy) and mu > 0.0 else 0.0
     basis = hull_basis(target)
-    point = domain.interior_point(dim) if start is None else start.copy()
-    loss, data, rows = target.problem.loss, target.data, as_rows(target.data)
-    center = target.numbers.regularizer.center
+    center = target.regularizer_params.center
     weight = target.k * mu
 
-    def penalty(point: Array) -> float:
-        return weight * target.regularizer.value(point, center) if weight > 0.0 else 0.0
+    def energy(point: Array, found: Passed) -> float:
+        risk = target.k / target.home.num_records * found.value
+        if weight == 0.0:
+            return risk
+        return risk + weight * target.regularizer.value(point, center)
 
-    shift = data.offset if data.offset.size else 0.0
-    margins = rows @ point + shift
-    values, slopes = loss._evaluate(margins, data.response)
-    gradient, is_last = slope_at(target, mu, point, slopes) @ basis, False
+    point = domain.interior_point(dim) if near is None else near.point
+    is_known = near is not None and near.before is not None
+    here = near.here if near is not None and is_known else passed(target, point)
     for _ in range(MAX_STEPS):
-        weights = loss.curvature(margins, margins, data.response)[1]
-        if not (np.isfinite(weights).all() and np.isfinite(gradient).all()):
+        gradient = slope_at(target, mu, point, here.slope) @ basis
+        if here.num_unbent or not np.isfinite(gradient).all():
             return None
-        gram = target.k * (basis.T @ curvature_matrix(data, weights) @ basis)
+        before, sums = point, here.gram
+        gram = in_basis(target, sums, basis)
         bend = np.diag(1.0 / point) if least else regularizer_hessian(target, point)
         hessian = gram + weight * (basis.T @ bend @ basis)
         hessian += FLOOR * float(np.trace(hessian)) * np.eye(len(hessian))
@@ -100,62 +100,61 @@ def find(
         gain = -float(gradient @ move)  # at least half the decrement's square
         # Slopes of the entropy move with the logarithms of coordinates.
         is_last = gain <= (least or small**2)
-        along, scale = rows @ (basis @ move), 1.0
-        before = target.k * float(values.mean()) + penalty(point)
+        scale, height = 1.0, energy(point, here)
         for _ in range(MAX_HALVINGS):
             trial = point + scale * (basis @ move)
-            there, slopes_there = loss._evaluate(margins + scale * along, data.response)
-            after = target.k * float((there - values).mean()) + penalty(trial)
-            enough = after - penalty(point) <= -0.1 * scale * gain
-            if enough or abs(scale * gain) <= 1e-12 * (1.0 + abs(before)):
+            wants_gram = not (is_last and scale == 1.0)
+            there = passed(target, trial, wants_gram=wants_gram)
+            # What rounding makes of the difference is far less than the last gain.
+            enough = energy(trial, there) - height <= -0.1 * scale * gain
+            if enough or abs(scale * gain) <= 1e-12 * (1.0 + abs(height)):
                 break
             scale *= 0.5
         else:
             return None
-        point, margins = _settled(domain, trial), margins + scale * along
-        values, slopes = there, slopes_there
-        gradient = slope_at(target, mu, point, slopes) @ basis
-        if is_last and scale == 1.0:
+        point, here = _settled(domain, trial), there
+        if point is not trial:
+            here = passed(target, point, wants_gram=wants_gram)
+        if not wants_gram:
             break
     else:
         return None
     if not domain.contains(point):
         return None
-    mode = replace(at(target, mu, point), weights=weights, gram=gram)
+    mode = _made(target, mu, point, here._replace(gram=sums))
+    mode = replace(mode, before=before, gram=gram)
     return _held(mode, domain, hessian) if np.isfinite(mode.gradient).all() else None
 
 
 def find_slowly(target: Gibbs) -> Mode | None:
     """As `find`, by projected gradients: Newton may fail where r bends sharply."""
     point, _ = minimize(target, tolerance=SLOWLY)
-    mode = at(target, target.mu, point)
-    loss, margins = target.problem.loss, mode.margins
-    weights = loss.curvature(margins, margins, target.data.response)[1]
-    if not (np.isfinite(weights).all() and np.isfinite(mode.gradient).all()):
+    here = passed(target, point)
+    mode = _made(target, target.mu, point, here)
+    if here.num_unbent or not np.isfinite(mode.gradient).all():
         return None
-    basis = mode.basis
-    gram = target.k * (basis.T @ curvature_matrix(target.data, weights) @ basis)
+    gram = in_basis(target, here.gram, mode.basis)
     ridge = target.k * target.mu * target.regularizer.curvature_l2(target.dim)[0]
-    found = replace(mode, weights=weights, gram=gram)
+    found = replace(mode, before=point, gram=gram)
     return _held(found, target.problem.domain, gram + ridge * np.eye(len(gram)))
 
 
 def at(target: Gibbs, mu: float, point: Array) -> Mode:
     """Any point of the domain as x0, with all of its slope as residual."""
-    domain, data = target.problem.domain, target.data
-    sides, bounds = flat_sides(domain, target.dim)
+    return _made(target, mu, point, passed(target, point, wants_gram=False))
+
+
+def _made(target: Gibbs, mu: float, point: Array, here: Passed) -> Mode:
+    """Mode at a point of a pass."""
+    sides, bounds = flat_sides(target.problem.domain, target.dim)
     basis = hull_basis(target)
-    margins = as_rows(data) @ point + (data.offset if data.offset.size else 0.0)
-    values, slopes = target.problem.loss._evaluate(margins, data.response)
-    gradient = slope_at(target, mu, point, slopes) @ basis
+    gradient = slope_at(target, mu, point, here.slope) @ basis
     depths = np.maximum(bounds - sides @ point, 0.0)
     return Mode(
         point=point,
         basis=basis,
-        margins=margins,
-        values=values,
-        slopes=slopes,
-        weights=np.zeros(len(margins)),
+        here=here,
+        before=None,
         gram=np.zeros((basis.shape[1],) * 2),
         gradient=gradient,
         residual=gradient,
@@ -167,12 +166,16 @@ def at(target: Gibbs, mu: float, point: Array) -> Mode:
     )
 
 
-def slope_at(target: Gibbs, mu: float, point: Array, slopes: Array) -> Array:
-    """Slope of k (F + mu r) at a point with these slopes of the records."""
-    data, center = target.data, target.numbers.regularizer.center
-    gradient = target.k / data.num_records * (slopes @ as_rows(data))
+def in_basis(target: Gibbs, gram: Array, basis: Array) -> Array:
+    """Return k times the mean of a sum of matrices, in the basis."""
+    return np.asarray(target.k * (basis.T @ (gram / target.home.num_records) @ basis))
+
+
+def slope_at(target: Gibbs, mu: float, point: Array, slope: Array) -> Array:
+    """Slope of k (F + mu r) at a point where the losses have this sum of slopes."""
+    gradient = target.k / target.home.num_records * slope
     if mu > 0.0:
-        pull = target.regularizer.gradient(point, center)
+        pull = target.regularizer.gradient(point, target.regularizer_params.center)
         gradient = gradient + target.k * mu * pull
     return np.asarray(gradient)
 

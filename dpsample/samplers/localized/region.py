@@ -42,24 +42,25 @@ than the ellipsoid.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg, special
 
 from dpsample.core.arrays import Array
 from dpsample.domains import Domain, WholeSpace
-from dpsample.problem.records import Data, curvature_matrix
-from dpsample.samplers.localized.mode import Mode, is_round
-from dpsample.targets.gibbs import MARGIN_SLACK, Gibbs, as_rows
+from dpsample.problem.homes import InMemory, add
+from dpsample.problem.records import block_size, weighted_gram
+from dpsample.samplers.localized import columns
+from dpsample.samplers.localized.columns import WIDENED, Columns, Half, Weights
+from dpsample.samplers.localized.mode import Mode, in_basis, is_round
+from dpsample.targets.gibbs import Gibbs
 
 MAX_ROUNDS = 8
-# Outward rounding of half-widths and radii, and inward of matrices.
-WIDENED, LOWERED = 1.0 + 1e-9, 1e-11
+LOWERED = 1e-11  # inward rounding of matrices
 EPSILON = 2.0**-52
-TINY = 1e-150  # squares of smaller entries are lost
 # Rounding of the slope at x0, relative to the sum of its terms' sizes.
 SLOPE_ROUNDING = 1e-12
 # A larger residual tells that Newton's method failed.
@@ -72,22 +73,21 @@ NARROWER = 1.25
 # Standard deviations of a margin within which the Gaussian's mean of a loss is bounded
 # by the curvature there, and E[t^2; |t| > NEAR] = 2 (NEAR phi(NEAR) + Phi(-NEAR)).
 NEAR, FAR_SHARE = 4.0, 1.2e-3
-# Mean of D from which no further round pays, and records of a block of products.
-NEGLIGIBLE, BLOCK = 0.1, 8192
+NEGLIGIBLE = 0.1  # mean of D from which no further round pays
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BoundingMetric:
     """Metric P = ``gram`` + ridge I with P <= M^S wherever weights_i <= c_i^S."""
 
-    weights: Array  # (num_records,)
+    weights: Weights
     gram: Array  # (m, m)
     root: Array  # (m, m): lower Cholesky factor of P
-    sizes: Array  # (num_records,): ||a_i|| in the norm of P^{-1}, rounded up
+    back: Array  # (dim, m): ||a_i back|| is the norm of a_i for P^{-1}
 
     @classmethod
     def of(
-        cls, target: Gibbs, mode: Mode, weights: Array, ridge: float
+        cls, target: Gibbs, mode: Mode, weights: Weights, ridge: float
     ) -> BoundingMetric | None:
         """Metric of given weights; None if P is numerically singular."""
         gram = gram_of(target, mode, weights)
@@ -95,27 +95,15 @@ class BoundingMetric:
 
     @classmethod
     def around(
-        cls, target: Gibbs, mode: Mode, weights: Array, gram: Array, ridge: float
+        cls, target: Gibbs, mode: Mode, weights: Weights, gram: Array, ridge: float
     ) -> BoundingMetric | None:
         """Metric whose Gram matrix is known."""
-        lowered = lowered_root(gram, ridge, target.data)
+        lowered = lowered_root(gram, ridge, target)
         if lowered is None:
             return None
         root, _ = lowered
         inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True)
-        back, rows = mode.basis @ inverse.T, as_rows(target.data)
-        sizes = np.empty(target.data.num_records)
-        for start in range(0, len(sizes), BLOCK):
-            block = rows[start : start + BLOCK] @ back
-            sizes[start : start + BLOCK] = np.sqrt(np.einsum("ij,ij->i", block, block))
-        return cls(weights=weights, gram=gram, root=root, sizes=sizes * WIDENED)
-
-    def share(self, curvature: Array) -> float:
-        """Largest theta <= 1 with theta weights <= curvature: theta P is valid."""
-        counts = self.weights > 0.0
-        if not counts.any():
-            return 1.0
-        return min(1.0, float((curvature[counts] / self.weights[counts]).min()))
+        return cls(weights=weights, gram=gram, root=root, back=mode.basis @ inverse.T)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -135,11 +123,10 @@ class Region:
     """Localized set S, and the envelope's M there."""
 
     ellipsoids: tuple[Ellipsoid, ...]
-    lower: Array  # (num_records,): how far margins move on S, at most
-    upper: Array
+    halves: tuple[Half, ...]  # within which margins move on S
     num_rounds: int
     has_slabs: bool  # whether the ellipsoids do not keep margins there
-    weights: Array  # (num_records,): at most c_i^B on S
+    weights: Weights  # at most c_i^B on S
     root: Array  # lower Cholesky factor of M, lowered by ``slack`` I
     slack: float
     mean_excess: float  # estimate of the mean of D
@@ -152,25 +139,30 @@ class Region:
         )
 
 
-def lowered_by(data: Data) -> float:
+def lowered_by(target: Gibbs) -> float:
     """Share of the trace that exceeds the errors of Gram matrix and Cholesky factor.
 
     A sum of m terms errs by m u of their sizes, which for weights_i a_i a_i^T are at
     most the trace in norm; a factor of M by (dim + 1) u trace(M). Sparse rows are
-    added one by one, dense ones by blocks.
+    added one by one, dense ones by blocks, and chunks of blocks in a tree: no path of
+    it is longer than the sum in order.
     """
-    count, block = data.num_records, data.block
-    terms = block + count / block if data.dense.shape[0] else float(count)
-    return max(LOWERED, 1.5 * (terms + 2.0 * data.dim + 16.0) * EPSILON)
+    count, dim = target.home.num_records, target.dim
+    is_sparse = isinstance(target.home, InMemory) and target.data.dense.shape[0] == 0
+    block = block_size(dim)
+    terms = float(count) if is_sparse else min(block, count) + count / min(block, count)
+    return max(LOWERED, 1.5 * (terms + 2.0 * dim + 16.0) * EPSILON)
 
 
-def lowered_root(gram: Array, ridge: float, data: Data) -> tuple[Array, float] | None:
+def lowered_root(
+    gram: Array, ridge: float, target: Gibbs
+) -> tuple[Array, float] | None:
     """Lower Cholesky factor of gram + (ridge - s) I, and s, above all rounding errors.
 
     None if the matrix is too close to singular for that.
     """
     matrix = 0.5 * (gram + gram.T) + ridge * np.eye(len(gram))
-    slack = lowered_by(data) * float(np.trace(matrix))
+    slack = lowered_by(target) * float(np.trace(matrix))
     if slack > 0.1 * ridge and slack > 0.1 * float(np.linalg.eigvalsh(matrix)[0]):
         return None
     root = np.linalg.cholesky(matrix - slack * np.eye(len(matrix)))
@@ -199,7 +191,7 @@ def localize(target: Gibbs, mode: Mode, gamma: float) -> Region | None:
     strength = target.regularizer.curvature_l2(target.dim)[0]
     ridge = target.k * target.mu * strength
     held = ridge + 0.5 * mode.multiplier
-    first = BoundingMetric.around(target, mode, mode.weights, mode.gram, held)
+    first = BoundingMetric.around(target, mode, Weights("mode"), mode.gram, held)
     if first is None:
         return None
     rounds = _Rounds(target, mode, first, gamma / MAX_ROUNDS, ridge)
@@ -207,28 +199,26 @@ def localize(target: Gibbs, mode: Mode, gamma: float) -> Region | None:
         pass
     if not rounds.ellipsoids:
         return None
-    weights = rounds.envelope
-    share = first.share(weights)
-    scaled = share * first.weights
+    weights, loss = rounds.envelope, rounds.loss
+    scaled = first.weights._replace(scale=loss.share)
     # One more Gram matrix costs about dim / 10 passes over the records.
-    if rounds.excess(scaled) - rounds.excess(weights) > 0.002 * len(first.root):
-        gram = gram_of(target, mode, weights)
+    if loss.scaled - loss.excess > 0.002 * len(first.root):
+        gram, excess = gram_of(target, mode, weights), loss.excess
     else:
-        weights, gram = scaled, share * first.gram
-    lowered = lowered_root(gram, ridge, target.data)
+        weights, gram, excess = scaled, loss.share * first.gram, loss.scaled
+    lowered = lowered_root(gram, ridge, target)
     if lowered is None:
         return None
     root, slack = lowered
     return Region(
         ellipsoids=tuple(rounds.ellipsoids),
-        lower=rounds.lower,
-        upper=rounds.upper,
+        halves=rounds.halves,
         num_rounds=rounds.num_rounds,
-        has_slabs=rounds.slabs is not None,
+        has_slabs=bool(rounds.slabs),
         weights=weights,
         root=root,
         slack=slack,
-        mean_excess=rounds.excess(weights),
+        mean_excess=excess,
     )
 
 
@@ -238,18 +228,24 @@ def everywhere(target: Gibbs, mode: Mode) -> Region:
     Without an ellipsoid, so that nothing is left out and x0 may be any point.
     """
     ridge = target.k * target.mu * target.regularizer.curvature_l2(target.dim)[0]
-    lower, upper = _ends_on(target, mode)
     return Region(
         ellipsoids=(),
-        lower=lower,
-        upper=upper,
+        halves=(),
         num_rounds=0,
         has_slabs=False,
-        weights=np.zeros(len(lower)),
+        weights=Weights("none"),
         root=math.sqrt(ridge) * np.eye(mode.basis.shape[1]),
         slack=0.0,
         mean_excess=math.inf,
     )
+
+
+class Lost(NamedTuple):
+    """Mean of D, up to higher orders, for an envelope and for the first weights."""
+
+    excess: float
+    scaled: float  # for theta times the first weights,
+    share: float  # the largest theta with which they are below the envelope
 
 
 class _Rounds:
@@ -266,36 +262,27 @@ class _Rounds:
         self.target, self.mode, self.first = target, mode, first
         self.share, self.ridge = share, ridge
         self.frames = [first]
-        self.lower, self.upper = _ends_on(target, mode)
+        self.halves: tuple[Half, ...] = ()
         self.ellipsoids: list[Ellipsoid] = []
         self.num_rounds = 0
-        self.slabs: Array | None = None  # their half-widths
+        self.slabs: tuple[Half, ...] = ()  # those of the halves
+        self.loss = Lost(math.inf, math.inf, 0.0)
 
-    @cached_property
-    def envelope(self) -> Array:
+    def sums(self, function: Callable[..., tuple[Any, ...]], *args: object) -> Any:
+        """Add up what ``function(columns, *args)`` returns."""
+        return columns.folded(self.target, self.mode, add, function, *args)
+
+    @property
+    def envelope(self) -> Weights:
         """Bregman curvatures on S."""
-        return self.curvature("bregman")
-
-    def curvature(self, order: str) -> Array:
-        """Secant or Bregman curvature of every record on S."""
-        mode, bound = self.mode, getattr(self.target.problem.loss, f"{order}_curvature")
-        ends = mode.margins + self.lower, mode.margins + self.upper
-        return np.asarray(bound(mode.margins, *ends, self.target.data.response))
-
-    def excess(self, weights: Array) -> float:
-        """Mean of D for an envelope with these weights, up to higher orders."""
-        lost = np.maximum(self.mode.weights - weights, 0.0)
-        scale = 0.5 * self.target.k / self.target.data.num_records
-        return scale * float(lost @ self.first.sizes**2)
+        return Weights("bregman", self.halves)
 
     def go_on(self, held: float) -> bool:
         """One round, by what pays first; whether there was one."""
-        lost = math.inf
-        if self.ellipsoids:
-            lost = self.excess(self.envelope)
-            if lost < NEGLIGIBLE:
-                return False
-        secant = self.curvature("secant")
+        lost = self.loss.excess
+        if lost < NEGLIGIBLE:
+            return False
+        secant = Weights("secant", self.halves)
         if self._shrink(self._best_ellipsoid(secant), 0.8):
             return True
         # What a round must lower the mean of D by, to save as much as it costs.
@@ -311,51 +298,51 @@ class _Rounds:
         most = most if self.ellipsoids else math.inf
         return self._shrink(self._best_ellipsoid(secant), most)
 
-    def _shrink(
-        self, found: tuple[Ellipsoid | None, Array] | None, most: float
-    ) -> bool:
+    def _shrink(self, found: tuple[Ellipsoid | None, Half] | None, most: float) -> bool:
         """Take a round if it leaves at most such a share of the widths, on average."""
         if found is None:
             return False
         ellipsoid, half = found
-        widths = self.upper - self.lower
-        with np.errstate(invalid="ignore"):
-            ratio = np.where(widths > 0.0, 2.0 * half / widths, 1.0)
-        if not float(np.minimum(ratio, 1.0).mean()) < most:
+        halves = (*self.halves, half)
+        given = self.first, self.halves, half
+        left, *lost = columns.folded(self.target, self.mode, _join, _left, *given)
+        if not left / self.target.home.num_records < most:
             return False
         if ellipsoid is not None:
             self.ellipsoids.append(ellipsoid)
-        elif self.slabs is None:
-            self.slabs = half
         else:
-            self.slabs = np.minimum(self.slabs, half)
-        self.lower = np.maximum(self.lower, -half)
-        self.upper = np.minimum(self.upper, half)
-        self.num_rounds += 1
-        vars(self).pop("envelope", None)
+            self.slabs = (*self.slabs, half)
+        self.halves, self.num_rounds = halves, self.num_rounds + 1
+        excess, total, share = lost
+        scale = 0.5 * self.target.k / self.target.home.num_records
+        self.loss = Lost(scale * excess, scale * (1.0 - share) * total, float(share))
         return True
 
-    def _best_ellipsoid(self, secant: Array) -> tuple[Ellipsoid, Array] | None:
+    def _best_ellipsoid(self, secant: Weights) -> tuple[Ellipsoid, Half] | None:
         """Ellipsoid of the frame that makes half-widths smallest, and these."""
         found = []
         for frame in self.frames:
-            theta = frame.share(secant)
+            terms, sizes, theta = columns.folded(
+                self.target, self.mode, _join, _measured, frame, secant
+            )
             if theta <= 0.0:
                 continue
-            scale = np.sqrt(theta)
-            residual = self._norm(self.mode.residual, frame) / scale
+            scale = math.sqrt(theta)
+            residual = self._norm(self.mode.residual, frame, terms) / scale
             if residual + self.mode.shortfall <= MAX_RESIDUAL:
                 dim, held = len(frame.root), self.mode.shortfall
                 reach = radius(dim, residual, self.share, held) / scale
                 ellipsoid = Ellipsoid(root=frame.root, radius=reach)
-                found.append((ellipsoid, frame.sizes * (reach * WIDENED)))
-        return min(found, key=lambda each: float(each[1].sum()), default=None)
+                half = Half(frame.back, reach * WIDENED)
+                found.append((sizes * half.factor, ellipsoid, half))
+        best = min(found, key=lambda each: float(each[0]), default=None)
+        return None if best is None else best[1:]
 
-    def _norm(self, slope: Array, frame: BoundingMetric) -> float:
+    def _norm(self, slope: Array, frame: BoundingMetric, terms: float) -> float:
         """Norm of a slope at x0 for P^{-1}, with the rounding errors of the sum."""
         size = linalg.solve_triangular(frame.root, slope, lower=True)
-        terms = self.target.k * float(np.mean(np.abs(self.mode.slopes) * frame.sizes))
-        return float(np.linalg.norm(size)) + SLOPE_ROUNDING * terms
+        mean = self.target.k * terms / self.target.home.num_records
+        return float(np.linalg.norm(size)) + SLOPE_ROUNDING * mean
 
     def _are_slabs_narrow(self) -> bool:
         """Whether slabs are allowed, and would be narrower than the ellipsoid."""
@@ -363,44 +350,41 @@ class _Rounds:
         bounds = regularizer.curvature_l2(self.target.dim)
         if not self.ellipsoids or mode.multiplier > 0.0 or mode.multipliers.any():
             return False
-        log_tail = np.log(self.share / (4.0 * len(mode.margins)))
+        log_tail = np.log(self.share / (4.0 * self.target.home.num_records))
         z = -float(special.ndtri_exp(log_tail))
         is_quadratic = bounds[0] == bounds[1]
         widest = chi_quantile(self.share, len(self.first.root))
         return is_quadratic and NARROWER * z < widest
 
-    def _slab(self) -> tuple[None, Array] | None:
+    def _slab(self) -> tuple[None, Half] | None:
         """Half-widths of slabs for the envelope on S, if N(S) >= 1/2 is proved."""
         weights = self.envelope
         frame = BoundingMetric.of(self.target, self.mode, weights, self.ridge)
         if frame is None:
             return None
-        mode, target, dim = self.mode, self.target, len(frame.root)
-        eps = self._norm(mode.gradient, frame)
+        target, dim, count = self.target, len(frame.root), self.target.home.num_records
+        terms = columns.folded(target, self.mode, _join, _measured, frame, weights)[0]
+        eps = self._norm(self.mode.gradient, frame, terms)
         if eps > 0.1:
             return None
         outside = self._outside(frame, eps)
         if not outside <= 0.5:
             return None
-        near = frame.sizes * (NEAR + eps)
-        response, bound = target.data.response, target.problem.loss.curvature
-        above = bound(mode.margins - near, mode.margins + near, response)[1]
-        ends = mode.margins + self.lower, mode.margins + self.upper
-        above = above + FAR_SHARE * bound(*ends, response)[1]
-        scale = target.k / len(weights)
+        sums = self.sums(_bent, frame, weights, eps)
+        scale = target.k / count
         inverse = linalg.solve_triangular(frame.root, np.eye(dim), lower=True)
         trace = float(np.sum(inverse**2))
-        mean = 0.5 * scale * float((above - weights) @ frame.sizes**2)
+        mean = 0.5 * scale * float(sums[0])
         full = float(np.trace(frame.gram)) + self.ridge * dim
-        mean += 0.5 * lowered_by(target.data) * full * trace
-        moved = scale * float(above @ frame.sizes**2) + self.ridge * trace
+        mean += 0.5 * lowered_by(target) * full * trace
+        moved = scale * float(sums[1]) + self.ridge * trace
         mean += 0.5 * eps**2 * moved
         square = np.sqrt((dim + eps**2) ** 2 + 2.0 * dim + 4.0 * eps**2)
         mean += 0.5 * float(square) * math.sqrt(outside)
         log_p = -mean / (1.0 - outside)
         log_tail = math.log(self.share) + math.log1p(-outside) + log_p
-        z = -float(special.ndtri_exp(log_tail - math.log(2.0 * len(weights))))
-        return None, frame.sizes * ((z + eps) * WIDENED)
+        z = -float(special.ndtri_exp(log_tail - math.log(2.0 * count)))
+        return None, Half(frame.back, (z + eps) * WIDENED)
 
     def _outside(self, frame: BoundingMetric, eps: float) -> float:
         """Bound of the Gaussian's mass outside of S."""
@@ -411,10 +395,9 @@ class _Rounds:
             reach = each.radius / float(np.linalg.norm(ratio, 2))
             half = 0.5 * max(reach / WIDENED - eps, 0.0) ** 2
             total += float(special.gammaincc(0.5 * len(frame.root), half))
-        if self.slabs is not None:
-            moves = frame.sizes > 0.0
-            depth = self.slabs[moves] / frame.sizes[moves] - eps
-            total += 2.0 * float(special.ndtr(-depth).sum())
+        if self.slabs:
+            (beyond,) = self.sums(_beyond, frame, self.slabs, eps)
+            total += 2.0 * float(beyond)
         return total
 
 
@@ -436,33 +419,81 @@ def mass_outside(domain: Domain, mode: Mode, root: Array, move: Array) -> float:
     return variance / (variance + room**2) if room > 0.0 else 1.0
 
 
-def gram_of(target: Gibbs, mode: Mode, weights: Array) -> Array:
+def gram_of(target: Gibbs, mode: Mode, weights: Weights) -> Array:
     """Return k times the mean of weights_i a_i a_i^T, in the basis."""
-    if not weights.any():
-        return np.zeros((mode.basis.shape[1],) * 2)
-    inner = curvature_matrix(target.data, weights)
-    return np.asarray(target.k * (mode.basis.T @ inner @ mode.basis))
+    (gram,) = columns.folded(target, mode, add, _gram, weights)
+    return in_basis(target, gram, mode.basis)
 
 
-def _ends_on(target: Gibbs, mode: Mode) -> tuple[Array, Array]:
-    """How far each margin can move on the domain."""
-    domain = target.problem.domain
-    if is_round(domain):  # one pass, where `margin_intervals` takes several
-        body, rows = domain.body(target.dim), as_rows(target.data)
-        along = rows @ (mode.point - body.center)
-        reach = body.radius * (_lengths(rows) * WIDENED + TINY)
-        slack = MARGIN_SLACK * (1.0 + np.abs(mode.margins))
-        lower, upper = -reach - along - slack, reach - along + slack
-    else:
-        lower, upper = target.margin_intervals()
-        lower, upper = lower - mode.margins, upper - mode.margins
-    return np.minimum(lower, 0.0), np.maximum(upper, 0.0)
+# Passes: sums over the records of one chunk.
 
 
-def _lengths(rows: Any) -> Array:
-    """Euclidean norms of dense or sparse rows; infinite above 1e154."""
-    with np.errstate(over="ignore"):
-        if isinstance(rows, np.ndarray):
-            return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
-        squares = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64)
-        return np.sqrt(squares.reshape(-1))
+def _gram(part: Columns, weights: Weights) -> tuple[Array]:
+    each = part.weights(weights)
+    if not each.any():
+        return (np.zeros((part.part.dim,) * 2),)
+    return (weighted_gram(part.part, each),)
+
+
+def _join(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Add entries; of the last ones take the smaller."""
+    return (*add(left[:-1], right[:-1]), min(left[-1], right[-1]))
+
+
+def _share(weights: Array, curvature: Array) -> float:
+    """Largest theta <= 1 with theta weights <= curvature: theta P is valid."""
+    counts = weights > 0.0
+    if not counts.any():
+        return 1.0
+    return min(1.0, float((curvature[counts] / weights[counts]).min()))
+
+
+def _measured(
+    part: Columns, frame: BoundingMetric, secant: Weights
+) -> tuple[float, float, float]:
+    """Return sums of |slope| ||a_i|| and ||a_i||, for P^{-1}, and the share of P."""
+    sizes = part.sizes(frame.back)
+    share = _share(part.weights(frame.weights), part.weights(secant))
+    return float((np.abs(part.slopes) * sizes).sum()), float(sizes.sum()), share
+
+
+def _left(
+    part: Columns, first: BoundingMetric, halves: tuple[Half, ...], half: Half
+) -> tuple[float, float, float, float]:
+    """Return the sum of the shares of widths that half-widths leave, and what is lost.
+
+    Lost are the sum of curvature above the envelope there, of all, and its share.
+    """
+    lower, upper = part.ends(halves)
+    widths = upper - lower
+    with np.errstate(invalid="ignore"):
+        ratio = np.where(widths > 0.0, 2.0 * part.half(half) / widths, 1.0)
+    left = float(np.minimum(ratio, 1.0).sum())
+    envelope, above = part.curvature("bregman", (*halves, half)), part.mode_weights
+    squares = part.sizes(first.back) ** 2
+    lost = float(np.maximum(above - envelope, 0.0) @ squares)
+    share = _share(part.weights(first.weights), envelope)
+    return left, lost, float(above @ squares), share
+
+
+def _bent(
+    part: Columns, frame: BoundingMetric, weights: Weights, eps: float
+) -> tuple[float, float]:
+    """Return sums of curvature above an envelope that a Gaussian meets, and of all."""
+    sizes, response = part.sizes(frame.back), part.response
+    bound, near = part.scene.loss.curvature, sizes * (NEAR + eps)
+    above = bound(part.margins - near, part.margins + near, response)[1]
+    lower, upper = part.ends(weights.halves)
+    ends = part.margins + lower, part.margins + upper
+    above = above + FAR_SHARE * bound(*ends, response)[1]
+    squares = sizes**2
+    return float((above - part.weights(weights)) @ squares), float(above @ squares)
+
+
+def _beyond(
+    part: Columns, frame: BoundingMetric, slabs: tuple[Half, ...], eps: float
+) -> tuple[float]:
+    """Bound of a Gaussian's mass beyond slabs, on one side."""
+    sizes = part.sizes(frame.back)
+    half, moves = np.min([part.half(each) for each in slabs], axis=0), sizes > 0.0
+    return (float(special.ndtr(eps - half[moves] / sizes[moves]).sum()),)

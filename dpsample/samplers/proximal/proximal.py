@@ -19,6 +19,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
+from dpsample.problem.homes import InMemory
 from dpsample.samplers import chain, errors, gaussian_fit
 from dpsample.samplers.chain import ChainState, Runner, Settings, filler, identity
 from dpsample.samplers.errors import NoCertificate, SamplingError, raise_unless_ok
@@ -81,8 +82,11 @@ class Trial:
 
 def pass_work(target: Gibbs) -> float:
     """Multiply-adds of one pass over the records."""
-    data = target.data
-    return (data.dense.size or data.values.size) + 4.0 * data.num_records
+    home = target.home
+    numbers = float(home.num_records) * home.dim
+    if isinstance(home, InMemory):
+        numbers = home.data.dense.size or home.data.values.size
+    return numbers + 4.0 * home.num_records
 
 
 Bounds = thinned.Bounds | Screen | None  # what tells an oracle apart

@@ -1,0 +1,165 @@
+"""Records of a Dask array or DataFrame, which stay on the cluster.
+
+A pass is one task for each partition of `GROUP` chunks, and a tree of tasks that add up
+what they return: no number depends on how many workers there are, which of them does
+what, or which is lost and replaced. Without a cluster Dask runs the tasks here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from dpsample.core import check
+from dpsample.problem.homes import (
+    GROUP,
+    IN_MEMORY,
+    Above,
+    Fold,
+    Result,
+    Rules,
+    Stored,
+    folded,
+)
+from dpsample.problem.records import Data
+from dpsample.problem.sources import ArrayTable, chunk_size
+
+
+def _library(name: str) -> Any:
+    """Return a library that has no types and is loaded where it is needed."""
+    return import_module(name)
+
+
+def is_dask(value: object) -> bool:
+    """Whether a value is a collection of Dask."""
+    return type(value).__module__.startswith("dask.")
+
+
+def taken_apart(
+    features: Any, response: Any, offset: Any
+) -> tuple[Any, list[str] | None, Any, Any]:
+    """Arrays of Dask, of columns if it is a DataFrame, and the features' names."""
+    names = None
+    if hasattr(features, "columns"):
+        columns = [str(column) for column in features.columns]
+        taken = [name for name in (response, offset) if isinstance(name, str)]
+        for name in taken:
+            check.one_of(columns, response=name)
+        names = [name for name in columns if name not in taken]
+        response, offset = (
+            features[each] if isinstance(each, str) else each
+            for each in (response, offset)
+        )
+        features = features[names]
+    return _sized(features), names, response, offset
+
+
+def _sized(value: Any) -> Any:
+    """Array of Dask whose chunks have known sizes."""
+    if hasattr(value, "to_dask_array"):
+        return value.to_dask_array(lengths=True)
+    return value.compute_chunk_sizes() if np.isnan(value.shape).any() else value
+
+
+class OnCluster:
+    """Records of which a cluster holds partitions."""
+
+    is_parallel, is_in_memory, pass_seconds = True, False, 0.0
+
+    def __init__(self, features: Any, response: Any, offset: Any, rules: Rules) -> None:
+        self.num_records, self.dim = int(features.shape[0]), rules.facts.dim
+        self.rules, self.chunk = rules, chunk_size(features.shape[0], self.dim)
+        self.size = min(GROUP * self.chunk, self.num_records)
+        kinds = {"features": features, "response": response}
+        kinds |= {} if offset is None else {"offset": offset}
+        self.columns = [self._cut(name, value) for name, value in kinds.items()]
+
+    def _cut(self, name: str, value: Any) -> Any:
+        """Array of Dask in our partitions."""
+        if not is_dask(value):
+            given = check.array(name, value, shape=(self.num_records,))
+            value = _library("dask.array").from_array(given, self.size)
+        value = _sized(value)
+        if value.shape[0] != self.num_records:
+            wanted = f"of length {self.num_records}"
+            check.fail(name, wanted, f"length {value.shape[0]}")
+        if value.dtype.kind not in "biuf":
+            check.fail(name, "an array of numbers", f"dtype {value.dtype}")
+        return value.rechunk({0: self.size, 1: -1} if value.ndim > 1 else self.size)
+
+    @property
+    def pass_bytes(self) -> float:
+        """As `Home.pass_bytes`."""
+        return float(sum(column.nbytes for column in self.columns))
+
+    @property
+    def data(self) -> Data:
+        """As `Home.data`: it refuses."""
+        check.fail("records", "in memory here", "records on a cluster", IN_MEMORY)
+
+    def _tasks(self, *work: object) -> list[Any]:
+        """One task for each partition."""
+        parts = zip(*(c.to_delayed().ravel() for c in self.columns), strict=True)
+        # As one string: what two arguments share they share on the worker, too.
+        given = _library("cloudpickle").dumps((self.rules, *work))
+        run = _library("dask").delayed(_on_partition, pure=False, traverse=False)
+        return [run(given, i * self.size, *part) for i, part in enumerate(parts)]
+
+    def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
+        """As `Home.map`; no part waits for those in front of it."""
+        tasks = self._tasks("map", None, function, *args)
+        for results in _library("dask").compute(*tasks):
+            yield from results
+
+    def fold(self, fold: Fold, function: Callable[..., Result], *args: object) -> Any:
+        """As `Home.fold`, by a tree of tasks."""
+        tasks = self._tasks("fold", fold, function, *args)
+        begin = time.perf_counter()
+        result = folded(tasks, _library("dask").delayed(fold, pure=False)).compute()
+        self.pass_seconds = time.perf_counter() - begin
+        return result
+
+    def check(self) -> Iterator[Above]:
+        """Say what `Rules.check` does, of each chunk."""
+        for results in _library("dask").compute(*self._tasks("check", None, None)):
+            yield from results
+
+    def windows(
+        self, first: int, last: int, multiple: int
+    ) -> Iterator[tuple[int, Data]]:
+        """As `Home.windows`: records stream through this process."""
+        size = multiple * max(1, self.size // multiple)
+        for start in range(first, last, size):
+            stop = min(start + size, last)
+            columns = [column[start:stop] for column in self.columns]
+            part = _library("dask").compute(*columns)
+            yield start, _stored(self.rules, start, *part).read(0, stop - start)
+
+
+def _stored(
+    rules: Rules, first: int, rows: Any, response: Any, offset: Any = None
+) -> Stored:
+    """Home of one partition, on its worker."""
+    shift = None if offset is None else ArrayTable(np.asarray(offset))
+    made = Stored(
+        ArrayTable(np.asarray(rows)), ArrayTable(np.asarray(response)), shift, rules
+    )
+    made.first = first
+    return made
+
+
+def _on_partition(given: bytes, first: int, *columns: Any) -> Any:
+    """Work of one task, by one thread of BLAS: more change the last bits."""
+    from threadpoolctl import threadpool_limits
+
+    rules, kind, fold, function, *args = _library("cloudpickle").loads(given)
+    home = _stored(rules, first, *columns)
+    with threadpool_limits(1, "blas"):
+        if kind == "check":
+            return list(home.check())
+        results = home.map(function, *args)
+        return folded(results, fold) if kind == "fold" else list(results)

@@ -1,0 +1,426 @@
+"""Homes of records: this process's memory, files, a Dask cluster.
+
+Work on records is a pass: a function of one chunk after the other. Chunks are cut by
+the number of records and of coefficients alone, and what they return is combined in one
+binary tree: a number has the same bits whatever the home and the number of workers.
+Records of one chunk are in memory, and summed as ever.
+
+No path of a tree over m chunks has more than m - 1 additions, nor more than 2 log2 m: a
+sum so errs by no more than the sum in order may, which is what proofs charge.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsample.core import check, pauses
+from dpsample.core.arrays import Array
+from dpsample.core.sparse import CSR, Rows
+from dpsample.domains import SchattenBall
+from dpsample.losses import Custom, RecordGradient
+from dpsample.numerics import norms
+from dpsample.problem.facts import PublicFacts
+from dpsample.problem.records import Data, make_data, part_of, writable
+from dpsample.problem.sources import (
+    ArrayTable,
+    FileTable,
+    ParquetTable,
+    Read,
+    Table,
+    chunk_size,
+)
+from dpsample.tables.encoding import ROUNDING
+
+HUGE = 1e100  # entries above every declared bound, whose norms might overflow
+GROUP = 8  # chunks of a task on a cluster, a power of 2: its sums are whole subtrees
+IN_MEMORY = (
+    "Pass np.array(features) if memory holds them, or use what works by passes: "
+    "release of smooth losses, NoisyGD, objective perturbation."
+)
+ENCODE = "Encode categories and drop or fill missing values first."
+CHANGED = (
+    "The file {} has changed since the Problem was built, whose bounds hold of what it "
+    "held then. Build the Problem anew."
+)
+Above = tuple[int, float, int]  # first row above its bound, its norm, how many are
+NONE_ABOVE = (-1, 0.0, 0)
+Result = TypeVar("Result")
+Fold = Callable[[Any, Any], Any]
+
+
+def add(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Add the entries."""
+    return tuple(a + b for a, b in zip(left, right, strict=True))
+
+
+def folded(parts: Iterable[Result], fold: Fold) -> Result:
+    """Combine neighbors, in a binary tree that their number alone decides."""
+    waiting: list[tuple[int, Any]] = []
+    for part in parts:
+        size, found = 1, part
+        while waiting and waiting[-1][0] == size:
+            found = fold(waiting.pop()[1], found)
+            size *= 2
+        waiting.append((size, found))
+    found = waiting.pop()[1]
+    while waiting:
+        found = fold(waiting.pop()[1], found)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rules:
+    """What is asked of records, and done to them as they are read."""
+
+    facts: PublicFacts
+    clip_rows: bool
+    response_limit: float | None
+
+    def check(self, rows: Rows, response: Array, offset: Array, first: int) -> Above:
+        """Refuse what no clipping mends; the first row above its bound, and how many.
+
+        ``first`` is the number of the first record. What may be scaled is, in place.
+        """
+        facts = self.facts
+        if isinstance(rows, np.ndarray):
+            check.finite("features", rows, first=first, remedy=ENCODE)
+        check.finite("response", response, first=first)
+        check.finite("offset", offset, first=first)
+        sizes, above = self.clip(rows, response)
+        if above.size and not self.clip_rows:
+            return first + int(above[0]), float(sizes[above[0]]), above.size
+        facts.loss.check_response(response, self.response_limit, first=first)
+        for i in np.flatnonzero(np.abs(offset) > facts.offset_bound)[:1]:
+            bound = f"within offset_bound = {facts.offset_bound:g} in absolute value"
+            remedy = "Declare the public bound of the offsets."
+            got = f"{offset[i]:g} in record {first + i}"
+            check.fail("offset", bound, got, remedy)
+        if isinstance(facts.loss, Custom):
+            facts.loss.check_at_records(
+                facts.margin_bounds(
+                    row_norms(rows, facts), offset if offset.size else None
+                ),
+                response,
+                margin_bound=facts.margin_bound,
+                response_bound=facts.response_bound,
+                first=first,
+            )
+        return NONE_ABOVE
+
+    def clip(self, rows: Rows, response: Array) -> tuple[Array, NDArray[np.intp]]:
+        """Scale in place what is above its bound, if that is allowed; rows that are.
+
+        Returns the rows' norms before, and which of them are above the bound.
+        """
+        facts, limit = self.facts, self.response_limit
+        largest = np.asarray(norms.norm(rows, np.inf))
+        is_huge = bool((largest > HUGE).any())
+        if is_huge and self.clip_rows:
+            scale_rows(rows, np.minimum(1.0, HUGE / np.maximum(largest, 1.0)))
+        is_refused = is_huge and not self.clip_rows
+        sizes = largest if is_refused else row_norms(rows, facts)
+        above = np.flatnonzero(sizes > facts.row_bound * (1.0 + ROUNDING))
+        if self.clip_rows:
+            if above.size:
+                factors = facts.row_bound / np.maximum(sizes, 1e-300)
+                scale_rows(rows, np.minimum(1.0, factors))
+            if limit is not None and not facts.loss.is_classification:
+                np.clip(response, -limit, limit, out=response)
+        return sizes, above
+
+    def enforce(self, checked: Iterable[Above]) -> None:
+        """Refuse rows above their bound, by what `check` said of all chunks."""
+
+        def worst(left: Above, right: Above) -> Above:
+            first = right if left[0] < 0 else left
+            return first[0], first[1], left[2] + right[2]
+
+        place, size, count = folded(checked, worst)
+        if count:
+            norm, bound = self.facts.row_norm, self.facts.row_bound
+            wanted = f"rows of {norm:g}-norm at most row_bound = {bound:g}"
+            got = f"{size:.10g} in record {place} ({count} records are above)"
+            remedy = "Declare the public bound that holds, or pass clip_rows=True."
+            check.fail("features", wanted, got, remedy)
+
+
+def row_norms(features: Rows, facts: PublicFacts) -> Array:
+    """Norm of each row, in the declared norm."""
+    if isinstance(facts.domain, SchattenBall) and facts.row_norm != 2.0:
+        dense = features if isinstance(features, np.ndarray) else features.toarray()
+        return np.asarray(norms.schatten(dense, facts.row_norm, facts.domain.shape))
+    return np.asarray(norms.norm(features, facts.row_norm))
+
+
+def scale_rows(features: Rows, factors: Array) -> None:
+    """Multiply each row by its factor, in place."""
+    if not isinstance(features, np.ndarray):
+        features.data *= np.repeat(factors, np.diff(features.indptr))
+    else:
+        features *= factors[:, None]
+
+
+class Home(Protocol):
+    """Where records are, and passes over them."""
+
+    num_records: int
+    dim: int
+    is_parallel: bool  # whether a part may be read before those in front of it
+    is_in_memory: bool  # whether ``data`` are to be had
+
+    @property
+    def pass_seconds(self) -> float:
+        """Seconds that the last full pass took."""
+
+    @property
+    def pass_bytes(self) -> float:
+        """Bytes that a pass reads, by sizes and types alone."""
+
+    @property
+    def data(self) -> Data:
+        """All records as kernels see them, or a ValueError that says what to do."""
+
+    def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
+        """Results of ``function(part, *args)`` of the chunks, in their order.
+
+        A part is valid during its call only. Who stops early saves the rest.
+        """
+
+    def fold(self, fold: Fold, function: Callable[..., Result], *args: object) -> Any:
+        """Results of a pass, `folded`."""
+
+    def windows(
+        self, first: int, last: int, multiple: int
+    ) -> Iterator[tuple[int, Data]]:
+        """Yield records from first to last, in parts of a multiple, but the last.
+
+        With the number of the part's first record; a part is valid until the next.
+        """
+
+
+class _Local:
+    """Passes in this process."""
+
+    is_parallel, is_in_memory, pass_seconds = False, True, 0.0
+
+    def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
+        """As `Home.map`."""
+        raise NotImplementedError
+
+    def fold(self, fold: Fold, function: Callable[..., Result], *args: object) -> Any:
+        """As `Home.fold`."""
+        begin = time.perf_counter()
+        result = folded(self.map(function, *args), fold)
+        self.pass_seconds = time.perf_counter() - begin
+        return result
+
+
+class InMemory(_Local):
+    """Records in memory, in doubles, as kernels see them."""
+
+    def __init__(self, data: Data) -> None:
+        self.data = data
+        self.num_records, self.dim = data.num_records, data.dim
+        is_dense = data.dense.shape[0] > 0
+        size = chunk_size(self.num_records, self.dim)
+        self.chunk = size if is_dense else self.num_records
+
+    @property
+    def pass_bytes(self) -> float:
+        """As `Home.pass_bytes`."""
+        return float(sum(getattr(each, "nbytes", 0) for each in self.data))
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Take the records over; joblib hands large ones to workers read-only."""
+        self.__dict__.update(state)
+        self.data = writable(self.data)
+
+    def windows(
+        self, first: int, last: int, multiple: int
+    ) -> Iterator[tuple[int, Data]]:
+        """As `Home.windows`; it is one part."""
+        del multiple
+        yield first, part_of(self.data, first, last)
+
+    def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
+        """As `Home.map`."""
+        for start in range(0, self.num_records, self.chunk):
+            stop = min(start + self.chunk, self.num_records)
+            yield function(part_of(self.data, start, stop), *args)
+            pauses.heard()
+
+
+class Stored(_Local):
+    """Records that are made into doubles, bounded and completed as they are read."""
+
+    def __init__(
+        self, features: Table, response: Table, offset: Table | None, rules: Rules
+    ) -> None:
+        self.first = 0  # number of the first record
+        self.tables = (features, response, *(() if offset is None else (offset,)))
+        self.rules = rules
+        self.num_records, self.dim = features.shape[0], rules.facts.dim
+        self.chunk = chunk_size(self.num_records, self.dim)
+        self.is_in_memory = isinstance(features, ArrayTable)
+        self.stamps = [table.stamp() for table in self.tables]
+
+    @property
+    def pass_bytes(self) -> float:
+        """As `Home.pass_bytes`."""
+        return float(sum(table.num_bytes for table in self.tables))
+
+    @cached_property
+    def data(self) -> Data:
+        """All records in doubles, if they are in memory."""
+        if not self.is_in_memory:
+            check.fail("records", "in memory here", "records in a file", IN_MEMORY)
+        return self.read(0, self.num_records)
+
+    def require_same(self) -> None:
+        """Refuse tables that have changed."""
+        for table, stamp in zip(self.tables, self.stamps, strict=True):
+            if table.stamp() != stamp:
+                raise RuntimeError(CHANGED.format(table.path))
+
+    def read(self, start: int, stop: int) -> Data:
+        """Return some records, in memory of their own."""
+        self.require_same()
+        rows = np.empty((stop - start, self.dim))
+        return self._part([t.reader() for t in self.tables], rows, start, stop)
+
+    def _raw(
+        self, readers: list[Read], out: Array, start: int, stop: int
+    ) -> tuple[Array, Array, Array]:
+        """Rows, responses and offsets as they are, in doubles."""
+        width = self.tables[0].shape[1]
+        rows = out[: stop - start, :width]
+        rows[...] = readers[0](start, stop).reshape(rows.shape)
+        out[: stop - start, width:] = 1.0  # the intercept's column
+        columns = [np.array(r(start, stop), np.float64).ravel() for r in readers[1:]]
+        return rows, columns[0], columns[1] if len(columns) > 1 else np.empty(0)
+
+    def _part(self, readers: list[Read], out: Array, start: int, stop: int) -> Data:
+        rows, response, offset = self._raw(readers, out, start, stop)
+        if self.rules.clip_rows:
+            self.rules.clip(rows, response)
+        params = self.rules.facts.loss.params
+        return make_data(out[: stop - start], response, offset, params)
+
+    def _parts(
+        self, make: Callable[..., Result], first: int, last: int, size: int
+    ) -> Iterator[tuple[int, Result]]:
+        """First record and part of every chunk; the next one is read meanwhile."""
+        self.require_same()
+        readers = [table.reader() for table in self.tables]
+        buffers = [np.empty((size, self.dim)) for _ in range(2)]
+        starts = range(first, last, size)
+
+        def read(i: int) -> Result:
+            stop = min(starts[i] + size, last)
+            return make(readers, buffers[i % 2], starts[i], stop)
+
+        with ThreadPoolExecutor(1) as reader:
+            ahead = reader.submit(read, 0)
+            for i, start in enumerate(starts):
+                part = ahead.result()
+                if i + 1 < len(starts):
+                    ahead = reader.submit(read, i + 1)
+                yield start, part
+                pauses.heard()
+        self.require_same()
+
+    def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
+        """As `Home.map`."""
+        for _, part in self._parts(self._part, 0, self.num_records, self.chunk):
+            yield function(part, *args)
+
+    def windows(
+        self, first: int, last: int, multiple: int
+    ) -> Iterator[tuple[int, Data]]:
+        """As `Home.windows`."""
+        size = multiple * max(1, self.chunk // multiple)
+        return self._parts(self._part, first, last, size)
+
+    def check(self) -> Iterator[Above]:
+        """Say what `Rules.check` does, of each chunk."""
+        for start, raw in self._parts(self._raw, 0, self.num_records, self.chunk):
+            yield self.rules.check(*raw, self.first + start)
+
+
+Features = ArrayLike | CSR | str | os.PathLike[str]
+Response = ArrayLike | str
+
+
+def settled(given: Any, response: Any, offset: Any, rules: Rules) -> Home:
+    """Home of records whose bounds are enforced.
+
+    ``given`` are features that `dpsample.problem.problem.as_records` has looked at.
+    """
+    count = given.shape[0]
+    columns = [_column("response", response, count)]
+    if offset is not None:
+        columns.append(_column("offset", offset, count))
+    is_single = isinstance(given, np.ndarray) and given.dtype == np.float32
+    if isinstance(given, ArrayTable | FileTable | ParquetTable) or (
+        is_single and count > chunk_size(count, rules.facts.dim)
+    ):
+        if is_single:
+            given = ArrayTable(np.array(given, order="C"))
+        elif isinstance(rules.facts.loss, RecordGradient):
+            check.fail("features", "in memory for a record gradient", "a file")
+        stored = Stored(given, columns[0], (*columns, None)[1], rules)
+        rules.enforce(stored.check())
+        return stored
+    y, *rest = (np.array(c.reader()(0, count), np.float64).ravel() for c in columns)
+    shift = rest[0] if rest else np.empty(0)
+    features: Any
+    if not isinstance(given, np.ndarray):
+        rules.enforce([rules.check(given, y, shift, 0)])
+        features = append_ones(given) if rules.facts.intercept else given
+    else:
+        width = given.shape[1]
+        features = np.empty((count, width + rules.facts.intercept))
+        features[:, width:] = 1.0
+        rules.enforce(_written(given, features[:, :width], y, shift, rules))
+    params = rules.facts.loss.params
+    return InMemory(make_data(features, y, shift if rest else None, params))
+
+
+def _written(
+    given: NDArray[Any], out: Array, y: Array, shift: Array, rules: Rules
+) -> Iterator[Above]:
+    """Copy records and check the copy, chunk by chunk."""
+    size = chunk_size(len(given), rules.facts.dim)
+    for start in range(0, len(given), size):
+        part = slice(start, start + size)
+        check.write("features", given[part], out[part])
+        yield rules.check(out[part], y[part], shift[part], start)
+
+
+def _column(name: str, value: Any, count: int) -> Table:
+    """Column of numbers as a table."""
+    if isinstance(value, ParquetTable):
+        return value
+    if isinstance(value, np.memmap) and FileTable.is_of(value):
+        if value.shape != (count,):
+            check.fail(name, f"of shape ({count},)", f"shape {value.shape}")
+        return FileTable.of(value)
+    return ArrayTable(check.array(name, value, shape=(count,)))
+
+
+def append_ones(features: CSR) -> CSR:
+    """Append the intercept's column."""
+    from scipy import sparse
+
+    ones = sparse.csr_matrix(np.ones((features.shape[0], 1)))
+    rows: CSR = sparse.hstack([features, ones], format="csr")
+    return rows

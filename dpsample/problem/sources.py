@@ -1,0 +1,236 @@
+"""Tables that are read piece by piece: arrays, files of numbers, Parquet files.
+
+Nothing here maps a file: mapped pages would count as this process's memory.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsample.core import check
+from dpsample.problem.records import block_size
+
+CHUNK_NUMBERS = 2**19  # of a chunk: 4 MB of features in doubles
+
+
+def is_large(rows: NDArray[Any]) -> bool:
+    """Whether rows, or a column, are more than one chunk."""
+    dim = rows.shape[1] if rows.ndim > 1 else 1
+    return rows.size > 0 and rows.shape[0] > chunk_size(rows.shape[0], dim)
+
+
+def chunk_size(num_records: int, dim: int) -> int:
+    """Count the records of a chunk of dense rows: whole blocks, but in the last."""
+    block = block_size(dim)
+    return min(num_records, block * max(1, CHUNK_NUMBERS // (dim * block)))
+
+
+Read = Callable[[int, int], NDArray[Any]]
+
+
+class Table(Protocol):
+    """Rows, or a column of numbers, of which any can be read."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes to be read."""
+
+    def reader(self) -> Read:
+        """Return a function of (start, stop) to these rows, fast in ascending order."""
+
+    def stamp(self) -> object:
+        """Return what changes if the table does."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayTable:
+    """Array in memory, which nobody else writes to."""
+
+    array: NDArray[Any]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """As `Table.shape`."""
+        return len(self.array), self.array.shape[1] if self.array.ndim > 1 else 1
+
+    @property
+    def num_bytes(self) -> int:
+        """As `Table.num_bytes`."""
+        return self.array.nbytes
+
+    def reader(self) -> Read:
+        """As `Table.reader`."""
+        return lambda start, stop: self.array[start:stop]
+
+    def stamp(self) -> None:
+        """As `Table.stamp`."""
+
+
+def file_stamp(path: str) -> tuple[int, ...]:
+    """Identity, size and time of the last change of a file."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@dataclass(frozen=True, eq=False)
+class FileTable:
+    """Numbers in a file, row by row, read without mapping it."""
+
+    path: str
+    dtype: np.dtype[Any]
+    offset: int  # bytes before them
+    shape: tuple[int, int]
+
+    @staticmethod
+    def is_of(mapped: np.memmap[Any, Any]) -> bool:
+        """Whether a mapped array is a file's own numbers, row by row, and many."""
+        is_own = mapped.flags.c_contiguous and mapped.mode != "c"
+        is_file = mapped.filename is not None and mapped.dtype.kind in "biuf"
+        return is_own and is_file and mapped.ndim in (1, 2) and is_large(mapped)
+
+    @classmethod
+    def of(cls, mapped: np.memmap[Any, Any]) -> FileTable:
+        """Table of a mapped file, whose changes are on their way to it."""
+        if mapped.mode != "r":
+            mapped.flush()
+        mapping: Any = mapped._mmap  # type: ignore[attr-defined]
+        first = np.frombuffer(mapping, np.uint8).ctypes.data
+        page = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
+        return cls(
+            path=str(mapped.filename),
+            dtype=mapped.dtype,
+            offset=page + mapped.ctypes.data - first,
+            shape=(len(mapped), mapped.shape[1] if mapped.ndim > 1 else 1),
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """As `Table.num_bytes`."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    def reader(self) -> Read:
+        """As `Table.reader`."""
+        width = self.shape[1]
+        size = width * self.dtype.itemsize
+
+        def read(start: int, stop: int) -> NDArray[Any]:
+            count, offset = (stop - start) * width, self.offset + start * size
+            return np.fromfile(self.path, self.dtype, count, offset=offset)
+
+        return read
+
+    def stamp(self) -> object:
+        """As `Table.stamp`."""
+        return file_stamp(self.path)
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetTable:
+    """Columns of a Parquet file."""
+
+    path: str
+    names: tuple[str, ...]
+    num_records: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """As `Table.shape`."""
+        return self.num_records, len(self.names)
+
+    @property
+    def num_bytes(self) -> int:
+        """As `Table.num_bytes`, once they are decoded."""
+        return self.shape[0] * self.shape[1] * 8
+
+    def reader(self) -> Read:
+        """As `Table.reader`: row groups are decoded in batches, once in order."""
+        from pyarrow import parquet
+
+        file = parquet.ParquetFile(self.path, memory_map=False)
+        metadata = file.metadata
+        sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        ends = np.cumsum(sizes)
+        batches: Iterator[NDArray[Any]] = iter(())
+        rest, place = np.empty((0, len(self.names))), -1
+
+        def decoded(group: int) -> Iterator[NDArray[Any]]:
+            groups = list(range(group, len(ends)))
+            for batch in file.iter_batches(
+                2**14, row_groups=groups, columns=list(self.names), use_threads=False
+            ):
+                columns = {c: batch.column(c) for c in self.names}
+                yield np.stack(
+                    [
+                        np.asarray(c.to_numpy(zero_copy_only=False), dtype=np.float64)
+                        for c in columns.values()
+                    ],
+                    axis=1,
+                )
+
+        def read(start: int, stop: int) -> NDArray[Any]:
+            nonlocal batches, rest, place
+            if start != place:
+                group = int(np.searchsorted(ends, start, side="right"))
+                batches = decoded(group)
+                rest, place = rest[:0], int(ends[group] - sizes[group])
+            kept, count = [rest], len(rest)
+            while count < stop - place:
+                kept.append(next(batches))
+                count += len(kept[-1])
+            rows = np.concatenate(kept)
+            wanted, rest = rows[start - place : stop - place], rows[stop - place :]
+            place = stop
+            return wanted
+
+        return read
+
+    def stamp(self) -> object:
+        """As `Table.stamp`."""
+        return file_stamp(self.path)
+
+
+def opened(
+    path: str | os.PathLike[str], response: object, offset: object
+) -> tuple[Any, list[str], Any, Any]:
+    """Features, their names, response and offset of a Parquet file; arrays if small."""
+    try:
+        from pyarrow import parquet, types
+    except ImportError as error:
+        raise ImportError("Parquet files need pyarrow: pip install pyarrow") from error
+    place = str(check.path("features", path, exists=True))
+    schema, metadata = parquet.read_schema(place), parquet.read_metadata(place)
+    count = metadata.num_rows
+    taken = [name for name in (response, offset) if isinstance(name, str)]
+    for name in taken:
+        check.one_of(schema.names, response=name)
+    names = [name for name in schema.names if name not in taken]
+    for name in (*names, *taken):
+        kind = schema.field(name).type
+        kinds = types.is_integer, types.is_floating, types.is_boolean
+        if not any(is_kind(kind) for is_kind in kinds):
+            remedy = "Encode categories first: dpsample.tables reads tables with text."
+            check.fail(f"column {name!r} of features", "of numbers", str(kind), remedy)
+
+    def table(columns: list[str]) -> Any:
+        found = ParquetTable(place, tuple(columns), count)
+        rows = np.broadcast_to(0.0, (count, max(len(names), 1)))
+        if is_large(rows):
+            return found
+        held = found.reader()(0, count)
+        return held[:, 0] if columns is not names else held
+
+    columns = [
+        table([name]) if isinstance(name, str) else name for name in (response, offset)
+    ]
+    return table(names), names, columns[0], columns[1]

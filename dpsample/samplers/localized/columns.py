@@ -1,0 +1,217 @@
+"""Columns of a chunk of records: margins, curvatures and how far margins may move.
+
+All follow from a few vectors and matrices, so that no pass needs what another one
+found for each record: a file of any length takes the memory of a chunk. Where all
+records are one chunk, its columns are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import cached_property
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dpsample.core.arrays import Array
+from dpsample.domains import Domain
+from dpsample.losses import Loss
+from dpsample.problem.homes import InMemory
+from dpsample.problem.records import Data
+from dpsample.samplers.localized.mode import Mode, is_round
+from dpsample.targets.gibbs import MARGIN_SLACK, Gibbs, as_rows, margin_intervals
+
+WIDENED = 1.0 + 1e-9  # outward rounding of half-widths and radii
+TINY = 1e-150  # squares of smaller entries are lost
+BLOCK = 8192  # records of a block of products
+
+
+class Half(NamedTuple):
+    """Half-widths ||a_i back|| factor of what margins move, at most."""
+
+    back: Array  # (dim, m)
+    factor: float
+
+
+class Weights(NamedTuple):
+    """One weight for each record: phi'' near the mode, or a curvature on a region."""
+
+    order: str  # "none", "mode", "secant" or "bregman"
+    halves: tuple[Half, ...] = ()
+    scale: float = 1.0
+
+
+class Scene(NamedTuple):
+    """What columns are made of beside the records."""
+
+    loss: Loss
+    domain: Domain
+    point: Array
+    before: Array | None  # where the mode's weights were taken
+
+
+class Columns:
+    """Columns of some records, each made when it is asked for."""
+
+    def __init__(self, part: Data, scene: Scene) -> None:
+        self.part, self.scene, self.rows = part, scene, as_rows(part)
+        self._sizes: dict[int, tuple[Array, Array]] = {}
+        self._ends: dict[object, Any] = {}
+        self._curvatures: dict[object, Any] = {}
+
+    @property
+    def response(self) -> Array:
+        """Responses."""
+        return self.part.response
+
+    def margins_at(self, point: Array) -> Array:
+        """Margins at a point."""
+        offset = self.part.offset if self.part.offset.size else 0.0
+        return np.asarray(self.rows @ point + offset)
+
+    @cached_property
+    def margins(self) -> Array:
+        """Margins at the mode."""
+        return self.margins_at(self.scene.point)
+
+    @cached_property
+    def _evaluated(self) -> tuple[Array, Array]:
+        return self.scene.loss._at(self.margins, self.response)
+
+    @property
+    def values(self) -> Array:
+        """Losses at the mode."""
+        return self._evaluated[0]
+
+    @property
+    def slopes(self) -> Array:
+        """Slopes of the losses at the mode."""
+        return self._evaluated[1]
+
+    @cached_property
+    def mode_weights(self) -> Array:
+        """Phi'' at the mode, or close by."""
+        if self.scene.before is None:
+            return np.zeros(self.part.num_records)
+        margins = self.margins_at(self.scene.before)
+        return self.scene.loss.curvature(margins, margins, self.response)[1]
+
+    def sizes(self, back: Array) -> Array:
+        """||a_i back||, rounded up."""
+        if id(back) not in self._sizes:
+            sizes = np.empty(self.part.num_records)
+            for start in range(0, len(sizes), BLOCK):
+                block = self.rows[start : start + BLOCK] @ back
+                squares = np.einsum("ij,ij->i", block, block)
+                sizes[start : start + BLOCK] = np.sqrt(squares)
+            self._sizes[id(back)] = back, sizes * WIDENED
+        return self._sizes[id(back)][1]
+
+    def half(self, half: Half) -> Array:
+        """Half-widths."""
+        return self.sizes(half.back) * half.factor
+
+    def ends(self, halves: tuple[Half, ...]) -> tuple[Array, Array]:
+        """How far margins can move on the domain, and within half-widths."""
+        key = tuple((id(each.back), each.factor) for each in halves)
+        if key not in self._ends:
+            if halves:
+                (lower, upper), half = self.ends(halves[:-1]), self.half(halves[-1])
+                ends = np.maximum(lower, -half), np.minimum(upper, half)
+            else:
+                ends = self._ends_on_domain()
+            self._ends[key] = halves, ends
+        lower, upper = self._ends[key][1]
+        return lower, upper
+
+    def _ends_on_domain(self) -> tuple[Array, Array]:
+        domain, point = self.scene.domain, self.scene.point
+        if is_round(domain):  # one product, where `margin_intervals` takes several
+            body, rows = domain.body(len(point)), self.rows
+            along = rows @ (point - body.center)
+            reach = body.radius * (_lengths(rows) * WIDENED + TINY)
+            slack = MARGIN_SLACK * (1.0 + np.abs(self.margins))
+            lower, upper = -reach - along - slack, reach - along + slack
+        else:
+            lower, upper = margin_intervals(domain, self.part)
+            lower, upper = lower - self.margins, upper - self.margins
+        return np.minimum(lower, 0.0), np.maximum(upper, 0.0)
+
+    def curvature(self, order: str, halves: tuple[Half, ...]) -> Array:
+        """Secant or Bregman curvature where margins move within half-widths."""
+        key = order, tuple((id(each.back), each.factor) for each in halves)
+        if key not in self._curvatures:
+            lower, upper = self.ends(halves)
+            ends = self.margins + lower, self.margins + upper
+            bound = getattr(self.scene.loss, f"{order}_curvature")
+            made = np.asarray(bound(self.margins, *ends, self.response))
+            self._curvatures[key] = halves, made
+        return np.asarray(self._curvatures[key][1])
+
+    def weights(self, weights: Weights) -> Array:
+        """Weights of the records."""
+        if weights.order == "none":
+            return np.zeros(self.part.num_records)
+        if weights.order == "mode":
+            return weights.scale * self.mode_weights
+        return weights.scale * self.curvature(weights.order, weights.halves)
+
+
+_kept: WeakKeyDictionary[Mode, Columns] = WeakKeyDictionary()
+
+
+def _of_one_chunk(target: Gibbs, mode: Mode) -> Columns | None:
+    """Kept columns of records in memory that are one chunk."""
+    home = target.home
+    if not (isinstance(home, InMemory) and home.chunk == home.num_records):
+        return None
+    columns = _kept.get(mode)
+    if columns is None or columns.part is not home.data:
+        columns = _kept[mode] = Columns(home.data, _scene(target, mode))
+    return columns
+
+
+def _scene(target: Gibbs, mode: Mode) -> Scene:
+    problem = target.problem
+    return Scene(problem.loss, problem.domain, mode.point, mode.before)
+
+
+def _on_columns(
+    part: Data, scene: Scene, function: Callable[..., Any], *args: object
+) -> Any:
+    return function(Columns(part, scene), *args)
+
+
+def over(
+    target: Gibbs, mode: Mode, function: Callable[..., Any], *args: object
+) -> Generator[Any]:
+    """Results of ``function(columns, *args)`` of the chunks, in their order."""
+    columns = _of_one_chunk(target, mode)
+    if columns is not None:
+        yield function(columns, *args)
+    else:
+        yield from target.home.map(_on_columns, _scene(target, mode), function, *args)
+
+
+def folded(
+    target: Gibbs,
+    mode: Mode,
+    fold: Callable[..., Any],
+    function: Callable[..., Any],
+    *args: object,
+) -> Any:
+    """Results of ``function(columns, *args)`` of the chunks, combined."""
+    columns = _of_one_chunk(target, mode)
+    if columns is not None:
+        return function(columns, *args)
+    return target.home.fold(fold, _on_columns, _scene(target, mode), function, *args)
+
+
+def _lengths(rows: Any) -> Array:
+    """Euclidean norms of dense or sparse rows; infinite above 1e154."""
+    with np.errstate(over="ignore"):
+        if isinstance(rows, np.ndarray):
+            return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
+        squares = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64)
+        return np.sqrt(squares.reshape(-1))

@@ -1,0 +1,255 @@
+"""Records in memory, in files and on a cluster: the same bits, the same errors."""
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample.problem import sources
+from dpsample.problem.homes import InMemory, Stored, folded
+from dpsample.problem.sources import chunk_size
+
+L, D = dps.losses, dps.domains
+BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
+DIM = 3
+NUM = 1000
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    """Chunks of one block, so that a thousand records are eight of them."""
+    monkeypatch.setattr(sources, "CHUNK_NUMBERS", 1)
+    monkeypatch.setattr(sources, "block_size", lambda dim: 128)
+
+
+def records(dtype=np.float32, num=NUM):
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((num, DIM))
+    rows *= 0.99 / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)
+    labels = np.where(rows[:, 0] + 0.3 * rng.standard_normal(num) > 0.0, 1.0, -1.0)
+    return rows.astype(dtype), labels
+
+
+def problem(features, response, **changes):
+    facts = {"loss": L.Logistic(), "domain": D.Ball(3.0), "row_bound": 1.0}
+    return dps.Problem(features, response, **facts | changes)
+
+
+def mapped(path, array):
+    """The array as a memory map that begins in the middle of its file."""
+    extra = np.concatenate([array[:7], array])
+    kept = np.memmap(path, array.dtype, "w+", shape=extra.shape)
+    kept[:] = extra
+    kept.flush()
+    return np.memmap(path, array.dtype, "r", shape=extra.shape)[7:]
+
+
+def parquet(path, rows, labels, group=300):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {f"x{j}": rows[:, j] for j in range(rows.shape[1])} | {"y": labels}
+    pq.write_table(pa.table(columns), path, row_group_size=group)
+    return path
+
+
+def makers(tmp_path, rows, labels, **changes):
+    """The same records in all homes of this process, each when it is asked for."""
+
+    def in_map():
+        return mapped(tmp_path / "rows", rows), mapped(tmp_path / "labels", labels)
+
+    def in_parquet():
+        return parquet(tmp_path / "file.parquet", rows, labels), "y"
+
+    return {
+        "memory": lambda: problem(rows.astype(np.float64), labels, **changes),
+        "float32": lambda: problem(rows, labels, **changes),
+        "memmap": lambda: problem(*in_map(), **changes),
+        "parquet": lambda: problem(*in_parquet(), **changes),
+    }
+
+
+def every_home(*records, **changes):
+    for name, make in makers(*records, **changes).items():
+        yield name, make()
+
+
+def test_every_home_gives_the_same_bits(tmp_path):
+    found = {}
+    for name, made in every_home(tmp_path, *records(), intercept=True):
+        assert isinstance(made.home, InMemory if name == "memory" else Stored)
+        answer = dps.release(made, BUDGET, seed=3)
+        notes = dict(answer.nonprivate_diagnostics)
+        point = np.full(DIM + 1, 0.1)
+        found[name] = [
+            *(answer.theta, notes["non_private_theta"], notes["risk"]),
+            *(notes["counts"]["records"], made.risk(point), made.margins(point)),
+        ]
+    for name, numbers in found.items():
+        for mine, memory in zip(numbers, found["memory"], strict=True):
+            np.testing.assert_array_equal(mine, memory, err_msg=name)
+
+
+def test_chunks_change_no_more_than_rounding(monkeypatch):
+    rows, labels = records(np.float64)
+    thetas = []
+    for numbers in (1, 400, 10**6):
+        monkeypatch.setattr(sources, "CHUNK_NUMBERS", numbers)
+        answer = dps.release(problem(rows, labels), BUDGET, seed=3)
+        thetas.append(answer.nonprivate_diagnostics["non_private_theta"])
+    assert chunk_size(NUM, DIM) == NUM
+    np.testing.assert_allclose(thetas[:2], [thetas[2]] * 2, rtol=1e-12)
+
+
+def test_the_tree_depends_on_the_number_of_chunks_alone():
+    def pair(left, right):
+        return f"({left}{right})"
+
+    assert folded("abcdefg", pair) == "(((ab)(cd))((ef)g))"
+    groups = [folded("abcd", pair), folded("efg", pair)]
+    assert folded(groups, pair) == folded("abcdefg", pair)
+    assert folded([0] * 100, lambda a, b: 1 + max(a, b)) <= 2 * np.log2(100)
+
+
+def test_clipping_is_the_same_everywhere(tmp_path):
+    rows, labels = records()
+    options = {"row_bound": 0.5, "clip_rows": True, "loss": L.Huber(0.5)}
+    options |= {"response_bound": 0.7}
+    risks = {
+        name: made.risk(np.full(DIM, 0.4))
+        for name, made in every_home(tmp_path, rows, labels, **options)
+    }
+    # float32 keeps what was given: rows are scaled as they are read, in doubles.
+    assert len(set(risks.values())) == 1, risks
+
+
+def long(rows, labels):
+    del labels
+    rows[[700, 900]] *= 20.0
+
+
+def missing(rows, labels):
+    del labels
+    rows[650, 1] = np.nan
+
+
+def odd(rows, labels):
+    del rows
+    labels[800] = 0.0
+
+
+WRONG = {
+    long: "in record 700 (2 records are above)",
+    missing: "nan at index [650, 1]",
+    odd: "0 at record 800",
+}
+
+
+@pytest.mark.parametrize("home", ["memory", "float32", "memmap", "parquet"])
+@pytest.mark.parametrize("change", WRONG)
+def test_a_record_is_named_by_its_number(tmp_path, change, home):
+    rows, labels = records()
+    change(rows, labels)
+    with pytest.raises(ValueError, match="must be") as caught:
+        makers(tmp_path, rows, labels)[home]()
+    assert WRONG[change] in str(caught.value)
+
+
+def test_a_file_that_has_changed_is_refused(tmp_path):
+    rows, labels = records()
+    made = problem(mapped(tmp_path / "rows", rows), labels)
+    made.risk(np.zeros(DIM))
+    mapped(tmp_path / "rows", 2.0 * rows)
+    with pytest.raises(RuntimeError, match="has changed since"):
+        dps.release(made, BUDGET)
+
+
+def test_what_needs_random_records_says_so(tmp_path):
+    rows, labels = records()
+    made = problem(mapped(tmp_path / "rows", rows), labels)
+    with pytest.raises(ValueError, match="by passes"):
+        dps.sample(dps.Gibbs(made, k=100.0, mu=0.1), num_draws=10)
+    hinge = problem(mapped(tmp_path / "rows", rows), labels, loss=L.Hinge())
+    with pytest.raises(dps.NoCertificate, match="in memory"):
+        dps.release(hinge, BUDGET)
+
+
+def test_far_responses_and_offsets_stay_near(tmp_path):
+    rows, labels = records()
+    response, offset = 1e6 + labels, np.linspace(0.0, 1.0, NUM)
+    options = {"loss": L.Huber(0.5), "response_bound": 2e6}
+    options |= {"offset": offset, "offset_bound": 1.0}
+    thetas = [
+        dps.release(problem(given, response, **options), BUDGET, seed=1).theta
+        for given in (rows.astype(np.float64), mapped(tmp_path / "rows", rows))
+    ]
+    np.testing.assert_array_equal(*thetas)
+
+
+METHODS = {
+    "steps": dps.optimizers.NoisyGD(num_steps=4),
+    "a tilt": dps.optimizers.ObjectivePerturbation(),
+    "clipped": dps.optimizers.ClippedGD(num_steps=3, clip=0.3, noise="steps"),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_full_steps_have_the_bits_of_memory(tmp_path, monkeypatch, name):
+    rows, labels = records(num=5000)  # five blocks, windows of two or one
+    fits = []
+    for numbers in (1, 3 * 2500):
+        monkeypatch.setattr(sources, "CHUNK_NUMBERS", numbers)
+        for _, made in every_home(tmp_path, rows, labels):
+            fits.append(dps.minimize(made, METHODS[name], BUDGET, seed=4))
+    for fit in fits:
+        np.testing.assert_array_equal(fit.theta, fits[0].theta)
+        assert fit.num_gradients == fits[0].num_gradients
+
+
+def test_random_batches_need_memory(tmp_path):
+    rows, labels = records()
+    method = dps.optimizers.DPSGD(sampling_rate=0.1, num_steps=3)
+    kept, filed = problem(rows, labels), problem(mapped(tmp_path / "a", rows), labels)
+    assert dps.minimize(kept, method, BUDGET, seed=1).theta.shape == (DIM,)
+    with pytest.raises(ValueError, match="by passes"):
+        dps.minimize(filed, method, BUDGET)
+
+
+def on_cluster(rows, labels, **changes):
+    array = pytest.importorskip("dask.array")
+    given = array.from_array(rows, (170, 2)), array.from_array(labels, 333)
+    return problem(*given, **changes)
+
+
+def test_partitions_give_the_bits_of_memory():
+    dask = pytest.importorskip("dask")
+    rows, labels = records(num=3000)  # three partitions of eight chunks
+    point = np.full(DIM + 1, 0.1)
+    found = []
+    for made in (
+        problem(rows, labels, intercept=True),
+        on_cluster(rows, labels, intercept=True),
+    ):
+        with dask.config.set(scheduler="synchronous"):
+            answer = dps.release(made, BUDGET, seed=3)
+            method = dps.optimizers.NoisyGD(num_steps=2)
+            fit = dps.minimize(made, method, BUDGET, seed=4)
+            best = answer.nonprivate_diagnostics["non_private_theta"]
+            found.append([answer.theta, best, fit.theta, made.margins(point)])
+    for mine, memory in zip(found[1], found[0], strict=True):
+        np.testing.assert_array_equal(mine, memory)
+
+
+def test_records_of_a_frame_are_named_by_their_numbers():
+    frames = pytest.importorskip("dask.dataframe")
+    pandas = pytest.importorskip("pandas")
+    rows, labels = records(np.float64)
+    rows[700] *= 20.0
+    frame = pandas.DataFrame(rows, columns=["a", "b", "c"]).assign(y=labels)
+    given = frames.from_pandas(frame, npartitions=5)
+    with pytest.raises(ValueError, match=r"in record 700 \(1 records are above\)"):
+        problem(given, "y")
+    made = problem(given, "y", clip_rows=True)
+    assert made.feature_names == ("a", "b", "c")
+    kept = problem(rows, labels, clip_rows=True)
+    assert made.risk(np.ones(DIM)) == kept.risk(np.ones(DIM))
+    with pytest.raises(ValueError, match="on a cluster"):
+        dps.sample(dps.Gibbs(made, k=10.0, mu=0.1), num_draws=3)
