@@ -6,6 +6,7 @@ they are copied, measured and, if the user says so, scaled once.
 """
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, Self
 
@@ -123,33 +124,46 @@ class Problem:
             offset_bound=offset_bound,
             intercept=intercept,
         )
-        y = check.array("response", response, shape=(num_records,))
         self.clip_rows = clip_rows
-        rows, y = self._enforce_bounds(rows, y)
-        loss.check_response(y, self._response_bound())
-        shift = self._checked_offset(offset, num_records)
-        if isinstance(loss, Custom):
-            loss.check_at_records(
-                self.facts.margin_bounds(row_norms(rows, self.facts), shift),
-                y,
-                margin_bound=self.facts.margin_bound,
-                response_bound=self.facts.response_bound,
-            )
+        self.data = self._checked_data(rows, response, offset)
         names = names if feature_names is None else feature_names
         if encoding is not None:
             encoding = self._own(encoding, names)
             names = encoding.feature_names
         if isinstance(loss, RecordGradient):
-            loss.check_records(rows, shift)
             encoding = None  # theta is not linear in the rows
             if feature_names is None and self.dim != width:
                 names = None
         self.encoding = encoding
         self.feature_names = self._names(names, self.dim - intercept)
-        features = append_ones(rows) if intercept else rows
-        self.data = records.make_data(features, y, shift, loss.params)
         # What a verb has derived from the problem last, and from which arguments.
         self.plan: tuple[Any, Any] | None = None
+
+    def _checked_data(
+        self, rows: Rows, response: ArrayLike, offset: ArrayLike | None
+    ) -> records.Data:
+        """Check records, of which ``rows`` are ours, and lay them out for kernels."""
+        facts, loss = self.facts, self.loss
+        width = facts.dim - facts.intercept
+        if not isinstance(loss, RecordGradient) and rows.shape[1] != width:
+            check.fail("features", f"of {width} columns", f"{rows.shape[1]}")
+        if rows.shape[0] != facts.num_records:
+            check.fail("features", f"of {facts.num_records} rows", f"{rows.shape[0]}")
+        y = check.array("response", response, shape=(facts.num_records,))
+        rows, y = self._enforce_bounds(rows, y)
+        loss.check_response(y, self._response_bound())
+        shift = self._checked_offset(offset, facts.num_records)
+        if isinstance(loss, Custom):
+            loss.check_at_records(
+                facts.margin_bounds(row_norms(rows, facts), shift),
+                y,
+                margin_bound=facts.margin_bound,
+                response_bound=facts.response_bound,
+            )
+        if isinstance(loss, RecordGradient):
+            loss.check_records(rows, shift)
+        features = append_ones(rows) if facts.intercept else rows
+        return records.make_data(features, y, shift, loss.params)
 
     @classmethod
     def from_table(
@@ -317,10 +331,51 @@ class Problem:
     def risk(self, theta: ArrayLike) -> float:
         """Empirical risk F at theta of shape (dim,). Not private."""
         point = check.array("theta", theta, shape=(self.dim,))
+        return float(self._risks(point[None])[0])
+
+    def _risks(self, points: Array) -> Array:
+        """Empirical risk at each row of points, shape (num_points, dim)."""
         if isinstance(self.loss, RecordGradient):
-            return self.loss.risk(self.data.dense, self.data.response, point)
-        work = records.make_work(self.data)
-        return float(records.mean_loss(self.data, self.loss.pointers[0], point, work))
+            fixed = self.data.dense, self.data.response
+            return np.array([self.loss.risk(*fixed, point) for point in points])
+        risks, work = np.empty(len(points)), records.make_work(self.data)
+        size = self.data.dense.size + self.data.values.size
+        count = max(1, records.GRAM_NUMBERS // max(size, self.num_records))
+        for start in range(0, len(points), count):  # Ctrl-C is heard in between
+            part, value = slice(start, start + count), self.loss.pointers[0]
+            records.fill_risks(self.data, value, points[part], work, risks[part])
+        return risks
+
+    def with_records(self, features: Directions, response: ArrayLike) -> Self:
+        """Build a problem of other records with the same public facts.
+
+        Parameters
+        ----------
+        features, response
+            As of the class, and as many as there are.
+
+        Returns
+        -------
+        Problem
+            It shares loss, domain, bounds and names.
+
+        Raises
+        ------
+        ValueError
+            As by the class.
+
+        Examples
+        --------
+        >>> import dpsample as dps
+        >>> problem = dps.Problem([[0.6], [1.0]], [1.0, -1.0], row_bound=1.0,
+        ...     loss=dps.losses.Logistic(), domain=dps.domains.Ball(radius=1.0))
+        >>> problem.with_records([[0.5], [0.1]], [1.0, 1.0]).facts == problem.facts
+        True
+        """
+        made = copy(self)
+        made.plan = None
+        made.data = self._checked_data(as_features(features)[0], response, None)
+        return made
 
     def margins(self, theta: ArrayLike) -> Array:
         """Margins <a_i, theta> + b_i of all records, shape (num_records,)."""

@@ -79,11 +79,8 @@ from dpsample.problem.records import Data
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import WorkLimitError
 from dpsample.samplers.localized import proposals
-from dpsample.samplers.localized.localized import (
-    BLOCK_NUMBERS,
-    MAX_BLOCK,
-    PreparedLocalized,
-)
+from dpsample.samplers.localized.localized import MAX_BLOCK, PreparedLocalized
+from dpsample.samplers.localized.tries import LEAST_RECORDS, MOST_RECORDS
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import PublicGrid
 
@@ -326,7 +323,7 @@ class ExactRejection:
         square = np.einsum("ij,ij->i", tries.vectors, tries.vectors)
         error += 1.1 * self.prepared.region.slack * square
         # Sums of terms that are not negative, at most up to the budget.
-        added = min(num_records, BLOCK_NUMBERS) + num_records / 256 + 16
+        added = min(num_records, MOST_RECORDS) + num_records / LEAST_RECORDS + 16
         return np.asarray(error + 2.0 * added * UNIT * (tries.budget + 1.0 + error))
 
     @property

@@ -3,8 +3,7 @@
 `mode` finds x0, `region` the set that holds all but gamma of the target and a quadratic
 below the energy there, `proposals` draws from the quadratic. A try is accepted if an
 exponential variable is above D, the energy above the quadratic: a sum of non-negative
-terms, one per record, that ends as soon as it is above. Nothing here is compiled, for a
-block of tries is one matrix product.
+terms, one per record, that ends as soon as it is above: `tries`, which is compiled.
 """
 
 from __future__ import annotations
@@ -14,12 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
+from dpsample.core.streams import Reseeded, Words
 from dpsample.domains import WholeSpace
 from dpsample.losses.record_gradient import RecordGradient
 from dpsample.samplers.chain import (
@@ -35,7 +36,6 @@ from dpsample.samplers.chain import (
     report,
 )
 from dpsample.samplers.errors import (
-    BOUND_VIOLATED,
     PIECE_FAILED,
     TEXTS,
     SamplingError,
@@ -44,17 +44,16 @@ from dpsample.samplers.errors import (
 )
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
+from dpsample.samplers.localized import tries as kernels
 from dpsample.samplers.localized.mode import Mode
-from dpsample.samplers.localized.proposals import Proposal, proposal
+from dpsample.samplers.localized.proposals import NONE, Corner, proposal
 from dpsample.samplers.localized.region import Region
+from dpsample.samplers.localized.tries import Frame, Limits, Proposal, Tries, call
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Exactness, Sampler
-from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.grid import GridNumbers
 
-# Numbers of a block of margins: records times tries.
-BLOCK_NUMBERS = 2**17
-# Rounding of the energies, relative to the sum of their sizes.
-ROUNDING = 1e-12
 # Tries of the pilot run, how many of them are weighed at least, and multiply-adds up to
 # which more are.
 NUM_TRIALS, LEAST_WEIGHED, CHEAP_WORK = 512, 24, 6e6
@@ -171,6 +170,43 @@ def _user_failures(target: Gibbs) -> Iterator[None]:
         raise SamplingError(TEXTS[PIECE_FAILED]) from error
 
 
+def frame_of(target: Gibbs, mode: Mode, region: Region) -> Frame:
+    """Mode and region as kernels see them."""
+    regularizer, center = target.regularizer, target.numbers.regularizer.center
+    least, most = regularizer.curvature_l2(target.dim)
+    size = np.abs(mode.slopes)
+    fixed = 2.0 * np.abs(mode.values) + size * np.abs(mode.margins)
+    rank = mode.basis.shape[1]
+    roots = [each.root for each in region.ellipsoids]
+    numbers: dict[str, Array] = {
+        "point": mode.point,
+        "basis": mode.basis,
+        "margins": mode.margins,
+        "values": mode.values,
+        "slopes": mode.slopes,
+        "sizes": np.concatenate([[0.0], fixed.cumsum()]),
+        "steep": np.concatenate([[0.0], size.cumsum()]),
+        "weights": region.weights,
+        "lower": region.lower,
+        "upper": region.upper,
+        "roots": np.reshape(roots, (len(roots), rank, rank)),
+        "radii": np.array([each.radius for each in region.ellipsoids]),
+        "pull": regularizer.gradient(mode.point, center),
+    }
+    arrays: Any = {
+        name: np.require(each, np.float64, ["C", "W"])  # of one type for Numba
+        for name, each in numbers.items()
+    }
+    return Frame(
+        has_slabs=bool(region.has_slabs),
+        slack=float(region.slack),
+        is_curved=bool(least < most),
+        base=float(regularizer.value(mode.point, center)),
+        bend=float(least),
+        **arrays,
+    )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Place:
     """Mode and region: what target and gamma fix before any random bit."""
@@ -223,7 +259,7 @@ class PreparedLocalized:
     target: Gibbs
     mode: Mode
     region: Region
-    proposal: Proposal
+    proposal: Proposal | Corner
     # Of the pilot run, see `learn`.
     asked: float = 0.0
     accepted: float = 0.0
@@ -276,7 +312,7 @@ class PreparedLocalized:
         alive, start, total = float(group), 0, self.target.data.num_records
         read = 0.0
         while alive > 0.0 and start < total:
-            stop = min(total, start + max(256, int(BLOCK_NUMBERS / max(alive, 1.0))))
+            stop = min(total, start + kernels.records_of_block(math.ceil(alive)))
             read += alive * (stop - start)
             start, alive = stop, group * float((lasting > stop / total).mean())
         return read / (group * total)
@@ -326,14 +362,36 @@ class PreparedLocalized:
             "expected_passes": self.expected_passes,
         }
 
+    @cached_property
+    def frame(self) -> Frame:
+        """Mode and region as kernels see them."""
+        return frame_of(self.target, self.mode, self.region)
+
+    @property
+    def fixed(self) -> tuple[object, ...]:
+        """First arguments of kernels."""
+        return self.target.numbers, self.target.pieces, self.frame
+
+    def new_tries(self, size: int) -> Tries:
+        """Room for blocks of at most ``size`` tries."""
+        return kernels.new_tries(size, self.mode.basis.shape[1], self.target.dim)
+
+    def propose(self, rng: np.random.Generator, size: int, tries: Tries) -> None:
+        """Fill in proposals in region and domain among ``size`` tries."""
+        if isinstance(self.proposal, Corner):
+            vectors = self.proposal.draw(rng, size)
+            costs = np.zeros(len(vectors))
+        else:
+            vectors, costs = np.empty((size, self.mode.basis.shape[1])), np.empty(size)
+            kernels.propose(self.proposal, rng, vectors, costs)
+        call(kernels.keep, *self.fixed, rng, vectors, costs, size, tries)
+
     def candidates(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
         """Proposals in region and domain among ``size`` tries, and what D may be."""
-        vectors, cost = self.proposal(rng, size)
-        budgets = rng.standard_exponential(len(vectors)) - cost
-        is_kept = budgets >= 0.0
-        is_kept[is_kept] = self.region.contains(vectors[is_kept])
-        is_kept[is_kept] = self.is_inside(self.points(vectors[is_kept]))
-        return vectors[is_kept], budgets[is_kept]
+        tries = self.new_tries(size)
+        self.propose(rng, size, tries)
+        kept = int(tries.progress[kernels.KEPT])
+        return tries.vectors[:kept], tries.budgets[:kept]
 
     def is_inside(self, points: Array) -> Array:
         """Whether each row is in the domain."""
@@ -360,58 +418,14 @@ class PreparedLocalized:
 
         Where D >= 0 ``is_checked`` a user's loss may be found to break its word.
         """
-        target, mode, region = self.target, self.mode, self.region
-        data, loss, rows = target.data, target.problem.loss, as_rows(target.data)
-        moves = vectors @ mode.basis.T
-        total = self._of_regularizer(moves)
-        total += 0.5 * region.slack * np.einsum("ij,ij->i", vectors, vectors)
-        alive, records = np.flatnonzero(total <= budgets), 0
-        size = 0.0  # of the energies that are compared, for their rounding
-        out = np.full(len(vectors), np.inf)
-        per_record = target.k / data.num_records
-        start = 0
-        while alive.size and start < data.num_records:
-            stop = min(data.num_records, start + max(256, BLOCK_NUMBERS // alive.size))
-            part = slice(start, stop)
-            t = np.asarray(rows[part] @ moves[alive].T)
-            if region.has_slabs:
-                is_out = (t < region.lower[part, None]) | (t > region.upper[part, None])
-                total[alive[is_out.any(axis=0)]] = np.inf
-            with _user_failures(target):
-                there = mode.margins[part, None] + t
-                values = loss.value(there, data.response[part, None])
-            value, slope = mode.values[part, None], mode.slopes[part, None]
-            terms = values - value - slope * t
-            terms -= 0.5 * region.weights[part, None] * t**2
-            total[alive] += per_record * terms.sum(axis=0)
-            farthest = 2.0 * np.abs(t).max() + np.abs(mode.margins[part, None])
-            sizes = 2.0 * np.abs(value) + np.abs(slope) * farthest
-            size += per_record * float(sizes.sum())
-            records += alive.size * (stop - start)
-            start = stop
-            if np.isnan(total[alive]).any():
-                raise_unless_ok(PIECE_FAILED)
-            is_below = total[alive] < -ROUNDING * (1.0 + size)
-            if is_checked and is_below.any():
-                raise_unless_ok(BOUND_VIOLATED)
-            alive = alive[total[alive] <= budgets[alive]]
+        tries = self.new_tries(len(vectors))
+        tries.vectors[:], tries.budgets[:] = vectors, budgets
+        tries.moves[:] = vectors @ self.mode.basis.T
+        rest = 0, len(vectors), is_checked, tries
+        while (code := call(kernels.ask, *self.fixed, *rest)) == pauses.PAUSED:
             pauses.heard()
-        out[alive] = total[alive]
-        return out, records
-
-    def _of_regularizer(self, moves: Array) -> Array:
-        """Return how far k mu r is above its quadratic, at each row w."""
-        target, regularizer = self.target, self.target.regularizer
-        lower, upper = regularizer.curvature_l2(target.dim)
-        if lower == upper:
-            return np.zeros(len(moves))
-        center = target.numbers.regularizer.center
-        base = regularizer.value(self.mode.point, center)
-        slope = regularizer.gradient(self.mode.point, center)
-        values = [regularizer.value(self.mode.point + w, center) for w in moves]
-        square = np.einsum("ij,ij->i", moves, moves)
-        above = np.array(values) - base - moves @ slope - 0.5 * lower * square
-        return np.asarray(target.k * target.mu * np.maximum(above, 0.0))
+        raise_unless_ok(code)
+        return tries.excess, int(tries.progress[kernels.RECORDS])
 
     def init(self, position: Array | None = None) -> ChainState:
         """State without draws: they are independent of where it is."""
@@ -520,26 +534,56 @@ class PreparedLocalized:
         there were, and what falls back is within gamma of the target by its own proof.
         ``on_passes`` is told the passes so far.
         """
-        limit = patience / (self.asked * self.accepted)
-        group = self.group
-        size = int(np.clip(math.ceil(1.2 * group / self.asked), 1, MAX_BLOCK))
-        counts = {"proposals": 0, "asked": 0, "records": 0}
-        domain = self.target.problem.domain
-        while counts["proposals"] < limit:
-            vectors, budgets = self.candidates(rng, size)
-            counts["proposals"] += size
-            for start in range(0, len(vectors), group):
-                part = slice(start, start + group)
-                excess, records = self.excess(vectors[part], budgets[part])
-                counts["asked"] += len(excess)
-                counts["records"] += records
-                if counts["records"] > most * self.target.data.num_records:
-                    raise WorkLimitError
-                for hit in np.flatnonzero(excess <= budgets[part]):
-                    point = self.points(vectors[start + hit])
-                    if domain.contains(point):  # not outside by a rounding error
-                        return point, counts
+        limits, num_records = self._limits(most, patience), self.target.data.num_records
+        tries, theta = self.new_tries(limits.size), np.empty(self.target.dim)
+        law = NONE if isinstance(self.proposal, Corner) else self.proposal
+        while True:
+            code = call(kernels.draw, *self.fixed, law, limits, rng, theta, tries)
+            if code == kernels.WANTS_PROPOSALS:
+                self.propose(rng, limits.size, tries)
+            elif code != pauses.PAUSED:
+                break
             if on_passes is not None:
-                on_passes(counts["records"] / self.target.data.num_records)
+                on_passes(tries.progress[kernels.RECORDS] / num_records)
             pauses.heard()
-        return None, counts
+        if code == kernels.OUT_OF_WORK:
+            raise WorkLimitError
+        names, first = ("proposals", "asked", "records"), kernels.PROPOSALS
+        counts = dict(zip(names, map(int, tries.progress[first:]), strict=False))
+        if code == kernels.OUT_OF_PATIENCE:
+            return None, counts
+        raise_unless_ok(code)
+        return theta, counts
+
+    def draw_each(
+        self,
+        room: Reseeded,
+        words: Words,
+        thetas: Array,
+        limits: tuple[GridNumbers, float],
+        on_pause: Callable[[], object],
+    ) -> None:
+        """Fill rows with what `draw` gives, on the grid, for the streams of ``words``.
+
+        Rows that it has no point for, or whose proposals are not compiled, are left.
+        ``limits`` are the grid and the passes over the records of a draw, at most.
+        """
+        if isinstance(self.proposal, Corner):
+            return
+        grid, most = limits
+        made = self._limits(most, PATIENCE)
+        tries = self.new_tries(made.size)
+        law = (*self.fixed, self.proposal, made, grid)
+        rest = room.memory, words, room.rng, thetas, tries
+        while call(kernels.draw_each, *law, *rest) == pauses.PAUSED:
+            on_pause()
+
+    def _limits(self, most: float, patience: float) -> Limits:
+        """How a draw goes about it; `draw` says what is meant."""
+        group = self.group
+        return Limits(
+            size=int(np.clip(math.ceil(1.2 * group / self.asked), 1, MAX_BLOCK)),
+            group=group,
+            proposals=float(patience / (self.asked * self.accepted)),
+            records=float(most * self.target.data.num_records),
+        )
