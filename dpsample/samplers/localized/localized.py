@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,9 +53,9 @@ from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import GridNumbers
 
-# Tries of the pilot run, how many of them are weighed at least, and multiply-adds up to
-# which more are.
-NUM_TRIALS, LEAST_WEIGHED, CHEAP_WORK = 512, 24, 6e6
+# Tries of the pilot run, how many of them are weighed at least, multiply-adds up to which
+# more are, and the relative error of their mean at which no more are.
+NUM_TRIALS, LEAST_WEIGHED, CHEAP_WORK, PRECISE = 512, 24, 6e6, 0.02
 RARE = 1e-5  # share of accepted ones below which there are better ways
 NEVER = 1e-7  # share that stands for any smaller one: the expected work is then a bound
 MAX_BLOCK = 4096  # tries of a draw that are proposed together
@@ -248,6 +247,7 @@ class Place:
             mode=self.mode,
             region=self.region,
             proposal=proposal(self.mode, self.region, ball, rng),
+            frame=frame_of(self.target, self.mode, self.region),
         )
         return prepared.learn(rng)
 
@@ -260,6 +260,7 @@ class PreparedLocalized:
     mode: Mode
     region: Region
     proposal: Proposal | Corner
+    frame: Frame
     # Of the pilot run, see `learn`.
     asked: float = 0.0
     accepted: float = 0.0
@@ -281,20 +282,20 @@ class PreparedLocalized:
         is_unknown = self.is_held or self.region.mean_excess > 1.0 or least < most
         if is_unknown and len(vectors):
             begin = time.perf_counter()
-            weighed = max(LEAST_WEIGHED, int(CHEAP_WORK / pass_work(self.target)))
-            some = vectors[:weighed]
-            excess = np.concatenate(
-                [
-                    self.excess(some[i : i + 8], np.full(len(some[i : i + 8]), np.inf))[
-                        0
-                    ]
-                    for i in range(0, len(some), 8)
-                ]
-            )
-            seconds = (time.perf_counter() - begin) / len(some)
-            accepted = float(np.exp(-excess).mean())
+            most = max(LEAST_WEIGHED, int(CHEAP_WORK / pass_work(self.target)))
+            excess = np.empty(0)
+            while len(excess) < min(most, len(vectors)):
+                some = vectors[len(excess) : min(most, len(excess) + LEAST_WEIGHED)]
+                found = self.excess(some, np.full(len(some), np.inf))[0]
+                excess = np.append(excess, found)
+                weight = np.exp(-excess)
+                accepted = float(weight.mean())
+                error = float(weight.std()) / math.sqrt(len(weight))
+                if error <= PRECISE * accepted:
+                    break
+            seconds = (time.perf_counter() - begin) / len(excess)
             with np.errstate(divide="ignore"):
-                lasting = budgets[:weighed] / excess
+                lasting = budgets[: len(excess)] / excess
             read = self._share_read(group_of(accepted), lasting)
         learned = replace(
             self,
@@ -361,11 +362,6 @@ class PreparedLocalized:
             "num_rounds": self.region.num_rounds,
             "expected_passes": self.expected_passes,
         }
-
-    @cached_property
-    def frame(self) -> Frame:
-        """Mode and region as kernels see them."""
-        return frame_of(self.target, self.mode, self.region)
 
     @property
     def fixed(self) -> tuple[object, ...]:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
+from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.region import Region
@@ -31,11 +32,10 @@ from dpsample.samplers.localized.tilting import (
     TiltedOrthant,
     orthant,
 )
-from dpsample.samplers.localized.tries import Proposal, propose
+from dpsample.samplers.localized.tries import Proposal, choose_share, on_sphere
 
-# Shares of the multiplier to choose from, and tries for the choice.
+# Shares of the multiplier to choose from.
 SHARES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
-NUM_TRIALS = 256
 # Standard deviations from a side at which it is drawn with its constraint.
 NEAR = 4.0
 
@@ -53,8 +53,7 @@ def proposal(
     if ball is not None:
         if mode.multiplier == 0.0:
             return _gaussian(mode, region, ball)
-        options = [_on_sphere(mode, region, ball, share) for share in SHARES]
-        return max(options, key=lambda option: _num_inside(option, rng))
+        return _on_sphere(mode, region, ball, rng)
     near = _near_sides(mode, region)
     if near.size:
         with suppress(np.linalg.LinAlgError):  # sides that rounding makes dependent
@@ -95,31 +94,17 @@ NONE = _made(np.empty((0, 0)), np.empty(0), None)
 
 
 def _on_sphere(
-    mode: Mode, region: Region, ball: tuple[Array, float], share: float
+    mode: Mode, region: Region, ball: tuple[Array, float], rng: np.random.Generator
 ) -> Proposal:
-    nu, outward = mode.multiplier, ball[0]
-    precision = region.root @ region.root.T + share * nu * np.eye(len(outward))
-    root = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
-    pull = -nu * outward
-    inward = linalg.cho_solve((root, True), pull)
-    size_of_pull = float(np.sqrt(pull @ inward))
-    inward /= size_of_pull
-    mean = -linalg.cho_solve((root, True), mode.residual)
-    return _made(root, mean, ball)._replace(
-        is_held=True,
-        inward=inward,
-        dual=precision @ inward,
-        rate=(1.0 - share) * size_of_pull + float(mode.residual @ inward),
-        start=mode.shortfall / size_of_pull,  # of the halfspace, which holds the ball
-        held=0.5 * share * nu,
-    )
-
-
-def _num_inside(option: Proposal, rng: np.random.Generator) -> int:
-    """Proposals that need a look at the records."""
-    vectors, costs = np.empty((NUM_TRIALS, len(option.mean))), np.empty(NUM_TRIALS)
-    propose(option, rng, vectors, costs)
-    return int((costs <= rng.standard_exponential(NUM_TRIALS)).sum())
+    """Proposal whose share of the multiplier suits best, by trials."""
+    free = _made(region.root, -np.asarray(mode.residual), ball)
+    held, control = (mode.multiplier, mode.shortfall), pauses.new_control()
+    state = np.array([0.0, 0.0, -1.0])  # next share, best one, its count
+    while state[0] < len(SHARES):
+        now = free, *held, np.array(SHARES), rng, state, control
+        pauses.call(control, choose_share, *now)
+        pauses.heard()
+    return on_sphere(free, *held, SHARES[int(state[1])])
 
 
 def _near_sides(mode: Mode, region: Region) -> Array:

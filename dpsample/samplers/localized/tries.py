@@ -25,6 +25,8 @@ from dpsample.targets.grid import go_inside, nearest
 BLOCK_NUMBERS, LEAST_RECORDS, MOST_RECORDS = 2**17, 256, 2048
 # Rounding of the energies, relative to the sum of their sizes.
 ROUNDING = 1e-12
+# Tries for the choice of a share.
+NUM_TRIALS = 256
 # Bound above which a normal's tail is drawn from an exponential.
 FAR = 10.0
 # Why a draw has no point yet, beside the codes of `samplers.errors`.
@@ -155,22 +157,34 @@ def tail_excess(low, rng, above):
 
 
 @kernel
+def solve_lower(root, x):
+    """Replace x by L^{-1} x."""
+    for i in range(x.shape[0]):
+        for j in range(i):
+            x[i] -= root[i, j] * x[j]
+        x[i] /= root[i, i]
+
+
+@kernel
+def solve_upper(root, x):
+    """Replace x by L^{-T} x."""
+    for i in range(x.shape[0] - 1, -1, -1):
+        x[i] /= root[i, i]
+        for j in range(i):
+            x[j] -= root[i, j] * x[i]
+
+
+@kernel
 def propose(proposal, rng, vectors, costs):
     """Fill rows with proposals v, and the cost of each: infinite outside of a ball."""
     size, rank = vectors.shape
-    root = proposal.root
     for i in range(size):
         for j in range(rank):
             vectors[i, j] = rng.standard_normal()
     for i in range(size):
-        v = vectors[i]
-        for j in range(rank - 1, -1, -1):
-            rest = v[j]
-            for m in range(j + 1, rank):
-                rest -= root[m, j] * v[m]
-            v[j] = rest / root[j, j]
+        solve_upper(proposal.root, vectors[i])
         for j in range(rank):
-            v[j] += proposal.mean[j]
+            vectors[i, j] += proposal.mean[j]
     costs[:] = 0.0
     if proposal.is_held:
         # tau >= -start with density exp(-rate tau - tau^2 / 2).
@@ -188,6 +202,62 @@ def propose(proposal, rng, vectors, costs):
             for j in range(rank):
                 sigma -= (2.0 * proposal.outward[j] + vectors[i, j]) * vectors[i, j]
             costs[i] = proposal.held * sigma if sigma >= 0.0 else np.inf
+
+
+@kernel
+def on_sphere(free, multiplier, shortfall, share):
+    """Return the proposal of x0 on a sphere, of which ``free.mean`` is - e."""
+    precision, rank = np.dot(free.root, free.root.T), free.mean.shape[0]
+    for j in range(rank):
+        precision[j, j] += share * multiplier
+    root, mean, inward = np.linalg.cholesky(precision), free.mean.copy(), np.empty(rank)
+    solve_lower(root, mean)
+    solve_upper(root, mean)
+    inward[:] = -multiplier * free.outward
+    solve_lower(root, inward)
+    solve_upper(root, inward)
+    square, along = 0.0, 0.0
+    for j in range(rank):
+        square -= multiplier * free.outward[j] * inward[j]
+    size = np.sqrt(square)  # of the pull
+    for j in range(rank):
+        inward[j] /= size
+        along -= free.mean[j] * inward[j]
+    return Proposal(
+        root,
+        mean,
+        True,
+        inward,
+        np.dot(precision, inward),
+        (1.0 - share) * size + along,
+        shortfall / size,  # of the halfspace, which holds the ball
+        0.5 * share * multiplier,
+        True,
+        free.outward,
+        free.depth,
+    )
+
+
+@kernel
+def choose_share(free, multiplier, shortfall, shares, rng, state, control):
+    """Find the share whose proposals most often need a look at the records.
+
+    ``state`` holds the next one, the best so far and its count.
+    """
+    vectors = np.empty((NUM_TRIALS, free.mean.shape[0]))
+    costs = np.empty(NUM_TRIALS)
+    while state[0] < shares.shape[0]:
+        share = shares[int(state[0])]
+        propose(on_sphere(free, multiplier, shortfall, share), rng, vectors, costs)
+        count = 0.0
+        for i in range(NUM_TRIALS):
+            if costs[i] <= rng.standard_exponential():
+                count += 1.0
+        if count > state[2]:
+            state[1], state[2] = state[0], count
+        state[0] += 1.0
+        if pauses.is_due(control):
+            break
 
 
 @kernel
