@@ -53,8 +53,8 @@ from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import GridNumbers
 
-# Tries of the pilot run, how many of them are weighed at least, multiply-adds up to which
-# more are, and the relative error of their mean at which no more are.
+# Tries of the pilot run, how many of them are weighed at least, multiply-adds up to
+# which more are, and the relative error of their mean at which no more are.
 NUM_TRIALS, LEAST_WEIGHED, CHEAP_WORK, PRECISE = 512, 24, 6e6, 0.02
 RARE = 1e-5  # share of accepted ones below which there are better ways
 NEVER = 1e-7  # share that stands for any smaller one: the expected work is then a bound

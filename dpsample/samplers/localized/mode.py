@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Minimizer of the energy on the domain, and how the domain's boundary holds it.
 
 Newton's method; each step minimizes the quadratic model on the domain. The localization
@@ -8,16 +9,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg
 
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball, Box, Domain, Polytope, Simplex, WholeSpace
-from dpsample.problem.records import curvature_matrix
+from dpsample.core.entries import call
+from dpsample.core.jit import kernel
+from dpsample.domains import Ball, Box, Domain, Polytope, Simplex
+from dpsample.problem.records import (
+    add_transposed,
+    curvature_matrix,
+    margins_of,
+    products_of,
+)
 from dpsample.regularizers import Entropy
 from dpsample.samplers.gaussian_fit import hull_basis, minimize, regularizer_hessian
-from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.targets.gibbs import Gibbs
 
 MAX_STEPS, MAX_HALVINGS = 40, 40
 # Newton decrement from which one more step leaves next to nothing.
@@ -72,23 +81,17 @@ def find(
     # The entropy falls without end at 0: x0 stays off, held by the side nearby.
     least = LEAST if isinstance(target.regularizer, Entropy) and mu > 0.0 else 0.0
     basis = hull_basis(target)
-    point = domain.interior_point(dim) if start is None else start.copy()
-    loss, data, rows = target.problem.loss, target.data, as_rows(target.data)
-    center = target.numbers.regularizer.center
-    weight = target.k * mu
-
-    def penalty(point: Array) -> float:
-        return weight * target.regularizer.value(point, center) if weight > 0.0 else 0.0
-
-    shift = data.offset if data.offset.size else 0.0
-    margins = rows @ point + shift
-    values, slopes = loss._evaluate(margins, data.response)
-    gradient, is_last = slope_at(target, mu, point, slopes) @ basis, False
+    point = domain.interior_point(dim) if start is None else start
+    loss, data, weight = target.problem.loss, target.data, target.k * mu
+    descent = _evaluated(target, weight, point)
     for _ in range(MAX_STEPS):
+        gradient = descent.gradient @ basis
+        margins = descent.margins
         weights = loss.curvature(margins, margins, data.response)[1]
         if not (np.isfinite(weights).all() and np.isfinite(gradient).all()):
             return None
         gram = target.k * (basis.T @ curvature_matrix(data, weights) @ basis)
+        point = descent.point
         bend = np.diag(1.0 / point) if least else regularizer_hessian(target, point)
         hessian = gram + weight * (basis.T @ bend @ basis)
         hessian += FLOOR * float(np.trace(hessian)) * np.eye(len(hessian))
@@ -100,29 +103,141 @@ def find(
         gain = -float(gradient @ move)  # at least half the decrement's square
         # Slopes of the entropy move with the logarithms of coordinates.
         is_last = gain <= (least or small**2)
-        along, scale = rows @ (basis @ move), 1.0
-        before = target.k * float(values.mean()) + penalty(point)
-        for _ in range(MAX_HALVINGS):
-            trial = point + scale * (basis @ move)
-            there, slopes_there = loss._evaluate(margins + scale * along, data.response)
-            after = target.k * float((there - values).mean()) + penalty(trial)
-            enough = after - penalty(point) <= -0.1 * scale * gain
-            if enough or abs(scale * gain) <= 1e-12 * (1.0 + abs(before)):
-                break
-            scale *= 0.5
-        else:
+        numbers, pieces = target.numbers, target.pieces
+        scale = call(descend, numbers, pieces, weight, gain, basis @ move, descent)
+        if scale == 0.0:
             return None
-        point, margins = _settled(domain, trial), margins + scale * along
-        values, slopes = there, slopes_there
-        gradient = slope_at(target, mu, point, slopes) @ basis
         if is_last and scale == 1.0:
             break
     else:
         return None
+    point = descent.point
     if not domain.contains(point):
         return None
     mode = replace(at(target, mu, point), weights=weights, gram=gram)
     return _held(mode, domain, hessian) if np.isfinite(mode.gradient).all() else None
+
+
+class Descent(NamedTuple):
+    """Where the descent is, and where a step of it leads."""
+
+    point: Array  # (dim,)
+    gradient: Array  # (dim,): of the energy
+    trial: Array  # (dim,)
+    margins: Array  # (num_records,), with the loss and its slope there
+    values: Array
+    slopes: Array
+    there: Array
+    values_there: Array
+    slopes_there: Array
+    out: Array  # (2,)
+
+
+def _evaluated(target: Gibbs, weight: float, start: Array) -> Descent:
+    """Descent that begins at a point of the domain."""
+    room, point = np.empty((6, target.data.num_records)), np.empty((2, target.dim))
+    first = np.array(start, dtype=np.float64)
+    descent = Descent(first, *point, *room, np.empty(2))  # type: ignore[call-arg]
+    call(begin, target.numbers, target.pieces, weight, descent)
+    return descent
+
+
+@kernel
+def evaluate(target, pieces, margins, values, slopes, out):
+    """Fill in losses and slopes at margins."""
+    data, values[:], out[0] = target.data, margins, np.nan
+    pieces.loss_slope(data.loss_params, values, data.response, slopes, out)
+    if np.isnan(out[0]):  # a piece that stops halfway
+        values[:] = np.nan
+
+
+@kernel
+def penalty(target, pieces, weight, point, out):
+    """Return the regularizer's part of the energy."""
+    out[0] = 0.0
+    if weight > 0.0:
+        out[0] = np.nan
+        pieces.regularizer_value(target.regularizer, point, out)
+    return weight * out[0]
+
+
+@kernel
+def add_up(target, pieces, weight, descent):
+    """Fill in the energy's gradient."""
+    data, gradient, scratch = target.data, descent.gradient, descent.trial
+    gradient[:] = 0.0
+    for start in range(0, data.num_records, data.block):
+        stop = min(start + data.block, data.num_records)
+        add_transposed(data, descent.slopes[start:stop], start, stop, scratch, gradient)
+    if weight > 0.0:
+        scratch[:] = np.nan
+        pieces.regularizer_gradient(target.regularizer, descent.point, scratch)
+    for j in range(gradient.shape[0]):
+        gradient[j] *= target.k / data.num_records
+        if weight > 0.0:
+            gradient[j] += weight * scratch[j]
+
+
+@kernel
+def begin(target, pieces, weight, descent):
+    """Evaluate the energy and its gradient at the first point."""
+    data, margins, out = target.data, descent.margins, descent.out
+    for start in range(0, data.num_records, data.block):
+        stop = min(start + data.block, data.num_records)
+        margins_of(data, descent.point, start, stop, margins[start:stop])
+    evaluate(target, pieces, margins, descent.values, descent.slopes, out)
+    add_up(target, pieces, weight, descent)
+
+
+@kernel
+def descend(target, pieces, weight, gain, direction, descent):
+    """Go along a direction until the energy falls; return how far, 0 if it never does.
+
+    What rounding errors put outside of the domain goes back.
+    """
+    data, out, point, trial = target.data, descent.out, descent.point, descent.trial
+    along, start = (
+        np.empty(data.num_records),
+        penalty(target, pieces, weight, point, descent.out),
+    )
+    for first in range(0, data.num_records, data.block):
+        stop = min(first + data.block, data.num_records)
+        products_of(data, direction, first, stop, along[first:stop])
+    before, scale = target.k * descent.values.mean() + start, 1.0
+    for _ in range(MAX_HALVINGS):
+        trial[:] = point + scale * direction
+        descent.there[:] = descent.margins + scale * along
+        there, slopes = descent.values_there, descent.slopes_there
+        evaluate(target, pieces, descent.there, there, slopes, out)
+        after = target.k * (there - descent.values).mean()
+        after += penalty(target, pieces, weight, trial, out)
+        enough = after - start <= -0.1 * scale * gain
+        if enough or abs(scale * gain) <= 1e-12 * (1.0 + abs(before)):
+            break
+        scale *= 0.5
+    else:
+        return 0.0
+    settle(target, pieces, trial, out)
+    point[:], descent.margins[:] = trial, descent.there
+    descent.values[:], descent.slopes[:] = descent.values_there, descent.slopes_there
+    add_up(target, pieces, weight, descent)
+    return scale
+
+
+@kernel
+def settle(target, pieces, point, out):
+    """Undo rounding errors that put a point outside the domain."""
+    out[0] = np.nan
+    pieces.contains(target.body, point, out)
+    if out[0] == 1.0:
+        return
+    near, distance, size = np.full(point.shape[0], np.nan), 0.0, 0.0
+    pieces.project(target.body, point, near)
+    for j in range(point.shape[0]):
+        distance = max(distance, abs(near[j] - point[j]))
+        size = max(size, abs(point[j]))
+    if distance <= 1e-10 * (1.0 + size):
+        point[:] = near
 
 
 def find_slowly(target: Gibbs) -> Mode | None:
@@ -142,20 +257,18 @@ def find_slowly(target: Gibbs) -> Mode | None:
 
 def at(target: Gibbs, mu: float, point: Array) -> Mode:
     """Any point of the domain as x0, with all of its slope as residual."""
-    domain, data = target.problem.domain, target.data
-    sides, bounds = flat_sides(domain, target.dim)
+    sides, bounds = flat_sides(target.problem.domain, target.dim)
     basis = hull_basis(target)
-    margins = as_rows(data) @ point + (data.offset if data.offset.size else 0.0)
-    values, slopes = target.problem.loss._evaluate(margins, data.response)
-    gradient = slope_at(target, mu, point, slopes) @ basis
+    found = _evaluated(target, target.k * mu, point)
+    gradient = found.gradient @ basis
     depths = np.maximum(bounds - sides @ point, 0.0)
     return Mode(
         point=point,
         basis=basis,
-        margins=margins,
-        values=values,
-        slopes=slopes,
-        weights=np.zeros(len(margins)),
+        margins=found.margins,
+        values=found.values,
+        slopes=found.slopes,
+        weights=np.zeros(len(found.margins)),
         gram=np.zeros((basis.shape[1],) * 2),
         gradient=gradient,
         residual=gradient,
@@ -165,16 +278,6 @@ def at(target: Gibbs, mu: float, point: Array) -> Mode:
         multipliers=np.zeros(len(depths)),
         shortfall=0.0,
     )
-
-
-def slope_at(target: Gibbs, mu: float, point: Array, slopes: Array) -> Array:
-    """Slope of k (F + mu r) at a point with these slopes of the records."""
-    data, center = target.data, target.numbers.regularizer.center
-    gradient = target.k / data.num_records * (slopes @ as_rows(data))
-    if mu > 0.0:
-        pull = target.regularizer.gradient(point, center)
-        gradient = gradient + target.k * mu * pull
-    return np.asarray(gradient)
 
 
 def flat_sides(domain: Domain, dim: int) -> tuple[Array, Array]:
@@ -195,15 +298,6 @@ def flat_sides(domain: Domain, dim: int) -> tuple[Array, Array]:
 def is_round(domain: Domain) -> bool:
     """Whether the domain is a Euclidean ball."""
     return isinstance(domain, Ball) and domain.p == 2.0
-
-
-def _settled(domain: Domain, point: Array) -> Array:
-    """Undo rounding errors that put a point outside the domain."""
-    if isinstance(domain, WholeSpace) or domain.contains(point):
-        return point
-    near = domain.project(point)
-    is_close = np.abs(near - point).max() <= 1e-10 * (1.0 + np.abs(point).max())
-    return near if is_close else point
 
 
 def _model_step(

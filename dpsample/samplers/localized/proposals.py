@@ -104,7 +104,8 @@ def _on_sphere(
         now = free, *held, np.array(SHARES), rng, state, control
         pauses.call(control, choose_share, *now)
         pauses.heard()
-    return on_sphere(free, *held, SHARES[int(state[1])])
+    best: Proposal = on_sphere(free, *held, SHARES[int(state[1])])
+    return best
 
 
 def _near_sides(mode: Mode, region: Region) -> Array:

@@ -5,14 +5,12 @@ A kernel that may run for long returns `PAUSED` between blocks of records, and i
 call goes on there: when it pauses can change no draw.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpsample.core import pauses
+from dpsample.core import entries, pauses
 from dpsample.core.arrays import Array, Ints
-from dpsample.core.entries import entry
 from dpsample.core.jit import Kernel, kernel
 from dpsample.core.streams import start
 from dpsample.losses.loss import total
@@ -114,18 +112,30 @@ def records_of_block(tries):
 
 @kernel
 def log_quantile(y):
-    """Return x with log Phi(x) = y < 0, by Newton's method on a concave function."""
-    sign = 1.0
-    if y > -1e-3:  # by the other tail, for its digits
-        y, sign = np.log(-np.expm1(y)), -1.0
-    x = 0.0 if y > -5.0 else -np.sqrt(-2.0 * y)  # below the root, if far
-    for _ in range(100 if x > -np.inf else 0):
+    """Return x with log Phi(x) = y < 0, by Halley's method."""
+    if y > -0.5:  # by the other tail, for its digits
+        return -log_lower_quantile(np.log(-np.expm1(y)))
+    return log_lower_quantile(y)
+
+
+@kernel
+def log_lower_quantile(y):
+    """Return x with log Phi(x) = y <= -1/2."""
+    if not y > -np.inf:
+        return y
+    x = 1.9 + 1.55 * y + 0.13 * y * y if y > -3.0 else 0.0
+    if y <= -3.0:  # Phi(x) is nearly phi(x) / -x
+        square = -2.0 * y - np.log(-2.0 * y) - 2.0 * HALF_LOG_2PI
+        x = -np.sqrt(max(square, 1.0))
+    for _ in range(20):
         value = log_ndtr(x)
-        step = (value - y) / np.exp(-0.5 * x * x - HALF_LOG_2PI - value)
+        hazard = np.exp(-0.5 * x * x - HALF_LOG_2PI - value)
+        gap = value - y
+        step = gap / (hazard + 0.5 * gap * (x + hazard))
         x -= step
-        if not abs(step) > 1e-15 * (1.0 + abs(x)):
+        if not abs(step) > 1e-5 * (1.0 + abs(x)):  # the next one is of its cube
             break
-    return sign * x
+    return x
 
 
 @kernel
@@ -134,10 +144,12 @@ def tail_excess(low, rng, above):
 
     In the order of arrays: what is refused is drawn again after all others.
     """
-    left = 0
+    left, last, log_mass = 0, np.nan, 0.0
     again = np.empty(above.shape[0], np.int64)
     for i in range(above.shape[0]):
-        log_tail = log_ndtr(-low[i]) - rng.standard_exponential()
+        if low[i] != last:
+            last, log_mass = low[i], log_ndtr(-low[i])
+        log_tail = log_mass - rng.standard_exponential()
         if low[i] > FAR:
             again[left] = i
             left += 1
@@ -307,6 +319,7 @@ def keep(target, pieces, frame, rng, vectors, costs, size, tries):
             kept += 1
     progress[KEPT], progress[FIRST] = kept, 0.0
     progress[PROPOSALS] += size
+    return OK
 
 
 @kernel
@@ -424,14 +437,10 @@ def ask(target, pieces, frame, first, stop, is_checked, tries):
     return OK
 
 
-_entries: dict[Kernel[..., Any], Callable[..., int]] = {}
-
-
 def call(function: Kernel[..., int], *arguments: Any) -> int:
     """Call a kernel whose last argument are its tries, under the timer."""
-    if function not in _entries:  # of one type for all targets
-        _entries[function] = entry(function, *arguments)
-    return pauses.call(arguments[-1].control, _entries[function], *arguments)
+    control = arguments[-1].control
+    return int(pauses.call(control, entries.call, function, *arguments))
 
 
 class Limits(NamedTuple):
