@@ -252,8 +252,9 @@ class Problem:
         return 1.0 if linear and self.response_bound is None else self.response_bound
 
     def _enforce_bounds(self, rows: Rows, y: Array) -> tuple[Rows, Array]:
-        largest = np.asarray(norms.norm(rows, np.inf))
-        is_huge = bool((largest > HUGE).any())
+        entries = rows if isinstance(rows, np.ndarray) else rows.data
+        is_huge = float(np.abs(entries).max(initial=0.0)) > HUGE
+        largest = np.asarray(norms.norm(rows, np.inf)) if is_huge else np.empty(0)
         if is_huge and self.clip_rows:
             scale_rows(rows, np.minimum(1.0, HUGE / np.maximum(largest, 1.0)))
         is_refused = is_huge and not self.clip_rows

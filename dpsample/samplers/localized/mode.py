@@ -7,7 +7,6 @@ needs no exact minimizer, it counts what is left of the slope as ``residual``.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -332,25 +331,34 @@ def _step_in_ball(
     center: Array, radius: float, free: Array, gradient: Array, hessian: Array
 ) -> Array:
     """Trust-region problem with ||center + v|| <= radius, in eigenvectors of H."""
-    from scipy import optimize
-
     if np.linalg.norm(center + free) <= radius:
         return free
     eigenvalues, vectors = np.linalg.eigh(hessian)
     pull = vectors.T @ (hessian @ center - gradient)
-
-    def excess(log_nu: float) -> float:
-        return float(np.linalg.norm(pull / (eigenvalues + np.exp(log_nu)))) - radius
-
-    scale = np.log(eigenvalues[-1])
-    low, high = scale - 60.0, scale
-    while excess(high) > 0.0:
-        high += 5.0
-    nu = 0.0
-    if excess(low) > 0.0:
-        nu = math.exp(float(optimize.brentq(excess, low, high, xtol=1e-14)))
-    end = vectors @ (pull / (eigenvalues + nu))
+    end = vectors @ (pull / (eigenvalues + secular_root(eigenvalues, pull, radius)))
     return np.asarray(end * min(1.0, radius / float(np.linalg.norm(end))) - center)
+
+
+@kernel
+def secular_root(eigenvalues, pull, radius):
+    """Return nu >= 0 with ||pull / (eigenvalues + nu)|| = radius; 0 if there is none.
+
+    Newton's method on the reciprocal of the norm, which is concave in nu: monotone from
+    the left (More and Sorensen, 1983).
+    """
+    nu = 0.0
+    for _ in range(100):
+        square, cube = 0.0, 0.0
+        for j in range(pull.shape[0]):
+            ratio = pull[j] / (eigenvalues[j] + nu)
+            square += ratio * ratio
+            cube += ratio * ratio / (eigenvalues[j] + nu)
+        size = np.sqrt(square)
+        step = (size / radius - 1.0) * square / cube
+        if not step > 1e-15 * nu:
+            break
+        nu += step
+    return nu
 
 
 def _step_in_polytope(
