@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpsample.core import pauses
+from dpsample.core import entries, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Reseeded, Words
 from dpsample.domains import WholeSpace
@@ -171,13 +171,16 @@ def _user_failures(target: Gibbs) -> Iterator[None]:
 
 def frame_of(target: Gibbs, mode: Mode, region: Region) -> Frame:
     """Mode and region as kernels see them."""
-    regularizer, center = target.regularizer, target.numbers.regularizer.center
-    least, most = regularizer.curvature_l2(target.dim)
+    numbers = target.numbers.regularizer
+    least, most = target.regularizer.curvature_l2(target.dim)
+    base, pull = np.empty(1), np.empty(target.dim)
+    target.regularizer.value_piece(numbers, mode.point, base)
+    target.regularizer.gradient_piece(numbers, mode.point, pull)
     size = np.abs(mode.slopes)
     fixed = 2.0 * np.abs(mode.values) + size * np.abs(mode.margins)
     rank = mode.basis.shape[1]
     roots = [each.root for each in region.ellipsoids]
-    numbers: dict[str, Array] = {
+    parts: dict[str, Array] = {
         "point": mode.point,
         "basis": mode.basis,
         "margins": mode.margins,
@@ -190,17 +193,17 @@ def frame_of(target: Gibbs, mode: Mode, region: Region) -> Frame:
         "upper": region.upper,
         "roots": np.reshape(roots, (len(roots), rank, rank)),
         "radii": np.array([each.radius for each in region.ellipsoids]),
-        "pull": regularizer.gradient(mode.point, center),
+        "pull": pull,
     }
     arrays: Any = {
         name: np.require(each, np.float64, ["C", "W"])  # of one type for Numba
-        for name, each in numbers.items()
+        for name, each in parts.items()
     }
     return Frame(
         has_slabs=bool(region.has_slabs),
         slack=float(region.slack),
         is_curved=bool(least < most),
-        base=float(regularizer.value(mode.point, center)),
+        base=float(base[0]),
         bend=float(least),
         **arrays,
     )
@@ -379,7 +382,7 @@ class PreparedLocalized:
             costs = np.zeros(len(vectors))
         else:
             vectors, costs = np.empty((size, self.mode.basis.shape[1])), np.empty(size)
-            kernels.propose(self.proposal, rng, vectors, costs)
+            entries.call(kernels.propose, self.proposal, rng, vectors, costs)
         call(kernels.keep, *self.fixed, rng, vectors, costs, size, tries)
 
     def candidates(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
-from dpsample.core import pauses
+from dpsample.core import entries, pauses
 from dpsample.core.arrays import Array
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.region import Region
@@ -102,9 +102,9 @@ def _on_sphere(
     state = np.array([0.0, 0.0, -1.0])  # next share, best one, its count
     while state[0] < len(SHARES):
         now = free, *held, np.array(SHARES), rng, state, control
-        pauses.call(control, choose_share, *now)
+        pauses.call(control, entries.call, choose_share, *now)
         pauses.heard()
-    best: Proposal = on_sphere(free, *held, SHARES[int(state[1])])
+    best: Proposal = entries.call(on_sphere, free, *held, SHARES[int(state[1])])
     return best
 
 
