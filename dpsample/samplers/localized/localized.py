@@ -574,8 +574,9 @@ class PreparedLocalized:
         tries = self.new_tries(made.size)
         law = (*self.fixed, self.proposal, made, grid)
         rest = room.memory, words, room.rng, thetas, tries
-        while call(kernels.draw_each, *law, *rest) == pauses.PAUSED:
-            on_pause()
+        with np.errstate(over="ignore"):  # streams count modulo 2^64, interpreted too
+            while call(kernels.draw_each, *law, *rest) == pauses.PAUSED:
+                on_pause()
 
     def _limits(self, most: float, patience: float) -> Limits:
         """How a draw goes about it; `draw` says what is meant."""
