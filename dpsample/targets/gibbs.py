@@ -6,7 +6,6 @@ Energies, slopes and chords of a target at many points, in one compiled call.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.entries import entry
 from dpsample.core.jit import kernel, pointer
+from dpsample.core.lazy import lazy_property
 from dpsample.domains import CHORD, CONTAINS, PROJECT, Body
 from dpsample.problem import records
 from dpsample.problem.problem import Problem
@@ -181,7 +181,7 @@ class Gibbs:
         """Number of coefficients."""
         return self.problem.dim
 
-    @cached_property
+    @lazy_property
     def data(self) -> Data:
         """Records as the density needs them: far responses near, see `Loss`.
 
@@ -193,7 +193,7 @@ class Gibbs:
             return data
         return data._replace(response=near)
 
-    @cached_property
+    @lazy_property
     def numbers(self) -> Target:
         """Numbers that kernels read."""
         problem = self.problem
@@ -206,7 +206,7 @@ class Gibbs:
             mu=self.mu,
         )
 
-    @cached_property
+    @lazy_property
     def pieces(self) -> Pieces:
         """C functions that kernels call, compiled or loaded at first use."""
         value, slope, record = self.problem.loss.pointers
@@ -222,7 +222,7 @@ class Gibbs:
             pointer(domain.chord_piece, CHORD),
         )
 
-    @cached_property
+    @lazy_property
     def calls(self) -> Calls:
         """Kernels for loops in Python; points must be contiguous, of 64-bit floats."""
         numbers, pieces, point = self.numbers, self.pieces, np.empty(self.dim)

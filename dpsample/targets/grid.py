@@ -10,13 +10,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel, pointer
+from dpsample.core.lazy import lazy_property
 from dpsample.domains import CONTAINS, PROJECT, Body, Domain
 from dpsample.problem.facts import smoothness_or_inf
 from dpsample.targets.gibbs import Gibbs
@@ -103,7 +103,7 @@ class PublicGrid:
         go_inside(contains, project, self.numbers, nearest, out)
         return out
 
-    @cached_property
+    @lazy_property
     def numbers(self) -> GridNumbers:
         """Numbers that kernels read."""
         inner = self.domain.interior_point(self.dim)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 
 from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
+from dpsample.core.lazy import lazy_property
 from dpsample.core.self_test import require_arithmetic
 from dpsample.core.streams import (
     Reseeded,
@@ -107,7 +107,7 @@ class ReleasePlan:
         """Plan for other records with the same public facts."""
         return replace(self, target=self.mechanism.target(problem))
 
-    @cached_property
+    @lazy_property
     def place(self) -> Place | None:
         """Mode and localized region, if there are; they depend on the records."""
         if isinstance(self.sampler, Proximal):
@@ -118,7 +118,7 @@ class ReleasePlan:
             return Place.everywhere(target)
         return place
 
-    @cached_property
+    @lazy_property
     def prepared(self) -> PreparedLocalized | None:
         """Sampler of the region, if it is practical or there is no other one.
 
@@ -130,7 +130,7 @@ class ReleasePlan:
         prepared = self.place.prepare(streams(PILOT_SEED, 1)[0])
         return prepared if prepared.is_practical or not self.has_room else None
 
-    @cached_property
+    @lazy_property
     def exact(self) -> exact_rejection.ExactRejection | None:
         """Rejection that no rounding error decides, if public facts and place allow."""
         if self.prepared is None or not self.is_exact:
@@ -144,7 +144,7 @@ class ReleasePlan:
             return False
         return not self.has_room or self.prepared.expected_passes <= MANY_PASSES
 
-    @cached_property
+    @lazy_property
     def reduced(self) -> ReducedTarget:
         """Free coordinates of a domain without an interior."""
         return reduce(self.target)
@@ -154,7 +154,7 @@ class ReleasePlan:
         """Whether the domain allows the proximal sampler, a public fact."""
         return no_proof(self.target) == ""
 
-    @cached_property
+    @lazy_property
     def setting(self) -> ProximalSetting:
         """Metrics and start of the proximal sampler; they depend on the records."""
         sampler = self.sampler if isinstance(self.sampler, Proximal) else Proximal()
@@ -167,7 +167,7 @@ class ReleasePlan:
         """Parameters of a draw, in free coordinates if it is shorter."""
         return theta if len(theta) == self.target.dim else self.reduced.lift(theta)
 
-    @cached_property
+    @lazy_property
     def best(self) -> Array:
         """Minimizer of the risk. Not private."""
         if self.place is not None:

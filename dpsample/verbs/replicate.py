@@ -165,12 +165,26 @@ def _check_columns(
         columns.same("evaluate", evaluate.feature_names, problem.feature_names)
 
 
-def _seeds(
-    given: Seed | Sequence[np.random.SeedSequence], number: int
-) -> list[np.random.SeedSequence]:
+class _Children(Sequence[np.random.SeedSequence]):
+    """What ``root.spawn(number)`` returns, made when it is asked for."""
+
+    def __init__(self, root: np.random.SeedSequence, numbers: range) -> None:
+        self.root, self.numbers = root, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return _Children(self.root, self.numbers[at])
+        key = (*self.root.spawn_key, self.numbers[at])
+        return np.random.SeedSequence(self.root.entropy, spawn_key=key)
+
+
+def _seeds(given: Seed | Seeds, number: int) -> Seeds:
     """One seed for each run."""
     if not isinstance(given, Sequence):
-        return seed_sequence(given).spawn(number)
+        return _Children(seed_sequence(given), range(number))
     if len(given) != number:
         check.fail("seed", f"one or {number}, as many as runs", f"{len(given)}")
     for seed in given:
@@ -285,7 +299,7 @@ def _one(
 
 def _run(
     runs: Runs,
-    seeds: list[np.random.SeedSequence],
+    seeds: Seeds,
     risks: Problem | None,
     threads: int,
     stop: threading.Event,

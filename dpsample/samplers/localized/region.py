@@ -43,13 +43,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy import linalg, special
 
 from dpsample.core.arrays import Array
+from dpsample.core.lazy import lazy_property
 from dpsample.domains import Domain, WholeSpace
 from dpsample.problem.records import Data, curvature_matrix
 from dpsample.samplers.localized.mode import Mode, is_round
@@ -271,7 +271,7 @@ class _Rounds:
         self.num_rounds = 0
         self.slabs: Array | None = None  # their half-widths
 
-    @cached_property
+    @lazy_property
     def envelope(self) -> Array:
         """Bregman curvatures on S."""
         return self.curvature("bregman")
