@@ -588,6 +588,7 @@ def _drawn(
     )
 
 
+@check.plain
 def planned(
     problem: Problem,
     budget: Budget,
