@@ -347,12 +347,17 @@ class Problem:
             records.fill_risks(self.data, value, points[part], work, risks[part])
         return risks
 
-    def with_records(self, features: Directions, response: ArrayLike) -> Self:
+    def with_records(
+        self,
+        features: Directions,
+        response: ArrayLike,
+        offset: ArrayLike | None = None,
+    ) -> Self:
         """Build a problem of other records with the same public facts.
 
         Parameters
         ----------
-        features, response
+        features, response, offset
             As of the class, and as many as there are.
 
         Returns
@@ -375,7 +380,7 @@ class Problem:
         """
         made = copy(self)
         made.plan = None
-        made.data = self._checked_data(as_features(features)[0], response, None)
+        made.data = self._checked_data(as_features(features)[0], response, offset)
         return made
 
     def margins(self, theta: ArrayLike) -> Array:

@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check, columns
 from dpsample.core.arrays import Array
-from dpsample.core.sparse import Directions
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
 from dpsample.privacy import Budget, Certificate, EventCertificate
@@ -32,8 +31,8 @@ from dpsample.verbs.results import Replicates
 from dpsample.verbs.sample import sample
 
 Seeds = Sequence[np.random.SeedSequence]
-# Records of one run: a function of a stream that gives features and response.
-Records = Callable[[np.random.Generator], tuple[Directions, ArrayLike]]
+# Records of one run: a function of a stream that gives features, response, maybe offset.
+Records = Callable[[np.random.Generator], tuple[Any, ...]]
 # One theta for each seed, and what is proved of it.
 Answer = tuple[Array, Certificate | EventCertificate | None]
 Runs = Callable[[Seeds], Answer]
@@ -86,9 +85,9 @@ def replicate(
         the columns of the one that is minimized or drawn from. A callable is
         called in the calling thread, in the order of the runs.
     data : callable, optional
-        Draws fresh records for each run: ``data(rng)`` returns features and response,
-        of the shapes and within the bounds of the problem's, whose own records are not
-        used then. ``rng`` is a stream of the run's own; calls come from all threads.
+        Draws fresh records for each run: ``data(rng)`` returns what
+        `Problem.with_records` takes, within the bounds of the problem, whose own
+        records are not used then. ``rng`` is a stream of the run's own; calls come from all threads.
     progress : bool
         Show the runs done in a terminal or notebook.
 
