@@ -31,7 +31,7 @@ from dpsample.verbs.results import Replicates
 from dpsample.verbs.sample import sample
 
 Seeds = Sequence[np.random.SeedSequence]
-# Records of one run: a function of a stream that gives features, response, maybe offset.
+# Records of one run, a function of a stream: features, response and perhaps an offset.
 Records = Callable[[np.random.Generator], tuple[Any, ...]]
 # One theta for each seed, and what is proved of it.
 Answer = tuple[Array, Certificate | EventCertificate | None]
@@ -87,7 +87,8 @@ def replicate(
     data : callable, optional
         Draws fresh records for each run: ``data(rng)`` returns what
         `Problem.with_records` takes, within the bounds of the problem, whose own
-        records are not used then. ``rng`` is a stream of the run's own; calls come from all threads.
+        records are not used then. ``rng`` is a stream of the run's own; calls come
+        from all threads.
     progress : bool
         Show the runs done in a terminal or notebook.
 
