@@ -47,14 +47,6 @@ class Reseeded:
     """One PCG64DXSM generator that kernels start anew, at the streams of many seeds.
 
     To make a generator takes longer than to draw a release.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> again, seeds = Reseeded(), np.random.SeedSequence(1).spawn(3)
-    >>> start(again.memory, again.words(seeds, 1)[2])
-    >>> bool(again.rng.random() == streams(seeds[2], 2)[1].random())
-    True
     """
 
     def __init__(self) -> None:
