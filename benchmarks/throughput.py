@@ -30,6 +30,14 @@ def timed(call: Callable[[], object], repeats: int) -> tuple[float, float]:
     return min(walls), min(cpus)
 
 
+def records(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """2000 fresh records with five columns."""
+    rows = rng.standard_normal((2000, 5))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True) * (1.0 + 1e-12)
+    chance = 1.0 / (1.0 + np.exp(-3.0 * rows[:, 0]))
+    return rows, np.where(rng.random(2000) < chance, 1.0, -1.0)
+
+
 def releases(number: int, threads: int, repeats: int) -> str:
     """Certified releases: logistic loss, unit l2 ball, 2000 records, d = 5."""
     data = dps.datasets.logistic(2000, 5, seed=0)
@@ -41,23 +49,28 @@ def releases(number: int, threads: int, repeats: int) -> str:
         row_bound=1.0,
     )
 
-    def many() -> object:
-        return dps.replicate(
-            dps.release, problem, BUDGET, num_replicates=number, threads=threads
-        )
+    def many(
+        count: int, workers: int, data: Callable[..., object] | None
+    ) -> Callable[[], object]:
+        options = {"num_replicates": count, "threads": workers, "data": data}
+        return lambda: dps.replicate(dps.release, problem, BUDGET, **options)
 
     def one_by_one() -> object:
         return [dps.release(problem, BUDGET) for _ in range(number)]
 
+    fixed, fresh = 100 * number, 5 * number
     lines = []
-    for words, call in (
-        (f"replicate(release), {threads} threads", many),
-        ("release, one after the other", one_by_one),
+    for words, count, call in (
+        ("fixed records, 1 thread", fixed, many(fixed, 1, None)),
+        (f"fixed records, {threads} threads", fixed, many(fixed, threads, None)),
+        ("fresh records, 1 thread", fresh, many(fresh, 1, records)),
+        (f"fresh records, {threads} threads", fresh, many(fresh, threads, records)),
+        ("release, one after the other", number, one_by_one),
     ):
         wall, cpu = timed(call, repeats)
         lines.append(
-            f"{words}: {60.0 * number / wall:.0f} per minute of wall time,"
-            f" {1e3 * cpu / number:.2f} ms CPU each"
+            f"{words}: {60.0 * count / wall:.0f} per minute of wall time,"
+            f" {1e3 * wall / count:.3f} ms each, {1e3 * cpu / count:.3f} ms CPU"
         )
     return "\n  ".join(lines)
 

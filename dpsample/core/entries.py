@@ -21,3 +21,13 @@ def entry(kernel: Kernel[..., Any], *arguments: object) -> Callable[..., Any]:
     dispatcher.compile(types)
     found: Callable[..., Any] = dispatcher.overloads[types].entry_point
     return found
+
+
+_entries: dict[Kernel[..., Any], Callable[..., Any]] = {}
+
+
+def call(kernel: Kernel[..., Any], *arguments: object) -> Any:
+    """Call the machine code of a kernel whose arguments always have the same types."""
+    if kernel not in _entries:
+        _entries[kernel] = entry(kernel, *arguments)
+    return _entries[kernel](*arguments)

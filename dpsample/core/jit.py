@@ -115,5 +115,9 @@ def pointer(
         python_function = getattr(function, "py_func", function)
         with package_cache():
             made = cfunc(signature, cache=cached, nopython=True, error_model="numpy")
-            _pointers[key] = function, made(python_function)
+            found = made(python_function)
+            # Numba asks for it at every call, and would compare signatures first.
+            address = found.address
+            vars(found)["__wrapper_address__"] = lambda: address
+            _pointers[key] = function, found
     return _pointers[key][1]

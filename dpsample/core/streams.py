@@ -5,16 +5,22 @@ seed `streams` starts from the operating system's entropy, for draws that stay p
 what may be released takes `secret_streams`, whose bits nobody can compute or repeat.
 """
 
+import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.jit import kernel
 from dpsample.core.secret_bits import SecretBits, SecretGenerator
 from dpsample.core.self_test import require_arithmetic
 
 Seed = int | np.random.SeedSequence | None
+Words = NDArray[np.uint64]
+MULTIPLIER_HIGH = np.uint64(2549297995355413924)  # of PCG64
+MULTIPLIER_LOW = np.uint64(4865540595714422341)
 
 
 def seed_sequence(seed: Seed) -> np.random.SeedSequence:
@@ -35,6 +41,63 @@ def streams(seed: Seed, num_streams: int) -> list[np.random.Generator]:
         np.random.Generator(np.random.PCG64DXSM(child))
         for child in seed_sequence(seed).spawn(num_streams)
     ]
+
+
+class Reseeded:
+    """One PCG64DXSM generator that kernels start anew, at the streams of many seeds.
+
+    To make a generator takes longer than to draw a release.
+    """
+
+    def __init__(self) -> None:
+        bits = np.random.PCG64DXSM(0)
+        self.rng = np.random.Generator(bits)
+        # NumPy's pcg64_state begins with the address of state and increment, of 128
+        # bits each, which compilers without such numbers store upper half first.
+        place = ctypes.c_void_p.from_address(bits.ctypes.state_address).value or 0
+        memory = np.ctypeslib.as_array((ctypes.c_uint64 * 4).from_address(place))
+        now = bits.state["state"]
+        values = [now[k] >> s & 2**64 - 1 for k in ("state", "inc") for s in (0, 64)]
+        self.is_known = memory.tolist() == values
+        self.memory = memory
+
+    @staticmethod
+    def words(seeds: Sequence[np.random.SeedSequence], child: int) -> Words:
+        """Words from which the streams of this child of each seed start."""
+        made = [
+            np.random.SeedSequence(
+                seed.entropy, spawn_key=(*seed.spawn_key, child)
+            ).generate_state(4, np.uint64)
+            for seed in seeds
+        ]
+        return np.array(made, dtype=np.uint64).reshape(-1, 4)
+
+
+@kernel
+def times(high: np.uint64, low: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Product with PCG's multiplier, modulo 2^128, in halves."""
+    mask, half = np.uint64(2**32 - 1), np.uint64(32)
+    a, b = low >> half, low & mask
+    c, d = MULTIPLIER_LOW >> half, MULTIPLIER_LOW & mask
+    first, second, third = b * d, a * d, b * c
+    carry = (first >> half) + (second & mask) + (third & mask)
+    upper = a * c + (second >> half) + (third >> half) + (carry >> half)
+    upper += high * MULTIPLIER_LOW + low * MULTIPLIER_HIGH
+    return upper, low * MULTIPLIER_LOW
+
+
+@kernel
+def start(memory: Words, words: Words) -> None:
+    """Set the state of a generator as ``PCG64DXSM(seed)`` does (O'Neill's srandom)."""
+    one, top = np.uint64(1), np.uint64(63)
+    inc_low = (words[3] << one) | one
+    inc_high = (words[2] << one) | (words[3] >> top)
+    low = inc_low + words[1]
+    high = inc_high + words[0] + np.uint64(low < inc_low)
+    high, low = times(high, low)
+    memory[0] = low + inc_low
+    memory[1] = high + inc_high + np.uint64(memory[0] < inc_low)
+    memory[2], memory[3] = inc_low, inc_high
 
 
 def secret_streams(num_streams: int) -> list[SecretGenerator]:

@@ -78,6 +78,39 @@ ROUNDING = 32.0 * np.finfo(float).eps  # of a difference, relative to its parts
 LARGEST = 1e150  # of what a proximal map takes: no product overflows
 
 
+@kernel
+def lower_to_ends(
+    order: int,
+    margins: Array,
+    value: Array,
+    slope: Array,
+    ends: Array,
+    value_there: Array,
+    slope_there: Array,
+    found: Array,
+) -> None:
+    """Lower found to the quotients at the ends, less their rounding errors.
+
+    Those of slopes, or of losses above their tangents; where an end is the margin there
+    is none.
+    """
+    for i in range(found.shape[0]):
+        t = ends[i] - margins[i]
+        if t == 0.0 or found[i] != found[i]:
+            continue
+        if order == 1:
+            least = (slope_there[i] - slope[i]) / t
+            size = (abs(slope_there[i]) + abs(slope[i])) / abs(t)
+        else:
+            tangent = slope[i] * t
+            least = 2.0 * (value_there[i] - value[i] - tangent) / t**2
+            size = abs(value_there[i]) + abs(value[i]) + abs(tangent)
+            size = 2.0 * size / t**2
+        least -= ROUNDING * size
+        if not least >= found[i]:
+            found[i] = least
+
+
 def together(*, finite: bool = True, **values: ArrayLike) -> list[Array]:
     """Arrays of numbers, broadcast against each other."""
     arrays = [check.entries(n, value, finite=finite) for n, value in values.items()]
@@ -241,13 +274,7 @@ class Loss:
         least, _ = self.curvature(lower, upper, response)
         if not self.has_unimodal_curvature:
             return least
-        slope = self._at(margins, response)[1]
-
-        def secant(ends: Array) -> tuple[Array, Array]:
-            there = self._at(ends, response)[1]
-            return (there - slope) / (ends - margins), np.abs(there) + np.abs(slope)
-
-        return self._least_at_ends(secant, 1, least, margins, lower, upper, response)
+        return self._least_at_ends(1, least, margins, lower, upper, response)
 
     def bregman_curvature(
         self, margins: Array, lower: Array, upper: Array, response: Array
@@ -261,19 +288,10 @@ class Loss:
         if not self.has_unimodal_curvature:
             return self.secant_curvature(margins, lower, upper, response)
         least, _ = self.curvature(lower, upper, response)
-        value, slope = self._at(margins, response)
-
-        def chord(ends: Array) -> tuple[Array, Array]:
-            t = ends - margins
-            there, tangent = self._at(ends, response)[0], slope * t
-            size = 2.0 * (np.abs(there) + np.abs(value) + np.abs(tangent))
-            return 2.0 * (there - value - tangent) / t**2, size
-
-        return self._least_at_ends(chord, 2, least, margins, lower, upper, response)
+        return self._least_at_ends(2, least, margins, lower, upper, response)
 
     def _least_at_ends(
         self,
-        quotient: Callable[[Array], tuple[Array, Array]],
         order: int,
         least: Array,
         margins: Array,
@@ -287,12 +305,11 @@ class Loss:
         with weights 1 and v - w: they have no least value strictly between. Below
         ``least`` rounding errors have won.
         """
-        found = self.curvature(margins, margins, response)[0]
-        with np.errstate(all="ignore"):  # where an end is u there is no quotient
-            for ends in (lower, upper):
-                value, size = quotient(ends)
-                value -= ROUNDING * size / np.abs(ends - margins) ** order
-                found = np.where(ends == margins, found, np.minimum(found, value))
+        found = np.array(self.curvature(margins, margins, response)[0])
+        here = self._evaluate(margins, response)
+        for ends in (lower, upper):
+            there = self._evaluate(ends, response)
+            lower_to_ends(order, margins, *here, ends, *there, found)
         return np.asarray(np.fmax(least, found))  # NaN at an end at infinity
 
     def third_derivative_bound(

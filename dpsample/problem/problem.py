@@ -6,6 +6,7 @@ they are copied, measured and, if the user says so, scaled once.
 """
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Self
@@ -127,13 +128,7 @@ class Problem:
             intercept=intercept,
         )
         self.clip_rows = clip_rows
-        is_linear = loss.name == "linear" and response_bound is None
-        rules = Rules(
-            facts=self.facts,
-            clip_rows=clip_rows,
-            response_limit=1.0 if is_linear else response_bound,
-        )
-        self.home = home_of(given, response, offset, rules)
+        self.home = self._home(given, response, offset)
         names = names if feature_names is None else feature_names
         if encoding is not None:
             encoding = self._own(encoding, names)
@@ -147,6 +142,16 @@ class Problem:
         self.feature_names = self._names(names, self.dim - intercept)
         # What a verb has derived from the problem last, and from which arguments.
         self.plan: tuple[Any, Any] | None = None
+
+    def _home(self, given: Any, response: Any, offset: Any) -> Home:
+        """Check records, within their bounds or moved there, and keep them."""
+        is_linear = self.loss.name == "linear" and self.response_bound is None
+        rules = Rules(
+            facts=self.facts,
+            clip_rows=self.clip_rows,
+            response_limit=1.0 if is_linear else self.response_bound,
+        )
+        return home_of(given, response, offset, rules)
 
     @classmethod
     def from_table(
@@ -283,15 +288,59 @@ class Problem:
     def risk(self, theta: ArrayLike) -> float:
         """Empirical risk F at theta of shape (dim,). Not private."""
         point = check.array("theta", theta, shape=(self.dim,))
-        return self._risks(point[None])[0]
+        return float(self._risks(point[None])[0])
 
-    def _risks(self, points: Array) -> list[float]:
+    def _risks(self, points: Array) -> Array:
         """Empirical risks at points (any, dim), by one pass. Not private."""
         if isinstance(self.loss, RecordGradient):
             given = self.data.dense, self.data.response
-            return [self.loss.risk(*given, point) for point in points]
+            return np.array([self.loss.risk(*given, point) for point in points])
         share = self.loss, points, self.num_records
-        return [float(risk) for risk in self.home.fold(homes.add, risks_of, *share)]
+        (risks,) = self.home.fold(homes.add, risks_of, *share)
+        return np.asarray(risks)
+
+    def with_records(
+        self,
+        features: Features,
+        response: Response,
+        offset: Response | None = None,
+    ) -> Self:
+        """Build a problem of other records with the same public facts.
+
+        Parameters
+        ----------
+        features, response, offset
+            As of the class, and as many as there are.
+
+        Returns
+        -------
+        Problem
+            It shares loss, domain, bounds and names.
+
+        Raises
+        ------
+        ValueError
+            As by the class.
+
+        Examples
+        --------
+        >>> import dpsample as dps
+        >>> problem = dps.Problem([[0.6], [1.0]], [1.0, -1.0], row_bound=1.0,
+        ...     loss=dps.losses.Logistic(), domain=dps.domains.Ball(radius=1.0))
+        >>> problem.with_records([[0.5], [0.1]], [1.0, 1.0]).facts == problem.facts
+        True
+        """
+        given, _, response, offset = as_records(features, response, offset)
+        width = self.dim - self.facts.intercept
+        if not isinstance(self.loss, RecordGradient) and given.shape[1] != width:
+            check.fail("features", f"of {width} columns", f"{given.shape[1]}")
+        if given.shape[0] != self.num_records:
+            check.fail("features", f"of {self.num_records} rows", f"{given.shape[0]}")
+        made = copy(self)
+        made.plan, made.home = None, self._home(given, response, offset)
+        if isinstance(self.loss, RecordGradient):
+            self.loss.check_records(given, made.data.offset)
+        return made
 
     def margins(self, theta: ArrayLike) -> Array:
         """Margins <a_i, theta> + b_i of all records, shape (num_records,)."""
@@ -320,13 +369,16 @@ def home_of(given: Any, response: Any, offset: Any, rules: Rules) -> Home:
     return home
 
 
-def risks_of(
-    part: Data, loss: Loss, points: Array, num_records: int
-) -> tuple[float, ...]:
+def risks_of(part: Data, loss: Loss, points: Array, num_records: int) -> tuple[Array]:
     """Shares of a part in the empirical risks at points."""
-    work, value = records.make_work(part), loss.pointers[0]
-    share = part.num_records / num_records
-    return tuple(share * records.mean_loss(part, value, p, work) for p in points)
+    risks, work = np.empty(len(points)), records.make_work(part)
+    value = loss.pointers[0]
+    size = part.dense.size + part.values.size + part.num_records
+    count = max(1, records.GRAM_NUMBERS // size)
+    for start in range(0, len(points), count):  # Ctrl-C is heard in between
+        some = slice(start, start + count)
+        records.fill_risks(part, value, points[some], work, risks[some])
+    return (risks * (part.num_records / num_records),)
 
 
 def margins_of(part: Data, theta: Array) -> Array:

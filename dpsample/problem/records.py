@@ -159,6 +159,13 @@ def mean_loss(data, loss_value, theta, work):
 
 
 @kernel
+def fill_risks(data, loss_value, points, work, out):
+    """Fill out with the empirical risk at each row of points."""
+    for i in range(points.shape[0]):
+        out[i] = mean_loss(data, loss_value, points[i], work)
+
+
+@kernel
 def mean_loss_gradient(data, loss_slope, theta, work, gradient):
     """Empirical risk at theta and its (sub)gradient; all NaN if a piece failed."""
     result = 0.0

@@ -6,7 +6,6 @@ Energies, slopes and chords of a target at many points, in one compiled call.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.entries import entry
 from dpsample.core.jit import kernel, pointer
+from dpsample.core.lazy import lazy_property
 from dpsample.domains import CHORD, CONTAINS, PROJECT, Body, Domain
 from dpsample.losses import Loss
 from dpsample.problem import records
@@ -183,7 +183,7 @@ class Gibbs:
         """Number of coefficients."""
         return self.problem.dim
 
-    @cached_property
+    @lazy_property
     def data(self) -> Data:
         """Records as the density needs them: far responses near, see `Loss`.
 
@@ -195,7 +195,7 @@ class Gibbs:
             return data
         return data._replace(response=near)
 
-    @cached_property
+    @lazy_property
     def home(self) -> Home:
         """Where the records are, with their responses as in ``data``."""
         home = self.problem.home
@@ -203,13 +203,13 @@ class Gibbs:
             return _Near(home, self.problem)
         return home if self.data is home.data else InMemory(self.data)
 
-    @cached_property
+    @lazy_property
     def regularizer_params(self) -> RegularizerParams:
         """Center and scales of the regularizer."""
         center = self.problem.domain.default_center(self.problem.dim)
         return self.regularizer.params(self.problem.dim, center)
 
-    @cached_property
+    @lazy_property
     def numbers(self) -> Target:
         """Numbers that kernels read."""
         problem = self.problem
@@ -221,7 +221,7 @@ class Gibbs:
             mu=self.mu,
         )
 
-    @cached_property
+    @lazy_property
     def pieces(self) -> Pieces:
         """C functions that kernels call, compiled or loaded at first use."""
         value, slope, record = self.problem.loss.pointers
@@ -237,7 +237,7 @@ class Gibbs:
             pointer(domain.chord_piece, CHORD),
         )
 
-    @cached_property
+    @lazy_property
     def calls(self) -> Calls:
         """Kernels for loops in Python; points must be contiguous, of 64-bit floats."""
         numbers, pieces, point = self.numbers, self.pieces, np.empty(self.dim)

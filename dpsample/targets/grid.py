@@ -10,11 +10,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.domains import Domain
+from dpsample.core.jit import kernel, pointer
+from dpsample.core.lazy import lazy_property
+from dpsample.domains import CONTAINS, PROJECT, Body, Domain
 from dpsample.problem.facts import smoothness_or_inf
 from dpsample.targets.gibbs import Gibbs
 
@@ -86,21 +89,59 @@ class PublicGrid:
         return found if self.domain.contains(found) else self.domain.project(found)
 
     def _nearest(self, point: Sequence[Decimal] | Sequence[float] | Array) -> Array:
+        if isinstance(point, np.ndarray):
+            return nearest(point, self.step)
         per_step = Decimal(1.0 / self.step)
         with localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_EVEN)):
             cells = [int((Decimal(x) * per_step).to_integral_value()) for x in point]
         return self.step * np.array([float(cell) for cell in cells])
 
     def _within(self, nearest: Array) -> Array:
+        out, domain = np.empty(self.dim), self.domain
+        contains = pointer(domain.contains_piece, CONTAINS)
+        project = pointer(domain.project_piece, PROJECT)
+        go_inside(contains, project, self.numbers, nearest, out)
+        return out
+
+    @lazy_property
+    def numbers(self) -> GridNumbers:
+        """Numbers that kernels read."""
         inner = self.domain.interior_point(self.dim)
-        found, share = nearest, 2.0**-52
-        while not self.domain.contains(found):
-            if share > 1.0:
-                return self.domain.project(nearest)
-            toward = inner + (1.0 - share) * (nearest - inner)
-            found = self.step * np.rint(toward / self.step)
-            share *= 2.0
-        return found
+        return GridNumbers(self.domain.body(self.dim), inner, self.step)
+
+
+class GridNumbers(NamedTuple):
+    """Domain and grid as kernels see them."""
+
+    body: Body
+    inner: Array  # (dim,)
+    step: float
+
+
+@kernel
+def nearest(point: Array, step: float) -> Array:
+    """Nearest multiples of a power of two, ties to even: the quotient is exact."""
+    return np.rint(point / step) * step
+
+
+@kernel
+def go_inside(
+    contains: Any, project: Any, grid: GridNumbers, first: Array, out: Array
+) -> None:
+    """Fill out with a point of the domain near ``first``, see `PublicGrid.rounded`."""
+    out[:], share, status = first, 2.0**-52, np.empty(1)
+    while True:
+        status[0] = np.nan
+        contains(grid.body, out, status)
+        if status[0] == 1.0:
+            return
+        if not share <= 1.0:
+            project(grid.body, first, out)
+            return
+        for j in range(out.shape[0]):
+            toward = grid.inner[j] + (1.0 - share) * (first[j] - grid.inner[j])
+            out[j] = np.rint(toward / grid.step) * grid.step
+        share *= 2.0
 
 
 def room_of(domain: Domain, dim: int) -> float:

@@ -6,17 +6,23 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 
 from dpsample.core import check, pauses
 from dpsample.core.arrays import Array
+from dpsample.core.lazy import lazy_property
 from dpsample.core.self_test import require_arithmetic
-from dpsample.core.streams import Seed, release_streams, seed_sequence
+from dpsample.core.streams import (
+    Reseeded,
+    Seed,
+    release_streams,
+    seed_sequence,
+    streams,
+)
 from dpsample.privacy import (
     Budget,
     Certificate,
@@ -76,6 +82,7 @@ INTERRUPTED = (
 )
 
 
+PILOT_SEED = 0
 # Expected passes over the records from which the proximal sampler may cost less.
 MANY_PASSES = 100.0
 
@@ -97,7 +104,11 @@ class ReleasePlan:
         """Total-variation error of the sampler in exact arithmetic."""
         return (1.0 - exact_rejection.SHARE) * self.mechanism.gamma
 
-    @cached_property
+    def on(self, problem: Problem) -> "ReleasePlan":
+        """Plan for other records with the same public facts."""
+        return replace(self, target=self.mechanism.target(problem))
+
+    @lazy_property
     def place(self) -> Place | None:
         """Mode and localized region, if there are; they depend on the records."""
         if isinstance(self.sampler, Proximal):
@@ -108,7 +119,33 @@ class ReleasePlan:
             return Place.everywhere(target)
         return place
 
-    @cached_property
+    @lazy_property
+    def prepared(self) -> PreparedLocalized | None:
+        """Sampler of the region, if it is practical or there is no other one.
+
+        Its pilot run has public bits of its own: what it chooses depends on the
+        records alone, is the same for all releases, and changes no law.
+        """
+        if self.place is None:
+            return None
+        prepared = self.place.prepare(streams(PILOT_SEED, 1)[0])
+        return prepared if prepared.is_practical or not self.has_room else None
+
+    @lazy_property
+    def exact(self) -> exact_rejection.ExactRejection | None:
+        """Rejection that no rounding error decides, if public facts and place allow."""
+        if self.prepared is None or not self.is_exact:
+            return None
+        return exact_rejection.ExactRejection.of(self.prepared)
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether rejection is taken without a look at the proximal sampler."""
+        if self.prepared is None:
+            return False
+        return not self.has_room or self.prepared.expected_passes <= MANY_PASSES
+
+    @lazy_property
     def reduced(self) -> ReducedTarget:
         """Free coordinates of a domain without an interior."""
         return reduce(self.target)
@@ -118,7 +155,7 @@ class ReleasePlan:
         """Whether domain and records allow the proximal sampler, a public fact."""
         return no_proof(self.target) == ""
 
-    @cached_property
+    @lazy_property
     def setting(self) -> ProximalSetting:
         """Metrics and start of the proximal sampler; they depend on the records."""
         sampler = self.sampler if isinstance(self.sampler, Proximal) else Proximal()
@@ -131,7 +168,7 @@ class ReleasePlan:
         """Parameters of a draw, in free coordinates if it is shorter."""
         return theta if len(theta) == self.target.dim else self.reduced.lift(theta)
 
-    @cached_property
+    @lazy_property
     def best(self) -> Array:
         """Minimizer of the risk. Not private."""
         if self.place is not None:
@@ -149,16 +186,14 @@ class ReleasePlan:
     ) -> tuple[Array, dict[str, Any]]:
         """One draw within gamma of the target, and what is said of it.
 
-        The pilot run chooses between two samplers, each with its own proof of gamma,
-        and tells ``say`` what it expects.
+        Pilot runs choose between two samplers, each with its own proof of gamma, and
+        tell ``say`` what they expect.
         """
-        gamma, chain = self.gamma, None
-        prepared = None if self.place is None else self.place.prepare(pilot)
-        if prepared is not None and self.has_room:
-            if not prepared.is_practical or prepared.expected_passes > MANY_PASSES:
-                chain = self.setting.prepare(pilot, gamma)
-                if chain.trial.work < prepared.work or not prepared.is_practical:
-                    prepared = None
+        prepared, chain = self.prepared, None
+        if prepared is not None and not self.is_cheap:
+            chain = self.setting.prepare(pilot, self.gamma)
+            if chain.trial.work < prepared.work:
+                prepared = None
         if prepared is not None:
             theta, counts = self._rejected(prepared, stream, say)
             if theta is not None:
@@ -166,8 +201,28 @@ class ReleasePlan:
                 is_exact = not isinstance(theta, np.ndarray)
                 notes["decisions"] = "exact" if is_exact else "doubles"
                 return self.grid.rounded(theta), notes
-        chain = self.setting.prepare(pilot, gamma) if chain is None else chain
+        if chain is None:
+            chain = self.setting.prepare(pilot, self.gamma)
         return self._walked(chain, stream, say)
+
+    def draw_each(
+        self, seeds: Sequence[np.random.SeedSequence], on_pause: Callable[[], object]
+    ) -> Array:
+        """Thetas of `release` with these seeds, shape (num_seeds, dim).
+
+        In compiled code, where all of a draw is.
+        """
+        room, thetas = Reseeded(), np.full((len(seeds), self.target.dim), np.nan)
+        has_interior = not has_equalities(self.target)
+        if self.is_cheap and self.exact is None and room.is_known and has_interior:
+            assert self.prepared is not None
+            words, limits = room.words(seeds, 1), (self.grid.numbers, self.max_work)
+            self.prepared.draw_each(room, words, thetas, limits, on_pause)
+        for i in np.flatnonzero(np.isnan(thetas[:, 0])).tolist():
+            pilot, stream = streams(seeds[i], 2)
+            with pauses.listening(on_pause):
+                thetas[i] = self.draw(pilot, stream, lambda _text, _at_once: None)[0]
+        return thetas
 
     def _rejected(
         self, prepared: PreparedLocalized, stream: np.random.Generator, say: Say
@@ -186,10 +241,8 @@ class ReleasePlan:
         def on_passes(done: float) -> None:
             say(f"{NOT_PRIVATE}: {done:.3g} passes so far, of {expected}", False)
 
-        if self.is_exact:
-            exact = exact_rejection.ExactRejection.of(prepared)
-            if exact is not None:
-                return exact.draw(stream, self.max_work, on_passes=on_passes)
+        if self.exact is not None:
+            return self.exact.draw(stream, self.max_work, on_passes=on_passes)
         patience = PATIENCE if self.has_room else math.inf
         return prepared.draw(
             stream, self.max_work, patience=patience, on_passes=on_passes
@@ -422,18 +475,7 @@ def release(
     ((3,), True)
     """
     begin = time.monotonic()
-    check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
-    check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
     seed_sequence(seed)  # refuses what is no seed, before any work
-    check.open_interval(
-        0.0, 1.0, sampler_share=sampler_share, remedy="The sampler needs part of delta."
-    )
-    if sampler is not None:
-        check.instance(
-            (Localized, Proximal),
-            sampler=sampler,
-            remedy="No other sampler has a proof. Use dps.sample for private studies.",
-        )
     options: dict[str, Any] = {
         "p": p,
         "risk": risk,
@@ -444,6 +486,7 @@ def release(
     }
     check.instance(bool, constant_time=constant_time)
     if constant_time:
+        _check_facts(problem, budget, sampler_share)
         others = {"sampler": sampler, "max_work": max_work, "deadline": deadline}
         for name, value in others.items():
             if value is not None:
@@ -455,33 +498,36 @@ def release(
         return _in_constant_time(problem, budget, options, work, ledger, seed)
     if work is not None:
         check.fail("work", "None without constant_time=True", work, "See max_work.")
-    if max_work is not None:
-        check.at_least(1.0, max_work=max_work, remedy="A draw reads all records.")
-    most = math.inf if max_work is None else float(max_work)
     if seed is None:
         require_arithmetic()  # before a plan is kept
     if deadline is not None:
         check.positive(deadline=deadline, remedy="It is in seconds from the call.")
-    plan = _planned(
+    plan = planned(
         problem,
         budget,
-        options,
-        sampler,
-        most,
+        sampler=sampler,
+        max_work=max_work,
         seeded=seed is not None,
         has_deadline=deadline is not None,
+        **options,
     )
     spend(ledger, plan.certificate)
     is_silent = deadline is not None
     with (
-        release_streams(seed, 2) as streams,
+        release_streams(seed, 2) as rngs,
         _all_or_nothing(is_silent=is_silent) as say,
     ):
         if deadline is None:
-            return _drawn(problem, plan, streams, say)
-        return _by_deadline(
-            begin + deadline, lambda: _drawn(problem, plan, streams, say)
-        )
+            return _drawn(problem, plan, rngs, say)
+        return _by_deadline(begin + deadline, lambda: _drawn(problem, plan, rngs, say))
+
+
+def _check_facts(problem: Problem, budget: Budget, sampler_share: float) -> None:
+    check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
+    check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
+    check.open_interval(
+        0.0, 1.0, sampler_share=sampler_share, remedy="The sampler needs part of delta."
+    )
 
 
 def _in_constant_time(
@@ -526,13 +572,13 @@ def _in_constant_time(
 def _drawn(
     problem: Problem,
     plan: ReleasePlan,
-    streams: Sequence[np.random.Generator],
+    rngs: Sequence[np.random.Generator],
     say: Say,
 ) -> Release:
     """Draw under a plan, with two streams."""
-    theta, notes = plan.draw(streams[0], streams[1], say)
+    theta, notes = plan.draw(rngs[0], rngs[1], say)
     best = plan.best
-    risk, least = problem._risks(np.stack([theta, best]))
+    risk, least = problem._risks(np.stack([theta, best])).tolist()
     return Release(
         theta=theta,
         certificate=plan.certificate,
@@ -548,23 +594,34 @@ def _drawn(
     )
 
 
-def _planned(
+@check.plain
+def planned(
     problem: Problem,
     budget: Budget,
-    options: dict[str, Any],
-    sampler: Localized | Proximal | None,
-    max_work: float = math.inf,
     *,
+    sampler: Localized | Proximal | None,
+    max_work: float | None,
     seeded: bool,
     has_deadline: bool = False,
+    **options: Any,
 ) -> ReleasePlan:
-    """Calibrate and certify, before anything is drawn.
+    """Check, calibrate and certify, before anything is drawn.
 
     The problem keeps the last plan: replicates, and releases that follow, draw at once.
     """
+    _check_facts(problem, budget, options["sampler_share"])
+    if sampler is not None:
+        check.instance(
+            (Localized, Proximal),
+            sampler=sampler,
+            remedy="No other sampler has a proof. Use dps.sample for private studies.",
+        )
+    if max_work is not None:
+        check.at_least(1.0, max_work=max_work, remedy="A draw reads all records.")
+    most = math.inf if max_work is None else float(max_work)
     # Checked: 1.0 and True are equal, and one of them is refused.
     inputs = CalibrationInputs(facts=problem.facts, budget=budget, **options)
-    key = inputs, sampler, max_work, seeded, has_deadline
+    key = inputs, sampler, most, seeded, has_deadline
     kept = problem.plan  # read once: another thread may replace it
     if kept is not None and kept[0] == key:
         return cast(ReleasePlan, kept[1])
@@ -589,7 +646,7 @@ def _planned(
     certificate = mechanism.certificate.with_sampler(
         sampler=repr(sampler),
         clip_rows=problem.clip_rows,
-        max_work=None if math.isinf(max_work) else max_work,
+        max_work=None if math.isinf(most) else most,
         has_deadline=has_deadline,
         seeded=seeded,
     )
@@ -599,7 +656,7 @@ def _planned(
         certificate=certificate,
         target=target,
         sampler=sampler,
-        max_work=max_work,
+        max_work=most,
         grid=grid,
         is_exact=is_exact and math.isfinite(bound),
     )

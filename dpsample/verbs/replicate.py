@@ -1,4 +1,9 @@
-"""The verb for Monte Carlo studies: independent runs of another verb, in threads."""
+"""The verb for Monte Carlo studies: independent runs of another verb, in threads.
+
+What depends on public facts is made once, what depends on the records once for each set
+of records. Runs of one set of records are drawn in blocks, by compiled code if they can
+be. A block's size can change no draw.
+"""
 
 import inspect
 import os
@@ -17,18 +22,29 @@ from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
 from dpsample.privacy import Budget, Certificate, EventCertificate
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
+from dpsample.running.descent import Program
+from dpsample.targets.gibbs import Gibbs
 from dpsample.verbs import minimize as minimizing_module
 from dpsample.verbs.minimize import minimize
-from dpsample.verbs.release import release
+from dpsample.verbs.release import planned, release
 from dpsample.verbs.results import Replicates
 from dpsample.verbs.sample import sample
 
-Answer = tuple[Array, Certificate | EventCertificate | None]  # theta, what is proved
-Task = Callable[[np.random.SeedSequence], Answer]
+Seeds = Sequence[np.random.SeedSequence]
+# Records of one run, a function of a stream: features, response and perhaps an offset.
+Records = Callable[[np.random.Generator], tuple[Any, ...]]
+# One theta for each seed, and what is proved of it.
+Answer = tuple[Array, Certificate | EventCertificate | None]
+Runs = Callable[[Seeds], Answer]
 Evaluate = Callable[[Array], ArrayLike] | Problem
 # Parameters of the verbs that replicate sets itself.
 RESERVED = ("seed", "threads", "progress", "checkpoint", "evaluation")
+# Those of release that watch a single call.
+WATCHED = {"deadline", "constant_time", "work", "ledger"}
 POLL_SECONDS = 0.2
+BLOCK = 64  # runs of a task, at most
+# Child of a run's seed that draws its records: verbs take the first ones.
+RECORDS_STREAM = 2**31
 INTERRUPTED = "replicate was interrupted. No replicate is returned."
 
 
@@ -40,6 +56,7 @@ def replicate(
     seed: Seed | Sequence[np.random.SeedSequence] = 0,
     threads: int | None = None,
     evaluate: Evaluate | None = None,
+    data: Records | None = None,
     progress: bool = False,
     **options: Any,
 ) -> Replicates:
@@ -67,6 +84,11 @@ def replicate(
         Its risk, or ``evaluate(theta)``, is recorded for each theta. A problem has
         the columns of the one that is minimized or drawn from. A callable is
         called in the calling thread, in the order of the runs.
+    data : callable, optional
+        Draws fresh records for each run: ``data(rng)`` returns what
+        `Problem.with_records` takes, within the bounds of the problem, whose own
+        records are not used then. ``rng`` is a stream of the run's own; calls come
+        from all threads.
     progress : bool
         Show the runs done in a terminal or notebook.
 
@@ -111,21 +133,23 @@ def replicate(
     for name in RESERVED:
         if name in options:
             check.fail(name, "left to replicate", options[name])
+    if not (data is None or callable(data)):
+        check.fail("data", "None or a callable", data)
     seeds, stop = _seeds(seed, num_replicates), threading.Event()
-    task = _task(verb, arguments, options, stop)
+    runs = _runs(verb, arguments, options, data, stop)
     risks = evaluate if isinstance(evaluate, Problem) else None
     if risks is not None:
         _check_columns(risks, *arguments, **options)
     title, shown = f"replicates of {verb.__name__}", minimizing_module.display
     with shown(progress, title, "runs", num_replicates) as on_done:
-        runs = _run(task, seeds, risks, threads or os.cpu_count() or 1, stop, on_done)
-    thetas = np.array([theta for (theta, _), _ in runs])
-    values = None
+        number = threads or os.cpu_count() or 1
+        found = _run(runs, seeds, risks, number, stop, on_done)
+    thetas, values = np.concatenate([theta for (theta, _), _ in found]), None
     if risks is not None:
-        values = np.array([value for _, value in runs])
+        values = np.concatenate([value for _, value in found])
     elif callable(evaluate):
         values = _along_last(evaluate, thetas)
-    certificate = runs[0][0][1]
+    certificate = found[0][0][1]
     return Replicates(
         thetas=thetas, certificate=certificate, values=values, seed=seeds[0].entropy
     )
@@ -141,12 +165,26 @@ def _check_columns(
         columns.same("evaluate", evaluate.feature_names, problem.feature_names)
 
 
-def _seeds(
-    given: Seed | Sequence[np.random.SeedSequence], number: int
-) -> list[np.random.SeedSequence]:
+class _Children(Sequence[np.random.SeedSequence]):
+    """What ``root.spawn(number)`` returns, made when it is asked for."""
+
+    def __init__(self, root: np.random.SeedSequence, numbers: range) -> None:
+        self.root, self.numbers = root, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return _Children(self.root, self.numbers[at])
+        key = (*self.root.spawn_key, self.numbers[at])
+        return np.random.SeedSequence(self.root.entropy, spawn_key=key)
+
+
+def _seeds(given: Seed | Seeds, number: int) -> Seeds:
     """One seed for each run."""
     if not isinstance(given, Sequence):
-        return seed_sequence(given).spawn(number)
+        return _Children(seed_sequence(given), range(number))
     if len(given) != number:
         check.fail("seed", f"one or {number}, as many as runs", f"{len(given)}")
     for seed in given:
@@ -158,78 +196,136 @@ class _StoppedError(Exception):
     """Another thread was interrupted or failed."""
 
 
-def _task(
+def _runs(
     verb: Callable[..., object],
     arguments: tuple[Any, ...],
     options: dict[str, Any],
+    data: Records | None,
     stop: threading.Event,
-) -> Task:
-    """One run as a function of its seed, which gives theta and the certificate."""
+) -> Runs:
+    """Return runs of the verb as a function of their seeds."""
     check.one_of((minimize, release, sample), verb=verb)
     try:
-        inspect.signature(verb).bind(*arguments, **options)
+        given = inspect.signature(verb).bind(*arguments, **options)
     except TypeError as error:
         check.fail("arguments", f"those of {verb.__name__}", str(error))
+
+    def on_pause(_done: int = 0) -> None:
+        if stop.is_set():
+            raise _StoppedError
+
     if verb is minimize:
-        return _minimization(stop, *arguments, **options)
+        return _minimizations(data, on_pause, **given.arguments)
+    if verb is release and not WATCHED & given.arguments.keys():
+        given.apply_defaults()
+        return _releases(data, on_pause, given.arguments)
 
-    def one(seed: np.random.SeedSequence) -> Answer:
-        if verb is release:
-            answer = release(*arguments, seed=seed, **options)
-            return answer.theta, answer.certificate
-        draws = sample(*arguments, seed=seed, threads=1, progress=False, **options)
-        return draws.posterior["theta"].to_numpy(), None
+    def run(seeds: Seeds) -> Answer:
+        answers = [_one(verb, data, seed, dict(given.arguments)) for seed in seeds]
+        return np.array([theta for theta, _ in answers]), answers[0][1]
 
-    return one
+    return run
 
 
-def _minimization(
-    stop: threading.Event,
+def _fresh(problem: Problem, data: Records, seed: np.random.SeedSequence) -> Problem:
+    """Problem with the records of one run."""
+    key = (*seed.spawn_key, RECORDS_STREAM)
+    child = np.random.SeedSequence(seed.entropy, spawn_key=key)
+    return problem.with_records(*data(np.random.Generator(np.random.PCG64DXSM(child))))
+
+
+def _minimizations(
+    data: Records | None,
+    on_pause: Callable[[int], None],
     problem: Problem,
     optimizer: Optimizer,
     budget: Budget | None = None,
     *,
     calibration: Calibration = "exact",
-) -> Task:
+) -> Runs:
     plan = minimizing_module.planned(
         problem, optimizer, budget, calibration, seeded=True
     )
 
-    def on_chunk(_done: int) -> None:
-        if stop.is_set():
-            raise _StoppedError
+    def run(seeds: Seeds) -> Answer:
+        found, program = [], plan.program
+        for seed in seeds:
+            if data is not None:
+                program = Program(_fresh(problem, data, seed), program.recipe)
+            found.append(program.run(streams(seed, 1)[0], on_chunk=on_pause).theta)
+        return np.array(found), plan.certificate
 
-    def one_minimization(seed: np.random.SeedSequence) -> Answer:
-        run = plan.program.run(streams(seed, 1)[0], on_chunk=on_chunk)
-        return run.theta, plan.certificate
+    return run
 
-    return one_minimization
+
+def _releases(
+    data: Records | None, on_pause: Callable[[], None], given: dict[str, Any]
+) -> Runs:
+    problem = given["problem"]
+    options = {k: v for k, v in given.items() if k not in WATCHED | {"seed"}}
+    plan = planned(seeded=True, **options)
+
+    def run(seeds: Seeds) -> Answer:
+        if data is None:
+            return plan.draw_each(seeds, on_pause), plan.certificate
+        found = [
+            plan.on(_fresh(problem, data, seed)).draw_each([seed], on_pause)
+            for seed in seeds
+        ]
+        return np.concatenate(found), plan.certificate
+
+    return run
+
+
+def _one(
+    verb: Callable[..., object],
+    data: Records | None,
+    seed: np.random.SeedSequence,
+    given: dict[str, Any],
+) -> Answer:
+    """Return the verb's own answer for one seed."""
+    if verb is release:
+        if data is not None:
+            given["problem"] = _fresh(given["problem"], data, seed)
+        answer = release(**given, seed=seed)
+        return answer.theta, answer.certificate
+    if data is not None and isinstance(target := given["target"], Gibbs):
+        fresh = _fresh(target.problem, data, seed)
+        numbers = {"k": target.k, "mu": target.mu, "regularizer": target.regularizer}
+        given["target"] = Gibbs(fresh, **numbers)  # type: ignore[arg-type]
+    draws = sample(**given, seed=seed, threads=1, progress=False)
+    return draws.posterior["theta"].to_numpy(), None
 
 
 def _run(
-    task: Task,
-    seeds: list[np.random.SeedSequence],
+    runs: Runs,
+    seeds: Seeds,
     risks: Problem | None,
     threads: int,
     stop: threading.Event,
     on_done: Callable[[int], None],
-) -> list[tuple[Answer, Array | None]]:
-    """Results in the order of the seeds; the first failure ends all of them."""
+) -> list[tuple[Answer, Array]]:
+    """Answers and risks in the order of the seeds; the first failure ends all."""
+    size = max(1, min(BLOCK, len(seeds) // (8 * threads)))
+    blocks = [seeds[i : i + size] for i in range(0, len(seeds), size)]
 
-    def one(seed: np.random.SeedSequence) -> tuple[Answer, Array | None]:
-        answer = task(seed)
-        return answer, None if risks is None else _along_last(risks.risk, answer[0])
+    def one(block: Seeds) -> tuple[Answer, Array]:
+        answer = runs(block)
+        if risks is None:
+            return answer, np.empty(0)
+        flat = answer[0].reshape(-1, answer[0].shape[-1])
+        return answer, risks._risks(flat).reshape(answer[0].shape[:-1])
 
     with ThreadPoolExecutor(threads) as pool:
-        futures = [pool.submit(one, seed) for seed in seeds]
+        futures = [pool.submit(one, block) for block in blocks]
         try:
-            pending = set(futures)
+            pending, done_runs = set(futures), 0
             while pending:
                 # A wait without end is deaf to a signal that another thread received.
                 done, pending = wait(pending, POLL_SECONDS, FIRST_COMPLETED)
                 for future in done:
-                    future.result()
-                on_done(len(futures) - len(pending))
+                    done_runs += len(future.result()[0][0])
+                on_done(done_runs)
         except BaseException as error:
             stop.set()
             pool.shutdown(cancel_futures=True)

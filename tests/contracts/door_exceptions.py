@@ -196,6 +196,7 @@ BY_DOOR = {
     "losses.Absolute.slope.response": REALS,
     "Problem.encoding": optional(instance(tables.Encoding)),
     "Problem.from_table.data": instance(tables.Dataset),
+    "replicate.data": optional(CALLABLE),
     "tables.Schema.missing": DICT,
     "tables.Schema.file": instance(dict, tables.TextFormat),
     "tables.TextFormat.encoding": TEXT,

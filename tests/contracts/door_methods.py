@@ -154,6 +154,7 @@ METHODS = {
         "loss": dps.losses.Absolute(),
         "domain": dps.domains.Ball(1.0),
     },
+    "Problem.with_records": {"features": O.ROWS, "response": O.LABELS},
     "tables.Encoding.features": {"frame": O.frame},
     "tables.Encoding.new_features": {"frame": O.frame},
     "tables.Encoding.response": {"frame": O.frame},

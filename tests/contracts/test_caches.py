@@ -18,7 +18,7 @@ from dpsample.privacy.accounting.events import (
     PoissonGaussianEvent,
 )
 from dpsample.problem.facts import PublicFacts, smoothness
-from dpsample.verbs.release import _planned
+from dpsample.verbs.release import planned
 
 # Their arguments take a few values only: a bool, and the process above a worker.
 SHORT = {"_records", "_leave_with"}
@@ -78,9 +78,8 @@ def release_certificate(problem, number, changes):
         "strong_convexity": 0.0,
         "confidence": None,
     }
-    plan = _planned(
-        problem, budget(number), options | changes, dps.Proximal(), seeded=False
-    )
+    given = {"sampler": dps.Proximal(), "max_work": None, "seeded": False}
+    plan = planned(problem, budget(number), **(options | changes | given))
     return plan.certificate.to_json()
 
 

@@ -73,3 +73,14 @@ def test_bad_seeds_are_refused(bad):
         ValueError, match=r"^seed must be an integer >= 0, got .*None\.$"
     ):
         streams_module.streams(bad, 1)
+
+
+def test_a_reseeded_generator_starts_as_a_new_one_does():
+    again = streams_module.Reseeded()
+    seeds = np.random.SeedSequence(SEED).spawn(100)
+    assert again.is_known
+    for seed, words in zip(seeds, again.words(seeds, 1), strict=True):
+        with np.errstate(over="ignore"):  # interpreted, it counts modulo 2^64 too
+            streams_module.start(again.memory, words)
+        expected = streams_module.streams(seed, 2)[1]
+        assert np.array_equal(again.rng.random(3), expected.random(3))

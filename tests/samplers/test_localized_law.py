@@ -18,6 +18,7 @@ from dpsample.samplers.localized.columns import Columns, Weights
 from dpsample.samplers.localized.localized import Place
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.tilting import TiltedOrthant, orthant
+from dpsample.samplers.localized.tries import log_quantile
 from tests.support.gibbs_cases import example
 from tests.support.localized_laws import LocalCase, accepted, line_levels
 from tests.support.replicates import law_margin
@@ -428,12 +429,7 @@ def test_a_halfspace_that_cuts_the_domain_is_caught():
 def test_a_cost_that_is_left_out_is_caught():
     case = local(L.Logistic(), D.Ball(0.1), k=1e4)
     prepared = case.prepared()
-
-    def careless(rng, size):
-        vectors, cost = prepared.proposal(rng, size)
-        return vectors, np.where(np.isfinite(cost), 0.0, np.inf)
-
-    wrong = replace(prepared, proposal=careless)
+    wrong = replace(prepared, proposal=prepared.proposal._replace(held=0.0))
     sample = accepted(wrong, np.random.default_rng(9), COUNT)
     right = accepted(prepared, np.random.default_rng(9), COUNT)
     assert law_margin(case, right) < 1.0 < law_margin(case, sample)
@@ -630,3 +626,10 @@ def test_a_held_bound_gets_the_cells_of_the_rounded_law(rate):
             chance = math.exp(-rate * width * (last + 0.5))
             if chance < 1.0 - 1e-4:
                 assert_frequency(int((column > last).sum()), len(column), chance)
+
+
+def test_quantiles_of_tails_have_all_their_digits():
+    logs = -np.concatenate([np.geomspace(1e-300, 1.0, 500), np.linspace(0.3, 300, 999)])
+    found = np.array([log_quantile(each) for each in logs])
+    np.testing.assert_allclose(found, special.ndtri_exp(logs), rtol=1e-11, atol=1e-12)
+    assert log_quantile(-np.inf) == -np.inf and log_quantile(-0.0) == np.inf

@@ -16,7 +16,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.pauses import STAGE
 from dpsample.optimizers.loop.batches import BLOCK, Full
 from dpsample.optimizers.loop.estimate import AT_END, CURSOR, IN_ESTIMATE
-from dpsample.optimizers.loop.optimizer import Loop, PhaseNumbers, Recipe
+from dpsample.optimizers.loop.optimizer import Loop, Minimization, PhaseNumbers, Recipe
 from dpsample.problem.homes import Home
 from dpsample.problem.records import Data
 
@@ -26,7 +26,7 @@ def by_passes(recipe: Recipe) -> bool:
     return all(
         isinstance(phase.batches, Full)
         if isinstance(phase, Loop)
-        else phase.solver != "svrg"
+        else isinstance(phase, Minimization) and phase.solver != "svrg"
         for phase in recipe.phases
     )
 

@@ -161,7 +161,7 @@ class Columns:
 _kept: WeakKeyDictionary[Mode, Columns] = WeakKeyDictionary()
 
 
-def _of_one_chunk(target: Gibbs, mode: Mode) -> Columns | None:
+def of_one_chunk(target: Gibbs, mode: Mode) -> Columns | None:
     """Kept columns of records in memory that are one chunk."""
     home = target.home
     if not (isinstance(home, InMemory) and home.chunk == home.num_records):
@@ -187,7 +187,7 @@ def over(
     target: Gibbs, mode: Mode, function: Callable[..., Any], *args: object
 ) -> Generator[Any]:
     """Results of ``function(columns, *args)`` of the chunks, in their order."""
-    columns = _of_one_chunk(target, mode)
+    columns = of_one_chunk(target, mode)
     if columns is not None:
         yield function(columns, *args)
     else:
@@ -202,7 +202,7 @@ def folded(
     *args: object,
 ) -> Any:
     """Results of ``function(columns, *args)`` of the chunks, combined."""
-    columns = _of_one_chunk(target, mode)
+    columns = of_one_chunk(target, mode)
     if columns is not None:
         return function(columns, *args)
     return target.home.fold(fold, _on_columns, _scene(target, mode), function, *args)

@@ -3,8 +3,7 @@
 `mode` finds x0, `region` the set that holds all but gamma of the target and a quadratic
 below the energy there, `proposals` draws from the quadratic. A try is accepted if an
 exponential variable is above D, the energy above the quadratic: a sum of non-negative
-terms, one per record, that ends as soon as it is above. Nothing here is compiled, for a
-block of tries is one matrix product.
+terms, one per record, that ends as soon as it is above: `tries`, which is compiled.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dpsample.core import pauses
+from dpsample.core import entries, pauses
 from dpsample.core.arrays import Array
+from dpsample.core.streams import Reseeded, Words
 from dpsample.domains import WholeSpace
 from dpsample.losses.record_gradient import RecordGradient
 from dpsample.problem.homes import add
@@ -47,21 +47,20 @@ from dpsample.samplers.errors import (
 from dpsample.samplers.localized import columns
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
+from dpsample.samplers.localized import tries as kernels
 from dpsample.samplers.localized.columns import Columns
 from dpsample.samplers.localized.mode import Mode
-from dpsample.samplers.localized.proposals import Proposal, proposal
+from dpsample.samplers.localized.proposals import NONE, Corner, proposal
 from dpsample.samplers.localized.region import Region
+from dpsample.samplers.localized.tries import Frame, Limits, Proposal, Tries, call
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.grid import GridNumbers
 
-# Numbers of a block of margins: records times tries.
-BLOCK_NUMBERS = 2**17
-# Rounding of the energies, relative to the sum of their sizes.
-ROUNDING = 1e-12
-# Tries of the pilot run, how many of them are weighed at least, and multiply-adds up to
-# which more are.
-NUM_TRIALS, LEAST_WEIGHED, CHEAP_WORK = 512, 24, 6e6
+# Tries of the pilot run, how many of them are weighed at least, multiply-adds up to
+# which more are, and the relative error of their mean at which no more are.
+NUM_TRIALS, LEAST_WEIGHED, CHEAP_WORK, PRECISE = 512, 24, 6e6, 0.02
 RARE = 1e-5  # share of accepted ones below which there are better ways
 NEVER = 1e-7  # share that stands for any smaller one: the expected work is then a bound
 MAX_BLOCK = 4096  # tries of a draw that are proposed together
@@ -175,6 +174,50 @@ def _user_failures(target: Gibbs) -> Iterator[None]:
         raise SamplingError(TEXTS[PIECE_FAILED]) from error
 
 
+def frame_of(target: Gibbs, mode: Mode, region: Region) -> Frame | None:
+    """Mode and region as kernels see them; None if the records are several chunks."""
+    part = columns.of_one_chunk(target, mode)
+    if part is None:
+        return None
+    numbers = target.regularizer_params
+    least, most = target.regularizer.curvature_l2(target.dim)
+    base, pull = np.empty(1), np.empty(target.dim)
+    target.regularizer.value_piece(numbers, mode.point, base)
+    target.regularizer.gradient_piece(numbers, mode.point, pull)
+    size = np.abs(part.slopes)
+    fixed = 2.0 * np.abs(part.values) + size * np.abs(part.margins)
+    lower, upper = part.ends(region.halves)
+    rank = mode.basis.shape[1]
+    roots = [each.root for each in region.ellipsoids]
+    parts: dict[str, Array] = {
+        "point": mode.point,
+        "basis": mode.basis,
+        "margins": part.margins,
+        "values": part.values,
+        "slopes": part.slopes,
+        "sizes": np.concatenate([[0.0], fixed.cumsum()]),
+        "steep": np.concatenate([[0.0], size.cumsum()]),
+        "weights": part.weights(region.weights),
+        "lower": lower,
+        "upper": upper,
+        "roots": np.reshape(roots, (len(roots), rank, rank)),
+        "radii": np.array([each.radius for each in region.ellipsoids]),
+        "pull": pull,
+    }
+    arrays: Any = {
+        name: np.require(each, np.float64, ["C", "W"])  # of one type for Numba
+        for name, each in parts.items()
+    }
+    return Frame(
+        has_slabs=bool(region.has_slabs),
+        slack=float(region.slack),
+        is_curved=bool(least < most),
+        base=float(base[0]),
+        bend=float(least),
+        **arrays,
+    )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Place:
     """Mode and region: what target and gamma fix before any random bit."""
@@ -216,6 +259,7 @@ class Place:
             mode=self.mode,
             region=self.region,
             proposal=proposal(self.mode, self.region, ball, rng),
+            frame=frame_of(self.target, self.mode, self.region),
         )
         return prepared.learn(rng)
 
@@ -227,7 +271,8 @@ class PreparedLocalized:
     target: Gibbs
     mode: Mode
     region: Region
-    proposal: Proposal
+    proposal: Proposal | Corner
+    frame: Frame | None  # what compiled tries need; None: tries ask chunk by chunk
     # Of the pilot run, see `learn`.
     asked: float = 0.0
     accepted: float = 0.0
@@ -249,20 +294,20 @@ class PreparedLocalized:
         is_unknown = self.is_held or self.region.mean_excess > 1.0 or least < most
         if is_unknown and len(vectors):
             begin = time.perf_counter()
-            weighed = max(LEAST_WEIGHED, int(CHEAP_WORK / pass_work(self.target)))
-            some = vectors[:weighed]
-            excess = np.concatenate(
-                [
-                    self.excess(some[i : i + 8], np.full(len(some[i : i + 8]), np.inf))[
-                        0
-                    ]
-                    for i in range(0, len(some), 8)
-                ]
-            )
-            seconds = (time.perf_counter() - begin) / len(some)
-            accepted = float(np.exp(-excess).mean())
+            most = max(LEAST_WEIGHED, int(CHEAP_WORK / pass_work(self.target)))
+            excess = np.empty(0)
+            while len(excess) < min(most, len(vectors)):
+                some = vectors[len(excess) : min(most, len(excess) + LEAST_WEIGHED)]
+                found = self.excess(some, np.full(len(some), np.inf))[0]
+                excess = np.append(excess, found)
+                weight = np.exp(-excess)
+                accepted = float(weight.mean())
+                error = float(weight.std()) / math.sqrt(len(weight))
+                if error <= PRECISE * accepted:
+                    break
+            seconds = (time.perf_counter() - begin) / len(excess)
             with np.errstate(divide="ignore"):
-                lasting = budgets[:weighed] / excess
+                lasting = budgets[: len(excess)] / excess
             read = self._share_read(group_of(accepted), lasting)
         learned = replace(
             self,
@@ -280,7 +325,7 @@ class PreparedLocalized:
         alive, start, total = float(group), 0, self.target.home.num_records
         read = 0.0
         while alive > 0.0 and start < total:
-            stop = min(total, start + max(256, int(BLOCK_NUMBERS / max(alive, 1.0))))
+            stop = min(total, start + kernels.records_of_block(math.ceil(alive)))
             read += alive * (stop - start)
             start, alive = stop, group * float((lasting > stop / total).mean())
         return read / (group * total)
@@ -330,10 +375,33 @@ class PreparedLocalized:
             "expected_passes": self.expected_passes,
         }
 
+    @property
+    def fixed(self) -> tuple[object, ...]:
+        """First arguments of kernels."""
+        return self.target.numbers, self.target.pieces, self.frame
+
+    def new_tries(self, size: int) -> Tries:
+        """Room for blocks of at most ``size`` tries."""
+        return kernels.new_tries(size, self.mode.basis.shape[1], self.target.dim)
+
+    def proposed(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
+        """Proposals of ``size`` tries, and the cost of each."""
+        if isinstance(self.proposal, Corner):
+            vectors = self.proposal.draw(rng, size)
+            return vectors, np.zeros(len(vectors))
+        vectors, costs = np.empty((size, self.mode.basis.shape[1])), np.empty(size)
+        entries.call(kernels.propose, self.proposal, rng, vectors, costs)
+        return vectors, costs
+
     def candidates(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
         """Proposals in region and domain among ``size`` tries, and what D may be."""
-        vectors, cost = self.proposal(rng, size)
-        budgets = rng.standard_exponential(len(vectors)) - cost
+        vectors, costs = self.proposed(rng, size)
+        if self.frame is not None:
+            tries = self.new_tries(size)
+            call(kernels.keep, *self.fixed, rng, vectors, costs, size, tries)
+            kept = int(tries.progress[kernels.KEPT])
+            return tries.vectors[:kept], tries.budgets[:kept]
+        budgets = rng.standard_exponential(len(vectors)) - costs
         is_kept = budgets >= 0.0
         is_kept[is_kept] = self.region.contains(vectors[is_kept])
         is_kept[is_kept] = self.is_inside(self.points(vectors[is_kept]))
@@ -364,6 +432,20 @@ class PreparedLocalized:
 
         Where D >= 0 ``is_checked`` a user's loss may be found to break its word.
         """
+        if self.frame is None:
+            return self._excess_by_chunks(vectors, budgets, is_checked=is_checked)
+        tries = self.new_tries(len(vectors))
+        tries.vectors[:], tries.budgets[:] = vectors, budgets
+        tries.moves[:] = vectors @ self.mode.basis.T
+        rest = 0, len(vectors), is_checked, tries
+        while (code := call(kernels.ask, *self.fixed, *rest)) == pauses.PAUSED:
+            pauses.heard()
+        raise_unless_ok(code)
+        return tries.excess, int(tries.progress[kernels.RECORDS])
+
+    def _excess_by_chunks(
+        self, vectors: Array, budgets: Array, *, is_checked: bool
+    ) -> tuple[Array, int]:
         region, moves = self.region, vectors @ self.mode.basis.T
         total = self._of_regularizer(moves)
         total += 0.5 * region.slack * np.einsum("ij,ij->i", vectors, vectors)
@@ -502,29 +584,92 @@ class PreparedLocalized:
         there were, and what falls back is within gamma of the target by its own proof.
         ``on_passes`` is told the passes so far.
         """
-        limit = patience / (self.asked * self.accepted)
-        group = self.group
-        size = int(np.clip(math.ceil(1.2 * group / self.asked), 1, MAX_BLOCK))
+        limits, num_records = self._limits(most, patience), self.target.home.num_records
+        if self.frame is None:
+            return self._draw_by_chunks(rng, limits, on_passes)
+        tries, theta = self.new_tries(limits.size), np.empty(self.target.dim)
+        law = NONE if isinstance(self.proposal, Corner) else self.proposal
+        while True:
+            code = call(kernels.draw, *self.fixed, law, limits, rng, theta, tries)
+            if code == kernels.WANTS_PROPOSALS:
+                vectors, costs = self.proposed(rng, limits.size)
+                rest = rng, vectors, costs, limits.size, tries
+                call(kernels.keep, *self.fixed, *rest)
+            elif code != pauses.PAUSED:
+                break
+            if on_passes is not None:
+                on_passes(tries.progress[kernels.RECORDS] / num_records)
+            pauses.heard()
+        if code == kernels.OUT_OF_WORK:
+            raise WorkLimitError
+        names, first = ("proposals", "asked", "records"), kernels.PROPOSALS
+        counts = dict(zip(names, map(int, tries.progress[first:]), strict=False))
+        if code == kernels.OUT_OF_PATIENCE:
+            return None, counts
+        raise_unless_ok(code)
+        return theta, counts
+
+    def _draw_by_chunks(
+        self,
+        rng: np.random.Generator,
+        limits: Limits,
+        on_passes: Callable[[float], None] | None,
+    ) -> tuple[Array | None, dict[str, int]]:
+        """Draw as `draw` does, where the records are several chunks."""
         counts = {"proposals": 0, "asked": 0, "records": 0}
-        domain = self.target.problem.domain
-        while counts["proposals"] < limit:
-            vectors, budgets = self.candidates(rng, size)
-            counts["proposals"] += size
-            for start in range(0, len(vectors), group):
-                part = slice(start, start + group)
+        domain, num_records = self.target.problem.domain, self.target.home.num_records
+        while counts["proposals"] < limits.proposals:
+            vectors, budgets = self.candidates(rng, limits.size)
+            counts["proposals"] += limits.size
+            for start in range(0, len(vectors), limits.group):
+                part = slice(start, start + limits.group)
                 excess, records = self.excess(vectors[part], budgets[part])
                 counts["asked"] += len(excess)
                 counts["records"] += records
-                if counts["records"] > most * self.target.home.num_records:
+                if counts["records"] > limits.records:
                     raise WorkLimitError
                 for hit in np.flatnonzero(excess <= budgets[part]):
                     point = self.points(vectors[start + hit])
                     if domain.contains(point):  # not outside by a rounding error
                         return point, counts
             if on_passes is not None:
-                on_passes(counts["records"] / self.target.home.num_records)
+                on_passes(counts["records"] / num_records)
             pauses.heard()
         return None, counts
+
+    def draw_each(
+        self,
+        room: Reseeded,
+        words: Words,
+        thetas: Array,
+        limits: tuple[GridNumbers, float],
+        on_pause: Callable[[], object],
+    ) -> None:
+        """Fill rows with what `draw` gives, on the grid, for the streams of ``words``.
+
+        Rows that it has no point for, or whose proposals are not compiled, are left.
+        ``limits`` are the grid and the passes over the records of a draw, at most.
+        """
+        if self.frame is None or isinstance(self.proposal, Corner):
+            return
+        grid, most = limits
+        made = self._limits(most, PATIENCE)
+        tries = self.new_tries(made.size)
+        law = (*self.fixed, self.proposal, made, grid)
+        rest = room.memory, words, room.rng, thetas, tries
+        with np.errstate(over="ignore"):  # streams count modulo 2^64, interpreted too
+            while call(kernels.draw_each, *law, *rest) == pauses.PAUSED:
+                on_pause()
+
+    def _limits(self, most: float, patience: float) -> Limits:
+        """How a draw goes about it; `draw` says what is meant."""
+        group = self.group
+        return Limits(
+            size=int(np.clip(math.ceil(1.2 * group / self.asked), 1, MAX_BLOCK)),
+            group=group,
+            proposals=float(patience / (self.asked * self.accepted)),
+            records=float(most * self.target.home.num_records),
+        )
 
 
 def _above(part: Columns, region: Region) -> tuple[Array]:
@@ -554,7 +699,7 @@ def _add_excess(
     lower, upper = part.ends(region.halves) if region.has_slabs else (weights, weights)
     alive = np.flatnonzero(total <= budgets)
     while alive.size and start < num_records:
-        stop = min(num_records, start + max(256, BLOCK_NUMBERS // alive.size))
+        stop = min(num_records, start + kernels.records_of_block(alive.size))
         block = slice(start, stop)
         t = np.asarray(part.rows[block] @ moves[alive].T)
         if region.has_slabs:
@@ -573,7 +718,7 @@ def _add_excess(
         start = stop
         if np.isnan(total[alive]).any():
             raise_unless_ok(PIECE_FAILED)
-        is_below = total[alive] < -ROUNDING * (1.0 + totals[-1])
+        is_below = total[alive] < -kernels.ROUNDING * (1.0 + totals[-1])
         if is_checked and is_below.any():
             raise_unless_ok(BOUND_VIOLATED)
         alive = alive[total[alive] <= budgets[alive]]

@@ -17,22 +17,25 @@ s >= 0 follow a Gaussian on an orthant, and y is an independent Gaussian with A 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import linalg
 
+from dpsample.core import entries, pauses
 from dpsample.core.arrays import Array
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.region import Region
-from dpsample.samplers.localized.tilting import orthant, tail_excess
+from dpsample.samplers.localized.tilting import (
+    ExponentialOrthant,
+    TiltedOrthant,
+    orthant,
+)
+from dpsample.samplers.localized.tries import Proposal, choose_share, on_sphere
 
-# (rng, number of tries) to proposals v, each a row, and the cost of each
-Proposal = Callable[[np.random.Generator, int], tuple[Array, Array]]
-# Shares of the multiplier to choose from, and tries for the choice.
+# Shares of the multiplier to choose from.
 SHARES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
-NUM_TRIALS = 256
 # Standard deviations from a side at which it is drawn with its constraint.
 NEAR = 4.0
 
@@ -42,7 +45,7 @@ def proposal(
     region: Region,
     ball: tuple[Array, float] | None,
     rng: np.random.Generator,
-) -> Proposal:
+) -> Proposal | Corner:
     """Proposal that suits the boundary at x0; ``ball`` is x0 - center and the radius.
 
     Every choice is exact, those by trials on ``rng`` too.
@@ -50,12 +53,11 @@ def proposal(
     if ball is not None:
         if mode.multiplier == 0.0:
             return _gaussian(mode, region, ball)
-        options = [_on_sphere(mode, region, ball, share) for share in SHARES]
-        return max(options, key=lambda option: _num_inside(option, rng))
+        return _on_sphere(mode, region, ball, rng)
     near = _near_sides(mode, region)
     if near.size:
         with suppress(np.linalg.LinAlgError):  # sides that rounding makes dependent
-            return _in_corner(mode, region, near)
+            return Corner.of(mode, region, near)
     return _gaussian(mode, region, None)
 
 
@@ -64,63 +66,46 @@ def is_gaussian(mode: Mode, region: Region) -> bool:
     return not _near_sides(mode, region).size
 
 
-def _normal(root: Array, rng: np.random.Generator, size: int) -> Array:
-    """Rows of N(0, (root root^T)^{-1})."""
-    noise = rng.standard_normal((size, len(root)))
-    return np.asarray(linalg.solve_triangular(root, noise.T, lower=True, trans="T").T)
-
-
 def _gaussian(mode: Mode, region: Region, ball: tuple[Array, float] | None) -> Proposal:
     mean = -linalg.cho_solve((region.root, True), mode.gradient)
-
-    def draw(rng: np.random.Generator, size: int) -> tuple[Array, Array]:
-        vectors = mean + _normal(region.root, rng, size)
-        if ball is None:
-            return vectors, np.zeros(size)
-        return vectors, np.where(_room(ball, vectors) >= 0.0, 0.0, np.inf)
-
-    return draw
+    return _made(region.root, mean, ball)
 
 
-def _room(ball: tuple[Array, float], vectors: Array) -> Array:
-    """Sigma = R^2 - ||z0 + v||^2, from differences of R^2 and ||z0||^2."""
-    outward, radius = ball
-    depth = radius**2 - float(outward @ outward)
-    moved = 2.0 * (vectors @ outward) + np.einsum("ij,ij->i", vectors, vectors)
-    return np.asarray(depth - moved)
+def _made(root: Array, mean: Array, ball: tuple[Array, float] | None) -> Proposal:
+    """Gaussian of all of space, or of a ball."""
+    none = np.zeros(len(mean))
+    outward, radius = (none, 0.0) if ball is None else ball
+    return Proposal(
+        root=np.ascontiguousarray(root),
+        mean=np.ascontiguousarray(mean),
+        is_held=False,
+        inward=none,
+        dual=none,
+        rate=0.0,
+        start=0.0,
+        held=0.0,
+        is_in_ball=ball is not None,
+        outward=outward,
+        depth=radius**2 - float(outward @ outward),
+    )
+
+
+NONE = _made(np.empty((0, 0)), np.empty(0), None)
 
 
 def _on_sphere(
-    mode: Mode, region: Region, ball: tuple[Array, float], share: float
+    mode: Mode, region: Region, ball: tuple[Array, float], rng: np.random.Generator
 ) -> Proposal:
-    nu, outward = mode.multiplier, ball[0]
-    precision = region.root @ region.root.T + share * nu * np.eye(len(outward))
-    root = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
-    pull = -nu * outward
-    inward = linalg.cho_solve((root, True), pull)
-    size_of_pull = float(np.sqrt(pull @ inward))
-    inward /= size_of_pull
-    dual = precision @ inward
-    mean = -linalg.cho_solve((root, True), mode.residual)
-    start = mode.shortfall / size_of_pull  # of the halfspace, which holds the ball
-    rate = (1.0 - share) * size_of_pull + float(mode.residual @ inward)
-
-    def draw(rng: np.random.Generator, size: int) -> tuple[Array, Array]:
-        free = mean + _normal(root, rng, size)
-        # tau >= -start with density exp(-rate tau - tau^2 / 2).
-        low = np.full(size, rate - start)
-        tau = tail_excess(low, rng) - start
-        vectors = free + (tau - free @ dual)[:, None] * inward
-        sigma = _room(ball, vectors)
-        return vectors, np.where(sigma >= 0.0, 0.5 * share * nu * sigma, np.inf)
-
-    return draw
-
-
-def _num_inside(option: Proposal, rng: np.random.Generator) -> int:
-    """Proposals that need a look at the records."""
-    _, cost = option(rng, NUM_TRIALS)
-    return int((cost <= rng.standard_exponential(NUM_TRIALS)).sum())
+    """Proposal whose share of the multiplier suits best, by trials."""
+    free = _made(region.root, -np.asarray(mode.residual), ball)
+    held, control = (mode.multiplier, mode.shortfall), pauses.new_control()
+    state = np.array([0.0, 0.0, -1.0])  # next share, best one, its count
+    while state[0] < len(SHARES):
+        now = free, *held, np.array(SHARES), rng, state, control
+        pauses.call(control, entries.call, choose_share, *now)
+        pauses.heard()
+    best: Proposal = entries.call(on_sphere, free, *held, SHARES[int(state[1])])
+    return best
 
 
 def _near_sides(mode: Mode, region: Region) -> Array:
@@ -145,29 +130,48 @@ def _near_sides(mode: Mode, region: Region) -> Array:
     return np.array(chosen, dtype=np.int64)
 
 
-def _in_corner(mode: Mode, region: Region, near: Array) -> Proposal:
-    sides, depths = mode.sides[near], mode.depths[near]
-    gradient, multipliers = mode.gradient, mode.multipliers[near]
-    scaled = linalg.solve_triangular(region.root, sides.T, lower=True)  # (m, r)
-    covariance = scaled.T @ scaled
-    shares = linalg.solve(covariance, scaled.T, assume_a="pos").T
-    back = linalg.solve_triangular(region.root, shares, lower=True, trans="T")  # E
-    middle = -(sides @ linalg.cho_solve((region.root, True), gradient))  # A m
-    # On the region ||A v|| is bounded, and so is X = A m - A v.
-    size = _largest_move(region, sides) + float(np.linalg.norm(middle))
-    slacks_of = orthant(covariance, middle - depths, size)
-    # (I - E A) m: sides that are drawn drop out of it, with all their digits.
-    rest = gradient + multipliers @ sides
-    aside = -linalg.cho_solve((region.root, True), rest)
-    base = aside + back @ (depths - sides @ aside)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Corner:
+    """Gaussian given flat sides, of Theorem D."""
 
-    def draw(rng: np.random.Generator, num_tries: int) -> tuple[Array, Array]:
-        slacks = slacks_of.draw(rng, num_tries)
-        free = _normal(region.root, rng, len(slacks))
-        vectors = base + free - (free @ sides.T + slacks) @ back.T
-        return vectors, np.zeros(len(vectors))
+    root: Array  # (m, m): lower Cholesky factor of the precision
+    base: Array  # (m,)
+    back: Array  # (m, r): E
+    sides: Array  # (r, m)
+    slacks: ExponentialOrthant | TiltedOrthant
 
-    return draw
+    @classmethod
+    def of(cls, mode: Mode, region: Region, near: Array) -> Corner:
+        """Corner of the sides ``near``."""
+        sides, depths = mode.sides[near], mode.depths[near]
+        gradient, multipliers = mode.gradient, mode.multipliers[near]
+        scaled = linalg.solve_triangular(region.root, sides.T, lower=True)  # (m, r)
+        covariance = scaled.T @ scaled
+        shares = linalg.solve(covariance, scaled.T, assume_a="pos").T
+        back = linalg.solve_triangular(region.root, shares, lower=True, trans="T")
+        middle = -(sides @ linalg.cho_solve((region.root, True), gradient))  # A m
+        # On the region ||A v|| is bounded, and so is X = A m - A v.
+        size = _largest_move(region, sides) + float(np.linalg.norm(middle))
+        # (I - E A) m: sides that are drawn drop out of it, with all their digits.
+        rest = gradient + multipliers @ sides
+        aside = -linalg.cho_solve((region.root, True), rest)
+        return cls(
+            root=region.root,
+            base=aside + back @ (depths - sides @ aside),
+            back=back,
+            sides=sides,
+            slacks=orthant(covariance, middle - depths, size),
+        )
+
+    def draw(self, rng: np.random.Generator, num_tries: int) -> Array:
+        """Return proposals, each a row, among so many tries."""
+        slacks = self.slacks.draw(rng, num_tries)
+        noise = rng.standard_normal((len(slacks), len(self.root)))
+        free: Array = linalg.solve_triangular(
+            self.root, noise.T, lower=True, trans="T"
+        ).T
+        moved = (free @ self.sides.T + slacks) @ self.back.T
+        return np.ascontiguousarray(self.base + free - moved)
 
 
 def _largest_move(region: Region, sides: Array) -> float:

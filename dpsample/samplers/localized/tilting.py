@@ -21,16 +21,13 @@ from numpy.typing import NDArray
 from scipy import linalg, special
 
 from dpsample.core.arrays import Array
+from dpsample.samplers.localized.tries import tail_excess
 
 # Rounding of psi, relative to the sum of its terms' sizes.
 ROUNDING, SLOPE_ROUNDING = 1e-12, 1e-14
 MAX_ITERATIONS = 100
 # An envelope that is this much above its point is no better than none.
 MAX_SLACK = 0.1
-# Beyond it differences of quantiles lose digits.
-FAR = 10.0
-
-
 # Mean of the exponent that exponential slacks leave to the acceptance, at most.
 DEEP = 0.2
 
@@ -123,7 +120,8 @@ class TiltedOrthant:
         slacks = np.empty_like(z)
         for i, width in enumerate(np.diag(self.root)):
             low = self.scaled[i] - z[:, :i] @ self.steps[i, :i] - self.tilt[i]
-            above = tail_excess(low, rng)
+            above = np.empty(size)
+            tail_excess(np.ascontiguousarray(low), rng, above)
             slacks[:, self.order[i]] = width * above
             z[:, i] = low + above + self.tilt[i]
         excess = self._log_ratio(z)[0] - self.log_bound
@@ -254,15 +252,3 @@ def _solved(
                 return point if size < 1e-6 * (1.0 + np.abs(point).max()) else None
             point, size = trial, after
     return point
-
-
-def tail_excess(low: Array, rng: np.random.Generator) -> Array:
-    """Z - low for standard normals Z above low, to full relative accuracy."""
-    log_tail = special.log_ndtr(-low) - rng.standard_exponential(len(low))
-    above = np.maximum(-special.ndtri_exp(log_tail) - low, 0.0)
-    left = np.flatnonzero(low > FAR)
-    while left.size:  # Exp(low), kept with probability exp(-t^2 / 2)
-        trial = rng.standard_exponential(left.size) / low[left]
-        above[left] = trial
-        left = left[rng.standard_exponential(left.size) < 0.5 * trial**2]
-    return np.asarray(above)
