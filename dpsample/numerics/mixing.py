@@ -35,6 +35,20 @@ def effective_shares(series: Array) -> Array:
     return np.where(np.ptp(series, axis=(0, 1)) > 0.0, 1.0 / times, np.nan)
 
 
+def normal_scores(series: Array) -> Array:
+    """Ranks of each column of (chain, draw, column) as normal quantiles (Blom, 1958).
+
+    Equal values are ranked in any order.
+    """
+    columns = series.reshape(-1, series.shape[2]).T
+    count = columns.shape[1]
+    quantiles = special.ndtri((np.arange(1.0, count + 1.0) - 0.375) / (count + 0.25))
+    scores = np.empty(columns.shape)
+    for row, order in zip(scores, np.argsort(columns, axis=1), strict=True):
+        row[order] = quantiles
+    return scores.T.reshape(series.shape)
+
+
 def effective_share(series: Array) -> float:
     """Smallest of `effective_shares`; NaN if no column has one."""
     shares = effective_shares(series)
