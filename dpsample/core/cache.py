@@ -237,7 +237,7 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
     def load_overload(self, sig: object, target_context: object) -> object:
         """Load an entry, None if there is none that is whole."""
         try:
-            # Numba's own first registers all that it can compile, a quarter of a second.
+            # Numba's own registers all that it can compile, in a quarter of a second.
             rtsys.initialize(target_context)
             with self._guard_against_spurious_io_errors():
                 return self._load_overload(sig, target_context)
