@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import numpy as np
+
 from dpsample.core import check
 from dpsample.domains import Ball
 from dpsample.losses import CappedLogistic, Logistic, Loss
@@ -24,7 +26,6 @@ from dpsample.optimizers.loop.noisy_descent import (
     scales_of,
 )
 from dpsample.optimizers.loop.optimizer import Optimizer
-from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
 from dpsample.privacy import Budget, calibrate
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.problem.problem import Problem
@@ -189,42 +190,40 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     return Advice(choice=choice, loss=loss, reason=reason, table=tuple(rows))
 
 
-# Of `default_radius`, in units of one column's effect.
-LEAST_EFFECT, MOST_EFFECT = 1.0, 10.0
+# Of `default_radius`: part of the loss of the answer 0 that noise may cost, and the
+# largest effect of one column.
+NOISE_SHARE, MOST_EFFECT = 1.0 / 3.0, 100.0
 
 
 @check.plain
 def default_radius(
-    num_records: int,
-    dim: int,
-    budget: Budget,
-    *,
-    row_divisor: float = 1.0,
-    scale: float = 1.0,
+    facts: PublicFacts, budget: Budget, *, row_divisor: float = 1.0
 ) -> float:
     r"""Radius of the l_2 ball of coefficients that public facts suggest.
 
-    .. math:: R = s D \, \mathrm{clip}\Bigl(\bigl(\tfrac{2 n t}{\Delta \sqrt d}
-       \bigr)^{1/3}, 1, 10\Bigr),
+    .. math:: R = \min\Bigl(\frac{n t\,\phi_0}{3 \Delta L \sqrt d}, 100 B D\Bigr),
 
-    t the budget's gdp, Delta 2 if one record is replaced and 1 if it is zeroed out.
-    Columns scaled to [-1, 1] whose rows are divided by D have coefficients D times as
-    large: wide tables, of D the root of the number of columns, do not shrink the model.
-    What one column may do grows with the records, because noise allows it. Found on
-    a9a and magic04, a rule like the advice itself.
+    t the budget's gdp, Delta 2 if one record is replaced and 1 if it is zeroed out,
+    L the Lipschitz constant of a record's loss, phi_0 the mean loss of the answer 0
+    over both labels, or evenly over the responses' public range. In this ball the
+    tail's bound of the excess risk, :math:`R \Delta L \sqrt d/(n t)`, is a third of
+    phi_0: noise costs too much in larger ones, and smaller ones hold back what it does
+    not. The other end serves time, for steps grow with the root of R: of columns scaled
+    to [-1, 1] and rows divided by D, each may move the margin by a hundred units B of
+    the response.
+
+    The third was chosen on made-up records (docs/which-method.md).
 
     Parameters
     ----------
-    num_records, dim : int
-        n and d.
+    facts : PublicFacts
+        Of the problem to fit. Its domain is read only for the slope of losses whose
+        slope grows with the margin.
     budget : Budget
         Epsilon, delta and the neighboring relation.
     row_divisor : float
         D: what rows are divided by to bound them, `read_table`'s root of the number of
         columns of the table.
-    scale : float
-        s: 1 for labels; the response bound, or another public unit of the response,
-        in regression.
 
     Returns
     -------
@@ -233,7 +232,7 @@ def default_radius(
     Raises
     ------
     ValueError
-        If a number is out of its range.
+        If the loss has no Lipschitz constant on the facts' domain.
 
     Guarantee
     ---------
@@ -242,17 +241,23 @@ def default_radius(
     Examples
     --------
     >>> import dpsample as dps
+    >>> facts = dps.PublicFacts(num_records=8000, dim=123, row_bound=1.0, row_norm=2.0,
+    ...                         loss=dps.losses.Logistic(),
+    ...                         domain=dps.domains.Ball(1.0))
     >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
-    >>> round(default_radius(8000, 123, budget, row_divisor=14**0.5), 1)
-    20.8
+    >>> round(default_radius(facts, budget, row_divisor=14**0.5), 1)
+    19.7
     """
-    check.integer(1, most=check.EXACT, num_records=num_records)
-    check.integer(1, dim=dim)
+    check.instance(PublicFacts, facts=facts)
     check.instance(Budget, budget=budget)
-    check.scale(row_divisor=row_divisor, scale=scale)
-    signal = 2.0 * num_records * gdp_of(budget) / SHIFTS[budget.relation]
-    effect = math.cbrt(signal / math.sqrt(dim))
-    return scale * row_divisor * min(max(effect, LEAST_EFFECT), MOST_EFFECT)
+    check.scale(row_divisor=row_divisor)
+    # The noise's m_0 is the bound over the square of the radius.
+    bound = noise_ridge(_scales(facts)._replace(radius=1.0), budget)
+    unit = facts.response_bound or 1.0
+    responses = np.linspace(-unit, unit, 2 if facts.loss.is_classification else 1001)
+    answer_zero = float(facts.loss.value(np.zeros_like(responses), responses).mean())
+    radius = NOISE_SHARE * answer_zero / bound
+    return min(radius, MOST_EFFECT * unit * row_divisor)
 
 
 def _rule(facts: PublicFacts, clarity: float) -> tuple[str, bool, str]:
