@@ -28,7 +28,7 @@ def test_the_worst_share_is_told_with_a_small_margin():
     many = series_of(0.6, 60, draws=300)
     assert 0.5 * share_of(0.6) < rank_share(many) < share_of(0.6)
     many[:, :, 7] = np.exp(4.0 * series_of(0.9, 1, draws=300)[:, :, 0])
-    assert 0.5 * share_of(0.9) < rank_share(many) < 1.2 * share_of(0.9)
+    assert 0.5 * share_of(0.9) < rank_share(many) < 1.5 * share_of(0.9)
 
 
 def test_stuck_columns_and_chains_have_a_small_share_and_never_none():

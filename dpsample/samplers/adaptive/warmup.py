@@ -172,6 +172,7 @@ def warm_up(
             plan = _learned(target, window, white, share, normal)
             if turn == 0:
                 plan = _worth(pilots, plan)
+    assert best is not None
     # Now of the coefficients, for whose draws the thinning is.
     share, leaps = rank_share(best.draws), best.leaps
     lag = min(math.ceil(0.5 / share), MAX_THINNING)
