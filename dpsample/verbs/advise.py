@@ -17,8 +17,9 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.domains import Ball
-from dpsample.losses import CappedLogistic, Logistic, Loss
-from dpsample.optimizers import NoisyGD, ObjectivePerturbation
+from dpsample.losses import CappedLogistic, Logistic, Loss, Squared
+from dpsample.optimizers import AdaSSP, NoisyGD, ObjectivePerturbation
+from dpsample.optimizers.algorithms.ada_ssp import MOST_DIM
 from dpsample.optimizers.loop.noisy_descent import (
     DescentScales,
     noise_ridge,
@@ -53,7 +54,7 @@ class Candidate(NamedTuple):
     Attributes
     ----------
     method : str
-        "tail", "objective", "average" or "release".
+        "tail", "objective", "average", "normal_equations" or "release".
     choice : Optimizer or "release"
         For `dpsample.minimize`; or the name of the verb.
     loss : Loss
@@ -63,7 +64,7 @@ class Candidate(NamedTuple):
         is proved.
     noise : float
         Standard deviation in each coordinate of what the whole run adds to the mean
-        gradient; NaN for a draw, which is random itself.
+        gradient, at 0 for normal equations; NaN for a draw, which is random itself.
     passes : float
         Over the records; NaN where that depends on the records.
     """
@@ -133,7 +134,8 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
 
     - logistic loss, 20 <= x < 450: `ObjectivePerturbation` of the capped loss, whose
       ridge also holds back records that tell little;
-    - real responses: `ObjectivePerturbation`;
+    - squared loss, on any domain: `AdaSSP`;
+    - other real responses: `ObjectivePerturbation`;
     - else the tail of `NoisyGD`, whose noise is less; below 20 of the capped loss.
 
     Capped is `CappedLogistic(0.5)`, half as sensitive: build the problem with
@@ -262,6 +264,9 @@ def default_radius(
 
 def _rule(facts: PublicFacts, clarity: float) -> tuple[str, bool, str]:
     """Return the method, whether the slope is capped, and the reason."""
+    if isinstance(facts.loss, Squared) and facts.dim <= MOST_DIM:
+        reason = "Two means tell a squared loss: the radius costs no noise."
+        return "normal_equations", False, reason
     is_ball = isinstance(facts.domain, Ball) and facts.domain.p == 2.0
     if not is_ball:
         return "release", False, "The domain is no l2 ball: a draw fits any."
@@ -313,6 +318,8 @@ def _candidates(facts: PublicFacts, budget: Budget, chosen: str) -> Iterator[Can
         methods["tail"] = NoisyGD(output="tail")
         methods["objective"] = ObjectivePerturbation(ridge=ridge, risk="empirical")
     methods["average"] = NoisyGD(risk="empirical")
+    if isinstance(facts.loss, Squared):
+        methods["normal_equations"] = AdaSSP()
     for name, method in methods.items():
         try:
             inputs = method.recipe(facts, budget).inputs
@@ -324,6 +331,8 @@ def _candidates(facts: PublicFacts, budget: Budget, chosen: str) -> Iterator[Can
         noise = float(inputs.get("noise_stddev", 0.0)) / math.sqrt(passes)
         if name == "objective":
             noise = float(inputs["tilt_stddev"]) / facts.num_records
+        if name == "normal_equations":
+            noise, passes = float(inputs["vector_stddev"]), 1.0
         bound = float(inputs.get("risk_bound", math.inf))
         yield Candidate(name, method, facts.loss, bound, noise, passes)
     try:

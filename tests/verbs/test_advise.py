@@ -8,7 +8,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.losses import CappedLogistic, Huber, Logistic
-from dpsample.optimizers import NoisyGD, ObjectivePerturbation
+from dpsample.optimizers import AdaSSP, NoisyGD, ObjectivePerturbation
 from dpsample.verbs.advise import default_radius
 from tests.support.public_facts import LOGISTIC
 
@@ -50,6 +50,8 @@ def test_other_losses_are_kept_and_the_first_row_is_the_choice(loss):
     given = facts(loss=loss, response_bound=1.0)
     advice = dps.advise(given, BUDGET)
     wanted = NoisyGD if loss.is_classification else ObjectivePerturbation
+    if loss == dps.losses.Squared():
+        wanted = AdaSSP
     assert isinstance(advice.choice, wanted)
     assert advice.loss == loss and advice.table[0].choice == advice.choice
     frame = advice.to_frame()
@@ -72,6 +74,10 @@ def test_every_ball_and_budget_leave_epsilon_for_the_noise(radius, epsilon):
 def test_other_domains_get_a_draw():
     for domain in (dps.domains.Box(-1.0, 1.0), dps.domains.Ball(1.0, p=1.0)):
         assert dps.advise(facts(domain=domain), BUDGET).choice == "release"
+    squared = facts(
+        loss=dps.losses.Squared(), response_bound=1.0, domain=dps.domains.Simplex()
+    )
+    assert dps.advise(squared, BUDGET).choice == AdaSSP()
     matrices = facts(domain=dps.domains.SchattenBall(1.0, p=1.0, shape=(2, 3)))
     assert dps.advise(matrices, BUDGET).table[0].method == "release"
 
