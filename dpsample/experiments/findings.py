@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.experiments.configuration import code_digest
 from dpsample.experiments.loading import Bundle, load
@@ -190,6 +191,28 @@ class Results:
         number = partial(self.study.replicates_of, quick=self.quick)
         return {cell.key: number(cell) for cell in cells}
 
+    def mean(self, metric: str, **params: object) -> float:
+        """Mean of the one declared cell with these parameters; NaN without replicates.
+
+        A parameter may be left out where all cells with the others agree.
+        """
+        check.one_of([own.name for own in self.study.metrics], metric=metric)
+        cells = [
+            cell.key
+            for cell in self.study.cells(quick=self.quick)
+            if params.items() <= cell.params.items()
+        ]
+        if not cells:
+            check.fail("cell of an answer", "declared", text_of(params))
+        means = {
+            line.estimate.mean
+            for line in self.lines
+            if line.estimate.metric.name == metric and line.estimate.key in cells
+        }
+        if len(means) > 1:
+            check.fail("cell of an answer", "one", f"{len(means)} at {text_of(params)}")
+        return means.pop() if means else math.nan
+
     @property
     def refuted(self) -> list[TheoryComparison]:
         """Measurements that contradict the theory."""
@@ -337,7 +360,8 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
     yield f"# {study.title}"
     yield f"\n{study.question}"
     if study.answer and not outcome.quick:
-        yield f"\n**What a full run shows.** {study.answer}"
+        answer = study.answer(outcome.mean) if callable(study.answer) else study.answer
+        yield f"\n**What a full run shows.** {answer}"
     yield ""
     yield from (f"- {line}" for line in summary(outcome))
     command = f"dpsample study run {study.name} --report" + " --quick" * outcome.quick
