@@ -83,7 +83,10 @@ def fitted(params, data, seed):
         return dps.minimize(problem, optimizer, budget, seed=seed), None
     problem = design.problem(model, data, dps.domains.Ball(design.RADIUS))
     options = design.penalty(model, NUM_RECORDS, dim)
-    options = {"l1": options["l1"] * size, "smoothness": options["smoothness"] * size**2}
+    options = {
+        "l1": options["l1"] * size,
+        "smoothness": options["smoothness"] * size**2,
+    }
     plan, claimed = {"batch_size": NUM_RECORDS, "num_steps": STEPS}, None
     if params["setting"] == "printed plan":
         plan, claimed = printed(method, dim, budget)

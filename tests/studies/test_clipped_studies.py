@@ -14,7 +14,7 @@ from tests.support.tiers import one_in
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["l4", "logistic"])
 def test_no_point_of_the_ball_has_a_smaller_risk_than_the_minimum(loss):
-    least, multiplier = records.minimum("stand-in", "test", loss)
+    least, _, multiplier = records.minimum("stand-in", "test", loss)
     problem = clipped.problem("stand-in", "test", loss)
     points = np.random.default_rng(1).normal(size=(50, problem.dim))
     points /= np.linalg.norm(points, axis=1)[:, None]
