@@ -1,5 +1,6 @@
 """Tuning that is the same for all: geometric grids, widened until the best is inside."""
 
+import math
 from itertools import product
 
 import numpy as np
@@ -22,7 +23,9 @@ def tuned(score, starts, factors, tries):
     """
     starts, factors = np.array(starts), np.array(factors)
     axes = np.eye(len(starts), dtype=int)
-    near = sorted(product((-2, -1, 0, 1, 2), repeat=len(starts)), key=_distance)
+    width = math.ceil(tries ** (1.0 / len(starts)))
+    rings = product(range(-width, width + 1), repeat=len(starts))
+    near = sorted(rings, key=lambda steps: sum(map(abs, steps)))
     known, best = {}, (0,) * len(starts)
 
     def untried(steps):
@@ -39,7 +42,3 @@ def tuned(score, starts, factors, tries):
         best = min(known, key=known.get)
     point = tuple((starts * factors**best).tolist())
     return point, known[best], len(known), is_inside
-
-
-def _distance(steps):
-    return sum(abs(step) for step in steps)
