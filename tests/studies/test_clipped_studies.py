@@ -42,7 +42,8 @@ def test_the_growth_instance_has_its_risk(theta):
     excess = np.mean(np.abs(point - center) ** theta) / theta
     found = problem.risk(point) - problem.risk(center)
     # The part - y <row, w> of a record has variance |w - w*|^2/d and mean 0.
-    spread = np.linalg.norm(point - center) * np.sqrt((1 + tnc.far(params) ** theta) / 200_000)
+    size = 1.0 + tnc.far(params) ** theta
+    spread = np.linalg.norm(point - center) * np.sqrt(size / 200_000)
     assert abs(found - excess) < 6.0 * spread
 
 
