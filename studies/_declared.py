@@ -35,7 +35,9 @@ def states(commit, path, reason):
 def first_commit(given, reason):
     """First commit in which a file of the study states the reason, or none."""
     paths = [Path(source.path) for source in given.sources]
-    for commit in git("log", "--reverse", "--format=%h", "--", *map(str, paths)).split():
+    for commit in git(
+        "log", "--reverse", "--format=%h", "--", *map(str, paths)
+    ).split():
         if any(states(commit, path, reason) for path in paths):
             return commit
     return None

@@ -37,7 +37,7 @@ def seeds_of(seed):
 
 
 def records(model, num_records, dim, seed, scale="sqrt_n"):
-    """One data set of the simulation; columns of norm sqrt(n), or the paper's "unit"."""
+    """Draw a data set; columns have norm sqrt(n), or as in the paper "unit"."""
     made = dps.datasets.heavy_tailed_regression
     if model == "logistic":
         made = dps.datasets.heavy_tailed_logistic

@@ -1,4 +1,4 @@
-"""Tuning that is the same for all: geometric grids, widened until the best is inside."""
+"""Tuning, the same for all: geometric grids, widened until the best is inside."""
 
 import math
 from itertools import product

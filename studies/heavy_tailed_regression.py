@@ -191,13 +191,13 @@ study = Study(
         " spends the same true (epsilon, 1/n) under replacement; the printed noise"
         " would spend 2.4 to 8.5 times what it says. Which one is best? The paper's"
         " columns have unit norm, which leaves no signal (gradient-E32); ours have norm"
-        " sqrt(n). What it leaves open is ours: weight sqrt(2 log(p)/n), all records in 40"
-        " steps; thresholds are"
-        " the best on pilot data with known truth (study heavy_tailed_tuning), the"
-        " same for all p and epsilon. 'Unit columns' are the paper's: features are"
-        " divided by sqrt(n), and penalty, steps and thresholds follow. 'Minimum, no"
-        " privacy' is the certified minimum of the penalized risk on the ball of"
-        " radius 10, with its duality gap. With infinite error variance the theorems do not"
+        " sqrt(n). What it leaves open is ours: weight sqrt(2 log(p)/n), all records in"
+        " 40 steps; thresholds are the best on pilot data with known truth (study"
+        " heavy_tailed_tuning), the same for all p and epsilon. 'Unit columns' are the"
+        " paper's: features are divided by sqrt(n), and penalty, steps and thresholds"
+        " follow. 'Minimum, no privacy' is the certified minimum of the penalized risk"
+        " on the ball of radius 10, with its duality gap. With infinite error variance"
+        " the theorems do not"
         " apply to the square loss, so no bound is shown here; study heavy_tailed_rates"
         " has them. An answer of 0 is off by 3.16; the minimizer of the logistic risk,"
         " known in closed form, is itself 1.34 from the coefficients, so only excess"
@@ -255,7 +255,7 @@ study = Study(
             panels="setting",
             where={"model": "lasso", "p": 50},
             x_label="true epsilon",
-            title="Lasso, p = 50: our plan; the paper's, with proved noise; its columns",
+            title="Lasso, p = 50: our plan; the paper's, noise proved; its columns",
         ),
     ),
 )

@@ -90,7 +90,7 @@ def loss(theta, far, bound):
 
 
 def shared(params):
-    """What records and public facts have in common."""
+    """Return what records and public facts have in common."""
     bound = response_bound(params)
     return {
         "loss": loss(params["theta"], far(params), bound),
@@ -121,7 +121,7 @@ def facts(params):
 
 
 def method_of(params, name=None):
-    """Method that knows the distance, and the gradients' moment of order k."""
+    """Return the method that knows the distance, and the gradients' moment."""
     heavy, k = {}, params["k"]
     if math.isfinite(k):  # Minkowski's inequality
         heavy = {"moment": steepest(params) + 1.0, "order": k}
