@@ -215,9 +215,9 @@ QUESTION = (
     " there are 4 of them, elsewhere 30 replicates, and 2 where nothing is random; with"
     " kinks a release takes a minute for epsilon > 1 and is left out there. 'Tuned'"
     " takes the ridge, or steps and their size, with the smallest training loss in"
-    " pilot runs, in grids of equal size (powers of 4, 9 tries or more) that are widened"
-    " until the best is inside. That costs privacy which is not counted. Last-iterate"
-    " DP-SGD, DP-Newton and sufficient statistics are not in the package."
+    " pilot runs, in grids of equal size (powers of 4, 9 tries or more) that are"
+    " widened until the best is inside. That costs privacy which is not counted."
+    " Last-iterate DP-SGD, DP-Newton and sufficient statistics are not in the package."
 )
 PEER = (
     " 'diffprivlib' is its LogisticRegression without intercept, told the epsilon at"
@@ -263,8 +263,8 @@ study = Study(
     grid=grid(tuple(LABELS), EPSILONS),
     quick=[
         *cells([QUICK], "logistic", LOGISTIC, EPSILONS[1::2], knobs="public"),
-        *cells([QUICK], "hinge", KINKED, "1", knobs="public"),
-        *cells([QUICK], "logistic", OTHERS[0], "1", knobs="other"),
+        *cells([QUICK], "hinge", KINKED, "3", knobs="public"),
+        *cells([QUICK], "logistic", OTHERS[0], "3", knobs="other"),
     ],
     replicates=replicates,
     quick_replicates=lambda p: 2 if p["method"] in ENDS else 3,

@@ -36,8 +36,11 @@ if TYPE_CHECKING:
 Stroke = str | tuple[float, tuple[float, ...]]
 Look = dict[str, Any]  # keywords of a line
 _Theory = tuple[Look, Array, Array]  # look, places and values
-# Okabe and Ito's but for yellow, which is pale on white, with a gray instead.
-COLORS = "#000000 #E69F00 #56B4E9 #009E73 #0072B2 #D55E00 #CC79A7 #7F7F7F".split()
+# Okabe and Ito's but for yellow, which is pale on white; a gray and two of Paul Tol's.
+COLORS = (
+    *("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"),
+    *("#7F7F7F", "#882255", "#999933"),
+)
 MARKERS = "os^Dv*PX<>p"  # 11: a color comes again with another marker
 STROKES: dict[str, Stroke] = {
     "upper bound": "--",
