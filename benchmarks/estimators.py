@@ -29,7 +29,8 @@ from dpsample import estimators
 from dpsample.datasets.catalog import VARIABLE, catalog, public_schema
 
 DELTA, EPSILONS, PILOTS, FINALISTS, SEED = 1e-6, (0.5, 1.0, 3.0), 2, 3, 20261123
-RADII = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)  # for rows of length 1 at most
+# Over the public length of the rows.
+RADII = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 BOUND = 14**0.5 * (1.0 + 1e-12)  # of rows of a9a
 LOSSES = {  # judged by the first
     "LogisticRegression": [dps.losses.Logistic()],
@@ -124,15 +125,15 @@ def default(case: Case, epsilon: float, seed: int) -> Any:
     return judge(case, predict(case.test[0])), model
 
 
-def tuned(case: Case, rows: Any, tested: Any, epsilon: float, runs: int) -> Any:
+def tuned(case: Case, tables: Any, length: float, epsilon: float, runs: int) -> Any:
     """Test losses of the best of all methods and radii, and which it is."""
-    budget = dps.Budget(epsilon=epsilon, delta=DELTA)
-    facts = {"row_bound": 1.0, "intercept": True, "clip_rows": True}
+    budget, (rows, tested) = dps.Budget(epsilon=epsilon, delta=DELTA), tables
+    facts = {"row_bound": length, "intercept": True, "clip_rows": True}
     if "classes" not in case.options:
         facts["response_bound"] = 1.0
 
     def problem(radius: float, loss: Any) -> dps.Problem:
-        domain = dps.domains.Ball(radius)
+        domain = dps.domains.Ball(radius / length)
         return dps.Problem(rows, case.train[1], loss=loss, domain=domain, **facts)
 
     def losses(radius: float, row: Any, runs: int) -> Any:
@@ -168,16 +169,19 @@ def lines(name: str, model: str, given: argparse.Namespace) -> Iterator[str]:
     """Yield a row of the table for each epsilon."""
     case = case_of(name, model)
     encoding = default(case, 1.0, 0)[1].encoding_
-    encode = encoding.features if encoding else lambda table: table.toarray() / BOUND
+    encode = encoding.features if encoding else lambda table: table.toarray()
+    length = encoding.row_bound if encoding else BOUND
     rows, tested = encode(case.train[0]), encode(case.test[0])
     thetas = np.full((len(EPSILONS), given.runs, rows.shape[1] + 1), np.nan)
     if given.peer_python:
-        thetas = peers(case, rows, encoding, given)
+        thetas = peers(case, rows / length, encoding, given)
     for epsilon, drawn in zip(EPSILONS, thetas, strict=True):
-        peer, its = np.transpose([judge(case, tested @ t[:-1] + t[-1]) for t in drawn])
+        slopes = drawn[:, :-1] / length
+        margins = [tested @ s + t[-1] for s, t in zip(slopes, drawn, strict=True)]
+        peer, its = np.transpose([judge(case, each) for each in margins])
         fits = [default(case, epsilon, seed)[0] for seed in range(given.runs)]
         ours, scores = np.transpose(fits)
-        best, which = tuned(case, rows, tested, epsilon, given.runs)
+        best, which = tuned(case, (rows, tested), length, epsilon, given.runs)
         shown = [f"{x.mean():.4f} ± {sem(x):.4f}" for x in (ours, best, peer)]
         cells = [name, model, f"{epsilon:g}", *shown[:2], which]
         cells += [f"{ours.mean() / best.mean():.3f}", shown[2]]

@@ -137,11 +137,12 @@ class PrivateLogisticRegression(PrivateClassifier):
         (`dpsample.tables.Schema`), the file, or two ends for the columns of an array.
         Values outside are moved to their range. They are never computed from X.
     row_bound : float, optional
-        Without ``bounds``: the public length of a row. Longer ones are scaled down.
+        Public length to which longer rows are scaled down, needed without ``bounds``.
+        With them, it is that of columns scaled to [-1, 1], and by default the root of
+        their number: no row is longer.
     radius : float or "auto"
-        Of the ball of allowed coefficients, in the units of encoded rows, whose length
-        is at most ``row_bound``, by default 1; "auto":
-        `dpsample.verbs.advise.default_radius`.
+        Of the ball of allowed coefficients, those of columns scaled to [-1, 1] or,
+        without ``bounds``, of X; "auto": `dpsample.verbs.advise.default_radius`.
     p : float
         Exponent of the ball's norm; other ones than 2 are for ``method="release"``.
     fit_intercept : bool
@@ -174,6 +175,8 @@ class PrivateLogisticRegression(PrivateClassifier):
         The private answer in the units of encoded rows, to save and publish.
     certificate_ : Certificate or EventCertificate
         Its proof.
+    radius_ : float
+        Of the ball.
     encoding_ : Encoding or None
         What turns raw columns into rows; None without ``bounds``.
 

@@ -26,6 +26,7 @@ from dpsample.domains import Ball
 from dpsample.losses import Loss
 from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.budget import Relation
+from dpsample.problem.facts import PublicFacts
 from dpsample.problem.problem import Problem
 from dpsample.tables import Encoding, Schema
 from dpsample.verbs.advise import advise, default_radius
@@ -118,12 +119,17 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             check_consistent_length(table, y)
             names = [str(name) for name in table.columns]
             schema = schema_of(self.bounds, names)
+            used = tuple(n for n in names if schema.kind(n) != "ignore")
+            # Columns stay in [-1, 1]: the intercept's 1 is as large as any of them, and
+            # costs as little sensitivity.
+            length = max(len(used), 1) ** 0.5
             self.encoding_: Encoding | None = Encoding(
                 schema=schema,
-                columns=tuple(n for n in names if schema.kind(n) != "ignore"),
+                columns=used,
                 target=target if target in schema.declared else None,
                 clip=True,
-                row_bound=self.row_bound,
+                row_bound=self.row_bound or length,
+                scale=length,
             )
             return self.encoding_.features(table)
         if self.row_bound is None:
@@ -158,14 +164,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         budget = Budget(epsilon=self.epsilon, delta=self.delta, relation=self.relation)
         names = getattr(self, "feature_names_in_", None)
         loss = self._loss()
+        self.radius_ = self._radius(rows.shape, loss, bound, budget)
 
         def problem_of(loss: Loss) -> Problem:
             return Problem(
                 rows,
                 response,
                 loss=loss,
-                domain=Ball(radius=self._radius(rows.shape, budget), p=self.p),
-                row_bound=self.row_bound or 1.0,
+                domain=Ball(radius=self.radius_, p=self.p),
+                row_bound=self._length,
                 response_bound=bound,
                 intercept=self.fit_intercept,
                 clip_rows=True,
@@ -198,20 +205,34 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         else:
             self.answer_ = minimize(problem, method, budget, **options)
 
-    def _radius(self, shape: tuple[int, int], budget: Budget) -> float:
+    def _radius(
+        self, shape: tuple[int, int], loss: Loss, bound: float | None, budget: Budget
+    ) -> float:
         """Radius of the ball, as given or from public facts."""
         if not isinstance(self.radius, str):
             return self.radius
         check.one_of(("auto",), radius=self.radius)
         n, width = shape
-        if self.encoding_ is not None:
-            divisor = self.encoding_.divisor
-        else:
-            # Of rows of length b a column has from b/sqrt(d), if all are alike, to b:
-            # the geometric mean is wrong by a factor of at most d^(1/4).
-            divisor = width**0.25 / (self.row_bound or 1.0)
-        dim = width + self.fit_intercept
-        return default_radius(n, dim, budget, row_divisor=divisor)
+        facts = PublicFacts(
+            num_records=n,
+            dim=width + self.fit_intercept,
+            loss=loss,
+            domain=Ball(1.0),
+            row_bound=self._length,
+            row_norm=2.0,
+            response_bound=bound,
+            intercept=self.fit_intercept,
+        )
+        # Of rows of length b a column has from b/sqrt(d), if all are alike, to b: the
+        # geometric mean is wrong by a factor of at most d^(1/4).
+        own = 1.0 if self.encoding_ else width**0.25 / facts.row_bound
+        return default_radius(facts, budget, row_divisor=own)
+
+    @property
+    def _length(self) -> float:
+        """Public bound of the norm of encoded rows."""
+        bound = self.encoding_.row_bound if self.encoding_ else self.row_bound
+        return float(bound or 1.0)
 
     def _warn_again(self) -> None:
         """Say from the second releasable fit of a process on that budgets add up."""

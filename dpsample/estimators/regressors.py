@@ -12,7 +12,7 @@ from sklearn.utils.validation import assert_all_finite, column_or_1d
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.estimators.linear import PrivateLinearModel
-from dpsample.losses import Huber, Loss, Quantile
+from dpsample.losses import Huber, Loss, Quantile, Squared
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -97,9 +97,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
 class PrivateRidge(PrivateRegressor):
     """Differentially private least squares on bounded responses.
 
-    The loss is squared for residuals up to the width of the response's range, which no
-    prediction within it exceeds, and linear beyond: else its slope, and with it the
-    noise, would grow with the radius.
+    The loss is squared, and "auto" is `dpsample.optimizers.AdaSSP`. For other methods
+    it is linear for residuals beyond the width of the response's range, which no
+    prediction within it exceeds: else their noise would grow with the radius.
 
     The private answer is regularized by its noise, its ball and its method; there is no
     penalty to choose. Parameters are those of `PrivateLogisticRegression` without
@@ -134,7 +134,7 @@ class PrivateRidge(PrivateRegressor):
     """
 
     def _loss(self) -> Loss:
-        return Huber(2.0)  # responses are in [-1, 1]
+        return Squared() if self.method == "auto" else Huber(2.0)  # |response| <= 1
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -5,6 +5,7 @@ from dpsample.optimizers.algorithms.accelerated_clipped_sgd import (
     AcceleratedClippedSGD,
     IteratedAcceleratedClippedSGD,
 )
+from dpsample.optimizers.algorithms.ada_ssp import AdaSSP
 from dpsample.optimizers.algorithms.clipped_gd import ClippedGD
 from dpsample.optimizers.algorithms.dp_sgd import DPSGD
 from dpsample.optimizers.algorithms.heavy_tailed_frank_wolfe import (
@@ -35,6 +36,7 @@ __all__ = [
     "DPSGD",
     "SVRG",
     "AcceleratedClippedSGD",
+    "AdaSSP",
     "ApproximateObjectivePerturbation",
     "ClippedGD",
     "HeavyTailedFrankWolfe",

@@ -21,10 +21,11 @@ from dpsample.optimizers.loop.estimate import CERTIFIED, FAILED, RUNNING
 from dpsample.optimizers.loop.iterate_errors import counted_stddev, solver_precision
 from dpsample.optimizers.loop.loop import Arguments, Memory, descend, new_memory
 from dpsample.optimizers.loop.optimizer import (
+    Descent,
     Loop,
     Minimization,
-    Phase,
     PhaseNumbers,
+    Query,
     Recipe,
 )
 from dpsample.optimizers.loop.solve import (
@@ -129,9 +130,14 @@ class Program:
                 memory.ball_center[:] = theta
             if isinstance(phase, Loop):
                 theta = self._loop(phase, state, chunk)
+            elif isinstance(phase, Query):
+                theta = phase.answer(problem, state.rng)
+                memory.counts[0] += problem.num_records
+                state.advance(1)
             else:
                 theta = self._minimization(phase, state, chunk)
-            theta = self._with_output_noise(phase, theta, state)
+            if not isinstance(phase, Query):
+                theta = self._with_output_noise(phase, theta, state)
             if num_points and not (isinstance(phase, Loop) and not phase.output_stddev):
                 state.trace.append((int(memory.counts[0]), theta.copy()))
         if not (np.abs(theta) < FAR).all():  # of the output, which is private
@@ -140,7 +146,7 @@ class Program:
             theta=theta, num_gradients=int(memory.counts[0]), trace=tuple(state.trace)
         )
 
-    def _with_output_noise(self, phase: Phase, theta: Array, state: _State) -> Array:
+    def _with_output_noise(self, phase: Descent, theta: Array, state: _State) -> Array:
         if not (self.arguments.is_total or np.isfinite(theta).all()):
             raise DescentError(DIVERGED)
         if phase.output_stddev == 0.0:
@@ -156,7 +162,9 @@ class Program:
     def _loop(self, phase: Loop, state: _State, chunk: ChunkSize) -> Array:
         """Run a gradient loop from memory.theta."""
         memory = state.memory
-        memory.anchor[:] = memory.aggregate[:] = memory.theta
+        memory.aggregate[:] = memory.theta
+        if not phase.keeps_anchor:
+            memory.anchor[:] = memory.theta
         memory.average[:] = 0.0
         numbers = self.arguments.numbers(phase, state.rng)
         stops = np.linspace(0, phase.num_steps, state.num_points + 2).astype(int)[1:]

@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import numpy as np
+
 from dpsample.core import check
 from dpsample.domains import Ball
-from dpsample.losses import CappedLogistic, Logistic, Loss
-from dpsample.optimizers import NoisyGD, ObjectivePerturbation
+from dpsample.losses import CappedLogistic, Logistic, Loss, Squared
+from dpsample.optimizers import AdaSSP, NoisyGD, ObjectivePerturbation
+from dpsample.optimizers.algorithms.ada_ssp import MOST_DIM
 from dpsample.optimizers.loop.noisy_descent import (
     DescentScales,
     noise_ridge,
@@ -24,7 +27,6 @@ from dpsample.optimizers.loop.noisy_descent import (
     scales_of,
 )
 from dpsample.optimizers.loop.optimizer import Optimizer
-from dpsample.optimizers.loop.perturbations import SHIFTS, gdp_of
 from dpsample.privacy import Budget, calibrate
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 from dpsample.problem.problem import Problem
@@ -52,7 +54,7 @@ class Candidate(NamedTuple):
     Attributes
     ----------
     method : str
-        "tail", "objective", "average" or "release".
+        "tail", "objective", "average", "normal_equations" or "release".
     choice : Optimizer or "release"
         For `dpsample.minimize`; or the name of the verb.
     loss : Loss
@@ -62,7 +64,7 @@ class Candidate(NamedTuple):
         is proved.
     noise : float
         Standard deviation in each coordinate of what the whole run adds to the mean
-        gradient; NaN for a draw, which is random itself.
+        gradient, at 0 for normal equations; NaN for a draw, which is random itself.
     passes : float
         Over the records; NaN where that depends on the records.
     """
@@ -132,7 +134,8 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
 
     - logistic loss, 20 <= x < 450: `ObjectivePerturbation` of the capped loss, whose
       ridge also holds back records that tell little;
-    - real responses: `ObjectivePerturbation`;
+    - squared loss, on any domain: `AdaSSP`;
+    - other real responses: `ObjectivePerturbation`;
     - else the tail of `NoisyGD`, whose noise is less; below 20 of the capped loss.
 
     Capped is `CappedLogistic(0.5)`, half as sensitive: build the problem with
@@ -189,42 +192,40 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     return Advice(choice=choice, loss=loss, reason=reason, table=tuple(rows))
 
 
-# Of `default_radius`, in units of one column's effect.
-LEAST_EFFECT, MOST_EFFECT = 1.0, 10.0
+# Of `default_radius`: part of the loss of the answer 0 that noise may cost, and the
+# largest effect of one column.
+NOISE_SHARE, MOST_EFFECT = 1.0 / 3.0, 100.0
 
 
 @check.plain
 def default_radius(
-    num_records: int,
-    dim: int,
-    budget: Budget,
-    *,
-    row_divisor: float = 1.0,
-    scale: float = 1.0,
+    facts: PublicFacts, budget: Budget, *, row_divisor: float = 1.0
 ) -> float:
     r"""Radius of the l_2 ball of coefficients that public facts suggest.
 
-    .. math:: R = s D \, \mathrm{clip}\Bigl(\bigl(\tfrac{2 n t}{\Delta \sqrt d}
-       \bigr)^{1/3}, 1, 10\Bigr),
+    .. math:: R = \min\Bigl(\frac{n t\,\phi_0}{3 \Delta L \sqrt d}, 100 B D\Bigr),
 
-    t the budget's gdp, Delta 2 if one record is replaced and 1 if it is zeroed out.
-    Columns scaled to [-1, 1] whose rows are divided by D have coefficients D times as
-    large: wide tables, of D the root of the number of columns, do not shrink the model.
-    What one column may do grows with the records, because noise allows it. Found on
-    a9a and magic04, a rule like the advice itself.
+    t the budget's gdp, Delta 2 if one record is replaced and 1 if it is zeroed out,
+    L the Lipschitz constant of a record's loss, phi_0 the mean loss of the answer 0
+    over both labels, or evenly over the responses' public range. In this ball the
+    tail's bound of the excess risk, :math:`R \Delta L \sqrt d/(n t)`, is a third of
+    phi_0: noise costs too much in larger ones, and smaller ones hold back what it does
+    not. The other end serves time, for steps grow with the root of R: of columns scaled
+    to [-1, 1] and rows divided by D, each may move the margin by a hundred units B of
+    the response.
+
+    The third was chosen on made-up records (docs/which-method.md).
 
     Parameters
     ----------
-    num_records, dim : int
-        n and d.
+    facts : PublicFacts
+        Of the problem to fit. Its domain is read only for the slope of losses whose
+        slope grows with the margin.
     budget : Budget
         Epsilon, delta and the neighboring relation.
     row_divisor : float
         D: what rows are divided by to bound them, `read_table`'s root of the number of
         columns of the table.
-    scale : float
-        s: 1 for labels; the response bound, or another public unit of the response,
-        in regression.
 
     Returns
     -------
@@ -233,7 +234,7 @@ def default_radius(
     Raises
     ------
     ValueError
-        If a number is out of its range.
+        If the loss has no Lipschitz constant on the facts' domain.
 
     Guarantee
     ---------
@@ -242,21 +243,30 @@ def default_radius(
     Examples
     --------
     >>> import dpsample as dps
+    >>> facts = dps.PublicFacts(num_records=8000, dim=123, row_bound=1.0, row_norm=2.0,
+    ...                         loss=dps.losses.Logistic(),
+    ...                         domain=dps.domains.Ball(1.0))
     >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
-    >>> round(default_radius(8000, 123, budget, row_divisor=14**0.5), 1)
-    20.8
+    >>> round(default_radius(facts, budget, row_divisor=14**0.5), 1)
+    19.7
     """
-    check.integer(1, most=check.EXACT, num_records=num_records)
-    check.integer(1, dim=dim)
+    check.instance(PublicFacts, facts=facts)
     check.instance(Budget, budget=budget)
-    check.scale(row_divisor=row_divisor, scale=scale)
-    signal = 2.0 * num_records * gdp_of(budget) / SHIFTS[budget.relation]
-    effect = math.cbrt(signal / math.sqrt(dim))
-    return scale * row_divisor * min(max(effect, LEAST_EFFECT), MOST_EFFECT)
+    check.scale(row_divisor=row_divisor)
+    # The noise's m_0 is the bound over the square of the radius.
+    bound = noise_ridge(_scales(facts)._replace(radius=1.0), budget)
+    unit = facts.response_bound or 1.0
+    responses = np.linspace(-unit, unit, 2 if facts.loss.is_classification else 1001)
+    answer_zero = float(facts.loss.value(np.zeros_like(responses), responses).mean())
+    radius = NOISE_SHARE * answer_zero / bound
+    return min(radius, MOST_EFFECT * unit * row_divisor)
 
 
 def _rule(facts: PublicFacts, clarity: float) -> tuple[str, bool, str]:
     """Return the method, whether the slope is capped, and the reason."""
+    if isinstance(facts.loss, Squared) and facts.dim <= MOST_DIM:
+        reason = "Two means tell a squared loss: the radius costs no noise."
+        return "normal_equations", False, reason
     is_ball = isinstance(facts.domain, Ball) and facts.domain.p == 2.0
     if not is_ball:
         return "release", False, "The domain is no l2 ball: a draw fits any."
@@ -308,6 +318,8 @@ def _candidates(facts: PublicFacts, budget: Budget, chosen: str) -> Iterator[Can
         methods["tail"] = NoisyGD(output="tail")
         methods["objective"] = ObjectivePerturbation(ridge=ridge, risk="empirical")
     methods["average"] = NoisyGD(risk="empirical")
+    if isinstance(facts.loss, Squared):
+        methods["normal_equations"] = AdaSSP()
     for name, method in methods.items():
         try:
             inputs = method.recipe(facts, budget).inputs
@@ -319,6 +331,8 @@ def _candidates(facts: PublicFacts, budget: Budget, chosen: str) -> Iterator[Can
         noise = float(inputs.get("noise_stddev", 0.0)) / math.sqrt(passes)
         if name == "objective":
             noise = float(inputs["tilt_stddev"]) / facts.num_records
+        if name == "normal_equations":
+            noise, passes = float(inputs["vector_stddev"]), 1.0
         bound = float(inputs.get("risk_bound", math.inf))
         yield Candidate(name, method, facts.loss, bound, noise, passes)
     try:

@@ -21,10 +21,9 @@ c the domain's center. The covariance of :math:`\hat\theta` is :math:`A^{-1} V A
 **Sensitivity.** P = w a a^T and P' = w' a' a'^T, weights in [0, w_max], rows in the l2
 ball of radius R: :math:`|P - P'|_F^2 = |P|_F^2 + |P'|_F^2 - 2 w w' \langle a,
 a'\rangle^2 \le 2 w_{max}^2 R^4`. So a replaced record moves a mean by at most sqrt(2)
-w_max R^2/n, one that is set to zero by w_max R^2/n. Noise tau on the diagonal and
-tau/sqrt(2) beside it is spherical in that norm; its spectral norm is about tau
-sqrt(2d). Where phi has a kink, phi'' is its jump times the Epanechnikov kernel of a
-public bandwidth b about the kink, at most 3/(4b).
+w_max R^2/n, one that is set to zero by w_max R^2/n; noise: `noise.symmetric`. Where
+phi has a kink, phi'' is its jump times the Epanechnikov kernel of a public bandwidth b
+about the kink, at most 3/(4b).
 """
 
 from __future__ import annotations
@@ -44,7 +43,8 @@ from dpsample.core.arrays import Array
 from dpsample.core.axes import axes
 from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.domains import Ball, Box, WholeSpace
-from dpsample.noise.grid import add_gaussian, grid_step
+from dpsample.noise.grid import grid_step
+from dpsample.noise.symmetric import add_symmetric_gaussian
 from dpsample.optimizers import NoisyGD
 from dpsample.optimizers.algorithms.objective_perturbation import recipe_of
 from dpsample.optimizers.loop.noisy_descent import best_step, scales_of
@@ -376,11 +376,7 @@ def noisy_matrix(
     matrix = curvature_matrix(
         problem.data, np.array(np.broadcast_to(cut, problem.num_records))
     )
-    i, j = np.triu_indices(problem.dim)
-    scale = np.where(i == j, 1.0, math.sqrt(2.0))
-    entries = matrix[i, j] * scale
-    add_gaussian(rng, noise.stddev, grid_step(noise.stddev), entries)
-    matrix[i, j] = matrix[j, i] = entries / scale
+    add_symmetric_gaussian(rng, noise.stddev, matrix)
     return matrix
 
 

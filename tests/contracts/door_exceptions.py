@@ -218,6 +218,7 @@ BY_DOOR = {
     "intervals.bandwidth": optional(number(lambda x: False)),  # the loss is smooth
     "privacy.TiltEvent.distance": NON_NEGATIVE,
     "tune.cap": POSITIVE,
+    "optimizers.AdaSSP.ridge": NON_NEGATIVE,
     "tune.score": instance(dps.Problem),
     "datasets.growth_regression.exponent": POSITIVE,
     "datasets.regression.noise": NON_NEGATIVE,

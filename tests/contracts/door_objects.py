@@ -61,7 +61,7 @@ def facts_for(method):
     changes = {}
     if method.startswith("HeavyTailed"):
         changes["domain"] = dps.domains.Ball(1.0, p=1.0)
-    if method == "HeavyTailedLasso":
+    if method in ("HeavyTailedLasso", "AdaSSP"):
         changes |= {"loss": dps.losses.Squared(), "response_bound": 1.0}
     if method == "NoisyMirrorDescent":
         changes["domain"] = dps.domains.WholeSpace()

@@ -281,6 +281,7 @@ BY_NAME = {
     "scale": POSITIVE,
     "scheme": choice("poisson", "disjoint", "full", "without_replacement", "fixed"),
     "score": optional(CALLABLE),
+    "matrix_share": FRACTION,
     "score_share": FRACTION,
     "seed": SEED,
     "sensitivity": POSITIVE,

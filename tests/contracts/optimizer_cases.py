@@ -79,6 +79,7 @@ def problem(
 AFFINE = (
     Case(opt.NoisyGD(num_steps=5)),
     Case(opt.NoisyGD(num_steps=5, output="tail", tail_share=0.4)),
+    Case(opt.NoisyGD(num_steps=5, output="last", ridge=0.3)),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=9)),
     Case(opt.ProxGD(num_steps=4)),
     Case(opt.DPSGD(sampling_rate=0.4, num_steps=3)),
@@ -123,6 +124,7 @@ AFFINE = (
 DEFAULTS = (
     Case(opt.NoisyGD()),
     Case(opt.NoisyGD(output="tail")),
+    Case(opt.NoisyGD(output="last")),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=9)),
     Case(opt.ProxGD()),
     Case(opt.DPSGD(sampling_rate=0.4, num_steps=3)),
@@ -156,12 +158,14 @@ DEFAULTS = (
     Case(opt.ProximalSGD(l1=0.03)),
     Case(opt.HeavyTailedFrankWolfe(), Ball(2.0, p=1.0)),
     Case(opt.HeavyTailedLasso(), Ball(2.0, p=1.0)),
+    Case(opt.AdaSSP()),
 )
 
 # Thresholds that are active: a record moves as much as it is ever allowed to.
 LIMITED = (
     Case(opt.NoisyGD(num_steps=3)),
     Case(opt.NoisyGD(num_steps=3, clip=0.4)),
+    Case(opt.NoisyGD(num_steps=1, clip=0.4, output="last", step_size=0.5)),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=4)),
     Case(opt.ProxGD(num_steps=3)),
     Case(opt.DPSGD(sampling_rate=0.6, num_steps=3, clip=0.3)),

@@ -123,6 +123,7 @@ STEPWISE = [
     case
     for case in AFFINE
     if case.name != "NoisyMirrorDescent"  # whose estimator is a plain mean
+    and getattr(case.optimizer, "output", "") != "last"  # less than for every step
     and steps_of(case.recipe(problem(LINEAR, case.domain)))
     and getattr(case.optimizer, "scheme", "") != "shuffle"
 ]

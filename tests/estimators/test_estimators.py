@@ -163,6 +163,15 @@ def test_every_fold_spends_and_says_so(people):
         cross_val_score(model, X, y, cv=2)
 
 
+def test_an_intercept_costs_as_much_as_a_column(people):
+    X, y = people[["age", "income", "ward"]], people["ill"]
+    inputs = dict(classifier(method="tail").fit(X, y).certificate_.inputs)
+    assert inputs["lipschitz"] == pytest.approx(4**0.5)  # of 3 columns and a 1
+    model = classifier(method="tail", row_bound=1.0)
+    inputs = dict(model.fit(X, y).certificate_.inputs)
+    assert inputs["lipschitz"] == pytest.approx(2**0.5)
+
+
 def test_confidence_intervals_are_in_raw_units(people):
     # Indicators of all levels and an intercept would not be independent.
     X, y = people[["age", "income"]], people["cost"]
@@ -171,7 +180,7 @@ def test_confidence_intervals_are_in_raw_units(people):
     center = np.append(model.coef_, model.intercept_)
     np.testing.assert_allclose(ends.mean(axis=1), center)
     assert (model.conf_int(0.99)[:, 0] < ends[:, 0]).all()
-    slopes = model.answer_.se[0] * 2 / (80 - 18) / np.sqrt(2) * 2000
+    slopes = model.answer_.se[0] * 2 / (80 - 18) * 2000
     assert ends[0, 1] - center[0] == pytest.approx(1.959964 * slopes)
     with pytest.raises(ValueError, match="method must be 'intervals'"):
         regressor().fit(X, y).conf_int()

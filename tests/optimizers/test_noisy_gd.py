@@ -190,10 +190,10 @@ def test_tails_refuse_what_has_no_rule():
     with pytest.raises(ValueError, match="step_size must be given without a budget"):
         TAIL.recipe(replace(facts, loss=dps.losses.Linear()), None)
     for bad, words in (
-        ({"output": "last"}, "output must be one of"),
+        ({"output": "first"}, "output must be one of"),
         ({"output": "tail", "tail_share": 1.5}, "tail_share must be <= 1, got 1.5"),
         ({"output": "tail", "tail_share": 0.0}, "tail_share must be"),
-        ({"tail_share": 0.5}, r"None without a tail, got 0\.5\. Pass output='tail'"),
+        ({"tail_share": 0.5}, r"None for output='average', got 0\.5\. Pass"),
     ):
         with pytest.raises(ValueError, match=words):
             NoisyGD(**bad)

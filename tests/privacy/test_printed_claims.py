@@ -149,9 +149,10 @@ def test_shuffled_noise_of_xu(epsilon, algorithm, proof, needed, disjoint):
         for c in rows(xu, epsilon=epsilon, accounting="shuffled Gaussian noise")
     ]
     assert sizes == pytest.approx([algorithm, proof], rel=6e-3)
-    # The quoted noise uses a smaller local epsilon than the bound allows.
+    # The stated noise has a smaller local epsilon, and pays more for its delta, than
+    # the bounds allow.
     noise = curves.shuffled_noise(epsilon, num_records=10_000, delta=1e-8)
-    assert 0.75 * needed < noise <= needed * 1.001
+    assert 0.7 * needed < noise <= needed * 1.001
     assert curves.shuffled(noise, num_records=10_000, delta=1e-8)(1.0) == pytest.approx(
         epsilon, rel=1e-3
     )

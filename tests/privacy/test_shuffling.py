@@ -94,7 +94,7 @@ def test_bound_holds_for_shuffled_randomized_response(num_inputs, num_records, l
 @one_in(2)
 @pytest.mark.parametrize("num_records", [2, 3, 5])
 @pytest.mark.parametrize("leak", [1e-3, 0.05])
-def test_the_quoted_delta_term_holds_for_leaking_responses(num_records, leak):
+def test_the_delta_term_holds_for_leaking_responses(num_records, leak):
     local = 1.0
     kept = (1 - leak) * response_kernel(local, 2)
     kernel = np.hstack([kept, leak * np.eye(2)])

@@ -68,17 +68,34 @@ def test_source_and_wheel_work_outside_of_the_tree(tmp_path):
 
 def test_the_recipe_agrees_with_the_project():
     text = (ROOT / "recipe" / "recipe.yaml").read_text(encoding="utf-8")
-    version = yaml.safe_load(text)["context"]["version"]
-    recipe = yaml.safe_load(text.replace("${{ version }}", version))
+    context = yaml.safe_load(text)["context"]
+    for name, value in context.items():
+        text = text.replace(f"${{{{ {name} }}}}", value)
+    version, recipe = context["version"], yaml.safe_load(text)
     assert recipe["package"] == {"name": PROJECT["name"], "version": version}
     assert version == PROJECT["version"]
-    assert "${{" not in text.replace("${{ version }}", "").replace("${{ PYTHON }}", "")
+    assert "${{" not in text.replace("${{ PYTHON }}", "")
     run = {line.replace(" ", "") for line in recipe["requirements"]["run"]}
     needed = {re.sub(r"\[.*?\]", "", line) for line in PROJECT["dependencies"]}
     extras = {"h5netcdf", "xarray"}  # conda has no extras: what those above bring
     assert run == needed | extras | {f"python{PROJECT['requires-python']}"}
     (entry,) = recipe["build"]["python"]["entry_points"]
     assert dict([entry.split(" = ")]) == PROJECT["scripts"]
+
+
+def test_the_recipe_follows_the_rules_of_conda_forge():
+    text = (ROOT / "recipe" / "recipe.yaml").read_text(encoding="utf-8")
+    recipe = yaml.safe_load(text)
+    order = "schema_version context package source build requirements tests about extra"
+    assert list(recipe) == order.split()
+    assert recipe["about"].keys() >= {"homepage", "license", "license_file", "summary"}
+    assert recipe["extra"]["recipe-maintainers"]
+    assert recipe["build"].keys() >= {"number", "noarch"}
+    assert "python ${{ python_min }}.*" in recipe["requirements"]["host"]
+    assert "python >=${{ python_min }}" in recipe["requirements"]["run"]
+    (least,) = (t["python"]["python_version"] for t in recipe["tests"] if "python" in t)
+    assert least == "${{ python_min }}.*"
+    assert text.endswith("\n") and not text.endswith("\n\n")
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import dpsample as dps
 from dpsample.audits import neighbors
 from dpsample.domains import Ball, WholeSpace
 from dpsample.losses import Hinge, Huber, Linear
-from dpsample.optimizers.loop.optimizer import Minimization, Optimizer
+from dpsample.optimizers.loop.optimizer import Minimization, Optimizer, Query
 from dpsample.optimizers.loop.steps import FrankWolfeStep
 from dpsample.running import descent
 from tests.support.statistics import spend
@@ -105,6 +105,9 @@ def with_noise(recipe, share):
 
 
 def _less(phase, share):
+    if isinstance(phase, Query):
+        names = ("matrix_stddev", "vector_stddev")
+        return replace(phase, **{name: share * getattr(phase, name) for name in names})
     changes = {"output_stddev": share * phase.output_stddev}
     if isinstance(phase, Minimization):
         return replace(phase, **changes, tilt_stddev=share * phase.tilt_stddev)

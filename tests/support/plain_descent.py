@@ -18,7 +18,7 @@ from dpsample.domains import WholeSpace
 from dpsample.noise.grid import add_gaussian, grid_step
 from dpsample.optimizers.loop.batches import Poisson, Slices
 from dpsample.optimizers.loop.estimators import BucketedMedian
-from dpsample.optimizers.loop.optimizer import Minimization, Recipe
+from dpsample.optimizers.loop.optimizer import Minimization, Query, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
 from dpsample.optimizers.loop.solve import fill_tilt
 from dpsample.optimizers.loop.steps import (
@@ -66,6 +66,8 @@ def without_noise(recipe: Recipe) -> Recipe:
     """The recipe with all its Gaussian noise set to zero."""
 
     def quiet(phase):
+        if isinstance(phase, Query):
+            return replace(phase, matrix_stddev=0.0, vector_stddev=0.0)
         if isinstance(phase, Minimization):
             return replace(phase, output_stddev=0.0, tilt_stddev=0.0)
         noise = phase.noise
@@ -84,12 +86,13 @@ class Affine:
         self.is_quadratic = isinstance(problem.loss, dps.losses.Squared)
         self.size = 1 + 2000  # more normals than any run draws
         self.normals = [1.0]
-        w = np.zeros((problem.dim, self.size))
+        w = self.anchor = np.zeros((problem.dim, self.size))
         for phase in recipe.phases:
             run = self._minimize if isinstance(phase, Minimization) else self._descend
             w = run(phase, w)
             if phase.output_stddev > 0.0:
-                w = w + self._rounded_noise(phase.output_stddev, w)
+                step = grid_step(phase.output_stddev)
+                w = w + self._rounded_noise(phase.output_stddev, step, w)
         self.columns = w[:, : len(self.normals)]
 
     @property
@@ -105,12 +108,14 @@ class Affine:
             self.normals.append(normal[0])
         return added
 
-    def _rounded_noise(self, stddev: float, base: np.ndarray) -> np.ndarray:
+    def _rounded_noise(
+        self, stddev: float, step: float, base: np.ndarray
+    ) -> np.ndarray:
         """Noise that ends on its grid: the normals are those of the rounded sums."""
         added = np.zeros_like(base)
         values = base[:, : len(self.normals)] @ np.array(self.normals)
         noisy = values.copy()
-        add_gaussian(self.rng, stddev, grid_step(stddev), noisy)
+        add_gaussian(self.rng, stddev, step, noisy)
         for j, row in enumerate(added):
             row[len(self.normals)] = stddev
             self.normals.append((noisy[j] - values[j]) / stddev)
@@ -148,6 +153,8 @@ class Affine:
     def _descend(self, loop, start):
         step, average = loop.step, 0.0
         w = aggregate = start
+        if not loop.keeps_anchor:
+            self.anchor = start
         for t, (records, divisor) in enumerate(self._batches(loop)):
             size = 1.0 / step.eta if isinstance(step, AcceleratedStep) else step.sizes
             eta = size if np.size(size) == 1 else size[t]
@@ -160,12 +167,13 @@ class Affine:
                 self.rng.random(len(records))  # which bucket each of them joins
             if isinstance(loop.noise, GaussianNoise) and loop.noise.stddev > 0.0:
                 excess = loop._excess(self.problem.num_records, self.problem.dim)
-                g = g + self._rounded_noise(loop.noise.stddev * (1.0 + excess), g)
+                numbers = loop.noise.numbers(excess)
+                g = g + self._rounded_noise(numbers.scale, numbers.step, g)
             if isinstance(step, AcceleratedStep):
                 w = w - 0.5 * (t + 1.0) * eta * g
                 aggregate = (1.0 - alpha) * aggregate + alpha * w
             elif isinstance(step, GradientStep):
-                w = w - eta * (g + step.ridge * (w - start))
+                w = w - eta * (g + step.ridge * (w - self.anchor))
             elif isinstance(step, ProximalStep):
                 w = (w - eta * g) / (1.0 + eta * step.l2)
             else:

@@ -8,7 +8,7 @@ import pytest
 
 import dpsample as dps
 from dpsample.losses import CappedLogistic, Huber, Logistic
-from dpsample.optimizers import NoisyGD, ObjectivePerturbation
+from dpsample.optimizers import AdaSSP, NoisyGD, ObjectivePerturbation
 from dpsample.verbs.advise import default_radius
 from tests.support.public_facts import LOGISTIC
 
@@ -50,6 +50,8 @@ def test_other_losses_are_kept_and_the_first_row_is_the_choice(loss):
     given = facts(loss=loss, response_bound=1.0)
     advice = dps.advise(given, BUDGET)
     wanted = NoisyGD if loss.is_classification else ObjectivePerturbation
+    if loss == dps.losses.Squared():
+        wanted = AdaSSP
     assert isinstance(advice.choice, wanted)
     assert advice.loss == loss and advice.table[0].choice == advice.choice
     frame = advice.to_frame()
@@ -72,6 +74,10 @@ def test_every_ball_and_budget_leave_epsilon_for_the_noise(radius, epsilon):
 def test_other_domains_get_a_draw():
     for domain in (dps.domains.Box(-1.0, 1.0), dps.domains.Ball(1.0, p=1.0)):
         assert dps.advise(facts(domain=domain), BUDGET).choice == "release"
+    squared = facts(
+        loss=dps.losses.Squared(), response_bound=1.0, domain=dps.domains.Simplex()
+    )
+    assert dps.advise(squared, BUDGET).choice == AdaSSP()
     matrices = facts(domain=dps.domains.SchattenBall(1.0, p=1.0, shape=(2, 3)))
     assert dps.advise(matrices, BUDGET).table[0].method == "release"
 
@@ -99,11 +105,20 @@ def test_the_advice_runs_within_the_budget():
     assert recipe.event.gdp <= dps.privacy.gdp_from_budget(1.0, 1e-6)
 
 
-def test_the_radius_is_in_the_units_of_the_rows_and_bounded():
-    assert default_radius(1, 100, BUDGET) == 1.0
-    assert default_radius(10**9, 1, BUDGET, row_divisor=3.0, scale=2.0) == 60.0
-    one, other = (default_radius(n, 10, BUDGET) for n in (1000, 8000))
-    assert other == pytest.approx(2.0 * one)
+def test_noise_in_the_suggested_ball_costs_a_third_of_the_answer_zero():
+    hinge = facts(loss=dps.losses.Hinge(), num_records=2000)
+    noise = 2.0 / (2000 * dps.privacy.gdp_from_budget(1.0, 1e-6))
+    bound = noise * hinge.lipschitz(2.0) * math.sqrt(hinge.dim)
+    assert default_radius(hinge, BUDGET) * bound == pytest.approx(1.0 / 3.0)
+    huber = facts(loss=dps.losses.Huber(2.0), response_bound=1.0)
+    wide = facts(loss=dps.losses.Huber(20.0), response_bound=10.0)
+    ratio = default_radius(wide, BUDGET) / default_radius(huber, BUDGET)
+    assert ratio == pytest.approx(10.0)  # in units of the response
+
+
+def test_the_suggested_radius_ends_at_a_hundred_units_of_a_column():
+    many = facts(loss=dps.losses.Huber(4.0), response_bound=2.0, num_records=10**9)
+    assert default_radius(many, BUDGET, row_divisor=3.0) == 600.0
 
 
 def test_what_has_no_sensitivity_is_refused():

@@ -70,6 +70,9 @@ FITS = {
         for batches, size in (("full", 400), ("poisson", 40))
     },
     "frank_wolfe": opt.HeavyTailedFrankWolfe(),
+    "last/full": opt.NoisyGD(output="last", num_steps=9, ridge=0.1),
+    "last/full/rounded": opt.NoisyGD(output="last", num_steps=9, ridge=0.1),
+    "normal_equations": opt.AdaSSP(),
     "lasso": opt.HeavyTailedLasso(),
     "mirror/gaussian": opt.NoisyMirrorDescent(**MIRROR, noise="gaussian"),
     "mirror/generalized_gaussian": opt.NoisyMirrorDescent(
@@ -91,9 +94,11 @@ PRINTED = {
     "accelerated/paper",
     "localized/paper",
 }
-SPECIAL = {"lasso": LEAST_SQUARES} | {
-    name: FREE for name in FITS if name.startswith("mirror")
-}
+SPECIAL = {
+    "lasso": LEAST_SQUARES,
+    "normal_equations": LEAST_SQUARES,
+    "last/full": FREE,
+} | {name: FREE for name in FITS if name.startswith("mirror")}
 ON_L1 = ("frank_wolfe", "clipped/output", "phased", "svrg", "objective")
 SPECIAL |= {name: {"domain": L1} for name in ON_L1}
 

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 
 from dpsample.core import check
 from dpsample.optimizers.loop.estimators import ClippedMean, Estimator, Mean
+from dpsample.optimizers.loop.last_iterate import check_smooth, last_iterate_recipe
 from dpsample.optimizers.loop.noisy_descent import (
     BatchedDescent,
     DescentPlan,
@@ -33,10 +34,14 @@ from dpsample.optimizers.loop.optimizer import (
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
-Output = Literal["average", "tail"]
-OUTPUTS = ("average", "tail")
+Output = Literal["average", "tail", "last"]
+OUTPUTS = ("average", "tail", "last")
+# Fields of one output.
+OWN = {"tail_share": "tail", "ridge": "last"}
 # Of the tail, by default; more steps than the least if they would be unstable.
 LEAST_TAIL_STEPS, TAIL_SHARE = 100, 0.5
+# Total length of the steps to the last iterate, over the inverse of its ridge.
+FORGOTTEN = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +59,26 @@ class ProjectedDescent(NoisyDescent):
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
         """One loop of noisy gradient steps."""
+        scales, estimator = self._clipped(facts, budget)
+        is_clipped = isinstance(estimator, ClippedMean)
+        plan = self.plan(scales, budget, calibration)
+        size = self._step_size(scales, plan, budget, calibration)
+        loop = self.loop(plan, facts.num_records, size, estimator)
+        bound = math.inf if is_clipped else plan.bound(scales, size)
+        inputs: dict[str, float | int | str] = {
+            "lipschitz": scales.lipschitz,
+            "step_size": size,
+        }
+        is_stated = math.isfinite(scales.radius) and not is_clipped
+        if calibration == "paper" and budget is not None and is_stated:
+            unit = scales.radius * scales.lipschitz
+            inputs["printed_risk_bound"] = 10.0 * unit * printed_rate(scales, budget)
+        return recipe_of(plan, loop, inputs, bound)
+
+    def _clipped(
+        self, facts: PublicFacts, budget: Budget | None
+    ) -> tuple[DescentScales, Estimator]:
+        """Public numbers, and how gradients become one vector."""
         clip, lipschitz = self.clip or math.inf, facts.lipschitz_or_inf(2.0)
         is_clipped = clip < lipschitz
         if is_clipped:
@@ -66,22 +91,9 @@ class ProjectedDescent(NoisyDescent):
             smoothness=smoothness_or_inf(facts),
             risk=self.risk,
         )
-        plan = self.plan(scales, budget, calibration)
-        size = self._step_size(scales, plan, budget, calibration)
-        estimator: Estimator = Mean(lipschitz=scales.lipschitz)
         if is_clipped:
-            estimator = ClippedMean(threshold=scales.lipschitz)
-        loop = self.loop(plan, facts.num_records, size, estimator)
-        bound = math.inf if is_clipped else plan.bound(scales, size)
-        inputs: dict[str, float | int | str] = {
-            "lipschitz": scales.lipschitz,
-            "step_size": size,
-        }
-        is_stated = math.isfinite(scales.radius) and not is_clipped
-        if calibration == "paper" and budget is not None and is_stated:
-            unit = scales.radius * scales.lipschitz
-            inputs["printed_risk_bound"] = 10.0 * unit * printed_rate(scales, budget)
-        return recipe_of(plan, loop, inputs, bound)
+            return scales, ClippedMean(threshold=scales.lipschitz)
+        return scales, Mean(lipschitz=scales.lipschitz)
 
     def _step_size(
         self,
@@ -107,7 +119,7 @@ class ProjectedDescent(NoisyDescent):
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyGD(ProjectedDescent):
-    r"""Noisy projected gradient descent on all records, the average of its iterates.
+    r"""Noisy projected gradient descent on all records.
 
     Bassily et al. (arXiv:1908.09970), Algorithm 1, with full batches: T steps with
     noise :math:`\sigma = 2 L \sqrt T / (n t)`, t the budget's gdp, any epsilon, delta
@@ -140,31 +152,47 @@ class NoisyGD(ProjectedDescent):
     steps change little. It is a rule, not a theorem: nothing is claimed of the risk.
     Whatever is averaged costs no privacy, as every step is noisy.
 
+    With ``output="last"`` nothing but the last iterate is told, of steps on a smooth
+    loss with a ridge, :math:`F(w) + \frac\lambda2 |w - c|^2`, c the domain's center. By
+    shifted interpolation (Bok, Su and Altschuler, arXiv:2403.00278, proved in
+    `dpsample.privacy.curves.last_iterate`) the noise of
+
+    .. math:: T' = \frac{1 - q^T}{1 + q^T}\, \frac{1 + q}{1 - q}, \qquad
+       q = \max(|1 - \eta\lambda|, |1 - \eta(\beta + \lambda)|)
+
+    steps is enough for T of them. Long runs cost no more; a tail of T' steps is
+    nevertheless mostly more accurate (docs/optimizers.md).
+
     Parameters
     ----------
     num_steps : int, optional
-        T; None: the rule's for the tail. Else min(n/2, n^2 t^2/(4 d)) rounded up, at
-        least 10; less for smooth losses if
-        :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` is, which grows like the
-        root of n. More steps hardly lower the bound and never raise it.
+        T; None: the rule's for the tail, :math:`3/(\eta\lambda)` rounded up for the
+        last iterate. Else min(n/2, n^2 t^2/(4 d)) rounded up, at least 10; less for
+        smooth losses if :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` is, which
+        grows like the root of n. More steps hardly lower the bound and never raise it.
     step_size : float, optional
-        eta; None: that of the smaller bound, or of the rule for the tail.
+        eta; None: that of the smaller bound, or of the rule for the tail;
+        :math:`1/(\beta + \lambda)` for the last iterate.
     risk : {"population", "empirical"}
         Which bound the step minimizes.
     clip : float, optional
         Gradients are scaled down to this length, which then takes the place of L. For
         losses without a Lipschitz constant; nothing is claimed of their risk.
-    output : {"average", "tail"}
-        Mean of all iterates, or of the last ones.
+    output : {"average", "tail", "last"}
+        Mean of all iterates, mean of the last ones, or the last one.
     tail_share : float, optional
         Share of the iterates in the tail, rounded up to whole ones; None: half.
+    ridge : float, optional
+        lambda >= 0 of the last iterate; None: the inverse of the tail's total length.
 
     Raises
     ------
     ValueError
         If a number is out of its range; in `recipe`, if the loss has no Lipschitz
         constant or the domain is unbounded (without ``step_size``), or, for the tail,
-        if the loss has a kink (without ``step_size``) or the calibration is "paper".
+        if the loss has a kink (without ``step_size``) or the calibration is "paper";
+        for the last iterate, if the loss has a kink or is not built in, the step is
+        longer than :math:`2/(\beta + \lambda)`, or there are more than a million.
 
     Guarantee
     ---------
@@ -185,33 +213,40 @@ class NoisyGD(ProjectedDescent):
     >>> recipe = NoisyGD(output="tail").recipe(problem.facts, budget)
     >>> recipe.inputs["averaged_steps"], f"{recipe.inputs['step_size']:.3f}"
     (50, '0.966')
+    >>> last = NoisyGD(output="last", num_steps=1000).recipe(problem.facts, budget)
+    >>> f"{last.inputs['effective_steps']:.1f}"
+    '49.3'
     """
 
     output: Output = "average"
     tail_share: float | None = None
+    ridge: float | None = None
     name: ClassVar[str] = "noisy_gd"
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
         check.one_of(OUTPUTS, output=self.output)
-        if self.tail_share is None:
-            return
-        check.positive(tail_share=self.tail_share)
-        if self.tail_share > 1.0:
-            check.fail("tail_share", "<= 1", self.tail_share)
-        if self.output != "tail":
-            remedy = "Pass output='tail'."
-            check.fail("tail_share", "None without a tail", self.tail_share, remedy)
+        if self.tail_share is not None:
+            check.positive(tail_share=self.tail_share)
+            if self.tail_share > 1.0:
+                check.fail("tail_share", "<= 1", self.tail_share)
+        if self.ridge is not None:
+            check.non_negative(ridge=self.ridge)
+        for name, output in OWN.items():
+            given = getattr(self, name)
+            if given is not None and self.output != output:
+                remedy = f"Pass output={output!r}."
+                check.fail(name, f"None for output={self.output!r}", given, remedy)
 
     def __repr__(self) -> str:
-        """Return the call, without a tail's options where there is none.
+        """Return the call, without the options of other outputs.
 
-        Certificates hold it: those that are older than the tail stay as they are.
+        Certificates hold it: those that are older than an output stay as they are.
         """
-        names = [entry.name for entry in fields(self)]
+        names = [e.name for e in fields(self) if OWN.get(e.name) in (None, self.output)]
         if self.output == "average":
-            names = [n for n in names if n not in ("output", "tail_share")]
+            names.remove("output")
         given = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({given})"
 
@@ -234,7 +269,9 @@ class NoisyGD(ProjectedDescent):
         """One loop; for the tail, steps up to it and then a loop with an average."""
         if self.output == "average":
             return super()._recipe(facts, budget, calibration)
-        refuse_paper(calibration, "No noise is printed for the mean of a tail.")
+        refuse_paper(calibration, "No noise is printed for a tail or a last iterate.")
+        if self.output == "last":
+            return self._last(facts, budget)
         recipe = super()._recipe(facts, budget, calibration)
         (loop,) = recipe.phases
         assert isinstance(loop, Loop)
@@ -246,6 +283,32 @@ class NoisyGD(ProjectedDescent):
         inputs = {"averaged_steps": count, **recipe.inputs}
         inputs.pop("risk_bound", None)  # it is that of the mean of all
         return replace(recipe, phases=tuple(phases), inputs=inputs)
+
+    def _last(self, facts: PublicFacts, budget: Budget | None) -> Recipe:
+        """Return steps on the loss and a ridge; nothing is told but their end."""
+        scales, estimator = self._clipped(facts, budget)
+        ridge, size, count = self.ridge, self.step_size, self.num_steps
+        check_smooth(facts, scales)
+        if ridge is None:
+            ridge = 0.0 if budget is None else public_ridge(scales, budget)
+        if size is None:
+            if scales.smoothness + ridge == 0.0:
+                condition = "given for a linear loss without a ridge"
+                check.fail("step_size", condition, "None")
+            size = 1.0 / (scales.smoothness + ridge)
+        if count is None:
+            if ridge == 0.0:
+                check.fail("num_steps", "given without a ridge", "None")
+            count = math.ceil(FORGOTTEN / (size * ridge))
+        return last_iterate_recipe(
+            facts,
+            scales,
+            budget,
+            estimator=estimator,
+            num_steps=count,
+            step_size=size,
+            ridge=ridge,
+        )
 
     def _step_size(
         self,

@@ -61,7 +61,7 @@ from dpsample.losses import (
     Squared,
 )
 from dpsample.optimizers.loop.estimators import ClippedMean, Mean
-from dpsample.optimizers.loop.optimizer import Loop, Minimization, Phase
+from dpsample.optimizers.loop.optimizer import Descent, Loop, Minimization
 from dpsample.optimizers.loop.perturbations import UNIT, sum_error
 from dpsample.optimizers.loop.solve import MOST
 from dpsample.optimizers.loop.steps import GradientStep
@@ -100,7 +100,7 @@ def iterate_error(facts: PublicFacts, loop: Loop, start: Array) -> float:
     return 1.02 * total + _LEAST
 
 
-def counted_stddev(facts: PublicFacts, phase: Phase, start: Array) -> float:
+def counted_stddev(facts: PublicFacts, phase: Descent, start: Array) -> float:
     """Deviation of the output noise, enlarged for the rounding errors of the steps.
 
     As it is if the phase does not say that they count.
@@ -112,12 +112,12 @@ def counted_stddev(facts: PublicFacts, phase: Phase, start: Array) -> float:
     return up(longer + 2.0 * phase_error(facts, phase, start) / phase.output_gdp)
 
 
-def counts(facts: PublicFacts, *phases: Phase) -> bool:
+def counts(facts: PublicFacts, *phases: Descent) -> bool:
     """Whether rounding errors of all these phases have a bound, wherever they start."""
     return all(math.isfinite(phase_error(facts, x, facts.center)) for x in phases)
 
 
-def phase_error(facts: PublicFacts, phase: Phase, start: Array) -> float:
+def phase_error(facts: PublicFacts, phase: Descent, start: Array) -> float:
     """Bound E of a phase's rounding error, beyond its gap; infinite if not proved."""
     if isinstance(phase, Loop):
         return iterate_error(facts, phase, start)

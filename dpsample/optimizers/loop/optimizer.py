@@ -54,6 +54,7 @@ from dpsample.optimizers.loop.steps import FrankWolfeStep, Step
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
+from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data
 
 # Smaller noise has no grid of normal numbers.
@@ -100,6 +101,8 @@ class Loop:
         make up for rounding errors (`iterate_errors`); 0: they are not counted.
     keeps_ball : bool
         Whether the local ball stays where the previous phase had it.
+    keeps_anchor : bool
+        Whether the center of the step's ridge stays there.
     """
 
     num_steps: int
@@ -111,6 +114,7 @@ class Loop:
     output_stddev: float = 0.0
     output_gdp: float = 0.0
     keeps_ball: bool = False
+    keeps_anchor: bool = False
 
     def numbers(
         self, data: Data, records: RecordLimits, rng: np.random.Generator, *, dim: int
@@ -273,7 +277,32 @@ def _check_range(first: int, last: int | None, num_records: int) -> None:
         check.fail("last", f"<= num_records = {num_records}", end)
 
 
-Phase = Loop | Minimization
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Query:
+    """Base of one noisy query of all records with what is computed from its answer."""
+
+    estimator: ClassVar[Estimator] = Mean()
+    output_stddev: ClassVar[float] = 0.0
+    keeps_ball: ClassVar[bool] = False
+
+    def check(self) -> None:
+        """Do nothing: who makes a query checks its numbers."""
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the answer is perturbed."""
+        raise NotImplementedError
+
+    def check_fits(self, num_records: int) -> None:
+        """Do nothing: any number of records will do."""
+
+    def answer(self, problem: Problem, rng: np.random.Generator) -> Array:
+        """Return the phase's output."""
+        raise NotImplementedError
+
+
+Descent = Loop | Minimization
+Phase = Descent | Query
 
 Calibration = Literal["exact", "paper"]
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -285,7 +314,7 @@ class Recipe:
 
     Attributes
     ----------
-    phases : tuple of Loop or Minimization
+    phases : tuple of Loop, Minimization or Query
         Run one after the other, each from where the last one ended.
     event : Event or None
         Under the budget's relation; None if nothing is proved.
@@ -311,8 +340,8 @@ class Recipe:
         if not self.phases:
             check.fail("phases", "non-empty", "()")
         for index, phase in enumerate(self.phases):
-            if not isinstance(phase, Loop | Minimization):
-                check.fail(f"phases[{index}]", "a Loop or a Minimization", phase)
+            given: dict[str, Any] = {f"phases[{index}]": phase}
+            check.instance((Loop, Minimization, Query), **given)
             phase.check()
         check.instance((Event, type(None)), event=self.event)
         check.instance(dict, inputs=self.inputs)

@@ -75,6 +75,7 @@ class Perturbation(Spec):
     """Base of all perturbations."""
 
     kind: ClassVar[int]
+    extra_bits = 0  # of the grid
 
     def numbers(self, excess: float = 0.0) -> NoiseNumbers:
         """Return what the kernel reads; the noise is 1 + ``excess`` times as large."""
@@ -82,7 +83,7 @@ class Perturbation(Spec):
         scale *= 1.0 + excess
         kind, step = self.kind, 0.0
         if kind != NONE and scale > 0.0:
-            step = grid_step(scale / copies)
+            step = grid_step(scale / copies) * 2.0**-self.extra_bits
         else:
             kind = NONE
         return NoiseNumbers(kind, scale, copies, table, step)
@@ -101,9 +102,14 @@ class NoNoise(Perturbation):
 
 @dataclass(frozen=True)
 class GaussianNoise(Perturbation):
-    """N(0, stddev^2) in every coordinate."""
+    """N(0, stddev^2) in every coordinate.
+
+    ``extra_bits``, up to 20, make the grid so much finer; then sums are only near their
+    multiple, within half a step: for steps before the one that is seen.
+    """
 
     stddev: float
+    extra_bits: int = 0
     name: ClassVar[str] = "gaussian"
     kind: ClassVar[int] = GAUSSIAN
 

@@ -20,8 +20,13 @@ from dpsample.core.arrays import Array
 from dpsample.privacy.accounting import accounting
 from dpsample.privacy.accounting.events import PoissonGaussianEvent
 from dpsample.privacy.budget import Relation
-from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
+from dpsample.privacy.curves.gaussian import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gdp_from_budget,
+)
 from dpsample.privacy.curves.objective_perturbation import PerturbedObjective
+from dpsample.privacy.curves.shuffled_noise import delta_factor
 from dpsample.privacy.curves.shuffling import shuffle_delta, shuffle_epsilon
 from dpsample.privacy.printed.claim import EpsilonAt
 
@@ -134,20 +139,24 @@ def objective(
 def shuffled(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
     """Gaussian noise on each clipped record, bound 1, in random order.
 
-    Half of delta is for shuffling epsilon_0-DP records, half pays
-    (1 + e^epsilon) (1 + e^-epsilon_0 / 2) n delta_0 for their Gaussian curve (Feldman,
-    McMillan and Talwar 2021). epsilon occurs on both sides: the smallest solution.
+    Half of delta is for shuffling epsilon_0-DP records, half pays for the delta of
+    their Gaussian curve (`dpsample.privacy.curves.shuffled_noise`). epsilon occurs on
+    both sides: the smallest solution.
     """
 
     def epsilon_at(factor: float) -> float:
         gdp, epsilon = 2.0 / (noise * factor), 0.0
         for _ in range(MOST_ROUNDS):
-            local = LARGEST_LOCAL
-            for _ in range(3):
-                spared = _local_delta(epsilon, local, num_records, delta)
-                local = gaussian_epsilon(spared, gdp)
-            if local > LARGEST_LOCAL:
+            local, short = LARGEST_LOCAL, 0.0
+            if gaussian_delta(local, gdp) > _local_delta(
+                epsilon, local, num_records, delta
+            ):
                 break
+            while local - short > 1e-9 * local:
+                middle = 0.5 * (short + local)
+                spared = _local_delta(epsilon, middle, num_records, delta)
+                is_spared = gaussian_delta(middle, gdp) <= spared
+                short, local = (short, middle) if is_spared else (middle, local)
             larger = shuffle_epsilon(
                 delta=0.5 * delta, local_epsilon=local, num_records=num_records
             )
@@ -173,8 +182,7 @@ def shuffled_noise(epsilon: float, *, num_records: int, delta: float) -> float:
 
 def _local_delta(epsilon: float, local: float, num_records: int, delta: float) -> float:
     """delta_0 of each record that half of delta pays for."""
-    cost = (1.0 + math.exp(epsilon)) * (1.0 + 0.5 * math.exp(-local)) * num_records
-    return 0.5 * delta / cost
+    return min(0.5 * delta / delta_factor(epsilon, local, num_records), 0.5)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,229 @@
+r"""Noisy normal equations of linear regression: Wang (2018), AdaSSP.
+
+With :math:`S = \frac1n \sum_i a_i a_i^T` and :math:`r = \frac1n \sum_i a_i y_i`, both
+with Gaussian noise E (`noise.symmetric`) of deviations tau and s, :math:`\hat w =
+H^{-1} (r + E_r)`, H being S + E with its eigenvalues below :math:`\tau \sqrt{2d}`,
+about the noise's spectral norm, raised to that. The published version adds a ridge to
+all eigenvalues, for which it buys the least one; what is raised here is known, and no
+more is than has to be. In 48 cells of three sets and five models that left 15 % less
+excess loss, in the mean of logarithms, than such a ridge with the same knowledge.
+
+**Sensitivity.** Rows have l_2 norm at most R, responses (less offsets) are at most B in
+size. One record replaced changes S by :math:`D = (a a^T - b b^T)/n` and r by :math:`v =
+(a y - b z)/n`. Both go into one Gaussian mechanism, so with :math:`A = (R^2/n\tau)^2, C
+= (R B/n s)^2`, and a, b of lengths alpha R, beta R at an angle of cosine t,
+
+.. math:: \mathrm{gdp}^2 = \frac{|D|_F^2}{\tau^2} + \frac{|v|^2}{s^2} \le
+   A (\alpha^4 + \beta^4 - 2 \alpha^2 \beta^2 t^2)
+   + C (\alpha^2 + \beta^2 + 2 \alpha \beta |t|),
+
+which is attained, for it is convex in (y, z). No pair is far apart in both: v is
+longest for b = a, where D = 0. If :math:`\alpha\beta \ge \kappa = C/2A`, the best |t|
+is :math:`\kappa/\alpha\beta`, where the bound is :math:`A (\alpha^4 + \beta^4) + C
+(\alpha^2 + \beta^2) + C^2/2A`, increasing in both lengths. Else it is |t| = 1, where it
+is :math:`(\alpha + \beta)^2 (A (\alpha - \beta)^2 + C)`. That grows when both are
+scaled up, until they reach the first case or the longer is 1; then it grows with the
+shorter, its derivative being a positive multiple of :math:`C - 2 A \alpha (1 - \alpha)
+> 0` for :math:`\alpha < \kappa`. So the largest value is at full length,
+
+.. math:: \mathrm{gdp}^2 \le 2 A + 2 C + C^2/2A \ \text{ if } C \le 2 A,
+   \quad \text{else } 4 C,
+
+and it is attained; separate sensitivities would give 2 A + 4 C. A record set to zero
+changes S by :math:`a a^T/n` and r by :math:`a y/n`: A + C.
+
+**Rounding.** A mean of n products is off by at most :math:`2^{-53} (n + 4)` times the
+mean of their sizes, in any order, so computed pairs are apart by a part :math:`2^{-52}
+n (n + 4)` more than exact ones, in either norm; rows exceed R by a part 1e-12 at most.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dpsample.core import check
+from dpsample.core.arrays import Array
+from dpsample.domains import Ball
+from dpsample.losses import Squared
+from dpsample.noise.grid import add_gaussian, grid_step
+from dpsample.noise.symmetric import add_symmetric_gaussian
+from dpsample.optimizers.loop.optimizer import (
+    LEAST_NOISE,
+    Calibration,
+    Optimizer,
+    Query,
+    Recipe,
+    refuse_paper,
+)
+from dpsample.optimizers.loop.perturbations import gdp_of
+from dpsample.privacy.accounting.events import GaussianEvent
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.curves.additive import up
+from dpsample.problem.facts import PublicFacts
+from dpsample.problem.problem import Problem
+from dpsample.problem.records import curvature_matrix
+from dpsample.targets.gibbs import as_rows
+
+MOST_DIM = 5000  # coefficients: a matrix of them, and its eigenvectors
+CLEAR = math.sqrt(2.0)  # least eigenvalue, over tau sqrt(d)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NormalEquations(Query):
+    """Noisy S and r, and the minimizer over the domain that they tell.
+
+    Parameters
+    ----------
+    matrix_stddev, vector_stddev : float
+        tau and s; 0: no noise.
+    ridge : float
+        lambda.
+    """
+
+    matrix_stddev: float
+    vector_stddev: float
+    ridge: float
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether both are perturbed."""
+        return min(self.matrix_stddev, self.vector_stddev) >= LEAST_NOISE
+
+    def answer(self, problem: Problem, rng: np.random.Generator) -> Array:
+        """Draw the noise, solve, constrain."""
+        data = problem.data
+        response = data.response - (data.offset if len(data.offset) else 0.0)
+        matrix = curvature_matrix(data, np.ones(data.num_records))
+        vector = np.asarray(as_rows(data).T @ response) / data.num_records
+        if self.is_noisy:
+            add_symmetric_gaussian(rng, self.matrix_stddev, matrix)
+            size = self.vector_stddev
+            add_gaussian(rng, size, grid_step(size), vector)
+        return self.solved(problem.facts, matrix, vector)
+
+    @np.errstate(all="ignore")
+    def solved(self, facts: PublicFacts, matrix: Array, vector: Array) -> Array:
+        """Minimizer of the noisy quadratic and the ridge; post-processing."""
+        from scipy.optimize import brentq
+
+        values, vectors = np.linalg.eigh(matrix)
+        clear = CLEAR * self.matrix_stddev * math.sqrt(facts.dim)
+        sizes = np.maximum(values + self.ridge, clear)
+        slope = vectors.T @ (vector - matrix @ facts.center)
+        known = sizes > 1e-14 * sizes[-1]  # without noise: the least of all solutions
+        sizes, slope, vectors = sizes[known], slope[known], vectors[:, known]
+        domain, more = facts.domain, 0.0
+        if isinstance(domain, Ball) and domain.p == 2.0:
+
+            def excess(extra: float) -> float:
+                return float(np.linalg.norm(slope / (sizes + extra)) - domain.radius)
+
+            if excess(0.0) > 0.0:
+                most = float(np.linalg.norm(slope)) / domain.radius
+                more = float(brentq(excess, 0.0, 2.0 * most, xtol=1e-15 * most))
+        point = facts.center + vectors @ (slope / (sizes + more))
+        return np.asarray(domain.project(point))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaSSP(Optimizer):
+    r"""Linear regression from a noisy Gram matrix and noisy products with responses.
+
+    Wang (UAI 2018, arXiv:1803.02596), in the form of the module: :math:`\hat w = c +
+    H^{-1} (r + E_r - (S + E_S) c)`, H being :math:`S + E_S + \lambda I` with
+    eigenvalues raised to :math:`\tau \sqrt{2d}` at least, c the domain's center. On l_2
+    balls it is the minimizer of the noisy quadratic, on other domains its projection.
+    tau is the noise of a diagonal entry of S, and s that of r. To first order the
+    covariance of the error is
+
+    .. math:: S^{-1} \Bigl(\bigl(s^2 + \tfrac{\tau^2}2 |w|^2\bigr) I + \tfrac{\tau^2}2 w
+       w^T\Bigr) S^{-1},
+
+    which grows with :math:`B^2` and :math:`R^2 |w|^2` of the answer, where methods that
+    add noise to gradients pay for :math:`(B + R M)^2`, M the radius of the domain. It
+    reads the records once, and needs no radius.
+
+    Parameters
+    ----------
+    ridge : float
+        lambda >= 0, beside losses (<a, w> - y)^2/2 averaged over the records.
+    matrix_share : float
+        In (0, 1): a for A : C = a : 1 - a, the terms of the privacy of S and r in the
+        module's proof. More for answers that are long compared with B/R.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range; in `recipe`, if the loss is not `Squared`, the
+        response has no bound, or there are more than 5000 coefficients.
+
+    Guarantee
+    ---------
+    S, r and all that follows from them are (epsilon, delta)-DP under either relation,
+    if the declared bounds hold for every possible record; rounding errors are counted.
+
+    Examples
+    --------
+    >>> import dpsample as dps
+    >>> data = dps.datasets.regression(2000, 3, seed=1)
+    >>> problem = dps.Problem(data.features, np.clip(data.response, -1.0, 1.0),
+    ...                       loss=dps.losses.Squared(), row_bound=1.0,
+    ...                       domain=dps.domains.WholeSpace(), response_bound=1.0)
+    >>> budget = dps.Budget(epsilon=1.0, delta=1e-6)
+    >>> noise = AdaSSP().recipe(problem.facts, budget).inputs
+    >>> f"{noise['matrix_stddev']:.5f} {noise['vector_stddev']:.5f}"
+    '0.00448 0.00448'
+    """
+
+    ridge: float = 0.0
+    matrix_share: float = 0.5
+    name: ClassVar[str] = "ada_ssp"
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check.non_negative(ridge=self.ridge)
+        check.open_interval(0.0, 1.0, matrix_share=self.matrix_share)
+
+    def _recipe(
+        self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
+    ) -> Recipe:
+        """One query."""
+        refuse_paper(calibration, "The printed one buys an eigenvalue as well.")
+        if not isinstance(facts.loss, Squared):
+            remedy = "Of other losses no such means are enough."
+            check.fail("loss", "dps.losses.Squared()", facts.loss, remedy)
+        if facts.dim > MOST_DIM:
+            check.fail("problem", f"with at most {MOST_DIM} coefficients", facts.dim)
+        event, noise = None, {"matrix_stddev": 0.0, "vector_stddev": 0.0}
+        if budget is not None:
+            noise = self._noise(facts, budget)
+            event = GaussianEvent(gdp_of(budget))
+        phase = NormalEquations(ridge=float(self.ridge), **noise)
+        inputs: dict[str, float | int | str] = {"ridge": phase.ridge, **noise}
+        return Recipe(
+            phases=(phase,), event=event, inputs=inputs, kind="normal_equations"
+        )
+
+    def _noise(self, facts: PublicFacts, budget: Budget) -> dict[str, float]:
+        """Return both deviations."""
+        response = (facts.response_bound or 1.0) + facts.offset_bound
+        if math.isinf(response):
+            remedy = "Clip the response, or use a method that clips gradients."
+            check.fail("response_bound", "finite for this method", response, remedy)
+        n, row = facts.num_records, facts.full_row_bound * facts.dual_ratio(2.0)
+        unit = (1.0 + 1e-11 + 2.0**-52 * (n + 4.0) ** 2) * row / n
+        a, c = self.matrix_share, 1.0 - self.matrix_share
+        unit *= math.sqrt(joint_square(a, c, budget.relation)) / gdp_of(budget)
+        return {
+            "matrix_stddev": up(unit * row / math.sqrt(a)),
+            "vector_stddev": up(unit * response / math.sqrt(c)),
+        }
+
+
+def joint_square(a: float, c: float, relation: str) -> float:
+    """Largest squared distance of neighbors in S and r, in units of the noise."""
+    if relation == "zero_out":
+        return a + c
+    return 2.0 * a + 2.0 * c + c * c / (2.0 * a) if c <= 2.0 * a else 4.0 * c

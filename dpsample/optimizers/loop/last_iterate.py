@@ -1,0 +1,149 @@
+r"""Last iterate of noisy gradient descent: its noise, by `curves.last_iterate`.
+
+With a ridge lambda and losses of curvature at most beta a step of length eta contracts
+by :math:`c = \max(|1 - \eta\lambda|, |1 - \eta(\beta + \lambda)|)`: slopes of a
+function of the margin, clipped or not, differ between two points by :math:`h_i \langle
+a_i, x - y\rangle`, :math:`0 \le h_i |a_i|^2 \le \beta`, so the step's map has a
+symmetric secant matrix with eigenvalues in that range, wherever both points lie. For
+other losses clipping breaks that. One record moves a step by :math:`\eta \Delta L/n`.
+
+Rounding: the last noise is added to the last point by the exact mechanism of outputs,
+and that of earlier steps lies on so fine a grid that it is an error like all others of
+a step (`iterate_errors`), of which noisy gradients add 6 u eta |noise|, the noise being
+below 12 deviations but with probability 2^-107. Rows may exceed their bound by 1e-12.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from dpsample.core import check
+from dpsample.losses import Custom, RecordGradient
+from dpsample.optimizers.loop.estimators import Estimator
+from dpsample.optimizers.loop.iterate_errors import iterate_error
+from dpsample.optimizers.loop.noisy_descent import DescentScales
+from dpsample.optimizers.loop.optimizer import Loop, Recipe
+from dpsample.optimizers.loop.perturbations import (
+    SHIFTS,
+    UNIT,
+    GaussianNoise,
+    gdp_of,
+)
+from dpsample.optimizers.loop.solve import MOST
+from dpsample.optimizers.loop.steps import GradientStep
+from dpsample.privacy.accounting.events import GaussianEvent
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.curves.additive import up
+from dpsample.privacy.curves.last_iterate import last_iterate_gdp
+from dpsample.problem.facts import PublicFacts
+
+MOST_STEPS = 10**6
+EXTRA_BITS = 18  # of the grid of noise in steps before the last
+MOST_ERROR = 1e-3  # of a step, over what a record moves it
+ROWS = 1e-11  # more than what rows above their bound change
+
+
+def check_smooth(facts: PublicFacts, scales: DescentScales) -> None:
+    """Refuse losses whose steps are not known to contract."""
+    if isinstance(facts.loss, Custom | RecordGradient):
+        remedy = "Its convexity and curvature are declared only. Use output='tail'."
+        check.fail("loss", "a built-in one for the last iterate", facts.loss, remedy)
+    if math.isinf(scales.smoothness):
+        remedy = "Its steps move points apart. Use output='tail'."
+        check.fail("loss", "smooth for the last iterate", facts.loss, remedy)
+
+
+def contraction(scales: DescentScales, size: float, ridge: float) -> float:
+    """Return c, rounded up."""
+    steepest = scales.smoothness * (1.0 + ROWS) + ridge
+    return max(abs(1.0 - size * ridge), abs(1.0 - size * steepest)) + 4.0 * UNIT
+
+
+def effective_steps(
+    c: float, num_steps: int, *, diameter: float, error: float
+) -> float:
+    """Return T' such that noise for T' steps on all records is enough, at most T.
+
+    The diameter of the domain and twice the error of a step are over what a record
+    moves a step.
+    """
+    steps = np.arange(1.0, num_steps + 1.0)
+    powers = c**steps
+    with np.errstate(all="ignore"):  # c = 1: the limits
+        sums = np.where(c == 1.0, steps, (1.0 - powers) / (1.0 - c))
+        squares = np.where(c == 1.0, steps, (1.0 - powers**2) / (1.0 - c**2))
+        count = int(np.argmin((powers * diameter + sums) ** 2 / squares)) + 1
+    found = [
+        _energy(c, length, start, error)
+        for length, start in ((num_steps, 0.0), (count, diameter + error))
+        if math.isfinite(start)
+    ]
+    return min(found)
+
+
+def _energy(c: float, count: int, start: float, error: float) -> float:
+    shifts = np.full(count, 1.0 + ROWS + c * error)
+    shifts[-1] += error
+    gdp = last_iterate_gdp(
+        contractions=np.full(count, c), shifts=shifts, stddevs=1.0, start_distance=start
+    )
+    return gdp**2
+
+
+def last_iterate_recipe(
+    facts: PublicFacts,
+    scales: DescentScales,
+    budget: Budget | None,
+    *,
+    estimator: Estimator,
+    num_steps: int,
+    step_size: float,
+    ridge: float,
+) -> Recipe:
+    """Noisy steps, and a last one with noise on its end."""
+    check.integer(1, num_steps=num_steps, most=MOST_STEPS)
+    if not step_size * (scales.smoothness + ridge) <= 2.0:
+        longest = 2.0 / (scales.smoothness + ridge)
+        check.fail("step_size", f"<= 2/(beta + ridge) = {longest:g}", step_size)
+    step = GradientStep(step_size, ridge=ridge)
+    last = Loop(num_steps=1, step=step, estimator=estimator, keeps_anchor=num_steps > 1)
+    inputs: dict[str, float | int | str] = {
+        "num_steps": num_steps,
+        "lipschitz": scales.lipschitz,
+        "step_size": step_size,
+        "ridge": ridge,
+    }
+    early = replace(last, num_steps=num_steps - 1, keeps_anchor=False)
+    event, kind = None, "last/full"
+    if budget is not None:
+        c = contraction(scales, step_size, ridge)
+        unit = SHIFTS[budget.relation] * scales.lipschitz / scales.num_records
+        far, gdp = 2.0 * scales.radius / (step_size * unit), gdp_of(budget)
+        count = effective_steps(c, num_steps, diameter=far, error=0.0)
+        error = _step_error(facts, last, 2.0 * unit * math.sqrt(count) / gdp)
+        share, extra_bits = 2.0 * error / (step_size * unit), 0
+        if share <= MOST_ERROR:
+            kind, extra_bits = "last/full/rounded", EXTRA_BITS
+            count = effective_steps(c, num_steps, diameter=far, error=share)
+        stddev = up(unit * math.sqrt(count) / gdp)
+        early = replace(early, noise=GaussianNoise(stddev, extra_bits))
+        last = replace(last, output_stddev=up(step_size * stddev))
+        event = GaussianEvent(gdp)
+        inputs |= {"contraction": c, "effective_steps": count, "noise_stddev": stddev}
+    phases = (early, last) if num_steps > 1 else (last,)
+    return Recipe(phases=phases, event=event, inputs=inputs, kind=kind)
+
+
+def _step_error(facts: PublicFacts, loop: Loop, stddev: float) -> float:
+    """Bound e of a step's rounding error, its noise being at most so large.
+
+    Infinite if none is proved; entries that the fine grid would cut off are none.
+    """
+    is_cut_off = loop.estimator.record_bound(facts.dim) > 2.0**20 * stddev
+    if is_cut_off or math.isinf(facts.radius):
+        return math.inf
+    size = float(np.max(loop.step.sizes))  # type: ignore[attr-defined]
+    noise = math.sqrt(facts.dim) * 1.01 * stddev
+    grid = 2.0 ** -(11 + EXTRA_BITS) + 6.2 * UNIT * MOST
+    return iterate_error(facts, loop, facts.center) + size * noise * grid
