@@ -19,7 +19,6 @@ from ._real_records import LABELS, LOADERS, LOSSES, SHAPES, minimizer, on_ball, 
 PLANS = {
     "release": fits.release,
     "objective perturbation": fits.objective,
-    "output perturbation": fits.output,
     "DP-SGD": fits.descent,
 }
 ADVICE = {
@@ -28,6 +27,7 @@ ADVICE = {
     "tail, capped loss": ("tail", "capped_logistic"),
     "objective, capped loss": ("objective", "capped_logistic"),
 }
+LAST = "last iterate of noisy GD"
 NOTHING, NO_PRIVACY = "theta = 0", "minimum, no privacy"
 BEST_RIDGE, SHIPPED = "diffprivlib", "diffprivlib, C = 1"
 PILOTS = 2
@@ -95,11 +95,14 @@ def run(plan, train, seeds, **options):
 def plan_of(params):
     """Plan from public facts, and the loss that it fits."""
     method, loss = params["method"], params["loss"]
+    budget = fits.budget_of(float(params["epsilon"]))
+    if method == LAST:
+        last = dps.optimizers.NoisyGD(output="last")
+        return fits.Plan(dps.minimize, (last, budget), {}, math.inf), LOSSES[loss]
     if method in ADVICE:
         key = ADVICE[method]
         key = key if isinstance(key, str) else (key[0], key[1].format(loss=loss))
         row = fits.advised(*place(params), loss)[key]
-        budget = fits.budget_of(float(params["epsilon"]))
         if row.choice == "release":
             return fits.release(*place(params), loss), row.loss
         return fits.Plan(dps.minimize, (row.choice, budget), {}, math.inf), row.loss
@@ -156,7 +159,7 @@ EPSILONS = ("0.1", "0.3", "1", "3", "8")  # words: places on an axis of any scal
 CHEAP = EPSILONS[:3]  # of releases of losses with kinks
 FEW = 60  # columns up to which a release of a smooth loss takes less than seconds
 ENDS = (NOTHING, NO_PRIVACY)
-LOGISTIC = (*ADVICE, *PLANS, *[BEST_RIDGE] * IS_THERE, *ENDS)
+LOGISTIC = (*ADVICE, LAST, *PLANS, *[BEST_RIDGE] * IS_THERE, *ENDS)
 OTHERS = (*fits.TUNED, *[SHIPPED] * IS_THERE)
 KINKED = ("dps.advise", *ENDS)
 
@@ -217,7 +220,7 @@ QUESTION = (
     " takes the ridge, or steps and their size, with the smallest training loss in"
     " pilot runs, in grids of equal size (powers of 4, 9 tries or more) that are"
     " widened until the best is inside. That costs privacy which is not counted."
-    " Last-iterate DP-SGD, DP-Newton and sufficient statistics are not in the package."
+    " DP-Newton is not in the package, sufficient statistics are of squared losses."
 )
 PEER = (
     " 'diffprivlib' is its LogisticRegression without intercept, told the epsilon at"

@@ -241,7 +241,7 @@ def results(given: Bundle, output: Path, *, quick: bool = False) -> Results:
 
 
 def _declared_in(given: Bundle) -> dict[str, str]:
-    """Commits of the study's exclusions, from the file beside it."""
+    """Read the commits of the study's exclusions from the file beside it."""
     path = Path(given.sources[-1].path).with_name(DECLARED)
     known = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
     return dict(known.get(given.study, {}))

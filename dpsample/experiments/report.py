@@ -23,7 +23,7 @@ from dpsample.core import files as files_module
 from dpsample.core.arrays import Array
 from dpsample.experiments import findings
 from dpsample.experiments.findings import results, shown, text_of
-from dpsample.experiments.loading import Bundle
+from dpsample.experiments.loading import Bundle, required
 from dpsample.experiments.metrics import Figure, names
 from dpsample.experiments.run import folder_of
 from dpsample.experiments.study import Study
@@ -157,6 +157,7 @@ def _places(values: Sequence[Any]) -> dict[object, float]:
 
 def _canvas(picture: _Picture) -> Canvas:
     required("matplotlib", "studies")
+
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 
