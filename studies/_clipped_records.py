@@ -47,7 +47,7 @@ def loaded(name, split):
 
 @cache
 def minimum(name, split, loss):
-    """Minimum of a risk over the unit ball, and the ball's multiplier there.
+    """Minimum of a risk over the unit ball, its gap, and the ball's multiplier there.
 
     Newton's method for F + nu |w|^2/2, Hebden's for the nu at which |w| = 1. The gap is
     at most <gradient, w> + |gradient| and is checked.
@@ -75,7 +75,7 @@ def minimum(name, split, loss):
     gap = gradient @ theta + np.linalg.norm(gradient)
     if gap > 1e-5:
         raise ArithmeticError(f"The minimum of {name} is known to {gap:.1g} only.")
-    return float(risk), ridge
+    return float(risk), float(gap), ridge
 
 
 def derivatives(loss, features, response, theta):

@@ -19,7 +19,7 @@ class Run(NamedTuple):
     """What `dps.minimize` gets, the proved bound of its risk and the printed one."""
 
     optimizer: Any
-    budget: dps.Budget | None
+    budget: dps.Budget
     calibration: str
     bound: float
     printed: float = math.inf
@@ -30,17 +30,17 @@ def budget_of(epsilon: float) -> dps.Budget:
     return dps.Budget(epsilon=epsilon, delta=DELTA)
 
 
-def _exact(optimizer: Any, facts: Any, budget: dps.Budget | None) -> Run:
+def _exact(optimizer: Any, facts: Any, budget: dps.Budget) -> Run:
     inputs = optimizer.recipe(facts, budget).inputs
     return Run(optimizer, budget, "exact", float(inputs["risk_bound"]))
 
 
 @cache
-def noisy_gd(facts: Any, epsilon: float | None) -> Run:
+def noisy_gd(facts: Any, epsilon: float) -> Run:
     """Algorithm 1 over all records, and the bound of Theorem 3.2."""
-    budget = None if epsilon is None else budget_of(epsilon)
+    budget = budget_of(epsilon)
     run = _exact(o.NoisyGD(), facts, budget)
-    if budget is None or epsilon > LARGEST_NOMINAL:
+    if epsilon > LARGEST_NOMINAL:
         return run
     return run._replace(printed=10.0 * unit(facts) * rate(facts, budget))
 

@@ -36,11 +36,12 @@ def seeds_of(seed):
     return [int(word) for word in seed.generate_state(2, np.uint64)]
 
 
-def records(model, num_records, dim, seed):
-    """One data set of the simulation."""
+def records(model, num_records, dim, seed, scale="sqrt_n"):
+    """Draw a data set; columns have norm sqrt(n), or as in the paper "unit"."""
+    made = dps.datasets.heavy_tailed_regression
     if model == "logistic":
-        return dps.datasets.heavy_tailed_logistic(num_records, dim, seed=seed)
-    return dps.datasets.heavy_tailed_regression(num_records, dim, seed=seed)
+        made = dps.datasets.heavy_tailed_logistic
+    return made(num_records, dim, seed=seed, scale=scale)
 
 
 def problem(model, data, domain):

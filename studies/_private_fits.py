@@ -9,7 +9,6 @@ import warnings
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,8 @@ import dpsample as dps
 from dpsample.privacy import calibrate
 from dpsample.problem.facts import PublicFacts
 
-from ._real_records import RADIUS
+from ._real_records import LOSSES, RADIUS
+from ._tuning import tuned
 
 DELTA = 1e-6
 SMOOTHNESS = 0.25  # of the logistic loss of a row of norm 1
@@ -47,29 +47,26 @@ def budget_of(epsilon):
 
 
 @cache
-def facts_of(n, d):
+def facts_of(n, d, loss="logistic"):
     """Return what is public of every data set here."""
+    own = LOSSES[loss]
     return PublicFacts(
         num_records=n,
         dim=d,
-        loss=dps.losses.Logistic(),
+        loss=own,
         domain=dps.domains.Ball(RADIUS),
         row_bound=1.0,
         row_norm=2.0,
+        response_bound=None if own.is_classification else 1.0,
     )
 
 
 @cache
-def release(n, d, epsilon, factor=1.0):
-    """`dps.release`; the sampler's distance gamma moves a mean by the range at most.
-
-    A factor of mu is one of k too: privacy fixes k / mu.
-    """
+def release(n, d, epsilon, loss="logistic"):
+    """`dps.release`; the sampler's distance gamma moves a mean by the range at most."""
     options = {"risk": "empirical", "sampler_share": SHARE}
-    found = calibrate(facts_of(n, d), budget_of(epsilon), **options)
+    found = calibrate(facts_of(n, d, loss), budget_of(epsilon), **options)
     bound = found.risk_bound + 2.0 * RADIUS * found.gamma
-    if factor != 1.0:
-        options["strong_convexity"] = factor * found.mu
     return Plan(dps.release, (budget_of(epsilon),), options, bound)
 
 
@@ -91,13 +88,6 @@ def _ridged(method, n, d, epsilon, factor=1.0):
 def objective(n, d, epsilon, factor=1.0):
     """Objective perturbation; the exact version is the approximate one at 1 %."""
     return _ridged(o.ObjectivePerturbation(risk="empirical"), n, d, epsilon, factor)
-
-
-@cache
-def halves(n, d, epsilon):
-    """Approximate objective perturbation, half of the budget for either part."""
-    method = o.ApproximateObjectivePerturbation(share=0.5, risk="empirical")
-    return _ridged(method, n, d, epsilon)
 
 
 @cache
@@ -140,21 +130,34 @@ def descent(n, d, epsilon):
     return best
 
 
+def advised(n, d, epsilon, loss="logistic"):
+    """Rows of the advice by method and loss, the chosen one as "dps.advise"."""
+    table = dps.advise(facts_of(n, d, loss), budget_of(epsilon)).table
+    rows = {(row.method, row.loss.name): row for row in reversed(table)}
+    return rows | {"dps.advise": table[0]}
+
+
+# Where the search for the best begins, in units of what the rules say, but for the
+# number of steps of DP-SGD.
 TUNED = {
-    "release, tuned": (release, (0.5, 1.0, 2.0)),
-    "objective perturbation, tuned": (objective, (1 / 16, 1 / 4, 1.0, 4.0, 16.0)),
-    "output perturbation, tuned": (output, (1 / 256, 1 / 64, 1 / 16, 1 / 4, 1.0)),
+    "objective perturbation, tuned": (objective, (1.0,)),
+    "output perturbation, tuned": (output, (1.0 / 16.0,)),
+    "DP-SGD, tuned": (_descent, (500.0, 4.0)),
 }
-STEPS, SIZES = (125, 500, 2000), (1.0, 4.0, 16.0)
+FACTOR, TRIES = 4.0, 9
 
 
-def candidates(method, n, d, epsilon):
-    """List the plans among which the records choose."""
-    if method in TUNED:
-        plan, factors = TUNED[method]
-        return [plan(n, d, epsilon, factor) for factor in factors]
-    grid = [_descent(n, d, epsilon, *pair) for pair in product(STEPS, SIZES)]
-    return [descent(n, d, epsilon), *grid]
+def best_plan(method, n, d, epsilon, score):
+    """Plan of the least score on a grid that is widened until it is inside; tries."""
+    plan, starts = TUNED[method]
+
+    def made(first, *others):
+        first = round(first) if plan is _descent else first
+        return plan(n, d, epsilon, first, *others)
+
+    factors = (FACTOR,) * len(starts)
+    search = tuned(lambda *point: score(made(*point)), starts, factors, TRIES)
+    return made(*search[0]), search[2], search[3]
 
 
 # diffprivlib.models.LogisticRegression without intercept, |x| <= 1, minimizes

@@ -1,83 +1,78 @@
-"""Logistic problems on public files, or on synthetic stand-ins without them.
+"""Classification and regression on public files, or synthetic stand-ins without them.
 
-Rows have norm at most 1 and a constant is one of the columns where the rows have no
-indicators; nothing is ever scaled by the records themselves.
+Rows have norm at most 1 by public facts alone; the sets of labels are those of
+``_method_records``.
 """
 
-import os
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.special import expit
 
 import dpsample as dps
-from dpsample.datasets.catalog import VARIABLE
+
+from ._method_records import RECORDS, SEED
 
 RADIUS = 10.0  # of the ball that the coefficients are in: public, the same for all
-SMALL = 1000
-# Records to learn from, and to test on, and columns.
-SHAPES = {"a9a": (8000, 16281, 123), "magic04": (8000, 11020, 11)}
-SIGNAL = 8.0  # of the stand-ins
-SEED = 20261121
+SIZES = {"a9a": 8000, "w7a": 6000, "adult": 8000, "magic04": 12_000, "k401ksubs": 7000}
+# Responses, the public range that becomes [-1, 1] (thousands of dollars, dollars a
+# week), records and columns with a constant.
+REAL_RESPONSES = {
+    "k401ksubs": ("assets", (-100.0, 300.0), 7000, 8),
+    "cps1988": ("wages", (0.0, 2000.0), 20_000, 13),
+}
+LABELS = {name: SIZES.get(name, RECORDS[name].sizes[0]) for name in RECORDS}
+if "a9a" in LABELS:
+    LABELS = {name: LABELS[name] for name in SIZES}
+    RESPONSES = REAL_RESPONSES
+else:
+    LABELS, RESPONSES = {name: LABELS[name] for name in ("sparse", "halfspace")}, {}
+LOSSES = {
+    "logistic": dps.losses.Logistic(),
+    "hinge": dps.losses.Hinge(),
+    "quantile": dps.losses.Quantile(level=0.75),
+}
 GAP, MAX_STEPS, CHECK_EVERY = 1e-10, 20_000, 20
-STAND_IN = "" if VARIABLE in os.environ else "stand-in for "
+# Losses with kinks are replaced by their envelope of this width, whose minimum is found
+# to this gap: the loss itself is above it by at most half of the width.
+WIDTH, KINK_GAP = 0.003, 3e-5
 
 
-def name_of(records):
-    """Name of a data set, by the words of the grid."""
-    return next(name for name in SHAPES if f"{name} " in records)
+def labels(name):
+    """Rows and labels, those to learn from, then those to test on."""
+    rows, y, *test = RECORDS[name].load()
+    return {"rows": rows[: LABELS[name]], "y": y[: LABELS[name]], "test": tuple(test)}
 
 
-def shape_of(records):
-    """Shape of a data set, by the words of the grid."""
-    return SHAPES[name_of(records)]
-
-
-def words(name):
-    """Words of the grid: nobody takes the stand-in for the file."""
-    return f"{STAND_IN}{name} (d = {SHAPES[name][2]})"
-
-
-def _real(name):
-    """Rows and labels, training before test."""
-    data = dps.datasets.load(name)
-    if name == "a9a":
-        test = dps.datasets.load(name, split="test")
-        return data.features, data.response, test.features, test.response
+def responses(source):
+    """Rows with a constant as large as all others, and responses in [-1, 1]."""
+    _, ends, size, _ = RESPONSES[source]
+    data = dps.datasets.load(source)
+    rows = np.hstack([data.features, np.ones((data.num_records, 1))]) / np.sqrt(2.0)
     order = np.random.default_rng(SEED).permutation(data.num_records)
-    rows = np.hstack([data.features, np.ones((len(order), 1))])[order] / np.sqrt(2.0)
-    y, size = data.response[order], SHAPES[name][0]
-    return rows[:size], y[:size], rows[size:], y[size:]
+    rows, y = rows[order], np.interp(data.response[order], ends, (-1.0, 1.0))
+    return {"rows": rows[:size], "y": y[:size], "test": (rows[size:], y[size:])}
 
 
-def _stand_in(name):
-    """Draw records of a logistic model in the same shape."""
-    size, tested, dim = SHAPES[name]
-    data = dps.datasets.logistic(size + tested, dim, seed=SEED, signal=SIGNAL)
-    rows, y = data.features, data.response
-    return rows[:size], y[:size], rows[size:], y[size:]
+LOADERS = {name: partial(labels, name) for name in LABELS} | {
+    words: partial(responses, source) for source, (words, *_) in RESPONSES.items()
+}
+# Records and columns.
+SHAPES = {name: (size, RECORDS[name].dim) for name, size in LABELS.items()} | {
+    words: (size, dim) for words, _, size, dim in RESPONSES.values()
+}
 
 
-def load(name):
-    """Load records, those of the small sample first, and minimizers of both risks."""
-    rows, y, *test = (_stand_in if STAND_IN else _real)(name)
-    order = np.random.default_rng(SEED).permutation(len(y))
-    rows, y = rows[order][: SHAPES[name][0]], y[order][: SHAPES[name][0]]
-    best = {n: minimizer(rows[:n], y[:n]) for n in (SMALL, len(y))}
-    return {"rows": rows, "y": y, "test": tuple(test), "best": best}
-
-
-LOADERS = {name: partial(load, name) for name in SHAPES}
-
-
-def problem(rows, y):
-    """Logistic loss on the ball."""
+def problem(rows, y, loss=LOSSES["logistic"]):
+    """One of the losses on the ball."""
     return dps.Problem(
         rows,
         y,
-        loss=dps.losses.Logistic(),
+        loss=loss,
         domain=dps.domains.Ball(RADIUS),
         row_bound=1.0,
+        response_bound=None if loss.is_classification else 1.0,
     )
 
 
@@ -86,25 +81,55 @@ def on_ball(theta):
     return theta * min(1.0, RADIUS / max(float(np.linalg.norm(theta)), 1e-300))
 
 
-def minimizer(rows, y):
-    """Minimizer of the risk on the ball, to a certified gap of 1e-10.
+@cache
+def envelope(kind):
+    """Values and slopes of a loss or its envelope, its curvature, and the gap wanted.
 
-    Accelerated projected gradients, momentum dropped when it points uphill. The gap is
-    that of Frank and Wolfe: the largest fall of the tangent plane over the ball.
+    The envelope is the largest of s far - width s^2/2 over the slopes s of the loss.
     """
 
+    def smooth(margins, y):
+        return np.logaddexp(0.0, -y * margins), -y * expit(-y * margins)
+
+    def kinked(margins, y):
+        if kind == "hinge":
+            far, sign, low, high = y * margins - 1.0, y, -1.0, 0.0
+        else:
+            level = LOSSES[kind].level
+            far, sign, low, high = y - margins, -1.0, level - 1.0, level
+        s = np.clip(far / WIDTH, low, high)
+        return s * far - 0.5 * WIDTH * s**2, sign * s
+
+    return (
+        (smooth, 0.25, GAP) if kind == "logistic" else (kinked, 1.0 / WIDTH, KINK_GAP)
+    )
+
+
+def minimizer(rows, y, kind="logistic"):
+    """Minimizer of the risk on the ball, and a certified bound of its excess.
+
+    Accelerated projected gradients, momentum dropped when it points uphill. The gap is
+    that of Frank and Wolfe: the largest fall of the tangent plane over the ball, and
+    what the envelope is below the loss.
+    """
+    both, curvature, wanted = envelope(kind)
+    across = csr_array(rows.T) if hasattr(rows, "toarray") else rows.T
+
     def slope(theta):
-        return -(rows.T @ (y * expit(-y * (rows @ theta)))) / len(y)
+        return across @ both(rows @ theta, y)[1] / len(y)
 
     theta = ahead = np.zeros(rows.shape[1])
     momentum = 1.0
     for step in range(MAX_STEPS):
         if step % CHECK_EVERY == 0:
             g = slope(theta)
-            if g @ theta + RADIUS * np.linalg.norm(g) <= GAP:
-                return theta
+            gap = g @ theta + RADIUS * np.linalg.norm(g)
+            if gap <= wanted:
+                margins = rows @ theta
+                below = LOSSES[kind].value(margins, y) - both(margins, y)[0]
+                return theta, float(gap + below.mean())
         g = slope(ahead)
-        new = on_ball(ahead - 4.0 * g)  # losses of rows of norm 1 are 1/4-smooth
+        new = on_ball(ahead - g / curvature)
         after = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
         ahead = new + (momentum - 1.0) / after * (new - theta)
         if g @ (new - theta) > 0.0:

@@ -1,4 +1,4 @@
-"""Private logistic regression on real records: which method at equal, true epsilon.
+"""Private classification and regression on real records, at equal, true epsilon.
 
 diffprivlib 0.6.6 is compared where it can be imported: it needs scikit-learn < 1.8.
 """
@@ -14,29 +14,24 @@ import dpsample as dps
 from dpsample.experiments import Figure, Inapplicable, Metric, Study
 
 from . import _private_fits as fits
-from ._real_records import (
-    LOADERS,
-    SMALL,
-    STAND_IN,
-    name_of,
-    on_ball,
-    problem,
-    shape_of,
-    words,
-)
+from ._real_records import LABELS, LOADERS, LOSSES, SHAPES, minimizer, on_ball, problem
 
 PLANS = {
     "release": fits.release,
     "objective perturbation": fits.objective,
-    "two halves": fits.halves,
-    "output perturbation": fits.output,
     "DP-SGD": fits.descent,
 }
-NOTHING = "theta = 0"
+ADVICE = {
+    "dps.advise": "dps.advise",
+    "tail of noisy GD": ("tail", "{loss}"),
+    "tail, capped loss": ("tail", "capped_logistic"),
+    "objective, capped loss": ("objective", "capped_logistic"),
+}
+LAST = "last iterate of noisy GD"
+NOTHING, NO_PRIVACY = "theta = 0", "minimum, no privacy"
 BEST_RIDGE, SHIPPED = "diffprivlib", "diffprivlib, C = 1"
-TUNED = (*fits.TUNED, "DP-SGD, tuned")
-PILOTS, DEAR_PILOTS = 5, 2
-_lock, _chosen = threading.Lock(), {}
+PILOTS = 2
+_lock, _chosen, _least = threading.Lock(), {}, {}
 
 
 def works(name):
@@ -52,25 +47,34 @@ IS_THERE = works("diffprivlib")
 
 def place(params):
     """Find records, columns and epsilon."""
-    n, d = params["n"], shape_of(params["records"])[2]
-    return n, d, float(params["epsilon"])
+    return *SHAPES[params["records"]], float(params["epsilon"])
 
 
-def risk(rows, y, theta):
-    """Mean log-loss."""
-    return float(np.logaddexp(0.0, -y * (rows @ theta)).mean())
+def risk(rows, y, theta, loss):
+    """Mean loss."""
+    return float(LOSSES[loss].value(rows @ theta, y).mean())
 
 
-def tuned(params, train):
+def least(params, rows, y):
+    """Certified minimizer of the training risk, and its gap."""
+    key = params["records"], params["loss"]
+    with _lock:
+        if key not in _least:
+            _least[key] = minimizer(rows, y, params["loss"])
+        return _least[key]
+
+
+def chosen(params, train):
     """Plan with the smallest training risk in pilot runs, whose privacy nobody pays."""
-    key = (*place(params), params["records"], params["method"])
+    key = (params["records"], params["epsilon"], params["method"])
     with _lock:
         if key not in _chosen:
-            plans = fits.candidates(params["method"], *place(params))
-            number = DEAR_PILOTS if plans[0].verb is dps.release else PILOTS
-            seeds = np.random.SeedSequence(0).spawn(number)
-            risks = [run(plan, train, seeds, evaluate=train).mean for plan in plans]
-            _chosen[key] = plans[int(np.argmin(risks))]
+            seeds = np.random.SeedSequence(0).spawn(PILOTS)
+            _chosen[key] = fits.best_plan(
+                params["method"],
+                *place(params),
+                lambda plan: run(plan, train, seeds, evaluate=train).mean,
+            )
         return _chosen[key]
 
 
@@ -88,146 +92,218 @@ def run(plan, train, seeds, **options):
     )
 
 
-def thetas(params, seeds, rows, y):
+def plan_of(params):
+    """Plan from public facts, and the loss that it fits."""
+    method, loss = params["method"], params["loss"]
+    budget = fits.budget_of(float(params["epsilon"]))
+    if method == LAST:
+        last = dps.optimizers.NoisyGD(output="last")
+        return fits.Plan(dps.minimize, (last, budget), {}, math.inf), LOSSES[loss]
+    if method in ADVICE:
+        key = ADVICE[method]
+        key = key if isinstance(key, str) else (key[0], key[1].format(loss=loss))
+        row = fits.advised(*place(params), loss)[key]
+        if row.choice == "release":
+            return fits.release(*place(params), loss), row.loss
+        return fits.Plan(dps.minimize, (row.choice, budget), {}, math.inf), row.loss
+    options = {} if loss == "logistic" else {"loss": loss}
+    return PLANS[method](*place(params), **options), LOSSES[loss]
+
+
+def thetas(params, seeds, rows, y, found):
     """Coefficients of every replicate."""
-    method, (n, d, epsilon) = params["method"], place(params)
+    method, (_, d, epsilon) = params["method"], place(params)
     if method == NOTHING:
         return np.zeros((len(seeds), d))
+    if method == NO_PRIVACY:
+        theta, gap = least(params, rows, y)
+        found["gap"] = np.full(len(seeds), gap)
+        return [theta] * len(seeds)
     if method in (BEST_RIDGE, SHIPPED):
         ridge = 1.0 if method == SHIPPED else fits.best_ridge(d, epsilon)
         dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
         return [fits.diffprivlib(dense, y, epsilon, ridge, seed) for seed in seeds]
-    train = problem(rows, y)
-    is_tuned = method in TUNED
-    plan = tuned(params, train) if is_tuned else PLANS[method](n, d, epsilon)
+    if method in fits.TUNED:
+        train = problem(rows, y)
+        plan, tries, is_inside = chosen(params, train)
+        found["tries"] = np.full(len(seeds), float(tries))
+        found["inside"] = np.full(len(seeds), float(is_inside))
+    else:
+        plan, loss = plan_of(params)
+        train = problem(rows, y, loss)
     return run(plan, train, seeds).thetas
 
 
 def batch(params, seeds, data):
     """Losses of private fits on the records that they saw, and on others."""
-    found = data[name_of(params["records"])]
-    n = params["n"]
-    rows, y, best = found["rows"][:n], found["y"][:n], found["best"][n]
-    every = thetas(params, seeds, rows, y)
-    least, test = risk(rows, y, best), found["test"]
-    tested = np.array([risk(*test, theta) for theta in every])
-    return {
-        "excess": np.array([risk(rows, y, on_ball(theta)) for theta in every]) - least,
-        "test": tested,
-        "loss": tested - risk(*test, best),
-    }
+    records, loss, found = data[params["records"]], params["loss"], {}
+    rows, y, test = records["rows"], records["y"], records["test"]
+    every = thetas(params, seeds, rows, y, found)
+    theta, gap = least(params, rows, y)
+    best = risk(rows, y, theta, loss) - gap  # no more than the minimum
+    zero = risk(*test, np.zeros(rows.shape[1]), loss)
+    risks = np.array([risk(rows, y, on_ball(theta), loss) for theta in every])
+    tested = np.array([risk(*test, theta, loss) for theta in every])
+    found["zero"] = np.full(len(seeds), risk(rows, y, 0.0 * theta, loss) - best)
+    return found | {"excess": risks - best, "share": tested / zero}
 
 
 def bound(params):
     """Proved bound of the mean excess empirical risk."""
     if params["method"] not in PLANS:
         return math.inf
-    return PLANS[params["method"]](*place(params)).bound
+    return plan_of(params)[0].bound
 
 
-def cells(epsilons, methods, **kind):
-    """Both sizes of both data sets."""
+EPSILONS = ("0.1", "0.3", "1", "3", "8")  # words: places on an axis of any scale
+CHEAP = EPSILONS[:3]  # of releases of losses with kinks
+FEW = 60  # columns up to which a release of a smooth loss takes less than seconds
+ENDS = (NOTHING, NO_PRIVACY)
+LOGISTIC = (*ADVICE, LAST, *PLANS, *[BEST_RIDGE] * IS_THERE, *ENDS)
+OTHERS = (*fits.TUNED, *[SHIPPED] * IS_THERE)
+KINKED = ("dps.advise", *ENDS)
+
+
+def cells(names, losses, methods, epsilons, **kind):
+    """Every set, with its size."""
     return [
-        {"records": words(name), "n": n, "epsilon": epsilons, "method": methods} | kind
-        for name in LOADERS
-        for n in (SMALL, shape_of(words(name))[0])
+        {"records": name, "n": SHAPES[name][0], "loss": losses, "epsilon": epsilons}
+        | {"method": methods}
+        | kind
+        for name in names
     ]
 
 
-MAIN = ("release", "objective perturbation", "output perturbation", "DP-SGD")
-LARGE = 8000
-PUBLIC = (*MAIN, *[BEST_RIDGE] * IS_THERE, NOTHING)
-OTHERS = ("two halves", *TUNED, *[SHIPPED] * IS_THERE)
-EPSILONS = ("0.1", "0.3", "1", "3")  # words: places on an axis of any scale
-AXES = {"x": "epsilon", "lines": "method", "panels": ("records", "n")}
-LABEL = "true epsilon, replace one record (delta = 1e-6)"
+def grid(names, epsilons):
+    """Return cells of these sets of labels, and of responses."""
+    others = [name for name in LOADERS if name not in LABELS]
+    kinds = [(names, "hinge"), (others, "quantile")]
+    return [
+        *cells(names, "logistic", LOGISTIC, epsilons, knobs="public"),
+        *(c for k in kinds for c in cells(*k, KINKED, epsilons, knobs="public")),
+        *(c for k in kinds for c in cells(*k, "release", CHEAP, knobs="public")),
+        *cells(names, "logistic", OTHERS, epsilons, knobs="other"),
+    ]
 
-REAL = "Records: a9a and magic04 (a gamma telescope)"
-SYNTHETIC = "Records: SYNTHETIC stand-ins of the shapes of a9a and magic04"
-SOURCE = SYNTHETIC if STAND_IN else REAL
+
+def replicates(params):
+    """Return two where nothing is random, few of a release of many columns."""
+    if params["method"] in ENDS:
+        return 2
+    is_large = SHAPES[params["records"]][1] > FEW or params["loss"] != "logistic"
+    return 4 if params["method"] == "release" and is_large else 30
+
+
+AXES = {"x": "epsilon", "lines": "method"}
+LABEL = "true epsilon, replace one record (delta = 1e-6)"
+SOURCE = (
+    "Records: a9a, w7a, Adult, magic04 (a gamma telescope) and k401ksubs (eligibility),"
+    " assets of k401ksubs and wages of cps1988"
+    if "a9a" in LABELS
+    else "Records: SYNTHETIC stand-ins"
+)
 QUESTION = (
-    "Which private method should fit a logistic regression, at equal and true (eps,"
-    " 1e-6), when any one record may be replaced?"
-    f" {SOURCE}, rows of norm at most 1, coefficients in the ball of radius 10."
-    " Excess is over the minimum on that ball, known to 1e-10. All knobs but those"
-    " called tuned follow from public facts, by the method's bound of the excess"
-    " empirical risk. 'release' is a certified draw of the regularized exponential"
-    " mechanism. 'Objective perturbation' pays for its solver's error with 1 % of the"
-    " budget; 'two halves' splits it as the paper does. 'Tuned' takes the ridge, mu, or"
-    " steps and their size with the smallest training loss in pilot runs. That costs"
-    " privacy which is not counted: it shows what tuning could buy."
+    "Which private method should fit a linear model, at equal and true (eps, 1e-6),"
+    " when any one record may be replaced?"
+    f" {SOURCE}; logistic and hinge losses of labels, and the quantile loss of level"
+    " .75 of responses. Rows have norm at most 1, coefficients are in the ball of"
+    " radius 10. Excess is over a certified lower end of the minimum on that ball; the"
+    " minimum and its duality gap have a line (the gap of losses with kinks is that of"
+    " an envelope of width .003). Share is the test loss over that of theta = 0. All"
+    " knobs but those called tuned follow from public facts: 'dps.advise' is what it"
+    " chooses, the others the method's bound of the excess empirical risk, or the rule"
+    " of the advice. 'Capped' fits a logistic loss of half the slope and is judged by"
+    " the logistic loss. 'Release' is a certified draw of the regularized exponential"
+    " mechanism, localized where that is faster. With more than 60 columns or kinks"
+    " there are 4 of them, elsewhere 30 replicates, and 2 where nothing is random; with"
+    " kinks a release takes a minute for epsilon > 1 and is left out there. 'Tuned'"
+    " takes the ridge, or steps and their size, with the smallest training loss in"
+    " pilot runs, in grids of equal size (powers of 4, 9 tries or more) that are"
+    " widened until the best is inside. That costs privacy which is not counted."
+    " DP-Newton is not in the package, sufficient statistics are of squared losses."
 )
 PEER = (
     " 'diffprivlib' is its LogisticRegression without intercept, told the epsilon at"
     " which the proved one, of replacing a record, is eps (delta is 0); its C minimizes"
     " a bound, or is the default 1; its solver stops at 1e-9, which we take for exact."
-    " It has no ball: its excess is that of the nearest point of the ball, its test"
-    " loss that of what it returns."
+    " It has no ball: its excess is that of the nearest point of the ball, its"
+    " share that of what it returns."
 )
 QUESTION += PEER if IS_THERE else " diffprivlib is not installed and left out."
 QUESTION += " Opacus runs DP-SGD too and has no line of its own."
-ANSWER = (
-    "Which to choose: for a smooth loss, objective perturbation:"
-    " it is the best, or within the bands of the best, in all 16 cells. Curvature of"
-    " the data damps its noise, while release pays about d/(2k) whatever the"
-    " curvature: at n = 8000, eps = 3 its excess is 1.6 to 1.8 (a9a) and 5 to 6"
-    " (magic04) times smaller than that of release and DP-SGD. These two differ"
-    " little (0.85 to 1.25); release has no steps to choose but takes up to 40 times"
-    " as long, and it serves losses with kinks, which objective perturbation refuses."
-    " At eps = 0.1 the three are equal within bands on a9a, and for 1000 records of"
-    " magic04 nothing is surely better than theta = 0. Few columns: the pure noise of"
-    " diffprivlib is as good as Gaussian noise at delta = 1e-6 (d = 11: equal in six"
-    " of eight cells); for d = 123 it has 1.3 to 3.7 times the excess. Output"
-    " perturbation has 1.1 to 27 times, even tuned; two halves 1.2 to 3.4 times."
-    " Tuning buys little: the public ridge is kept in all cells, mu in 13 of 16 (and"
-    " one of three changes is for the worse), DP-SGD gains 0 to 17 %. But rules are"
-    " needed: diffprivlib with C = 1 has test losses of 7 to 85 for d = 123 and eps"
-    " <= 0.3. Where noise is small the public ball matters more: on magic04 with n ="
-    " 8000 diffprivlib, which has none, has the least test loss for eps >= 0.3."
-)
+QUICK = "magic04" if "a9a" in LABELS else "halfspace"
+
+
+def answer(mean):
+    """Words about a full run."""
+
+    def line(records):
+        words = []
+        for epsilon in EPSILONS:
+            at = {"records": records, "loss": "logistic", "epsilon": epsilon}
+            at |= {"metric": "share", "knobs": "public"}
+            shares = {n: mean(**at, method=n) for n in LOGISTIC if n not in ENDS}
+            advice = shares.pop("dps.advise")
+            name = min(shares, key=shares.get)
+            words.append(f"{epsilon} {name} {shares[name]:.3f} ({advice:.3f})")
+        return f"{records}: {', '.join(words)}"
+
+    lines = [line(name) for name in LABELS]
+    return (
+        "Which to choose: what `dps.advise` says. Least share of the test loss of theta"
+        " = 0 of a logistic loss among all lines of public knobs, by epsilon, and that"
+        " of the advice."
+        f" {'; '.join(lines)}. For hinge and quantile losses the advice (a tail of many"
+        " short steps) and release are compared in the same figure."
+    )
+
 
 study = Study(
     name="head_to_head",
-    title="Private logistic regression, head to head",
+    title="Private linear models, head to head",
     question=QUESTION,
-    answer=ANSWER,
-    grid=[
-        *cells(EPSILONS, PUBLIC, knobs="public"),
-        *cells(EPSILONS, OTHERS, knobs="other"),
-    ],
+    answer=answer,
+    grid=grid(tuple(LABELS), EPSILONS),
     quick=[
-        *cells(EPSILONS[1::2], PUBLIC, knobs="public")[::2],
-        *cells(EPSILONS[1::2], OTHERS, knobs="other")[2:3],
+        *cells([QUICK], "logistic", LOGISTIC, EPSILONS[1::2], knobs="public"),
+        *cells([QUICK], "hinge", KINKED, "3", knobs="public"),
+        *cells([QUICK], "logistic", OTHERS[0], "3", knobs="other"),
     ],
-    replicates=lambda p: 2 if p["method"] == NOTHING else 30 if p["n"] == SMALL else 20,
-    quick_replicates=lambda p: 2 if p["method"] == NOTHING else 4,
+    replicates=replicates,
+    quick_replicates=lambda p: 2 if p["method"] in ENDS else 3,
     batch=batch,
     block=10,
     data=LOADERS,
     metrics=(
-        Metric("excess", label="excess empirical risk", bound=bound),
-        Metric("test", label="test log-loss"),
-        Metric("loss", label="excess test log-loss"),
+        Metric("share", label="test loss over that of theta = 0"),
+        Metric("excess", label="excess empirical risk", bound=bound, baseline="zero"),
+        Metric("zero", label="excess empirical risk of theta = 0", kind="exact"),
+        Metric("gap", label="duality gap of the minimum", bound=0.005),
+        Metric("tries", label="tries of tuning"),
+        Metric("inside", label="best try inside its grid", kind="rate"),
     ),
     figures=(
         Figure(
-            y="excess",
+            y="share",
+            panels=("records", "loss"),
             where={"knobs": "public"},
-            title="Excess risk on the training records, and proved bounds",
-            x_label=LABEL,
-            **AXES,
-        ),
-        Figure(
-            y="test",
-            where={"knobs": "public"},
-            title="Loss on new records",
+            title="Which to choose: loss on new records",
             log_log=False,
             x_label=LABEL,
             **AXES,
         ),
         Figure(
             y="excess",
-            where={"knobs": "other", "n": LARGE},
+            panels="records",
+            where={"knobs": "public", "loss": "logistic"},
+            title="Logistic loss: excess training risk, and proved bounds",
+            x_label=LABEL,
+            **AXES,
+        ),
+        Figure(
+            y="excess",
+            panels="records",
+            where={"knobs": "other"},
             title="Tuned on the records, or as shipped",
             x_label=LABEL,
             **AXES,

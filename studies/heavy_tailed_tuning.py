@@ -84,7 +84,7 @@ study = Study(
         " suffers from the median's sensitivity, not from its buckets: the mean of the"
         " middle half of the same buckets does as well as H for epsilon >= 1."
     ),
-    grid=grid(BATCHES, (0.5, 3.0), POWERS, (5, 10, 20, 40, 80, 160)),
+    grid=grid(BATCHES, (0.5, 3.0), POWERS, (5, 10, 20, 40, 80, 160, 320, 640)),
     quick=grid((1000, 5000), (3.0,), (0.25, 4.0), (5, 40)),
     replicates=10,
     quick_replicates=2,

@@ -9,8 +9,9 @@ verdict needs the interval that holds for all fits of the study together.
 
 import json
 import math
+import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.experiments.configuration import code_digest
 from dpsample.experiments.loading import Bundle, load
@@ -37,6 +39,7 @@ from dpsample.experiments.summaries import (
 )
 from dpsample.experiments.tasks import Row
 
+DECLARED = "declared.toml"  # beside the studies
 # Two points fit any power law.
 FEWEST = 2
 ROUNDING = 1e-6
@@ -163,6 +166,7 @@ class Results:
     lines: Sequence[TheoryComparison]
     fits: Sequence[FittedSlope]
     has_changed: bool
+    declared_in: Mapping[str, str]  # first commit of an exclusion's reason
 
     @property
     def counts(self) -> Counter[str]:
@@ -190,6 +194,28 @@ class Results:
         number = partial(self.study.replicates_of, quick=self.quick)
         return {cell.key: number(cell) for cell in cells}
 
+    def mean(self, metric: str, **params: object) -> float:
+        """Mean of the one declared cell with these parameters; NaN without replicates.
+
+        A parameter may be left out where all cells with the others agree.
+        """
+        check.one_of([own.name for own in self.study.metrics], metric=metric)
+        cells = [
+            cell.key
+            for cell in self.study.cells(quick=self.quick)
+            if params.items() <= cell.params.items()
+        ]
+        if not cells:
+            check.fail("cell of an answer", "declared", text_of(params))
+        means = {
+            line.estimate.mean
+            for line in self.lines
+            if line.estimate.metric.name == metric and line.estimate.key in cells
+        }
+        if len(means) > 1:
+            check.fail("cell of an answer", "one", f"{len(means)} at {text_of(params)}")
+        return means.pop() if means else math.nan
+
     @property
     def refuted(self) -> list[TheoryComparison]:
         """Measurements that contradict the theory."""
@@ -210,7 +236,15 @@ def results(given: Bundle, output: Path, *, quick: bool = False) -> Results:
         lines=comparisons(measured, _reasons(study, runs, quick=quick)),
         fits=fits(study, measured),
         has_changed=any(run.configuration["code"] != digest for run in runs),
+        declared_in=_declared_in(given),
     )
+
+
+def _declared_in(given: Bundle) -> dict[str, str]:
+    """Read the commits of the study's exclusions from the file beside it."""
+    path = Path(given.sources[-1].path).with_name(DECLARED)
+    known = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return dict(known.get(given.study, {}))
 
 
 def _reasons(
@@ -337,7 +371,8 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
     yield f"# {study.title}"
     yield f"\n{study.question}"
     if study.answer and not outcome.quick:
-        yield f"\n**What a full run shows.** {study.answer}"
+        answer = study.answer(outcome.mean) if callable(study.answer) else study.answer
+        yield f"\n**What a full run shows.** {answer}"
     yield ""
     yield from (f"- {line}" for line in summary(outcome))
     command = f"dpsample study run {study.name} --report" + " --quick" * outcome.quick
@@ -352,6 +387,10 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
         yield "\n## Exponents\n"
         yield f"{_together(len(outcome.fits), 'fits')}\n"
         yield from grid(slope_table(outcome.fits))
+    if study.inapplicable:
+        yield "\n## Exclusions\n"
+        yield "Where a bound is not compared, and the first commit that says so.\n"
+        yield from grid(exclusions(outcome))
     yield "\n## Means\n"
     percent = 100.0 * study.confidence
     number = sum(line.verdict not in ("", "inapplicable") for line in outcome.lines)
@@ -359,6 +398,19 @@ def markdown(outcome: Results, pictures: Sequence[str]) -> Iterator[str]:
     yield "Tolerances are relative, 1e-9 if none is shown. Baseline: the best answer"
     yield "that reads no record; a bound that it meets is vacuous.\n"
     yield from grid(table(outcome.lines))
+
+
+def exclusions(outcome: Results) -> Iterator[TableRow]:
+    """Rows of the table of declared exclusions."""
+    yield ["reason", "metrics", "cells", "declared in"]
+    cells = outcome.study.cells(quick=outcome.quick)
+    for entry in outcome.study.inapplicable:
+        yield [
+            entry.reason,
+            ", ".join(entry.metrics) or "all",
+            sum(bool(entry.when(cell.params)) for cell in cells),
+            outcome.declared_in.get(entry.reason, "no commit"),
+        ]
 
 
 def _together(number: int, name: str) -> str:

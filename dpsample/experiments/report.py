@@ -1,7 +1,7 @@
 """Reports of a study: tables, fitted slopes, and figures as PNG and SVG.
 
-Figures show means with bands, and theory in other strokes. Lines differ in marker and
-in lightness, so they can be told apart in black and white.
+Figures show means with bands, and theory in other strokes. Colors are those of Okabe
+and Ito (2008), which the color-blind can tell apart; lines differ in marker too.
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-Color = tuple[float, float, float, float]
 Stroke = str | tuple[float, tuple[float, ...]]
 Look = dict[str, Any]  # keywords of a line
 _Theory = tuple[Look, Array, Array]  # look, places and values
-MARKERS = "os^Dv*PX<>"
+# Okabe and Ito's but for yellow, which is pale on white; a gray and two of Paul Tol's.
+COLORS = (
+    *("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"),
+    *("#7F7F7F", "#882255", "#999933"),
+)
+MARKERS = "os^Dv*PX<>p"  # 11: a color comes again with another marker
 STROKES: dict[str, Stroke] = {
     "upper bound": "--",
     "lower bound": ":",
@@ -45,7 +49,7 @@ STROKES: dict[str, Stroke] = {
     "printed bound": (0, (1, 3)),
 }
 WIDTH, HEIGHT, DPI = 3.6, 3.6, 120
-MOST_COLUMNS, LIGHTEST = 4, 0.8
+MOST_COLUMNS = 4
 TITLE_WIDTH = 40  # characters above a panel
 # Inches of a letter, of a legend's marker with the gaps, and between the outer ticks.
 LETTER, HANDLE, SPAN = 0.072, 0.6, 3.1
@@ -89,10 +93,9 @@ class _Picture:
         cls, study: Study, figure: Figure, lines: Sequence[TheoryComparison]
     ) -> _Picture:
         groups = dict.fromkeys(_group(figure, line) for line in lines)
-        shades = required("matplotlib", "studies").colormaps["viridis"]
         looks = {
             group: {
-                "color": shades(LIGHTEST * k / max(len(groups) - 1, 1)),
+                "color": COLORS[k % len(COLORS)],
                 "marker": MARKERS[k % len(MARKERS)],
                 "markersize": 4,
             }
@@ -153,6 +156,8 @@ def _places(values: Sequence[Any]) -> dict[object, float]:
 
 
 def _canvas(picture: _Picture) -> Canvas:
+    required("matplotlib", "studies")
+
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Canvas
 
@@ -203,7 +208,7 @@ def _panel(axis: Axes, picture: _Picture, lines: Sequence[TheoryComparison]) -> 
     axis.grid(True, which="major", alpha=0.3)
 
 
-def _band(axis: Axes, x: Array, low: Array, high: Array, color: Color) -> None:
+def _band(axis: Axes, x: Array, low: Array, high: Array, color: str) -> None:
     """Intervals: a band along a line, a bar at a single point."""
     if len(x) == 1:
         axis.vlines(x, low, high, color=color)

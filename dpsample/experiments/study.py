@@ -103,8 +103,10 @@ class Study:
         That of its file.
     title, question : str
         Heading of the report, and what it asks.
-    answer : str
-        What a full run showed, in words, written after it.
+    answer : str or callable
+        What a full run showed, in words, written after it. ``answer(mean)`` puts
+        numbers into the words: ``mean(metric, **params)`` is that of the one cell with
+        these parameters, NaN without replicates.
     grid : mapping or sequence of mappings
         Parameters and their values: all combinations; a sequence is a union. A value
         that is not a list or tuple stands for itself.
@@ -157,12 +159,14 @@ class Study:
     paired: tuple[str, ...] = ()
     seed: int = 0
     confidence: float = 0.95
-    answer: str = ""
+    answer: str | Callable[[Callable[..., float]], str] = ""
 
     def __post_init__(self) -> None:
         """Check that all names refer to something."""
-        for text in (self.name, self.title, self.question, self.answer):
+        for text in (self.name, self.title, self.question):
             check.instance(str, name=text)
+        if not callable(self.answer):
+            check.instance(str, answer=self.answer)
         if (self.cell is None) == (self.batch is None):
             check.fail("cell", "given, or batch, and not both", repr(self.cell))
         if self.block is not None:

@@ -49,6 +49,29 @@ def test_a_report_has_every_mean_bound_and_reason(tmp_path):
     ] * 2
 
 
+def test_an_answer_has_the_numbers_of_the_run(tmp_path):
+    run_toy(tmp_path, tmp_path)
+    words = 'answer=lambda mean: f"It is {mean(%s):.6f}.", metrics='
+    where = "'square', n=100, kind='a'"
+    write(write_toy(tmp_path, TOY.replace("metrics=", words % where, 1)), tmp_path)
+    lines = results(write_toy(tmp_path), tmp_path).lines
+    (mean,) = {
+        line.estimate.mean
+        for line in lines
+        if line.estimate.metric.name == "square"
+        and line.estimate.params == {"n": 100, "kind": "a"}
+    }
+    assert f"It is {mean:.6f}." in (tmp_path / "toy.md").read_text()
+    for where, message in (
+        ("'square', n=7", "cell of an answer must be declared"),
+        ("'square', n=100", "cell of an answer must be one, got 2"),
+        ("'cube', n=100", "metric must be"),
+    ):
+        wrong = write_toy(tmp_path, TOY.replace("metrics=", words % where, 1))
+        with pytest.raises(ValueError, match=message):
+            write(wrong, tmp_path)
+
+
 def test_a_report_of_other_cells_replaces_nothing(tmp_path):
     run_toy(tmp_path, tmp_path)
     write(write_toy(tmp_path), tmp_path)

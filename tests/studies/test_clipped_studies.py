@@ -14,7 +14,7 @@ from tests.support.tiers import one_in
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", ["l4", "logistic"])
 def test_no_point_of_the_ball_has_a_smaller_risk_than_the_minimum(loss):
-    least, multiplier = records.minimum("stand-in", "test", loss)
+    least, _, multiplier = records.minimum("stand-in", "test", loss)
     problem = clipped.problem("stand-in", "test", loss)
     points = np.random.default_rng(1).normal(size=(50, problem.dim))
     points /= np.linalg.norm(points, axis=1)[:, None]
@@ -35,15 +35,27 @@ def test_a_printed_formula_spends_almost_the_epsilon_of_its_cell(method):
 @one_in(3)
 @pytest.mark.parametrize("theta", [2.0, 3.0, 4.0])
 def test_the_growth_instance_has_its_risk(theta):
-    params = {"theta": theta, "n": 200_000, "epsilon": 1.0}
+    params = tnc.KEPT | {"theta": theta, "n": 200_000}
     problem = tnc.instance(params, np.random.default_rng(2))
-    center = np.full(tnc.DIM, tnc.SHIFT)
+    center = np.full(2, tnc.shift(params))
     point = np.array([0.1, -0.2])
     excess = np.mean(np.abs(point - center) ** theta) / theta
     found = problem.risk(point) - problem.risk(center)
     # The part - y <row, w> of a record has variance |w - w*|^2/d and mean 0.
-    spread = np.linalg.norm(point - center) * np.sqrt((1 + tnc.FAR**theta) / 200_000)
+    size = 1.0 + tnc.far(params) ** theta
+    spread = np.linalg.norm(point - center) * np.sqrt(size / 200_000)
     assert abs(found - excess) < 6.0 * spread
+
+
+@pytest.mark.parametrize("k", [2, 8])
+def test_heavy_tailed_labels_have_the_moment_that_is_declared(k):
+    params = tnc.KEPT | {"theta": 2.0, "n": 1000, "k": k}
+    tail = tnc.TAIL * k
+    scale = (1.0 - 1.0 / tnc.TAIL) ** (1.0 / k)
+    assert scale**k * tail / (tail - k) == pytest.approx(1.0)
+    y = np.abs(tnc.instance(params, np.random.default_rng(3)).data.response)
+    assert scale <= y.min() and y.max() <= tnc.LARGEST
+    assert np.median(y) == pytest.approx(scale * 2.0 ** (1.0 / tail), rel=0.1)
 
 
 def test_the_lower_bound_is_below_the_bayes_risk_without_privacy():

@@ -78,7 +78,8 @@ def test_the_certified_minimum_is_below_random_points():
     data = logistic(500, 5, seed=1, signal=30.0)
     rows, y = data.features, data.response
     problem = records.problem(rows, y)
-    best = records.minimizer(rows, y)
+    best, gap = records.minimizer(rows, y)
+    assert gap <= records.GAP
     points = np.random.default_rng(2).normal(size=(200, 5))
     points *= records.RADIUS / np.linalg.norm(points, axis=1)[:, None]
     near = [records.on_ball(best + 0.01 * point) for point in points]
