@@ -182,12 +182,13 @@ def startup() -> str:
 def samplers() -> str:
     """CPU seconds to a first draw, and to a finished tree, in new warm processes."""
     script = (
-        "import time\nimport dpsample as dps\nfrom dpsample.verbs import results\n"
-        "pack, first = results.named_stats, []\n"
-        "def packed(*args, **options):\n"
+        "import time\nimport dpsample as dps\nfrom dpsample.running import chains\n"
+        "run, first = chains.run, []\n"
+        "def timed(*args, **options):\n"
+        "    made = run(*args, **options)\n"
         "    first.append(time.process_time())\n"
-        "    return pack(*args, **options)\n"
-        "results.named_stats = packed\n"
+        "    return made\n"
+        "chains.run = timed\n"
         "data = dps.datasets.logistic(200, 3, seed=0)\n"
         "problem = dps.Problem(data.features, data.response, row_bound=1.0,\n"
         "    loss=dps.losses.Logistic(), domain=dps.domains.Ball(1.0))\n"

@@ -30,6 +30,7 @@ import llvmlite
 import numba
 import numpy as np
 from numba.core import caching, ccallback, dispatcher
+from numba.core.runtime import rtsys
 
 PACKAGE = Path(__file__).parents[1]
 # Plain Python above every kernel: to edit them leaves compiled code as it is.
@@ -236,7 +237,10 @@ class KernelCache(caching.FunctionCache):  # type: ignore[misc]
     def load_overload(self, sig: object, target_context: object) -> object:
         """Load an entry, None if there is none that is whole."""
         try:
-            return super().load_overload(sig, target_context)
+            # Numba's own registers all that it can compile, in a quarter of a second.
+            rtsys.initialize(target_context)
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)
         except Exception as error:  # unpickling damaged bytes can raise anything
             self._cache_file.discard()
             _warn_once(

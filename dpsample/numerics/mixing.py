@@ -11,8 +11,7 @@ from scipy import special
 
 from dpsample.core.arrays import Array
 
-# Autocorrelations that noise may hide, and the largest that is told.
-NOISE, STUCK = 0.05, 0.999
+STUCK = 0.999  # largest autocorrelation that is told
 HALF = 500  # draws of half a chain of the default length
 
 
@@ -35,6 +34,25 @@ def effective_shares(series: Array) -> Array:
     return np.where(np.ptp(series, axis=(0, 1)) > 0.0, 1.0 / times, np.nan)
 
 
+def normal_scores(series: Array) -> Array:
+    """Ranks of each column of (chain, draw, column) as normal quantiles (Blom, 1958).
+
+    Equal values share the mean of theirs.
+    """
+    columns = series.reshape(-1, series.shape[2]).T
+    count = columns.shape[1]
+    quantiles = special.ndtri((np.arange(1.0, count + 1.0) - 0.375) / (count + 0.25))
+    scores = np.empty(columns.shape)
+    for column, row, order in zip(
+        columns, scores, np.argsort(columns, axis=1), strict=True
+    ):
+        is_new = np.diff(column[order], prepend=-np.inf) != 0.0
+        starts = np.flatnonzero(is_new)
+        sizes = np.diff(starts, append=count)
+        row[order] = np.repeat(np.add.reduceat(quantiles, starts) / sizes, sizes)
+    return scores.T.reshape(series.shape)
+
+
 def effective_share(series: Array) -> float:
     """Smallest of `effective_shares`; NaN if no column has one."""
     shares = effective_shares(series)
@@ -47,18 +65,6 @@ def with_squares(draws: Array) -> Array:
     return np.concatenate([draws, (draws - draws.mean(axis=(0, 1))) ** 2], axis=2)
 
 
-def lag_correlations(series: Array, lag: int = 1) -> Array:
-    """Autocorrelations at a lag of the columns of (chain, draw, column).
-
-    Columns that never move are left out, but for one if there is no other.
-    """
-    centered = series - series.mean(axis=(0, 1))
-    total = (centered**2).sum(axis=(0, 1))
-    lagged = (centered[:, lag:] * centered[:, :-lag]).sum(axis=(0, 1))
-    moving = total > 0.0
-    return np.asarray(lagged[moving] / total[moving]) if moving.any() else np.ones(1)
-
-
 def share_of(correlation: float) -> float:
     """Effective draws per draw as if autocorrelations fell geometrically, at most 1."""
     most = min(max(correlation, 0.0), STUCK)
@@ -69,23 +75,36 @@ def lag_share(series: Array) -> float:
     """`share_of` the column of (chain, draw, column) that is most correlated.
 
     It is far less noisy than `effective_share` for short chains of many columns, and
-    too small by what the largest of many estimates is too large.
+    too small by what the largest of many estimates is too large. Columns that never
+    move are left out.
     """
-    return share_of(float(lag_correlations(series).max()))
-
-
-def fair_lag_share(series: Array, lag: int = 1) -> float:
-    """Effective draws per draw of the worst column, from the autocorrelation at a lag.
-
-    One half of the chains names the column, the other tells its autocorrelation, so
-    that the largest of many estimates is not taken for the truth. What `NOISE` could
-    hide counts as that.
-    """
-    one, other = (lag_correlations(half, lag) for half in (series[::2], series[1::2]))
-    if one.size != other.size:  # a column is stuck in half of the chains
+    centered = series - series.mean(axis=(0, 1))
+    total = (centered**2).sum(axis=(0, 1))
+    lagged = (centered[:, 1:] * centered[:, :-1]).sum(axis=(0, 1))
+    moving = total > 0.0
+    if not moving.any():
         return share_of(1.0)
-    told = 0.5 * float(other[one.argmax()] + one[other.argmax()])
-    return share_of(max(told, NOISE) ** (1.0 / lag))
+    return share_of(float((lagged[moving] / total[moving]).max()))
+
+
+def rank_share(draws: Array) -> float:
+    """Effective draws per draw of the worst coefficient or square, as verdicts count.
+
+    The least of a hundred estimates is too small by a fifth, which thinning needs as
+    its margin. Of more columns the hundredth part is passed over that is below, but a
+    column that one half of the chains names is believed by what the other tells.
+    Columns that never move are left out.
+    """
+    scores = normal_scores(with_squares(draws))
+    shares = effective_shares(scores)
+    moving = np.isfinite(shares)
+    if not moving.any():
+        return share_of(1.0)
+    known, scores = np.sort(shares[moving]), scores[:, :, moving]
+    one, other = (effective_shares(half) for half in (scores[::2], scores[1::2]))
+    named = [other[np.nan_to_num(one).argmin()], one[np.nan_to_num(other).argmin()]]
+    least = min(float(known[known.size // 100]), float(np.nan_to_num(named).mean()))
+    return max(least, share_of(1.0))
 
 
 def wanted_share(dim: int) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.numerics.mixing import (
-    fair_lag_share,
+    rank_share,
     split_r_hat,
     wanted_share,
     with_squares,
@@ -136,7 +136,7 @@ def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain |
     """
     draws, _ = _trial_draws(prepared, rng, NUM_DISCARDED, NUM_LOOKED_AT)
     both = with_squares(draws)
-    share = fair_lag_share(both)
+    share = rank_share(draws)
     is_mixed = split_r_hat(both) <= MIXED and share >= EFFECTIVE
     if not is_mixed or _longest_stay(draws) > MAX_STAY:
         return None
@@ -213,7 +213,7 @@ def slices_instead(
         return None
     draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
     sweep += float(np.mean(stats[:, :, NUM_RECORDS]))
-    share = fair_lag_share(with_squares(draws))
+    share = rank_share(draws)
     if sweep >= share * most or split_r_hat(draws) > MIXED:
         return None
     return replace(prepared, num_steps=math.ceil(wanted_share(target.dim) / share))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -140,11 +141,6 @@ def sample(
         checks.open_interval(0.0, checks.LONGEST, target_ess=target_ess)
     if checkpoint is not None:
         checks.path("checkpoint", checkpoint)
-    import arviz_base  # noqa: F401 - after Ctrl-C nobody should wait for it
-
-    if check:
-        import arviz_stats.base  # noqa: F401 - nor for what the verdict needs
-
     given = _given_starts(target, init, num_chains)
     reduced = _reduced(target)
     inner = target if reduced is None else reduced.target
@@ -176,6 +172,9 @@ def sample(
                 **options,
             )
 
+    # Loaded while chains run: neither they nor a Ctrl-C should wait for half a second.
+    libraries = Thread(target=_load_libraries, args=(check,))
+    libraries.start()
     title, is_needed = f"{chosen!r}: {reason}", True
     if trial is not None:
         run = run_chains(
@@ -188,6 +187,7 @@ def sample(
         run = run_chains(
             title, chain_streams, num_draws, extend=extend, checkpoint=checkpoint
         )
+    libraries.join()
     if not run.is_interrupted:
         results.fill_energies(inner, run.draws, run.stats)
     draws = run.draws
@@ -217,6 +217,14 @@ def sample(
             **({} if trial is None else trial.report(run.draws, run.is_interrupted)),
         },
     )
+
+
+def _load_libraries(is_judged: bool) -> None:
+    """Import what packs the draws, and what judges them."""
+    import arviz_base  # noqa: F401
+
+    if is_judged:
+        import arviz_stats.base  # noqa: F401
 
 
 def _reduced(target: Gibbs) -> ReducedTarget | None:

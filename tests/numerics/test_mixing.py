@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from dpsample.numerics.mixing import (
-    fair_lag_share,
     lag_share,
+    normal_scores,
+    rank_share,
     share_of,
     split_r_hat,
     wanted_share,
@@ -22,30 +24,32 @@ def series_of(correlation, columns, chains=4, draws=500, seed=1):
     return np.array(found).swapaxes(0, 1)
 
 
-@pytest.mark.parametrize("lag", [1, 3])
-def test_a_fair_share_is_right_where_the_least_of_many_is_too_small(lag):
-    many = series_of(0.6, 1000, draws=60)
-    assert fair_lag_share(many, lag) == pytest.approx(share_of(0.6), rel=0.35)
-    assert lag_share(many) < 0.8 * share_of(0.6)
-
-
-def test_one_slow_column_among_many_is_told():
-    many = series_of(0.0, 1000)
-    many[:, :, 7] = series_of(0.9, 1)[:, :, 0]
-    assert fair_lag_share(many) == pytest.approx(share_of(0.9), rel=0.4)
+def test_the_worst_share_is_told_with_a_small_margin():
+    many = series_of(0.6, 60, draws=300)
+    assert 0.5 * share_of(0.6) < rank_share(many) < share_of(0.6)
+    many[:, :, 7] = np.exp(4.0 * series_of(0.9, 1, draws=300)[:, :, 0])
+    assert 0.5 * share_of(0.9) < rank_share(many) < 1.5 * share_of(0.9)
 
 
 def test_stuck_columns_and_chains_have_a_small_share_and_never_none():
     moving = series_of(0.0, 3)
     stuck = moving.copy()
-    stuck[:2, :, 1] = 0.0  # which chains 1 and 3 name, and 2 and 4 cannot
-    stuck[2, :, 1] = 0.0
+    stuck[:2, :, 1] = 0.0
     constant = moving.copy()
     constant[:, :, 1] = 0.5
-    assert fair_lag_share(stuck) <= share_of(1.0) < 0.001
-    assert fair_lag_share(constant) > 0.5
-    assert 0.0 < fair_lag_share(np.zeros((4, 9, 2))) < 0.001
-    assert 0.0 < lag_share(np.zeros((4, 9, 2))) < 0.001
+    assert rank_share(stuck) < 0.01
+    assert rank_share(constant) > 0.5
+    for share in (rank_share, lag_share):
+        assert 0.0 < share(np.zeros((4, 9, 2))) < 0.001
+
+
+def test_scores_are_normal_quantiles_of_mean_ranks():
+    column = np.array([[3.0, 1.0, 1.0], [2.0, 5.0, 1.0]])[:, :, None]
+    scores = normal_scores(column)[:, :, 0]
+    quantiles = norm.ppf((np.arange(1.0, 7.0) - 0.375) / 6.25)
+    low = quantiles[:3].mean()
+    expected = [[quantiles[4], low, low], [quantiles[3], quantiles[5], low]]
+    np.testing.assert_allclose(scores, expected)
 
 
 @pytest.mark.parametrize("dim", [2, 100])

@@ -4,8 +4,10 @@ import warnings
 
 import numpy as np
 import pytest
+from arviz_stats.base import array_stats
 
 import dpsample as dps
+from dpsample.numerics.mixing import split_r_hats, with_squares
 from dpsample.running.convergence import Convergence
 from dpsample.verbs.warm import LOGISTIC, make
 from tests.running.test_rounds import autoregression
@@ -38,6 +40,19 @@ def test_the_worst_coefficient_is_named():
         noise * np.abs(autoregression(0.99, num_chains=4, length=1000))[:, :, 0]
     )
     assert Convergence.of(draws, NAMES).worst.endswith("theta[c]")
+
+
+def test_ranks_find_what_values_of_a_skewed_coefficient_hide():
+    draws = autoregression(0.0, num_chains=4, length=1000)
+    decoys = [autoregression(0.6, num_chains=4, length=1000) for _ in range(10)]
+    skewed = draws[:, :, :1] + np.array([0.5, 0.0, 0.0, 0.0])[:, None, None]
+    draws = np.concatenate([*decoys, np.exp(6.0 * skewed)], axis=2)
+    assert split_r_hats(draws)[-1] < np.sort(split_r_hats(draws))[-9]  # planted
+    names = [str(i) for i in range(draws.shape[2])]
+    verdict = Convergence.of(draws, names)
+    values = with_squares(draws)
+    assert verdict.worst.endswith(f"theta[{names[-1]}]")
+    assert verdict.r_hat == np.max(array_stats.rhat(values, chain_axis=0, draw_axis=1))
 
 
 def test_a_short_run_is_blamed_for_what_chance_does_not_do():

@@ -105,6 +105,51 @@ def test_the_warm_up_settles_and_starts_are_inside_and_dispersed(name):
     assert ratio.min() > 0.8, ratio
 
 
+def test_starts_in_many_dimensions_come_down_to_where_leaps_are_accepted(monkeypatch):
+    rng = np.random.default_rng(4)
+    rows = rng.standard_normal((400, 200)) / np.sqrt(200.0)
+    problem = dps.Problem(
+        rows,
+        np.sign(rows[:, 0]),
+        loss=dps.losses.Logistic(),
+        domain=D.WholeSpace(),
+        row_bound=2.0,
+    )
+    target = dps.Gibbs(problem, k=400.0, mu=1e-3)
+    plan = warm_up(target, np.random.default_rng(5)).plan
+
+    def height():
+        starts = [disperse(target, plan, np.random.default_rng(i)) for i in range(5)]
+        rise = [target.energy(start) - target.energy(plan.center) for start in starts]
+        return np.max(rise) / (0.5 * target.dim)
+
+    assert height() < 2.0
+    monkeypatch.setattr(warmup, "HIGH", np.inf)
+    assert height() > 3.0
+
+
+def test_a_metric_that_makes_steps_small_is_given_up(monkeypatch):
+    """Planted: the first window teaches nonsense."""
+    target = logistic(D.Ball(0.5, p=1.0))
+    right = warm_up(target, np.random.default_rng(1)).plan.step
+    original, calls = warmup._learned, []
+
+    def spoiled(*args):
+        plan = original(*args)
+        calls.append(plan)
+        if len(calls) > 1:
+            return plan
+        factors = np.geomspace(100.0, 0.01, target.dim)
+        return plan._replace(mass=plan.mass.stretched(np.diag(factors)))
+
+    monkeypatch.setattr(warmup, "_learned", spoiled)
+    monkeypatch.setattr(warmup, "WINDOWS", (30, 60, 120))
+    assert warm_up(target, np.random.default_rng(1)).plan.step > 0.5 * right
+    calls.clear()
+    monkeypatch.setattr(warmup, "WORSE", 0.0)
+    assert warm_up(target, np.random.default_rng(1)).plan.step < 0.5 * right
+
+
 def test_the_plan_is_that_of_the_stream():
     target = logistic(D.Ball(0.5))
     first, again = (warm_up(target, np.random.default_rng(1)) for _ in range(2))

@@ -14,8 +14,8 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.entries import entry
 from dpsample.numerics.mixing import (
-    fair_lag_share,
     lag_share,
+    rank_share,
     split_r_hat,
     wanted_share,
     with_squares,
@@ -24,8 +24,6 @@ from dpsample.samplers.adaptive import billiard
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
 from dpsample.samplers.chain import NUM_STATS, Settings, filler
-from dpsample.samplers.coordinate import hit_and_run
-from dpsample.samplers.coordinate.hit_and_run import HitAndRun
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.targets.gibbs import Gibbs
 
@@ -33,13 +31,14 @@ NUM_PILOTS, SEGMENT = 4, 10
 WINDOWS = (30, 60, 120, 240, 480, 960, 1920)  # transitions of each pilot chain
 SETTLED = 60  # shortest window that may be the last
 LONG_STEP = 0.5  # in standard deviations: no direction is much shorter than it seems
-# Multiply-adds of leaps that windows may take: some ten seconds.
-MAX_WORK = 1e10
+# Multiply-adds of leaps that windows may take, some five seconds; half for the trial.
+MAX_WORK = 3e10
+WORSE = 0.5  # relative step of a window from whose metric one goes back to the last
 AIM = 0.7  # acceptance probability
 DISPERSION = 2.0  # time of the flight from the center to a start
-# Energy per dimension above the center's that is too high for a start, and the moves
-# down between two looks.
-HIGH, DESCENT = 3.0, 10
+# Energy that is too high for a start, in standard deviations of a Gaussian's, and the
+# transitions, of few leaps, in which it comes down.
+HIGH, DESCENT, FEW_LEAPS = 7.0, 30, 20
 FORGOTTEN = 10.0  # autocorrelation times after which a start is forgotten
 NUM_TRIAL = 100  # draws of each chain that settle the thinning
 ALIKE = 1.2  # split R-hat of chains from other starts
@@ -151,32 +150,41 @@ def warm_up(
     )
     pilots = _Pilots(target, plan, rng)
     work, cost, has_settled = 0.0, _leap_cost(target, fit.mass.rank), False
+    best: _Window | None = None
     for turn, width in enumerate(WINDOWS):
-        window, mass = pilots.run(plan, width), plan.mass
-        white = mass.whitened(window.draws - window.draws.mean(axis=(0, 1)))
-        share = lag_share(with_squares(white))
-        normal = None if fit.normal is None else _unit(mass.whitened(fit.normal))
-        plan, pace = window.plan, NUM_PILOTS * window.leaps * cost
+        window = pilots.run(plan, width)
+        pace = NUM_PILOTS * window.leaps * cost
         work += width * pace
-        has_settled = width >= SETTLED and is_settled(white, share, plan.step, normal)
+        if best is not None and window.plan.step < WORSE * best.plan.step:
+            plan, pace = best.plan, NUM_PILOTS * best.leaps * cost
+        else:
+            best, plan, mass = window, window.plan, plan.mass
+            white = mass.whitened(window.draws - window.draws.mean(axis=(0, 1)))
+            share = lag_share(with_squares(white))
+            normal = None if fit.normal is None else _unit(mass.whitened(fit.normal))
+            has_settled = width >= SETTLED and is_settled(
+                white, share, plan.step, normal
+            )
         following = WINDOWS[turn + 1 : turn + 2]
         if has_settled or not following or work + following[0] * pace > MAX_WORK:
             break
-        plan = _learned(target, window, white, share, normal)
-        if turn == 0:
-            plan = _worth(pilots, plan)
-    # Now of the coefficients, for whose draws the thinning is: of nearly independent
-    # ones even a short trial tells what is left.
-    share, leaps = fair_lag_share(with_squares(window.draws)), window.leaps
+        if window is best:
+            plan = _learned(target, window, white, share, normal)
+            if turn == 0:
+                plan = _worth(pilots, plan)
+    assert best is not None
+    # Now of the coefficients, for whose draws the thinning is.
+    share, leaps = rank_share(best.draws), best.leaps
     lag = min(math.ceil(0.5 / share), MAX_THINNING)
-    if has_settled and NUM_TRIAL * lag * pace < 2.0 * MAX_WORK:
+    length = min(NUM_TRIAL * lag, int(0.5 * MAX_WORK / pace))
+    if length >= NUM_TRIAL:
         # From new starts, as chains will: a step may be too long to come from there.
         skipped = math.ceil(FORGOTTEN / share)
         anew = _Pilots(target, plan, rng)
-        trial = anew.run(plan, skipped + NUM_TRIAL * lag, adapts=False)
+        trial = anew.run(plan, skipped + length, adapts=False)
         draws, leaps = trial.draws[:, skipped:], trial.leaps
-        share = fair_lag_share(with_squares(draws), lag)
-        has_settled = split_r_hat(draws) < ALIKE
+        share = rank_share(draws)
+        has_settled = has_settled and split_r_hat(draws) < ALIKE
     return WarmUp(
         plan=plan,
         autocorrelation_time=1.0 / share,
@@ -189,25 +197,27 @@ def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Arr
     """Random start: the end of a free flight from the center that walls reflect.
 
     A long flight leaves the starts more spread than the target, also near walls, where
-    shortened Gaussian steps would not. The rare one that ends high up a steep slope of
-    the energy, from where all leaps are refused, comes down by hit-and-run.
+    shortened Gaussian steps would not. In many dimensions, or up a steep slope, that
+    may be so high that all leaps are refused: it comes down by leaps tuned there, until
+    its energy rises.
     """
     velocity = plan.mass.spread(rng.standard_normal(plan.mass.num_white))
     start = billiard.flight(
         target, plan, position=plan.center, velocity=velocity, duration=DISPERSION
     )
-    mass, low = plan.mass, target.energy(plan.center) + HIGH * plan.mass.rank
-    can_descend = mass.is_dense and HitAndRun().supports(target)[0]
-    if not can_descend or target.energy(start) <= low:
-        return start
-    lines = hit_and_run.make_plan(target, plan.center, mass.factor, mass.whiten)
-    fill = filler(hit_and_run.run, target.numbers, target.pieces, lines)
-    state = hit_and_run.init(target, lines, start)
-    draws, stats = np.empty((DESCENT, target.dim)), np.empty((DESCENT, NUM_STATS))
-    for _ in range(mass.rank):
-        raise_unless_ok(fill(state, rng, draws, stats))
-        if state.energy[0] <= low:
+    half = 0.5 * plan.mass.rank
+    low = target.energy(plan.center) + half + HIGH * math.sqrt(half)
+    state = billiard.init(target, plan, start)
+    state.own.tuning[:] = billiard.new_tuning(plan.step, rate=AIM)
+    short = plan._replace(max_leaps=FEW_LEAPS)
+    fill = filler(billiard.run, target.numbers, target.pieces, short)
+    draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
+    energy, before = target.energy(start), math.inf
+    for _ in range(DESCENT):
+        if energy <= low or energy > before:
             break
+        raise_unless_ok(fill(state, rng, draws, stats))
+        energy, before = float(state.energy[0]), energy
     return state.position.copy()
 
 

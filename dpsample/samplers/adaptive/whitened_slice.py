@@ -30,8 +30,8 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.mixing import (
-    fair_lag_share,
     lag_share,
+    rank_share,
     split_r_hat,
     with_squares,
 )
@@ -77,8 +77,9 @@ WIDEN = 1.25
 MAX_TRIES = 1000
 MAX_NUMBERS = 10**8  # of the cached columns: 800 MB
 PART_NUMBERS = 10**6  # of the columns that are computed between two pauses
-# Records that windows of sweeps may pass: some five seconds, or one.
-MAX_PASSED, FEW_PASSED = 1e10, 2e9
+# Records that windows of sweeps may pass, some five seconds or one, and how much longer
+# a loss takes than a distance to its kink.
+MAX_PASSED, FEW_PASSED, DEARER = 1e10, 2e9, 10.0
 CHORD = 1000.0  # multiply-adds per coefficient, of a chord that Newton's method finds
 ALIKE = 1.1  # split R-hat of chains that agree
 
@@ -394,6 +395,8 @@ def learned(
     slow, where it would refuse leaps. In the end it is enough that the chains agree.
     A window that may take more than ``most`` is not begun.
     """
+    if not len(kinks_of(target)[0]):
+        most /= DEARER
     plan = _plan_of(target, gaussian.center, gaussian.factor)
     warm = WarmUp(plan=plan, autocorrelation_time=1.0, has_settled=False, leaps=0.0)
     ends = [disperse(target, plan, rng) for _ in range(NUM_PILOTS)]
@@ -417,7 +420,7 @@ def learned(
         has_settled = width >= SETTLED and is_settled(white, share, np.inf, None)
         if width == WINDOWS[-1]:
             has_settled = split_r_hat(white) < ALIKE
-        time = 1.0 / fair_lag_share(with_squares(draws))
+        time = 1.0 / rank_share(draws)
         warm = replace(warm, autocorrelation_time=time, has_settled=has_settled)
         if has_settled:
             break
