@@ -14,7 +14,7 @@ from . import _heavy_tailed as design
 TAIL = 2.1  # index of the Pareto law: moments of smaller order are finite
 ZETA = 0.1
 # Larger than any entry: nothing is calibrated to it.
-ENTRY_BOUND = 1e100
+ENTRY_BOUND = 1e30
 
 
 def budget_of(params):
