@@ -114,6 +114,7 @@ def cases() -> list[Case]:
             "logistic, l4 ball",
             lp_ball(4.0),
         ),
+        (o.AdaSSP(), "growth 2", SQUARED),
         (o.ClippedGD(num_steps=200, clip=1.0), "growth 2", SQUARED),
         (o.PrivateStochasticApproximation(), "growth 2", SQUARED),
         (o.IteratedLocalizedClippedGD(), "growth 2", SQUARED),
