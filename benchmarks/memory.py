@@ -63,7 +63,8 @@ def made(num_records: int, dim: int, dtype: str, folder: str) -> tuple[Any, Any]
         features, response = np.empty((num_records, dim), dtype), np.empty(num_records)
         fill(features, response)
         return features, response
-    paths = [Path(folder) / name for name in ("features", "response")]
+    kind = f"{num_records}-{dim}-{dtype}"
+    paths = [Path(folder) / f"{name}-{kind}" for name in ("features", "response")]
     shapes = ((num_records, dim), (num_records,))
     if not paths[0].exists():
         both = [
