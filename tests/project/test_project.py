@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,15 @@ def test_files_that_are_installed_exist():
 @pytest.mark.parametrize("name", dpsample.__all__)
 def test_every_public_name_resolves(name):
     assert getattr(dpsample, name) is not None
+
+
+def test_no_class_name_is_used_twice():
+    names = Counter(
+        name
+        for path in (ROOT / "dpsample").rglob("*.py")
+        for name in re.findall(r"^class (\w+)", path.read_text("utf-8"), re.MULTILINE)
+    )
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def test_ci_is_executable_and_installs_what_the_readme_says():

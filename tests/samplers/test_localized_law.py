@@ -14,7 +14,7 @@ import dpsample as dps
 from dpsample.diagnostics.laws import views
 from dpsample.samplers import SamplingError
 from dpsample.samplers.localized import region as regions
-from dpsample.samplers.localized.columns import Columns, Weights
+from dpsample.samplers.localized.columns import RecordColumns, Weights
 from dpsample.samplers.localized.localized import Place
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.tilting import TiltedOrthant, orthant
@@ -313,9 +313,9 @@ def test_bregman_curvatures_in_theorem_a_are_caught(monkeypatch):
     # c^S <= c^B: secants in the envelope are safe, Bregman ones on rays are not.
     case = local(L.Huber(0.1), D.Ball(3.0), dim=1, num_records=1, k=2e3, mu=1e-4)
     assert ray_excess(case) > -1e-5
-    curvature = Columns.curvature
+    curvature = RecordColumns.curvature
     monkeypatch.setattr(
-        Columns,
+        RecordColumns,
         "curvature",
         lambda self, order, halves: curvature(self, "bregman", halves),
     )

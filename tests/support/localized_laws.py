@@ -11,7 +11,7 @@ import numpy as np
 from scipy import linalg
 
 import dpsample as dps
-from dpsample.samplers.localized.columns import Columns, over
+from dpsample.samplers.localized.columns import RecordColumns, over
 from dpsample.samplers.localized.localized import Place, PreparedLocalized
 from tests.support.gibbs_cases import FORMULAS, Case
 
@@ -49,7 +49,7 @@ class LocalCase(Case):
         return place
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> RecordColumns:
         """Columns of the records at the mode."""
         return next(over(self.target, self.place.mode, lambda columns: columns))
 

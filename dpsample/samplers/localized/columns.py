@@ -51,7 +51,7 @@ class Scene(NamedTuple):
     before: Array | None  # where the mode's weights were taken
 
 
-class Columns:
+class RecordColumns:
     """Columns of some records, each made when it is asked for."""
 
     def __init__(self, part: Data, scene: Scene) -> None:
@@ -158,17 +158,17 @@ class Columns:
         return weights.scale * self.curvature(weights.order, weights.halves)
 
 
-_kept: WeakKeyDictionary[Mode, Columns] = WeakKeyDictionary()
+_kept: WeakKeyDictionary[Mode, RecordColumns] = WeakKeyDictionary()
 
 
-def of_one_chunk(target: Gibbs, mode: Mode) -> Columns | None:
+def of_one_chunk(target: Gibbs, mode: Mode) -> RecordColumns | None:
     """Kept columns of records in memory that are one chunk."""
     home = target.home
     if not (isinstance(home, InMemory) and home.chunk == home.num_records):
         return None
     columns = _kept.get(mode)
     if columns is None or columns.part is not home.data:
-        columns = _kept[mode] = Columns(home.data, _scene(target, mode))
+        columns = _kept[mode] = RecordColumns(home.data, _scene(target, mode))
     return columns
 
 
@@ -180,7 +180,7 @@ def _scene(target: Gibbs, mode: Mode) -> Scene:
 def _on_columns(
     part: Data, scene: Scene, function: Callable[..., Any], *args: object
 ) -> Any:
-    return function(Columns(part, scene), *args)
+    return function(RecordColumns(part, scene), *args)
 
 
 def over(

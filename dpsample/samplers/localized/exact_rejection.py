@@ -81,7 +81,7 @@ from dpsample.problem.records import Data
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import WorkLimitError
 from dpsample.samplers.localized import columns, proposals
-from dpsample.samplers.localized.columns import Columns
+from dpsample.samplers.localized.columns import RecordColumns
 from dpsample.samplers.localized.localized import MAX_BLOCK, PreparedLocalized
 from dpsample.samplers.localized.tries import BLOCK_NUMBERS
 from dpsample.targets.gibbs import Gibbs
@@ -503,7 +503,7 @@ class _Sums(NamedTuple):
     rest: Array
 
 
-def _sums(part: Columns) -> _Sums:
+def _sums(part: RecordColumns) -> _Sums:
     sizes = [np.abs(each) for each in (part.margins, part.slopes, part.values)]
     added = [*(each.sum() for each in sizes), sizes[0] @ sizes[1]]
     farthest = np.abs(part.part.offset).max(initial=0.0)

@@ -48,11 +48,17 @@ from dpsample.samplers.localized import columns
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
 from dpsample.samplers.localized import tries as kernels
-from dpsample.samplers.localized.columns import Columns
+from dpsample.samplers.localized.columns import RecordColumns
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.proposals import NONE, Corner, proposal
 from dpsample.samplers.localized.region import Region
-from dpsample.samplers.localized.tries import Frame, Limits, Proposal, Tries, call
+from dpsample.samplers.localized.tries import (
+    DrawLimits,
+    LocalFrame,
+    Proposal,
+    TryRoom,
+    call,
+)
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.targets.gibbs import Gibbs
@@ -174,7 +180,7 @@ def _user_failures(target: Gibbs) -> Iterator[None]:
         raise SamplingError(TEXTS[PIECE_FAILED]) from error
 
 
-def frame_of(target: Gibbs, mode: Mode, region: Region) -> Frame | None:
+def frame_of(target: Gibbs, mode: Mode, region: Region) -> LocalFrame | None:
     """Mode and region as kernels see them; None if the records are several chunks."""
     part = columns.of_one_chunk(target, mode)
     if part is None:
@@ -208,7 +214,7 @@ def frame_of(target: Gibbs, mode: Mode, region: Region) -> Frame | None:
         name: np.require(each, np.float64, ["C", "W"])  # of one type for Numba
         for name, each in parts.items()
     }
-    return Frame(
+    return LocalFrame(
         has_slabs=bool(region.has_slabs),
         slack=float(region.slack),
         is_curved=bool(least < most),
@@ -272,7 +278,7 @@ class PreparedLocalized:
     mode: Mode
     region: Region
     proposal: Proposal | Corner
-    frame: Frame | None  # what compiled tries need; None: tries ask chunk by chunk
+    frame: LocalFrame | None  # what compiled tries need; None: tries ask chunk by chunk
     # Of the pilot run, see `learn`.
     asked: float = 0.0
     accepted: float = 0.0
@@ -380,7 +386,7 @@ class PreparedLocalized:
         """First arguments of kernels."""
         return self.target.numbers, self.target.pieces, self.frame
 
-    def new_tries(self, size: int) -> Tries:
+    def new_tries(self, size: int) -> TryRoom:
         """Room for blocks of at most ``size`` tries."""
         return kernels.new_tries(size, self.mode.basis.shape[1], self.target.dim)
 
@@ -612,7 +618,7 @@ class PreparedLocalized:
     def _draw_by_chunks(
         self,
         rng: np.random.Generator,
-        limits: Limits,
+        limits: DrawLimits,
         on_passes: Callable[[float], None] | None,
     ) -> tuple[Array | None, dict[str, int]]:
         """Draw as `draw` does, where the records are several chunks."""
@@ -661,10 +667,10 @@ class PreparedLocalized:
             while call(kernels.draw_each, *law, *rest) == pauses.PAUSED:
                 on_pause()
 
-    def _limits(self, most: float, patience: float) -> Limits:
+    def _limits(self, most: float, patience: float) -> DrawLimits:
         """How a draw goes about it; `draw` says what is meant."""
         group = self.group
-        return Limits(
+        return DrawLimits(
             size=int(np.clip(math.ceil(1.2 * group / self.asked), 1, MAX_BLOCK)),
             group=group,
             proposals=float(patience / (self.asked * self.accepted)),
@@ -672,7 +678,7 @@ class PreparedLocalized:
         )
 
 
-def _above(part: Columns, region: Region) -> tuple[Array]:
+def _above(part: RecordColumns, region: Region) -> tuple[Array]:
     """Sum of a_i a_i^T weighted by the most curvature above the envelope's."""
     lower, upper = part.ends(region.halves)
     ends = part.margins + lower, part.margins + upper
@@ -681,7 +687,7 @@ def _above(part: Columns, region: Region) -> tuple[Array]:
 
 
 def _add_excess(
-    part: Columns,
+    part: RecordColumns,
     region: Region,
     moves: Array,
     per_record: float,

@@ -54,7 +54,7 @@ from dpsample.domains import Domain, WholeSpace
 from dpsample.problem.homes import InMemory, add
 from dpsample.problem.records import block_size, weighted_gram
 from dpsample.samplers.localized import columns
-from dpsample.samplers.localized.columns import WIDENED, Columns, Half, Weights
+from dpsample.samplers.localized.columns import WIDENED, Half, RecordColumns, Weights
 from dpsample.samplers.localized.mode import Mode, in_basis, is_round
 from dpsample.targets.gibbs import Gibbs
 
@@ -428,7 +428,7 @@ def gram_of(target: Gibbs, mode: Mode, weights: Weights) -> Array:
 # Passes: sums over the records of one chunk.
 
 
-def _gram(part: Columns, weights: Weights) -> tuple[Array]:
+def _gram(part: RecordColumns, weights: Weights) -> tuple[Array]:
     each = part.weights(weights)
     if not each.any():
         return (np.zeros((part.part.dim,) * 2),)
@@ -449,7 +449,7 @@ def _share(weights: Array, curvature: Array) -> float:
 
 
 def _measured(
-    part: Columns, frame: BoundingMetric, secant: Weights
+    part: RecordColumns, frame: BoundingMetric, secant: Weights
 ) -> tuple[float, float, float]:
     """Return sums of |slope| ||a_i|| and ||a_i||, for P^{-1}, and the share of P."""
     sizes = part.sizes(frame.back)
@@ -458,7 +458,7 @@ def _measured(
 
 
 def _left(
-    part: Columns, first: BoundingMetric, halves: tuple[Half, ...], half: Half
+    part: RecordColumns, first: BoundingMetric, halves: tuple[Half, ...], half: Half
 ) -> tuple[float, float, float, float]:
     """Return the sum of the shares of widths that half-widths leave, and what is lost.
 
@@ -477,7 +477,7 @@ def _left(
 
 
 def _bent(
-    part: Columns, frame: BoundingMetric, weights: Weights, eps: float
+    part: RecordColumns, frame: BoundingMetric, weights: Weights, eps: float
 ) -> tuple[float, float]:
     """Return sums of curvature above an envelope that a Gaussian meets, and of all."""
     sizes, response = part.sizes(frame.back), part.response
@@ -491,7 +491,7 @@ def _bent(
 
 
 def _beyond(
-    part: Columns, frame: BoundingMetric, slabs: tuple[Half, ...], eps: float
+    part: RecordColumns, frame: BoundingMetric, slabs: tuple[Half, ...], eps: float
 ) -> tuple[float]:
     """Bound of a Gaussian's mass beyond slabs, on one side."""
     sizes = part.sizes(frame.back)

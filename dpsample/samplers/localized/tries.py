@@ -47,7 +47,7 @@ class Proposal(NamedTuple):
     depth: float  # R^2 - ||x0 - center||^2
 
 
-class Frame(NamedTuple):
+class LocalFrame(NamedTuple):
     """Mode and region as kernels see them."""
 
     point: Array  # (dim,): x0
@@ -70,7 +70,7 @@ class Frame(NamedTuple):
     bend: float
 
 
-class Tries(NamedTuple):
+class TryRoom(NamedTuple):
     """Room for the tries of a block, and how far the work on them is."""
 
     vectors: Array  # (size, m)
@@ -89,9 +89,9 @@ class Tries(NamedTuple):
 KEPT, FIRST, RECORD, ALIVE, SIZE, PROPOSALS, ASKED, RECORDS, DRAWN = range(9)
 
 
-def new_tries(size: int, rank: int, dim: int) -> Tries:
+def new_tries(size: int, rank: int, dim: int) -> TryRoom:
     """Room for blocks of at most ``size`` tries."""
-    return Tries(
+    return TryRoom(
         vectors=np.empty((size, rank)),
         budgets=np.empty(size),
         excess=np.empty(size),
@@ -443,7 +443,7 @@ def call(function: Kernel[..., int], *arguments: Any) -> int:
     return int(pauses.call(control, entries.call, function, *arguments))
 
 
-class Limits(NamedTuple):
+class DrawLimits(NamedTuple):
     """How a draw goes about it."""
 
     size: int  # tries of a block
