@@ -1,10 +1,10 @@
 r"""Approximate objective perturbation and the Gaussian width of its domain.
 
-A lower bound for mean estimation, in every l_p ball, p >= 1. Records are signs of random
-coordinates with means P_j of variance s^2 (`_sign_bounds`), so the minimizer is P/d and
-w may be clipped to |w_j| <= 1/d. With a^2 = E |w|^2 a record that w has not seen has
-products of mean square a^2/(4 d) at most and none above 1/d: for q = (1 + P)/2 and
-alpha + beta = 1/s^2 - 1,
+A lower bound for mean estimation, in every l_p ball, p >= 1. Records are signs of
+random coordinates with means P_j of variance s^2 (`_sign_bounds`), so the minimizer is
+P/d and w may be clipped to |w_j| <= 1/d. With a^2 = E |w|^2 a record that w has not
+seen has products of mean square a^2/(4 d) at most and none above 1/d: for q = (1 + P)/2
+and alpha + beta = 1/s^2 - 1,
 
 .. math:: (1/s^2 - 1) E \langle w, P\rangle \le 2 n (a k / (2 \sqrt d) + r/d),
 

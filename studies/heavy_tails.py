@@ -181,9 +181,9 @@ study = Study(
         " degrees of freedom, or 'rare': a percent above the threshold and of the same"
         " variance, so that truncation takes all of the mean. ('nothing' is theta = 0.)"
         " 'Printed, in range' is Algorithm 4 with the schedule of Theorem 10 at epsilon"
-        " = sqrt(log(n/delta)/n), the largest for which that theorem is stated; 'proved'"
-        " is the epsilon that we can prove of it. For p = inf, rows in the unit ball of"
-        " l_1, steps are Euclidean, as for p = 2."
+        " = sqrt(log(n/delta)/n), the largest for which it is stated; 'proved' is the"
+        " epsilon that we can prove of it. For p = inf, rows in the unit ball of l_1,"
+        " steps are Euclidean, as for p = 2."
     ),
     answer=(
         "Tails as such cost nothing: for linear losses Student errors with 2.1"
@@ -219,7 +219,7 @@ study = Study(
             "method": IN_RANGE,
             "law": "Student",
             "p": EXPONENTS[:2],
-            "n": SIZES,
+            "n": (*SIZES, 1_000_000),
         },
     ),
     quick=(
@@ -238,7 +238,7 @@ study = Study(
             "n": (3000, 30_000),
         },
     ),
-    replicates=lambda p: {100_000: 20, 300_000: 10}.get(p["n"], 40),
+    replicates=lambda p: {100_000: 20, 300_000: 10, 1_000_000: 6}.get(p["n"], 40),
     quick_replicates=10,
     cell=cell,
     metrics=(
