@@ -29,7 +29,10 @@ from dpsample.regularizers import (
     RegularizerParams,
     SquaredNorm,
 )
+from dpsample.targets.geometry import Geometry
 
+# Attributes of a target that are made from its records.
+OF_RECORDS = ("data", "home", "numbers", "calls")
 # Relative widening of margin intervals: it covers their rounding errors.
 MARGIN_SLACK = 1e-9
 
@@ -175,8 +178,15 @@ class Gibbs:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the C functions: another process compiles or loads its own."""
-        cached = ("data", "home", "numbers", "pieces", "calls")
+        cached = (*OF_RECORDS, "pieces")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
+
+    def on(self, problem: Problem) -> "Gibbs":
+        """Density with the same numbers for other records of the same public facts."""
+        made = object.__new__(Gibbs)
+        shared = {k: v for k, v in vars(self).items() if k not in OF_RECORDS}
+        vars(made).update(shared | {"problem": problem})
+        return made
 
     @property
     def dim(self) -> int:
@@ -210,12 +220,23 @@ class Gibbs:
         return self.regularizer.params(self.problem.dim, center)
 
     @lazy_property
+    def geometry(self) -> Geometry:
+        """Hull and sides of the domain."""
+        return Geometry.of(self.problem.domain, self.dim)
+
+    def regularized(self, point: Array) -> tuple[float, Array]:
+        """Regularizer and its slope at a contiguous point, which is not checked."""
+        value, slope = np.full(1, np.nan), np.full(self.dim, np.nan)
+        self.regularizer.value_piece(self.regularizer_params, point, value)
+        self.regularizer.gradient_piece(self.regularizer_params, point, slope)
+        return float(value[0]), slope
+
+    @lazy_property
     def numbers(self) -> Target:
         """Numbers that kernels read."""
-        problem = self.problem
         return Target(
             data=self.data,
-            body=problem.domain.body(problem.dim),
+            body=self.geometry.body,
             regularizer=self.regularizer_params,
             k=self.k,
             mu=self.mu,

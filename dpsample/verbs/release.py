@@ -107,7 +107,7 @@ class ReleasePlan:
 
     def on(self, problem: Problem) -> "ReleasePlan":
         """Plan for other records with the same public facts."""
-        return replace(self, target=self.mechanism.target(problem))
+        return replace(self, target=self.target.on(problem))
 
     @lazy_property
     def place(self) -> Place | None:

@@ -19,7 +19,8 @@ from dpsample.domains import Domain
 from dpsample.losses import Loss
 from dpsample.problem.homes import InMemory
 from dpsample.problem.records import Data
-from dpsample.samplers.localized.mode import Mode, is_round
+from dpsample.samplers.localized.mode import Mode
+from dpsample.targets.geometry import Geometry
 from dpsample.targets.gibbs import MARGIN_SLACK, Gibbs, as_rows, margin_intervals
 
 WIDENED = 1.0 + 1e-9  # outward rounding of half-widths and radii
@@ -47,6 +48,7 @@ class Scene(NamedTuple):
 
     loss: Loss
     domain: Domain
+    geometry: Geometry
     point: Array
     before: Array | None  # where the mode's weights were taken
 
@@ -126,15 +128,14 @@ class RecordColumns:
         return lower, upper
 
     def _ends_on_domain(self) -> tuple[Array, Array]:
-        domain, point = self.scene.domain, self.scene.point
-        if is_round(domain):  # one product, where `margin_intervals` takes several
-            body, rows = domain.body(len(point)), self.rows
-            along = rows @ (point - body.center)
+        body, rows = self.scene.geometry.body, self.rows
+        if self.scene.geometry.is_round:  # one product, not several
+            along = rows @ (self.scene.point - body.center)
             reach = body.radius * (_lengths(rows) * WIDENED + TINY)
             slack = MARGIN_SLACK * (1.0 + np.abs(self.margins))
             lower, upper = -reach - along - slack, reach - along + slack
         else:
-            lower, upper = margin_intervals(domain, self.part)
+            lower, upper = margin_intervals(self.scene.domain, self.part)
             lower, upper = lower - self.margins, upper - self.margins
         return np.minimum(lower, 0.0), np.maximum(upper, 0.0)
 
@@ -174,7 +175,7 @@ def of_one_chunk(target: Gibbs, mode: Mode) -> RecordColumns | None:
 
 def _scene(target: Gibbs, mode: Mode) -> Scene:
     problem = target.problem
-    return Scene(problem.loss, problem.domain, mode.point, mode.before)
+    return Scene(problem.loss, problem.domain, target.geometry, mode.point, mode.before)
 
 
 def _on_columns(

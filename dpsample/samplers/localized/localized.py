@@ -256,9 +256,8 @@ class Place:
 
     def prepare(self, rng: np.random.Generator) -> PreparedLocalized:
         """Choose the proposal by a pilot run, and learn what a draw takes."""
-        ball, domain = None, self.target.problem.domain
-        if modes.is_round(domain):
-            body = domain.body(self.target.dim)
+        ball, body = None, self.target.geometry.body
+        if self.target.geometry.is_round:
             ball = (self.mode.point - body.center, float(body.radius))
         prepared = PreparedLocalized(
             target=self.target,
@@ -415,14 +414,13 @@ class PreparedLocalized:
 
     def is_inside(self, points: Array) -> Array:
         """Whether each row is in the domain."""
-        domain = self.target.problem.domain
-        body = domain.body(self.target.dim)
+        domain, geometry = self.target.problem.domain, self.target.geometry
+        body, sides, bounds = geometry.body, geometry.sides, geometry.bounds
         if isinstance(domain, WholeSpace):
             return np.ones(len(points), dtype=np.bool_)
-        if modes.is_round(domain):
+        if geometry.is_round:
             square = np.square(points - body.center).sum(axis=1)
             return np.asarray(square <= body.radius**2)
-        sides, bounds = modes.flat_sides(domain, self.target.dim)
         if len(sides):
             return np.asarray((points @ sides.T <= bounds).all(axis=1))
         return np.array([domain.contains(point) for point in points], dtype=np.bool_)

@@ -50,12 +50,12 @@ import numpy as np
 from scipy import linalg, special
 
 from dpsample.core.arrays import Array
-from dpsample.domains import Domain, WholeSpace
+from dpsample.domains import WholeSpace
 from dpsample.problem.homes import InMemory, add
 from dpsample.problem.records import block_size, weighted_gram
 from dpsample.samplers.localized import columns
 from dpsample.samplers.localized.columns import WIDENED, Half, RecordColumns, Weights
-from dpsample.samplers.localized.mode import Mode, in_basis, is_round
+from dpsample.samplers.localized.mode import Mode, in_basis
 from dpsample.targets.gibbs import Gibbs
 
 MAX_ROUNDS = 8
@@ -389,7 +389,7 @@ class _Rounds:
     def _outside(self, frame: BoundingMetric, eps: float) -> float:
         """Bound of the Gaussian's mass outside of S."""
         move = -linalg.cho_solve((frame.root, True), self.mode.gradient)
-        total = mass_outside(self.target.problem.domain, self.mode, frame.root, move)
+        total = mass_outside(self.target, self.mode, frame.root, move)
         for each in self.ellipsoids:
             ratio = linalg.solve_triangular(frame.root, each.root, lower=True)
             reach = each.radius / float(np.linalg.norm(ratio, 2))
@@ -401,17 +401,17 @@ class _Rounds:
         return total
 
 
-def mass_outside(domain: Domain, mode: Mode, root: Array, move: Array) -> float:
+def mass_outside(target: Gibbs, mode: Mode, root: Array, move: Array) -> float:
     """Bound of P(x0 + basis v outside of the domain) for v ~ N(move, M^{-1})."""
-    if isinstance(domain, WholeSpace):
+    if isinstance(target.problem.domain, WholeSpace):
         return 0.0
     if len(mode.sides):
         scaled = linalg.solve_triangular(root, mode.sides.T, lower=True)
         depths = mode.depths - mode.sides @ move
         return float(special.ndtr(-depths / np.linalg.norm(scaled, axis=0)).sum())
-    if not is_round(domain):
+    if not target.geometry.is_round:
         return 1.0
-    body = domain.body(len(mode.point))
+    body = target.geometry.body
     center = mode.point + move - body.center
     inverse = linalg.cho_solve((root, True), np.eye(len(root)))
     room = body.radius**2 - float(center @ center) - float(np.trace(inverse))

@@ -15,6 +15,7 @@ from dpsample.core.jit import Kernel, kernel
 from dpsample.core.streams import start
 from dpsample.losses.loss import total
 from dpsample.numerics.stable import HALF_LOG_2PI, log_ndtr
+from dpsample.numerics.triangular import solve_lower, solve_upper
 from dpsample.problem.records import products_of
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
 from dpsample.targets.grid import go_inside, nearest
@@ -166,24 +167,6 @@ def tail_excess(low, rng, above):
                 again[count] = again[j]
                 count += 1
         left = count
-
-
-@kernel
-def solve_lower(root, x):
-    """Replace x by L^{-1} x."""
-    for i in range(x.shape[0]):
-        for j in range(i):
-            x[i] -= root[i, j] * x[j]
-        x[i] /= root[i, i]
-
-
-@kernel
-def solve_upper(root, x):
-    """Replace x by L^{-T} x."""
-    for i in range(x.shape[0] - 1, -1, -1):
-        x[i] /= root[i, i]
-        for j in range(i):
-            x[j] -= root[i, j] * x[i]
 
 
 @kernel
