@@ -183,6 +183,7 @@ class Gibbs:
 
     def on(self, problem: Problem) -> "Gibbs":
         """Density with the same numbers for other records of the same public facts."""
+        _ = self.pieces, self.geometry, self.regularizer_params  # made once for all
         made = object.__new__(Gibbs)
         shared = {k: v for k, v in vars(self).items() if k not in OF_RECORDS}
         vars(made).update(shared | {"problem": problem})
@@ -201,7 +202,7 @@ class Gibbs:
         """
         data, loss = self.problem.data, self.problem.loss
         near = loss.near_response(data.response, self.problem.facts.margin_bound)
-        if np.array_equal(near, data.response):
+        if near is data.response or np.array_equal(near, data.response):
             return data
         return data._replace(response=near)
 

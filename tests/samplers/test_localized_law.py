@@ -12,13 +12,13 @@ from scipy.stats import chi, norm
 
 import dpsample as dps
 from dpsample.diagnostics.laws import views
+from dpsample.numerics.normal_tail import log_quantile
 from dpsample.samplers import SamplingError
 from dpsample.samplers.localized import region as regions
 from dpsample.samplers.localized.columns import RecordColumns, Weights
 from dpsample.samplers.localized.localized import Place
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.tilting import TiltedOrthant, orthant
-from dpsample.samplers.localized.tries import log_quantile
 from tests.support.gibbs_cases import example
 from tests.support.localized_laws import LocalCase, accepted, line_levels
 from tests.support.replicates import law_margin

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,10 +18,13 @@ from dpsample.core.arrays import Array
 from dpsample.domains import Domain
 from dpsample.losses import Loss
 from dpsample.problem.homes import InMemory
-from dpsample.problem.records import Data
+from dpsample.problem.records import Data, make_data, writable
 from dpsample.samplers.localized.mode import Mode
 from dpsample.targets.geometry import Geometry
 from dpsample.targets.gibbs import MARGIN_SLACK, Gibbs, as_rows, margin_intervals
+
+if TYPE_CHECKING:
+    from dpsample.samplers.localized.region import Region
 
 WIDENED = 1.0 + 1e-9  # outward rounding of half-widths and radii
 TINY = 1e-150  # squares of smaller entries are lost
@@ -51,6 +54,28 @@ class Scene(NamedTuple):
     geometry: Geometry
     point: Array
     before: Array | None  # where the mode's weights were taken
+
+
+class ChunkColumns(NamedTuple):
+    """Some records as the kernels of tries see them."""
+
+    data: Data
+    margins: Array  # (num_records,) at x0, with the loss and its slope there
+    values: Array
+    slopes: Array
+    weights: Array  # of the envelope, and the slabs
+    lower: Array
+    upper: Array
+
+
+def as_seen(array: Any) -> Array:
+    """Array of one type for Numba."""
+    return np.require(array, np.float64, ["C", "W"])
+
+
+NO_RECORDS = ChunkColumns(
+    make_data(np.empty((0, 1)), np.empty(0), None, np.empty(0)), *[np.empty(0)] * 6
+)
 
 
 class RecordColumns:
@@ -157,6 +182,12 @@ class RecordColumns:
         if weights.order == "mode":
             return weights.scale * self.mode_weights
         return weights.scale * self.curvature(weights.order, weights.halves)
+
+    def chunk(self, region: Region) -> ChunkColumns:
+        """Columns that tries on a region ask."""
+        ends = self.ends(region.halves) if region.has_slabs else [np.empty(0)] * 2
+        each = self.margins, self.values, self.slopes, self.weights(region.weights)
+        return ChunkColumns(writable(self.part), *map(as_seen, (*each, *ends)))
 
 
 _kept: WeakKeyDictionary[Mode, RecordColumns] = WeakKeyDictionary()

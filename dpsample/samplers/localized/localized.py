@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from dpsample.core import entries, pauses
 from dpsample.core.arrays import Array
+from dpsample.core.lazy import lazy_property
 from dpsample.core.streams import Reseeded, Words
-from dpsample.domains import WholeSpace
 from dpsample.losses.record_gradient import RecordGradient
 from dpsample.problem.homes import add
 from dpsample.problem.records import weighted_gram
@@ -37,7 +37,6 @@ from dpsample.samplers.chain import (
     report,
 )
 from dpsample.samplers.errors import (
-    BOUND_VIOLATED,
     PIECE_FAILED,
     TEXTS,
     SamplingError,
@@ -48,20 +47,19 @@ from dpsample.samplers.localized import columns
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
 from dpsample.samplers.localized import tries as kernels
-from dpsample.samplers.localized.columns import RecordColumns
+from dpsample.samplers.localized.columns import ChunkColumns, RecordColumns
 from dpsample.samplers.localized.mode import Mode
-from dpsample.samplers.localized.proposals import NONE, Corner, proposal
+from dpsample.samplers.localized.proposals import NONE, Corner, Proposal, proposal
 from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tries import (
     DrawLimits,
     LocalFrame,
-    Proposal,
     TryRoom,
     call,
 )
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Exactness, Sampler
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs import Gibbs, Pieces
 from dpsample.targets.grid import GridNumbers
 
 # Tries of the pilot run, how many of them are weighed at least, multiply-adds up to
@@ -175,53 +173,9 @@ def _user_failures(target: Gibbs) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if target.problem.loss.is_cached:
+        if target.problem.loss.is_cached or isinstance(error, SamplingError):
             raise
         raise SamplingError(TEXTS[PIECE_FAILED]) from error
-
-
-def frame_of(target: Gibbs, mode: Mode, region: Region) -> LocalFrame | None:
-    """Mode and region as kernels see them; None if the records are several chunks."""
-    part = columns.of_one_chunk(target, mode)
-    if part is None:
-        return None
-    numbers = target.regularizer_params
-    least, most = target.regularizer.curvature_l2(target.dim)
-    base, pull = np.empty(1), np.empty(target.dim)
-    target.regularizer.value_piece(numbers, mode.point, base)
-    target.regularizer.gradient_piece(numbers, mode.point, pull)
-    size = np.abs(part.slopes)
-    fixed = 2.0 * np.abs(part.values) + size * np.abs(part.margins)
-    lower, upper = part.ends(region.halves)
-    rank = mode.basis.shape[1]
-    roots = [each.root for each in region.ellipsoids]
-    parts: dict[str, Array] = {
-        "point": mode.point,
-        "basis": mode.basis,
-        "margins": part.margins,
-        "values": part.values,
-        "slopes": part.slopes,
-        "sizes": np.concatenate([[0.0], fixed.cumsum()]),
-        "steep": np.concatenate([[0.0], size.cumsum()]),
-        "weights": part.weights(region.weights),
-        "lower": lower,
-        "upper": upper,
-        "roots": np.reshape(roots, (len(roots), rank, rank)),
-        "radii": np.array([each.radius for each in region.ellipsoids]),
-        "pull": pull,
-    }
-    arrays: Any = {
-        name: np.require(each, np.float64, ["C", "W"])  # of one type for Numba
-        for name, each in parts.items()
-    }
-    return LocalFrame(
-        has_slabs=bool(region.has_slabs),
-        slack=float(region.slack),
-        is_curved=bool(least < most),
-        base=float(base[0]),
-        bend=float(least),
-        **arrays,
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -264,7 +218,7 @@ class Place:
             mode=self.mode,
             region=self.region,
             proposal=proposal(self.mode, self.region, ball, rng),
-            frame=frame_of(self.target, self.mode, self.region),
+            frame=LocalFrame.of(self.target, self.mode, self.region),
         )
         return prepared.learn(rng)
 
@@ -277,7 +231,7 @@ class PreparedLocalized:
     mode: Mode
     region: Region
     proposal: Proposal | Corner
-    frame: LocalFrame | None  # what compiled tries need; None: tries ask chunk by chunk
+    frame: LocalFrame
     # Of the pilot run, see `learn`.
     asked: float = 0.0
     accepted: float = 0.0
@@ -381,9 +335,15 @@ class PreparedLocalized:
         }
 
     @property
-    def fixed(self) -> tuple[object, ...]:
+    def fixed(self) -> tuple[LocalFrame, Pieces]:
         """First arguments of kernels."""
-        return self.target.numbers, self.target.pieces, self.frame
+        return self.frame, self.target.pieces
+
+    @lazy_property
+    def chunk(self) -> ChunkColumns:
+        """All records, if they are one chunk in memory; else none."""
+        part = columns.of_one_chunk(self.target, self.mode)
+        return columns.NO_RECORDS if part is None else part.chunk(self.region)
 
     def new_tries(self, size: int) -> TryRoom:
         """Room for blocks of at most ``size`` tries."""
@@ -401,29 +361,17 @@ class PreparedLocalized:
     def candidates(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
         """Proposals in region and domain among ``size`` tries, and what D may be."""
         vectors, costs = self.proposed(rng, size)
-        if self.frame is not None:
-            tries = self.new_tries(size)
-            call(kernels.keep, *self.fixed, rng, vectors, costs, size, tries)
-            kept = int(tries.progress[kernels.KEPT])
-            return tries.vectors[:kept], tries.budgets[:kept]
-        budgets = rng.standard_exponential(len(vectors)) - costs
-        is_kept = budgets >= 0.0
-        is_kept[is_kept] = self.region.contains(vectors[is_kept])
-        is_kept[is_kept] = self.is_inside(self.points(vectors[is_kept]))
-        return vectors[is_kept], budgets[is_kept]
+        tries = self.new_tries(size)
+        call(kernels.keep, *self.fixed, rng, vectors, costs, size, tries)
+        kept = int(tries.progress[kernels.KEPT])
+        return tries.vectors[:kept], tries.budgets[:kept]
 
     def is_inside(self, points: Array) -> Array:
         """Whether each row is in the domain."""
-        domain, geometry = self.target.problem.domain, self.target.geometry
-        body, sides, bounds = geometry.body, geometry.sides, geometry.bounds
-        if isinstance(domain, WholeSpace):
-            return np.ones(len(points), dtype=np.bool_)
-        if geometry.is_round:
-            square = np.square(points - body.center).sum(axis=1)
-            return np.asarray(square <= body.radius**2)
-        if len(sides):
-            return np.asarray((points @ sides.T <= bounds).all(axis=1))
-        return np.array([domain.contains(point) for point in points], dtype=np.bool_)
+        inside = np.empty(len(points), dtype=np.bool_)
+        rows = np.ascontiguousarray(points)
+        entries.call(kernels.fill_inside, *self.fixed, rows, inside)
+        return inside
 
     def points(self, vectors: Array) -> Array:
         """Parameters x0 + basis v of each row v."""
@@ -436,52 +384,20 @@ class PreparedLocalized:
 
         Where D >= 0 ``is_checked`` a user's loss may be found to break its word.
         """
-        if self.frame is None:
-            return self._excess_by_chunks(vectors, budgets, is_checked=is_checked)
         tries = self.new_tries(len(vectors))
         tries.vectors[:], tries.budgets[:] = vectors, budgets
         tries.moves[:] = vectors @ self.mode.basis.T
-        rest = 0, len(vectors), is_checked, tries
-        while (code := call(kernels.ask, *self.fixed, *rest)) == pauses.PAUSED:
-            pauses.heard()
-        raise_unless_ok(code)
+        raise_unless_ok(call(kernels.begin, *self.fixed, 0, len(vectors), tries))
+        self._ask(tries, is_checked=is_checked)
         return tries.excess, int(tries.progress[kernels.RECORDS])
 
-    def _excess_by_chunks(
-        self, vectors: Array, budgets: Array, *, is_checked: bool
-    ) -> tuple[Array, int]:
-        region, moves = self.region, vectors @ self.mode.basis.T
-        total = self._of_regularizer(moves)
-        total += 0.5 * region.slack * np.einsum("ij,ij->i", vectors, vectors)
-        per_record = self.target.k / self.target.home.num_records
-        # Totals, and the size of the energies compared, for their rounding.
-        totals, records = np.append(total, 0.0), 0
-        begin, is_parallel = totals.copy(), self.target.home.is_parallel
-        given = region, moves, per_record, budgets, is_checked
-        passes = columns.over(self.target, self.mode, _add_excess, *given, totals)
+    def _ask(self, tries: TryRoom, *, is_checked: bool = True) -> None:
+        """Ask all records about tries that have begun, chunk by chunk."""
+        given = kernels.asked, self.region, self.frame, is_checked, tries
+        passes = columns.over(self.target, self.mode, *given)
+        is_parallel = self.target.home.is_parallel
         with _user_failures(self.target), closing(passes):
-            while (totals[:-1] <= budgets).any():
-                after, read = next(passes, (None, 0))
-                if after is None:
-                    break
-                # Parts that are read side by side begin with the same totals.
-                totals[:] = totals + (after - begin) if is_parallel else after
-                records += read
-        return np.where(totals[:-1] <= budgets, totals[:-1], np.inf), records
-
-    def _of_regularizer(self, moves: Array) -> Array:
-        """Return how far k mu r is above its quadratic, at each row w."""
-        target, regularizer = self.target, self.target.regularizer
-        lower, upper = regularizer.curvature_l2(target.dim)
-        if lower == upper:
-            return np.zeros(len(moves))
-        center = target.regularizer_params.center
-        base = regularizer.value(self.mode.point, center)
-        slope = regularizer.gradient(self.mode.point, center)
-        values = [regularizer.value(self.mode.point + w, center) for w in moves]
-        square = np.einsum("ij,ij->i", moves, moves)
-        above = np.array(values) - base - moves @ slope - 0.5 * lower * square
-        return np.asarray(target.k * target.mu * np.maximum(above, 0.0))
+            kernels.ask_by_chunks(passes, tries, is_parallel=is_parallel)
 
     def init(self, position: Array | None = None) -> ChainState:
         """State without draws: they are independent of where it is."""
@@ -589,16 +505,17 @@ class PreparedLocalized:
         ``on_passes`` is told the passes so far.
         """
         limits, num_records = self._limits(most, patience), self.target.home.num_records
-        if self.frame is None:
-            return self._draw_by_chunks(rng, limits, on_passes)
         tries, theta = self.new_tries(limits.size), np.empty(self.target.dim)
         law = NONE if isinstance(self.proposal, Corner) else self.proposal
+        given = *self.fixed, self.chunk, law, limits, rng, theta, tries
         while True:
-            code = call(kernels.draw, *self.fixed, law, limits, rng, theta, tries)
+            code = call(kernels.draw, *given)
             if code == kernels.WANTS_PROPOSALS:
                 vectors, costs = self.proposed(rng, limits.size)
                 rest = rng, vectors, costs, limits.size, tries
                 call(kernels.keep, *self.fixed, *rest)
+            elif code == kernels.WANTS_RECORDS:
+                self._ask(tries)
             elif code != pauses.PAUSED:
                 break
             if on_passes is not None:
@@ -613,34 +530,6 @@ class PreparedLocalized:
         raise_unless_ok(code)
         return theta, counts
 
-    def _draw_by_chunks(
-        self,
-        rng: np.random.Generator,
-        limits: DrawLimits,
-        on_passes: Callable[[float], None] | None,
-    ) -> tuple[Array | None, dict[str, int]]:
-        """Draw as `draw` does, where the records are several chunks."""
-        counts = {"proposals": 0, "asked": 0, "records": 0}
-        domain, num_records = self.target.problem.domain, self.target.home.num_records
-        while counts["proposals"] < limits.proposals:
-            vectors, budgets = self.candidates(rng, limits.size)
-            counts["proposals"] += limits.size
-            for start in range(0, len(vectors), limits.group):
-                part = slice(start, start + limits.group)
-                excess, records = self.excess(vectors[part], budgets[part])
-                counts["asked"] += len(excess)
-                counts["records"] += records
-                if counts["records"] > limits.records:
-                    raise WorkLimitError
-                for hit in np.flatnonzero(excess <= budgets[part]):
-                    point = self.points(vectors[start + hit])
-                    if domain.contains(point):  # not outside by a rounding error
-                        return point, counts
-            if on_passes is not None:
-                on_passes(counts["records"] / num_records)
-            pauses.heard()
-        return None, counts
-
     def draw_each(
         self,
         room: Reseeded,
@@ -654,12 +543,13 @@ class PreparedLocalized:
         Rows that it has no point for, or whose proposals are not compiled, are left.
         ``limits`` are the grid and the passes over the records of a draw, at most.
         """
-        if self.frame is None or isinstance(self.proposal, Corner):
+        has_records = self.chunk.data.num_records > 0
+        if not has_records or isinstance(self.proposal, Corner):
             return
         grid, most = limits
         made = self._limits(most, PATIENCE)
         tries = self.new_tries(made.size)
-        law = (*self.fixed, self.proposal, made, grid)
+        law = (*self.fixed, self.chunk, self.proposal, made, grid)
         rest = room.memory, words, room.rng, thetas, tries
         with np.errstate(over="ignore"):  # streams count modulo 2^64, interpreted too
             while call(kernels.draw_each, *law, *rest) == pauses.PAUSED:
@@ -682,49 +572,3 @@ def _above(part: RecordColumns, region: Region) -> tuple[Array]:
     ends = part.margins + lower, part.margins + upper
     most = part.scene.loss.curvature(*ends, part.response)[1]
     return (weighted_gram(part.part, most - part.weights(region.weights)),)
-
-
-def _add_excess(
-    part: RecordColumns,
-    region: Region,
-    moves: Array,
-    per_record: float,
-    budgets: Array,
-    is_checked: bool,
-    totals: Array,
-) -> tuple[Array, int]:
-    """Totals with the records of a chunk added, and how many were read.
-
-    Tries that are above their budgets are left as they are.
-    """
-    totals, loss, records, start = totals.copy(), part.scene.loss, 0, 0
-    total, num_records = totals[:-1], part.part.num_records
-    weights = part.weights(region.weights)
-    lower, upper = part.ends(region.halves) if region.has_slabs else (weights, weights)
-    alive = np.flatnonzero(total <= budgets)
-    while alive.size and start < num_records:
-        stop = min(num_records, start + kernels.records_of_block(alive.size))
-        block = slice(start, stop)
-        t = np.asarray(part.rows[block] @ moves[alive].T)
-        if region.has_slabs:
-            is_out = (t < lower[block, None]) | (t > upper[block, None])
-            total[alive[is_out.any(axis=0)]] = np.inf
-        there = part.margins[block, None] + t
-        values = loss.value(there, part.response[block, None])
-        value, slope = part.values[block, None], part.slopes[block, None]
-        terms = values - value - slope * t
-        terms -= 0.5 * weights[block, None] * t**2
-        total[alive] += per_record * terms.sum(axis=0)
-        farthest = 2.0 * np.abs(t).max() + np.abs(part.margins[block, None])
-        sizes = 2.0 * np.abs(value) + np.abs(slope) * farthest
-        totals[-1] += per_record * float(sizes.sum())
-        records += alive.size * (stop - start)
-        start = stop
-        if np.isnan(total[alive]).any():
-            raise_unless_ok(PIECE_FAILED)
-        is_below = total[alive] < -kernels.ROUNDING * (1.0 + totals[-1])
-        if is_checked and is_below.any():
-            raise_unless_ok(BOUND_VIOLATED)
-        alive = alive[total[alive] <= budgets[alive]]
-        pauses.heard()
-    return totals, records
