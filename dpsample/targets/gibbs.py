@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsample.core import check
+from dpsample.core import check, entries
 from dpsample.core.arrays import Array
 from dpsample.core.entries import entry
 from dpsample.core.jit import kernel, pointer
@@ -183,7 +183,8 @@ class Gibbs:
 
     def on(self, problem: Problem) -> "Gibbs":
         """Density with the same numbers for other records of the same public facts."""
-        _ = self.pieces, self.geometry, self.regularizer_params  # made once for all
+        # Made once for all.
+        _ = self.pieces, self.geometry, self.regularizer_params, self.curvature
         made = object.__new__(Gibbs)
         shared = {k: v for k, v in vars(self).items() if k not in OF_RECORDS}
         vars(made).update(shared | {"problem": problem})
@@ -225,12 +226,24 @@ class Gibbs:
         """Hull and sides of the domain."""
         return Geometry.of(self.problem.domain, self.dim)
 
+    def is_inside(self, point: Array) -> bool:
+        """Whether the domain contains a contiguous point, which is not checked."""
+        out, domain = np.full(1, np.nan), self.problem.domain
+        entries.call(domain.contains_piece, self.geometry.body, point, out)
+        return bool(out[0] == 1.0)
+
     def regularized(self, point: Array) -> tuple[float, Array]:
         """Regularizer and its slope at a contiguous point, which is not checked."""
+        r, params = self.regularizer, self.regularizer_params
         value, slope = np.full(1, np.nan), np.full(self.dim, np.nan)
-        self.regularizer.value_piece(self.regularizer_params, point, value)
-        self.regularizer.gradient_piece(self.regularizer_params, point, slope)
+        entries.call(r.value_piece, params, point, value)
+        entries.call(r.gradient_piece, params, point, slope)
         return float(value[0]), slope
+
+    @lazy_property
+    def curvature(self) -> tuple[float, float]:
+        """Least and largest curvature of the regularizer in l2."""
+        return self.regularizer.curvature_l2(self.dim)
 
     @lazy_property
     def numbers(self) -> Target:

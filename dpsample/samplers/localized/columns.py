@@ -70,6 +70,9 @@ class ChunkColumns(NamedTuple):
 
 def as_seen(array: Any) -> Array:
     """Array of one type for Numba."""
+    is_right = isinstance(array, np.ndarray) and array.flags.carray
+    if is_right and array.dtype == np.float64:
+        return array  # to ask for it takes longer
     return np.require(array, np.float64, ["C", "W"])
 
 

@@ -54,12 +54,13 @@ from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tries import (
     DrawLimits,
     LocalFrame,
+    TryPieces,
     TryRoom,
     call,
 )
 from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Exactness, Sampler
-from dpsample.targets.gibbs import Gibbs, Pieces
+from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import GridNumbers
 
 # Tries of the pilot run, how many of them are weighed at least, multiply-adds up to
@@ -111,7 +112,7 @@ class Localized(Sampler):
                 f"The {loss.name} loss has kinks, at which no quadratic touches the "
                 "energy from below: use Proximal or a smoothed loss."
             )
-        if not target.k * target.mu * target.regularizer.curvature_l2(dim)[0] > 0.0:
+        if not target.k * target.mu * target.curvature[0] > 0.0:
             return False, "The energy needs mu > 0 and a regularizer convex in l2."
         if target.problem.domain.affine_dim(dim) == 0:
             return False, "The domain is a single point: there is nothing to draw."
@@ -249,7 +250,7 @@ class PreparedLocalized:
         vectors, budgets = self.candidates(rng, NUM_TRIALS)
         accepted, read = math.exp(-self.region.mean_excess), 1.0
         seconds = 0.0  # not worth a word
-        least, most = self.target.regularizer.curvature_l2(self.target.dim)
+        least, most = self.target.curvature
         is_unknown = self.is_held or self.region.mean_excess > 1.0 or least < most
         if is_unknown and len(vectors):
             begin = time.perf_counter()
@@ -335,9 +336,10 @@ class PreparedLocalized:
         }
 
     @property
-    def fixed(self) -> tuple[LocalFrame, Pieces]:
+    def fixed(self) -> tuple[LocalFrame, TryPieces]:
         """First arguments of kernels."""
-        return self.frame, self.target.pieces
+        pieces = self.target.pieces
+        return self.frame, TryPieces(*(getattr(pieces, n) for n in TryPieces._fields))
 
     @lazy_property
     def chunk(self) -> ChunkColumns:
@@ -456,7 +458,7 @@ class PreparedLocalized:
     def _most_above(self) -> Array | None:
         """U - M with D <= ||v||_{U - M}^2 / 2 in all ellipsoids; None without such."""
         target, mode, region = self.target, self.mode, self.region
-        least, most = target.regularizer.curvature_l2(target.dim)
+        least, most = target.curvature
         if least != most or region.has_slabs:  # beyond slabs U is not above
             return None
         (gram,) = columns.folded(target, mode, add, _above, region)

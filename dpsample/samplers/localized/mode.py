@@ -15,7 +15,6 @@ from scipy import linalg
 from dpsample.core import entries
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.domains import WholeSpace
 from dpsample.numerics.triangular import solve_lower, solve_upper
 from dpsample.regularizers import Entropy
 from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
@@ -114,7 +113,7 @@ def find(
             break
     else:
         return None
-    if not (np.isfinite(gradient).all() and _is_inside(target, point)):
+    if not (np.isfinite(gradient).all() and target.is_inside(point)):
         return None
     mode = _made(target, point, here._replace(gram=sums), gradient)
     return _held(replace(mode, before=before, gram=gram), geometry, hessian)
@@ -128,7 +127,7 @@ def find_slowly(target: Gibbs) -> Mode | None:
     if here.num_unbent or not np.isfinite(mode.gradient).all():
         return None
     gram = in_basis(target, here.gram, mode.basis)
-    ridge = target.k * target.mu * target.regularizer.curvature_l2(target.dim)[0]
+    ridge = target.k * target.mu * target.curvature[0]
     found = replace(mode, before=point, gram=gram)
     return _held(found, target.geometry, gram + ridge * np.eye(len(gram)))
 
@@ -176,17 +175,9 @@ def in_basis(target: Gibbs, gram: Array, basis: Array) -> Array:
     return np.asarray(target.k * (basis.T @ (gram / target.home.num_records) @ basis))
 
 
-def _is_inside(target: Gibbs, point: Array) -> bool:
-    domain, out = target.problem.domain, np.full(1, np.nan)
-    if isinstance(domain, WholeSpace):
-        return True
-    domain.contains_piece(target.geometry.body, point, out)
-    return bool(out[0] == 1.0)
-
-
 def _settled(target: Gibbs, point: Array) -> Array:
     """Undo rounding errors that put a point outside the domain."""
-    if _is_inside(target, point):
+    if target.is_inside(point):
         return point
     near = target.problem.domain.project(point)
     is_close = np.abs(near - point).max() <= 1e-10 * (1.0 + np.abs(point).max())

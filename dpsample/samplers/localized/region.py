@@ -188,7 +188,7 @@ def radius(dim: int, residual: float, gamma: float, shortfall: float = 0.0) -> f
 
 def localize(target: Gibbs, mode: Mode, gamma: float) -> Region | None:
     """Make rounds of Theorem A and slabs, then the envelope; None if none is of use."""
-    strength = target.regularizer.curvature_l2(target.dim)[0]
+    strength = target.curvature[0]
     ridge = target.k * target.mu * strength
     held = ridge + 0.5 * mode.multiplier
     first = BoundingMetric.around(target, mode, Weights("mode"), mode.gram, held)
@@ -227,7 +227,7 @@ def everywhere(target: Gibbs, mode: Mode) -> Region:
 
     Without an ellipsoid, so that nothing is left out and x0 may be any point.
     """
-    ridge = target.k * target.mu * target.regularizer.curvature_l2(target.dim)[0]
+    ridge = target.k * target.mu * target.curvature[0]
     return Region(
         ellipsoids=(),
         halves=(),
@@ -346,8 +346,7 @@ class _Rounds:
 
     def _are_slabs_narrow(self) -> bool:
         """Whether slabs are allowed, and would be narrower than the ellipsoid."""
-        mode, regularizer = self.mode, self.target.regularizer
-        bounds = regularizer.curvature_l2(self.target.dim)
+        mode, bounds = self.mode, self.target.curvature
         if not self.ellipsoids or mode.multiplier > 0.0 or mode.multipliers.any():
             return False
         log_tail = np.log(self.share / (4.0 * self.target.home.num_records))

@@ -60,7 +60,7 @@ class LocalFrame(NamedTuple):
     @classmethod
     def of(cls, target: Gibbs, mode: Mode, region: Region) -> "LocalFrame":
         """Frame of a region."""
-        least, most = target.regularizer.curvature_l2(target.dim)
+        least, most = target.curvature
         base, pull = target.regularized(mode.point)
         rank, ellipsoids = mode.basis.shape[1], region.ellipsoids
         roots = np.reshape([e.root for e in ellipsoids], (len(ellipsoids), rank, rank))
@@ -344,6 +344,15 @@ def ask_by_chunks(
         tries.excess[:], progress[sums] = excess, after
         raise_unless_ok(call(count_alive, tries))
     progress[STAGE] = DONE
+
+
+class TryPieces(NamedTuple):
+    """C functions of a target that tries need: each costs time at every call."""
+
+    loss_value: Any
+    regularizer_value: Any
+    contains: Any
+    project: Any
 
 
 class DrawLimits(NamedTuple):
