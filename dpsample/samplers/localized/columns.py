@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Columns of a chunk of records: margins, curvatures and how far margins may move.
 
 All follow from a few vectors and matrices, so that no pass needs what another one
@@ -14,7 +15,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dpsample.core import entries
 from dpsample.core.arrays import Array
+from dpsample.core.jit import kernel
 from dpsample.domains import Domain
 from dpsample.losses import Loss
 from dpsample.problem.homes import InMemory
@@ -132,10 +135,9 @@ class RecordColumns:
         if id(back) not in self._sizes:
             sizes = np.empty(self.part.num_records)
             for start in range(0, len(sizes), BLOCK):
-                block = self.rows[start : start + BLOCK] @ back
-                squares = np.einsum("ij,ij->i", block, block)
-                sizes[start : start + BLOCK] = np.sqrt(squares)
-            self._sizes[id(back)] = back, sizes * WIDENED
+                block = as_seen(self.rows[start : start + BLOCK] @ back)
+                entries.call(fill_lengths, block, sizes[start : start + BLOCK])
+            self._sizes[id(back)] = back, sizes
         return self._sizes[id(back)][1]
 
     def half(self, half: Half) -> Array:
@@ -159,12 +161,11 @@ class RecordColumns:
         body, rows = self.scene.geometry.body, self.rows
         if self.scene.geometry.is_round:  # one product, not several
             along = rows @ (self.scene.point - body.center)
-            reach = body.radius * (_lengths(rows) * WIDENED + TINY)
-            slack = MARGIN_SLACK * (1.0 + np.abs(self.margins))
-            lower, upper = -reach - along - slack, reach - along + slack
-        else:
-            lower, upper = margin_intervals(self.scene.domain, self.part)
-            lower, upper = lower - self.margins, upper - self.margins
+            lower, upper = along, _lengths(rows)
+            entries.call(fill_ends, self.margins, body.radius, lower, upper)
+            return lower, upper
+        lower, upper = margin_intervals(self.scene.domain, self.part)
+        lower, upper = lower - self.margins, upper - self.margins
         return np.minimum(lower, 0.0), np.maximum(upper, 0.0)
 
     def curvature(self, order: str, halves: tuple[Half, ...]) -> Array:
@@ -244,9 +245,42 @@ def folded(
 
 
 def _lengths(rows: Any) -> Array:
-    """Euclidean norms of dense or sparse rows; infinite above 1e154."""
+    """Euclidean norms of dense or sparse rows, rounded up; infinite above 1e154."""
+    if isinstance(rows, np.ndarray):
+        found = np.empty(len(rows))
+        entries.call(fill_lengths, as_seen(rows), found)
+        return found
     with np.errstate(over="ignore"):
-        if isinstance(rows, np.ndarray):
-            return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
         squares = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64)
-        return np.sqrt(squares.reshape(-1))
+    return np.sqrt(squares.reshape(-1)) * WIDENED
+
+
+@kernel
+def fill_lengths(rows, out):
+    """Fill out with Euclidean norms, rounded up."""
+    for i in range(rows.shape[0]):
+        square = 0.0
+        for j in range(rows.shape[1]):
+            square += rows[i, j] * rows[i, j]
+        out[i] = np.sqrt(square) * WIDENED
+
+
+@kernel
+def fill_ends(margins, radius, lower, upper):
+    """Turn <a_i, x0 - center> and ||a_i|| into how far margins move in a ball."""
+    for i in range(margins.shape[0]):
+        along, reach = lower[i], radius * (upper[i] + TINY)
+        slack = MARGIN_SLACK * (1.0 + abs(margins[i]))
+        low, high = -reach - along - slack, reach - along + slack
+        lower[i] = 0.0 if low > 0.0 else low
+        upper[i] = 0.0 if high < 0.0 else high
+
+
+@kernel
+def share_of(weights, curvature):
+    """Largest theta <= 1 with theta weights <= curvature."""
+    least = 1.0
+    for i in range(weights.shape[0]):
+        if weights[i] > 0.0 and not curvature[i] >= least * weights[i]:
+            least = curvature[i] / weights[i] if curvature[i] > 0.0 else 0.0
+    return least

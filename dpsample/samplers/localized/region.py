@@ -49,12 +49,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg, special
 
+from dpsample.core import entries
 from dpsample.core.arrays import Array
 from dpsample.domains import WholeSpace
 from dpsample.problem.homes import InMemory, add
 from dpsample.problem.records import block_size, weighted_gram
 from dpsample.samplers.localized import columns
-from dpsample.samplers.localized.columns import WIDENED, Half, RecordColumns, Weights
+from dpsample.samplers.localized.columns import (
+    WIDENED,
+    Half,
+    RecordColumns,
+    Weights,
+    as_seen,
+    share_of,
+)
 from dpsample.samplers.localized.mode import Mode, in_basis
 from dpsample.targets.gibbs import Gibbs
 
@@ -441,10 +449,7 @@ def _join(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _share(weights: Array, curvature: Array) -> float:
     """Largest theta <= 1 with theta weights <= curvature: theta P is valid."""
-    counts = weights > 0.0
-    if not counts.any():
-        return 1.0
-    return min(1.0, float((curvature[counts] / weights[counts]).min()))
+    return float(entries.call(share_of, as_seen(weights), as_seen(curvature)))
 
 
 def _measured(
