@@ -98,9 +98,10 @@ def starts(seeds: Sequence[np.random.SeedSequence], child: int) -> Words:
 
 def _after(seed: np.random.SeedSequence, keys: NDArray[np.uint32]) -> Words:
     """Words of the children of a seed whose keys are the rows, each below 2^32."""
-    entropy = seed.entropy if isinstance(seed.entropy, Sequence) else (seed.entropy,)
+    entropy: Any = seed.entropy
+    entropy = entropy if isinstance(entropy, Sequence) else (entropy,)
     sizes = [
-        sum(max(1, -(-int(n).bit_length() // 32)) for n in part)  # type: ignore[arg-type]
+        sum(max(1, -(-int(n).bit_length() // 32)) for n in part)
         for part in (entropy, seed.spawn_key)
     ]
     # Hashes so far: of the pool, of each pair in it, of each word that came after.

@@ -228,13 +228,15 @@ class Gibbs:
 
     def is_inside(self, point: Array) -> bool:
         """Whether the domain contains a contiguous point, which is not checked."""
-        out, domain = np.full(1, np.nan), self.problem.domain
+        domain: Any = self.problem.domain  # whose pieces are kernels
+        out = np.full(1, np.nan)
         entries.call(domain.contains_piece, self.geometry.body, point, out)
         return bool(out[0] == 1.0)
 
     def regularized(self, point: Array) -> tuple[float, Array]:
         """Regularizer and its slope at a contiguous point, which is not checked."""
-        r, params = self.regularizer, self.regularizer_params
+        r: Any = self.regularizer  # whose pieces are kernels
+        params = self.regularizer_params
         value, slope = np.full(1, np.nan), np.full(self.dim, np.nan)
         entries.call(r.value_piece, params, point, value)
         entries.call(r.gradient_piece, params, point, slope)

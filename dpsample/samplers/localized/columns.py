@@ -71,12 +71,12 @@ class ChunkColumns(NamedTuple):
     upper: Array
 
 
-def as_seen(array: Any) -> Array:
+def as_seen(array: Array) -> Array:
     """Array of one type for Numba."""
-    is_right = isinstance(array, np.ndarray) and array.flags.carray
-    if is_right and array.dtype == np.float64:
-        return array  # to ask for it takes longer
-    return np.require(array, np.float64, ["C", "W"])
+    made: Array = array
+    if not (made.flags.carray and made.dtype == np.float64):  # slower to ask for it
+        made = np.require(made, np.float64, ["C", "W"])
+    return made
 
 
 NO_RECORDS = ChunkColumns(

@@ -157,7 +157,7 @@ class Tries(NamedTuple):
     budget_low: Array
     vectors: Array  # (size, dim): m + F z in doubles
 
-    def part(self, rows: slice | Array) -> Tries:
+    def part(self, rows: slice | Array | NDArray[np.bool_]) -> Tries:
         """Return some of the tries."""
         return Tries(*(each[rows] for each in self))
 
@@ -265,7 +265,7 @@ class ExactRejection:
         """
         group, num_records = self.prepared.group, self.prepared.target.home.num_records
         wanted = math.ceil(1.2 * group / self.prepared.asked)
-        size = int(np.clip(wanted, 1, MAX_BLOCK))
+        size = min(max(wanted, 1), MAX_BLOCK)
         counts = {"proposals": 0, "asked": 0, "records": 0}
         while counts["proposals"] < MOST_TRIES:
             tries = self.tries(rng, size)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsample.core import entries, pauses
 from dpsample.core.arrays import Array
@@ -49,7 +50,13 @@ from dpsample.samplers.localized import region as regions
 from dpsample.samplers.localized import tries as kernels
 from dpsample.samplers.localized.columns import ChunkColumns, RecordColumns
 from dpsample.samplers.localized.mode import Mode
-from dpsample.samplers.localized.proposals import NONE, Corner, Proposal, proposal
+from dpsample.samplers.localized.proposals import (
+    NONE,
+    Corner,
+    Proposal,
+    proposal,
+    propose,
+)
 from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tries import (
     DrawLimits,
@@ -357,7 +364,7 @@ class PreparedLocalized:
             vectors = self.proposal.draw(rng, size)
             return vectors, np.zeros(len(vectors))
         vectors, costs = np.empty((size, self.mode.basis.shape[1])), np.empty(size)
-        entries.call(kernels.propose, self.proposal, rng, vectors, costs)
+        entries.call(propose, self.proposal, rng, vectors, costs)
         return vectors, costs
 
     def candidates(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
@@ -368,7 +375,7 @@ class PreparedLocalized:
         kept = int(tries.progress[kernels.KEPT])
         return tries.vectors[:kept], tries.budgets[:kept]
 
-    def is_inside(self, points: Array) -> Array:
+    def is_inside(self, points: Array) -> NDArray[np.bool_]:
         """Whether each row is in the domain."""
         inside = np.empty(len(points), dtype=np.bool_)
         rows = np.ascontiguousarray(points)
@@ -561,7 +568,7 @@ class PreparedLocalized:
         """How a draw goes about it; `draw` says what is meant."""
         group = self.group
         return DrawLimits(
-            size=int(np.clip(math.ceil(1.2 * group / self.asked), 1, MAX_BLOCK)),
+            size=min(max(math.ceil(1.2 * group / self.asked), 1), MAX_BLOCK),
             group=group,
             proposals=float(patience / (self.asked * self.accepted)),
             records=float(most * self.target.home.num_records),
