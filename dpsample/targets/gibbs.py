@@ -178,13 +178,12 @@ class Gibbs:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the C functions: another process compiles or loads its own."""
-        cached = (*OF_RECORDS, "pieces")
+        cached = (*OF_RECORDS, "pieces", "body", "geometry")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
     def on(self, problem: Problem) -> "Gibbs":
         """Density with the same numbers for other records of the same public facts."""
-        # Made once for all.
-        _ = self.pieces, self.geometry, self.regularizer_params, self.curvature
+        _ = self.pieces, self.regularizer_params, self.curvature  # made once for all
         made = object.__new__(Gibbs)
         shared = {k: v for k, v in vars(self).items() if k not in OF_RECORDS}
         vars(made).update(shared | {"problem": problem})
@@ -222,15 +221,20 @@ class Gibbs:
         return self.regularizer.params(self.problem.dim, center)
 
     @lazy_property
+    def body(self) -> Body:
+        """Numbers of the domain."""
+        return self.problem.domain.body(self.dim)
+
+    @lazy_property
     def geometry(self) -> Geometry:
-        """Hull and sides of the domain."""
+        """Hull and sides of the domain, in matrices of all columns."""
         return Geometry.of(self.problem.domain, self.dim)
 
     def is_inside(self, point: Array) -> bool:
         """Whether the domain contains a contiguous point, which is not checked."""
         domain: Any = self.problem.domain  # whose pieces are kernels
         out = np.full(1, np.nan)
-        entries.call(domain.contains_piece, self.geometry.body, point, out)
+        entries.call(domain.contains_piece, self.body, point, out)
         return bool(out[0] == 1.0)
 
     def regularized(self, point: Array) -> tuple[float, Array]:
@@ -252,7 +256,7 @@ class Gibbs:
         """Numbers that kernels read."""
         return Target(
             data=self.data,
-            body=self.geometry.body,
+            body=self.body,
             regularizer=self.regularizer_params,
             k=self.k,
             mu=self.mu,

@@ -107,6 +107,8 @@ class ReleasePlan:
 
     def on(self, problem: Problem) -> "ReleasePlan":
         """Plan for other records with the same public facts."""
+        if isinstance(self.sampler, Localized):
+            _ = self.target.geometry  # made once for all
         return replace(self, target=self.target.on(problem))
 
     @lazy_property

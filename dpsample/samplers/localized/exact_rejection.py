@@ -82,8 +82,8 @@ from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import WorkLimitError
 from dpsample.samplers.localized import columns, proposals
 from dpsample.samplers.localized.columns import RecordColumns
-from dpsample.samplers.localized.localized import MAX_BLOCK, PreparedLocalized
-from dpsample.samplers.localized.tries import BLOCK_NUMBERS
+from dpsample.samplers.localized.localized import PreparedLocalized
+from dpsample.samplers.localized.tries import BLOCK_NUMBERS, MAX_BLOCK
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import PublicGrid
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -23,19 +23,12 @@ from dpsample.core.arrays import Array
 from dpsample.core.lazy import lazy_property
 from dpsample.core.streams import Reseeded, Words
 from dpsample.losses.record_gradient import RecordGradient
-from dpsample.problem.homes import add
-from dpsample.problem.records import weighted_gram
 from dpsample.samplers.chain import (
-    ACCEPTED,
-    PROPOSALS,
-    RECORDS,
-    VALUES,
     ChainState,
     Runner,
     Settings,
     identity,
     new_state,
-    report,
 )
 from dpsample.samplers.errors import (
     PIECE_FAILED,
@@ -44,11 +37,12 @@ from dpsample.samplers.errors import (
     WorkLimitError,
     raise_unless_ok,
 )
-from dpsample.samplers.localized import columns
+from dpsample.samplers.localized import blocks, columns
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
 from dpsample.samplers.localized import tries as kernels
-from dpsample.samplers.localized.columns import ChunkColumns, RecordColumns
+from dpsample.samplers.localized.blocks import MAX_KEPT
+from dpsample.samplers.localized.columns import ChunkColumns
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.proposals import (
     NONE,
@@ -59,6 +53,7 @@ from dpsample.samplers.localized.proposals import (
 )
 from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tries import (
+    MAX_BLOCK,
     DrawLimits,
     LocalFrame,
     TryPieces,
@@ -75,13 +70,10 @@ from dpsample.targets.grid import GridNumbers
 NUM_TRIALS, LEAST_WEIGHED, CHEAP_WORK, PRECISE = 512, 24, 6e6, 0.02
 RARE = 1e-5  # share of accepted ones below which there are better ways
 NEVER = 1e-7  # share that stands for any smaller one: the expected work is then a bound
-MAX_BLOCK = 4096  # tries of a draw that are proposed together
 # Tries, in expectations, after which a draw falls back on the proximal sampler.
 PATIENCE = 50.0
 # Error of draws for study.
 STUDY_GAMMA = 1e-9
-# Draws of a block of tries that are kept, about.
-MAX_KEPT = 64
 
 
 @dataclass(frozen=True)
@@ -402,11 +394,9 @@ class PreparedLocalized:
 
     def _ask(self, tries: TryRoom, *, is_checked: bool = True) -> None:
         """Ask all records about tries that have begun, chunk by chunk."""
-        given = kernels.asked, self.region, self.frame, is_checked, tries
-        passes = columns.over(self.target, self.mode, *given)
-        is_parallel = self.target.home.is_parallel
-        with _user_failures(self.target), closing(passes):
-            kernels.ask_by_chunks(passes, tries, is_parallel=is_parallel)
+        given = self.target, self.mode, self.region, self.frame, tries
+        with _user_failures(self.target):
+            kernels.ask_all(*given, is_checked=is_checked)
 
     def init(self, position: Array | None = None) -> ChainState:
         """State without draws: they are independent of where it is."""
@@ -436,67 +426,8 @@ class PreparedLocalized:
         ]
 
     def runner(self) -> Runner:
-        """Return a function (state, rng, draws, stats) that fills its arrays.
-
-        Draws are made in blocks; those that are left wait in the state's memory.
-        """
-        energy, above = self.target.energy(self.mode.point), self._most_above()
-
-        def fill(
-            state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
-        ) -> None:
-            kept = state.memory[1:].reshape(MAX_KEPT, -1)
-            for draw, row in zip(draws, stats, strict=True):
-                before = state.counts.copy()
-                while state.memory[0] == 0.0:
-                    points, energies = self._block(state, rng, above)
-                    count = min(len(points), MAX_KEPT)
-                    kept[:count, :-1] = points[:count]
-                    kept[:count, -1] = energy + energies[:count]
-                    state.memory[0] = count
-                state.memory[0] -= 1.0
-                place = int(state.memory[0])
-                draw[:] = kept[place, :-1]
-                state.position[:], state.energy[0] = draw, kept[place, -1]
-                report(state, before, row)
-
-        return fill
-
-    def _most_above(self) -> Array | None:
-        """U - M with D <= ||v||_{U - M}^2 / 2 in all ellipsoids; None without such."""
-        target, mode, region = self.target, self.mode, self.region
-        least, most = target.curvature
-        if least != most or region.has_slabs:  # beyond slabs U is not above
-            return None
-        (gram,) = columns.folded(target, mode, add, _above, region)
-        excess = modes.in_basis(target, gram, mode.basis)
-        return np.asarray(excess + region.slack * np.eye(len(excess)))
-
-    def _block(
-        self, state: ChainState, rng: np.random.Generator, above: Array | None
-    ) -> tuple[Array, Array]:
-        """Draws of one block of tries, and how far their energies are above V(x0).
-
-        A try whose budget is above all that D can be needs no record, and its energy is
-        not known.
-        """
-        size = int(np.clip(MAX_KEPT / (self.asked * self.accepted), 1, MAX_BLOCK))
-        vectors, budgets = self.candidates(rng, size)
-        excess = np.full(len(vectors), np.nan)
-        left = np.ones(len(vectors), dtype=np.bool_)
-        if above is not None:
-            most = 0.5 * np.einsum("ij,jk,ik->i", vectors, above, vectors)
-            left = budgets < most
-        excess[left], records = self.excess(vectors[left], budgets[left])
-        is_kept = ~(excess > budgets)
-        state.counts[PROPOSALS] += size
-        state.counts[ACCEPTED] += int(is_kept.sum())
-        state.counts[VALUES] += int(left.sum())
-        state.counts[RECORDS] += records
-        vectors = vectors[is_kept]
-        energies = excess[is_kept] + vectors @ self.mode.gradient
-        energies += 0.5 * np.square(vectors @ self.region.root).sum(axis=1)
-        return self.points(vectors), energies
+        """Return a function (state, rng, draws, stats) that fills its arrays."""
+        return blocks.runner(self)
 
     def draw(
         self,
@@ -573,11 +504,3 @@ class PreparedLocalized:
             proposals=float(patience / (self.asked * self.accepted)),
             records=float(most * self.target.home.num_records),
         )
-
-
-def _above(part: RecordColumns, region: Region) -> tuple[Array]:
-    """Sum of a_i a_i^T weighted by the most curvature above the envelope's."""
-    lower, upper = part.ends(region.halves)
-    ends = part.margins + lower, part.margins + upper
-    most = part.scene.loss.curvature(*ends, part.response)[1]
-    return (weighted_gram(part.part, most - part.weights(region.weights)),)

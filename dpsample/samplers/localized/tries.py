@@ -5,7 +5,7 @@ A kernel that may run for long returns `PAUSED` between blocks of records, and i
 call goes on there: when it pauses can change no draw.
 """
 
-from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from dpsample.samplers.errors import (
     PIECE_FAILED,
     raise_unless_ok,
 )
+from dpsample.samplers.localized import columns
 from dpsample.samplers.localized.columns import RecordColumns, as_seen
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.proposals import propose
@@ -33,6 +34,7 @@ from dpsample.targets.grid import go_inside, nearest
 
 # Numbers of a block of margins: records times tries; its records, at least and at most.
 BLOCK_NUMBERS, LEAST_RECORDS, MOST_RECORDS = 2**17, 256, 2048
+MAX_BLOCK = 4096  # tries of a draw that are proposed together
 # Rounding of the energies, relative to the sum of their sizes.
 ROUNDING = 1e-12
 # Why a draw has no point yet, beside the codes of `samplers.errors`.
@@ -306,44 +308,52 @@ def call(function: Kernel[..., int], *arguments: Any) -> int:
     return int(pauses.call(control, entries.call, function, *arguments))
 
 
-def asked(
+def ask_all(
+    target: Gibbs,
+    mode: Mode,
+    region: Region,
+    frame: LocalFrame,
+    tries: TryRoom,
+    *,
+    is_checked: bool,
+) -> None:
+    """Ask all records about the tries that are alive, chunk by chunk.
+
+    Parts that are read side by side begin with the same sums.
+    """
+    progress, sums = tries.progress, [SIZE, RECORDS]
+    before, counted = tries.excess.copy(), progress[sums]
+    given = region, frame, is_checked, tries
+    with closing(columns.over(target, mode, _asked, *given)) as passes:
+        while progress[ALIVE] > 0.0:
+            found = next(passes, None)
+            if found is None:
+                break
+            excess, after = found
+            if target.home.is_parallel:
+                alive = np.isfinite(before)
+                excess[alive] += tries.excess[alive] - before[alive]
+                after += progress[sums] - counted
+            tries.excess[:], progress[sums] = excess, after
+            raise_unless_ok(call(count_alive, tries))
+    progress[STAGE] = DONE
+
+
+def _asked(
     part: RecordColumns,
     region: Region,
     frame: LocalFrame,
     is_checked: bool,
     tries: TryRoom,
 ) -> tuple[Array, Array]:
-    """Excess and progress of tries after a chunk of records."""
+    """Excess of tries, and sums of their progress, after a chunk of records."""
     copied = {n: getattr(tries, n).copy() for n in ("excess", "alive", "progress")}
     own = tries._replace(**copied, out=np.empty(2), control=pauses.new_control())
     given = frame, part.scene.loss.pointers[0], part.chunk(region), is_checked, own
     while (code := call(ask, *given)) == pauses.PAUSED:
         pauses.heard()
     raise_unless_ok(code)
-    return own.excess, own.progress
-
-
-def ask_by_chunks(
-    passes: Iterator[tuple[Array, Array]], tries: TryRoom, *, is_parallel: bool
-) -> None:
-    """Ask all records about the tries that are alive: what `asked` says of chunks.
-
-    Parts that are read side by side begin with the same sums.
-    """
-    progress, sums = tries.progress, [SIZE, RECORDS]
-    before, counted = tries.excess.copy(), progress[sums]
-    while progress[ALIVE] > 0.0:
-        found = next(passes, None)
-        if found is None:
-            break
-        excess, after = found[0], found[1][sums]
-        if is_parallel:
-            alive = np.isfinite(before)
-            excess[alive] += tries.excess[alive] - before[alive]
-            after += progress[sums] - counted
-        tries.excess[:], progress[sums] = excess, after
-        raise_unless_ok(call(count_alive, tries))
-    progress[STAGE] = DONE
+    return own.excess, own.progress[[SIZE, RECORDS]]
 
 
 class TryPieces(NamedTuple):
