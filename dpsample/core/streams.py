@@ -90,7 +90,8 @@ class Children(Sequence[np.random.SeedSequence]):
 def starts(seeds: Sequence[np.random.SeedSequence], child: int) -> Words:
     """Words from which the streams of this child of each seed start."""
     if isinstance(seeds, Children):
-        keys = np.array([[n, child] for n in seeds.numbers], np.uint32).reshape(-1, 2)
+        keys = np.full((len(seeds), 2), child, np.uint32)
+        keys[:, 0] = np.arange(len(seeds)) * seeds.numbers.step + seeds.numbers.start
         return _after(seeds.root, keys)
     made = [_after(seed, np.array([[child]], np.uint32)) for seed in seeds]
     return np.concatenate([np.empty((0, POOL), np.uint64), *made])

@@ -241,7 +241,7 @@ def step_in_ball(center, radius, gradient, hessian, move):
         solve_upper(root, y)
     if nu > 0.0:
         size = np.sqrt(np.dot(y, y))
-        move[:] = y * min(1.0, radius / size) - center
+        move[:] = y * (radius / size) - center
 
 
 def _step_in_polytope(
