@@ -97,16 +97,20 @@ def starts(seeds: Sequence[np.random.SeedSequence], child: int) -> Words:
     return np.concatenate([np.empty((0, POOL), np.uint64), *made])
 
 
+def _num_words(given: Any) -> int:
+    """Words of 32 bits that NumPy makes of entropy: a number, its digits or many."""
+    if isinstance(given, str):
+        given = int(given, 0)
+    if isinstance(given, int | np.integer):
+        return max(1, -(-int(given).bit_length() // 32))
+    return sum(map(_num_words, given))
+
+
 def _after(seed: np.random.SeedSequence, keys: NDArray[np.uint32]) -> Words:
     """Words of the children of a seed whose keys are the rows, each below 2^32."""
-    entropy: Any = seed.entropy
-    entropy = entropy if isinstance(entropy, Sequence) else (entropy,)
-    sizes = [
-        sum(max(1, -(-int(n).bit_length() // 32)) for n in part)
-        for part in (entropy, seed.spawn_key)
-    ]
+    more = max(_num_words(seed.entropy) - POOL, 0) + _num_words(seed.spawn_key)
     # Hashes so far: of the pool, of each pair in it, of each word that came after.
-    hashes = POOL * (POOL + max(sizes[0] - POOL, 0) + sizes[1])
+    hashes = POOL * (POOL + more)
     made = np.empty((len(keys), POOL), np.uint64)
     state = IN * pow(IN_TIMES, hashes, 2**32) % 2**32
     with np.errstate(over="ignore"):  # interpreted, it counts modulo 2^32 too

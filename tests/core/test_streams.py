@@ -86,7 +86,19 @@ def test_a_reseeded_generator_starts_as_a_new_one_does():
         assert np.array_equal(again.rng.random(3), expected.random(3))
 
 
-@pytest.mark.parametrize("entropy", [0, 3, 2**32, 2**128 - 1, 2**200 + 5, [7, 2**70]])
+ENTROPIES = [
+    0,
+    3,
+    2**32,
+    2**128 - 1,
+    2**200 + 5,
+    [7, 2**70],
+    np.array([2**40, 1]),
+    ["9"],
+]
+
+
+@pytest.mark.parametrize("entropy", ENTROPIES)
 @pytest.mark.parametrize("key", [(), (0,), (2**40, 5)])
 def test_words_are_those_of_a_seed_sequence(entropy, key):
     root = np.random.SeedSequence(entropy, spawn_key=key)
