@@ -10,7 +10,7 @@ from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Body, Box, Domain, Polytope, Simplex
 
 
-class Geometry(NamedTuple):
+class DomainGeometry(NamedTuple):
     """What algorithms ask of a domain of one dimension, again and again."""
 
     body: Body
@@ -20,7 +20,7 @@ class Geometry(NamedTuple):
     is_round: bool  # a Euclidean ball
 
     @classmethod
-    def of(cls, domain: Domain, dim: int) -> Geometry:
+    def of(cls, domain: Domain, dim: int) -> DomainGeometry:
         """Geometry of a domain."""
         body, eye = domain.body(dim), np.eye(dim)
         rows, bounds = np.zeros((0, dim)), np.zeros(0)

@@ -29,7 +29,7 @@ from dpsample.regularizers import (
     RegularizerParams,
     SquaredNorm,
 )
-from dpsample.targets.geometry import Geometry
+from dpsample.targets.geometry import DomainGeometry
 
 # Attributes of a target that are made from its records.
 OF_RECORDS = ("data", "home", "numbers", "calls")
@@ -226,9 +226,9 @@ class Gibbs:
         return self.problem.domain.body(self.dim)
 
     @lazy_property
-    def geometry(self) -> Geometry:
+    def geometry(self) -> DomainGeometry:
         """Hull and sides of the domain, in matrices of all columns."""
-        return Geometry.of(self.problem.domain, self.dim)
+        return DomainGeometry.of(self.problem.domain, self.dim)
 
     def is_inside(self, point: Array) -> bool:
         """Whether the domain contains a contiguous point, which is not checked."""

@@ -23,7 +23,7 @@ from dpsample.losses import Loss
 from dpsample.problem.homes import InMemory
 from dpsample.problem.records import Data, make_data, writable
 from dpsample.samplers.localized.mode import Mode
-from dpsample.targets.geometry import Geometry
+from dpsample.targets.geometry import DomainGeometry
 from dpsample.targets.gibbs import MARGIN_SLACK, Gibbs, as_rows, margin_intervals
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Scene(NamedTuple):
 
     loss: Loss
     domain: Domain
-    geometry: Geometry
+    geometry: DomainGeometry
     point: Array
     before: Array | None  # where the mode's weights were taken
 

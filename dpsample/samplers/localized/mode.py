@@ -18,7 +18,7 @@ from dpsample.core.jit import kernel
 from dpsample.numerics.triangular import solve_lower, solve_upper
 from dpsample.regularizers import Entropy
 from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
-from dpsample.targets.geometry import Geometry
+from dpsample.targets.geometry import DomainGeometry
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.passes import Passed, passed
 
@@ -185,7 +185,7 @@ def _settled(target: Gibbs, point: Array) -> Array:
 
 
 def _model_step(
-    geometry: Geometry, point: Array, gradient: Array, hessian: Array
+    geometry: DomainGeometry, point: Array, gradient: Array, hessian: Array
 ) -> Array | None:
     """Minimizer v of <g, v> + v^T H v / 2 with x + basis v in the domain.
 
@@ -281,7 +281,7 @@ def _step_in_polytope(
     return np.asarray(move * min(1.0, max(share, 1.0 - 1e-9)))
 
 
-def _held(mode: Mode, geometry: Geometry, hessian: Array) -> Mode:
+def _held(mode: Mode, geometry: DomainGeometry, hessian: Array) -> Mode:
     """Split the slope into what the boundary holds and the residual."""
     gradient, body = mode.gradient, geometry.body
     if geometry.is_round:
