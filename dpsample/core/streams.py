@@ -100,7 +100,7 @@ def starts(seeds: Sequence[np.random.SeedSequence], child: int) -> Words:
 def _num_words(given: Any) -> int:
     """Words of 32 bits that NumPy makes of entropy: a number, its digits or many."""
     if isinstance(given, str):
-        given = int(given, 0)
+        given = int(given, 16 if given.startswith("0x") else 10)
     if isinstance(given, int | np.integer):
         return max(1, -(-int(given).bit_length() // 32))
     return sum(map(_num_words, given))
