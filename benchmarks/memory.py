@@ -37,6 +37,8 @@ from dpsample.samplers.localized import mode
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 CHUNK = 2**16
 PARTITION = 10**6  # records of a partition of Dask, before the library cuts it anew
+# As docs/how-to/large-records.md has it: else workers hand every array back to Linux.
+MALLOC = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "33554432"}
 NONZERO = 20  # entries of a sparse row
 
 
@@ -146,6 +148,7 @@ def everywhere(workers: int) -> Iterator[Any]:
         return
     from distributed import Client, LocalCluster
 
+    os.environ.update(MALLOC)  # of the workers: libraries read it when they begin
     options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
     with LocalCluster(processes=True, **options) as cluster, Client(cluster) as client:
         yield lambda function: [function(), *client.run(function).values()]
