@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 
 import dpsample as dps
+from dpsample.problem.records import block_size
 from dpsample.running.chains import single_threaded_blas
 from dpsample.samplers.localized import mode
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 CHUNK = 2**16
-PARTITION = 10**6  # records of a partition of Dask, before the library cuts it anew
 # As docs/how-to/large-records.md has it: else workers hand every array back to Linux.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "33554432"}
 NONZERO = 20  # entries of a sparse row
@@ -112,24 +112,25 @@ def made(num_records: int, dim: int, dtype: str, folder: str) -> tuple[Any, Any]
     return features, response
 
 
-def read(mapped: Any, start: int) -> Any:
+def read(mapped: Any, start: int, stop: int) -> Any:
     """Rows of a file, read by the worker that works on them."""
     width = mapped["shape"][1:]
-    count = min(PARTITION, mapped["shape"][0] - start) * math.prod(width)
     offset = start * math.prod(width) * np.dtype(mapped["dtype"]).itemsize
+    count = (stop - start) * math.prod(width)
     rows = np.fromfile(mapped["path"], mapped["dtype"], count, offset=offset)
     return rows.reshape(-1, *width)
 
 
-def on_workers(mapped: Any) -> Any:
-    """Array of Dask of a mapped file."""
+def on_workers(mapped: Any, dim: int) -> Any:
+    """Array of Dask of a mapped file, in partitions that need not be cut anew."""
     from dask import array, delayed
 
     facts = {"path": mapped.filename, "shape": mapped.shape, "dtype": mapped.dtype}
-    parts = []
-    for start in range(0, len(mapped), PARTITION):
-        shape = (min(PARTITION, len(mapped) - start), *mapped.shape[1:])
-        part = delayed(read)(facts, start)
+    parts, size = [], 64 * block_size(dim)
+    for start in range(0, len(mapped), size):
+        stop = min(start + size, len(mapped))
+        part = delayed(read)(facts, start, stop)
+        shape = (stop - start, *mapped.shape[1:])
         parts.append(array.from_delayed(part, shape, mapped.dtype))
     return array.concatenate(parts)
 
@@ -172,7 +173,7 @@ def one(
     given = sum(part.nbytes for part in parts) + response.nbytes
     with everywhere(workers) as call:
         if workers:
-            features, response = on_workers(features), on_workers(response)
+            features, response = on_workers(features, dim), on_workers(response, dim)
         before = call(begun)
         clocks = [(time.perf_counter(), sum(call(time.process_time)))]
         problem = problem_of(features, response)
