@@ -244,6 +244,12 @@ def opened(
     except ImportError as error:
         raise ImportError("Parquet files need pyarrow: pip install pyarrow") from error
     place = str(check.path("features", path, exists=True))
+    if place.endswith((".npy", ".npz")):
+        remedy = (
+            'Pass np.load(path, mmap_mode="r") of a .npy file, or, for sparse records in '
+            "memory, scipy.sparse.load_npz(path)."
+        )
+        check.fail("features", "the path of a Parquet file", repr(path), remedy)
     schema, metadata = parquet.read_schema(place), parquet.read_metadata(place)
     count = metadata.num_rows
     taken = [name for name in (response, offset) if isinstance(name, str)]

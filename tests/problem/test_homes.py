@@ -203,6 +203,13 @@ def test_a_loss_with_kinks_in_a_file_has_no_certificate(tmp_path):
         dps.release(hinge, BUDGET)
 
 
+def test_a_path_of_numpy_is_refused_with_what_to_pass(tmp_path):
+    for name, remedy in (("a.npy", "mmap_mode"), ("a.npz", "load_npz")):
+        (tmp_path / name).touch()
+        with pytest.raises(ValueError, match=remedy):
+            problem(tmp_path / name, "y")
+
+
 def test_far_responses_and_offsets_stay_near(tmp_path):
     rows, labels = records()
     response, offset = 1e6 + labels, np.linspace(0.0, 1.0, NUM)
