@@ -246,8 +246,8 @@ def opened(
     place = str(check.path("features", path, exists=True))
     if place.endswith((".npy", ".npz")):
         remedy = (
-            'Pass np.load(path, mmap_mode="r") of a .npy file, or, for sparse records in '
-            "memory, scipy.sparse.load_npz(path)."
+            'Pass np.load(path, mmap_mode="r") of a .npy file, or, of sparse records, '
+            "scipy.sparse.load_npz(path)."
         )
         check.fail("features", "the path of a Parquet file", repr(path), remedy)
     schema, metadata = parquet.read_schema(place), parquet.read_metadata(place)
