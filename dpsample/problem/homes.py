@@ -47,11 +47,7 @@ IN_MEMORY = (
     "Pass np.array(features) if memory holds them, or use what works by passes: "
     "release of smooth losses, NoisyGD, objective perturbation."
 )
-OR_FILE = (
-    "Pass a numpy.memmap or a Parquet file, or np.array(features) if memory holds "
-    "them, or use what works by passes: release of smooth losses, NoisyGD, objective "
-    "perturbation."
-)
+OR_FILE = f"Pass a numpy.memmap or a Parquet file. {IN_MEMORY}"
 ENCODE = "Encode categories and drop or fill missing values first."
 CHANGED = (
     "The file {} has changed since the Problem was built, whose bounds hold of what it "
