@@ -76,12 +76,12 @@ def expand(target: Gibbs) -> Expansion | None:
     The loss must have a second derivative. None where the Hessian is singular, so that
     there is no Gaussian.
     """
-    basis = gaussian_fit.hull_basis(target)
+    basis = target.geometry.basis
     found = mode.find(target, target.mu)  # by few passes
     anchor = gaussian_fit.fit(target).center if found is None else found.point
     contains = target.problem.domain.contains
     for _ in range(MAX_ITERATIONS):
-        gradient, hessian = _derivatives(target, basis, anchor)
+        gradient, hessian = _derivatives(target, anchor)
         eigenvalues = np.linalg.eigvalsh(hessian)
         if not eigenvalues[0] > SINGULAR * eigenvalues[-1]:
             return None
@@ -90,7 +90,7 @@ def expand(target: Gibbs) -> Expansion | None:
         if not contains(following) or move @ gradient < 1e-20:
             break
         anchor = following
-    gradient, hessian = _derivatives(target, basis, anchor)
+    gradient, hessian = _derivatives(target, anchor)
     root = np.linalg.cholesky(hessian)
     # Rounding leaves the inverse of a triangle not quite triangular.
     factor = np.ascontiguousarray(basis @ np.triu(np.linalg.inv(root).T))
@@ -131,14 +131,15 @@ def _terms(part: Data, loss: Loss, anchor: Array) -> Array:
     return np.ascontiguousarray(np.stack([margins, values, slopes, curvatures], 1))
 
 
-def _derivatives(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
-    """Gradient and Hessian of the energy in the basis."""
+def _derivatives(target: Gibbs, theta: Array) -> tuple[Array, Array]:
+    """Gradient and Hessian of the energy in the basis of the domain's hull."""
+    basis = target.geometry.basis
     here = passed(target, theta)
     bend = target.mu * gaussian_fit.regularizer_hessian(target, theta)
     inner = mode.in_basis(target, here.gram, basis)
     inner += target.k * (basis.T @ bend @ basis)
-    slope = mode.slope_at(target, target.mu, theta, here.slope)
-    return basis.T @ slope, 0.5 * (inner + inner.T)
+    slope = mode.energy_at(target, target.mu, theta, here)[1]
+    return slope, 0.5 * (inner + inner.T)
 
 
 def _regularizer(target: Gibbs, anchor: Array) -> tuple[Array, Array]:
