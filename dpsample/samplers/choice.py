@@ -107,7 +107,9 @@ def choose(target: Gibbs) -> SamplerChoice:
         why = "nearly quadratic where the mass is: independent draws"
         return SamplerChoice(Localized(), why, independent)
     can_slice = WhitenedSlice().supports(target)[0]
-    has_tried = can_slice and not is_smooth and whitened_slice.learns(target)
+    # A sum of other losses than distances to kinks takes as long as ten of them.
+    has_kinks = can_slice and whitened_slice.has_kinks(target)
+    has_tried = has_kinks and whitened_slice.learns(target)
     chain = sliced(target, gaussian, rng, MAX_PASSED) if has_tried else None
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
@@ -207,12 +209,13 @@ def slices_instead(
     sweep = warm.plan.mass.rank * whitened_slice.move_cost(target)
     if sweep >= most:
         return None
+    dear = 1.0 if whitened_slice.has_kinks(target) else whitened_slice.DEARER
     prepared = whitened_slice.prepared(target, warm)
     _, stats = _trial_draws(prepared, rng, 0, 2)
-    if sweep + np.mean(stats[:, :, NUM_RECORDS]) >= most:
+    if sweep + dear * np.mean(stats[:, :, NUM_RECORDS]) >= most:
         return None
     draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
-    sweep += float(np.mean(stats[:, :, NUM_RECORDS]))
+    sweep += dear * float(np.mean(stats[:, :, NUM_RECORDS]))
     share = rank_share(draws)
     if sweep >= share * most or split_r_hat(draws) > MIXED:
         return None

@@ -376,6 +376,11 @@ def learns(target: Gibbs) -> bool:
     return target.problem.domain.name == "whole_space" and target.dim <= MAX_DENSE
 
 
+def has_kinks(target: Gibbs) -> bool:
+    """Whether a sum over the records is one of distances to kinks."""
+    return bool(len(kinks_of(target)[0]))
+
+
 def move_cost(target: Gibbs) -> float:
     """Multiply-adds of a move beside its evaluations: shifted margins, and a chord."""
     piece = exits.exit_piece(target.problem.domain)
@@ -395,7 +400,7 @@ def learned(
     slow, where it would refuse leaps. In the end it is enough that the chains agree.
     A window that may take more than ``most`` is not begun.
     """
-    if not len(kinks_of(target)[0]):
+    if not has_kinks(target):
         most /= DEARER
     plan = _plan_of(target, gaussian.center, gaussian.factor)
     warm = WarmUp(plan=plan, autocorrelation_time=1.0, has_settled=False, leaps=0.0)
