@@ -158,7 +158,8 @@ def new_plan(
     axes, spectrum = np.empty((0, target.dim)), np.empty(0)
     if mass.is_dense and piece is exits.euclidean_exit:
         spectrum, axes = np.linalg.eigh(mass.covariance)
-    is_flat = len(matrix) > 0 or piece in (exits.box_exit, exits.simplex_exit)
+    flat = (exits.box_exit, exits.simplex_exit, exits.l1_exit)
+    is_flat = len(matrix) > 0 or piece in flat
     longest = length * (LONGEST_FLAT if is_flat else LONGEST_STEP)
     return BilliardPlan(
         step=float(step),
