@@ -112,17 +112,12 @@ def rank_shares(draws: Array) -> Array:
     return np.maximum(known, max(least, share_of(1.0)))
 
 
-def rank_share(draws: Array) -> float:
-    """Smallest of `rank_shares`."""
-    return float(rank_shares(draws).min())
-
-
 def wanted_thinning(shares: Array) -> int:
     """Fewest transitions a draw for which 4 x 1000 draws pass R-hat <= 1.01, about.
 
     Shares are those of the columns, with a transition a draw. The means of eight halves
     of H draws of variance W have the variance W / (H share) times chi^2_7 / 7, so that
-    a column fails if that exceeds W (1.01^2 - 1 + 1 / H). In at most one of twenty runs
+    a column fails if that exceeds W (1.01^2 - 1 + 1 / H). In at most one of a hundred runs
     any does, and no share is less than `LEAST_SHARE`, for they are estimates.
     Autocorrelations are taken to fall geometrically.
     """
@@ -132,7 +127,7 @@ def wanted_thinning(shares: Array) -> int:
         thinned = share_of(slow**thinning)
         ratio = thinned * (HALF * (1.01**2 - 1.0) + 1.0)
         failing = special.gammaincc(3.5, 3.5 * ratio).sum()
-        return bool(failing <= 0.05 and thinned.min() >= LEAST_SHARE)
+        return bool(failing <= 0.01 and thinned.min() >= LEAST_SHARE)
 
     return 1 + bisect_left(range(1, MAX_THINNING), True, key=passes)
 
