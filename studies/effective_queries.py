@@ -124,12 +124,11 @@ study = Study(
         sweep(KINKS, KINKED_ONES, n=1000, d=(2, 10, 20, 50)),
     ),
     quick=(
-        sweep(SMOOTH, ANCHORED, n=30),
         sweep(SMOOTH, SMOOTH_ONES, n=(100, 1000)),
         sweep(KINKS, KINKED_ONES, n=(100, 1000)),
     ),
     replicates=4,
-    quick_replicates=2,
+    quick_replicates=lambda p: 1 if p["sampler"] == TUNA else 2,
     cell=cell,
     paired=("sampler", "epsilon"),
     metrics=(

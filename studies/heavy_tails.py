@@ -10,6 +10,7 @@ import numpy as np
 import dpsample as dps
 from dpsample.experiments import Figure, Inapplicable, Metric, Slope, Study
 from dpsample.numerics.norms import dual
+from dpsample.numerics.regularity import printed_kappa
 from dpsample.privacy import epsilon_of
 from dpsample.problem.facts import PublicFacts
 
@@ -21,6 +22,7 @@ MEAN, TRUTH = 0.3, 0.8  # of linear losses; first coordinate of the squared ones
 BEYOND = 1.01  # rare slopes are this much larger than the threshold
 SIZES = (3000, 10_000, 30_000, 100_000, 300_000)
 EXPONENTS = (1.2, 1.5, 2.0)
+IN_RANGE = "printed, in range"  # of the epsilon for which Theorem 10 is stated
 LOSSES = {"linear": dps.losses.Linear(), "squared": dps.losses.Squared()}
 
 
@@ -55,15 +57,30 @@ def moments(loss, p):
 def plan(method, loss, p, num_records):
     """Optimizer, budget, calibration, bound and threshold."""
     known, given = facts(loss, p, num_records), moments(loss, p)
-    if method == "printed":
+    if method in ("printed", IN_RANGE):
         found = dps.optimizers.TruncatedMirrorDescent(scheme="shuffle", **given)
-        budget, calibration, bound = nominal(found, known), "paper", math.inf
+        budget = in_range(num_records) if method == IN_RANGE else nominal(found, known)
+        calibration, bound = "paper", math.inf
     else:
         found = dps.optimizers.TruncatedMirrorDescent(**given)
         budget, calibration = BUDGET, "exact"
         bound = found.risk_bound(known, budget)
     inputs = found.recipe(known, budget, calibration).inputs
     return found, budget, calibration, bound, inputs["threshold"]
+
+
+def in_range(num_records):
+    """Largest epsilon of Theorems 9 and 10, with constant 1."""
+    epsilon = math.sqrt(math.log(num_records / BUDGET.delta) / num_records)
+    return dps.Budget(epsilon=epsilon, delta=BUDGET.delta)
+
+
+@cache
+def proved(method, loss, p, num_records):
+    """Epsilon that is proved of a printed plan."""
+    found, budget, calibration = plan(method, loss, p, num_records)[:3]
+    event = found.recipe(facts(loss, p, num_records), budget, calibration).event
+    return epsilon_of(event, delta=BUDGET.delta, relation=BUDGET.relation)
 
 
 def nominal(found, known):
@@ -127,14 +144,23 @@ def cell(params, seed):
         theta[0] -= TRUTH
         risk = 0.5 * design.second_moments @ theta**2
     found = {"risk": risk, "nothing": start}
-    if params["method"] == "printed":
-        found["nominal"] = budget.epsilon
+    if calibration == "paper":
+        found |= {"nominal": budget.epsilon, "proved": proved(*of(params))}
     return found
 
 
 def bound(params):
     """Proved bound; none of the printed schedule."""
     return plan(*of(params))[3]
+
+
+def printed_bound(params):
+    """Theorem 10 in its range, with constant 1 and without log(1/delta')."""
+    if params["method"] != IN_RANGE:
+        return math.inf
+    n, kappa = params["n"], printed_kappa(dim=DIM, p=params["p"])
+    signal = math.sqrt(n * in_range(n).epsilon)
+    return 2.0 * (kappa**2 * DIM * math.log(1.0 / BUDGET.delta)) ** 0.25 / signal
 
 
 def bound_exponent(params):
@@ -154,6 +180,10 @@ study = Study(
         " losses -y <a, w>, or the errors of squared ones, are normal, Student with 2.1"
         " degrees of freedom, or 'rare': a percent above the threshold and of the same"
         " variance, so that truncation takes all of the mean. ('nothing' is theta = 0.)"
+        " 'Printed, in range' is Algorithm 4 with the schedule of Theorem 10 at epsilon"
+        " = sqrt(log(n/delta)/n), the largest for which it is stated; 'proved' is the"
+        " epsilon that we can prove of it. For p = inf, rows in the unit ball of l_1,"
+        " steps are Euclidean, as for p = 2."
     ),
     answer=(
         "Tails as such cost nothing: for linear losses Student errors with 2.1"
@@ -167,7 +197,7 @@ study = Study(
             "loss": "linear",
             "method": "disjoint",
             "law": ("normal", "Student", "rare"),
-            "p": EXPONENTS,
+            "p": (*EXPONENTS, math.inf),
             "n": SIZES,
         },
         {
@@ -184,30 +214,44 @@ study = Study(
             "p": EXPONENTS[:2],
             "n": SIZES,
         },
+        {
+            "loss": ("linear", "squared"),
+            "method": IN_RANGE,
+            "law": "Student",
+            "p": EXPONENTS[:2],
+            "n": (*SIZES, 1_000_000),
+        },
     ),
     quick=(
         {
             "loss": "linear",
             "method": "disjoint",
             "law": ("Student", "rare"),
-            "p": (1.2, 2.0),
+            "p": (1.2, math.inf),
             "n": (3000, 30_000),
         },
         {
             "loss": "squared",
-            "method": ("disjoint", "printed"),
+            "method": ("disjoint", "printed", IN_RANGE),
             "law": "Student",
             "p": 1.2,
             "n": (3000, 30_000),
         },
     ),
-    replicates=lambda p: {100_000: 20, 300_000: 10}.get(p["n"], 40),
+    replicates=lambda p: {100_000: 20, 300_000: 10, 1_000_000: 6}.get(p["n"], 40),
     quick_replicates=10,
     cell=cell,
     metrics=(
-        Metric("risk", label="excess population risk", bound=bound, baseline="nothing"),
+        Metric(
+            "risk",
+            label="excess population risk",
+            bound=bound,
+            printed=printed_bound,
+            baseline="nothing",
+        ),
         Metric("nothing", label="excess risk of theta = 0", kind="exact"),
-        Metric("nominal", label="nominal epsilon of a proved 1", kind="exact"),
+        Metric("nominal", label="epsilon that Algorithm 4 claims", kind="exact"),
+        Metric("proved", label="epsilon that is proved of it", kind="exact"),
     ),
     figures=(
         Figure(
@@ -234,6 +278,16 @@ study = Study(
             where={"loss": "squared", "method": "printed"},
             x_label="number of records n",
             title="Claim of Algorithm 4 where 1 is proved",
+        ),
+        Figure(
+            x="n",
+            y=("risk", "nothing"),
+            lines="p",
+            panels="loss",
+            where={"method": IN_RANGE},
+            x_label="number of records n",
+            y_label="excess population risk",
+            title="Theorem 10 in its range of epsilon, Student errors",
         ),
     ),
     slopes=(
@@ -263,6 +317,13 @@ study = Study(
             expected=-0.5,
             theorem="Theorem 10",
             note="Theorem 10 is about epsilon = O(n^(-1/2)); here 1 is proved.",
+        ),
+        Slope(
+            x="n",
+            y="risk",
+            where={"method": IN_RANGE},
+            expected=-0.25,
+            theorem="Theorem 10 at epsilon = sqrt(log(n/delta)/n)",
         ),
     ),
     inapplicable=(

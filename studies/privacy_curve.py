@@ -186,9 +186,9 @@ study = Study(
     ),
     quick=grid(
         rooms=(1.0, 4.0),
-        loss_names=("linear", "hinge"),
+        loss_names="linear",
         pairs=("opposite", "worst of random"),
-        bodies=("disk", "l1 ball"),
+        bodies="disk",
         curve_rooms=(1.0, 4.0),
         epsilons=(0.2, 1.0),
         dims=(1, 10, 1000),

@@ -14,7 +14,7 @@ else:
         Two threads may both compute the property of one object: the first answer stays.
         """
 
-        def __get__(self, instance: Any, owner: Any = None) -> Any:
+        def __get__(self, instance: object, owner: Any = None) -> Any:
             """Compute the value, unless the object has it."""
             if instance is None:
                 return self

@@ -33,7 +33,7 @@ class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
 class KernelDispatcher(CPUDispatcher):  # type: ignore[misc]
     """Function that Numba compiles for calls from Python, and we lower for kernels."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)
         # By types of the arguments: the key under which callers find the code.
         self.lowered: dict[Types, tuple[object, CompileResult]] = {}

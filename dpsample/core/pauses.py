@@ -126,7 +126,8 @@ def call(control: Array, function: Callable[..., Result], *arguments: object) ->
     number = next(timer.numbers)
     control[STOP] = 0.0
     timer.calls[number] = control
-    timer.has_calls.set()
+    if not timer.has_calls.is_set():  # the timer looks again after it cleared it
+        timer.has_calls.set()
     try:
         return function(*arguments)
     finally:

@@ -31,7 +31,7 @@ def _plain(value: object) -> object:
     return "inf" if isinstance(value, float) and math.isinf(value) else value
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> Any:
     if isinstance(value, dict):
         return tuple((key, _hashable(item)) for key, item in value.items())
     return tuple(map(_hashable, value)) if isinstance(value, list) else value

@@ -8,6 +8,7 @@ what may be released takes `secret_streams`, whose bits nobody can compute or re
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,12 @@ Seed = int | np.random.SeedSequence | None
 Words = NDArray[np.uint64]
 MULTIPLIER_HIGH = np.uint64(2549297995355413924)  # of PCG64
 MULTIPLIER_LOW = np.uint64(4865540595714422341)
+# Of NumPy's SeedSequence (O'Neill's seed_seq): its hashes run through the powers of the
+# first pair as they take words in, and of the second as they give words out.
+IN, IN_TIMES = 0x43B0D7E5, 0x931E8875
+OUT, OUT_TIMES = 0x8B51F9DD, 0x58F38DED
+MIX_LEFT, MIX_RIGHT = 0xCA01F9DD, 0x4973F715
+POOL = 4
 
 
 def seed_sequence(seed: Seed) -> np.random.SeedSequence:
@@ -61,16 +68,85 @@ class Reseeded:
         self.is_known = memory.tolist() == values
         self.memory = memory
 
-    @staticmethod
-    def words(seeds: Sequence[np.random.SeedSequence], child: int) -> Words:
-        """Words from which the streams of this child of each seed start."""
-        made = [
-            np.random.SeedSequence(
-                seed.entropy, spawn_key=(*seed.spawn_key, child)
-            ).generate_state(4, np.uint64)
-            for seed in seeds
-        ]
-        return np.array(made, dtype=np.uint64).reshape(-1, 4)
+
+class Children(Sequence[np.random.SeedSequence]):
+    """What ``root.spawn(number)`` returns, made when it is asked for."""
+
+    def __init__(self, root: np.random.SeedSequence, numbers: range) -> None:
+        self.root, self.numbers = root, numbers
+
+    def __len__(self) -> int:
+        """Return the number of seeds."""
+        return len(self.numbers)
+
+    def __getitem__(self, at: Any) -> Any:
+        """Return a seed, or some of them."""
+        if isinstance(at, slice):
+            return Children(self.root, self.numbers[at])
+        key = (*self.root.spawn_key, self.numbers[at])
+        return np.random.SeedSequence(self.root.entropy, spawn_key=key)
+
+
+def starts(seeds: Sequence[np.random.SeedSequence], child: int) -> Words:
+    """Words from which the streams of this child of each seed start."""
+    if isinstance(seeds, Children):
+        keys = np.full((len(seeds), 2), child, np.uint32)
+        keys[:, 0] = np.arange(len(seeds)) * seeds.numbers.step + seeds.numbers.start
+        return _after(seeds.root, keys)
+    made = [_after(seed, np.array([[child]], np.uint32)) for seed in seeds]
+    return np.concatenate([np.empty((0, POOL), np.uint64), *made])
+
+
+def _num_words(given: Any) -> int:
+    """Words of 32 bits that NumPy makes of entropy: a number, its digits or many."""
+    if isinstance(given, str):
+        given = int(given, 0)
+    if isinstance(given, int | np.integer):
+        return max(1, -(-int(given).bit_length() // 32))
+    return sum(map(_num_words, given))
+
+
+def _after(seed: np.random.SeedSequence, keys: NDArray[np.uint32]) -> Words:
+    """Words of the children of a seed whose keys are the rows, each below 2^32."""
+    more = max(_num_words(seed.entropy) - POOL, 0) + _num_words(seed.spawn_key)
+    # Hashes so far: of the pool, of each pair in it, of each word that came after.
+    hashes = POOL * (POOL + more)
+    made = np.empty((len(keys), POOL), np.uint64)
+    state = IN * pow(IN_TIMES, hashes, 2**32) % 2**32
+    with np.errstate(over="ignore"):  # interpreted, it counts modulo 2^32 too
+        hash_keys(seed.pool, np.uint32(state), keys, made)
+    return made
+
+
+@kernel
+def hashed(word: np.uint32, state: np.uint32, factor: int) -> np.uint32:
+    """Hash of a word; the next one's state is ``state * factor``."""
+    word = np.uint32((word ^ state) * np.uint32(state * np.uint32(factor)))
+    return np.uint32(word ^ (word >> np.uint32(16)))
+
+
+@kernel
+def hash_keys(
+    pool: NDArray[np.uint32], state: np.uint32, keys: NDArray[np.uint32], out: Words
+) -> None:
+    """Fill rows of out with ``generate_state(4, uint64)`` of seeds with these keys."""
+    now = np.empty(POOL, np.uint32)
+    for i in range(keys.shape[0]):
+        now[:], power = pool, state
+        for word in keys[i]:
+            for j in range(POOL):
+                mixed = np.uint32(np.uint32(MIX_LEFT) * now[j]) - np.uint32(
+                    np.uint32(MIX_RIGHT) * hashed(word, power, IN_TIMES)
+                )
+                power = np.uint32(power * np.uint32(IN_TIMES))
+                now[j] = np.uint32(mixed) ^ (np.uint32(mixed) >> np.uint32(16))
+        power = np.uint32(OUT)
+        for j in range(POOL):
+            low = hashed(now[2 * j % POOL], power, OUT_TIMES)
+            power = np.uint32(power * np.uint32(OUT_TIMES))
+            high = hashed(now[(2 * j + 1) % POOL], power, OUT_TIMES)
+            power = np.uint32(power * np.uint32(OUT_TIMES))
+            out[i, j] = np.uint64(low) | (np.uint64(high) << np.uint64(32))
 
 
 @kernel

@@ -37,7 +37,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         tags.classifier_tags.poor_score = True
         return tags
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: object, y: object) -> Self:
         """Fit private coefficients.
 
         Parameters
@@ -91,7 +91,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             check.fail("classes", "two different ones", got, remedy)
         return found
 
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: object) -> Array:
         """Return <x, coef> + intercept: positive for the second class.
 
         Parameters
@@ -106,7 +106,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         """
         return self._margins(X)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: object) -> Any:
         """Return the likelier class of each record.
 
         Parameters
@@ -206,7 +206,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     def _loss(self) -> Loss:
         return Logistic()
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: object) -> Array:
         """Return the probability of each class.
 
         Parameters
@@ -222,7 +222,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         second = expit(self._margins(X))
         return np.column_stack([1.0 - second, second])
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: object) -> Array:
         """Return logarithms of `predict_proba`, without overflow."""
         margins = self._margins(X)
         return np.column_stack([log_expit(-margins), log_expit(margins)])

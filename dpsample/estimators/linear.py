@@ -111,7 +111,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             self.n_features_in_ = len(names)
         return X
 
-    def _rows(self, X: Any, y: Any) -> Rows:
+    def _rows(self, X: object, y: object) -> Rows:
         """Rows of the records to fit; sets the encoding and scikit-learn's facts."""
         target = getattr(y, "name", None)
         if self.bounds is not None:

@@ -306,9 +306,9 @@ class Loss:
         ``least`` rounding errors have won.
         """
         found = np.array(self.curvature(margins, margins, response)[0])
-        here = self._evaluate(margins, response)
+        here = self._at(margins, response)
         for ends in (lower, upper):
-            there = self._evaluate(ends, response)
+            there = self._at(ends, response)
             lower_to_ends(order, margins, *here, ends, *there, found)
         return np.asarray(np.fmax(least, found))  # NaN at an end at infinity
 

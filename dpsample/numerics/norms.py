@@ -64,7 +64,12 @@ def norm(v: Directions, p: float, axis: int = -1) -> Values:
     check.at_least(1.0, p=p)
     if is_sparse(v):
         return _sparse_row_norms(as_csr("v", v), p)
-    size = np.abs(np.asarray(v, dtype=np.float64))
+    values = np.asarray(v, dtype=np.float64)
+    if p in (2.0, math.inf) and values.ndim == 2 and axis in (-1, 1):
+        lengths = np.empty(len(values))
+        fill_row_norms(np.ascontiguousarray(values), p == 2.0, lengths)
+        return lengths
+    size = np.abs(values)
     if p == 1.0:
         total: Values = size.sum(axis=axis)
         return total
@@ -73,8 +78,24 @@ def norm(v: Directions, p: float, axis: int = -1) -> Values:
         unit = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
         power = ((size / unit) ** p).sum(axis=axis, keepdims=True)
         largest = unit * power ** (1.0 / p)
-    lengths: Values = largest.squeeze(axis=axis)[()]
-    return lengths
+    return np.asarray(largest).squeeze(axis=axis)[()]
+
+
+@kernel
+def fill_row_norms(rows: Array, is_euclidean: bool, out: Array) -> None:
+    """Fill out with the l2 norm of each row, or with its largest magnitude."""
+    for i in range(rows.shape[0]):
+        largest = 0.0
+        for j in range(rows.shape[1]):
+            size = abs(rows[i, j])
+            if size > largest or size != size:
+                largest = size
+        out[i] = largest
+        if is_euclidean and 0.0 < largest < np.inf:
+            total = 0.0
+            for j in range(rows.shape[1]):
+                total += (rows[i, j] / largest) ** 2
+            out[i] = largest * np.sqrt(total)
 
 
 def _sparse_row_norms(rows: CSR, p: float) -> Array:

@@ -415,7 +415,7 @@ def _slope(facts: Json) -> Ball:
     return margin + bound if name == "squared" else 4 * (margin + bound) ** 3
 
 
-def _lipschitz(facts: Json, p: Any) -> Ball:
+def _lipschitz(facts: Json, p: object) -> Ball:
     """Lipschitz constant of one record's loss in the l_p (Schatten-p) norm."""
     size = facts["dim"]
     if facts["domain"]["name"] == "schatten_ball":
@@ -424,7 +424,7 @@ def _lipschitz(facts: Json, p: Any) -> Ball:
     return _slope(facts) * _row(facts) * ratio
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     if isinstance(value, list):
         return all(map(_is_plain, value))
     is_number = value is None or isinstance(value, float | int)

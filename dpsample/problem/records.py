@@ -69,7 +69,7 @@ def make_data(
 
 def block_size(dim: int) -> int:
     """Dense records of a block."""
-    return int(np.clip(BLOCK_NUMBERS // dim, 128, 8192))
+    return min(max(BLOCK_NUMBERS // dim, 128), 8192)
 
 
 def part_of(data: Data, start: int, stop: int) -> Data:

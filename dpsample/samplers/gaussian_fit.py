@@ -284,7 +284,7 @@ def averaged_derivatives(
 def regularizer_hessian(target: Gibbs, theta: Array) -> Array:
     """Hessian of r, by differences of its gradient unless it is constant."""
     dim, regularizer = target.dim, target.regularizer
-    lower, upper = regularizer.curvature_l2(dim)
+    lower, upper = target.curvature
     if lower == upper or target.mu == 0.0:
         return np.asarray(lower * np.eye(dim))
     if regularizer.name == "entropy":

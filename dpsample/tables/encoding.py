@@ -200,7 +200,7 @@ class Encoding:
         """Declared labels of the target, in their order; None if there are none."""
         return self._facts.categorical.get(self.target or "")
 
-    def features(self, frame: Any) -> Array:
+    def features(self, frame: object) -> Array:
         """Encode private records.
 
         Parameters
@@ -225,7 +225,7 @@ class Encoding:
         """
         return self._rows(entries.columns_of(frame), clip=self.clip)[0]
 
-    def new_features(self, frame: Any) -> Array:
+    def new_features(self, frame: object) -> Array:
         """Encode records to predict, which need not be private.
 
         Parameters

@@ -109,7 +109,7 @@ def number(entry: Any, file: TextFormat) -> float | None:
         return None
 
 
-def day(entry: Any, file: TextFormat) -> float | None:
+def day(entry: object, file: TextFormat) -> float | None:
     """Return an entry as a day counted from year 1: NaN if missing, None if no date."""
     if isinstance(entry, str):
         text = entry.strip()
@@ -189,7 +189,7 @@ def codes(column: Column, levels: Levels | tuple[float], file: TextFormat) -> In
     places: dict[Any, int] = {level: j for j, level in enumerate(levels)}
     is_coded = not isinstance(levels[0], str)
 
-    def place(entry: Any) -> int:
+    def place(entry: object) -> int:
         if is_coded:
             value = number(entry, file)
             if value is not None and math.isnan(value):
@@ -214,7 +214,7 @@ def codes(column: Column, levels: Levels | tuple[float], file: TextFormat) -> In
     return found
 
 
-def texts(entry: Any) -> tuple[str, ...]:
+def texts(entry: object) -> tuple[str, ...]:
     """Texts that an entry is written as: a level is one of them."""
     if isinstance(entry, str):
         return (entry.strip(),)

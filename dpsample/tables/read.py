@@ -273,7 +273,7 @@ def _refuse(source: str, kind: str, error: Exception) -> NoReturn:
 
 
 def from_frame(
-    frame: Any,
+    frame: object,
     *,
     target: str | None = None,
     positive_label: str | None = None,

@@ -322,7 +322,7 @@ class Schema:
         return plain
 
     @classmethod
-    def from_dict(cls, content: Any) -> Schema:
+    def from_dict(cls, content: object) -> Schema:
         """Build a schema from the parsed content of a bounds file."""
         if not isinstance(content, Mapping):
             wanted = "a table with named sections"

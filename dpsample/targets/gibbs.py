@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsample.core import check
+from dpsample.core import check, entries
 from dpsample.core.arrays import Array
 from dpsample.core.entries import entry
 from dpsample.core.jit import kernel, pointer
@@ -29,7 +29,10 @@ from dpsample.regularizers import (
     RegularizerParams,
     SquaredNorm,
 )
+from dpsample.targets.geometry import DomainGeometry
 
+# Attributes of a target that are made from its records.
+OF_RECORDS = ("data", "home", "numbers", "calls")
 # Relative widening of margin intervals: it covers their rounding errors.
 MARGIN_SLACK = 1e-9
 
@@ -175,8 +178,16 @@ class Gibbs:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out the C functions: another process compiles or loads its own."""
-        cached = ("data", "home", "numbers", "pieces", "calls")
+        cached = (*OF_RECORDS, "pieces", "body", "geometry")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
+
+    def on(self, problem: Problem) -> "Gibbs":
+        """Density with the same numbers for other records of the same public facts."""
+        _ = self.pieces, self.regularizer_params, self.curvature  # made once for all
+        made = object.__new__(Gibbs)
+        shared = {k: v for k, v in vars(self).items() if k not in OF_RECORDS}
+        vars(made).update(shared | {"problem": problem})
+        return made
 
     @property
     def dim(self) -> int:
@@ -191,7 +202,7 @@ class Gibbs:
         """
         data, loss = self.problem.data, self.problem.loss
         near = loss.near_response(data.response, self.problem.facts.margin_bound)
-        if np.array_equal(near, data.response):
+        if near is data.response or np.array_equal(near, data.response):
             return data
         return data._replace(response=near)
 
@@ -210,12 +221,42 @@ class Gibbs:
         return self.regularizer.params(self.problem.dim, center)
 
     @lazy_property
+    def body(self) -> Body:
+        """Numbers of the domain."""
+        return self.problem.domain.body(self.dim)
+
+    @lazy_property
+    def geometry(self) -> DomainGeometry:
+        """Hull and sides of the domain, in matrices of all columns."""
+        return DomainGeometry.of(self.problem.domain, self.dim)
+
+    def is_inside(self, point: Array) -> bool:
+        """Whether the domain contains a contiguous point, which is not checked."""
+        domain: Any = self.problem.domain  # whose pieces are kernels
+        out = np.full(1, np.nan)
+        entries.call(domain.contains_piece, self.body, point, out)
+        return bool(out[0] == 1.0)
+
+    def regularized(self, point: Array) -> tuple[float, Array]:
+        """Regularizer and its slope at a contiguous point, which is not checked."""
+        r: Any = self.regularizer  # whose pieces are kernels
+        params = self.regularizer_params
+        value, slope = np.full(1, np.nan), np.full(self.dim, np.nan)
+        entries.call(r.value_piece, params, point, value)
+        entries.call(r.gradient_piece, params, point, slope)
+        return float(value[0]), slope
+
+    @lazy_property
+    def curvature(self) -> tuple[float, float]:
+        """Least and largest curvature of the regularizer in l2."""
+        return self.regularizer.curvature_l2(self.dim)
+
+    @lazy_property
     def numbers(self) -> Target:
         """Numbers that kernels read."""
-        problem = self.problem
         return Target(
             data=self.data,
-            body=problem.domain.body(problem.dim),
+            body=self.body,
             regularizer=self.regularizer_params,
             k=self.k,
             mu=self.mu,

@@ -27,7 +27,7 @@ class Predictor(ABC):
     def public_facts(self) -> PublicFacts:
         """Loss, and whether there is an intercept."""
 
-    def margin(self, features: Any) -> Array:
+    def margin(self, features: object) -> Array:
         """Return <a, theta> for each row; the intercept is added if there is one.
 
         Parameters
@@ -51,7 +51,7 @@ class Predictor(ABC):
         """
         return self._margins(features)[0]
 
-    def predict(self, features: Any) -> Any:
+    def predict(self, features: object) -> Any:
         """Labels of a classification loss, else responses.
 
         Parameters
@@ -73,7 +73,7 @@ class Predictor(ABC):
             return self.encoding.raw_response(margins, is_label=is_label)
         return np.where(margins >= 0.0, 1.0, -1.0) if is_label else margins
 
-    def _margins(self, features: Any) -> tuple[Array, bool]:
+    def _margins(self, features: object) -> tuple[Array, bool]:
         """Margins, and whether the features were a raw table."""
         facts = self.public_facts
         if isinstance(facts.loss, RecordGradient):

@@ -21,6 +21,7 @@ from dpsample.core.streams import (
     Seed,
     release_streams,
     seed_sequence,
+    starts,
     streams,
 )
 from dpsample.privacy import (
@@ -106,7 +107,9 @@ class ReleasePlan:
 
     def on(self, problem: Problem) -> "ReleasePlan":
         """Plan for other records with the same public facts."""
-        return replace(self, target=self.mechanism.target(problem))
+        if isinstance(self.sampler, Localized):
+            _ = self.target.geometry  # made once for all
+        return replace(self, target=self.target.on(problem))
 
     @lazy_property
     def place(self) -> Place | None:
@@ -216,7 +219,7 @@ class ReleasePlan:
         has_interior = not has_equalities(self.target)
         if self.is_cheap and self.exact is None and room.is_known and has_interior:
             assert self.prepared is not None
-            words, limits = room.words(seeds, 1), (self.grid.numbers, self.max_work)
+            words, limits = starts(seeds, 1), (self.grid.numbers, self.max_work)
             self.prepared.draw_each(room, words, thetas, limits, on_pause)
         for i in np.flatnonzero(np.isnan(thetas[:, 0])).tolist():
             pilot, stream = streams(seeds[i], 2)

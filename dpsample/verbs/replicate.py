@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check, columns
 from dpsample.core.arrays import Array
-from dpsample.core.streams import Seed, seed_sequence, streams
+from dpsample.core.streams import Children, Seed, seed_sequence, streams
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
 from dpsample.privacy import Budget, Certificate, EventCertificate
 from dpsample.problem.problem import Problem
@@ -42,7 +42,7 @@ RESERVED = ("seed", "threads", "progress", "checkpoint", "evaluation")
 # Those of release that watch a single call.
 WATCHED = {"deadline", "constant_time", "work", "ledger"}
 POLL_SECONDS = 0.2
-BLOCK = 64  # runs of a task, at most
+BLOCK = 512  # runs of a task, at most
 # Child of a run's seed that draws its records: verbs take the first ones.
 RECORDS_STREAM = 2**31
 INTERRUPTED = "replicate was interrupted. No replicate is returned."
@@ -165,26 +165,10 @@ def _check_columns(
         columns.same("evaluate", evaluate.feature_names, problem.feature_names)
 
 
-class _Children(Sequence[np.random.SeedSequence]):
-    """What ``root.spawn(number)`` returns, made when it is asked for."""
-
-    def __init__(self, root: np.random.SeedSequence, numbers: range) -> None:
-        self.root, self.numbers = root, numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, at: Any) -> Any:
-        if isinstance(at, slice):
-            return _Children(self.root, self.numbers[at])
-        key = (*self.root.spawn_key, self.numbers[at])
-        return np.random.SeedSequence(self.root.entropy, spawn_key=key)
-
-
 def _seeds(given: Seed | Seeds, number: int) -> Seeds:
     """One seed for each run."""
     if not isinstance(given, Sequence):
-        return _Children(seed_sequence(given), range(number))
+        return Children(seed_sequence(given), range(number))
     if len(given) != number:
         check.fail("seed", f"one or {number}, as many as runs", f"{len(given)}")
     for seed in given:

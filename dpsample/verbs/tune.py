@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
-from typing import Any
 
 import numpy as np
 
@@ -317,7 +316,7 @@ def tune(
     )
 
 
-def optimizers_of(candidates: Any) -> tuple[tuple[str, ...], tuple[Optimizer, ...]]:
+def optimizers_of(candidates: object) -> tuple[tuple[str, ...], tuple[Optimizer, ...]]:
     """Names and optimizers, after a look at them."""
     if isinstance(candidates, Mapping):
         names, given = tuple(map(str, candidates)), tuple(candidates.values())

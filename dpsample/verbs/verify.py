@@ -266,7 +266,7 @@ def _events_alike(
 ) -> list[Check]:
     """Compare events, number by number."""
 
-    def compare(name: str, one: Any, other: Any) -> None:
+    def compare(name: str, one: object, other: object) -> None:
         if isinstance(one, dict) and isinstance(other, dict) and set(one) == set(other):
             for key in one:
                 compare(f"{name}.{key}", one[key], other[key])
@@ -285,7 +285,7 @@ def _events_alike(
     return checks
 
 
-def _alike(name: str, stated: Any, again: Any, tolerance: float) -> Check | None:
+def _alike(name: str, stated: object, again: object, tolerance: float) -> Check | None:
     """Line of a float that agrees; other values must be equal and of one type."""
     if isinstance(stated, float) and isinstance(again, float) and stated != again:
         return verification.agreeing(name, stated, again, tolerance=tolerance)

@@ -79,8 +79,35 @@ def test_a_reseeded_generator_starts_as_a_new_one_does():
     again = streams_module.Reseeded()
     seeds = np.random.SeedSequence(SEED).spawn(100)
     assert again.is_known
-    for seed, words in zip(seeds, again.words(seeds, 1), strict=True):
+    for seed, words in zip(seeds, streams_module.starts(seeds, 1), strict=True):
         with np.errstate(over="ignore"):  # interpreted, it counts modulo 2^64 too
             streams_module.start(again.memory, words)
         expected = streams_module.streams(seed, 2)[1]
         assert np.array_equal(again.rng.random(3), expected.random(3))
+
+
+ENTROPIES = [
+    0,
+    3,
+    2**32,
+    2**128 - 1,
+    2**200 + 5,
+    [7, 2**70],
+    np.array([2**40, 1]),
+    ["9"],
+]
+
+
+@pytest.mark.parametrize("entropy", ENTROPIES)
+@pytest.mark.parametrize("key", [(), (0,), (2**40, 5)])
+def test_words_are_those_of_a_seed_sequence(entropy, key):
+    root = np.random.SeedSequence(entropy, spawn_key=key)
+    seeds = streams_module.Children(root, range(5))[2:]
+    expected = [
+        np.random.SeedSequence(
+            entropy, spawn_key=(*seed.spawn_key, 2**31)
+        ).generate_state(4, np.uint64)
+        for seed in seeds
+    ]
+    for given in (seeds, list(seeds)):
+        assert np.array_equal(streams_module.starts(given, 2**31), expected)

@@ -5,7 +5,11 @@ import math
 
 import numpy as np
 import pytest
+from scipy.signal import lfilter
 from scipy.stats import binom, norm
+
+from dpsample.privacy.curves.shuffled_noise import shuffle_total_delta
+from dpsample.privacy.curves.shuffling import shuffle_delta
 
 
 def test_stability_bounds_the_generalization_gap():
@@ -95,6 +99,76 @@ def test_lipschitz_functions_concentrate():
     assert norm.sf(3.0) > 0.1 * math.exp(-4.5)  # not idle
 
 
+def log_concave(rng, x, curvature=0.0):
+    """Random density on a grid, its logarithm at least so concave."""
+    logs = -0.5 * (curvature + rng.exponential()) * (x - rng.normal()) ** 2
+    for slope, kink in rng.normal(size=(3, 2)) * (3.0, 1.0):
+        logs -= abs(slope) * np.maximum(x - kink, 0.0) + slope * x
+    mass = np.exp(logs - logs.max())
+    mass[(x < rng.uniform(-2.0, 0.0)) | (x > rng.uniform(0.0, 2.0))] = 0.0
+    return mass / mass.sum()
+
+
+def test_measures_are_log_concave_as_their_densities_are():
+    """Proposition 1 of Gopi et al.: intervals, half of each, on a line."""
+    x = np.linspace(-8.0, 8.0, 3201)
+    rng = np.random.default_rng(5)
+
+    def worst(mass):
+        total, ratios = np.concatenate([[0.0], np.cumsum(mass)]), []
+        for _ in range(2000):  # cells i to j - 1; the middle set begins at (i + k)/2
+            i, k = 2 * rng.integers(0, 1500, 2)
+            a, b = 2 * rng.integers(1, 50, 2)
+            middle, width = (i + k) // 2, (a + b) // 2
+            ends = total[i + a] - total[i], total[k + b] - total[k]
+            held = total[middle + width] - total[middle]
+            ratios.append(held / max(math.sqrt(ends[0] * ends[1]), 1e-300))
+        return min(ratios)
+
+    bumps = norm.pdf(x, -3.0) + norm.pdf(x, 3.0)
+    assert worst(norm.pdf(x) / norm.pdf(x).sum()) >= 1.0 - 1e-9
+    assert worst(1.0 / (1.0 + x**2) / np.sum(1.0 / (1.0 + x**2))) < 0.9
+    assert worst(bumps / bumps.sum()) < 0.5
+
+
+def test_no_log_concave_density_beats_the_log_affine_ones():
+    """Proposition 2 of Gopi et al., as it is used: the largest mean of a function."""
+    x = np.linspace(-2.0, 2.0, 161)
+    rng = np.random.default_rng(6)
+    goal, held = np.cos(4.0 * x) + x, 0.3 - x**2  # mean of the second is >= 0
+    best = max(goal[held >= 0.0])
+    for i, j in itertools.combinations(range(0, 161, 4), 2):
+        slopes = np.linspace(-30.0, 30.0, 241)
+        mass = np.exp(np.outer(slopes, x[i : j + 1]) - 2.0 * np.abs(slopes)[:, None])
+        mass /= mass.sum(axis=1, keepdims=True)
+        fits = mass @ held[i : j + 1] >= 0.0
+        best = max(best, (mass @ goal[i : j + 1])[fits].max(initial=-9.0))
+    tried = [log_concave(rng, x) for _ in range(4000)]
+    means = [mass @ goal for mass in tried if mass @ held >= 0.0]
+    assert len(means) > 300 and 0.5 * best < max(means) <= best + 1e-3
+
+
+def test_halves_of_a_strongly_log_concave_density_are_as_good():
+    """Lemmas 1 to 3 of Gopi et al.: the cut of the proof, in the plane."""
+    rng = np.random.default_rng(7)
+    x, y = np.meshgrid(*[np.linspace(-2.0, 2.0, 81)] * 2)
+    sides = [x * np.cos(a) + y * np.sin(a) > 0.0 for a in np.linspace(0, np.pi, 61)]
+    for _ in range(20):
+        mass = np.exp(-0.5 * (x**2 + y**2) - np.logaddexp(0, 4 * rng.normal() * x + y))
+        tilt, waves = np.exp(-0.3 * np.abs(x - y)), np.sin(3 * x + rng.normal() * y)
+
+        def values(part, mass=mass, tilt=tilt, waves=waves):
+            own = mass * part / (mass * part).sum()
+            tilted = own * tilt / (own * tilt).sum()
+            is_in = waves > 0.2
+            curve = tilted[is_in].sum() - math.exp(0.1) * own[is_in].sum()
+            return curve, ((own - tilted) * waves).sum()  # Lemmas 2 and 3
+
+        halves = [values(part) for side in sides for part in (side, ~side)]
+        # so a segment, after all cuts, is no worse
+        assert np.all(np.max(halves, axis=0) >= np.array(values(1.0)) - 1e-9)
+
+
 def test_advanced_composition_holds_for_randomized_response():
     """Lemma 1 of Su, Zhao and Wang; delta' = 0."""
     for T, epsilon, delta in ((10, 0.9, 1e-3), (200, 0.5, 1e-6)):
@@ -128,3 +202,143 @@ def test_moments_of_larger_batches_are_smaller():
         moments.append(masses[batches].prod(axis=1) @ largest)
     assert moments[0] > moments[1] > moments[2]
     assert moments[2] > (gradients @ masses).max()
+
+
+def test_rate_of_theorem_7_comes_late():
+    """Theorem 7 of Su, Zhao and Wang in l_2: exact risks of all parabolas."""
+    dim, log, L, beta, distance = 10, math.log(1e6), 1.0, 0.25, 3.0
+
+    def worst(n):
+        rate = (math.sqrt(dim * log) / n) ** 0.4
+        T = int(1.0 / rate)
+        alpha = 4.0 * beta / T * math.log2(n / T)
+        noise = dim * 64.0 * L**2 * T * log / n**2
+        weights = (1.0 + 0.5 * alpha / beta) ** np.arange(1.0 - T, 1.0)
+        weights /= weights.sum()
+        risks = []
+        for curvature in beta * np.geomspace(1e-5, 1.0, 26):
+            filtered = [1.0], [1.0, (curvature - beta) / (beta + alpha)]
+            pull = curvature * distance / (beta + alpha)
+            bias = distance - weights @ lfilter(*filtered, np.full(T, pull))
+            acts = lfilter(*filtered, weights[::-1]) / (beta + alpha)
+            risks.append(0.5 * curvature * (bias**2 + noise * (acts @ acts)))
+        return max(risks), rate * math.log2(n / T)
+
+    sizes = 10.0 ** np.array([4, 5, 6, 8, 10, 12])
+    risks, rates = np.transpose([worst(n) for n in sizes])
+    slopes = np.diff(np.log10(risks)) / np.diff(np.log10(sizes))
+    assert slopes[0] > -0.25 and slopes[-1] < -0.35  # the logarithm makes it late
+    assert np.all(risks <= 5.0 * rates) and np.ptp(risks[2:] / rates[2:]) < 0.3
+
+
+@pytest.mark.parametrize("n", [100, 10_000, 1_000_000])
+def test_a_constant_makes_theorem_9_true(n):
+    """Theorem 9 of Su, Zhao and Wang: 100 in the noise, epsilon up to the root."""
+    for delta, share in itertools.product((1e-3, 1e-6, 1e-12), (1.0, 0.1)):
+        log = math.log(n / delta)
+        epsilon = share * math.sqrt(log / n)
+        noise = 10.0 * math.sqrt(log * math.log(1.0 / delta) / n) / epsilon
+        own = {"local_delta": delta / (8 * n)}
+        # Lemma 3 for a distance of two bounds, with the factor e that kappa lacks
+        root = math.sqrt(2.0 * math.e * math.log(1.0 / own["local_delta"]))
+        given = {"epsilon": epsilon, "local_epsilon": 2.0 * root / noise}
+        given["num_records"] = n
+        spent = shuffle_total_delta(shuffle_delta(**given), **given, **own)
+        assert spent <= delta
+
+
+def test_clipped_descent_ends_where_theorem_8_says():
+    """Theorem 8 of Xu et al.: absolute losses, slopes with two moments, clipping."""
+    rng = np.random.default_rng(8)
+    radius, k, shares = 1.0, 2, []
+    for n, ridge, threshold, num_steps in itertools.product(
+        (5, 50), (0.1, 1.0, 5.0), (0.3, 1.0, 10.0), (3, 300)
+    ):
+        slopes = rng.standard_t(2.5, n)
+        places = rng.uniform(-1.0, 1.0, n)
+        grid = np.linspace(-radius, radius, 20_001)
+        risk = sum(abs(s) * abs(grid - a) for s, a in zip(slopes, places, strict=True))
+        best = grid[np.argmin(risk / n + 0.5 * ridge * grid**2)]
+        w, step = 0.0, 0.5 / ridge
+        for _ in range(num_steps):
+            clipped = np.minimum(abs(slopes), threshold) * np.sign(w - places)
+            w = np.clip(w - step * (clipped.mean() + ridge * w), -radius, radius)
+        square = np.mean(slopes**2)
+        bias = square / ((k - 1) * threshold ** (k - 1))
+        bound = math.exp(-0.5 * ridge * step * num_steps) * best**2
+        bound += 8.0 * step * square / ridge + 8.0 * step * ridge * (2 * radius) ** 2
+        bound += 20.0 * bias**2 / ridge**2
+        shares.append((w - best) ** 2 / bound)
+    assert 1e-3 < max(shares) <= 1.0
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0])
+def test_terms_of_the_last_phase_obey_theorem_9(p):
+    """Theorem 9 of Xu et al.: Theorem 8 and the noise, last phase, one record."""
+    D = 1.0
+    for n, d, epsilon, L, k in itertools.product(
+        (2**8, 2**20, 2**40), (1, 100), (0.01, 1.0), (1.0, 1e4), (2, 8)
+    ):
+        noise = math.sqrt(d * math.log(1e6) * math.log(n)) / epsilon
+        step = D * n ** (-0.5 * p) * min(1.0 / L, (n / noise) ** (1 - 1 / k))
+        step = min(step, D * n ** (-p - 0.5) * (n / noise) ** (1 - 1 / k))
+        step, ridge = step / n**2, n**2 / step  # of phase l = log2(n), moments 1
+        threshold = noise ** (-1.0 / k)
+        diameter, bias = 2.0 * L / ridge, threshold ** (1 - k) / (k - 1)
+        steps = 2.0 * math.log(n**4) / (step * ridge)
+        square = math.exp(-0.5 * ridge * step * steps) * diameter**2
+        square += 8.0 * step * L**2 / ridge + 8.0 * step * ridge * diameter**2
+        square += 20.0 * (bias / ridge) ** 2
+        added = 8.0 * threshold * math.sqrt(d * math.log(1e6)) / (ridge * epsilon)
+        assert L * (math.sqrt(square) + added) <= 16.0 * D * L / math.sqrt(n)
+
+
+def test_minimizers_of_coins_obey_the_high_probability_bound():
+    """Lemma 3 of Xu et al., (w - x)^2 / 2 with x = 0 or 1: c = 1 is enough."""
+    for n, heads in itertools.product((10, 100, 1000), (0.03, 0.3, 0.5)):
+        counts = np.arange(n + 1)
+        excess = 0.5 * (counts / n - heads) ** 2
+        for beta in (1.0 / n, 1e-6, 1e-12):
+            log = math.log(1.0 / beta)
+            bound = math.log(n) * log / n + math.sqrt(log / n)
+            assert binom.pmf(counts, n, heads)[excess > bound].sum() <= beta
+            tight = 0.5 * log / n  # Hoeffding's is 0.25 log(2 / beta) / n
+            assert binom.pmf(counts, n, heads)[excess > tight].sum() <= beta
+
+
+@pytest.mark.parametrize("theta", [1.5, 2.0, 4.0])
+def test_restarts_stay_in_their_balls(theta):
+    """Lemma 4 of Xu et al.: phases as bad as Theorem 1 allows, F = growth |w|^theta."""
+    radius, risk, phases = 2.0, 0.3, 12
+    start = 2.0 * radius ** (1.0 - theta) * risk
+    for chosen in (1, 4, 9):
+        growth = start * 2.0 ** ((theta - 1.0) * (chosen + 0.5))
+        excess = []
+        for k in range(1, phases + 1):
+            now = 2.0 ** (1 - k) * radius
+            if k <= chosen:  # the minimizer is in the ball
+                excess.append(now * risk)
+                level = start * 2.0 ** ((theta - 1.0) * k)
+                assert excess[-1] == pytest.approx(level * (now / 2.0) ** theta)
+                distance = (excess[-1] / growth) ** (1.0 / theta)
+                assert distance <= 0.5 * now
+            else:  # every phase may lose as much again
+                excess.append(excess[-1] + now * risk)
+        assert excess[-1] - excess[chosen - 1] <= 2.0 ** (1 - chosen) * radius * risk
+
+
+def test_private_fano_holds_for_noisy_counts():
+    """Lemma 5 of Xu et al.: guess the category that is more likely than the others."""
+    x, bounds = np.linspace(-60.0, 90.0, 30_001), []
+    for n, M, share in itertools.product((1, 4, 20), (8, 64), (0.05, 0.2, 0.6)):
+        # Category v or, if not, none: counts plus noise, one record moves two of them.
+        noise = 2.0
+        count = np.arange(n + 1)
+        mass = binom.pmf(count, n, share)
+        density = norm.pdf((x[:, None] - count) / noise) / noise @ mass
+        correct = np.trapezoid(density * norm.cdf(x / noise) ** (M - 1), x)
+        square = (n * share) ** 2 + n * share * (1.0 - share)
+        bound = 1.0 - (square / noise**2 + math.log(2.0)) / math.log(M)
+        bounds.append(0.5 * bound)
+        assert 1.0 - correct >= bounds[-1]
+    assert max(bounds) > 0.3

@@ -110,7 +110,7 @@ def test_verdicts_rest_on_studies_tests_and_errata_that_exist():
             assert name in codes or is_study or is_there(name), name
     totals = Counter(entry.verdict for entry in papers.items())
     print(dict(totals))
-    assert totals["confirmed"] + totals["refuted"] >= 85
+    assert totals["not comparable"] <= 8
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,18 @@ def test_e7_the_statistical_term_is_free_of_epsilon():
     assert risk - noise_only == pytest.approx(0.5 / n)  # and not 0.5 / (n epsilon)
 
 
+def test_e7_few_records_refute_the_lower_bound():
+    """The l_2 ball of diameter 1 and the answer 0, whose excess is at most 1."""
+    n, epsilon, delta = 10, 1.0, 2.0**-10  # below 1/n^3
+    bounds = []
+    for d in (1e6, 1e9, 1e12):
+        assert n <= math.sqrt(d * math.log(1.0 / delta)) / epsilon
+        square = d / 4.0 * (1.0 - 1.0 / d)  # at most that of the width
+        bound = square * math.log(1.0 / delta) / math.log(2.0 * d) ** 4
+        bounds.append(bound / (epsilon * n) ** 2)
+    assert bounds[0] < bounds[1] < bounds[2] and bounds[2] > 1e4
+
+
 def test_e8_both_lemmas_fail_at_large_epsilon():
     def reached(case):
         number = 1.25 if "Lemma 2" in case.setting else 1.0

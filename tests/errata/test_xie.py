@@ -21,6 +21,15 @@ def test_e25_the_noise_forgets_the_number_of_steps():
     recompute("gradient-E25", full)
 
 
+def test_e25_no_constant_bounds_epsilon():
+    """Proposition 1, one step on all records: delta decides, however small epsilon."""
+    log = 30.0 * math.log(10.0)
+    for epsilon in (1.0, 1e-2, 1e-4):
+        for moved, least in ((1.0, 1.2), (2.0, 2.4)):  # a record is left out, replaced
+            gdp = moved * epsilon / math.sqrt(log)
+            assert gaussian_epsilon(1e-30, gdp) > least * epsilon
+
+
 def test_e26_one_mean_misses_a_factor_two():
     recompute(
         "gradient-E26",

@@ -109,6 +109,22 @@ def test_e20_the_first_weight_is_not_one():
     assert rows[0].epsilon == 0.05 and proved > 0.05
 
 
+@pytest.mark.parametrize("constant", [1.0, 10.0, 100.0])
+def test_e20_no_constant_protects_all_gradients(constant):
+    """T = n batches of one record, one gradient C or 0; others 0; the largest value."""
+    n, C = int(1000 * constant), 1.0
+    log = float(n)  # of 1/delta
+    epsilon = math.sqrt((math.log(n) + log) / n)
+    stddev = C * math.sqrt(constant * n * log) / (n * epsilon)
+    # One gradient C: the largest passes z with probability Q((z - C)/stddev)/n at
+    # least, which is 2 delta here; else at most n Q(z/stddev).
+    z = C + stddev * math.sqrt(2.0 * log)
+    while norm.logsf((z - C) / stddev) - math.log(n) < math.log(2.0) - log:
+        z -= 1e-3 * stddev
+    reached = math.log(0.5) + norm.logsf((z - C) / stddev) - norm.logsf(z / stddev)
+    assert reached - 2.0 * math.log(n) > 10.0 * epsilon
+
+
 def test_e21_the_square_has_growth_two_not_four():
     points, weights = np.polynomial.hermite_e.hermegauss(20)
     weights = weights / weights.sum()

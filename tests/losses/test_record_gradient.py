@@ -1,6 +1,7 @@
 """Losses without a margin: the same loop, and only the privacy claims that survive."""
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -53,12 +54,18 @@ def distance_gradient(row, response, theta, out):
     out[:] = theta - row
 
 
-LOGISTIC = losses.record_gradient(logistic_gradient, value=logistic_value, name="mine")
-DISTANCE = losses.record_gradient(distance_gradient, name="distance")
+@cache
+def logistic():
+    return losses.record_gradient(logistic_gradient, value=logistic_value, name="mine")
 
 
-def distances(rows, *, domain=BALL, loss=DISTANCE, **options):
-    rows = np.asarray(rows, dtype=float)
+@cache
+def distance():
+    return losses.record_gradient(distance_gradient, name="distance")
+
+
+def distances(rows, *, domain=BALL, loss=None, **options):
+    rows, loss = np.asarray(rows, dtype=float), loss or distance()
     return dps.Problem(
         rows, np.zeros(len(rows)), loss=loss, domain=domain, row_bound=1e3, **options
     )
@@ -87,7 +94,7 @@ def test_a_loss_of_the_margin_gives_the_same_run_either_way(estimator):
     }
     found, expected = (
         descend(p, recipe(**fields), np.random.default_rng(2))
-        for p in (problem(LOGISTIC), problem())
+        for p in (problem(logistic()), problem())
     )
     assert np.allclose(found.theta, expected.theta, rtol=0.0, atol=1e-13)
     assert found.num_gradients == expected.num_gradients
@@ -243,7 +250,7 @@ def test_parameters_may_outnumber_the_entries_of_a_row():
 
 def test_the_risk_is_the_mean_of_the_values():
     theta = np.array([0.1, -0.3, 0.2])
-    assert problem(LOGISTIC).risk(theta) == pytest.approx(problem().risk(theta))
+    assert problem(logistic()).risk(theta) == pytest.approx(problem().risk(theta))
     with pytest.raises(ValueError, match="Pass value=... to"):
         distances([[1.0, 2.0]]).risk([0.0, 0.0])
 
@@ -281,7 +288,7 @@ def test_records_that_the_gradient_cannot_read_are_refused():
         dps.Problem(
             sparse.csr_array(np.eye(3)),
             np.zeros(3),
-            loss=DISTANCE,
+            loss=distance(),
             domain=BALL,
             row_bound=1.0,
         )

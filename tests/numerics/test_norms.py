@@ -25,6 +25,15 @@ def test_norm_and_kernel_agree_with_numpy(p):
         assert norms.distance(row, center, p) == pytest.approx(wanted, rel=1e-14)
 
 
+def test_extreme_rows_have_the_norms_of_numbers_without_bounds():
+    rows = [[3e200, 4e200], [3e-200, -4e-200], [0.0, 0.0], [np.inf, 1.0]]
+    rows += [[np.nan, 1.0], [1.0, np.nan]]
+    expected = [5e200, 5e-200, 0.0, np.inf, np.nan, np.nan]
+    np.testing.assert_allclose(norms.norm(rows, 2.0), expected, rtol=1e-14)
+    largest = [4e200, 4e-200, 0.0, np.inf, np.nan, np.nan]
+    assert np.array_equal(norms.norm(rows, math.inf), largest, equal_nan=True)
+
+
 @pytest.mark.parametrize("p", EXPONENTS)
 def test_norm_of_sparse_rows_equals_dense(p):
     rows = sparse.random_array((20, 7), density=0.3, rng=np.random.default_rng(2))

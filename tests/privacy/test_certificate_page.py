@@ -16,6 +16,7 @@ from dpsample.privacy import Certificate, EventCertificate
 from dpsample.privacy.certificates.registry import registry
 from dpsample.verbs.results import Release
 from tests.support.public_facts import final, logistic_facts
+from tests.support.tiers import one_in
 from tests.verbs.test_verify import GOLDEN, golden
 
 INSIDE = "data:application/json;base64,"
@@ -88,6 +89,7 @@ def release(names, values=None):
     return Release(theta=values, certificate=final(facts), feature_names=tuple(names))
 
 
+@one_in(3)
 @pytest.mark.parametrize("kind", GOLDEN)
 def test_there_is_a_page_about_every_kind_of_certificate(kind):
     certificate = golden(kind)

@@ -69,7 +69,7 @@ def assert_same_moments(first, second):
     assert z <= z_max, f"moment statistic z = {z:.1f}, bound {z_max:.1f}"
 
 
-@pytest.mark.parametrize("number", slow_but(range(100), [0, 1]))
+@pytest.mark.parametrize("number", slow_but(range(100), [1]))
 def test_another_sampler_has_the_same_means_and_variances(build, number):
     target = build(number)
     first, chosen = draws_of(target, "auto", 1)

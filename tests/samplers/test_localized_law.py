@@ -12,13 +12,14 @@ from scipy.stats import chi, norm
 
 import dpsample as dps
 from dpsample.diagnostics.laws import views
+from dpsample.numerics.normal_tail import log_quantile
 from dpsample.samplers import SamplingError
+from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
 from dpsample.samplers.localized.columns import RecordColumns, Weights
 from dpsample.samplers.localized.localized import Place
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.tilting import TiltedOrthant, orthant
-from dpsample.samplers.localized.tries import log_quantile
 from tests.support.gibbs_cases import example
 from tests.support.localized_laws import LocalCase, accepted, line_levels
 from tests.support.replicates import law_margin
@@ -385,6 +386,26 @@ def test_a_residual_that_is_left_out_is_caught(shift):
     mode = replace(moved(case, np.array([shift])), residual=np.zeros(1))
     wrong = regions.localize(case.target, mode, 0.1)
     assert worst_mass(case, mode, wrong) > 1.5
+
+
+@pytest.mark.parametrize("log_radius", [-8, -2, 0, 4])
+def test_model_steps_in_a_ball_are_stationary(log_radius):
+    rng, radius = np.random.default_rng(10), 10.0**log_radius
+    for _ in range(50):
+        root, center = rng.standard_normal((4, 4)), rng.standard_normal(4)
+        hessian = root @ np.diag(10.0 ** rng.uniform(-3.0, 6.0, 4)) @ root.T
+        gradient = hessian @ rng.standard_normal(4)
+        center *= radius * rng.random() / np.linalg.norm(center)
+        move = np.empty(4)
+        modes.step_in_ball(center, radius, gradient, hessian, move)
+        end, slope = center + move, gradient + hessian @ move
+        size, nu = np.linalg.norm(end), -(slope @ end) / (end @ end)
+        assert size <= radius * (1.0 + 1e-14)
+        if size < radius * (1.0 - 1e-9):
+            nu = 0.0
+        rest = np.linalg.norm(slope + nu * end)
+        assert rest <= 1e-7 * np.linalg.norm(hessian) * (size + np.linalg.norm(move))
+        assert nu >= -1e-9 * np.linalg.norm(hessian)
 
 
 def test_radii_are_those_of_theorem_a():

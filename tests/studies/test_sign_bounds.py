@@ -9,6 +9,7 @@ from scipy.stats import beta as beta_law
 
 import dpsample as dps
 from dpsample.privacy import gaussian_epsilon
+from studies import gaussian_width
 from studies._sign_bounds import (
     axis_floor,
     corner_floor,
@@ -91,3 +92,17 @@ def test_minimax_bounds_have_the_proved_constants():
     assert minimax(corner_floor, n=10**6, d=4, budget=budget) == minimax(
         corner_floor, n=10**6, d=4, budget=None
     )
+
+
+@pytest.mark.parametrize(("n", "d"), [(10_000, 10), (100_000, 300)])
+def test_noisy_means_are_above_the_floor_of_mean_estimation(n, d):
+    """Exact risk of c (mean of the rows + noise), the best c, at every law."""
+    budget = gaussian_width.BUDGET
+    gdp = dps.privacy.gdp_from_budget(budget.epsilon, budget.delta)
+    signal = gaussian_width.SIGNALS**2 / d
+    error = (1.0 - signal) / n + d * (2.0 / (n * gdp)) ** 2
+    risk = 0.5 * signal * error / (signal + error)
+    for is_gaussian in (False, True):
+        floors = gaussian_width.floors(n, d, is_gaussian=is_gaussian)
+        assert np.all(floors <= risk)
+    assert floors.max() > 0.02 * risk[floors.argmax()]

@@ -385,7 +385,7 @@ def _with_door(method: Method) -> Method:
     signature = inspect.signature(method)
 
     @functools.wraps(method)
-    def call(self: Optimizer, *args: Any, **options: Any) -> Any:
+    def call(self: Optimizer, *args: object, **options: object) -> Any:
         given = signature.bind(self, *args, **options).arguments
         check.instance(PublicFacts, facts=given["facts"], remedy="Pass problem.facts.")
         check.instance((Budget, type(None)), budget=given["budget"])

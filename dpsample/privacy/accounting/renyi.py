@@ -33,7 +33,6 @@ most (1-q)^{1-alpha} e^{alpha(alpha-1)/(2 z^2)} times the density of N(alpha).
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -136,7 +135,7 @@ def rdp_epsilon(delta: float, curve: Curve) -> float:
     return max(smallest(epsilon), 0.0) * (1.0 + MARGIN)
 
 
-def _check_curve(curve: Any) -> None:
+def _check_curve(curve: object) -> None:
     """Refuse what is not a function from an order to a number."""
     remedy = "It takes an order > 1 and returns a bound of the divergence."
     if not callable(curve):

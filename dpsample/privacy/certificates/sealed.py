@@ -81,7 +81,7 @@ def parse(name: str, value: Any) -> Any:
     return number
 
 
-def _with_infinity(content: Any) -> Any:
+def _with_infinity(content: object) -> Any:
     """Undo what `plain` did to infinities; labels of losses stay words."""
     if not isinstance(content, dict):
         return math.inf if content == "inf" else content
@@ -123,7 +123,7 @@ class Sealed(ABC):
         """Facts of the problem and risk of attacks, where there are any."""
 
     @staticmethod
-    def parse_field(name: str, value: Any) -> Any:
+    def parse_field(name: str, value: object) -> Any:
         """Turn the JSON value of one field into the field's type."""
         return parse(name, value)
 
@@ -332,7 +332,7 @@ def _shortest(kind: type[float] | type[int], digits: str) -> float | int:
     return number
 
 
-def _canonical(value: Any) -> str:
+def _canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 

@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Columns of a chunk of records: margins, curvatures and how far margins may move.
 
 All follow from a few vectors and matrices, so that no pass needs what another one
@@ -9,18 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dpsample.core import entries
 from dpsample.core.arrays import Array
+from dpsample.core.jit import kernel
 from dpsample.domains import Domain
 from dpsample.losses import Loss
 from dpsample.problem.homes import InMemory
-from dpsample.problem.records import Data
-from dpsample.samplers.localized.mode import Mode, is_round
+from dpsample.problem.records import Data, make_data, writable
+from dpsample.samplers.localized.mode import Mode
+from dpsample.targets.geometry import DomainGeometry
 from dpsample.targets.gibbs import MARGIN_SLACK, Gibbs, as_rows, margin_intervals
+
+if TYPE_CHECKING:
+    from dpsample.samplers.localized.region import Region
 
 WIDENED = 1.0 + 1e-9  # outward rounding of half-widths and radii
 TINY = 1e-150  # squares of smaller entries are lost
@@ -47,8 +54,34 @@ class Scene(NamedTuple):
 
     loss: Loss
     domain: Domain
+    geometry: DomainGeometry
     point: Array
     before: Array | None  # where the mode's weights were taken
+
+
+class ChunkColumns(NamedTuple):
+    """Some records as the kernels of tries see them."""
+
+    data: Data
+    margins: Array  # (num_records,) at x0, with the loss and its slope there
+    values: Array
+    slopes: Array
+    weights: Array  # of the envelope, and the slabs
+    lower: Array
+    upper: Array
+
+
+def as_seen(array: Array) -> Array:
+    """Array of one type for Numba."""
+    made: Array = array
+    if not (made.flags.carray and made.dtype == np.float64):  # slower to ask for it
+        made = np.require(made, np.float64, ["C", "W"])
+    return made
+
+
+NO_RECORDS = ChunkColumns(
+    make_data(np.empty((0, 1)), np.empty(0), None, np.empty(0)), *[np.empty(0)] * 6
+)
 
 
 class RecordColumns:
@@ -102,10 +135,9 @@ class RecordColumns:
         if id(back) not in self._sizes:
             sizes = np.empty(self.part.num_records)
             for start in range(0, len(sizes), BLOCK):
-                block = self.rows[start : start + BLOCK] @ back
-                squares = np.einsum("ij,ij->i", block, block)
-                sizes[start : start + BLOCK] = np.sqrt(squares)
-            self._sizes[id(back)] = back, sizes * WIDENED
+                block = as_seen(self.rows[start : start + BLOCK] @ back)
+                entries.call(fill_lengths, block, sizes[start : start + BLOCK])
+            self._sizes[id(back)] = back, sizes
         return self._sizes[id(back)][1]
 
     def half(self, half: Half) -> Array:
@@ -126,16 +158,14 @@ class RecordColumns:
         return lower, upper
 
     def _ends_on_domain(self) -> tuple[Array, Array]:
-        domain, point = self.scene.domain, self.scene.point
-        if is_round(domain):  # one product, where `margin_intervals` takes several
-            body, rows = domain.body(len(point)), self.rows
-            along = rows @ (point - body.center)
-            reach = body.radius * (_lengths(rows) * WIDENED + TINY)
-            slack = MARGIN_SLACK * (1.0 + np.abs(self.margins))
-            lower, upper = -reach - along - slack, reach - along + slack
-        else:
-            lower, upper = margin_intervals(domain, self.part)
-            lower, upper = lower - self.margins, upper - self.margins
+        body, rows = self.scene.geometry.body, self.rows
+        if self.scene.geometry.is_round:  # one product, not several
+            along = rows @ (self.scene.point - body.center)
+            lower, upper = along, _lengths(rows)
+            entries.call(fill_ends, self.margins, body.radius, lower, upper)
+            return lower, upper
+        lower, upper = margin_intervals(self.scene.domain, self.part)
+        lower, upper = lower - self.margins, upper - self.margins
         return np.minimum(lower, 0.0), np.maximum(upper, 0.0)
 
     def curvature(self, order: str, halves: tuple[Half, ...]) -> Array:
@@ -157,6 +187,12 @@ class RecordColumns:
             return weights.scale * self.mode_weights
         return weights.scale * self.curvature(weights.order, weights.halves)
 
+    def chunk(self, region: Region) -> ChunkColumns:
+        """Columns that tries on a region ask."""
+        ends = self.ends(region.halves) if region.has_slabs else [np.empty(0)] * 2
+        each = self.margins, self.values, self.slopes, self.weights(region.weights)
+        return ChunkColumns(writable(self.part), *map(as_seen, (*each, *ends)))
+
 
 _kept: WeakKeyDictionary[Mode, RecordColumns] = WeakKeyDictionary()
 
@@ -174,7 +210,7 @@ def of_one_chunk(target: Gibbs, mode: Mode) -> RecordColumns | None:
 
 def _scene(target: Gibbs, mode: Mode) -> Scene:
     problem = target.problem
-    return Scene(problem.loss, problem.domain, mode.point, mode.before)
+    return Scene(problem.loss, problem.domain, target.geometry, mode.point, mode.before)
 
 
 def _on_columns(
@@ -209,9 +245,42 @@ def folded(
 
 
 def _lengths(rows: Any) -> Array:
-    """Euclidean norms of dense or sparse rows; infinite above 1e154."""
+    """Euclidean norms of dense or sparse rows, rounded up; infinite above 1e154."""
+    if isinstance(rows, np.ndarray):
+        found = np.empty(len(rows))
+        entries.call(fill_lengths, as_seen(rows), found)
+        return found
     with np.errstate(over="ignore"):
-        if isinstance(rows, np.ndarray):
-            return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
         squares = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64)
-        return np.sqrt(squares.reshape(-1))
+    return np.sqrt(squares.reshape(-1)) * WIDENED
+
+
+@kernel
+def fill_lengths(rows, out):
+    """Fill out with Euclidean norms, rounded up."""
+    for i in range(rows.shape[0]):
+        square = 0.0
+        for j in range(rows.shape[1]):
+            square += rows[i, j] * rows[i, j]
+        out[i] = np.sqrt(square) * WIDENED
+
+
+@kernel
+def fill_ends(margins, radius, lower, upper):
+    """Turn <a_i, x0 - center> and ||a_i|| into how far margins move in a ball."""
+    for i in range(margins.shape[0]):
+        along, reach = lower[i], radius * (upper[i] + TINY)
+        slack = MARGIN_SLACK * (1.0 + abs(margins[i]))
+        low, high = -reach - along - slack, reach - along + slack
+        lower[i] = 0.0 if low > 0.0 else low
+        upper[i] = 0.0 if high < 0.0 else high
+
+
+@kernel
+def share_of(weights, curvature):
+    """Largest theta <= 1 with theta weights <= curvature."""
+    least = 1.0
+    for i in range(weights.shape[0]):
+        if weights[i] > 0.0 and not curvature[i] >= least * weights[i]:
+            least = curvature[i] / weights[i] if curvature[i] > 0.0 else 0.0
+    return least

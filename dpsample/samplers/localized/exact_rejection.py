@@ -82,8 +82,8 @@ from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import WorkLimitError
 from dpsample.samplers.localized import columns, proposals
 from dpsample.samplers.localized.columns import RecordColumns
-from dpsample.samplers.localized.localized import MAX_BLOCK, PreparedLocalized
-from dpsample.samplers.localized.tries import BLOCK_NUMBERS
+from dpsample.samplers.localized.localized import PreparedLocalized
+from dpsample.samplers.localized.tries import BLOCK_NUMBERS, MAX_BLOCK
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import PublicGrid
 
@@ -108,7 +108,7 @@ def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
     For interior rejection alone: the module says what it is made of.
     """
     facts, dim, domain = target.problem.facts, target.dim, target.problem.domain
-    ridge = target.k * target.mu * target.regularizer.curvature_l2(dim)[0]
+    ridge = target.k * target.mu * target.curvature[0]
     bend = target.k * smoothness_or_inf(facts) + ridge
     if not (_is_known(target) and math.isfinite(bend)):
         return math.inf
@@ -139,8 +139,7 @@ def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
 
 def _is_known(target: Gibbs) -> bool:
     """Whether every piece has its values to any number of digits."""
-    domain, dim = target.problem.domain, target.dim
-    least, most = target.regularizer.curvature_l2(dim)
+    domain, (least, most) = target.problem.domain, target.curvature
     is_quadratic = isinstance(target.regularizer, SquaredNorm) and least == most
     is_body = isinstance(domain, WholeSpace | Box) or (
         (isinstance(domain, Ball) and domain.p in (1.0, 2.0, math.inf))
@@ -158,7 +157,7 @@ class Tries(NamedTuple):
     budget_low: Array
     vectors: Array  # (size, dim): m + F z in doubles
 
-    def part(self, rows: slice | Array) -> Tries:
+    def part(self, rows: slice | Array | NDArray[np.bool_]) -> Tries:
         """Return some of the tries."""
         return Tries(*(each[rows] for each in self))
 
@@ -186,7 +185,7 @@ class ExactRejection:
             return None
         dim, num_records = target.dim, target.home.num_records
         unit, k = (dim + 4) * UNIT, target.k
-        ridge = k * target.mu * target.regularizer.curvature_l2(dim)[0]
+        ridge = k * target.mu * target.curvature[0]
         center = target.regularizer_params.center
         facts = target.problem.facts
         length = 1.01 * facts.full_row_bound * facts.dual_ratio(2.0)
@@ -266,7 +265,7 @@ class ExactRejection:
         """
         group, num_records = self.prepared.group, self.prepared.target.home.num_records
         wanted = math.ceil(1.2 * group / self.prepared.asked)
-        size = int(np.clip(wanted, 1, MAX_BLOCK))
+        size = min(max(wanted, 1), MAX_BLOCK)
         counts = {"proposals": 0, "asked": 0, "records": 0}
         while counts["proposals"] < MOST_TRIES:
             tries = self.tries(rng, size)
@@ -380,7 +379,7 @@ class ExactRejection:
         bent = sum(
             v * (2 * (x - c) + v) for v, x, c in zip(move, base, center, strict=True)
         )
-        scale = Decimal(target.regularizer.curvature_l2(target.dim)[0])
+        scale = Decimal(target.curvature[0])
         ridge = Decimal(target.k) * Decimal(target.mu) * scale
         energy = Decimal(target.k) * total / self._num_records + ridge * bent / 2
         square = Decimal(0)

@@ -11,51 +11,52 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsample.core import entries, pauses
 from dpsample.core.arrays import Array
+from dpsample.core.lazy import lazy_property
 from dpsample.core.streams import Reseeded, Words
-from dpsample.domains import WholeSpace
 from dpsample.losses.record_gradient import RecordGradient
-from dpsample.problem.homes import add
-from dpsample.problem.records import weighted_gram
 from dpsample.samplers.chain import (
-    ACCEPTED,
-    PROPOSALS,
-    RECORDS,
-    VALUES,
     ChainState,
     Runner,
     Settings,
     identity,
     new_state,
-    report,
 )
 from dpsample.samplers.errors import (
-    BOUND_VIOLATED,
     PIECE_FAILED,
     TEXTS,
     SamplingError,
     WorkLimitError,
     raise_unless_ok,
 )
-from dpsample.samplers.localized import columns
+from dpsample.samplers.localized import blocks, columns
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions
 from dpsample.samplers.localized import tries as kernels
-from dpsample.samplers.localized.columns import RecordColumns
+from dpsample.samplers.localized.blocks import MAX_KEPT
+from dpsample.samplers.localized.columns import ChunkColumns
 from dpsample.samplers.localized.mode import Mode
-from dpsample.samplers.localized.proposals import NONE, Corner, proposal
+from dpsample.samplers.localized.proposals import (
+    NONE,
+    Corner,
+    Proposal,
+    proposal,
+    propose,
+)
 from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tries import (
+    MAX_BLOCK,
     DrawLimits,
     LocalFrame,
-    Proposal,
+    TryPieces,
     TryRoom,
     call,
 )
@@ -69,13 +70,10 @@ from dpsample.targets.grid import GridNumbers
 NUM_TRIALS, LEAST_WEIGHED, CHEAP_WORK, PRECISE = 512, 24, 6e6, 0.02
 RARE = 1e-5  # share of accepted ones below which there are better ways
 NEVER = 1e-7  # share that stands for any smaller one: the expected work is then a bound
-MAX_BLOCK = 4096  # tries of a draw that are proposed together
 # Tries, in expectations, after which a draw falls back on the proximal sampler.
 PATIENCE = 50.0
 # Error of draws for study.
 STUDY_GAMMA = 1e-9
-# Draws of a block of tries that are kept, about.
-MAX_KEPT = 64
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ class Localized(Sampler):
                 f"The {loss.name} loss has kinks, at which no quadratic touches the "
                 "energy from below: use Proximal or a smoothed loss."
             )
-        if not target.k * target.mu * target.regularizer.curvature_l2(dim)[0] > 0.0:
+        if not target.k * target.mu * target.curvature[0] > 0.0:
             return False, "The energy needs mu > 0 and a regularizer convex in l2."
         if target.problem.domain.affine_dim(dim) == 0:
             return False, "The domain is a single point: there is nothing to draw."
@@ -175,53 +173,9 @@ def _user_failures(target: Gibbs) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if target.problem.loss.is_cached:
+        if target.problem.loss.is_cached or isinstance(error, SamplingError):
             raise
         raise SamplingError(TEXTS[PIECE_FAILED]) from error
-
-
-def frame_of(target: Gibbs, mode: Mode, region: Region) -> LocalFrame | None:
-    """Mode and region as kernels see them; None if the records are several chunks."""
-    part = columns.of_one_chunk(target, mode)
-    if part is None:
-        return None
-    numbers = target.regularizer_params
-    least, most = target.regularizer.curvature_l2(target.dim)
-    base, pull = np.empty(1), np.empty(target.dim)
-    target.regularizer.value_piece(numbers, mode.point, base)
-    target.regularizer.gradient_piece(numbers, mode.point, pull)
-    size = np.abs(part.slopes)
-    fixed = 2.0 * np.abs(part.values) + size * np.abs(part.margins)
-    lower, upper = part.ends(region.halves)
-    rank = mode.basis.shape[1]
-    roots = [each.root for each in region.ellipsoids]
-    parts: dict[str, Array] = {
-        "point": mode.point,
-        "basis": mode.basis,
-        "margins": part.margins,
-        "values": part.values,
-        "slopes": part.slopes,
-        "sizes": np.concatenate([[0.0], fixed.cumsum()]),
-        "steep": np.concatenate([[0.0], size.cumsum()]),
-        "weights": part.weights(region.weights),
-        "lower": lower,
-        "upper": upper,
-        "roots": np.reshape(roots, (len(roots), rank, rank)),
-        "radii": np.array([each.radius for each in region.ellipsoids]),
-        "pull": pull,
-    }
-    arrays: Any = {
-        name: np.require(each, np.float64, ["C", "W"])  # of one type for Numba
-        for name, each in parts.items()
-    }
-    return LocalFrame(
-        has_slabs=bool(region.has_slabs),
-        slack=float(region.slack),
-        is_curved=bool(least < most),
-        base=float(base[0]),
-        bend=float(least),
-        **arrays,
-    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -256,16 +210,15 @@ class Place:
 
     def prepare(self, rng: np.random.Generator) -> PreparedLocalized:
         """Choose the proposal by a pilot run, and learn what a draw takes."""
-        ball, domain = None, self.target.problem.domain
-        if modes.is_round(domain):
-            body = domain.body(self.target.dim)
+        ball, body = None, self.target.geometry.body
+        if self.target.geometry.is_round:
             ball = (self.mode.point - body.center, float(body.radius))
         prepared = PreparedLocalized(
             target=self.target,
             mode=self.mode,
             region=self.region,
             proposal=proposal(self.mode, self.region, ball, rng),
-            frame=frame_of(self.target, self.mode, self.region),
+            frame=LocalFrame.of(self.target, self.mode, self.region),
         )
         return prepared.learn(rng)
 
@@ -278,7 +231,7 @@ class PreparedLocalized:
     mode: Mode
     region: Region
     proposal: Proposal | Corner
-    frame: LocalFrame | None  # what compiled tries need; None: tries ask chunk by chunk
+    frame: LocalFrame
     # Of the pilot run, see `learn`.
     asked: float = 0.0
     accepted: float = 0.0
@@ -296,7 +249,7 @@ class PreparedLocalized:
         vectors, budgets = self.candidates(rng, NUM_TRIALS)
         accepted, read = math.exp(-self.region.mean_excess), 1.0
         seconds = 0.0  # not worth a word
-        least, most = self.target.regularizer.curvature_l2(self.target.dim)
+        least, most = self.target.curvature
         is_unknown = self.is_held or self.region.mean_excess > 1.0 or least < most
         if is_unknown and len(vectors):
             begin = time.perf_counter()
@@ -382,9 +335,16 @@ class PreparedLocalized:
         }
 
     @property
-    def fixed(self) -> tuple[object, ...]:
+    def fixed(self) -> tuple[LocalFrame, TryPieces]:
         """First arguments of kernels."""
-        return self.target.numbers, self.target.pieces, self.frame
+        pieces = self.target.pieces
+        return self.frame, TryPieces(*(getattr(pieces, n) for n in TryPieces._fields))
+
+    @lazy_property
+    def chunk(self) -> ChunkColumns:
+        """All records, if they are one chunk in memory; else none."""
+        part = columns.of_one_chunk(self.target, self.mode)
+        return columns.NO_RECORDS if part is None else part.chunk(self.region)
 
     def new_tries(self, size: int) -> TryRoom:
         """Room for blocks of at most ``size`` tries."""
@@ -396,36 +356,23 @@ class PreparedLocalized:
             vectors = self.proposal.draw(rng, size)
             return vectors, np.zeros(len(vectors))
         vectors, costs = np.empty((size, self.mode.basis.shape[1])), np.empty(size)
-        entries.call(kernels.propose, self.proposal, rng, vectors, costs)
+        entries.call(propose, self.proposal, rng, vectors, costs)
         return vectors, costs
 
     def candidates(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
         """Proposals in region and domain among ``size`` tries, and what D may be."""
         vectors, costs = self.proposed(rng, size)
-        if self.frame is not None:
-            tries = self.new_tries(size)
-            call(kernels.keep, *self.fixed, rng, vectors, costs, size, tries)
-            kept = int(tries.progress[kernels.KEPT])
-            return tries.vectors[:kept], tries.budgets[:kept]
-        budgets = rng.standard_exponential(len(vectors)) - costs
-        is_kept = budgets >= 0.0
-        is_kept[is_kept] = self.region.contains(vectors[is_kept])
-        is_kept[is_kept] = self.is_inside(self.points(vectors[is_kept]))
-        return vectors[is_kept], budgets[is_kept]
+        tries = self.new_tries(size)
+        call(kernels.keep, *self.fixed, rng, vectors, costs, size, tries)
+        kept = int(tries.progress[kernels.KEPT])
+        return tries.vectors[:kept], tries.budgets[:kept]
 
-    def is_inside(self, points: Array) -> Array:
+    def is_inside(self, points: Array) -> NDArray[np.bool_]:
         """Whether each row is in the domain."""
-        domain = self.target.problem.domain
-        body = domain.body(self.target.dim)
-        if isinstance(domain, WholeSpace):
-            return np.ones(len(points), dtype=np.bool_)
-        if modes.is_round(domain):
-            square = np.square(points - body.center).sum(axis=1)
-            return np.asarray(square <= body.radius**2)
-        sides, bounds = modes.flat_sides(domain, self.target.dim)
-        if len(sides):
-            return np.asarray((points @ sides.T <= bounds).all(axis=1))
-        return np.array([domain.contains(point) for point in points], dtype=np.bool_)
+        inside = np.empty(len(points), dtype=np.bool_)
+        rows = np.ascontiguousarray(points)
+        entries.call(kernels.fill_inside, *self.fixed, rows, inside)
+        return inside
 
     def points(self, vectors: Array) -> Array:
         """Parameters x0 + basis v of each row v."""
@@ -438,52 +385,18 @@ class PreparedLocalized:
 
         Where D >= 0 ``is_checked`` a user's loss may be found to break its word.
         """
-        if self.frame is None:
-            return self._excess_by_chunks(vectors, budgets, is_checked=is_checked)
         tries = self.new_tries(len(vectors))
         tries.vectors[:], tries.budgets[:] = vectors, budgets
         tries.moves[:] = vectors @ self.mode.basis.T
-        rest = 0, len(vectors), is_checked, tries
-        while (code := call(kernels.ask, *self.fixed, *rest)) == pauses.PAUSED:
-            pauses.heard()
-        raise_unless_ok(code)
+        raise_unless_ok(call(kernels.begin, *self.fixed, 0, len(vectors), tries))
+        self._ask(tries, is_checked=is_checked)
         return tries.excess, int(tries.progress[kernels.RECORDS])
 
-    def _excess_by_chunks(
-        self, vectors: Array, budgets: Array, *, is_checked: bool
-    ) -> tuple[Array, int]:
-        region, moves = self.region, vectors @ self.mode.basis.T
-        total = self._of_regularizer(moves)
-        total += 0.5 * region.slack * np.einsum("ij,ij->i", vectors, vectors)
-        per_record = self.target.k / self.target.home.num_records
-        # Totals, and the size of the energies compared, for their rounding.
-        totals, records = np.append(total, 0.0), 0
-        begin, is_parallel = totals.copy(), self.target.home.is_parallel
-        given = region, moves, per_record, budgets, is_checked
-        passes = columns.over(self.target, self.mode, _add_excess, *given, totals)
-        with _user_failures(self.target), closing(passes):
-            while (totals[:-1] <= budgets).any():
-                after, read = next(passes, (None, 0))
-                if after is None:
-                    break
-                # Parts that are read side by side begin with the same totals.
-                totals[:] = totals + (after - begin) if is_parallel else after
-                records += read
-        return np.where(totals[:-1] <= budgets, totals[:-1], np.inf), records
-
-    def _of_regularizer(self, moves: Array) -> Array:
-        """Return how far k mu r is above its quadratic, at each row w."""
-        target, regularizer = self.target, self.target.regularizer
-        lower, upper = regularizer.curvature_l2(target.dim)
-        if lower == upper:
-            return np.zeros(len(moves))
-        center = target.regularizer_params.center
-        base = regularizer.value(self.mode.point, center)
-        slope = regularizer.gradient(self.mode.point, center)
-        values = [regularizer.value(self.mode.point + w, center) for w in moves]
-        square = np.einsum("ij,ij->i", moves, moves)
-        above = np.array(values) - base - moves @ slope - 0.5 * lower * square
-        return np.asarray(target.k * target.mu * np.maximum(above, 0.0))
+    def _ask(self, tries: TryRoom, *, is_checked: bool = True) -> None:
+        """Ask all records about tries that have begun, chunk by chunk."""
+        given = self.target, self.mode, self.region, self.frame, tries
+        with _user_failures(self.target):
+            kernels.ask_all(*given, is_checked=is_checked)
 
     def init(self, position: Array | None = None) -> ChainState:
         """State without draws: they are independent of where it is."""
@@ -513,67 +426,8 @@ class PreparedLocalized:
         ]
 
     def runner(self) -> Runner:
-        """Return a function (state, rng, draws, stats) that fills its arrays.
-
-        Draws are made in blocks; those that are left wait in the state's memory.
-        """
-        energy, above = self.target.energy(self.mode.point), self._most_above()
-
-        def fill(
-            state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
-        ) -> None:
-            kept = state.memory[1:].reshape(MAX_KEPT, -1)
-            for draw, row in zip(draws, stats, strict=True):
-                before = state.counts.copy()
-                while state.memory[0] == 0.0:
-                    points, energies = self._block(state, rng, above)
-                    count = min(len(points), MAX_KEPT)
-                    kept[:count, :-1] = points[:count]
-                    kept[:count, -1] = energy + energies[:count]
-                    state.memory[0] = count
-                state.memory[0] -= 1.0
-                place = int(state.memory[0])
-                draw[:] = kept[place, :-1]
-                state.position[:], state.energy[0] = draw, kept[place, -1]
-                report(state, before, row)
-
-        return fill
-
-    def _most_above(self) -> Array | None:
-        """U - M with D <= ||v||_{U - M}^2 / 2 in all ellipsoids; None without such."""
-        target, mode, region = self.target, self.mode, self.region
-        least, most = target.regularizer.curvature_l2(target.dim)
-        if least != most or region.has_slabs:  # beyond slabs U is not above
-            return None
-        (gram,) = columns.folded(target, mode, add, _above, region)
-        excess = modes.in_basis(target, gram, mode.basis)
-        return np.asarray(excess + region.slack * np.eye(len(excess)))
-
-    def _block(
-        self, state: ChainState, rng: np.random.Generator, above: Array | None
-    ) -> tuple[Array, Array]:
-        """Draws of one block of tries, and how far their energies are above V(x0).
-
-        A try whose budget is above all that D can be needs no record, and its energy is
-        not known.
-        """
-        size = int(np.clip(MAX_KEPT / (self.asked * self.accepted), 1, MAX_BLOCK))
-        vectors, budgets = self.candidates(rng, size)
-        excess = np.full(len(vectors), np.nan)
-        left = np.ones(len(vectors), dtype=np.bool_)
-        if above is not None:
-            most = 0.5 * np.einsum("ij,jk,ik->i", vectors, above, vectors)
-            left = budgets < most
-        excess[left], records = self.excess(vectors[left], budgets[left])
-        is_kept = ~(excess > budgets)
-        state.counts[PROPOSALS] += size
-        state.counts[ACCEPTED] += int(is_kept.sum())
-        state.counts[VALUES] += int(left.sum())
-        state.counts[RECORDS] += records
-        vectors = vectors[is_kept]
-        energies = excess[is_kept] + vectors @ self.mode.gradient
-        energies += 0.5 * np.square(vectors @ self.region.root).sum(axis=1)
-        return self.points(vectors), energies
+        """Return a function (state, rng, draws, stats) that fills its arrays."""
+        return blocks.runner(self)
 
     def draw(
         self,
@@ -591,16 +445,17 @@ class PreparedLocalized:
         ``on_passes`` is told the passes so far.
         """
         limits, num_records = self._limits(most, patience), self.target.home.num_records
-        if self.frame is None:
-            return self._draw_by_chunks(rng, limits, on_passes)
         tries, theta = self.new_tries(limits.size), np.empty(self.target.dim)
         law = NONE if isinstance(self.proposal, Corner) else self.proposal
+        given = *self.fixed, self.chunk, law, limits, rng, theta, tries
         while True:
-            code = call(kernels.draw, *self.fixed, law, limits, rng, theta, tries)
+            code = call(kernels.draw, *given)
             if code == kernels.WANTS_PROPOSALS:
                 vectors, costs = self.proposed(rng, limits.size)
                 rest = rng, vectors, costs, limits.size, tries
                 call(kernels.keep, *self.fixed, *rest)
+            elif code == kernels.WANTS_RECORDS:
+                self._ask(tries)
             elif code != pauses.PAUSED:
                 break
             if on_passes is not None:
@@ -615,34 +470,6 @@ class PreparedLocalized:
         raise_unless_ok(code)
         return theta, counts
 
-    def _draw_by_chunks(
-        self,
-        rng: np.random.Generator,
-        limits: DrawLimits,
-        on_passes: Callable[[float], None] | None,
-    ) -> tuple[Array | None, dict[str, int]]:
-        """Draw as `draw` does, where the records are several chunks."""
-        counts = {"proposals": 0, "asked": 0, "records": 0}
-        domain, num_records = self.target.problem.domain, self.target.home.num_records
-        while counts["proposals"] < limits.proposals:
-            vectors, budgets = self.candidates(rng, limits.size)
-            counts["proposals"] += limits.size
-            for start in range(0, len(vectors), limits.group):
-                part = slice(start, start + limits.group)
-                excess, records = self.excess(vectors[part], budgets[part])
-                counts["asked"] += len(excess)
-                counts["records"] += records
-                if counts["records"] > limits.records:
-                    raise WorkLimitError
-                for hit in np.flatnonzero(excess <= budgets[part]):
-                    point = self.points(vectors[start + hit])
-                    if domain.contains(point):  # not outside by a rounding error
-                        return point, counts
-            if on_passes is not None:
-                on_passes(counts["records"] / num_records)
-            pauses.heard()
-        return None, counts
-
     def draw_each(
         self,
         room: Reseeded,
@@ -656,12 +483,13 @@ class PreparedLocalized:
         Rows that it has no point for, or whose proposals are not compiled, are left.
         ``limits`` are the grid and the passes over the records of a draw, at most.
         """
-        if self.frame is None or isinstance(self.proposal, Corner):
+        has_records = self.chunk.data.num_records > 0
+        if not has_records or isinstance(self.proposal, Corner):
             return
         grid, most = limits
         made = self._limits(most, PATIENCE)
         tries = self.new_tries(made.size)
-        law = (*self.fixed, self.proposal, made, grid)
+        law = (*self.fixed, self.chunk, self.proposal, made, grid)
         rest = room.memory, words, room.rng, thetas, tries
         with np.errstate(over="ignore"):  # streams count modulo 2^64, interpreted too
             while call(kernels.draw_each, *law, *rest) == pauses.PAUSED:
@@ -671,62 +499,8 @@ class PreparedLocalized:
         """How a draw goes about it; `draw` says what is meant."""
         group = self.group
         return DrawLimits(
-            size=int(np.clip(math.ceil(1.2 * group / self.asked), 1, MAX_BLOCK)),
+            size=min(max(math.ceil(1.2 * group / self.asked), 1), MAX_BLOCK),
             group=group,
             proposals=float(patience / (self.asked * self.accepted)),
             records=float(most * self.target.home.num_records),
         )
-
-
-def _above(part: RecordColumns, region: Region) -> tuple[Array]:
-    """Sum of a_i a_i^T weighted by the most curvature above the envelope's."""
-    lower, upper = part.ends(region.halves)
-    ends = part.margins + lower, part.margins + upper
-    most = part.scene.loss.curvature(*ends, part.response)[1]
-    return (weighted_gram(part.part, most - part.weights(region.weights)),)
-
-
-def _add_excess(
-    part: RecordColumns,
-    region: Region,
-    moves: Array,
-    per_record: float,
-    budgets: Array,
-    is_checked: bool,
-    totals: Array,
-) -> tuple[Array, int]:
-    """Totals with the records of a chunk added, and how many were read.
-
-    Tries that are above their budgets are left as they are.
-    """
-    totals, loss, records, start = totals.copy(), part.scene.loss, 0, 0
-    total, num_records = totals[:-1], part.part.num_records
-    weights = part.weights(region.weights)
-    lower, upper = part.ends(region.halves) if region.has_slabs else (weights, weights)
-    alive = np.flatnonzero(total <= budgets)
-    while alive.size and start < num_records:
-        stop = min(num_records, start + kernels.records_of_block(alive.size))
-        block = slice(start, stop)
-        t = np.asarray(part.rows[block] @ moves[alive].T)
-        if region.has_slabs:
-            is_out = (t < lower[block, None]) | (t > upper[block, None])
-            total[alive[is_out.any(axis=0)]] = np.inf
-        there = part.margins[block, None] + t
-        values = loss.value(there, part.response[block, None])
-        value, slope = part.values[block, None], part.slopes[block, None]
-        terms = values - value - slope * t
-        terms -= 0.5 * weights[block, None] * t**2
-        total[alive] += per_record * terms.sum(axis=0)
-        farthest = 2.0 * np.abs(t).max() + np.abs(part.margins[block, None])
-        sizes = 2.0 * np.abs(value) + np.abs(slope) * farthest
-        totals[-1] += per_record * float(sizes.sum())
-        records += alive.size * (stop - start)
-        start = stop
-        if np.isnan(total[alive]).any():
-            raise_unless_ok(PIECE_FAILED)
-        is_below = total[alive] < -kernels.ROUNDING * (1.0 + totals[-1])
-        if is_checked and is_below.any():
-            raise_unless_ok(BOUND_VIOLATED)
-        alive = alive[total[alive] <= budgets[alive]]
-        pauses.heard()
-    return totals, records

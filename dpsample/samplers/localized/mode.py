@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Minimizer of the energy on the domain, and how the domain's boundary holds it.
 
 Newton's method; each step minimizes the quadratic model on the domain. The localization
@@ -6,16 +7,18 @@ needs no exact minimizer, it counts what is left of the slope as ``residual``.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import linalg
 
+from dpsample.core import entries
 from dpsample.core.arrays import Array
-from dpsample.domains import Ball, Box, Domain, Polytope, Simplex, WholeSpace
+from dpsample.core.jit import kernel
+from dpsample.numerics.triangular import solve_lower, solve_upper
 from dpsample.regularizers import Entropy
-from dpsample.samplers.gaussian_fit import hull_basis, minimize, regularizer_hessian
+from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
+from dpsample.targets.geometry import DomainGeometry
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.passes import Passed, passed
 
@@ -66,104 +69,105 @@ def find(
     It starts from a mode nearby, if there is one, and its curvatures, and ends with the
     step whose gain in energy is at most ``small`` squared.
     """
-    domain, dim = target.problem.domain, target.dim
-    sides, bounds = flat_sides(domain, dim)
+    geometry, basis, weight = target.geometry, target.geometry.basis, target.k * mu
     # The entropy falls without end at 0: x0 stays off, held by the side nearby.
     least = LEAST if isinstance(target.regularizer, Entropy) and mu > 0.0 else 0.0
-    basis = hull_basis(target)
-    center = target.regularizer_params.center
-    weight = target.k * mu
-
-    def energy(point: Array, found: Passed) -> float:
-        risk = target.k / target.home.num_records * found.value
-        if weight == 0.0:
-            return risk
-        return risk + weight * target.regularizer.value(point, center)
-
-    point = domain.interior_point(dim) if near is None else near.point
+    within = geometry._replace(bounds=geometry.bounds - least)
+    interior = target.problem.domain.interior_point(target.dim)
+    point = interior if near is None else near.point
     is_known = near is not None and near.before is not None
     here = near.here if near is not None and is_known else passed(target, point)
+    height, gradient = energy_at(target, mu, point, here)
     for _ in range(MAX_STEPS):
-        gradient = slope_at(target, mu, point, here.slope) @ basis
         if here.num_unbent or not np.isfinite(gradient).all():
             return None
         before, sums = point, here.gram
         gram = in_basis(target, sums, basis)
         bend = np.diag(1.0 / point) if least else regularizer_hessian(target, point)
         hessian = gram + weight * (basis.T @ bend @ basis)
-        hessian += FLOOR * float(np.trace(hessian)) * np.eye(len(hessian))
-        move = _model_step(
-            domain, point, basis, gradient, hessian, (sides, bounds - least)
-        )
+        hessian += FLOOR * float(hessian.trace()) * np.eye(len(hessian))
+        move = _model_step(within, point, gradient, hessian)
         if move is None or not np.isfinite(move).all():
             return None
         gain = -float(gradient @ move)  # at least half the decrement's square
         # Slopes of the entropy move with the logarithms of coordinates.
         is_last = gain <= (least or small**2)
-        scale, height = 1.0, energy(point, here)
+        scale, lowest = 1.0, height
         for _ in range(MAX_HALVINGS):
             trial = point + scale * (basis @ move)
             wants_gram = not (is_last and scale == 1.0)
             there = passed(target, trial, wants_gram=wants_gram)
+            height, gradient = energy_at(target, mu, trial, there)
             # What rounding makes of the difference is far less than the last gain.
-            enough = energy(trial, there) - height <= -0.1 * scale * gain
-            if enough or abs(scale * gain) <= 1e-12 * (1.0 + abs(height)):
+            enough = height - lowest <= -0.1 * scale * gain
+            if enough or abs(scale * gain) <= 1e-12 * (1.0 + abs(lowest)):
                 break
             scale *= 0.5
         else:
             return None
-        point, here = _settled(domain, trial), there
+        point, here = _settled(target, trial), there
         if point is not trial:
             here = passed(target, point, wants_gram=wants_gram)
+            height, gradient = energy_at(target, mu, point, here)
         if not wants_gram:
             break
     else:
         return None
-    if not domain.contains(point):
+    if not (np.isfinite(gradient).all() and target.is_inside(point)):
         return None
-    mode = _made(target, mu, point, here._replace(gram=sums))
-    mode = replace(mode, before=before, gram=gram)
-    return _held(mode, domain, hessian) if np.isfinite(mode.gradient).all() else None
+    mode = _made(target, point, here._replace(gram=sums), gradient)
+    return _held(replace(mode, before=before, gram=gram), geometry, hessian)
 
 
 def find_slowly(target: Gibbs) -> Mode | None:
     """As `find`, by projected gradients: Newton may fail where r bends sharply."""
     point, _ = minimize(target, tolerance=SLOWLY)
     here = passed(target, point)
-    mode = _made(target, target.mu, point, here)
+    mode = _made(target, point, here, energy_at(target, target.mu, point, here)[1])
     if here.num_unbent or not np.isfinite(mode.gradient).all():
         return None
     gram = in_basis(target, here.gram, mode.basis)
-    ridge = target.k * target.mu * target.regularizer.curvature_l2(target.dim)[0]
+    ridge = target.k * target.mu * target.curvature[0]
     found = replace(mode, before=point, gram=gram)
-    return _held(found, target.problem.domain, gram + ridge * np.eye(len(gram)))
+    return _held(found, target.geometry, gram + ridge * np.eye(len(gram)))
 
 
 def at(target: Gibbs, mu: float, point: Array) -> Mode:
     """Any point of the domain as x0, with all of its slope as residual."""
-    return _made(target, mu, point, passed(target, point, wants_gram=False))
+    here = passed(target, point, wants_gram=False)
+    return _made(target, point, here, energy_at(target, mu, point, here)[1])
 
 
-def _made(target: Gibbs, mu: float, point: Array, here: Passed) -> Mode:
+def _made(target: Gibbs, point: Array, here: Passed, gradient: Array) -> Mode:
     """Mode at a point of a pass."""
-    sides, bounds = flat_sides(target.problem.domain, target.dim)
-    basis = hull_basis(target)
-    gradient = slope_at(target, mu, point, here.slope) @ basis
-    depths = np.maximum(bounds - sides @ point, 0.0)
+    geometry = target.geometry
+    depths = np.maximum(geometry.bounds - geometry.sides @ point, 0.0)
     return Mode(
         point=point,
-        basis=basis,
+        basis=geometry.basis,
         here=here,
         before=None,
-        gram=np.zeros((basis.shape[1],) * 2),
+        gram=np.zeros((geometry.basis.shape[1],) * 2),
         gradient=gradient,
         residual=gradient,
         multiplier=0.0,
-        sides=sides @ basis,
+        sides=geometry.sides @ geometry.basis,
         depths=depths,
         multipliers=np.zeros(len(depths)),
         shortfall=0.0,
     )
+
+
+def energy_at(
+    target: Gibbs, mu: float, point: Array, here: Passed
+) -> tuple[float, Array]:
+    """Energy k (F + mu r) at a point of a pass, and its slope in the basis."""
+    per_record = target.k / target.home.num_records
+    height, slope = per_record * here.value, per_record * here.slope
+    if mu > 0.0:
+        value, pull = target.regularized(point)
+        height, slope = height + target.k * mu * value, slope + target.k * mu * pull
+    return height, np.asarray(slope @ target.geometry.basis)
 
 
 def in_basis(target: Gibbs, gram: Array, basis: Array) -> Array:
@@ -171,51 +175,17 @@ def in_basis(target: Gibbs, gram: Array, basis: Array) -> Array:
     return np.asarray(target.k * (basis.T @ (gram / target.home.num_records) @ basis))
 
 
-def slope_at(target: Gibbs, mu: float, point: Array, slope: Array) -> Array:
-    """Slope of k (F + mu r) at a point where the losses have this sum of slopes."""
-    gradient = target.k / target.home.num_records * slope
-    if mu > 0.0:
-        pull = target.regularizer.gradient(point, target.regularizer_params.center)
-        gradient = gradient + target.k * mu * pull
-    return np.asarray(gradient)
-
-
-def flat_sides(domain: Domain, dim: int) -> tuple[Array, Array]:
-    """All inequalities <row, x> <= bound of a domain with flat sides; else none."""
-    body, eye = domain.body(dim), np.eye(dim)
-    if isinstance(domain, Polytope):
-        return body.matrix, body.bounds
-    if isinstance(domain, Simplex):
-        return -eye, np.zeros(dim)
-    if isinstance(domain, Box) or (isinstance(domain, Ball) and domain.p == np.inf):
-        rows = np.concatenate([eye, -eye])
-        bounds = np.concatenate([body.upper, -body.lower])
-        is_finite = np.isfinite(bounds)
-        return rows[is_finite], bounds[is_finite]
-    return np.zeros((0, dim)), np.zeros(0)
-
-
-def is_round(domain: Domain) -> bool:
-    """Whether the domain is a Euclidean ball."""
-    return isinstance(domain, Ball) and domain.p == 2.0
-
-
-def _settled(domain: Domain, point: Array) -> Array:
+def _settled(target: Gibbs, point: Array) -> Array:
     """Undo rounding errors that put a point outside the domain."""
-    if isinstance(domain, WholeSpace) or domain.contains(point):
+    if target.is_inside(point):
         return point
-    near = domain.project(point)
+    near = target.problem.domain.project(point)
     is_close = np.abs(near - point).max() <= 1e-10 * (1.0 + np.abs(point).max())
     return near if is_close else point
 
 
 def _model_step(
-    domain: Domain,
-    point: Array,
-    basis: Array,
-    gradient: Array,
-    hessian: Array,
-    flat: tuple[Array, Array],
+    geometry: DomainGeometry, point: Array, gradient: Array, hessian: Array
 ) -> Array | None:
     """Minimizer v of <g, v> + v^T H v / 2 with x + basis v in the domain.
 
@@ -223,43 +193,55 @@ def _model_step(
     would leave them, there is none.
     """
     try:
+        if geometry.is_round:
+            move, center = np.empty_like(gradient), point - geometry.body.center
+            radius = geometry.body.radius
+            entries.call(step_in_ball, center, radius, gradient, hessian, move)
+            return move
         root = np.asarray(np.linalg.cholesky(hessian), dtype=np.float64)
     except np.linalg.LinAlgError:
         return None
     free = -linalg.cho_solve((root, True), gradient)
-    if is_round(domain):
-        body = domain.body(len(point))
-        return _step_in_ball(point - body.center, body.radius, free, gradient, hessian)
-    sides, bounds = flat
-    if len(sides):
-        depths = np.maximum(bounds - sides @ point, 0.0)
-        return _step_in_polytope(sides @ basis, depths, free, gradient, root)
+    if len(geometry.sides):
+        depths = np.maximum(geometry.bounds - geometry.sides @ point, 0.0)
+        sides = geometry.sides @ geometry.basis
+        return _step_in_polytope(sides, depths, free, gradient, root)
     return free
 
 
-def _step_in_ball(
-    center: Array, radius: float, free: Array, gradient: Array, hessian: Array
-) -> Array:
-    """Trust-region problem with ||center + v|| <= radius, in eigenvectors of H."""
-    from scipy import optimize
+@kernel
+def step_in_ball(center, radius, gradient, hessian, move):
+    """Fill move with the minimizer of the model with ||center + move|| <= radius.
 
-    if np.linalg.norm(center + free) <= radius:
-        return free
-    eigenvalues, vectors = np.linalg.eigh(hessian)
-    pull = vectors.T @ (hessian @ center - gradient)
-
-    def excess(log_nu: float) -> float:
-        return float(np.linalg.norm(pull / (eigenvalues + np.exp(log_nu)))) - radius
-
-    scale = np.log(eigenvalues[-1])
-    low, high = scale - 60.0, scale
-    while excess(high) > 0.0:
-        high += 5.0
-    nu = 0.0
-    if excess(low) > 0.0:
-        nu = math.exp(float(optimize.brentq(excess, low, high, xtol=1e-14)))
-    end = vectors @ (pull / (eigenvalues + nu))
-    return np.asarray(end * min(1.0, radius / float(np.linalg.norm(end))) - center)
+    y = center + move solves (H + nu I) y = H center - g. The reciprocal of ||y|| is
+    concave in nu and nearly linear: Newton's method for it (More and Sorensen, 1983)
+    rises from 0 to the nu of the sphere.
+    """
+    dim = move.shape[0]
+    root, pull = np.linalg.cholesky(hessian), np.dot(hessian, center) - gradient
+    move[:] = -gradient
+    solve_lower(root, move)
+    solve_upper(root, move)
+    y, z = center + move, np.empty(dim)
+    nu, shifted = 0.0, hessian.copy()
+    for _ in range(MAX_STEPS):
+        size = np.sqrt(np.dot(y, y))
+        if not size > radius * (1.0 + 1e-15):
+            break
+        z[:] = y
+        solve_lower(root, z)
+        before = nu
+        nu += np.dot(y, y) / np.dot(z, z) * (size - radius) / radius
+        if nu == before:
+            break
+        for j in range(dim):
+            shifted[j, j] = hessian[j, j] + nu
+        root, y = np.linalg.cholesky(shifted), pull.copy()
+        solve_lower(root, y)
+        solve_upper(root, y)
+    if nu > 0.0:
+        size = np.sqrt(np.dot(y, y))
+        move[:] = y * (radius / size) - center
 
 
 def _step_in_polytope(
@@ -299,13 +281,10 @@ def _step_in_polytope(
     return np.asarray(move * min(1.0, max(share, 1.0 - 1e-9)))
 
 
-def _held(mode: Mode, domain: Domain, hessian: Array) -> Mode:
+def _held(mode: Mode, geometry: DomainGeometry, hessian: Array) -> Mode:
     """Split the slope into what the boundary holds and the residual."""
-    from scipy import optimize
-
-    gradient = mode.gradient
-    if is_round(domain):
-        body = domain.body(len(mode.point))
+    gradient, body = mode.gradient, geometry.body
+    if geometry.is_round:
         outward = mode.point - body.center
         if np.linalg.norm(outward) < body.radius * (1.0 - ACTIVE):
             return mode
@@ -323,6 +302,8 @@ def _held(mode: Mode, domain: Domain, hessian: Array) -> Mode:
     active = np.flatnonzero(mode.depths <= ACTIVE * scale * sizes)
     if not active.size:
         return mode
+    from scipy import optimize
+
     root = np.linalg.cholesky(hessian)
     rows = linalg.solve_triangular(root, mode.sides[active].T, lower=True)
     pull = linalg.solve_triangular(root, gradient, lower=True)

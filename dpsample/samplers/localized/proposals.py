@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 r"""Exact draws of exp(-Q) on a set that contains the domain, for rejection.
 
 Q(v) = <g, v> + ||v||_M^2 / 2 with g = q + e (`mode`). In the interior q = 0: a
@@ -19,12 +20,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import linalg
 
 from dpsample.core import entries, pauses
 from dpsample.core.arrays import Array
+from dpsample.core.jit import kernel
+from dpsample.numerics.normal_tail import tail_excess
+from dpsample.numerics.triangular import solve_lower, solve_upper
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tilting import (
@@ -32,12 +37,115 @@ from dpsample.samplers.localized.tilting import (
     TiltedOrthant,
     orthant,
 )
-from dpsample.samplers.localized.tries import Proposal, choose_share, on_sphere
 
 # Shares of the multiplier to choose from.
 SHARES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 # Standard deviations from a side at which it is drawn with its constraint.
 NEAR = 4.0
+# Tries for the choice of a share.
+NUM_TRIALS = 256
+
+
+class Proposal(NamedTuple):
+    """Gaussian, on a halfspace if x0 is on a sphere."""
+
+    root: Array  # (m, m): lower Cholesky factor of the precision
+    mean: Array  # (m,)
+    is_held: bool
+    inward: Array  # (m,): direction along which the halfspace's tail is drawn
+    dual: Array  # (m,)
+    rate: float
+    start: float
+    held: float  # cost of each unit of sigma
+    is_in_ball: bool
+    outward: Array  # (m,): x0 - center
+    depth: float  # R^2 - ||x0 - center||^2
+
+
+@kernel
+def propose(proposal, rng, vectors, costs):
+    """Fill rows with proposals v, and the cost of each: infinite outside of a ball."""
+    size, rank = vectors.shape
+    for i in range(size):
+        for j in range(rank):
+            vectors[i, j] = rng.standard_normal()
+    for i in range(size):
+        solve_upper(proposal.root, vectors[i])
+        for j in range(rank):
+            vectors[i, j] += proposal.mean[j]
+    costs[:] = 0.0
+    if proposal.is_held:
+        # tau >= -start with density exp(-rate tau - tau^2 / 2).
+        tail_excess(np.full(size, proposal.rate - proposal.start), rng, costs)
+        for i in range(size):
+            move = costs[i] - proposal.start
+            for j in range(rank):
+                move -= vectors[i, j] * proposal.dual[j]
+            for j in range(rank):
+                vectors[i, j] += move * proposal.inward[j]
+    if proposal.is_in_ball:
+        for i in range(size):
+            # Sigma = R^2 - ||z0 + v||^2, from differences of R^2 and ||z0||^2.
+            sigma = proposal.depth
+            for j in range(rank):
+                sigma -= (2.0 * proposal.outward[j] + vectors[i, j]) * vectors[i, j]
+            costs[i] = proposal.held * sigma if sigma >= 0.0 else np.inf
+
+
+@kernel
+def on_sphere(free, multiplier, shortfall, share):
+    """Return the proposal of x0 on a sphere, of which ``free.mean`` is - e."""
+    precision, rank = np.dot(free.root, free.root.T), free.mean.shape[0]
+    for j in range(rank):
+        precision[j, j] += share * multiplier
+    root, mean, inward = np.linalg.cholesky(precision), free.mean.copy(), np.empty(rank)
+    solve_lower(root, mean)
+    solve_upper(root, mean)
+    inward[:] = -multiplier * free.outward
+    solve_lower(root, inward)
+    solve_upper(root, inward)
+    square, along = 0.0, 0.0
+    for j in range(rank):
+        square -= multiplier * free.outward[j] * inward[j]
+    size = np.sqrt(square)  # of the pull
+    for j in range(rank):
+        inward[j] /= size
+        along -= free.mean[j] * inward[j]
+    return Proposal(
+        root,
+        mean,
+        True,
+        inward,
+        np.dot(precision, inward),
+        (1.0 - share) * size + along,
+        shortfall / size,  # of the halfspace, which holds the ball
+        0.5 * share * multiplier,
+        True,
+        free.outward,
+        free.depth,
+    )
+
+
+@kernel
+def choose_share(free, multiplier, shortfall, shares, rng, state, control):
+    """Find the share whose proposals most often need a look at the records.
+
+    ``state`` holds the next one, the best so far and its count.
+    """
+    vectors = np.empty((NUM_TRIALS, free.mean.shape[0]))
+    costs = np.empty(NUM_TRIALS)
+    while state[0] < shares.shape[0]:
+        share = shares[int(state[0])]
+        propose(on_sphere(free, multiplier, shortfall, share), rng, vectors, costs)
+        count = 0.0
+        for i in range(NUM_TRIALS):
+            if costs[i] <= rng.standard_exponential():
+                count += 1.0
+        if count > state[2]:
+            state[1], state[2] = state[0], count
+        state[0] += 1.0
+        if pauses.is_due(control):
+            break
 
 
 def proposal(

@@ -49,13 +49,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg, special
 
+from dpsample.core import entries
 from dpsample.core.arrays import Array
-from dpsample.domains import Domain, WholeSpace
+from dpsample.domains import WholeSpace
 from dpsample.problem.homes import InMemory, add
 from dpsample.problem.records import block_size, weighted_gram
 from dpsample.samplers.localized import columns
-from dpsample.samplers.localized.columns import WIDENED, Half, RecordColumns, Weights
-from dpsample.samplers.localized.mode import Mode, in_basis, is_round
+from dpsample.samplers.localized.columns import (
+    WIDENED,
+    Half,
+    RecordColumns,
+    Weights,
+    as_seen,
+    share_of,
+)
+from dpsample.samplers.localized.mode import Mode, in_basis
 from dpsample.targets.gibbs import Gibbs
 
 MAX_ROUNDS = 8
@@ -188,7 +196,7 @@ def radius(dim: int, residual: float, gamma: float, shortfall: float = 0.0) -> f
 
 def localize(target: Gibbs, mode: Mode, gamma: float) -> Region | None:
     """Make rounds of Theorem A and slabs, then the envelope; None if none is of use."""
-    strength = target.regularizer.curvature_l2(target.dim)[0]
+    strength = target.curvature[0]
     ridge = target.k * target.mu * strength
     held = ridge + 0.5 * mode.multiplier
     first = BoundingMetric.around(target, mode, Weights("mode"), mode.gram, held)
@@ -227,7 +235,7 @@ def everywhere(target: Gibbs, mode: Mode) -> Region:
 
     Without an ellipsoid, so that nothing is left out and x0 may be any point.
     """
-    ridge = target.k * target.mu * target.regularizer.curvature_l2(target.dim)[0]
+    ridge = target.k * target.mu * target.curvature[0]
     return Region(
         ellipsoids=(),
         halves=(),
@@ -346,8 +354,7 @@ class _Rounds:
 
     def _are_slabs_narrow(self) -> bool:
         """Whether slabs are allowed, and would be narrower than the ellipsoid."""
-        mode, regularizer = self.mode, self.target.regularizer
-        bounds = regularizer.curvature_l2(self.target.dim)
+        mode, bounds = self.mode, self.target.curvature
         if not self.ellipsoids or mode.multiplier > 0.0 or mode.multipliers.any():
             return False
         log_tail = np.log(self.share / (4.0 * self.target.home.num_records))
@@ -389,7 +396,7 @@ class _Rounds:
     def _outside(self, frame: BoundingMetric, eps: float) -> float:
         """Bound of the Gaussian's mass outside of S."""
         move = -linalg.cho_solve((frame.root, True), self.mode.gradient)
-        total = mass_outside(self.target.problem.domain, self.mode, frame.root, move)
+        total = mass_outside(self.target, self.mode, frame.root, move)
         for each in self.ellipsoids:
             ratio = linalg.solve_triangular(frame.root, each.root, lower=True)
             reach = each.radius / float(np.linalg.norm(ratio, 2))
@@ -401,17 +408,17 @@ class _Rounds:
         return total
 
 
-def mass_outside(domain: Domain, mode: Mode, root: Array, move: Array) -> float:
+def mass_outside(target: Gibbs, mode: Mode, root: Array, move: Array) -> float:
     """Bound of P(x0 + basis v outside of the domain) for v ~ N(move, M^{-1})."""
-    if isinstance(domain, WholeSpace):
+    if isinstance(target.problem.domain, WholeSpace):
         return 0.0
     if len(mode.sides):
         scaled = linalg.solve_triangular(root, mode.sides.T, lower=True)
         depths = mode.depths - mode.sides @ move
         return float(special.ndtr(-depths / np.linalg.norm(scaled, axis=0)).sum())
-    if not is_round(domain):
+    if not target.geometry.is_round:
         return 1.0
-    body = domain.body(len(mode.point))
+    body = target.geometry.body
     center = mode.point + move - body.center
     inverse = linalg.cho_solve((root, True), np.eye(len(root)))
     room = body.radius**2 - float(center @ center) - float(np.trace(inverse))
@@ -442,10 +449,7 @@ def _join(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _share(weights: Array, curvature: Array) -> float:
     """Largest theta <= 1 with theta weights <= curvature: theta P is valid."""
-    counts = weights > 0.0
-    if not counts.any():
-        return 1.0
-    return min(1.0, float((curvature[counts] / weights[counts]).min()))
+    return float(entries.call(share_of, as_seen(weights), as_seen(curvature)))
 
 
 def _measured(

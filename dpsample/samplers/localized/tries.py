@@ -5,6 +5,7 @@ A kernel that may run for long returns `PAUSED` between blocks of records, and i
 call goes on there: when it pauses can change no draw.
 """
 
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,61 +14,74 @@ from dpsample.core import entries, pauses
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import Kernel, kernel
 from dpsample.core.streams import start
+from dpsample.domains import Body
 from dpsample.losses.loss import total
-from dpsample.numerics.stable import HALF_LOG_2PI, log_ndtr
 from dpsample.problem.records import products_of
-from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
+from dpsample.regularizers import RegularizerParams
+from dpsample.samplers.errors import (
+    BOUND_VIOLATED,
+    OK,
+    PIECE_FAILED,
+    raise_unless_ok,
+)
+from dpsample.samplers.localized import columns
+from dpsample.samplers.localized.columns import RecordColumns, as_seen
+from dpsample.samplers.localized.mode import Mode
+from dpsample.samplers.localized.proposals import propose
+from dpsample.samplers.localized.region import Region
+from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.grid import go_inside, nearest
 
 # Numbers of a block of margins: records times tries; its records, at least and at most.
 BLOCK_NUMBERS, LEAST_RECORDS, MOST_RECORDS = 2**17, 256, 2048
+MAX_BLOCK = 4096  # tries of a draw that are proposed together
 # Rounding of the energies, relative to the sum of their sizes.
 ROUNDING = 1e-12
-# Tries for the choice of a share.
-NUM_TRIALS = 256
-# Bound above which a normal's tail is drawn from an exponential.
-FAR = 10.0
 # Why a draw has no point yet, beside the codes of `samplers.errors`.
-OUT_OF_PATIENCE, OUT_OF_WORK, WANTS_PROPOSALS = 50, 51, 52
-
-
-class Proposal(NamedTuple):
-    """Gaussian, on a halfspace if x0 is on a sphere: see `proposals`."""
-
-    root: Array  # (m, m): lower Cholesky factor of the precision
-    mean: Array  # (m,)
-    is_held: bool
-    inward: Array  # (m,): direction along which the halfspace's tail is drawn
-    dual: Array  # (m,)
-    rate: float
-    start: float
-    held: float  # cost of each unit of sigma
-    is_in_ball: bool
-    outward: Array  # (m,): x0 - center
-    depth: float  # R^2 - ||x0 - center||^2
+OUT_OF_PATIENCE, OUT_OF_WORK, WANTS_PROPOSALS, WANTS_RECORDS = range(50, 54)
 
 
 class LocalFrame(NamedTuple):
-    """Mode and region as kernels see them."""
+    """Mode, region, domain and regularizer as kernels see them."""
 
     point: Array  # (dim,): x0
     basis: Array  # (dim, m)
-    margins: Array  # (num_records,) at x0, with the loss and its slope there
-    values: Array
-    slopes: Array
-    sizes: Array  # (num_records + 1,): sums of sizes that do not depend on a try,
-    steep: Array  # and of those that grow with it, over the records before each
-    weights: Array  # (num_records,), and the slabs
-    lower: Array
-    upper: Array
-    has_slabs: bool
-    slack: float
+    body: Body
     roots: Array  # (num_ellipsoids, m, m)
     radii: Array  # (num_ellipsoids,)
+    has_slabs: bool
+    slack: float
+    per_record: float  # k / num_records
+    weight: float  # k mu
+    regularizer: RegularizerParams
     is_curved: bool  # whether the regularizer is above its quadratic at x0:
     base: float  # its value, slope and least curvature there
     pull: Array
     bend: float
+
+    @classmethod
+    def of(cls, target: Gibbs, mode: Mode, region: Region) -> "LocalFrame":
+        """Frame of a region."""
+        least, most = target.curvature
+        base, pull = target.regularized(mode.point)
+        rank, ellipsoids = mode.basis.shape[1], region.ellipsoids
+        roots = np.reshape([e.root for e in ellipsoids], (len(ellipsoids), rank, rank))
+        return cls(
+            point=as_seen(mode.point),
+            basis=as_seen(mode.basis),
+            body=target.geometry.body,
+            roots=as_seen(roots),
+            radii=np.array([each.radius for each in ellipsoids]),
+            has_slabs=bool(region.has_slabs),
+            slack=float(region.slack),
+            per_record=target.k / target.home.num_records,
+            weight=target.k * target.mu,
+            regularizer=target.regularizer_params,
+            is_curved=bool(least < most),
+            base=base,
+            pull=pull,
+            bend=float(least),
+        )
 
 
 class TryRoom(NamedTuple):
@@ -85,8 +99,11 @@ class TryRoom(NamedTuple):
 
 
 # Entries of ``progress``: what is kept in a pause (tries of the block, the first one of
-# the group, the next record, tries alive, sizes so far), and counts of the draw.
-KEPT, FIRST, RECORD, ALIVE, SIZE, PROPOSALS, ASKED, RECORDS, DRAWN = range(9)
+# the group and its stage, the next record, tries alive, sizes so far), and counts of
+# the draw.
+KEPT, FIRST, STAGE, RECORD, ALIVE, SIZE, PROPOSALS, ASKED, RECORDS, DRAWN = range(10)
+# Stages of a group of tries.
+NEW, BEGUN, DONE = range(3)
 
 
 def new_tries(size: int, rank: int, dim: int) -> TryRoom:
@@ -99,7 +116,7 @@ def new_tries(size: int, rank: int, dim: int) -> TryRoom:
         alive=np.empty(size, dtype=np.int64),
         point=np.empty(dim),
         out=np.empty(2),
-        progress=np.zeros(9),
+        progress=np.zeros(10),
         control=pauses.new_control(),
     )
 
@@ -108,168 +125,6 @@ def new_tries(size: int, rank: int, dim: int) -> TryRoom:
 def records_of_block(tries):
     """Return how many records so many tries ask together."""
     return max(LEAST_RECORDS, min(MOST_RECORDS, BLOCK_NUMBERS // max(tries, 1)))
-
-
-@kernel
-def log_quantile(y):
-    """Return x with log Phi(x) = y < 0, by Halley's method."""
-    if y > -0.5:  # by the other tail, for its digits
-        return -log_lower_quantile(np.log(-np.expm1(y)))
-    return log_lower_quantile(y)
-
-
-@kernel
-def log_lower_quantile(y):
-    """Return x with log Phi(x) = y <= -1/2."""
-    if not y > -np.inf:
-        return y
-    x = 1.9 + 1.55 * y + 0.13 * y * y if y > -3.0 else 0.0
-    if y <= -3.0:  # Phi(x) is nearly phi(x) / -x
-        square = -2.0 * y - np.log(-2.0 * y) - 2.0 * HALF_LOG_2PI
-        x = -np.sqrt(max(square, 1.0))
-    for _ in range(20):
-        value = log_ndtr(x)
-        hazard = np.exp(-0.5 * x * x - HALF_LOG_2PI - value)
-        gap = value - y
-        step = gap / (hazard + 0.5 * gap * (x + hazard))
-        x -= step
-        if not abs(step) > 1e-5 * (1.0 + abs(x)):  # the next one is of its cube
-            break
-    return x
-
-
-@kernel
-def tail_excess(low, rng, above):
-    """Fill above with Z - low for standard normals Z above low, to full accuracy.
-
-    In the order of arrays: what is refused is drawn again after all others.
-    """
-    left, last, log_mass = 0, np.nan, 0.0
-    again = np.empty(above.shape[0], np.int64)
-    for i in range(above.shape[0]):
-        if low[i] != last:
-            last, log_mass = low[i], log_ndtr(-low[i])
-        log_tail = log_mass - rng.standard_exponential()
-        if low[i] > FAR:
-            again[left] = i
-            left += 1
-        else:
-            above[i] = -log_quantile(log_tail) - low[i]
-            above[i] = above[i] if above[i] > 0.0 else 0.0
-    while left > 0:  # Exp(low), kept with probability exp(-t^2 / 2)
-        for j in range(left):
-            above[again[j]] = rng.standard_exponential() / low[again[j]]
-        count = 0
-        for j in range(left):
-            t = above[again[j]]
-            if rng.standard_exponential() < 0.5 * t * t:
-                again[count] = again[j]
-                count += 1
-        left = count
-
-
-@kernel
-def solve_lower(root, x):
-    """Replace x by L^{-1} x."""
-    for i in range(x.shape[0]):
-        for j in range(i):
-            x[i] -= root[i, j] * x[j]
-        x[i] /= root[i, i]
-
-
-@kernel
-def solve_upper(root, x):
-    """Replace x by L^{-T} x."""
-    for i in range(x.shape[0] - 1, -1, -1):
-        x[i] /= root[i, i]
-        for j in range(i):
-            x[j] -= root[i, j] * x[i]
-
-
-@kernel
-def propose(proposal, rng, vectors, costs):
-    """Fill rows with proposals v, and the cost of each: infinite outside of a ball."""
-    size, rank = vectors.shape
-    for i in range(size):
-        for j in range(rank):
-            vectors[i, j] = rng.standard_normal()
-    for i in range(size):
-        solve_upper(proposal.root, vectors[i])
-        for j in range(rank):
-            vectors[i, j] += proposal.mean[j]
-    costs[:] = 0.0
-    if proposal.is_held:
-        # tau >= -start with density exp(-rate tau - tau^2 / 2).
-        tail_excess(np.full(size, proposal.rate - proposal.start), rng, costs)
-        for i in range(size):
-            move = costs[i] - proposal.start
-            for j in range(rank):
-                move -= vectors[i, j] * proposal.dual[j]
-            for j in range(rank):
-                vectors[i, j] += move * proposal.inward[j]
-    if proposal.is_in_ball:
-        for i in range(size):
-            # Sigma = R^2 - ||z0 + v||^2, from differences of R^2 and ||z0||^2.
-            sigma = proposal.depth
-            for j in range(rank):
-                sigma -= (2.0 * proposal.outward[j] + vectors[i, j]) * vectors[i, j]
-            costs[i] = proposal.held * sigma if sigma >= 0.0 else np.inf
-
-
-@kernel
-def on_sphere(free, multiplier, shortfall, share):
-    """Return the proposal of x0 on a sphere, of which ``free.mean`` is - e."""
-    precision, rank = np.dot(free.root, free.root.T), free.mean.shape[0]
-    for j in range(rank):
-        precision[j, j] += share * multiplier
-    root, mean, inward = np.linalg.cholesky(precision), free.mean.copy(), np.empty(rank)
-    solve_lower(root, mean)
-    solve_upper(root, mean)
-    inward[:] = -multiplier * free.outward
-    solve_lower(root, inward)
-    solve_upper(root, inward)
-    square, along = 0.0, 0.0
-    for j in range(rank):
-        square -= multiplier * free.outward[j] * inward[j]
-    size = np.sqrt(square)  # of the pull
-    for j in range(rank):
-        inward[j] /= size
-        along -= free.mean[j] * inward[j]
-    return Proposal(
-        root,
-        mean,
-        True,
-        inward,
-        np.dot(precision, inward),
-        (1.0 - share) * size + along,
-        shortfall / size,  # of the halfspace, which holds the ball
-        0.5 * share * multiplier,
-        True,
-        free.outward,
-        free.depth,
-    )
-
-
-@kernel
-def choose_share(free, multiplier, shortfall, shares, rng, state, control):
-    """Find the share whose proposals most often need a look at the records.
-
-    ``state`` holds the next one, the best so far and its count.
-    """
-    vectors = np.empty((NUM_TRIALS, free.mean.shape[0]))
-    costs = np.empty(NUM_TRIALS)
-    while state[0] < shares.shape[0]:
-        share = shares[int(state[0])]
-        propose(on_sphere(free, multiplier, shortfall, share), rng, vectors, costs)
-        count = 0.0
-        for i in range(NUM_TRIALS):
-            if costs[i] <= rng.standard_exponential():
-                count += 1.0
-        if count > state[2]:
-            state[1], state[2] = state[0], count
-        state[0] += 1.0
-        if pauses.is_due(control):
-            break
 
 
 @kernel
@@ -297,7 +152,7 @@ def move_to(frame, v, move):
 
 
 @kernel
-def keep(target, pieces, frame, rng, vectors, costs, size, tries):
+def keep(frame, pieces, rng, vectors, costs, size, tries):
     """Keep proposals, of ``size`` tries, in region and domain, and count both.
 
     Their cost is below an exponential, of which the excess may have the rest.
@@ -312,30 +167,30 @@ def keep(target, pieces, frame, rng, vectors, costs, size, tries):
         for j in range(tries.point.shape[0]):
             tries.point[j] = frame.point[j] + tries.moves[kept, j]
         tries.out[0] = np.nan
-        pieces.contains(target.body, tries.point, tries.out)
+        pieces.contains(frame.body, tries.point, tries.out)
         if tries.out[0] == 1.0:
             tries.vectors[kept] = vectors[i]
             tries.budgets[kept] = tries.budgets[i]
             kept += 1
-    progress[KEPT], progress[FIRST] = kept, 0.0
+    progress[KEPT], progress[FIRST], progress[STAGE] = kept, 0.0, NEW
     progress[PROPOSALS] += size
     return OK
 
 
 @kernel
-def start_of(target, pieces, frame, v, move, point, out):
+def start_of(frame, pieces, v, move, point, out):
     """D without its records: of the regularizer, and of what a root was lowered by."""
     above = 0.0
     if frame.is_curved:
         out[0], square = np.nan, 0.0
         for j in range(move.shape[0]):
             point[j] = frame.point[j] + move[j]
-        pieces.regularizer_value(target.regularizer, point, out)
+        pieces.regularizer_value(frame.regularizer, point, out)
         above = out[0] - frame.base
         for j in range(move.shape[0]):
             above -= move[j] * frame.pull[j]
             square += move[j] * move[j]
-        above = target.k * target.mu * max(above - 0.5 * frame.bend * square, 0.0)
+        above = frame.weight * max(above - 0.5 * frame.bend * square, 0.0)
     square = 0.0
     for j in range(v.shape[0]):
         square += v[j] * v[j]
@@ -343,9 +198,50 @@ def start_of(target, pieces, frame, v, move, point, out):
 
 
 @kernel
-def add_records(target, pieces, frame, tries, start, stop, is_checked):
+def begin(frame, pieces, first, stop, tries):
+    """Begin the excess of some tries: without the records."""
+    progress = tries.progress
+    progress[STAGE], progress[RECORD] = BEGUN, 0.0
+    progress[ALIVE] = progress[SIZE] = 0.0
+    for i in range(first, stop):
+        v, move = tries.vectors[i], tries.moves[i]
+        tries.excess[i] = start_of(frame, pieces, v, move, tries.point, tries.out)
+        tries.alive[int(progress[ALIVE])] = i
+        progress[ALIVE] += 1.0
+    return count_alive(tries)
+
+
+@kernel
+def count_alive(tries):
+    """Drop tries whose excess is above the budget, and make it infinite; a code."""
+    count = 0
+    for a in range(int(tries.progress[ALIVE])):
+        i = tries.alive[a]
+        if np.isnan(tries.excess[i]):
+            return PIECE_FAILED
+        if tries.excess[i] <= tries.budgets[i]:
+            tries.alive[count] = i
+            count += 1
+        else:
+            tries.excess[i] = np.inf
+    tries.progress[ALIVE] = count
+    return OK
+
+
+@kernel(fastmath={"reassoc"})
+def size_of(values, slopes, margins, farthest):
+    """Sum of the sizes of what is compared, where margins move so far at most."""
+    result = 0.0
+    for r in range(values.shape[0]):
+        reach = 2.0 * farthest + abs(margins[r])
+        result += 2.0 * abs(values[r]) + abs(slopes[r]) * reach
+    return result
+
+
+@kernel
+def add_records(frame, loss_value, chunk, start, stop, is_checked, tries):
     """Add some records' terms to the excess of tries that are alive; a code."""
-    data, progress, excess = target.data, tries.progress, tries.excess
+    data, progress, excess = chunk.data, tries.progress, tries.excess
     alive, size = int(progress[ALIVE]), stop - start
     moved = np.empty((alive, size))
     if data.dense.shape[0] > 0:
@@ -356,10 +252,9 @@ def add_records(target, pieces, frame, tries, start, stop, is_checked):
     else:
         for a in range(alive):
             products_of(data, tries.moves[tries.alive[a]], start, stop, moved[a])
-    per_record, farthest = target.k / data.num_records, 0.0
-    there, values = np.empty(size), frame.values[start:stop]
-    margins, slopes = frame.margins[start:stop], frame.slopes[start:stop]
-    weights = frame.weights[start:stop]
+    there, values, farthest = np.empty(size), chunk.values[start:stop], 0.0
+    margins, slopes = chunk.margins[start:stop], chunk.slopes[start:stop]
+    weights, response = chunk.weights[start:stop], data.response[start:stop]
     for a in range(alive):
         i, t = tries.alive[a], moved[a]
         for r in range(size):
@@ -367,66 +262,36 @@ def add_records(target, pieces, frame, tries, start, stop, is_checked):
         for r in range(size):
             farthest = max(farthest, abs(t[r]))
         tries.out[0] = np.nan
-        response = data.response[start:stop]
-        pieces.loss_value(data.loss_params, there, response, tries.out)
+        loss_value(data.loss_params, there, response, tries.out)
         for r in range(size):
             bent = slopes[r] + 0.5 * weights[r] * t[r]
             there[r] = there[r] - values[r] - bent * t[r]
         if np.isnan(tries.out[0]):
             excess[i] = np.nan
-        excess[i] += per_record * total(there)
+        excess[i] += frame.per_record * total(there)
         if frame.has_slabs:
             for r in range(size):
-                if t[r] < frame.lower[start + r] or t[r] > frame.upper[start + r]:
+                if t[r] < chunk.lower[start + r] or t[r] > chunk.upper[start + r]:
                     excess[i] = np.inf
-    progress[SIZE] += per_record * (frame.sizes[stop] - frame.sizes[start])
-    steep = frame.steep[stop] - frame.steep[start]
-    progress[SIZE] += per_record * 2.0 * farthest * steep
-    least, count = -ROUNDING * (1.0 + progress[SIZE]), 0
+    progress[SIZE] += frame.per_record * size_of(values, slopes, margins, farthest)
     for a in range(alive):
-        i = tries.alive[a]
-        if np.isnan(excess[i]):
-            return PIECE_FAILED
-        if is_checked and excess[i] < least:
+        if is_checked and excess[tries.alive[a]] < -ROUNDING * (1.0 + progress[SIZE]):
             return BOUND_VIOLATED
-        if excess[i] <= tries.budgets[i]:
-            tries.alive[count] = i
-            count += 1
-        else:
-            excess[i] = np.inf
-    progress[ALIVE] = count
-    return OK
+    return count_alive(tries)
 
 
 @kernel
-def ask(target, pieces, frame, first, stop, is_checked, tries):
-    """Fill the excess D of some tries, infinite where it is above the budget.
+def ask(frame, loss_value, chunk, is_checked, tries):
+    """Add a chunk of records to the excess D of tries, infinite above the budget.
 
     Returns a code. Where D >= 0 ``is_checked`` a user's loss may be found to break its
     word.
     """
-    progress, num_records = tries.progress, target.data.num_records
-    if progress[RECORD] == 0.0:
-        progress[ALIVE] = progress[SIZE] = 0.0
-        for i in range(first, stop):
-            tries.excess[i] = start_of(
-                target,
-                pieces,
-                frame,
-                tries.vectors[i],
-                tries.moves[i],
-                tries.point,
-                tries.out,
-            )
-            if tries.excess[i] <= tries.budgets[i]:
-                tries.alive[int(progress[ALIVE])] = i
-                progress[ALIVE] += 1.0
-            else:
-                tries.excess[i] = np.inf
+    progress, num_records = tries.progress, chunk.data.num_records
     while progress[ALIVE] > 0.0 and progress[RECORD] < num_records:
         start, alive = int(progress[RECORD]), progress[ALIVE]
         end = min(num_records, start + records_of_block(int(alive)))
-        code = add_records(target, pieces, frame, tries, start, end, is_checked)
+        code = add_records(frame, loss_value, chunk, start, end, is_checked, tries)
         if code != OK:
             return code
         progress[RECORDS] += alive * (end - start)
@@ -443,6 +308,63 @@ def call(function: Kernel[..., int], *arguments: Any) -> int:
     return int(pauses.call(control, entries.call, function, *arguments))
 
 
+def ask_all(
+    target: Gibbs,
+    mode: Mode,
+    region: Region,
+    frame: LocalFrame,
+    tries: TryRoom,
+    *,
+    is_checked: bool,
+) -> None:
+    """Ask all records about the tries that are alive, chunk by chunk.
+
+    Parts that are read side by side begin with the same sums.
+    """
+    progress, sums = tries.progress, [SIZE, RECORDS]
+    before, counted = tries.excess.copy(), progress[sums]
+    given = region, frame, is_checked, tries
+    with closing(columns.over(target, mode, _asked, *given)) as passes:
+        while progress[ALIVE] > 0.0:
+            found = next(passes, None)
+            if found is None:
+                break
+            excess, after = found
+            if target.home.is_parallel:
+                alive = np.isfinite(before)
+                excess[alive] += tries.excess[alive] - before[alive]
+                after += progress[sums] - counted
+            tries.excess[:], progress[sums] = excess, after
+            raise_unless_ok(call(count_alive, tries))
+    progress[STAGE] = DONE
+
+
+def _asked(
+    part: RecordColumns,
+    region: Region,
+    frame: LocalFrame,
+    is_checked: bool,
+    tries: TryRoom,
+) -> tuple[Array, Array]:
+    """Excess of tries, and sums of their progress, after a chunk of records."""
+    copied = {n: getattr(tries, n).copy() for n in ("excess", "alive", "progress")}
+    own = tries._replace(**copied, out=np.empty(2), control=pauses.new_control())
+    given = frame, part.scene.loss.pointers[0], part.chunk(region), is_checked, own
+    while (code := call(ask, *given)) == pauses.PAUSED:
+        pauses.heard()
+    raise_unless_ok(code)
+    return own.excess, own.progress[[SIZE, RECORDS]]
+
+
+class TryPieces(NamedTuple):
+    """C functions of a target that tries need: each costs time at every call."""
+
+    loss_value: Any
+    regularizer_value: Any
+    contains: Any
+    project: Any
+
+
 class DrawLimits(NamedTuple):
     """How a draw goes about it."""
 
@@ -453,8 +375,11 @@ class DrawLimits(NamedTuple):
 
 
 @kernel
-def draw(target, pieces, frame, proposal, limits, rng, theta, tries):
-    """Fill theta with the first accepted try; return a code."""
+def draw(frame, pieces, chunk, proposal, limits, rng, theta, tries):
+    """Fill theta with the first accepted try; return a code.
+
+    The chunk holds all records, or none if they are asked by Python.
+    """
     progress = tries.progress
     while True:
         if progress[FIRST] >= progress[KEPT]:
@@ -465,14 +390,20 @@ def draw(target, pieces, frame, proposal, limits, rng, theta, tries):
             vectors = np.empty((limits.size, frame.basis.shape[1]))
             costs = np.empty(limits.size)
             propose(proposal, rng, vectors, costs)
-            keep(target, pieces, frame, rng, vectors, costs, limits.size, tries)
+            keep(frame, pieces, rng, vectors, costs, limits.size, tries)
         while progress[FIRST] < progress[KEPT]:
             first = int(progress[FIRST])
             stop = min(first + limits.group, int(progress[KEPT]))
-            code = ask(target, pieces, frame, first, stop, True, tries)
+            code = OK
+            if progress[STAGE] == NEW:
+                code = begin(frame, pieces, first, stop, tries)
+            if code == OK and progress[STAGE] == BEGUN and progress[ALIVE] > 0.0:
+                if chunk.data.num_records == 0:
+                    return WANTS_RECORDS
+                code = ask(frame, pieces.loss_value, chunk, True, tries)
             if code != OK:
                 return code
-            progress[FIRST] = stop
+            progress[FIRST], progress[STAGE] = stop, NEW
             progress[ASKED] += stop - first
             if progress[RECORDS] > limits.records:
                 return OUT_OF_WORK
@@ -487,7 +418,7 @@ def draw(target, pieces, frame, proposal, limits, rng, theta, tries):
 
 @kernel
 def draw_each(
-    target, pieces, frame, proposal, limits, grid, memory, words, rng, thetas, tries
+    frame, pieces, chunk, proposal, limits, grid, memory, words, rng, thetas, tries
 ):
     """Fill a row of thetas, on the grid, for the stream of each row of words.
 
@@ -498,7 +429,7 @@ def draw_each(
         i = int(progress[DRAWN])
         if progress[PROPOSALS] == 0.0:
             start(memory, words[i])
-        code = draw(target, pieces, frame, proposal, limits, rng, tries.point, tries)
+        code = draw(frame, pieces, chunk, proposal, limits, rng, tries.point, tries)
         if code == pauses.PAUSED:
             return code
         if code == OK:
@@ -512,3 +443,13 @@ def draw_each(
         progress[:DRAWN] = 0.0
         progress[DRAWN] += 1.0
     return OK
+
+
+@kernel
+def fill_inside(frame, pieces, points, inside):
+    """Fill inside with whether the domain contains each row."""
+    out = np.empty(1)
+    for i in range(points.shape[0]):
+        out[0] = np.nan
+        pieces.contains(frame.body, points[i], out)
+        inside[i] = out[0] == 1.0

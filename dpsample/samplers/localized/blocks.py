@@ -1,0 +1,107 @@
+"""Draws for chains: blocks of tries, of which the accepted ones are all draws.
+
+Those that are left wait in the state's memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpsample.core.arrays import Array
+from dpsample.problem.homes import add
+from dpsample.problem.records import weighted_gram
+from dpsample.samplers.chain import (
+    ACCEPTED,
+    PROPOSALS,
+    RECORDS,
+    VALUES,
+    ChainState,
+    Runner,
+    report,
+)
+from dpsample.samplers.localized import columns
+from dpsample.samplers.localized.columns import RecordColumns
+from dpsample.samplers.localized.mode import in_basis
+from dpsample.samplers.localized.region import Region
+from dpsample.samplers.localized.tries import MAX_BLOCK
+
+if TYPE_CHECKING:
+    from dpsample.samplers.localized.localized import PreparedLocalized
+
+MAX_KEPT = 64  # draws of a block of tries that are kept, about
+
+
+def runner(prepared: PreparedLocalized) -> Runner:
+    """Return a function (state, rng, draws, stats) that fills its arrays."""
+    energy, above = prepared.target.energy(prepared.mode.point), most_above(prepared)
+
+    def fill(
+        state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
+    ) -> None:
+        kept = state.memory[1:].reshape(MAX_KEPT, -1)
+        for draw, row in zip(draws, stats, strict=True):
+            before = state.counts.copy()
+            while state.memory[0] == 0.0:
+                points, energies = _block(prepared, state, rng, above)
+                count = min(len(points), MAX_KEPT)
+                kept[:count, :-1] = points[:count]
+                kept[:count, -1] = energy + energies[:count]
+                state.memory[0] = count
+            state.memory[0] -= 1.0
+            place = int(state.memory[0])
+            draw[:] = kept[place, :-1]
+            state.position[:], state.energy[0] = draw, kept[place, -1]
+            report(state, before, row)
+
+    return fill
+
+
+def most_above(prepared: PreparedLocalized) -> Array | None:
+    """U - M with D <= ||v||_{U - M}^2 / 2 in all ellipsoids; None without such."""
+    target, mode, region = prepared.target, prepared.mode, prepared.region
+    least, most = target.curvature
+    if least != most or region.has_slabs:  # beyond slabs U is not above
+        return None
+    (gram,) = columns.folded(target, mode, add, _above, region)
+    excess = in_basis(target, gram, mode.basis)
+    return np.asarray(excess + region.slack * np.eye(len(excess)))
+
+
+def _block(
+    prepared: PreparedLocalized,
+    state: ChainState,
+    rng: np.random.Generator,
+    above: Array | None,
+) -> tuple[Array, Array]:
+    """Draws of one block of tries, and how far their energies are above V(x0).
+
+    A try whose budget is above all that D can be needs no record, and its energy is
+    not known.
+    """
+    size = int(np.clip(MAX_KEPT / (prepared.asked * prepared.accepted), 1, MAX_BLOCK))
+    vectors, budgets = prepared.candidates(rng, size)
+    excess = np.full(len(vectors), np.nan)
+    left = np.ones(len(vectors), dtype=np.bool_)
+    if above is not None:
+        most = 0.5 * np.einsum("ij,jk,ik->i", vectors, above, vectors)
+        left = budgets < most
+    excess[left], records = prepared.excess(vectors[left], budgets[left])
+    is_kept = ~(excess > budgets)
+    state.counts[PROPOSALS] += size
+    state.counts[ACCEPTED] += int(is_kept.sum())
+    state.counts[VALUES] += int(left.sum())
+    state.counts[RECORDS] += records
+    vectors = vectors[is_kept]
+    energies = excess[is_kept] + vectors @ prepared.mode.gradient
+    energies += 0.5 * np.square(vectors @ prepared.region.root).sum(axis=1)
+    return prepared.points(vectors), energies
+
+
+def _above(part: RecordColumns, region: Region) -> tuple[Array]:
+    """Sum of a_i a_i^T weighted by the most curvature above the envelope's."""
+    lower, upper = part.ends(region.halves)
+    ends = part.margins + lower, part.margins + upper
+    most = part.scene.loss.curvature(*ends, part.response)[1]
+    return (weighted_gram(part.part, most - part.weights(region.weights)),)
