@@ -1,29 +1,46 @@
-"""Memory and time of a release by number of records: python benchmarks/memory.py.
+"""Memory and time of a release by numbers of records and of coefficients.
+
+    python benchmarks/memory.py --records 1e4,1e5,1e6 --dims 20 --kinds float32,csr
+    python benchmarks/memory.py --records 5e7 --kinds float32 --folder DIR --workers 2
 
 Each row is a process of its own: a small release compiles, the records are made, the
 peak resident size is reset (Linux), then `Problem`, `release` and a non-private fit by
 the same passes are timed. ``peak`` is the rise of the resident size over the size of
-features and response as given, ``resident_mb`` the whole process at its peak.
+features and response as given, ``resident_mb`` the whole process at its peak; with
+``--workers`` those of worker processes follow, which read the files of the folder. CPU
+times are of all processes. ``theta`` tells whether two homes gave the same bits. At the
+end are log-log slopes of seconds from each row to the next.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import math
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import dpsample as dps
+from dpsample.problem.records import block_size
 from dpsample.running.chains import single_threaded_blas
 from dpsample.samplers.localized import mode
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 CHUNK = 2**16
+MAX_DIM, NUM_STEPS = 5000, 20  # of a release; above it, steps of NoisyGD
+# As docs/how-to/large-records.md has it: else workers hand every array back to Linux.
+MALLOC = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "33554432"}
+NONZERO = 20  # entries of a sparse row
 
 
 def resident(field: str) -> float:
@@ -46,6 +63,21 @@ def fill(features: Any, response: Any) -> None:
         response[part] = np.where(rng.random(len(rows)) < chance, 1.0, -1.0)
 
 
+def sparse_records(num_records: int, dim: int) -> tuple[Any, Any]:
+    """Sparse rows in the unit ball and their labels."""
+    from scipy import sparse
+
+    few, response = np.empty((num_records, NONZERO)), np.empty(num_records)
+    fill(few, response)
+    columns = np.random.default_rng(1).integers(0, dim, few.shape)
+    columns[:, :2] = 0, 1  # two that are not rare
+    starts = np.arange(0, few.size + 1, NONZERO)
+    rows = sparse.csr_matrix((few.ravel(), columns.ravel(), starts), (num_records, dim))
+    rows.sum_duplicates()
+    rows *= 0.5  # what met in one place may have grown
+    return rows, response
+
+
 def problem_of(features: Any, response: Any) -> dps.Problem:
     """Logistic regression on the unit ball."""
     return dps.Problem(
@@ -59,6 +91,8 @@ def problem_of(features: Any, response: Any) -> dps.Problem:
 
 def made(num_records: int, dim: int, dtype: str, folder: str) -> tuple[Any, Any]:
     """Make records in memory, or in files of a folder, which are mapped."""
+    if dtype == "csr":
+        return sparse_records(num_records, dim)
     if not folder:
         features, response = np.empty((num_records, dim), dtype), np.empty(num_records)
         fill(features, response)
@@ -79,6 +113,59 @@ def made(num_records: int, dim: int, dtype: str, folder: str) -> tuple[Any, Any]
     return features, response
 
 
+def read(mapped: Any, start: int, stop: int) -> Any:
+    """Rows of a file, read by the worker that works on them."""
+    width = mapped["shape"][1:]
+    offset = start * math.prod(width) * np.dtype(mapped["dtype"]).itemsize
+    count = (stop - start) * math.prod(width)
+    rows = np.fromfile(mapped["path"], mapped["dtype"], count, offset=offset)
+    return rows.reshape(-1, *width)
+
+
+def on_workers(mapped: Any, dim: int) -> Any:
+    """Array of Dask of a mapped file, in partitions that need not be cut anew."""
+    from dask import array, delayed
+
+    facts = {"path": mapped.filename, "shape": mapped.shape, "dtype": mapped.dtype}
+    parts, size = [], 64 * block_size(dim)
+    for start in range(0, len(mapped), size):
+        stop = min(start + size, len(mapped))
+        part = delayed(read)(facts, start, stop)
+        shape = (stop - start, *mapped.shape[1:])
+        parts.append(array.from_delayed(part, shape, mapped.dtype))
+    return array.concatenate(parts)
+
+
+def begun() -> float:
+    """Reset the peak of this process; bytes that are resident now."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return resident("VmRSS")
+
+
+@contextmanager
+def everywhere(workers: int) -> Iterator[Any]:
+    """Yield a function that calls another one here and in the workers."""
+    if not workers:
+        yield lambda function: [function()]
+        return
+    from distributed import Client, LocalCluster
+
+    os.environ.update(MALLOC)  # of the workers: libraries read it when they begin
+    options = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+    with LocalCluster(processes=True, **options) as cluster, Client(cluster) as client:
+        yield lambda function: [function(), *client.run(function).values()]
+
+
+def drawn(problem: dps.Problem) -> tuple[Any, str]:
+    """Certified answer and how it was made: a release forms d x d matrices."""
+    if problem.dim > MAX_DIM:
+        steps = dps.optimizers.NoisyGD(num_steps=NUM_STEPS)
+        found = dps.minimize(problem, steps, BUDGET, seed=1)
+        return found.theta, f"{NUM_STEPS} steps of NoisyGD"
+    answer = dps.release(problem, BUDGET, seed=1)
+    return answer.theta, str(answer.nonprivate_diagnostics["method"])
+
+
 def fit(problem: dps.Problem) -> None:
     """Minimize the risk by the passes of a release: what a private draw adds to."""
     target = dps.calibrate(problem, BUDGET).target(problem)
@@ -86,56 +173,87 @@ def fit(problem: dps.Problem) -> None:
         assert mode.find(target, 0.0) is not None
 
 
-def one(num_records: int, dim: int, dtype: str, folder: str) -> dict[str, Any]:
+def one(
+    num_records: int, dim: int, kind: str, folder: str, workers: int
+) -> dict[str, Any]:
     """Peak and seconds of one size."""
+    if kind == "csr":
+        drawn(problem_of(*made(3000, dim, kind, "")))
     for small in ("float32", "float64"):
-        rows, labels = np.empty((3000, dim), small), np.empty(3000)
-        fill(rows, labels)
-        dps.release(problem_of(rows, labels), BUDGET)
-    features, response = made(num_records, dim, dtype, folder)
-    given = features.nbytes + response.nbytes
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = resident("VmRSS")
-    clocks = [(time.perf_counter(), time.process_time())]
-    problem = problem_of(features, response)
-    clocks.append((time.perf_counter(), time.process_time()))
-    answer = dps.release(problem, BUDGET, seed=1)
-    clocks.append((time.perf_counter(), time.process_time()))
-    after = resident("VmHWM")
-    fit(problem)
-    clocks.append((time.perf_counter(), time.process_time()))
-    row = {"n": num_records, "dim": dim, "dtype": dtype, "given_mb": given / 1e6}
-    row |= {"home": "file" if folder else "memory"}
-    row |= {"peak": round((after - before) / given, 3), "resident_mb": after / 1e6}
-    row |= {"method": answer.nonprivate_diagnostics["method"]}
-    for i, name in enumerate(("problem", "release", "fit")):
+        for size in (3000, 60_000):  # one chunk, and more
+            dps.release(problem_of(*made(size, 20, small, "")), BUDGET)
+    features, response = made(num_records, dim, kind, folder)
+    parts = [features] if kind != "csr" else [features.data, features.indices]
+    given = sum(part.nbytes for part in parts) + response.nbytes
+    with everywhere(workers) as call:
+        if workers:
+            features, response = on_workers(features, dim), on_workers(response, dim)
+        before = call(begun)
+        clocks = [(time.perf_counter(), sum(call(time.process_time)))]
+        problem = problem_of(features, response)
+        clocks.append((time.perf_counter(), sum(call(time.process_time))))
+        theta, method = drawn(problem)
+        clocks.append((time.perf_counter(), sum(call(time.process_time))))
+        after = call(lambda: resident("VmHWM"))
+        is_fitted = method == "rejection"
+        if is_fitted:
+            fit(problem)
+        clocks.append((time.perf_counter(), sum(call(time.process_time))))
+    row = {"n": num_records, "dim": dim, "kind": kind, "given_mb": given / 1e6}
+    row |= {"home": "dask" if workers else "file" if folder else "memory"}
+    row |= {"peak": round((after[0] - before[0]) / given, 3)}
+    row |= {"resident_mb": [round(each / 1e6) for each in after]}
+    row |= {"method": method}
+    for i, name in enumerate(("problem", "release", "fit")[: 2 + is_fitted]):
         start, stop = clocks[i : i + 2]
         row[f"{name}_s"] = round(stop[0] - start[0], 3)
         row[f"{name}_cpu"] = round(stop[1] - start[1], 3)
+    row["theta"] = hashlib.sha256(theta.tobytes()).hexdigest()[:12]
+    row["load"] = round(os.getloadavg()[0], 1)
     return row
 
 
+def slopes(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Exponents of seconds between neighbors that differ in one size."""
+    for axis, other in (("n", "dim"), ("dim", "n")):
+        ordered = sorted(rows, key=lambda row: (row["kind"], row[other], row[axis]))
+        for a, b in pairwise(ordered):
+            if a["kind"] == b["kind"] and a[other] == b[other]:
+                far = math.log(b[axis] / a[axis])
+                rise = {
+                    name: round(math.log(b[name] / a[name]) / far, 2)
+                    for name in ("problem_s", "release_s", "problem_cpu", "release_cpu")
+                }
+                where = f"{a['kind']}, {other} = {a[other]}"
+                yield f"{where}: {axis} from {a[axis]:g} to {b[axis]:g}: {rise}"
+
+
 def main() -> None:
-    """Print a table."""
+    """Print a table, and slopes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", default="10000,100000,1000000")
-    parser.add_argument("--dim", type=int, default=20)
-    parser.add_argument("--dtypes", default="float64,float32")
+    parser.add_argument("--dims", default="20")
+    parser.add_argument("--kinds", default="float64,float32", help="or csr")
     parser.add_argument("--folder", default="", help="for files; left as they are")
+    parser.add_argument("--workers", type=int, default=0, help="of Dask, on the files")
     parser.add_argument("--one", action="store_true")
     given = parser.parse_args()
+    if given.workers and not given.folder:
+        parser.error("--workers read files: name a --folder.")
     sizes = [int(float(each)) for each in given.records.split(",")]
-    dtypes = given.dtypes.split(",")
+    dims = [int(float(each)) for each in given.dims.split(",")]
+    kinds, rows = given.kinds.split(","), []
     if given.one:
-        print(json.dumps(one(sizes[0], given.dim, dtypes[0], given.folder)))
+        print(json.dumps(one(sizes[0], dims[0], kinds[0], given.folder, given.workers)))
         return
-    for dtype in dtypes:
-        for size in sizes:
-            words = ["--one", "--records", str(size), "--dim", str(given.dim)]
-            words += ["--dtypes", dtype, "--folder", given.folder]
-            run = [sys.executable, __file__, *words]
-            found = subprocess.run(run, check=True, capture_output=True, text=True)
-            print(found.stdout.strip(), flush=True)
+    for kind, dim, size in product(kinds, dims, sizes):
+        words = ["--one", "--records", str(size), "--dims", str(dim), "--kinds", kind]
+        words += ["--folder", given.folder, "--workers", str(given.workers)]
+        run = [sys.executable, __file__, *words]
+        found = subprocess.run(run, check=True, stdout=subprocess.PIPE, text=True)
+        print(found.stdout.strip(), flush=True)
+        rows.append(json.loads(found.stdout))
+    print(*slopes(rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -5,14 +5,18 @@ the rank-normalized versions of ArviZ.
 """
 
 import math
+from bisect import bisect_left
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from dpsample.core.arrays import Array
 
 STUCK = 0.999  # largest autocorrelation that is told
 HALF = 500  # draws of half a chain of the default length
+LEAST_SHARE, MAX_THINNING = 0.3, 1000  # of draws that are thinned as wanted
 
 
 def effective_shares(series: Array) -> Array:
@@ -65,9 +69,9 @@ def with_squares(draws: Array) -> Array:
     return np.concatenate([draws, (draws - draws.mean(axis=(0, 1))) ** 2], axis=2)
 
 
-def share_of(correlation: float) -> float:
+def share_of(correlation: ArrayLike) -> Any:
     """Effective draws per draw as if autocorrelations fell geometrically, at most 1."""
-    most = min(max(correlation, 0.0), STUCK)
+    most = np.clip(correlation, 0.0, STUCK)
     return (1.0 - most) / (1.0 + most)
 
 
@@ -83,39 +87,49 @@ def lag_share(series: Array) -> float:
     lagged = (centered[:, 1:] * centered[:, :-1]).sum(axis=(0, 1))
     moving = total > 0.0
     if not moving.any():
-        return share_of(1.0)
-    return share_of(float((lagged[moving] / total[moving]).max()))
+        return float(share_of(1.0))
+    return float(share_of((lagged[moving] / total[moving]).max()))
 
 
-def rank_share(draws: Array) -> float:
-    """Effective draws per draw of the worst coefficient or square, as verdicts count.
+def rank_shares(draws: Array) -> Array:
+    """Effective draws per draw of coefficients and squares, as verdicts count.
 
     The least of a hundred estimates is too small by a fifth, which thinning needs as
-    its margin. Of more columns the hundredth part is passed over that is below, but a
-    column that one half of the chains names is believed by what the other tells.
+    its margin. Of more columns the hundredth part that is below counts as the next one,
+    but a column that one half of the chains names is believed by what the other tells.
     Columns that never move are left out.
     """
     scores = normal_scores(with_squares(draws))
     shares = effective_shares(scores)
     moving = np.isfinite(shares)
     if not moving.any():
-        return share_of(1.0)
+        return np.array([share_of(1.0)])
     known, scores = np.sort(shares[moving]), scores[:, :, moving]
     one, other = (effective_shares(half) for half in (scores[::2], scores[1::2]))
     named = [other[np.nan_to_num(one).argmin()], one[np.nan_to_num(other).argmin()]]
     least = min(float(known[known.size // 100]), float(np.nan_to_num(named).mean()))
-    return max(least, share_of(1.0))
+    known[0] = least
+    return np.maximum(known, max(least, share_of(1.0)))
 
 
-def wanted_share(dim: int) -> float:
-    """Effective draws per draw at which 4 x 1000 draws pass R-hat <= 1.01, about.
+def wanted_thinning(shares: Array) -> int:
+    """Fewest transitions a draw for which 4 x 1000 draws pass R-hat <= 1.01, about.
 
-    The means of eight halves of H draws of variance W have the variance W / (H share)
-    times chi^2_7 / 7: the largest R-hat of ``dim`` coefficients and their squares is
-    too large in one of twenty runs. A third at least, for shares are estimates.
+    Shares are those of the columns, with a transition a draw. The means of eight halves
+    of H draws of variance W have the variance W / (H share) times chi^2_7 / 7, so that
+    a column fails if that exceeds W (1.01^2 - 1 + 1 / H). In at most one of a hundred
+    runs any does, and no share is less than `LEAST_SHARE`, for they are estimates.
+    Autocorrelations are taken to fall geometrically.
     """
-    largest = 2.0 * float(special.gammainccinv(3.5, 0.05 / (2 * dim)))
-    return max(1.0 / 3.0, largest / 7.0 / (HALF * (1.01**2 - 1.0) + 1.0))
+    slow = np.maximum((1.0 - shares) / (1.0 + shares), 0.0)  # 0 if antithetic
+
+    def passes(thinning: int) -> bool:
+        thinned = share_of(slow**thinning)
+        ratio = thinned * (HALF * (1.01**2 - 1.0) + 1.0)
+        failing = special.gammaincc(3.5, 3.5 * ratio).sum()
+        return bool(failing <= 0.01 and thinned.min() >= LEAST_SHARE)
+
+    return 1 + bisect_left(range(1, MAX_THINNING), True, key=passes)
 
 
 def split_r_hats(draws: Array) -> Array:

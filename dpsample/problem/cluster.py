@@ -17,7 +17,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.problem.homes import (
     GROUP,
-    IN_MEMORY,
+    OR_FILE,
     Above,
     Fold,
     Result,
@@ -99,7 +99,8 @@ class OnCluster:
     @property
     def data(self) -> Data:
         """As `Home.data`: it refuses."""
-        check.fail("records", "in memory here", "records on a cluster", IN_MEMORY)
+        wanted = "in memory or in a file here"
+        check.fail("records", wanted, "records on a cluster", OR_FILE)
 
     def _tasks(self, *work: object) -> list[Any]:
         """One task for each partition."""

@@ -37,6 +37,7 @@ from dpsample.problem.sources import (
     Read,
     Table,
     chunk_size,
+    filed,
 )
 from dpsample.tables.encoding import ROUNDING
 
@@ -46,6 +47,7 @@ IN_MEMORY = (
     "Pass np.array(features) if memory holds them, or use what works by passes: "
     "release of smooth losses, NoisyGD, objective perturbation."
 )
+OR_FILE = f"Pass a numpy.memmap or a Parquet file. {IN_MEMORY}"
 ENCODE = "Encode categories and drop or fill missing values first."
 CHANGED = (
     "The file {} has changed since the Problem was built, whose bounds hold of what it "
@@ -175,7 +177,7 @@ class Home(Protocol):
     num_records: int
     dim: int
     is_parallel: bool  # whether a part may be read before those in front of it
-    is_in_memory: bool  # whether ``data`` are to be had
+    is_in_memory: bool  # whether ``data`` are where every pass is cheap
 
     @property
     def pass_seconds(self) -> float:
@@ -187,7 +189,10 @@ class Home(Protocol):
 
     @property
     def data(self) -> Data:
-        """All records as kernels see them, or a ValueError that says what to do."""
+        """All records as kernels see them, those of files in a mapped file.
+
+        A cluster raises a ValueError that says what to do.
+        """
 
     def map(self, function: Callable[..., Result], *args: object) -> Iterator[Result]:
         """Results of ``function(part, *args)`` of the chunks, in their order.
@@ -280,10 +285,22 @@ class Stored(_Local):
 
     @cached_property
     def data(self) -> Data:
-        """All records in doubles, if they are in memory."""
-        if not self.is_in_memory:
-            check.fail("records", "in memory here", "records in a file", IN_MEMORY)
-        return self.read(0, self.num_records)
+        """All records in doubles: in memory, or in a file that nobody else can change.
+
+        That file is mapped, so that who reads few records reads few pages.
+        """
+        if self.is_in_memory:
+            return self.read(0, self.num_records)
+        parts = self._parts(self._part, 0, self.num_records, self.chunk)
+        columns = ((part.dense, part.response, part.offset) for _, part in parts)
+        rows, response, offset = filed(columns)
+        params = self.rules.facts.loss.params
+        return make_data(rows, response, offset if offset.size else None, params)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out the mapped file: another process makes its own."""
+        kept = () if self.is_in_memory else ("data",)
+        return {k: v for k, v in self.__dict__.items() if k not in kept}
 
     def require_same(self) -> None:
         """Refuse tables that have changed."""

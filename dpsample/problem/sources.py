@@ -1,20 +1,25 @@
 """Tables that are read piece by piece: arrays, files of numbers, Parquet files.
 
-Nothing here maps a file: mapped pages would count as this process's memory.
+Passes map no file: mapped pages would count as this process's memory. Random records
+are read from a file that is mapped, of which they touch few pages.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from tempfile import TemporaryFile
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arrays import Array
 from dpsample.problem.records import block_size
 
 CHUNK_NUMBERS = 2**19  # of a chunk: 4 MB of features in doubles
@@ -135,6 +140,36 @@ class FileTable:
         return file_stamp(self.path)
 
 
+def filed(parts: Iterable[Sequence[Array]]) -> list[Array]:
+    """Concatenate columns that come part by part, in files that are mapped.
+
+    The files have no name and end with the arrays. TMPDIR says where they are.
+    """
+    files: list[Any] = []
+    shapes: list[list[int]] = []
+    with ExitStack() as stack:
+        for part in parts:
+            if not files:
+                files = [stack.enter_context(TemporaryFile()) for _ in part]
+                shapes = [[0, *column.shape[1:]] for column in part]
+            for file, shape, column in zip(files, shapes, part, strict=True):
+                column.tofile(file)
+                shape[0] += len(column)
+        return [_mapped(*each) for each in zip(files, shapes, strict=True)]
+
+
+def _mapped(file: Any, shape: list[int]) -> Array:
+    """Array of a file, of a type that kernels know."""
+    if not math.prod(shape):
+        return np.empty(shape)
+    file.flush()
+    mapped = np.memmap(file, np.float64, "r+", shape=tuple(shape))
+    if hasattr(mmap, "MADV_RANDOM"):  # else the system reads what lies around, too
+        mapping: Any = mapped._mmap  # type: ignore[attr-defined]
+        mapping.madvise(mmap.MADV_RANDOM)
+    return mapped.view(np.ndarray)
+
+
 @dataclass(frozen=True, eq=False)
 class ParquetTable:
     """Columns of a Parquet file."""
@@ -209,6 +244,12 @@ def opened(
     except ImportError as error:
         raise ImportError("Parquet files need pyarrow: pip install pyarrow") from error
     place = str(check.path("features", path, exists=True))
+    if place.endswith((".npy", ".npz")):
+        remedy = (
+            'Pass np.load(path, mmap_mode="r") of a .npy file, or, of sparse records, '
+            "scipy.sparse.load_npz(path)."
+        )
+        check.fail("features", "the path of a Parquet file", repr(path), remedy)
     schema, metadata = parquet.read_schema(place), parquet.read_metadata(place)
     count = metadata.num_rows
     taken = [name for name in (response, offset) if isinstance(name, str)]

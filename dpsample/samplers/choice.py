@@ -5,7 +5,6 @@ of their own say that it works. Their answer does not depend on a seed or a cloc
 target has one. The ladder moves running times only, never the law.
 """
 
-import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,9 +12,9 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.numerics.mixing import (
-    rank_share,
+    rank_shares,
     split_r_hat,
-    wanted_share,
+    wanted_thinning,
     with_squares,
 )
 from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
@@ -66,7 +65,9 @@ MAX_STAY = 20
 # Split R-hat and effective draws per draw of trial runs that pass.
 MIXED, EFFECTIVE = 1.05, 0.1
 SLICES = "kinks or steep walls: slices along learned axes"
-NUM_SWEEPS = 100  # of the trial run of the slice sampler
+# Sweeps of the trial run of the slice sampler, and effective draws per sweep that may
+# be hoped for before it.
+NUM_SWEEPS, HOPED = 100, 0.5
 
 
 class SamplerChoice(NamedTuple):
@@ -107,7 +108,9 @@ def choose(target: Gibbs) -> SamplerChoice:
         why = "nearly quadratic where the mass is: independent draws"
         return SamplerChoice(Localized(), why, independent)
     can_slice = WhitenedSlice().supports(target)[0]
-    has_tried = can_slice and not is_smooth and whitened_slice.learns(target)
+    # A sum of other losses than distances to kinks takes as long as ten of them.
+    has_kinks = can_slice and whitened_slice.has_kinks(target)
+    has_tried = has_kinks and whitened_slice.learns(target)
     chain = sliced(target, gaussian, rng, MAX_PASSED) if has_tried else None
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
@@ -136,12 +139,12 @@ def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain |
     """
     draws, _ = _trial_draws(prepared, rng, NUM_DISCARDED, NUM_LOOKED_AT)
     both = with_squares(draws)
-    share = rank_share(draws)
-    is_mixed = split_r_hat(both) <= MIXED and share >= EFFECTIVE
+    shares = rank_shares(draws)
+    is_mixed = split_r_hat(both) <= MIXED and shares.min() >= EFFECTIVE
     if not is_mixed or _longest_stay(draws) > MAX_STAY:
         return None
-    thinning = math.ceil(wanted_share(prepared.target.dim) / share)
-    return replace(prepared, num_steps=prepared.num_steps * thinning)
+    num_steps = prepared.num_steps * wanted_thinning(shares)
+    return replace(prepared, num_steps=num_steps)
 
 
 def _longest_stay(draws: Array) -> int:
@@ -205,18 +208,19 @@ def slices_instead(
     leap = 2.0 * (data.dense.size + data.values.size) + num_records
     most = warm.autocorrelation_time * warm.leaps * leap
     sweep = warm.plan.mass.rank * whitened_slice.move_cost(target)
-    if sweep >= most:
+    if sweep >= HOPED * most:
         return None
+    dear = 1.0 if whitened_slice.has_kinks(target) else whitened_slice.DEARER
     prepared = whitened_slice.prepared(target, warm)
     _, stats = _trial_draws(prepared, rng, 0, 2)
-    if sweep + np.mean(stats[:, :, NUM_RECORDS]) >= most:
+    if sweep + dear * np.mean(stats[:, :, NUM_RECORDS]) >= HOPED * most:
         return None
     draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
-    sweep += float(np.mean(stats[:, :, NUM_RECORDS]))
-    share = rank_share(draws)
-    if sweep >= share * most or split_r_hat(draws) > MIXED:
+    sweep += dear * float(np.mean(stats[:, :, NUM_RECORDS]))
+    shares = rank_shares(draws)
+    if sweep >= shares.min() * most or split_r_hat(draws) > MIXED:
         return None
-    return replace(prepared, num_steps=math.ceil(wanted_share(target.dim) / share))
+    return replace(prepared, num_steps=wanted_thinning(shares))
 
 
 def _trial_draws(

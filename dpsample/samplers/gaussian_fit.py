@@ -62,8 +62,10 @@ def minimize(
     the energy.
     """
     weight = target.mu if mu is None else float(mu)
-    is_near = isinstance(target.home, InMemory)
-    energy = _Kernels(target, weight) if is_near else _Passes(target, weight)
+    home = target.home
+    # More than one chunk are passed alike wherever they are: the same bits.
+    is_one = isinstance(home, InMemory) and home.chunk == home.num_records
+    energy = _Kernels(target, weight) if is_one else _Passes(target, weight)
     theta = np.array(target.problem.domain.interior_point(target.dim), dtype=np.float64)
     gradient, trial = np.empty(target.dim), np.empty(target.dim)
     value = energy.value(theta)
@@ -97,7 +99,7 @@ def minimize(
 
 
 class _Kernels:
-    """Energy by the target's own kernels, of records in memory."""
+    """Energy by the target's own kernels, of one chunk in memory."""
 
     def __init__(self, target: Gibbs, mu: float) -> None:
         self.calls, self.work = target.calls, target.new_work()

@@ -158,7 +158,10 @@ def sample(
         title: str, streams: list[np.random.Generator], num_draws: int, **options: Any
     ) -> chains.Chains:
         starts = given or [prepared.dispersed(rng) for rng in streams]
-        numbers = (*prepared.numbers(), *starts, *entropy)
+        identity = ""
+        if options.get("checkpoint") is not None:  # it reads all records
+            numbers = (*prepared.numbers(), *starts, *entropy)
+            identity = identity_of(repr(chosen), *numbers)
         with _display(progress, title, warmup) as on_progress:
             return chains.run(
                 prepared,
@@ -167,7 +170,7 @@ def sample(
                 num_draws=num_draws,
                 num_warmup=warmup,
                 threads=threads,
-                identity=identity_of(repr(chosen), *numbers),
+                identity=identity,
                 on_progress=on_progress,
                 **options,
             )

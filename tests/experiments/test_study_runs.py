@@ -91,6 +91,30 @@ def test_a_dask_cluster_gives_the_bits_of_a_serial_run(tmp_path, serial, cluster
     assert table(tmp_path / "other") == serial
 
 
+# In the middle of a task, once; replicates of a task before it are lost with it.
+DIES = """
+    if params["n"] == 100 and replicate == 3:
+        try:
+            open(os.environ["TOY_RECORDS"] + ".died", "x").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        except FileExistsError:
+            pass
+    rng ="""
+
+
+@pytest.mark.slow
+def test_a_killed_worker_changes_no_bit_of_a_study(tmp_path, serial, cluster):
+    text = TOY.replace("\n    rng =", DIES, 1)
+    backend = {"dask": cluster}
+    assert run_toy(tmp_path, tmp_path / "other", backend=backend, text=text) == NUM_ROWS
+    assert (tmp_path / "records.npy.died").exists()
+    assert table(tmp_path / "other") == serial
+    from distributed import Client
+
+    with Client(cluster) as client:
+        assert len(client.nthreads()) == 1  # the other one finished all
+
+
 @pytest.mark.slow
 def test_a_scheduler_that_is_not_there_is_an_error_of_the_user(tmp_path):
     from dask.config import set as configured

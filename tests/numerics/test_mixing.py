@@ -7,10 +7,10 @@ from scipy.stats import norm
 from dpsample.numerics.mixing import (
     lag_share,
     normal_scores,
-    rank_share,
+    rank_shares,
     share_of,
     split_r_hat,
-    wanted_share,
+    wanted_thinning,
     with_squares,
 )
 
@@ -26,9 +26,9 @@ def series_of(correlation, columns, chains=4, draws=500, seed=1):
 
 def test_the_worst_share_is_told_with_a_small_margin():
     many = series_of(0.6, 60, draws=300)
-    assert 0.5 * share_of(0.6) < rank_share(many) < share_of(0.6)
+    assert 0.5 * share_of(0.6) < rank_shares(many).min() < share_of(0.6)
     many[:, :, 7] = np.exp(4.0 * series_of(0.9, 1, draws=300)[:, :, 0])
-    assert 0.5 * share_of(0.9) < rank_share(many) < 1.5 * share_of(0.9)
+    assert 0.5 * share_of(0.9) < rank_shares(many).min() < 1.5 * share_of(0.9)
 
 
 def test_stuck_columns_and_chains_have_a_small_share_and_never_none():
@@ -37,10 +37,10 @@ def test_stuck_columns_and_chains_have_a_small_share_and_never_none():
     stuck[:2, :, 1] = 0.0
     constant = moving.copy()
     constant[:, :, 1] = 0.5
-    assert rank_share(stuck) < 0.01
-    assert rank_share(constant) > 0.5
-    for share in (rank_share, lag_share):
-        assert 0.0 < share(np.zeros((4, 9, 2))) < 0.001
+    assert rank_shares(stuck).min() < 0.01
+    assert rank_shares(constant).min() > 0.5
+    for share in (rank_shares, lag_share):
+        assert 0.0 < np.min(share(np.zeros((4, 9, 2)))) < 0.001
 
 
 def test_scores_are_normal_quantiles_of_mean_ranks():
@@ -52,12 +52,23 @@ def test_scores_are_normal_quantiles_of_mean_ranks():
     np.testing.assert_allclose(scores, expected)
 
 
-@pytest.mark.parametrize("dim", [2, 100])
-def test_draws_of_the_wanted_share_pass_and_those_of_a_third_of_it_fail(dim):
-    def passes(share):
-        correlation = (1.0 - share) / (1.0 + share)
-        runs = (series_of(correlation, dim, draws=1000, seed=i) for i in range(12))
-        return sum(split_r_hat(with_squares(run)) <= 1.01 for run in runs)
+def num_passed(correlations, thinning):
+    power = correlations**thinning
+    runs = (series_of(power, len(power), draws=1000, seed=i) for i in range(12))
+    return sum(split_r_hat(with_squares(run)) <= 1.01 for run in runs)
 
-    assert passes(wanted_share(dim)) >= 9
-    assert passes(wanted_share(dim) / 3.0) <= 6
+
+MANY, ONE = np.full(200, 0.97), np.append(np.full(199, 0.3), 0.97)
+
+
+@pytest.mark.parametrize("correlations", [MANY[:2], MANY, ONE], ids=len)
+def test_draws_that_are_thinned_as_wanted_pass(correlations):
+    squares = correlations**2
+    thinning = wanted_thinning(share_of(np.append(correlations, squares)))
+    assert num_passed(correlations, thinning) >= 9
+
+
+def test_many_slow_columns_need_more_thinning_than_one():
+    assert wanted_thinning(share_of(ONE)) < wanted_thinning(share_of(MANY))
+    assert num_passed(MANY, wanted_thinning(share_of(MANY)) // 3) <= 6
+    assert wanted_thinning(np.ones(9)) == 1

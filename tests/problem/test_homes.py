@@ -1,5 +1,7 @@
 """Records in memory, in files and on a cluster: the same bits, the same errors."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -162,14 +164,50 @@ def test_a_file_that_has_changed_is_refused(tmp_path):
         dps.release(made, BUDGET)
 
 
-def test_what_needs_random_records_says_so(tmp_path):
+SAMPLERS = {
+    "few": dps.samplers.FactorizedMetropolis(step_size=0.7),
+    "thinned": dps.samplers.Proximal(oracle="thinned"),
+    "all": dps.samplers.MALA(),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_draws_that_read_single_records_have_the_bits_of_memory(tmp_path, name):
+    options = {"intercept": True, "row_bound": 0.5, "clip_rows": True}
+    draws = {}
+    for home, made in every_home(tmp_path, *records(), **options):
+        target = dps.Gibbs(made, k=300.0, mu=0.1)
+        draws[home] = dps.sample(
+            target, sampler=SAMPLERS[name], num_draws=20, num_warmup=5, check=False
+        ).posterior["theta"]
+    for home, found in draws.items():
+        np.testing.assert_array_equal(found, draws["memory"], err_msg=home)
+
+
+def test_the_mapped_copy_stays_behind_and_nobody_changes_it(tmp_path):
     rows, labels = records()
     made = problem(mapped(tmp_path / "rows", rows), labels)
-    with pytest.raises(ValueError, match="by passes"):
-        dps.sample(dps.Gibbs(made, k=100.0, mu=0.1), num_draws=10)
+    kept = made.data.dense
+    mapped(tmp_path / "rows", 2.0 * rows)
+    np.testing.assert_array_equal(kept, rows)
+    copied = pickle.loads(pickle.dumps(problem(mapped(tmp_path / "b", rows), labels)))
+    assert "data" not in vars(copied.home)
+    np.testing.assert_array_equal(copied.data.dense, rows)
+    assert len(pickle.dumps(copied)) < rows.nbytes
+
+
+def test_a_loss_with_kinks_in_a_file_has_no_certificate(tmp_path):
+    rows, labels = records()
     hinge = problem(mapped(tmp_path / "rows", rows), labels, loss=L.Hinge())
     with pytest.raises(dps.NoCertificate, match="in memory"):
         dps.release(hinge, BUDGET)
+
+
+def test_a_path_of_numpy_is_refused_with_what_to_pass(tmp_path):
+    for name, remedy in (("a.npy", "mmap_mode"), ("a.npz", "load_npz")):
+        (tmp_path / name).touch()
+        with pytest.raises(ValueError, match=remedy):
+            problem(tmp_path / name, "y")
 
 
 def test_far_responses_and_offsets_stay_near(tmp_path):
@@ -204,13 +242,14 @@ def test_full_steps_have_the_bits_of_memory(tmp_path, monkeypatch, name):
         assert fit.num_gradients == fits[0].num_gradients
 
 
-def test_random_batches_need_memory(tmp_path):
-    rows, labels = records()
+def test_random_batches_have_the_bits_of_memory(tmp_path):
     method = dps.optimizers.DPSGD(sampling_rate=0.1, num_steps=3)
-    kept, filed = problem(rows, labels), problem(mapped(tmp_path / "a", rows), labels)
-    assert dps.minimize(kept, method, BUDGET, seed=1).theta.shape == (DIM,)
-    with pytest.raises(ValueError, match="by passes"):
-        dps.minimize(filed, method, BUDGET)
+    fits = {
+        name: dps.minimize(made, method, BUDGET, seed=1).theta
+        for name, made in every_home(tmp_path, *records())
+    }
+    for name, theta in fits.items():
+        np.testing.assert_array_equal(theta, fits["memory"], err_msg=name)
 
 
 def on_cluster(rows, labels, **changes):
@@ -251,5 +290,5 @@ def test_records_of_a_frame_are_named_by_their_numbers():
     assert made.feature_names == ("a", "b", "c")
     kept = problem(rows, labels, clip_rows=True)
     assert made.risk(np.ones(DIM)) == kept.risk(np.ones(DIM))
-    with pytest.raises(ValueError, match="on a cluster"):
+    with pytest.raises(ValueError, match="records on a cluster. Pass a numpy.memmap"):
         dps.sample(dps.Gibbs(made, k=10.0, mu=0.1), num_draws=3)

@@ -93,11 +93,11 @@ def test_the_warm_up_settles_and_starts_are_inside_and_dispersed(name):
     assert 1.0 <= warm.autocorrelation_time < 40.0
     assert 1 <= warm.num_steps <= 20
     rng = np.random.default_rng(6)
-    starts = np.array([disperse(target, warm.plan, rng) for _ in range(300)])
+    starts = np.array([disperse(target, warm.plan, rng) for _ in range(1000)])
     assert all(target.problem.domain.contains(start) for start in starts)
     prepared = dps.samplers.BilliardHMC().prepare(target, np.random.default_rng(5))
     fill, state = prepared.runner(), prepared.init()
-    draws, stats = np.empty((800, target.dim)), np.empty((800, 5))
+    draws, stats = np.empty((3000, target.dim)), np.empty((3000, 5))
     fill(state, rng, draws, stats)
     # Wider than the target, so that R-hat can tell whether chains have met.
     ratio = starts.std(axis=0) / draws[100:].std(axis=0)

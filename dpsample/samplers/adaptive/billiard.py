@@ -56,7 +56,10 @@ from dpsample.samplers.moves import settle_slope, slope
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
-LENGTH, MAX_LEAPS = 1.4, 1000
+LENGTH, MAX_LEAPS = 1.5, 1000
+# Longest step, in lengths. Kicks take a Gaussian's point to 1 - step^2 / 2 of it, and
+# to nothing by a step of 1.4; between flat walls more is flight, which may be longer.
+LONGEST_STEP, LONGEST_FLAT = 0.95, 1.3
 # A step is jittered, and now and then short: some states refuse the usual one.
 LEAST_STEP, STEP_RANGE, RARELY, RESCUE = 0.8, 0.4, 0.1, 0.3
 LEAST_LENGTH, LENGTH_RANGE = 0.4, 1.2
@@ -95,6 +98,7 @@ class BilliardPlan(NamedTuple):
     """Numbers of the sampler, and the piece that finds exits."""
 
     step: float
+    longest_step: float  # of a tuning
     length: float  # mean length of a trajectory, in units of the metric
     max_leaps: int
     hill: float  # above both ends of a trajectory, that refuses it
@@ -144,6 +148,7 @@ def new_plan(
 ) -> BilliardPlan:
     """Plan of a target; no force acts in the whole space."""
     domain, matrix = target.problem.domain, target.numbers.body.matrix
+    piece = exits.exit_piece(domain)
     is_harmonic = domain.name == "whole_space"
     held = np.array(force, dtype=np.float64)
     if is_harmonic:
@@ -151,10 +156,14 @@ def new_plan(
     turns = np.ascontiguousarray(mass.applied(matrix))
     pull = -mass.applied(held)
     axes, spectrum = np.empty((0, target.dim)), np.empty(0)
-    if mass.is_dense and exits.exit_piece(domain) is exits.euclidean_exit:
+    if mass.is_dense and piece is exits.euclidean_exit:
         spectrum, axes = np.linalg.eigh(mass.covariance)
+    flat = (exits.box_exit, exits.simplex_exit, exits.l1_exit)
+    is_flat = len(matrix) > 0 or piece in flat
+    longest = length * (LONGEST_FLAT if is_flat else LONGEST_STEP)
     return BilliardPlan(
         step=float(step),
+        longest_step=float(longest),
         length=float(length),
         max_leaps=int(max_leaps),
         hill=HILL,
@@ -164,7 +173,7 @@ def new_plan(
         force=held,
         pull=pull,
         is_harmonic=int(is_harmonic),
-        exit=pointer(exits.exit_piece(domain), exits.EXIT),
+        exit=pointer(piece, exits.EXIT),
         axes=np.ascontiguousarray(axes),
         spectrum=spectrum,
         turned_pull=pull @ axes if len(axes) else np.empty(0),
@@ -199,7 +208,9 @@ def launch(plan, state, rng):
         size *= RESCUE
     length = plan.length * (LEAST_LENGTH + LENGTH_RANGE * rng.random())
     control[STEP] = size
-    control[LEAPS] = min(max(math.ceil(length / size), 1.0), float(plan.max_leaps))
+    # Rounded up, a long step would mostly be made twice, which leads back.
+    leaps = math.floor(length / size + 0.5)
+    control[LEAPS] = min(max(leaps, 1.0), float(plan.max_leaps))
     control[DONE] = control[REMAINING] = control[BOUNCES] = 0.0
     state.own.held[:] = np.nan
     control[ENERGY] = control[TOP] = state.energy[0]
@@ -438,7 +449,7 @@ def finish(plan, state, probability):
     for j in range(state.memory.shape[0]):
         state.own.slopes[j] += state.memory[j]
     if state.own.tuning[IS_TUNED] == 1.0:
-        tune(state.own.tuning, probability, plan.length)
+        tune(state.own.tuning, probability, plan.longest_step)
     control[STAGE] = 0.0
 
 

@@ -15,9 +15,9 @@ from dpsample.core.arrays import Array
 from dpsample.core.entries import entry
 from dpsample.numerics.mixing import (
     lag_share,
-    rank_share,
+    rank_shares,
     split_r_hat,
-    wanted_share,
+    wanted_thinning,
     with_squares,
 )
 from dpsample.samplers.adaptive import billiard
@@ -51,15 +51,19 @@ class WarmUp:
     """What the pilot chains have learned."""
 
     plan: BilliardPlan
-    autocorrelation_time: float  # in transitions, the largest of theta_i and theta_i^2
+    shares: Array  # effective draws per transition, of theta_i and theta_i^2
     has_settled: bool  # whether the last window passed its test
     leaps: float  # gradients of a transition, on average
 
     @property
+    def autocorrelation_time(self) -> float:
+        """Largest one, in transitions."""
+        return float(1.0 / self.shares.min())
+
+    @property
     def num_steps(self) -> int:
         """Transitions for a draw, so that draws of the default length pass."""
-        wanted = self.autocorrelation_time * wanted_share(len(self.plan.center))
-        return int(np.clip(math.ceil(wanted), 1, MAX_THINNING))
+        return min(wanted_thinning(self.shares), MAX_THINNING)
 
     def num_discarded(self, num_steps: int) -> int:
         """Draws of so many transitions that take a dispersed start to the target."""
@@ -174,7 +178,8 @@ def warm_up(
                 plan = _worth(pilots, plan)
     assert best is not None
     # Now of the coefficients, for whose draws the thinning is.
-    share, leaps = rank_share(best.draws), best.leaps
+    shares, leaps = rank_shares(best.draws), best.leaps
+    share = float(shares.min())
     lag = min(math.ceil(0.5 / share), MAX_THINNING)
     length = min(NUM_TRIAL * lag, int(0.5 * MAX_WORK / pace))
     if length >= NUM_TRIAL:
@@ -183,11 +188,11 @@ def warm_up(
         anew = _Pilots(target, plan, rng)
         trial = anew.run(plan, skipped + length, adapts=False)
         draws, leaps = trial.draws[:, skipped:], trial.leaps
-        share = rank_share(draws)
+        shares = rank_shares(draws)
         has_settled = has_settled and split_r_hat(draws) < ALIKE
     return WarmUp(
         plan=plan,
-        autocorrelation_time=1.0 / share,
+        shares=shares,
         has_settled=has_settled,
         leaps=leaps,
     )

@@ -31,7 +31,7 @@ from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.mixing import (
     lag_share,
-    rank_share,
+    rank_shares,
     split_r_hat,
     with_squares,
 )
@@ -376,6 +376,11 @@ def learns(target: Gibbs) -> bool:
     return target.problem.domain.name == "whole_space" and target.dim <= MAX_DENSE
 
 
+def has_kinks(target: Gibbs) -> bool:
+    """Whether a sum over the records is one of distances to kinks."""
+    return bool(len(kinks_of(target)[0]))
+
+
 def move_cost(target: Gibbs) -> float:
     """Multiply-adds of a move beside its evaluations: shifted margins, and a chord."""
     piece = exits.exit_piece(target.problem.domain)
@@ -395,10 +400,10 @@ def learned(
     slow, where it would refuse leaps. In the end it is enough that the chains agree.
     A window that may take more than ``most`` is not begun.
     """
-    if not len(kinks_of(target)[0]):
+    if not has_kinks(target):
         most /= DEARER
     plan = _plan_of(target, gaussian.center, gaussian.factor)
-    warm = WarmUp(plan=plan, autocorrelation_time=1.0, has_settled=False, leaps=0.0)
+    warm = WarmUp(plan=plan, shares=np.ones(1), has_settled=False, leaps=0.0)
     ends = [disperse(target, plan, rng) for _ in range(NUM_PILOTS)]
     sweep = plan.mass.num_white * move_cost(target)
     passed = pace = 0.0
@@ -420,8 +425,7 @@ def learned(
         has_settled = width >= SETTLED and is_settled(white, share, np.inf, None)
         if width == WINDOWS[-1]:
             has_settled = split_r_hat(white) < ALIKE
-        time = 1.0 / rank_share(draws)
-        warm = replace(warm, autocorrelation_time=time, has_settled=has_settled)
+        warm = replace(warm, shares=rank_shares(draws), has_settled=has_settled)
         if has_settled:
             break
         root = root_of(white, math.sqrt(share), None)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
+from dpsample.problem.records import Data
 from dpsample.samplers.chain import RECORDS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
 from dpsample.samplers.subsampled.taylor import Expansion
@@ -120,17 +121,13 @@ def channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:
 
     ``scale`` is the factor k M / (6 n) of all bounds; with 0 there are no entries.
     """
-    rows, dim = as_rows(target.data), target.dim
-    is_sparse = hasattr(rows, "indptr")
+    dim, is_sparse = target.dim, target.data.dense.shape[0] == 0
+    rows: Any = as_rows(target.data) if is_sparse else None
     spread = np.sqrt(np.einsum("ij,ij->i", expansion.factor, expansion.factor))
     displaced = expansion.probes @ expansion.factor.T
     cubes = np.array([_mean_cube(expansion.probes), _mean_cube(displaced)])
-    sizes = np.concatenate(
-        [
-            _sizes(rows[start : start + BLOCK], expansion.factor, spread, is_sparse)
-            for start in range(0, rows.shape[0], BLOCK)
-        ]
-    )
+    found = target.home.map(_sizes_of, expansion.factor, spread)
+    sizes = np.concatenate(list(found))
     shares = spread * np.mean(np.abs(displaced / spread) ** 3, axis=0)
     costs = sizes**3
     costs[:, :2] *= cubes
@@ -155,6 +152,13 @@ def channels(target: Gibbs, expansion: Expansion, scale: float) -> Channels:
 
 def _mean_cube(displacements: Array) -> float:
     return float(np.mean(np.linalg.norm(displacements, axis=1) ** 3))
+
+
+def _sizes_of(part: Data, factor: Array, spread: Array) -> Array:
+    """`_sizes` of the records of a part."""
+    rows, is_sparse = as_rows(part), part.dense.shape[0] == 0
+    blocks = [rows[start : start + BLOCK] for start in range(0, rows.shape[0], BLOCK)]
+    return np.concatenate([_sizes(b, factor, spread, is_sparse) for b in blocks])
 
 
 def _sizes(part: Any, factor: Array, spread: Array, is_sparse: bool) -> Array:

@@ -13,9 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.problem.records import curvature_matrix
+from dpsample.domains import Domain
+from dpsample.losses import Loss
+from dpsample.problem.records import Data
+from dpsample.problem.sources import filed
 from dpsample.samplers import gaussian_fit
-from dpsample.targets.gibbs import Gibbs, as_rows
+from dpsample.samplers.localized import mode
+from dpsample.targets.gibbs import Gibbs, as_rows, margin_intervals
+from dpsample.targets.passes import passed
 
 MAX_ITERATIONS = 20
 NUM_PROBES = 400
@@ -43,16 +48,25 @@ class Expansion:
 
 def third_derivative(target: Gibbs) -> float:
     """Bound of the loss's third derivative on all margins of the domain."""
-    lower, upper = target.margin_intervals()
-    response = target.data.response
-    reach = float(np.maximum(np.abs(lower), np.abs(upper)).max(initial=0.0))
-    loss = target.problem.loss
-    return float(loss.third_derivative_bound(reach, float(np.abs(response).max())))
+    problem = target.problem
+    sizes = target.home.fold(np.maximum, _extremes, problem.domain)
+    return float(problem.loss.third_derivative_bound(*map(float, sizes)))
+
+
+def _extremes(part: Data, domain: Domain) -> Array:
+    """Largest margin on the domain and largest response, in absolute value."""
+    lower, upper = margin_intervals(domain, part)
+    reach = np.maximum(np.abs(lower), np.abs(upper)).max(initial=0.0)
+    return np.array([reach, np.abs(part.response).max()])
 
 
 def has_curvature(target: Gibbs) -> bool:
     """Whether the loss knows its second derivative at a point."""
-    lower, upper = _curvatures(target, np.zeros(target.data.num_records))
+    return bool(target.home.fold(min, _is_bent, target.problem.loss))
+
+
+def _is_bent(part: Data, loss: Loss) -> bool:
+    lower, upper = _curvatures(part, loss, np.zeros(part.num_records))
     return bool(np.array_equal(lower, upper))
 
 
@@ -62,11 +76,12 @@ def expand(target: Gibbs) -> Expansion | None:
     The loss must have a second derivative. None where the Hessian is singular, so that
     there is no Gaussian.
     """
-    basis = gaussian_fit.hull_basis(target)
-    anchor = gaussian_fit.fit(target).center
+    basis = target.geometry.basis
+    found = mode.find(target, target.mu)  # by few passes
+    anchor = gaussian_fit.fit(target).center if found is None else found.point
     contains = target.problem.domain.contains
     for _ in range(MAX_ITERATIONS):
-        gradient, hessian = _derivatives(target, basis, anchor)
+        gradient, hessian = _derivatives(target, anchor)
         eigenvalues = np.linalg.eigvalsh(hessian)
         if not eigenvalues[0] > SINGULAR * eigenvalues[-1]:
             return None
@@ -75,7 +90,7 @@ def expand(target: Gibbs) -> Expansion | None:
         if not contains(following) or move @ gradient < 1e-20:
             break
         anchor = following
-    gradient, hessian = _derivatives(target, basis, anchor)
+    gradient, hessian = _derivatives(target, anchor)
     root = np.linalg.cholesky(hessian)
     # Rounding leaves the inverse of a triangle not quite triangular.
     factor = np.ascontiguousarray(basis @ np.triu(np.linalg.inv(root).T))
@@ -96,27 +111,35 @@ def expand(target: Gibbs) -> Expansion | None:
     )
 
 
-def _curvatures(target: Gibbs, margins: Array) -> tuple[Array, Array]:
-    loss, response = target.problem.loss, target.data.response
-    lower, upper = loss.curvature(margins, margins, response)
+def _curvatures(part: Data, loss: Loss, margins: Array) -> tuple[Array, Array]:
+    lower, upper = loss.curvature(margins, margins, part.response)
     return np.asarray(lower), np.asarray(upper)
 
 
 def _records(target: Gibbs, anchor: Array) -> Array:
-    data = target.data
-    margins = as_rows(data) @ anchor + (data.offset if data.offset.size else 0.0)
-    values, slopes = target.problem.loss._evaluate(margins, data.response)
-    curvatures = _curvatures(target, margins)[0]
+    """Terms of all records, in memory or, as they are, in a mapped file."""
+    parts = target.home.map(_terms, target.problem.loss, anchor)
+    if target.home.is_in_memory:
+        return np.concatenate(list(parts))
+    return filed([part] for part in parts)[0]
+
+
+def _terms(part: Data, loss: Loss, anchor: Array) -> Array:
+    margins = as_rows(part) @ anchor + (part.offset if part.offset.size else 0.0)
+    values, slopes = loss._evaluate(margins, part.response)
+    curvatures = _curvatures(part, loss, margins)[0]
     return np.ascontiguousarray(np.stack([margins, values, slopes, curvatures], 1))
 
 
-def _derivatives(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
-    """Gradient and Hessian of the energy in the basis."""
-    weights = _records(target, theta)[:, 3]
-    hessian = curvature_matrix(target.data, weights)
-    hessian = hessian + target.mu * gaussian_fit.regularizer_hessian(target, theta)
-    inner = target.k * (basis.T @ hessian @ basis)
-    return basis.T @ target.gradient(theta), 0.5 * (inner + inner.T)
+def _derivatives(target: Gibbs, theta: Array) -> tuple[Array, Array]:
+    """Gradient and Hessian of the energy in the basis of the domain's hull."""
+    basis = target.geometry.basis
+    here = passed(target, theta)
+    bend = target.mu * gaussian_fit.regularizer_hessian(target, theta)
+    inner = mode.in_basis(target, here.gram, basis)
+    inner += target.k * (basis.T @ bend @ basis)
+    slope = mode.energy_at(target, target.mu, theta, here)[1]
+    return slope, 0.5 * (inner + inner.T)
 
 
 def _regularizer(target: Gibbs, anchor: Array) -> tuple[Array, Array]:
