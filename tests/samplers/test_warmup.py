@@ -1,5 +1,9 @@
 """Warm-up of the adaptive samplers: barrier fit, dispersed starts, what is learned."""
 
+import importlib
+import warnings
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -88,12 +92,14 @@ DOMAINS = {
 @pytest.mark.parametrize("name", DOMAINS)
 def test_the_warm_up_settles_and_starts_are_inside_and_dispersed(name):
     target = logistic(DOMAINS[name])
-    warm = warm_up(target, np.random.default_rng(5))
-    assert warm.has_settled
-    assert 1.0 <= warm.autocorrelation_time < 40.0
-    assert 1 <= warm.num_steps <= 20
-    rng = np.random.default_rng(6)
-    starts = np.array([disperse(target, warm.plan, rng) for _ in range(1000)])
+    rng, starts = np.random.default_rng(6), []
+    for seed in (5, 6, 7):
+        warm = warm_up(target, np.random.default_rng(seed))
+        assert warm.has_settled
+        assert 1.0 <= warm.autocorrelation_time < 40.0
+        assert 1 <= warm.num_steps <= 20
+        starts += [disperse(target, warm.plan, rng) for _ in range(350)]
+    starts = np.array(starts)
     assert all(target.problem.domain.contains(start) for start in starts)
     prepared = dps.samplers.BilliardHMC().prepare(target, np.random.default_rng(5))
     fill, state = prepared.runner(), prepared.init()
@@ -126,6 +132,23 @@ def test_starts_in_many_dimensions_come_down_to_where_leaps_are_accepted(monkeyp
     assert height() < 2.0
     monkeypatch.setattr(warmup, "HIGH", np.inf)
     assert height() > 3.0
+
+
+def test_no_chain_stays_at_a_start_that_the_plan_cannot_leave(monkeypatch):
+    """Columns of many scales; planted: a start is kept as soon as its energy rises."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    cells = dict(importlib.import_module("robust_cells").scikit_cells())
+    case = cells["breast_cancer-raw/logistic/l2/cold"](1)
+    target = importlib.import_module("ours").gibbs(case)
+
+    def converged():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return dps.sample(target, seed=1, progress=False).attrs["converged"]
+
+    assert converged()
+    monkeypatch.setattr(warmup, "_moves", lambda *given: True)
+    assert not converged()
 
 
 def test_a_metric_that_makes_steps_small_is_given_up(monkeypatch):

@@ -37,8 +37,8 @@ WORSE = 0.5  # relative step of a window from whose metric one goes back to the 
 AIM = 0.7  # acceptance probability
 DISPERSION = 2.0  # time of the flight from the center to a start
 # Energy that is too high for a start, in standard deviations of a Gaussian's, and the
-# transitions, of few leaps, in which it comes down.
-HIGH, DESCENT, FEW_LEAPS = 7.0, 30, 20
+# transitions, of few leaps, in which it comes down; those of the plan that are tried.
+HIGH, DESCENT, FEW_LEAPS, NUM_TRIES = 7.0, 30, 20, 50
 FORGOTTEN = 10.0  # autocorrelation times after which a start is forgotten
 NUM_TRIAL = 100  # draws of each chain that settle the thinning
 ALIKE = 1.2  # split R-hat of chains from other starts
@@ -204,7 +204,7 @@ def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Arr
     A long flight leaves the starts more spread than the target, also near walls, where
     shortened Gaussian steps would not. In many dimensions, or up a steep slope, that
     may be so high that all leaps are refused: it comes down by leaps tuned there, until
-    its energy rises.
+    its energy is low or rises, and leaps of the plan are made there.
     """
     velocity = plan.mass.spread(rng.standard_normal(plan.mass.num_white))
     start = billiard.flight(
@@ -219,11 +219,26 @@ def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Arr
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
     energy, before = target.energy(start), math.inf
     for _ in range(DESCENT):
-        if energy <= low or energy > before:
+        may_stay = energy <= low or energy > before
+        if may_stay and _moves(target, plan, state.position.copy(), rng):
             break
         raise_unless_ok(fill(state, rng, draws, stats))
         energy, before = float(state.energy[0]), energy
     return state.position.copy()
+
+
+def _moves(
+    target: Gibbs, plan: BilliardPlan, start: Array, rng: np.random.Generator
+) -> bool:
+    """Whether one of so many transitions of the plan leaves a position."""
+    state = billiard.init(target, plan, start)
+    fill = filler(billiard.run, target.numbers, target.pieces, plan)
+    draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
+    for _ in range(NUM_TRIES):
+        raise_unless_ok(fill(state, rng, draws, stats))
+        if (draws[0] != start).any():
+            return True
+    return False
 
 
 def _leap_cost(target: Gibbs, rank: int) -> float:
