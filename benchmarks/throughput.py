@@ -2,14 +2,18 @@
 
 Calls are warm: one of each before the clock compiles. Wall time is that of the machine
 with all its other work; CPU time is this process's own, so 60 / CPU seconds per release
-is what an idle processor does in a minute. `--threads` is for releases.
+is what an idle processor does in a minute. `--threads` is for releases, and says how
+many processes share the same seeds, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 
 import numpy as np
 
@@ -38,6 +42,16 @@ def records(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return rows, np.where(rng.random(2000) < chance, 1.0, -1.0)
 
 
+def fresh_releases(
+    problem: dps.Problem, seeds: Sequence[np.random.SeedSequence]
+) -> np.ndarray:
+    """Thetas of one release for each seed, of records of its own."""
+    options = {"seed": seeds, "threads": 1, "data": records}
+    return dps.replicate(
+        dps.release, problem, BUDGET, num_replicates=len(seeds), **options
+    ).thetas
+
+
 def releases(number: int, threads: int, repeats: int) -> str:
     """Certified releases: logistic loss, unit l2 ball, 2000 records, d = 5."""
     data = dps.datasets.logistic(2000, 5, seed=0)
@@ -59,12 +73,20 @@ def releases(number: int, threads: int, repeats: int) -> str:
         return [dps.release(problem, BUDGET) for _ in range(number)]
 
     fixed, fresh = 100 * number, 5 * number
+    seeds = np.random.SeedSequence(0).spawn(fresh)
+    parts = [seeds[i::threads] for i in range(threads)]
     lines = []
+    pool = ProcessPoolExecutor(threads, mp_context=get_context("spawn"))
     for words, count, call in (
         ("fixed records, 1 thread", fixed, many(fixed, 1, None)),
         (f"fixed records, {threads} threads", fixed, many(fixed, threads, None)),
         ("fresh records, 1 thread", fresh, many(fresh, 1, records)),
         (f"fresh records, {threads} threads", fresh, many(fresh, threads, records)),
+        (
+            f"fresh records, {threads} processes",
+            fresh,
+            lambda: list(pool.map(partial(fresh_releases, problem), parts)),
+        ),
         ("release, one after the other", number, one_by_one),
     ):
         wall, cpu = timed(call, repeats)
@@ -72,6 +94,7 @@ def releases(number: int, threads: int, repeats: int) -> str:
             f"{words}: {60.0 * count / wall:.0f} per minute of wall time,"
             f" {1e3 * wall / count:.3f} ms each, {1e3 * cpu / count:.3f} ms CPU"
         )
+    pool.shutdown()
     return "\n  ".join(lines)
 
 
