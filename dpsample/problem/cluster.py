@@ -153,7 +153,7 @@ def _stored(
     return made
 
 
-def _on_partition(given: bytes, first: int, *columns: Any) -> Any:
+def _on_partition(given: bytes, first: int, *columns: object) -> Any:
     """Work of one task, by one thread of BLAS: more change the last bits."""
     from threadpoolctl import threadpool_limits
 

@@ -423,7 +423,7 @@ def _written(
         yield rules.check(out[part], y[part], shift[part], start)
 
 
-def _column(name: str, value: Any, count: int) -> Table:
+def _column(name: str, value: object, count: int) -> Table:
     """Column of numbers as a table."""
     if isinstance(value, ParquetTable):
         return value

@@ -143,7 +143,7 @@ class Problem:
         # What a verb has derived from the problem last, and from which arguments.
         self.plan: tuple[Any, Any] | None = None
 
-    def _home(self, given: Any, response: Any, offset: Any) -> Home:
+    def _home(self, given: object, response: object, offset: object) -> Home:
         """Check records, within their bounds or moved there, and keep them."""
         is_linear = self.loss.name == "linear" and self.response_bound is None
         rules = Rules(

@@ -181,7 +181,7 @@ class Gibbs:
         cached = (*OF_RECORDS, "pieces", "body", "geometry")
         return {k: v for k, v in self.__dict__.items() if k not in cached}
 
-    def on(self, problem: Problem) -> "Gibbs":
+    def _on(self, problem: Problem) -> "Gibbs":
         """Density with the same numbers for other records of the same public facts."""
         _ = self.pieces, self.regularizer_params, self.curvature  # made once for all
         made = object.__new__(Gibbs)
@@ -230,14 +230,14 @@ class Gibbs:
         """Hull and sides of the domain, in matrices of all columns."""
         return DomainGeometry.of(self.problem.domain, self.dim)
 
-    def is_inside(self, point: Array) -> bool:
+    def _is_inside(self, point: Array) -> bool:
         """Whether the domain contains a contiguous point, which is not checked."""
         domain: Any = self.problem.domain  # whose pieces are kernels
         out = np.full(1, np.nan)
         entries.call(domain.contains_piece, self.body, point, out)
         return bool(out[0] == 1.0)
 
-    def regularized(self, point: Array) -> tuple[float, Array]:
+    def _regularized(self, point: Array) -> tuple[float, Array]:
         """Regularizer and its slope at a contiguous point, which is not checked."""
         r: Any = self.regularizer  # whose pieces are kernels
         params = self.regularizer_params

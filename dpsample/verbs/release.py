@@ -109,7 +109,7 @@ class ReleasePlan:
         """Plan for other records with the same public facts."""
         if isinstance(self.sampler, Localized):
             _ = self.target.geometry  # made once for all
-        return replace(self, target=self.target.on(problem))
+        return replace(self, target=self.target._on(problem))
 
     @lazy_property
     def place(self) -> Place | None:

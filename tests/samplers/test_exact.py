@@ -6,7 +6,7 @@ import pytest
 import dpsample as dps
 from dpsample.samplers import Exact, SamplingError
 from dpsample.samplers.chain import ACCEPTED, PROPOSALS, VALUES
-from dpsample.samplers.exact import gaussian, grid
+from dpsample.samplers.exact import gaussian, grid_cells
 from tests.support.exact_runs import prepare, run, three_dimensions
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES
@@ -54,7 +54,7 @@ def test_wrong_masses_and_missing_rejections_are_caught(monkeypatch):
     wrong = np.cumsum(shares) / shares.sum()
     draws, _, _ = run(prepared, 2, 8000, prepared.plan._replace(cumulative=wrong))
     assert law_margin(case, draws) > 1.0
-    monkeypatch.setitem(grid.MAX_CELLS, 2, 4)
+    monkeypatch.setitem(grid_cells.MAX_CELLS, 2, 4)
     few = prepare(case.target).plan
     assert len(few.base) == 4
     assert law_margin(case, run(prepared, 2, 8000, few)[0]) <= 1.0
@@ -66,7 +66,7 @@ def envelope_draws(plan, seed, count):
     rng, z = np.random.default_rng(seed), np.empty(plan.factor.shape[1])
     out = np.empty((count, len(plan.center)))
     for i in range(count):
-        grid.propose(plan, rng, z)
+        grid_cells.propose(plan, rng, z)
         out[i] = plan.center + plan.factor @ z
     return out
 
@@ -115,7 +115,7 @@ def test_one_cell_holds_a_point_and_its_tangent_is_below_the_energy(name):
         strictly = ((plan.lower < z) & (z < plan.upper)).all(axis=1)
         assert holds.any()
         assert np.count_nonzero(strictly) <= 1
-        bound, size = grid.tangent(plan, int(np.argmax(holds)), z)
+        bound, size = grid_cells.tangent(plan, int(np.argmax(holds)), z)
         assert bound <= target.energy(x) + 1e-10 * (1.0 + size)
     assert plan.cumulative[-1] == 1.0
     assert (np.diff(plan.cumulative) >= 0.0).all()

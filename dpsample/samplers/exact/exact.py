@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpsample.samplers.chain import PreparedChain, init
-from dpsample.samplers.exact import gaussian, grid
+from dpsample.samplers.exact import gaussian, grid_cells
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.targets.gibbs import Gibbs
@@ -65,10 +65,10 @@ class Exact(Sampler):
             start = target.problem.domain.interior_point(target.dim)
             return chain(plan=plan, run=gaussian.run, start=start)
         shape = fit(target)
-        cells = grid.build(target, shape)
+        cells = grid_cells.build(target, shape)
         return chain(
             plan=cells,
-            run=grid.run,
+            run=grid_cells.run,
             start=shape.center,
             settings={"num_cells": len(cells.base)},
             scatter=shape.factor,

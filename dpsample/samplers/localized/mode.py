@@ -113,7 +113,7 @@ def find(
             break
     else:
         return None
-    if not (np.isfinite(gradient).all() and target.is_inside(point)):
+    if not (np.isfinite(gradient).all() and target._is_inside(point)):
         return None
     mode = _made(target, point, here._replace(gram=sums), gradient)
     return _held(replace(mode, before=before, gram=gram), geometry, hessian)
@@ -165,7 +165,7 @@ def energy_at(
     per_record = target.k / target.home.num_records
     height, slope = per_record * here.value, per_record * here.slope
     if mu > 0.0:
-        value, pull = target.regularized(point)
+        value, pull = target._regularized(point)
         height, slope = height + target.k * mu * value, slope + target.k * mu * pull
     return height, np.asarray(slope @ target.geometry.basis)
 
@@ -177,7 +177,7 @@ def in_basis(target: Gibbs, gram: Array, basis: Array) -> Array:
 
 def _settled(target: Gibbs, point: Array) -> Array:
     """Undo rounding errors that put a point outside the domain."""
-    if target.is_inside(point):
+    if target._is_inside(point):
         return point
     near = target.problem.domain.project(point)
     is_close = np.abs(near - point).max() <= 1e-10 * (1.0 + np.abs(point).max())

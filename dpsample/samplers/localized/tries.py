@@ -63,7 +63,7 @@ class LocalFrame(NamedTuple):
     def of(cls, target: Gibbs, mode: Mode, region: Region) -> "LocalFrame":
         """Frame of a region."""
         least, most = target.curvature
-        base, pull = target.regularized(mode.point)
+        base, pull = target._regularized(mode.point)
         rank, ellipsoids = mode.basis.shape[1], region.ellipsoids
         roots = np.reshape([e.root for e in ellipsoids], (len(ellipsoids), rank, rank))
         return cls(
