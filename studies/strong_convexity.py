@@ -124,7 +124,8 @@ study = Study(
     title="Strongly convex losses, confidence, generalization",
     question=(
         "Theorems 5 and 6, Lemma 5 and Corollary 1 of arXiv:2207.08347, for losses -<s,"
-        " x> + |x|^2/2 on the unit ball, signs s = +-e_1 of mean 1/2, one draw, true"
+        " x> + |x|^2/2 on the unit ball, signs s = +-e_1 of mean 1/2 (all share the"
+        " ridge, so G = 1; Assumption 2 would say 2), one draw, true"
         " (epsilon, 1e-6), replace one. Is the mean excess risk below the bounds, ours"
         " and the printed ones at the epsilon that they claim (then k is the same, the"
         " largest that is private)? Is the population risk"
