@@ -132,9 +132,10 @@ class Rules:
         sizes = largest if is_refused else row_norms(rows, facts)
         above = np.flatnonzero(sizes > facts.row_bound * (1.0 + ROUNDING))
         if self.clip_rows:
-            if above.size:
-                factors = facts.row_bound / np.maximum(sizes, 1e-300)
-                scale_rows(rows, np.minimum(1.0, factors))
+            if above.size:  # no row within the slack: what is next to it shows in none
+                factors = np.ones(len(sizes))
+                factors[above] = facts.row_bound / sizes[above]
+                scale_rows(rows, factors)
             if limit is not None and not facts.loss.is_classification:
                 np.clip(response, -limit, limit, out=response)
         return sizes, above

@@ -490,7 +490,7 @@ def shortened(rows: Rows, encoding: Encoding, clipped: Counter[str]) -> Rows:
     if not above.any():
         return rows
     clipped[f"rows above {bound:g}"] += int(above.sum())
-    factors = np.minimum(1.0, bound / np.maximum(sizes, 1e-300))
+    factors = np.where(above, bound / np.maximum(sizes, 1e-300), 1.0)
     if isinstance(rows, np.ndarray):
         return rows * factors[:, None]
     short: Rows = rows.multiply(factors[:, None]).tocsr()

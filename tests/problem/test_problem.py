@@ -73,6 +73,21 @@ def test_clip_rows_scales_only_what_exceeds(make):
     np.testing.assert_array_equal(features, 2.0 * ROWS)  # the caller's rows stay
 
 
+@pytest.mark.parametrize("make", [np.array, sparse.csr_matrix])
+def test_clipping_a_record_changes_no_other(make):
+    """Not even those within the slack, in the same chunk: neighbors differ in one."""
+    rows = np.zeros((4, 3))
+    rows[:, 0] = 1.0 + 5e-13
+    longer = rows.copy()
+    longer[3] *= 5.0
+    margins = [
+        problem(features=make(given), clip_rows=True).margins([1.0, 0.0, 0.0])
+        for given in (rows, longer)
+    ]
+    np.testing.assert_array_equal(margins[0][:3], margins[1][:3])
+    assert margins[1][3] == pytest.approx(1.0, rel=1e-15)
+
+
 def test_a_row_that_is_above_by_rounding_is_shown_with_all_its_digits():
     """0.6 and 0.8 rounded to single precision."""
     with pytest.raises(ValueError, match=r"= 1, got 1\.000000024 in record 0"):
