@@ -43,6 +43,19 @@ def distinct(name: str, names: Sequence[str]) -> None:
         seen.add(column)
 
 
+def without(
+    names: Sequence[str], response: object, offset: object
+) -> tuple[list[str], list[str]]:
+    """Names of the features among those of all columns, and of the columns taken."""
+    distinct("features", names)
+    given = {"response": response, "offset": offset}
+    taken = {key: name for key, name in given.items() if isinstance(name, str)}
+    for key, name in taken.items():
+        check.one_of(names, **{key: name})
+    others = list(taken.values())
+    return [name for name in names if name not in others], others
+
+
 def order(name: str, given: Sequence[str], wanted: Sequence[str]) -> NDArray[np.intp]:
     """Places of the wanted columns among those given; both must be the same set.
 

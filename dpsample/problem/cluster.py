@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dpsample.core import check
+from dpsample.core.columns import without
 from dpsample.problem.homes import (
     GROUP,
     OR_FILE,
@@ -46,15 +47,17 @@ def taken_apart(
     names = None
     if hasattr(features, "columns"):
         columns = [str(column) for column in features.columns]
-        taken = [name for name in (response, offset) if isinstance(name, str)]
-        for name in taken:
-            check.one_of(columns, response=name)
-        names = [name for name in columns if name not in taken]
+        features = features.rename(
+            columns=dict(zip(features.columns, columns, strict=True))
+        )
+        names, _ = without(columns, response, offset)
         response, offset = (
             features[each] if isinstance(each, str) else each
             for each in (response, offset)
         )
         features = features[names]
+    if features.ndim != 2:
+        check.fail("features", "of shape (any, any)", f"{features.ndim} axes")
     return _sized(features), names, response, offset
 
 
@@ -84,9 +87,9 @@ class OnCluster:
             given = check.array(name, value, shape=(self.num_records,))
             value = _library("dask.array").from_array(given, self.size)
         value = _sized(value)
-        if value.shape[0] != self.num_records:
-            wanted = f"of length {self.num_records}"
-            check.fail(name, wanted, f"length {value.shape[0]}")
+        shape = (self.num_records, *value.shape[1:][: name == "features"])
+        if value.shape != shape:
+            check.fail(name, f"of shape {shape}", f"shape {value.shape}")
         if value.dtype.kind not in "biuf":
             check.fail(name, "an array of numbers", f"dtype {value.dtype}")
         return value.rechunk({0: self.size, 1: -1} if value.ndim > 1 else self.size)
@@ -145,10 +148,12 @@ def _stored(
     rules: Rules, first: int, rows: Any, response: Any, offset: Any = None
 ) -> Stored:
     """Home of one partition, on its worker."""
-    shift = None if offset is None else ArrayTable(np.asarray(offset))
-    made = Stored(
-        ArrayTable(np.asarray(rows)), ArrayTable(np.asarray(response)), shift, rules
-    )
+    given = {"features": rows, "response": response, "offset": offset}
+    tables = [
+        None if value is None else ArrayTable(check.reals(name, value))
+        for name, value in given.items()
+    ]
+    made = Stored(*tables, rules)
     made.first = first
     return made
 

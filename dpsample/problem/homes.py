@@ -344,7 +344,11 @@ class Stored(_Local):
 
         def read(i: int) -> Result:
             stop = min(starts[i] + size, last)
-            return make(readers, buffers[i % 2], starts[i], stop)
+            try:
+                return make(readers, buffers[i % 2], starts[i], stop)
+            except Exception:  # of a file that was cut off or written over
+                self.require_same()
+                raise
 
         with ThreadPoolExecutor(1) as reader:
             ahead = reader.submit(read, 0)

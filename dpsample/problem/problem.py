@@ -310,7 +310,8 @@ class Problem:
         Parameters
         ----------
         features, response, offset
-            As of the class, and as many as there are.
+            As of the class, and as many as there are; columns with names in the same
+            order as here.
 
         Returns
         -------
@@ -330,10 +331,18 @@ class Problem:
         >>> problem.with_records([[0.5], [0.1]], [1.0, 1.0]).facts == problem.facts
         True
         """
-        given, _, response, offset = as_records(features, response, offset)
+        given, names, response, offset = as_records(features, response, offset)
         width = self.dim - self.facts.intercept
-        if not isinstance(self.loss, RecordGradient) and given.shape[1] != width:
-            check.fail("features", f"of {width} columns", f"{given.shape[1]}")
+        if not isinstance(self.loss, RecordGradient):
+            if given.shape[1] != width:
+                check.fail("features", f"of {width} columns", f"{given.shape[1]}")
+            own, theirs = self.feature_names[:width], tuple(names or ())
+            if not any(map(columns_module.are_positions, (own, theirs))):
+                columns_module.order("features", theirs, own)
+                if theirs != own:
+                    wanted = f"in the order {columns_module.listed(own)}"
+                    got = columns_module.listed(theirs)
+                    check.fail("columns of features", wanted, got)
         if given.shape[0] != self.num_records:
             check.fail("features", f"of {self.num_records} rows", f"{given.shape[0]}")
         made = copy(self)
@@ -360,8 +369,11 @@ def home_of(given: Any, response: Any, offset: Any, rules: Rules) -> Home:
     if not cluster.is_dask(given):
         return homes.settled(given, response, offset, rules)
     if not is_large(given):
-        y, shift = (None if c is None else np.asarray(c) for c in (response, offset))
-        return homes.settled(np.asarray(given), y, shift, rules)
+        y, shift = (
+            c.compute() if cluster.is_dask(c) else c for c in (response, offset)
+        )
+        rows = check.reals("features", given.compute(), homes.ENCODE)
+        return homes.settled(rows, y, shift, rules)
     if isinstance(rules.facts.loss, RecordGradient):
         check.fail("features", "in memory for a record gradient", "a cluster")
     home = cluster.OnCluster(given, response, offset, rules)

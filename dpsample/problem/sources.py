@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array
 from dpsample.problem.records import block_size
 
@@ -82,9 +83,12 @@ class ArrayTable:
         """As `Table.stamp`."""
 
 
-def file_stamp(path: str) -> tuple[int, ...]:
-    """Identity, size and time of the last change of a file."""
-    found = os.stat(path)
+def file_stamp(path: str) -> tuple[int, ...] | None:
+    """Identity, size and time of the last change of a file; None if it is gone."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
@@ -131,7 +135,10 @@ class FileTable:
 
         def read(start: int, stop: int) -> NDArray[Any]:
             count, offset = (stop - start) * width, self.offset + start * size
-            return np.fromfile(self.path, self.dtype, count, offset=offset)
+            found = np.fromfile(self.path, self.dtype, count, offset=offset)
+            if len(found) < count:  # kernels would read on, in foreign memory
+                raise OSError(f"The file {self.path} is shorter than the array.")
+            return found
 
         return read
 
@@ -240,22 +247,26 @@ def opened(
 ) -> tuple[Any, list[str], Any, Any]:
     """Features, their names, response and offset of a Parquet file; arrays if small."""
     try:
-        from pyarrow import parquet, types
+        from pyarrow import ArrowInvalid, parquet, types
     except ImportError as error:
         raise ImportError("Parquet files need pyarrow: pip install pyarrow") from error
-    place = str(check.path("features", path, exists=True))
+    place = os.path.abspath(check.path("features", path, exists=True))
     if place.endswith((".npy", ".npz")):
         remedy = (
             'Pass np.load(path, mmap_mode="r") of a .npy file, or, of sparse records, '
             "scipy.sparse.load_npz(path)."
         )
         check.fail("features", "the path of a Parquet file", repr(path), remedy)
-    schema, metadata = parquet.read_schema(place), parquet.read_metadata(place)
+    try:
+        schema, metadata = parquet.read_schema(place), parquet.read_metadata(place)
+    except ArrowInvalid as error:
+        remedy = "dpsample.tables reads text. " + str(error)
+        check.fail("features", "the path of a Parquet file", repr(path), remedy)
     count = metadata.num_rows
-    taken = [name for name in (response, offset) if isinstance(name, str)]
-    for name in taken:
-        check.one_of(schema.names, response=name)
-    names = [name for name in schema.names if name not in taken]
+    names, taken = columns_module.without(schema.names, response, offset)
+    if not (count and names):
+        got = f"shape ({count}, {len(names)})"
+        check.fail("features", "non-empty", got)
     for name in (*names, *taken):
         kind = schema.field(name).type
         kinds = types.is_integer, types.is_floating, types.is_boolean
@@ -265,7 +276,7 @@ def opened(
 
     def table(columns: list[str]) -> Any:
         found = ParquetTable(place, tuple(columns), count)
-        rows = np.broadcast_to(0.0, (count, max(len(names), 1)))
+        rows = np.broadcast_to(0.0, (count, len(names)))
         if is_large(rows):
             return found
         held = found.reader()(0, count)

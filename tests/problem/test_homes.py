@@ -1,5 +1,6 @@
 """Records in memory, in files and on a cluster: the same bits, the same errors."""
 
+import os
 import pickle
 
 import numpy as np
@@ -164,6 +165,32 @@ def test_a_file_that_has_changed_is_refused(tmp_path):
         dps.release(made, BUDGET)
 
 
+def shorter(path):
+    os.truncate(path, os.path.getsize(path) // 4)
+
+
+@pytest.mark.parametrize("change", [shorter, os.unlink])
+@pytest.mark.parametrize("name", ["rows", "labels", "file.parquet"])
+def test_a_file_that_changes_in_a_pass_is_refused(tmp_path, name, change):
+    home = "parquet" if "." in name else "memmap"
+    made = makers(tmp_path, *records())[home]()
+    with pytest.raises(RuntimeError, match="has changed since"):
+        for number, _ in enumerate(made.home.map(len)):
+            if number == 0:
+                change(tmp_path / name)
+    with pytest.raises(RuntimeError, match="has changed since"):
+        made.risk(np.zeros(DIM))
+
+
+@pytest.mark.parametrize("name", ["rows", "labels"])
+def test_a_file_shorter_than_its_map_is_refused(tmp_path, name):
+    rows, labels = records()
+    given = mapped(tmp_path / "rows", rows), mapped(tmp_path / "labels", labels)
+    shorter(tmp_path / name)
+    with pytest.raises(OSError, match="shorter than the array"):
+        problem(*given)
+
+
 SAMPLERS = {
     "few": dps.samplers.FactorizedMetropolis(step_size=0.7),
     "thinned": dps.samplers.Proximal(oracle="thinned"),
@@ -208,6 +235,48 @@ def test_a_path_of_numpy_is_refused_with_what_to_pass(tmp_path):
         (tmp_path / name).touch()
         with pytest.raises(ValueError, match=remedy):
             problem(tmp_path / name, "y")
+
+
+def test_odd_parquet_files_are_refused_in_the_grammar(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path, ones = tmp_path / "file.parquet", np.ones(2)
+    (tmp_path / "table.csv").write_text("a,y\n1,1\n")
+    with pytest.raises(ValueError, match="features must be the path of a Parquet"):
+        problem(tmp_path / "table.csv", "y")
+    for names, taken, wrong in (
+        ("abb", "a", "columns of features must be distinct, got two named 'b'"),
+        ("a", "a", "features must be non-empty, got shape (2, 0)"),
+        ("ab", "y", "response must be one of 'a', 'b', got 'y'"),
+    ):
+        pq.write_table(pa.table([ones] * len(names), names=list(names)), path)
+        with pytest.raises(ValueError, match="must be") as caught:
+            problem(path, taken)
+        assert wrong in str(caught.value)
+    pq.write_table(pa.table({"a": ones, "y": ones}).slice(0, 0), path)
+    with pytest.raises(ValueError, match=r"non-empty, got shape \(0, 1\)"):
+        problem(path, "y")
+
+
+def test_the_path_of_a_file_is_kept_when_the_folder_changes(tmp_path, monkeypatch):
+    rows, labels = records()
+    parquet(tmp_path / "file.parquet", rows, labels)
+    monkeypatch.chdir(tmp_path)
+    made = problem("file.parquet", "y")
+    monkeypatch.chdir(tmp_path.parent)
+    assert made.risk(np.zeros(DIM)) == pytest.approx(np.log(2.0))
+
+
+def test_other_records_have_the_same_columns_in_the_same_order(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rows, labels = records(np.float64)
+    frame = pandas.DataFrame(rows, columns=["a", "b", "c"])
+    made = problem(frame, labels, intercept=True)
+    assert made.with_records(rows, labels).facts == made.facts
+    assert made.with_records(frame, labels).facts == made.facts
+    with pytest.raises(ValueError, match="must be in the order 'a', 'b', 'c', got 'c'"):
+        made.with_records(frame[["c", "b", "a"]], labels)
+    with pytest.raises(ValueError, match="complete, got none named 'b'"):
+        made.with_records(frame.rename(columns={"b": "d"}), labels)
 
 
 def test_far_responses_and_offsets_stay_near(tmp_path):
@@ -275,6 +344,42 @@ def test_partitions_give_the_bits_of_memory():
             found.append([answer.theta, best, fit.theta, made.margins(point)])
     for mine, memory in zip(found[1], found[0], strict=True):
         np.testing.assert_array_equal(mine, memory)
+
+
+def odd_arrays():
+    """Arrays of Dask that are no rows or no column of numbers."""
+    array = pytest.importorskip("dask.array")
+    rows, labels = records(np.float64)
+    given, column = array.from_array(rows, (170, 2)), array.from_array(labels, 333)
+    hidden = array.ma.masked_array
+    return {
+        "one axis": (given[:, 0], column, "features must be of shape (any, any)"),
+        "masked rows": (hidden(given, rows > 0.5), column, "features must be free of"),
+        "masked": (given, hidden(column, labels > 0.0), "response must be free of"),
+        "complex": (given + 1j, column, "features must be"),
+        "text": (given.astype(str), column, "features must be an array of numbers"),
+        "two columns": (given, given[:, :2], "response must be of shape (1000,)"),
+    }
+
+
+@pytest.mark.parametrize("numbers", [1, 10**6])  # partitions, or memory
+@pytest.mark.parametrize("name", odd_arrays())
+def test_odd_arrays_of_dask_are_refused_as_those_of_numpy(monkeypatch, name, numbers):
+    monkeypatch.setattr(sources, "CHUNK_NUMBERS", numbers)
+    *given, wrong = odd_arrays()[name]
+    with pytest.raises(ValueError, match="must be") as caught:
+        problem(*given)
+    assert wrong in str(caught.value)
+
+
+def test_a_frame_of_dask_keeps_its_own_names():
+    frames = pytest.importorskip("dask.dataframe")
+    pandas = pytest.importorskip("pandas")
+    rows, labels = records(np.float64)
+    frame = pandas.DataFrame(np.c_[rows, labels])
+    given = frames.from_pandas(frame, npartitions=5)
+    assert problem(given, "3").feature_names == ("0", "1", "2")
+    assert list(given.columns) == [0, 1, 2, 3]
 
 
 def test_records_of_a_frame_are_named_by_their_numbers():
