@@ -149,11 +149,12 @@ def _stored(
 ) -> Stored:
     """Home of one partition, on its worker."""
     given = {"features": rows, "response": response, "offset": offset}
-    tables = [
-        None if value is None else ArrayTable(check.reals(name, value))
+    table, answers, *shift = (
+        ArrayTable(check.reals(name, value))
         for name, value in given.items()
-    ]
-    made = Stored(*tables, rules)
+        if value is not None
+    )
+    made = Stored(table, answers, shift[0] if shift else None, rules)
     made.first = first
     return made
 
