@@ -69,6 +69,7 @@ from dpsample.targets.reduced import (
 from dpsample.verbs.results import Release
 
 NOT_PRIVATE = "NOT PRIVATE"
+MOST_DIM = 10_000  # coefficients: a few matrices of them
 Say = Callable[[str, bool], None]  # what the live line shows, and whether at once
 LONGEST_SLEEP = 3600.0  # of one call: the system refuses centuries
 # Expected work from which the line is shown at once, and from which it says what helps.
@@ -444,7 +445,8 @@ def release(
     Raises
     ------
     ValueError
-        If an argument is malformed, or the ledger has no room for the release.
+        If an argument is malformed, there are more than 10 000 coefficients, or the
+        ledger has no room for the release.
     NoCertificate
         If the sampler has no proof for targets with these public facts: loss,
         regularizer, domain. Records never refuse a draw: however long theirs takes, it
@@ -528,6 +530,10 @@ def release(
 def _check_facts(problem: Problem, budget: Budget, sampler_share: float) -> None:
     check.instance(Problem, problem=problem, remedy="Build a dps.Problem first.")
     check.instance(Budget, budget=budget, remedy="Build a dps.Budget first.")
+    if problem.dim > MOST_DIM:
+        condition = f"with at most {MOST_DIM} coefficients"
+        remedy = "A release holds matrices of their square; dps.minimize does not."
+        check.fail("problem", condition, problem.dim, remedy)
     check.open_interval(
         0.0, 1.0, sampler_share=sampler_share, remedy="The sampler needs part of delta."
     )

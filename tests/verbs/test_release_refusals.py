@@ -56,6 +56,13 @@ def test_all_records_on_a_simplex_are_released(p, kind):
     certified(problem(D.Simplex(), L.Logistic(), rows), p=p)
 
 
+def test_a_square_of_the_columns_has_to_fit_into_memory(monkeypatch):
+    monkeypatch.setattr(verb, "MOST_DIM", 2)
+    for options in ({}, {"constant_time": True}):
+        with pytest.raises(ValueError, match="at most 2 coefficients, got 3"):
+            dps.release(problem(D.Ball(1.0), L.Logistic()), BUDGET, **options)
+
+
 def test_a_domain_without_room_is_refused_before_any_record_is_read(monkeypatch):
     monkeypatch.setattr(ProximalSetting, "of", None)
     for domain, words, options in (
