@@ -44,7 +44,7 @@ from dpsample.core.axes import axes
 from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.domains import Ball, Box, WholeSpace
 from dpsample.noise.grid import grid_step
-from dpsample.noise.symmetric import add_symmetric_gaussian
+from dpsample.noise.symmetric import add_symmetric_gaussian, denoised
 from dpsample.optimizers import NoisyGD
 from dpsample.optimizers.algorithms.objective_perturbation import recipe_of
 from dpsample.optimizers.loop.noisy_descent import best_step, scales_of
@@ -102,11 +102,11 @@ CLEAR, NEAR, LEAST_KEPT = 2.0, 3.0, 0.98
 SPLIT_DELTA = 0.5  # where the gdp of the descent is turned into a budget and back
 INTERRUPTED = "intervals was interrupted. Nothing is returned; the budget is spent."
 FLAGS = {
-    "curvature": "an eigenvalue of the noisy curvature is not clear of its noise: "
+    "curvature": "an eigenvalue of the curvature is not clear of the matrix noise: "
     "intervals may be too short or infinite. Use more records, a larger budget or "
     "share, or fewer or less correlated columns.",
-    "variance": "a noisy variance is not positive: its interval is infinite. Use more "
-    "records or a larger share.",
+    "variance": "the noisy variance of scores is not clear of its noise: intervals may "
+    "be too short. Use more records or a larger share.",
     "boundary": "the estimate is within three standard errors of the domain's "
     "boundary, where it is not normal. Use a larger domain.",
     "start": "the descent has hardly left its start in some direction: its distance "
@@ -398,9 +398,9 @@ def estimate(
     scores: Array | None,
 ) -> DebiasedFit:
     """Debias a fit and find its covariance: post-processing of private numbers."""
-    values, vectors = np.linalg.eigh(curvature)
+    values, vectors = denoised(curvature, plan.curvature.stddev)
     flags = []
-    least = float(values[0])
+    least = float(values.min())
     if least < CLEAR * plan.curvature.stddev * math.sqrt(facts.dim):
         flags.append("curvature")
     wide = np.full(curvature.shape, math.inf)
@@ -412,14 +412,19 @@ def estimate(
         flags.append("start")
     away = vectors.T @ (theta - facts.center)
     found = facts.center + vectors @ (away / kept)
-    inner = vectors.T @ (curvature if scores is None else scores) @ vectors
+    inner = np.diag(values)
+    if scores is not None:
+        assert plan.scores is not None
+        sizes, directions = denoised(scores, plan.scores.stddev)
+        turned = vectors.T @ directions
+        inner = turned * np.maximum(sizes, 0.0) @ turned.T
+        if np.trace(scores) < CLEAR * plan.scores.stddev * math.sqrt(facts.dim):
+            flags.append("variance")
     inner /= facts.num_records * values * values[:, None]
     inner[np.diag_indices(facts.dim)] += variance / kept**2
     covariance = vectors @ inner @ vectors.T
     if not (np.isfinite(covariance).all() and np.isfinite(found).all()):
         return unknown
-    if not (np.diag(covariance) > 0.0).all():
-        flags.append("variance")
     sizes, directions = np.linalg.eigh(covariance)
     reach = NEAR * np.sqrt(np.maximum(sizes, 0.0)) * directions
     ends = (theta + step for step in np.hstack([reach, -reach]).T)
