@@ -27,10 +27,10 @@ about the kink, at most 3/(4b).
 
 **Post-processing.** Noise spreads eigenvalues: the least are too small, intervals of
 their coefficients too long. `noise.symmetric.denoised` takes the spread out of both
-matrices. What is left of the noise E of A moves :math:`\hat\theta` of objective
-perturbation by :math:`m A^{-1} E u, u = A^{-1} (\theta - c)`, of variance about
-:math:`(m |u| sigma_E)^2/2` in the score's units, beside :math:`(sigma/n)^2`: a few
-percent wherever no flag is raised; it is not added.
+matrices. What is left of the noise E of A, of deviation tau, moves
+:math:`\hat\theta` of objective perturbation by :math:`m A^{-1} E u`, :math:`u = A^{-1}
+(\theta - c)`, which is like gradient noise of variance :math:`(m \tau |u|)^2/2` beside
+:math:`(\sigma/n)^2`: about 1 % or less in unflagged cells of the study; left out.
 """
 
 from __future__ import annotations
