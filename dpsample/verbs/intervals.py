@@ -104,7 +104,8 @@ OUTPUT_SHARE, OUTPUT_SIZE = 0.01, 0.1
 # Of noisy gradient descent.
 NUM_STEPS, TAIL_SHARE = 1000, 0.5
 # Intervals are flagged below these: eigenvalues (and the trace of the scores' matrix)
-# over the matrix noise, standard errors between the fit and the boundary, the share of the way from the start.
+# over the matrix noise, standard errors between the fit and the boundary, the share
+# of the way from the start.
 CLEAR, NEAR, LEAST_KEPT = 2.0, 3.0, 0.98
 SPLIT_DELTA = 0.5  # where the gdp of the descent is turned into a budget and back
 INTERRUPTED = "intervals was interrupted. Nothing is returned; the budget is spent."
@@ -456,7 +457,8 @@ class Intervals:
         Names of the coefficients.
     diagnostics : dict
         Private as theta is: ``least_eigenvalue`` of the curvature, denoised, what it
-        should exceed, ``noise_level``, and ``flags`` that say why intervals may not cover.
+        should exceed, ``noise_level``, and ``flags`` that say why intervals may not
+        cover.
     certificate : EventCertificate
         Of everything above together.
     """
