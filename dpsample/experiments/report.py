@@ -41,7 +41,8 @@ COLORS = (
     *("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"),
     *("#7F7F7F", "#882255", "#999933"),
 )
-MARKERS = "os^Dv*PX<>p"  # 11: a color comes again with another marker
+MARKERS = "os^Dv*PX<>p"  # 11: a color comes again with another marker and in dashes
+AGAIN: Stroke = (0, (8, 2))
 STROKES: dict[str, Stroke] = {
     "upper bound": "--",
     "lower bound": ":",
@@ -98,6 +99,7 @@ class _Picture:
                 "color": COLORS[k % len(COLORS)],
                 "marker": MARKERS[k % len(MARKERS)],
                 "markersize": 4,
+                "linestyle": "-" if k < len(COLORS) else AGAIN,
             }
             for k, group in enumerate(groups)
         }
