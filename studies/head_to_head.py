@@ -179,20 +179,11 @@ def grid(names, epsilons):
     """Return cells of these sets of labels, and of responses."""
     others = [name for name in LOADERS if name not in LABELS]
     kinds = [(names, "hinge"), (others, "quantile")]
+    drawn = [([n for n in kind if SHAPES[n][0] <= MOST], loss) for kind, loss in kinds]
     return [
         *cells(names, "logistic", LOGISTIC, epsilons, knobs="public"),
         *(c for k in kinds for c in cells(*k, KINKED, epsilons, knobs="public")),
-        *(
-            c
-            for all_names, loss in kinds
-            for c in cells(
-                [name for name in all_names if SHAPES[name][0] <= MOST],
-                loss,
-                "release",
-                CHEAP,
-                knobs="public",
-            )
-        ),
+        *(c for k in drawn for c in cells(*k, "release", CHEAP, knobs="public")),
         *cells(names, "logistic", OTHERS, epsilons, knobs="other"),
     ]
 

@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import json
+from collections import Counter
 from decimal import Decimal
 
 import numpy as np
@@ -11,6 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 import dpsample as dps
 from dpsample.tables import (
@@ -22,6 +24,7 @@ from dpsample.tables import (
     read,
     read_table,
 )
+from dpsample.tables.encoding import shortened
 
 SCHEMA = Schema(
     numeric={"a": (0, 100), "b": (0, 1), "y": (-50, 150)},
@@ -293,6 +296,19 @@ def test_a_problem_has_the_encoding_of_its_rows():
     with pytest.raises(ValueError, match="feature_names must be those of the encoding"):
         dps.Problem(frame[["b", "a"]] / 2, data.response, **options)
     assert dps.Problem.from_table(data, **spec).encoding == data.encoding
+
+
+@pytest.mark.parametrize("make", [np.array, sparse.csr_matrix])
+def test_shortening_a_row_scales_no_other(make):
+    """Not even those that are above the bound by rounding, as in a Problem."""
+    frame = pd.DataFrame({"a": [0.0, 1.0], "b": [1.0, 0.0], "y": [0, 1]})
+    schema = Schema(numeric={"a": (0, 1), "b": (0, 1)})
+    data = from_frame(frame, target="y", bounds=schema, positive_label="1")
+    encoding = dataclasses.replace(data.encoding, row_bound=1.0)
+    rows = np.array([[1.0 + 5e-13, 0.0], [0.0, 5.0]])
+    short = shortened(make(rows), encoding, Counter())
+    short = short if isinstance(short, np.ndarray) else short.toarray()
+    np.testing.assert_array_equal(short, [rows[0], [0.0, 1.0]])
 
 
 def test_a_file_without_header_may_lack_its_response():
