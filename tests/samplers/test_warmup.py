@@ -135,20 +135,26 @@ def test_starts_in_many_dimensions_come_down_to_where_leaps_are_accepted(monkeyp
 
 
 def test_no_chain_stays_at_a_start_that_the_plan_cannot_leave(monkeypatch):
-    """Columns of many scales; planted: a start is kept as soon as its energy rises."""
+    """Columns of many scales; then, whatever the energy, until a leap is made."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     cells = dict(importlib.import_module("robust_cells").scikit_cells())
     case = cells["breast_cancer-raw/logistic/l2/cold"](1)
     target = importlib.import_module("ours").gibbs(case)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert dps.sample(target, seed=1, progress=False).attrs["converged"]
+    plan = warm_up(target, np.random.default_rng(0)).plan
+    asked, answers = [], iter([False] * 9 + [True])
 
-    def converged():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return dps.sample(target, seed=1, progress=False).attrs["converged"]
+    def moves(target, plan, start, rng):
+        asked.append(start)
+        return next(answers)
 
-    assert converged()
-    monkeypatch.setattr(warmup, "_moves", lambda *given: True)
-    assert not converged()
+    monkeypatch.setattr(warmup, "_moves", moves)
+    start = disperse(target, plan, np.random.default_rng(1))
+    assert len(asked) == 10
+    assert (asked[0] != asked[-1]).any()
+    np.testing.assert_array_equal(start, asked[-1])
 
 
 def test_a_metric_that_makes_steps_small_is_given_up(monkeypatch):
