@@ -142,11 +142,11 @@ study = Study(
         " coefficients, flagged the share of runs with a warning."
     ),
     answer=(
-        "114 of the 120 cells cover 93 to 97 %: all 60 with 20000 records, 54 with 5000,"
-        " and all 86 in which no run was flagged. The other six, d = 10 and 20, are"
-        " flagged in every run and cover 97.2 to 99.8 %. Where under half of the runs"
-        " are flagged, widths at epsilon = 1 are 1.2 to 2.6 times the classical ones with"
-        " 5000 records, 1.0 to 1.9 times with 20000."
+        "114 of the 120 cells cover 93 to 97 %: all 60 with 20000 records, 54 with"
+        " 5000, and all 86 in which no run was flagged. The other six, d = 10 and 20,"
+        " are flagged in every run and cover 97.2 to 99.8 %. Where under half of the"
+        " runs are flagged, widths at epsilon = 1 are 1.2 to 2.6 times the classical"
+        " ones with 5000 records, 1.0 to 1.9 times with 20000."
     ),
     grid=cells(FAMILIES, n=(5000, 20000), d=(3, 5, 10, 20), epsilon=(0.5, 1.0, 3.0)),
     quick=cells(FAMILIES[::2], n=5000, d=3, epsilon=(1.0, 3.0)),
