@@ -97,9 +97,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
 class PrivateRidge(PrivateRegressor):
     """Differentially private least squares on bounded responses.
 
-    The loss is squared, and "auto" is `dpsample.optimizers.AdaSSP`. For other methods
-    it is linear for residuals beyond the width of the response's range, which no
-    prediction within it exceeds: else their noise would grow with the radius.
+    The loss is squared, and "auto" is `dpsample.optimizers.AdaSSP`, whose noisy normal
+    equations also give "intervals". For other methods it is linear for residuals beyond
+    the width of the response's range, which no prediction within it exceeds: else their
+    noise would grow with the radius.
 
     The private answer is regularized by its noise, its ball and its method; there is no
     penalty to choose. Parameters are those of `PrivateLogisticRegression` without
@@ -134,7 +135,8 @@ class PrivateRidge(PrivateRegressor):
     """
 
     def _loss(self) -> Loss:
-        return Squared() if self.method == "auto" else Huber(2.0)  # |response| <= 1
+        is_squared = self.method in ("auto", "intervals")
+        return Squared() if is_squared else Huber(2.0)  # |response| <= 1
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

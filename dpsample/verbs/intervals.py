@@ -17,11 +17,18 @@ c the domain's center. The covariance of :math:`\hat\theta` is :math:`A^{-1} V A
   the iterates are :math:`w_t - \theta^* = h^t (c - \theta^*) - \eta \sum_{s<t}
   h^{t-1-s} \xi_s`, so s = 1 - mean of h^t over the tail and v = sigma^2 sum of c_s^2,
   c_s = (eta/q) times the sum of h^{t-1-s} over t > s in the tail. Exact for quadratics.
+* **Normal equations** of the squared loss, (S + E) theta = r + e with noise of
+  deviations tau and sigma: S (theta - theta*) = e - E theta* and the scores' own error,
+  so beside V/n stands :math:`N = (\sigma^2 + \tau^2 |\theta|^2/2) I + (\tau^2/2)
+  \theta \theta^T`. S is the curvature, bought already. V is s^2 S if errors have one
+  variance, s^2 = mean of y^2, with noise, - 2 <theta, r + e> + <theta, (S + E) theta> +
+  tr(S^{-1} N): the last makes up for what theta has fitted of e and E.
 
 **Sensitivity.** P = w a a^T and P' = w' a' a'^T, weights in [0, w_max], rows in the l2
 ball of radius R: :math:`|P - P'|_F^2 = |P|_F^2 + |P'|_F^2 - 2 w w' \langle a,
 a'\rangle^2 \le 2 w_{max}^2 R^4`. So a replaced record moves a mean by at most sqrt(2)
-w_max R^2/n, one that is set to zero by w_max R^2/n; noise: `noise.symmetric`. Where
+w_max R^2/n, one that is set to zero by w_max R^2/n, and a mean of y^2 in [0, B^2] by
+B^2/n; noise: `noise.symmetric`. Where
 phi has a kink, phi'' is its jump times the Epanechnikov kernel of a public bandwidth b
 about the kink, at most 3/(4b).
 
@@ -50,9 +57,14 @@ from dpsample.core.arrays import Array
 from dpsample.core.axes import axes
 from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.domains import Ball, Box, WholeSpace
-from dpsample.noise.grid import grid_step
+from dpsample.noise.grid import add_gaussian, grid_step
 from dpsample.noise.symmetric import add_symmetric_gaussian, denoised
-from dpsample.optimizers import NoisyGD
+from dpsample.optimizers import AdaSSP, NoisyGD
+from dpsample.optimizers.algorithms.ada_ssp import (
+    NormalEquations,
+    rounded_size,
+    unshifted,
+)
 from dpsample.optimizers.algorithms.objective_perturbation import recipe_of
 from dpsample.optimizers.loop.noisy_descent import best_step, scales_of
 from dpsample.optimizers.loop.optimizer import Recipe
@@ -83,8 +95,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-Base = Literal["objective", "noisy_gd"]
-BASES = ("objective", "noisy_gd")
+Base = Literal["objective", "noisy_gd", "normal_equations"]
+BASES = ("objective", "noisy_gd", "normal_equations")
 SMOOTH = (
     losses.Logistic,
     losses.CappedLogistic,
@@ -95,8 +107,8 @@ SMOOTH = (
 )
 KINKED = (losses.Hinge, losses.Absolute, losses.Quantile)
 MOST_DIM = 1000  # coefficients: a matrix of them, and its eigenvectors
-# Of the squared gdp, for the matrices: one, or two.
-SHARES = (0.3, 0.4)
+# Of the squared gdp, for the matrices: one, or two; for a mean of squares.
+SHARES, SQUARE_SHARE = (0.3, 0.4), 0.1
 # Of epsilon, for the determinant of objective perturbation: sets the ridge.
 DETERMINANT_SHARE = 0.1
 # Of the noise beside the tilt, for the output, and its deviation over the tilt's least.
@@ -163,8 +175,15 @@ class SandwichPlan:
     recipe: Recipe
     curvature: MatrixNoise
     scores: MatrixNoise | None
+    square_stddev: float
     spread: Callable[[Array], Spread]
     certificate: EventCertificate
+
+    @property
+    def normal(self) -> NormalEquations | None:
+        """The query whose matrix is the curvature."""
+        query = self.recipe.phases[0]
+        return query if isinstance(query, NormalEquations) else None
 
 
 def planned(
@@ -174,29 +193,42 @@ def planned(
     check_facts(sandwich, facts)
     total = gdp_from_budget(budget.epsilon, budget.delta) * (1.0 - 1e-9)
     matrix_gdp = total * math.sqrt(sandwich.share)
-    bounds = weight_bounds(sandwich, facts)
-    each = matrix_gdp / math.sqrt(len(bounds))
+    is_normal = sandwich.base == "normal_equations"
+    bounds = weight_bounds(sandwich, facts)[is_normal:]
+    each = matrix_gdp / math.sqrt(max(len(bounds), 1))
     if sandwich.base == "objective":
         each *= math.sqrt(1.0 - OUTPUT_SHARE)
         recipe, spread = _tilted(facts, budget, matrix_gdp)
+    elif is_normal:
+        part = _gaussian_part(budget, total * math.sqrt(1.0 - sandwich.share))
+        recipe, spread = AdaSSP().recipe(facts, part), _unbiased
     else:
         recipe, spread = _descended(sandwich, facts, budget, total)
-    assert isinstance(recipe.event, ComposedEvent)
+    assert recipe.event is not None
     noises = [
         MatrixNoise(bound, sensitivity(facts, bound, budget.relation) / each)
         for bound in bounds
     ]
     inputs: dict[str, Any] = {"matrix_gdp": each}
-    for name, noise in zip(("curvature", "scores"), noises, strict=False):
+    names = ("curvature", "scores")[is_normal:]
+    for name, noise in zip(names, noises, strict=False):
         inputs[f"{name}_bound"] = noise.bound
         inputs[f"{name}_stddev"] = noise.stddev
         inputs[f"{name}_grid"] = grid_step(noise.stddev)
-    spent = [GaussianEvent(each * (1.0 + 1e-12)) for _ in noises]
+    square = 0.0
+    if is_normal:
+        noises.insert(0, MatrixNoise(1.0, float(recipe.inputs["matrix_stddev"])))
+        if not sandwich.robust:
+            size, unit = rounded_size(facts)
+            inputs["square_stddev"] = square = unit * size**2 / each
+    first = recipe.event
+    parts = first.events if isinstance(first, ComposedEvent) else (first,)
+    spent = [GaussianEvent(each * (1.0 + 1e-12))] * max(len(bounds), 1)
     certificate = EventCertificate.of(
         kind=INTERVALS + recipe.kind,
         mechanism=repr(sandwich),
         budget=budget,
-        event=ComposedEvent((*recipe.event.events, *spent)),
+        event=ComposedEvent((*parts, *spent)),
         facts=facts,
         clip_rows=clip_rows,
         inputs=recipe.inputs | inputs,
@@ -206,6 +238,7 @@ def planned(
         recipe=recipe,
         curvature=noises[0],
         scores=noises[1] if len(noises) > 1 else None,
+        square_stddev=square,
         spread=spread,
         certificate=certificate,
     )
@@ -222,14 +255,15 @@ def check_facts(sandwich: Sandwich, facts: PublicFacts) -> None:
     if facts.dim > MOST_DIM:
         check.fail("problem", f"with at most {MOST_DIM} coefficients", facts.dim)
     is_kinked = isinstance(facts.loss, KINKED)
-    if is_kinked and sandwich.base == "objective":
+    if is_kinked and sandwich.base != "noisy_gd":
         check.fail("base", "'noisy_gd' for a loss with a kink", sandwich.base)
     if is_kinked and sandwich.bandwidth is None:
         remedy = "It is a public width of residuals in which many records lie."
         check.fail("bandwidth", "given for a loss with a kink", "None", remedy)
     if not is_kinked and sandwich.bandwidth is not None:
         check.fail("bandwidth", "None for a smooth loss", sandwich.bandwidth)
-    if not sandwich.robust and not is_trusted(facts.loss):
+    is_normal = sandwich.base == "normal_equations"
+    if not (sandwich.robust or is_normal or is_trusted(facts.loss)):
         remedy = "Only likelihoods of which the curvature tells the variance allow it."
         check.fail("robust", "True or None for this loss", False, remedy)
 
@@ -327,14 +361,23 @@ def _tilted(
     return recipe, spread
 
 
+def _gaussian_part(budget: Budget, gdp: float) -> Budget:
+    """Budget of a Gaussian mechanism with this gdp."""
+    delta = SPLIT_DELTA * budget.delta
+    epsilon = gaussian_epsilon(delta, gdp)
+    return Budget(epsilon=epsilon, delta=delta, relation=budget.relation)
+
+
+def _unbiased(values: Array) -> Spread:
+    """Spread of normal equations, whose noise depends on the fit."""
+    return Spread(np.ones_like(values), np.zeros_like(values))
+
+
 def _descended(
     sandwich: Sandwich, facts: PublicFacts, budget: Budget, total: float
 ) -> tuple[Recipe, Callable[[Array], Spread]]:
     """Noisy gradient descent and the mean of its tail, by the rule of `NoisyGD`."""
-    gdp = total * math.sqrt(1.0 - sandwich.share)
-    delta = SPLIT_DELTA * budget.delta
-    epsilon = gaussian_epsilon(delta, gdp)
-    part = Budget(epsilon=epsilon, delta=delta, relation=budget.relation)
+    part = _gaussian_part(budget, total * math.sqrt(1.0 - sandwich.share))
     beta = weight_bounds(sandwich, facts)[0] * _row_bound(facts) ** 2
     steps: dict[str, Any] = {"num_steps": NUM_STEPS, "step_size": 1.0 / beta}
     method = NoisyGD(output="tail", tail_share=TAIL_SHARE, **steps)
@@ -388,6 +431,22 @@ def noisy_matrix(
     return matrix
 
 
+def noisy_square(problem: Problem, stddev: float, rng: np.random.Generator) -> float:
+    """Mean of squared responses with noise; 0 if it is not bought."""
+    if stddev == 0.0:
+        return 0.0
+    value = np.array([np.mean(unshifted(problem) ** 2)])
+    add_gaussian(rng, stddev, grid_step(stddev), value)
+    return float(value[0])
+
+
+class Means(NamedTuple):
+    """Noisy means of a y, and of y^2 if the variance is that of all errors."""
+
+    vector: Array
+    square: float
+
+
 class DebiasedFit(NamedTuple):
     """Estimate, its covariance, and what is doubtful about it."""
 
@@ -404,6 +463,7 @@ def estimate(
     theta: Array,
     curvature: Array,
     scores: Array | None,
+    means: Means | None = None,
 ) -> DebiasedFit:
     """Debias a fit and find its covariance: post-processing of private numbers."""
     values, vectors = denoised(curvature, plan.curvature.stddev)
@@ -420,7 +480,24 @@ def estimate(
         flags.append("start")
     away = vectors.T @ (theta - facts.center)
     found = facts.center + vectors @ (away / kept)
-    inner = np.diag(values)
+    inner, noise = np.diag(values), np.zeros_like(curvature)
+    normal = plan.normal
+    if normal is not None and means is not None:
+        away = vectors.T @ means.vector / values
+        found = vectors @ away
+        tau, size = normal.matrix_stddev, float(away @ away)
+        noise = 0.5 * tau**2 * away * away[:, None]
+        noise[np.diag_indices(facts.dim)] += (
+            normal.vector_stddev**2 + 0.5 * tau**2 * size
+        )
+        residual = means.square + found @ (curvature @ found - 2.0 * means.vector)
+        residual += float((np.diag(noise) / values).sum())
+        doubt = 4.0 * normal.vector_stddev**2 * size + (tau * size) ** 2
+        inner *= np.maximum(residual, 0.0)
+        if scores is None and residual < CLEAR * math.hypot(
+            math.sqrt(doubt), plan.square_stddev
+        ):
+            flags.append("variance")
     if scores is not None:
         assert plan.scores is not None
         sizes, directions = denoised(scores, plan.scores.stddev)
@@ -428,7 +505,7 @@ def estimate(
         inner = turned * np.maximum(sizes, 0.0) @ turned.T
         if np.trace(scores) < CLEAR * plan.scores.stddev * math.sqrt(facts.dim):
             flags.append("variance")
-    inner /= facts.num_records * values * values[:, None]
+    inner = (inner / facts.num_records + noise) / (values * values[:, None])
     inner[np.diag_indices(facts.dim)] += variance / kept**2
     covariance = vectors @ inner @ vectors.T
     if not (np.isfinite(covariance).all() and np.isfinite(found).all()):
@@ -565,18 +642,21 @@ def intervals(
         whole space, with the minimizer inside.
     budget : Budget
         For everything that is returned.
-    base : {"objective", "noisy_gd"}, optional
-        How the estimate is made: objective perturbation, or the mean of the tail of
-        noisy gradient descent. None: the first for smooth losses, the second for kinks.
+    base : {"objective", "noisy_gd", "normal_equations"}, optional
+        How the estimate is made: objective perturbation; the mean of the tail of noisy
+        gradient descent; or, of squared losses, the noisy normal equations of `AdaSSP`,
+        whose matrix is the curvature. None: the last for them, the second for kinks,
+        else the first.
     level : float
         Of each interval, in (0, 1).
     share : float, optional
         Part of the squared gdp that goes to the matrices of the covariance; None: 0.3
-        for one matrix, 0.4 for two.
+        for one matrix, 0.4 for two; of normal equations 0.4, or 0.1 if not robust.
     robust : bool, optional
         Whether the variance of scores is measured, not derived from the model. None:
         where the loss is no likelihood whose curvature or slopes tell it; logistic,
-        absolute and quantile losses are. True: intervals cover the minimizer of the
+        absolute and quantile losses are, and normal equations take all
+        errors for equally large. True: intervals cover the minimizer of the
         population risk even if the model is wrong.
     bandwidth : float, optional
         For losses with a kink: public width of residuals, in which many records lie and
@@ -630,13 +710,18 @@ def intervals(
     seed_sequence(seed)
     check.instance((bool, type(None)), robust=robust)
     is_kinked = isinstance(problem.loss, KINKED)
+    if base is None:
+        is_squared = isinstance(problem.loss, losses.Squared)
+        base = "noisy_gd" if is_kinked else "objective"
+        base = "normal_equations" if is_squared else base
+    is_normal = base == "normal_equations"
     if robust is None:
-        robust = not is_trusted(problem.loss)
+        robust = not (is_normal or is_trusted(problem.loss))
+    if share is None:
+        share = SHARES[robust or is_kinked]
+        share = SQUARE_SHARE if is_normal and not robust else share
     sandwich = Sandwich(
-        base=base or ("noisy_gd" if is_kinked else "objective"),
-        share=SHARES[robust or is_kinked] if share is None else share,
-        robust=bool(robust),
-        bandwidth=bandwidth,
+        base=base, share=share, robust=bool(robust), bandwidth=bandwidth
     )
     plan = planned(sandwich, problem.facts, budget, clip_rows=problem.clip_rows)
     plan.recipe.check_private(problem.facts)
@@ -647,16 +732,22 @@ def intervals(
     spend(ledger, certificate)
     try:
         with release_streams(seed, 1) as (rng,):
-            theta = fitted(program, rng)
+            means = scores = None
+            if plan.normal is None:
+                theta = fitted(program, rng)
+            else:
+                curvature, vector = plan.normal.noisy(problem, rng)
+                theta = plan.normal.solved(problem.facts, curvature, vector)
+                means = Means(vector, noisy_square(problem, plan.square_stddev, rng))
             with np.errstate(all="ignore"):  # what overflows is cut off
                 curved, scored = weights(sandwich, problem, theta)
-            curvature = noisy_matrix(problem, curved, plan.curvature, rng)
-            scores = None
+            if plan.normal is None:
+                curvature = noisy_matrix(problem, curved, plan.curvature, rng)
             if plan.scores is not None:
                 scores = noisy_matrix(problem, scored, plan.scores, rng)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(INTERRUPTED) from None
-    found = estimate(plan, problem.facts, theta, curvature, scores)
+    found = estimate(plan, problem.facts, theta, curvature, scores, means)
     for flag in found.flags:
         warnings.warn(FLAGS[flag], stacklevel=2)
     diagonal = np.diag(found.covariance)

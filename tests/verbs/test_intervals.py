@@ -236,6 +236,95 @@ def test_other_intervals_cover_too(options):
     assert_frequency(inside, 450, 0.95)
 
 
+def line(n=4000, seed=0, *, error=0.2, truth=TRUTH, change=None, domain=None):
+    """Linear regression whose responses are at most 4 in size."""
+    rng = np.random.default_rng(seed)
+    rows = rng.uniform(-1.0, 1.0, (n, 3)) / math.sqrt(3.0)
+    response = np.clip(rows @ truth + error * rng.standard_normal(n), -4.0, 4.0)
+    if change is not None:
+        rows, response = change(rows, response)
+    return dps.Problem(
+        rows,
+        response,
+        loss=dps.losses.Squared(),
+        domain=domain or dps.domains.WholeSpace(),
+        row_bound=1.0,
+        response_bound=4.0,
+    )
+
+
+def test_noise_of_both_normal_equations_is_counted(monkeypatch):
+    """Without errors: theta is off by the mechanism's noise alone."""
+    truth, budget = 1.5 * TRUTH, dps.Budget(epsilon=3.0, delta=1e-6)
+    data = line(20_000, error=0.0, truth=truth)
+
+    def squares():
+        found = [quietly(data, budget, seed=i) for i in range(1500)]
+        return np.array([((b.theta - truth) / b.se)[1] ** 2 for b in found])
+
+    assert_mean(squares(), 1.0, 2.0, detects=0.35)
+    deviation = dps.optimizers.AdaSSP().recipe(data.facts, budget).inputs
+    size = deviation["matrix_stddev"] ** 2 * (truth @ truth) / 2.0
+    assert size > 0.4 * deviation["vector_stddev"] ** 2  # worth a test
+    estimate = module.estimate
+
+    def planted(plan, *given):  # the matrix is taken for exact
+        query = replace(plan.recipe.phases[0], matrix_stddev=0.0)
+        return estimate(
+            replace(plan, recipe=replace(plan.recipe, phases=(query,))), *given
+        )
+
+    monkeypatch.setattr(module, "estimate", planted)
+    with rejected():
+        assert_mean(squares(), 1.0, 2.0, detects=0.35)
+
+
+def test_intervals_of_normal_equations_cover_and_do_not_without_the_errors(monkeypatch):
+    budget = dps.Budget(epsilon=8.0, delta=1e-6)
+
+    def num_inside():
+        found = [
+            quietly(line(20_000, i, error=0.8), budget, seed=i) for i in range(200)
+        ]
+        return sum(int(((b.lower <= TRUTH) & (b.upper >= TRUTH)).sum()) for b in found)
+
+    assert_frequency(num_inside(), 600, 0.95)
+    square = module.noisy_square
+    monkeypatch.setattr(module, "noisy_square", lambda *given: 0.0 * square(*given))
+    with rejected():
+        assert_frequency(num_inside(), 600, 0.95)
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
+@pytest.mark.parametrize("robust", [False, True])
+def test_normal_equations_spend_the_budget_and_no_more(relation, robust):
+    budget = dps.Budget(epsilon=1.0, delta=1e-6, relation=relation)
+    data = line(domain=dps.domains.Ball(9.0))
+    certificate = quietly(data, budget, robust=robust).certificate
+    total = math.hypot(*(event.gdp for event in certificate.event.events))
+    assert total == pytest.approx(module.gdp_from_budget(1.0, 1e-6), rel=1e-6)
+    assert dps.verify(certificate).checks and certificate.releasable
+    numbers = dict(certificate.inputs)
+    if not robust:  # |y| may be 4 in one record and 0 in its neighbor
+        moved = 16.0 / data.num_records
+        assert numbers["square_stddev"] * numbers["matrix_gdp"] >= moved
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows, y: (np.tile(rows[0], (len(rows), 1)), y),
+        lambda rows, y: (0.0 * rows, y),
+        lambda rows, y: (rows, 0.0 * y),
+    ],
+    ids=["duplicates", "zero rows", "no response"],
+)
+def test_normal_equations_of_hostile_records_say_so(change):
+    with pytest.warns(UserWarning, match="Use "):
+        bars = dps.intervals(line(300, change=change), BUDGET)
+    assert bars.diagnostics["flags"] and (bars.lower < bars.upper).all()
+
+
 @pytest.mark.parametrize(("loss", "bandwidth"), LOSSES.values(), ids=LOSSES)
 def test_every_loss_has_a_certificate_that_verifies(loss, bandwidth):
     bars = quietly(problem(loss=loss, n=500), BUDGET, bandwidth=bandwidth)
@@ -371,6 +460,7 @@ def test_the_picture_says_what_is_not_private():
         ({}, {"level": 1.0}, "level must be"),
         ({}, {"share": 0.0}, "share must be"),
         ({}, {"base": "release"}, "base must be one of"),
+        ({}, {"base": "normal_equations"}, "loss must be dps.losses.Squared"),
     ],
     ids=str,
 )

@@ -93,15 +93,18 @@ class NormalEquations(Query):
 
     def answer(self, problem: Problem, rng: np.random.Generator) -> Array:
         """Draw the noise, solve, constrain."""
+        return self.solved(problem.facts, *self.noisy(problem, rng))
+
+    def noisy(self, problem: Problem, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return S and r with their noise."""
         data = problem.data
-        response = data.response - (data.offset if len(data.offset) else 0.0)
         matrix = curvature_matrix(data, np.ones(data.num_records))
-        vector = np.asarray(as_rows(data).T @ response) / data.num_records
+        vector = np.asarray(as_rows(data).T @ unshifted(problem)) / data.num_records
         if self.is_noisy:
             add_symmetric_gaussian(rng, self.matrix_stddev, matrix)
             size = self.vector_stddev
             add_gaussian(rng, size, grid_step(size), vector)
-        return self.solved(problem.facts, matrix, vector)
+        return matrix, vector
 
     @np.errstate(all="ignore")
     def solved(self, facts: PublicFacts, matrix: Array, vector: Array) -> Array:
@@ -208,18 +211,34 @@ class AdaSSP(Optimizer):
 
     def _noise(self, facts: PublicFacts, budget: Budget) -> dict[str, float]:
         """Return both deviations."""
-        response = (facts.response_bound or 1.0) + facts.offset_bound
-        if math.isinf(response):
-            remedy = "Clip the response, or use a method that clips gradients."
-            check.fail("response_bound", "finite for this method", response, remedy)
-        n, row = facts.num_records, facts.full_row_bound * facts.dual_ratio(2.0)
-        unit = (1.0 + 1e-11 + 2.0**-52 * (n + 4.0) ** 2) * row / n
+        response, unit = rounded_size(facts)
+        row = facts.full_row_bound * facts.dual_ratio(2.0)
+        unit *= row
         a, c = self.matrix_share, 1.0 - self.matrix_share
         unit *= math.sqrt(joint_square(a, c, budget.relation)) / gdp_of(budget)
         return {
             "matrix_stddev": up(unit * row / math.sqrt(a)),
             "vector_stddev": up(unit * response / math.sqrt(c)),
         }
+
+
+def unshifted(problem: Problem) -> Array:
+    """Responses less the offsets of margins."""
+    offset = problem.data.offset
+    return np.asarray(problem.data.response - (offset if len(offset) else 0.0))
+
+
+def rounded_size(facts: PublicFacts) -> tuple[float, float]:
+    """Bounds of responses less offsets, and of what a record may move a mean of n.
+
+    The latter, in units of the record's own size, with rounding errors as above.
+    """
+    response = (facts.response_bound or 1.0) + facts.offset_bound
+    if math.isinf(response):
+        remedy = "Clip the response, or use a method that clips gradients."
+        check.fail("response_bound", "finite for this method", response, remedy)
+    n = facts.num_records
+    return response, (1.0 + 1e-11 + 2.0**-52 * (n + 4.0) ** 2) / n
 
 
 def joint_square(a: float, c: float, relation: str) -> float:

@@ -26,7 +26,7 @@ WORD = re.compile(r"[a-z0-9_]{1,40}")
 LONGEST = 10_000  # characters of a call, far beyond any sampler's or optimizer's
 # Kinds of tuning follow from those of the candidates, of intervals from their base.
 TUNED, INTERVALS = "tuned/", "intervals/"
-BASES = ("ObjectivePerturbation", "NoisyGD")
+BASES = ("ObjectivePerturbation", "NoisyGD", "AdaSSP")
 # What intervals do instead of adding up epsilons.
 INSTEAD = {"OBJECTIVE.PARTS": "OBJECTIVE.COMPOSED"}
 
@@ -117,14 +117,17 @@ class Registry:
         inner = self.kind(base)
         if not (set(inner.by) & set(BASES) and inner.events and inner.releasable):
             check.fail("kind", f"of intervals about {' or '.join(BASES)}", base)
+        squares = ("INTERVALS.SQUARES",) if "AdaSSP" in inner.by else ()
+        also = (name for name in inner.assumptions if name != "NOISE.ROUNDED")
         return Kind(
             by=("Sandwich",),
             events=("composed",),
             theorems=(
                 "INTERVALS.MATRIX",
+                *squares,
                 *(INSTEAD.get(name, name) for name in inner.theorems),
             ),
-            assumptions=("INTERVALS.LAW", "NOISE.ROUNDED", *inner.assumptions),
+            assumptions=("INTERVALS.LAW", "NOISE.ROUNDED", *also),
             trusts=inner.trusts,
             counted=inner.counted,
         )
