@@ -175,6 +175,7 @@ class AttackRisk:
         """
         rate = false_positive_rate
         check.open_interval(0.0, 1.0, prior=prior, false_positive_rate=rate)
+        rate, prior = float(rate), float(prior)
         right = prior * self._most(rate)
         return right / (right + (1.0 - prior) * rate)
 

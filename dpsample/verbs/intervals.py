@@ -109,6 +109,7 @@ KINKED = (losses.Hinge, losses.Absolute, losses.Quantile)
 MOST_DIM = 1000  # coefficients: a matrix of them, and its eigenvectors
 # Of the squared gdp, for the matrices: one, or two; for a mean of squares.
 SHARES, SQUARE_SHARE = (0.3, 0.4), 0.1
+LEAST_SHARE = 0.01  # below, a matrix is noise
 # Of epsilon, for the determinant of objective perturbation: sets the ridge.
 DETERMINANT_SHARE = 0.1
 # Of the noise beside the tilt, for the output, and its deviation over the tilt's least.
@@ -160,7 +161,7 @@ class Sandwich:
     def __post_init__(self) -> None:
         """Check the fields."""
         check.one_of(BASES, base=self.base)
-        check.open_interval(0.0, 1.0, share=self.share)
+        check.half_open(LEAST_SHARE, 1.0, share=self.share)
         check.instance(bool, robust=self.robust)
         if self.bandwidth is not None:
             check.scale(bandwidth=self.bandwidth)
@@ -650,7 +651,8 @@ def intervals(
     level : float
         Of each interval, in (0, 1).
     share : float, optional
-        Part of the squared gdp that goes to the matrices of the covariance; None: 0.3
+        Part of the squared gdp that goes to the matrices of the covariance, from 0.01
+        to below 1; None: 0.3
         for one matrix, 0.4 for two; of normal equations 0.4, or 0.1 if not robust.
     robust : bool, optional
         Whether the variance of scores is measured, not derived from the model. None:

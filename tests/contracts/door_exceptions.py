@@ -4,6 +4,7 @@ import math
 import os
 import sys
 from contextlib import suppress
+from numbers import Rational
 
 import numpy as np
 
@@ -94,7 +95,7 @@ ROOTS = Kind(lambda v: not _are_roots(v))  # any iterable of numbers
 
 def _is_query(value):
     """Whether a mechanism takes it: no number is refused, however large."""
-    if floats(value) is None and isinstance(value, int | list | np.ndarray):
+    if floats(value) is None and isinstance(value, Rational | list | np.ndarray):
         most = sys.float_info.max
         with suppress(TypeError, ValueError):
             value = np.clip(np.array(value, dtype=object), -most, most)
@@ -156,6 +157,7 @@ BY_DOOR = {
     "domains.Box.lower": side(lambda x: x < 1.0),
     "experiments.Figure.bound": FLAG,
     "experiments.Slope.expected": either(number(math.isfinite), CALLABLE),
+    "experiments.Study.answer": either(TEXT, CALLABLE),
     "experiments.Study.quick": optional(GRID),
     "experiments.Study.replicates_of.cell": instance(experiments.study.Cell),
     "experiments.Inapplicable.metrics": words(),
@@ -214,7 +216,7 @@ BY_DOOR = {
     "advise.problem": instance(dps.Problem, dps.PublicFacts),
     "minimize.budget": optional(instance(dps.Budget)),
     "Intervals.plot.non_private": optional(number(lambda x: False)),  # a pair
-    "intervals.share": optional(FRACTION),
+    "intervals.share": optional(number(lambda x: 0.01 <= x < 1.0)),
     "intervals.robust": optional(FLAG),
     "intervals.bandwidth": optional(number(lambda x: False)),  # the loss is smooth
     "privacy.TiltEvent.distance": NON_NEGATIVE,

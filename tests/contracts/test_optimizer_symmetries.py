@@ -133,7 +133,8 @@ def test_in_one_dimension_all_norms_coincide(case: Case) -> None:
         data = problem(loss_of(case), domain, dim=1, row_norm=p)
         ends.append(float(dps.minimize(data, method, case.budget, seed=3).theta[0]))
     assert abs(ends[0]) > 1e-5
-    assert ends == pytest.approx([ends[2]] * 4, rel=1e-9)
+    # Noise ends on a grid: rounding errors may move an answer by one of its steps.
+    assert ends == pytest.approx([ends[2]] * 4, rel=1e-9, abs=2.0**-10)
 
 
 NAMES = set(opt.__all__)

@@ -91,7 +91,7 @@ def test_limits_lie_above_the_distance_of_an_autoregression(name):
 def test_limits_lie_above_the_distance_by_quadrature(case_name, walk):
     target, prepared, chain, start = grid_chain(case_name, walk)
     node = chain.nodes[start]
-    bound = tv_bound(target, prepared, init=[node], **plain())
+    bound = tv_bound(target, prepared, init=[node], **plain() | {"replicates": 1000})
     check_curve(bound, np.array([chain.tv(t, start) for t in bound.steps]))
 
 

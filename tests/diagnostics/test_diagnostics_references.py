@@ -64,7 +64,7 @@ def test_right_samplers_pass_and_a_wrong_k_is_seen(case_name, reference):
 def test_biased_samplers_are_seen(bug, domain):
     target = grid_case(domain, "logistic").target
     options = {
-        "num_replicates": 2000,
+        "num_replicates": 8000,
         "num_draws": 20,
         "false_alarm": spend(is_exact=False),
     }

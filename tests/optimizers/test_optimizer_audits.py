@@ -81,7 +81,7 @@ CASES = (
     Case(
         opt.HeavyTailedFrankWolfe(num_steps=1),
         VERTICES,
-        30_000,
+        60_000,
         Budget(epsilon=2.0, delta=1e-9),
         "duplicated",
     ),

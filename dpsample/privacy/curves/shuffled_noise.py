@@ -194,6 +194,6 @@ def shuffle_local_noise(
 
 def delta_factor(epsilon: float, local_epsilon: float, num_records: int) -> float:
     """Return (1 + e^epsilon) T/d0: what multiplies the randomizers' own delta."""
-    own = 1.0 / (1.0 + math.exp(local_epsilon))
+    own = 1.0 / (1.0 + math.exp(min(local_epsilon, LARGEST_EPSILON)))
     others = (num_records - 1) * math.exp(-local_epsilon) * (1.0 + own)
     return (1.0 + math.exp(epsilon)) * (own + others)

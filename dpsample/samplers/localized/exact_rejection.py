@@ -132,6 +132,8 @@ def floating_bound(target: Gibbs, grid: PublicGrid, gamma: float) -> float:
     moved = root * math.sqrt(dim) * ERROR
     farthest = 1.2 * math.sqrt(bend) * (2.0 * reach + 1.5 * slope / ridge)  # |z|
     factor = ERROR * (2.0 + math.sqrt(dim) * (root * slope + farthest))
+    if not factor < 700.0:  # more than any distance, and than doubles hold
+        return math.inf
     cells = 2.0 * moved / grid.step + 4.0 * moved * density
     faults = MOST_TRIES * (dim + 1) * FAULT
     return math.expm1(factor) + moved * shells + 2.0 * dim * cells + tail + faults
