@@ -21,7 +21,7 @@ from dpsample.privacy.curves.additive import smooth_sensitivity
 from dpsample.privacy.verification import Check, VerificationReport
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers.proximal import constant_time
-from dpsample.verbs import intervals, minimize, tune
+from dpsample.verbs import minimize, sandwich, tune
 
 # Where a risk bound is flat, its minimizer has half the digits of other numbers.
 INPUT_TOLERANCE = 1e-6
@@ -154,10 +154,8 @@ def _again(c: EventCertificate) -> EventCertificate:
         given = {
             str(entry.arg): ast.literal_eval(entry.value) for entry in call.keywords
         }
-        sandwich = check.built("certificate.mechanism", intervals.Sandwich, given)
-        return intervals.planned(
-            sandwich, c.facts, c.budget, clip_rows=clipped
-        ).certificate
+        asked = check.built("certificate.mechanism", sandwich.Sandwich, given)
+        return sandwich.planned(asked, c.facts, c.budget, clip_rows=clipped).certificate
     optimizer = _called(call, optimizers)
     recipe = optimizer.recipe(c.facts, c.budget, c.calibration)
     return minimize.certified(

@@ -13,8 +13,9 @@ from scipy.special import expit
 import dpsample as dps
 from dpsample.noise.symmetric import denoised
 from dpsample.privacy import EventCertificate, Ledger
-from dpsample.verbs import intervals as module
-from dpsample.verbs.intervals import Sandwich, Spread, planned, tail_spread
+from dpsample.verbs import intervals as verb
+from dpsample.verbs import sandwich as module
+from dpsample.verbs.sandwich import Sandwich, Spread, planned, tail_spread
 from studies.intervals_coverage import classical
 from tests.support.statistics import assert_frequency, assert_mean, rejected
 
@@ -274,7 +275,7 @@ def test_noise_of_both_normal_equations_is_counted(monkeypatch):
             replace(plan, recipe=replace(plan.recipe, phases=(query,))), *given
         )
 
-    monkeypatch.setattr(module, "estimate", planted)
+    monkeypatch.setattr(verb, "estimate", planted)
     with rejected():
         assert_mean(squares(), 1.0, 2.0, detects=0.35)
 
@@ -290,7 +291,7 @@ def test_intervals_of_normal_equations_cover_and_do_not_without_the_errors(monke
 
     assert_frequency(num_inside(), 600, 0.95)
     square = module.noisy_square
-    monkeypatch.setattr(module, "noisy_square", lambda *given: 0.0 * square(*given))
+    monkeypatch.setattr(verb, "noisy_square", lambda *given: 0.0 * square(*given))
     with rejected():
         assert_frequency(num_inside(), 600, 0.95)
 
