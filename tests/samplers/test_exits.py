@@ -286,3 +286,12 @@ def test_rises_are_the_first_roots_of_quartics():
         exact = exact_root(c, is_rising=True, last=1.0)
         time = exits.first_rise(*c)
         assert np.isclose(time, exact, rtol=0.0, atol=1e-11), c
+
+
+@pytest.mark.parametrize("away", [-1e-12, -1e-16, 0.0, 1e-16, 1e-12])
+def test_a_path_outwards_from_the_wall_of_an_l1_ball_leaves_at_once(away):
+    domain, side = DOMAINS["l_1 ball"], np.array([0.3, -0.5, 0.1])
+    theta = domain.default_center(3) + (1.0 + away) * side
+    time, normal = meet(domain, theta, np.sign(side), 0.0 * side, 2.0)
+    assert 0.0 <= time <= 1e-11
+    np.testing.assert_array_equal(normal, np.sign(side))

@@ -253,7 +253,7 @@ def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
         stop = times[0] if count > 0 else horizon
         here = height + start * (rate + 0.5 * start * bend)
         time = start + first_fall(here, rate + start * bend, bend)
-        if time < stop:
+        if time <= stop:  # equal, at 0, if the path starts outwards from the wall
             out[0] = time
             return
         if count == 0:
