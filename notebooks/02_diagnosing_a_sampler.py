@@ -36,8 +36,9 @@ import pandas as pd
 import dpsample as dps
 from dpsample import diagnostics, samplers
 
-# In a notebook or terminal, sampling shows one live line per chain; not on this page.
-sample = functools.partial(dps.sample, progress=False)
+# In a notebook or terminal, sampling shows one live line per chain; not on this page. And
+# `dps.sample` warns by itself of chains that have not converged: here we look ourselves.
+sample = functools.partial(dps.sample, progress=False, check=False)
 
 # %% [markdown]
 # ## The target

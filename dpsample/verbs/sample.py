@@ -95,8 +95,9 @@ def sample(
         energy, acceptance rate, numbers of values, gradients and evaluated records, and
         the step size if there is one; ``constant_data``; ``attrs``, in which
         ``releasable`` is false and ``converged`` tells whether ``r_hat`` and ``ess``
-        are good enough. After Ctrl-C, the draws that every chain has made. An energy is
-        NaN if the sampler did without it and it would cost much.
+        are good enough. After Ctrl-C, at once, the draws that every chain has made:
+        they are not judged, `diagnostics.check` does that. An energy is NaN if the
+        sampler did without it and it would cost much.
 
     Raises
     ------
@@ -197,9 +198,11 @@ def sample(
     if reduced is not None:
         run.stats[..., ENERGY] += reduced.shift
         draws = reduced.lift(draws)
-    verdict = Convergence.of(draws, target.problem.feature_names) if check else None
-    if verdict is not None and chosen.exactness != "iid" and not run.is_interrupted:
-        verdict.warn(_remedy(sampler), stacklevel=4)
+    verdict = None
+    if check and not run.is_interrupted:  # of a million draws it takes seconds
+        verdict = Convergence.of(draws, target.problem.feature_names)
+        if chosen.exactness != "iid":
+            verdict.warn(_remedy(sampler), stacklevel=4)
     return results.to_datatree(
         draws,
         results.named_stats(run.stats, step_size=prepared.settings.get("step_size")),

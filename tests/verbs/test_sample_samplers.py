@@ -159,10 +159,10 @@ def run_and_press(*args, **options):
     threading.Timer(0.8, press).start()
     return run(*args, **options)
 
+target, sampler = make(LOGISTIC, dps.domains.Ball(1.0)), dps.samplers.{name}()
+dps.sample(target, sampler=sampler, num_draws=2, check=False)  # compiles
 chains.run = run_and_press
-target = make(LOGISTIC, dps.domains.Ball(1.0))
 for turn in range(6):
-    sampler = dps.samplers.{name}()
     tree = dps.sample(target, sampler=sampler, num_draws=10**7, num_warmup=0)
     seconds.append(time.perf_counter() - pressed[-1])
     assert tree.attrs["is_interrupted"] and tree.posterior["theta"].shape[1] > 0
