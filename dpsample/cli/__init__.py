@@ -42,7 +42,7 @@ def _run(given: list[str]) -> int:
 
     from dpsample.cli import screen
     from dpsample.cli.commands import app
-    from dpsample.cli.keeping import KeptError
+    from dpsample.cli.screen import KeptError
 
     try:
         code = app(given or ["--help"], prog_name="dpsample", standalone_mode=False)

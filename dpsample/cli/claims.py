@@ -1,4 +1,4 @@
-"""``dpsample claims``: printed noise formulas, what they claim and what is true."""
+"""``dpsample claims``, ``errata``, ``papers``: what is printed and what is true."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from dpsample.cli import screen
 from dpsample.core import check
+from dpsample.experiments import papers
 from dpsample.privacy.printed import PAPERS, Claim, claims
 
 HEAD = (
@@ -101,3 +102,38 @@ def _by_paper(rows: Sequence[Claim]) -> Iterable[tuple[str, list[Claim]]]:
         own = [row for row in rows if row.paper == key]
         if own:
             yield key, own
+
+
+def print_errata(code: str | None, *, markdown: bool = False) -> None:
+    """Print one erratum, or all of them."""
+    if code is not None and markdown:
+        check.fail("markdown", "False with a code", True, "One page has all errata.")
+    if markdown:
+        print("\n".join(papers.errata_page()))
+    elif code is not None:
+        entry = papers.erratum(code)
+        print("\n".join([f"{entry.head}: {PAPERS[entry.paper]}", *entry.lines()]))
+    else:
+        rows = [(x.paper, (x.id, x.place, x.kind, x.true)) for x in papers.errata()]
+        _print_words(("code", "where", "kind", "what is true"), rows)
+
+
+def print_items(*, markdown: bool = False) -> None:
+    """Print the verdicts on all items."""
+    if markdown:
+        print("\n".join(papers.items_page()))
+        return
+    rows = [(x.paper, (x.item, x.about, x.verdict, x.why)) for x in papers.items()]
+    _print_words(("item", "about", "verdict", "how"), rows)
+
+
+def _print_words(
+    head: tuple[str, ...], rows: Sequence[tuple[str, tuple[str, ...]]]
+) -> None:
+    console = screen.console()
+    for key, title in PAPERS.items():
+        table = Table(*head, title=title, title_justify="left")
+        for paper, cells in rows:
+            if paper == key:
+                table.add_row(*(Text(cell) for cell in cells))
+        console.print(table)

@@ -1,5 +1,6 @@
-"""Commands and their options; what they do is in the module of the same name."""
+"""Commands and their options; what they do is in the modules of this folder."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -142,17 +143,17 @@ def predict(
 @app.command()
 def bounds(file: File, output: Skeleton = None, format: Format = None) -> None:
     """Write what a bounds file needs: the columns of FILE, and none of its values."""
-    from dpsample.cli.bounds import run
+    from dpsample.cli.records import write_skeleton
 
-    run(file, output, format)
+    write_skeleton(file, output, format)
 
 
 @app.command()
 def certificate(file: Answer, html: Page = None) -> int:
     """Print a certificate, or write a page about it; the exit code is as of verify."""
-    from dpsample.cli.certificate import run
+    from dpsample.cli.verify import show
 
-    return run(file, html)
+    return show(file, html)
 
 
 @app.command()
@@ -215,7 +216,7 @@ def claims(paper: Paper = None, markdown: Markdown = False, json: Json = False) 
 @app.command()
 def errata(code: Code = None, markdown: Markdown = False) -> None:
     """Print the errata of five papers, or one: what is printed, what is true."""
-    from dpsample.cli.papers import print_errata
+    from dpsample.cli.claims import print_errata
 
     print_errata(code, markdown=markdown)
 
@@ -223,7 +224,7 @@ def errata(code: Code = None, markdown: Markdown = False) -> None:
 @app.command()
 def papers(markdown: Markdown = False) -> None:
     """Print the verdict on every numbered item of five papers."""
-    from dpsample.cli.papers import print_items
+    from dpsample.cli.claims import print_items
 
     print_items(markdown=markdown)
 
@@ -231,6 +232,12 @@ def papers(markdown: Markdown = False) -> None:
 @app.command()
 def warm() -> None:
     """Compile everything once, so that later processes start at once."""
-    from dpsample.cli.warm import run
+    from dpsample.cli import screen
+    from dpsample.core.cache import CACHE_DIRECTORY
+    from dpsample.verbs.warm import warm
 
-    run()
+    told = screen.console()
+    count = warm(
+        lambda name: told.print(f"compiling {name}"), processes=os.cpu_count() or 1
+    )
+    told.print(f"{count} parts are compiled and cached in {CACHE_DIRECTORY}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import dpsample as dps
-from dpsample.cli import keeping, screen
+from dpsample.cli import screen
 from dpsample.core import files
 from dpsample.privacy.curves.gaussian import gaussian_delta
 from dpsample.tables import Dataset
@@ -25,7 +25,7 @@ FALSE_ALARMS = 0.01
 
 def run(picture: Path) -> None:
     """Release, print the certificate and the risks, and save the picture."""
-    keeping.check_outputs(output=picture)
+    screen.check_outputs(output=picture)
     console = screen.console()
     console.print(
         f"{NUM_RECORDS} synthetic records of a logistic model, {DIM} features, rows of "

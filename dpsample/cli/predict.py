@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from dpsample.cli import keeping, screen
+from dpsample.cli import screen
 from dpsample.core import files
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import Rows
@@ -20,7 +20,7 @@ from dpsample.verbs.results import Fit, Release, load_answer
 
 def run(answer: Path, file: Path, output: Path | None, format: str | None) -> None:
     """Write one line for each record; what was clipped is told on stderr."""
-    keeping.check_outputs(answer, file, output=output)
+    screen.check_outputs(answer, file, output=output)
     release = load_answer(answer)
     facts = release.public_facts
     names = release.feature_names[: facts.dim - int(facts.intercept)]

@@ -1,14 +1,18 @@
 """From a file of records to a problem: what the commands that read one share."""
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import dpsample as dps
-from dpsample.core import check
+from dpsample.cli import screen
+from dpsample.core import check, files
 from dpsample.losses import BUILT_IN, Loss
 from dpsample.tables import Dataset, read_table
+from dpsample.tables.read import contents
+from dpsample.tables.skeleton import skeleton
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,3 +101,22 @@ def build(options: RecordOptions, data: Dataset) -> dps.Problem:
         feature_names=data.feature_names,
         encoding=data.encoding,
     )
+
+
+def write_skeleton(file: Path, output: Path | None, format: str | None) -> None:
+    """Print a bounds file to fill in, without any value of the records, or write it.
+
+    The output is a file that does not exist yet.
+    """
+    screen.check_outputs(file, output=output)
+    if output is not None and output.exists():
+        check.fail("output", "a new file", str(output), "It may be filled in already.")
+    content, kind = contents(file, format)
+    if kind == "libsvm":
+        check.fail("file", "a table with named columns", "a LIBSVM file")
+    text = skeleton(content, kind, file.name)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        files.write(output, text.encode())
+        screen.console().print(f"Bounds to fill in: {output}")

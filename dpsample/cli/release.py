@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import dpsample as dps
-from dpsample.cli import keeping, screen
+from dpsample.cli import screen
 from dpsample.cli.records import RecordOptions, build, read, rules
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.certificates.terms import Risk
@@ -35,7 +35,7 @@ def run(options: ReleaseOptions) -> None:
     Everything that can be wrong is found before the draw; after it, nothing loses it.
     """
     inputs = (options.file, options.evaluate, options.bounds)
-    keeping.check_outputs(*inputs, output=options.output)
+    screen.check_outputs(*inputs, output=options.output)
     data = read(options, options.file)
     problem = build(options, data)
     problems = [(options.file.name, problem)]
@@ -55,7 +55,7 @@ def run(options: ReleaseOptions) -> None:
         sampler_share=options.sampler_share,
         seed=options.seed,
     )
-    with keeping.kept(answer.save, options.output, ".json", answer.to_json) as place:
+    with screen.kept(answer.save, options.output, ".json", answer.to_json) as place:
         console.print(answer.certificate)
         if place is not None:
             console.print(f"Private parameters and certificate saved: {place}")

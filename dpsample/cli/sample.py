@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsample as dps
-from dpsample.cli import keeping, screen
+from dpsample.cli import screen
 from dpsample.cli.records import RecordOptions, build, read, rules
 from dpsample.core import check, files
 from dpsample.privacy.budget import Relation
@@ -53,9 +53,9 @@ class SampleOptions(RecordOptions):
 def run(options: SampleOptions) -> None:
     """Draw, save the draws if asked to, and print a summary."""
     inputs = (options.file, options.bounds)
-    keeping.check_outputs(*inputs, options.checkpoint, output=options.output)
+    screen.check_outputs(*inputs, options.checkpoint, output=options.output)
     if options.checkpoint is not None:
-        keeping.check_outputs(*inputs, checkpoint=options.checkpoint)
+        screen.check_outputs(*inputs, checkpoint=options.checkpoint)
     data = read(options, options.file)
     problem = build(options, data)
     console = screen.console()
@@ -79,7 +79,7 @@ def run(options: SampleOptions) -> None:
     if options.output is None:
         show(console, draws)
         return
-    with keeping.kept(partial(write, draws), options.output, ".nc") as place:
+    with screen.kept(partial(write, draws), options.output, ".nc") as place:
         show(console, draws)
         console.print(f"Draws saved, {screen.NOT_PRIVATE}: {place}")
 

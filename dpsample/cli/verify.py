@@ -1,4 +1,4 @@
-"""``dpsample verify``: recompute what a file claims from what it lists."""
+"""``dpsample verify`` and ``certificate``: what a file claims, and recomputed."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import dpsample as dps
 from dpsample.cli import FAILED, screen
-from dpsample.core import check
+from dpsample.core import check, files
 from dpsample.core.spec import Json
 from dpsample.privacy import Certificate, EventCertificate
 from dpsample.verbs.results import Fit, Release, load_answer
@@ -26,6 +26,22 @@ def run(file: Path, checker: str = "standard") -> int:
     answer, lines = found
     screen.console().print("\n".join(lines))
     screen.console().print(state(certificate_of(answer)))
+    return 0
+
+
+def show(file: Path, html: Path | None) -> int:
+    """Print the certificate, or write a page for everybody; 1 if it does not verify."""
+    if html is not None:
+        files.check_output("html", html)
+    found = verified(file)
+    if found is None:
+        return FAILED
+    answer = found[0]
+    if html is None:
+        screen.console().print(str(certificate_of(answer)))
+    else:
+        files.write(html, answer.to_html().encode())
+        screen.console().print(f"wrote {html}")
     return 0
 
 
