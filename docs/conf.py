@@ -13,8 +13,7 @@ from types import ModuleType
 
 from pygments.lexers import TextLexer
 
-from dpsample.core.public import public_modules
-from dpsample.core.version import __version__
+from dpsample.core.public import __version__, public_modules
 
 project = "dpsample"
 author = copyright = "dpsample developers"

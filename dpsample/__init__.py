@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dpsample.core.public import __version__ as __version__
 from dpsample.core.public import dir_of
-from dpsample.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from dpsample import (

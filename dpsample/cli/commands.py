@@ -8,7 +8,7 @@ import typer
 from typer import Option
 
 from dpsample.cli import studies
-from dpsample.core.version import __version__
+from dpsample.core.public import __version__
 
 app = typer.Typer(
     help="Differentially private parameters with a certificate.",

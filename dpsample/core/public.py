@@ -1,9 +1,11 @@
-"""Public names: what ``dir`` and completion show, and which modules have any."""
+"""Public names: what ``dir`` and completion show, which modules have any; version."""
 
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
 from types import ModuleType
+
+__version__ = "0.1.0"
 
 
 def dir_of(names: Iterable[str]) -> Callable[[], list[str]]:

@@ -1,9 +1,10 @@
-"""Frozen specs that compare by content and travel through JSON."""
+"""Frozen specs that compare by content, travel through JSON and compute once."""
 
 import dataclasses
 import math
 from collections.abc import Iterable
-from typing import Any, ClassVar, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -75,3 +76,24 @@ def from_dict(kinds: Iterable[type[Kind]], data: Json) -> Kind:
     fields = {key: value for key, value in data.items() if key != "name"}
     values = {k: math.inf if v == "inf" else v for k, v in fields.items()}
     return check.built("data", by_name[data["name"]], values)
+
+
+if TYPE_CHECKING:
+    lazy_property = cached_property
+else:
+
+    class lazy_property(cached_property):
+        """`functools.cached_property` without the lock that all objects share.
+
+        Until Python 3.12 that let one thread at a time compute, for whatever object.
+        Two threads may both compute the property of one object: the first answer stays.
+        """
+
+        def __get__(self, instance: object, owner: Any = None) -> Any:
+            """Compute the value, unless the object has it."""
+            if instance is None:
+                return self
+            kept = vars(instance)
+            if self.attrname not in kept:
+                kept.setdefault(self.attrname, self.func(instance))
+            return kept[self.attrname]

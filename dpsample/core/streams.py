@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsample.core import check
+from dpsample.core.arithmetic import require_arithmetic
 from dpsample.core.jit import kernel
 from dpsample.core.secret_bits import SecretBits, SecretGenerator
-from dpsample.core.self_test import require_arithmetic
 
 Seed = int | np.random.SeedSequence | None
 Words = NDArray[np.uint64]

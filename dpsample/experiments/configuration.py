@@ -24,7 +24,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arithmetic import arithmetic
 from dpsample.core.cache import fingerprint
-from dpsample.core.version import __version__
+from dpsample.core.public import __version__
 from dpsample.experiments.loading import Bundle, required
 from dpsample.experiments.study import Study
 

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs
-"""Exponential, softplus and log Phi without overflow or cancellation, for kernels.
+"""Exponential, softplus, log Phi and log P(a, x) in kernels, without cancellation.
 
 `vexp` and `softplus_sigmoid` have no branches and no library calls, so that a loop over
 an array compiles to vector instructions. The exponential is 2**k e**r with r in
@@ -11,6 +11,21 @@ below 2e-17.
 Measured against mpmath: relative error below 1e-15 on |x| <= 700. Below -708 they
 return 0 instead of a subnormal number. `log_ndtr` has relative error below 3e-13 on
 [-1e5, 37] (1e-14 for x <= 5) and is -0.0 above 38.5, where 1 - Phi(x) underflows.
+
+The regularized incomplete gamma function P stays in log space: P(a, x) itself
+underflows when x is far below a. With t = x - a and M(u) = log(1 + u) - u the common
+factor is
+
+    D(a, x) = x**a e**-x / Gamma(a + 1) = exp(a M(t / a) - w(a)) / sqrt(2 pi a),
+
+w(a) the remainder of Stirling's formula, which does not cancel for x near a.
+P = D * (power series) for x < a + 1, Q = 1 - P = D * (continued fraction) above [1].
+Measured for a in [0.5, 1e4], x in [1e-300, 1e6]: relative error of `log_gammainc`
+below 5e-13.
+
+References
+----------
+.. [1] NIST Digital Library of Mathematical Functions, 8.7.1, 8.9.2 and 5.11.1.
 """
 
 import math
@@ -29,6 +44,10 @@ _LN2_LOW = 1.9082149292705877e-10
 _ROUND = 6755399441055744.0
 _LOWEST = -708.0
 _HIGHEST = 709.782712893384
+# Bound above which a normal's tail is drawn from an exponential.
+FAR = 10.0
+_MAX_TERMS = 100_000  # of the series of the incomplete gamma function
+_STIRLING_FROM = 10.0
 
 # 'reassoc' would fold _ROUND away, 'nnan' would license dropping NaN. A caller may
 # use 'reassoc' itself, as long as these stay separate functions.
@@ -107,3 +126,147 @@ def log_ndtr(x):
         term *= -(2.0 * n - 1.0) * z
         tail += term
     return -0.5 * x * x - math.log(-x) - HALF_LOG_2PI + math.log1p(tail)
+
+
+@kernel
+def log_quantile(y):
+    """Return x with log Phi(x) = y < 0, by Halley's method."""
+    if y > -0.5:  # by the other tail, for its digits
+        return -log_lower_quantile(np.log(-np.expm1(y)))
+    return log_lower_quantile(y)
+
+
+@kernel
+def log_lower_quantile(y):
+    """Return x with log Phi(x) = y <= -1/2."""
+    if not y > -np.inf:
+        return y
+    x = 1.9 + 1.55 * y + 0.13 * y * y if y > -3.0 else 0.0
+    if y <= -3.0:  # Phi(x) is nearly phi(x) / -x
+        square = -2.0 * y - np.log(-2.0 * y) - 2.0 * HALF_LOG_2PI
+        x = -np.sqrt(max(square, 1.0))
+    for _ in range(20):
+        value = log_ndtr(x)
+        hazard = np.exp(-0.5 * x * x - HALF_LOG_2PI - value)
+        gap = value - y
+        step = gap / (hazard + 0.5 * gap * (x + hazard))
+        x -= step
+        if not abs(step) > 1e-5 * (1.0 + abs(x)):  # the next one is of its cube
+            break
+    return x
+
+
+@kernel
+def tail_excess(low, rng, above):
+    """Fill above with Z - low for standard normals Z above low, to full accuracy.
+
+    In the order of arrays: what is refused is drawn again after all others.
+    """
+    left, last, log_mass = 0, np.nan, 0.0
+    again = np.empty(above.shape[0], np.int64)
+    for i in range(above.shape[0]):
+        if low[i] != last:
+            last, log_mass = low[i], log_ndtr(-low[i])
+        log_tail = log_mass - rng.standard_exponential()
+        if low[i] > FAR:
+            again[left] = i
+            left += 1
+        else:
+            above[i] = -log_quantile(log_tail) - low[i]
+            above[i] = above[i] if above[i] > 0.0 else 0.0
+    while left > 0:  # Exp(low), kept with probability exp(-t^2 / 2)
+        for j in range(left):
+            above[again[j]] = rng.standard_exponential() / low[again[j]]
+        count = 0
+        for j in range(left):
+            t = above[again[j]]
+            if rng.standard_exponential() < 0.5 * t * t:
+                again[count] = again[j]
+                count += 1
+        left = count
+
+
+@kernel
+def _log1p_minus(u):
+    """Compute log(1 + u) - u without cancellation near 0."""
+    if abs(u) > 0.4:
+        return math.log1p(u) - u
+    # log(1 + u) = 2 artanh(f), f = u / (2 + u), and 2 f - u = -u f.
+    f = u / (2.0 + u)
+    square = f * f
+    power = f * square
+    total = 0.0
+    for n in range(1, 16):
+        total += power / (2.0 * n + 1.0)
+        power *= square
+    return 2.0 * total - u * f
+
+
+@kernel
+def _stirling_remainder(a):
+    """w(a) in Gamma(a + 1) = sqrt(2 pi a) (a / e)**a exp(w(a)), a >= 10."""
+    z = 1.0 / (a * a)
+    s = 1.0 / 156.0
+    s = -691.0 / 360360.0 + z * s
+    s = 1.0 / 1188.0 + z * s
+    s = -1.0 / 1680.0 + z * s
+    s = 1.0 / 1260.0 + z * s
+    s = -1.0 / 360.0 + z * s
+    return (1.0 / 12.0 + z * s) / a
+
+
+@kernel
+def log_gamma_factor(a, x):
+    """Logarithm of D(a, x) = a log x - x - log Gamma(a + 1)."""
+    if a < _STIRLING_FROM:
+        return a * math.log(x) - x - math.lgamma(a + 1.0)
+    if x < 0.5 * a:
+        center = a * (math.log(x) - math.log(a) + 1.0) - x
+    else:
+        center = a * _log1p_minus((x - a) / a)
+    return center - _stirling_remainder(a) - HALF_LOG_2PI - 0.5 * math.log(a)
+
+
+@kernel
+def _log_lower_series(a, x):
+    """Logarithm of P(a, x) by the power series, for x < a + 1."""
+    term, total = 1.0, 1.0
+    for n in range(1, _MAX_TERMS):
+        term *= x / (a + n)
+        total += term
+        if not term > 1e-17 * total:
+            break
+    return log_gamma_factor(a, x) + math.log(total)
+
+
+@kernel
+def _log_upper_fraction(a, x):
+    """Logarithm of Q(a, x) by the continued fraction, for x >= a + 1 (Lentz)."""
+    b = x + 1.0 - a
+    c = 1e300
+    d = 1.0 / b
+    h = d
+    for n in range(1, _MAX_TERMS):
+        numerator = -n * (n - a)
+        b += 2.0
+        d = 1.0 / (numerator * d + b)
+        c = b + numerator / c
+        factor = c * d
+        h *= factor
+        if not abs(factor - 1.0) > 1e-16:
+            break
+    return log_gamma_factor(a, x) + math.log(a) + math.log(h)
+
+
+@kernel
+def log_gammainc(a, x):
+    """Logarithm of P(a, x), the distribution function of Gamma(a, 1); -inf at x = 0."""
+    if not (a > 0.0 and x >= 0.0):
+        return np.nan
+    if x == 0.0:
+        return -np.inf
+    if x < a + 1.0:
+        return _log_lower_series(a, x)
+    if x == np.inf:
+        return 0.0
+    return math.log1p(-math.exp(_log_upper_fraction(a, x)))

@@ -1,6 +1,7 @@
 # mypy: allow-untyped-defs
-"""Vectors in kernels."""
+"""Vectors in kernels: copies, and solutions of triangular systems."""
 
+from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 
 
@@ -13,3 +14,21 @@ def copy_into(source, out):
     """
     for j in range(len(out)):
         out[j] = source[j]
+
+
+@kernel
+def solve_lower(root: Array, x: Array) -> None:
+    """Replace x by L^{-1} x."""
+    for i in range(x.shape[0]):
+        for j in range(i):
+            x[i] -= root[i, j] * x[j]
+        x[i] /= root[i, i]
+
+
+@kernel
+def solve_upper(root: Array, x: Array) -> None:
+    """Replace x by L^{-T} x."""
+    for i in range(x.shape[0] - 1, -1, -1):
+        x[i] /= root[i, i]
+        for j in range(i):
+            x[j] -= root[i, j] * x[i]

@@ -15,7 +15,7 @@ from dpsample.core import check, entries
 from dpsample.core.arrays import Array
 from dpsample.core.entries import entry
 from dpsample.core.jit import kernel, pointer
-from dpsample.core.lazy import lazy_property
+from dpsample.core.spec import lazy_property
 from dpsample.domains import CHORD, CONTAINS, PROJECT, Body, Domain
 from dpsample.losses import Loss
 from dpsample.problem import records

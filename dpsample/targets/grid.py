@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel, pointer
-from dpsample.core.lazy import lazy_property
+from dpsample.core.spec import lazy_property
 from dpsample.domains import CONTAINS, PROJECT, Body, Domain
 from dpsample.problem.facts import smoothness_or_inf
 from dpsample.targets.gibbs import Gibbs

@@ -13,9 +13,9 @@ from typing import Any, cast
 import numpy as np
 
 from dpsample.core import check, pauses
+from dpsample.core.arithmetic import require_arithmetic
 from dpsample.core.arrays import Array
-from dpsample.core.lazy import lazy_property
-from dpsample.core.self_test import require_arithmetic
+from dpsample.core.spec import lazy_property
 from dpsample.core.streams import (
     Reseeded,
     Seed,

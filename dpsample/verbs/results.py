@@ -18,8 +18,8 @@ import numpy as np
 from dpsample.core import check, columns, files
 from dpsample.core.arrays import Array, Ints, Values
 from dpsample.core.axes import axes
+from dpsample.core.public import __version__
 from dpsample.core.spec import Json
-from dpsample.core.version import __version__
 from dpsample.privacy import (
     Certificate,
     EventCertificate,

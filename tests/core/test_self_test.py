@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.core import self_test
-from dpsample.core.self_test import ArithmeticFault, require_arithmetic
+from dpsample.core import arithmetic
+from dpsample.core.arithmetic import ArithmeticFault, require_arithmetic
 from dpsample.core.streams import release_streams
 
 is_known = sys.platform == "linux" and platform.machine() == "x86_64"
@@ -38,25 +38,25 @@ def test_modes_of_the_processor_are_noticed(fault):
     changed = ctypes.create_string_buffer(before.raw, 32)
     word = int.from_bytes(before.raw[MXCSR : MXCSR + 4], "little") | CONTROL[fault]
     changed[MXCSR : MXCSR + 4] = word.to_bytes(4, "little")
-    faults = np.zeros(self_test.NUM_FAULTS)
+    faults = np.zeros(arithmetic.NUM_FAULTS)
     try:
         library.fesetenv(changed)
-        self_test.probe(self_test.INPUTS, faults)
+        arithmetic.probe(arithmetic.INPUTS, faults)
     finally:
         library.fesetenv(before)
-    place = self_test.FLUSHES if CONTROL[fault] in (0x8000, 0x0040) else 0
+    place = arithmetic.FLUSHES if CONTROL[fault] in (0x8000, 0x0040) else 0
     assert faults[place] == 1.0
     require_arithmetic()
 
 
-@pytest.mark.parametrize("fault", self_test.FAULTS)
+@pytest.mark.parametrize("fault", arithmetic.FAULTS)
 def test_each_fault_is_refused(monkeypatch, fault):
     def broken(inputs, faults):
         faults[:] = 0.0
         faults[fault] = 1.0
 
-    monkeypatch.setattr(self_test, "probe", broken)
-    with pytest.raises(ArithmeticFault, match=self_test.FAULTS[fault]):
+    monkeypatch.setattr(arithmetic, "probe", broken)
+    with pytest.raises(ArithmeticFault, match=arithmetic.FAULTS[fault]):
         require_arithmetic()
 
 
@@ -65,19 +65,19 @@ def test_a_poor_library_is_refused(monkeypatch):
         self_test_elementary(points, out)
         out[1, 5] = np.exp(points[5]) - 1.0
 
-    self_test_elementary = self_test.elementary
-    monkeypatch.setattr(self_test, "elementary", poor)
-    self_test._require_elementary.cache_clear()
+    self_test_elementary = arithmetic.elementary
+    monkeypatch.setattr(arithmetic, "elementary", poor)
+    arithmetic._require_elementary.cache_clear()
     with pytest.raises(ArithmeticFault, match="units in the last place"):
         require_arithmetic()
-    self_test._require_elementary.cache_clear()
+    arithmetic._require_elementary.cache_clear()
 
 
 def test_nothing_is_drawn_for_release_in_a_faulty_process(monkeypatch):
     def broken(inputs, faults):
         faults[:] = 1.0
 
-    monkeypatch.setattr(self_test, "probe", broken)
+    monkeypatch.setattr(arithmetic, "probe", broken)
     with pytest.raises(ArithmeticFault), release_streams(None, 1):
         pytest.fail("streams were made")
     with release_streams(1, 1):  # a study
@@ -88,11 +88,11 @@ def test_a_library_that_returns_nan_is_refused_like_any_other(monkeypatch):
     def broken(points, out):
         out[:] = np.nan
 
-    monkeypatch.setattr(self_test, "elementary", broken)
-    self_test._require_elementary.cache_clear()
+    monkeypatch.setattr(arithmetic, "elementary", broken)
+    arithmetic._require_elementary.cache_clear()
     with pytest.raises(ArithmeticFault, match="units in the last place"):
         require_arithmetic()
-    self_test._require_elementary.cache_clear()
+    arithmetic._require_elementary.cache_clear()
 
 
 def test_no_plan_is_kept_of_a_faulty_process(monkeypatch):
@@ -107,7 +107,7 @@ def test_no_plan_is_kept_of_a_faulty_process(monkeypatch):
     def broken(inputs, faults):
         faults[:] = 1.0
 
-    monkeypatch.setattr(self_test, "probe", broken)
+    monkeypatch.setattr(arithmetic, "probe", broken)
     with pytest.raises(ArithmeticFault):
         dps.release(problem, dps.Budget(epsilon=1.0, delta=1e-6))
     assert problem.plan is None

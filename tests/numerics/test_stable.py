@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpsample.core.jit import kernel
-from dpsample.numerics import gamma, stable
+from dpsample.numerics import stable
 from tests.support.exact_draws import interpreted
 
 
@@ -124,15 +124,15 @@ def test_log_incomplete_gamma(a):
         exact = exact_log_gammainc(a, x)
         if exact > -1e-280:
             continue
-        assert relative(gamma.log_gammainc(a, x), exact) < 5e-13
+        assert relative(stable.log_gammainc(a, x), exact) < 5e-13
 
 
 def test_incomplete_gamma_at_the_ends():
-    assert gamma.log_gammainc(2.0, 0.0) == -np.inf
-    assert gamma.log_gammainc(2.0, np.inf) == 0.0
-    assert gamma.log_gammainc(1e4, 1e6) == 0.0
-    assert np.isnan(gamma.log_gammainc(2.0, np.nan))
-    assert np.isnan(gamma.log_gammainc(2.0, -1.0))
+    assert stable.log_gammainc(2.0, 0.0) == -np.inf
+    assert stable.log_gammainc(2.0, np.inf) == 0.0
+    assert stable.log_gammainc(1e4, 1e6) == 0.0
+    assert np.isnan(stable.log_gammainc(2.0, np.nan))
+    assert np.isnan(stable.log_gammainc(2.0, -1.0))
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_incomplete_gamma_at_the_ends():
         (stable.softplus_sigmoid, (2.1,)),
         (stable.softplus_sigmoid, (-0.4,)),
         (stable.log_ndtr, (-25.0,)),
-        (gamma.log_gammainc, (7.5, 3.0)),
-        (gamma.log_gammainc, (7.5, 30.0)),
+        (stable.log_gammainc, (7.5, 3.0)),
+        (stable.log_gammainc, (7.5, 30.0)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpsample.numerics.gamma import log_gammainc
+from dpsample.numerics.stable import log_gammainc
 from dpsample.samplers.proximal import restricted
 from tests.support import mutants
 from tests.support.exact_draws import (

@@ -12,7 +12,7 @@ from scipy.stats import chi, norm
 
 import dpsample as dps
 from dpsample.diagnostics.laws import views
-from dpsample.numerics.normal_tail import log_quantile
+from dpsample.numerics.stable import log_quantile
 from dpsample.samplers import SamplingError
 from dpsample.samplers.localized import mode as modes
 from dpsample.samplers.localized import region as regions

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsample.core.version import __version__
+from dpsample.core.public import __version__
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
 from dpsample.privacy.attack_risk import QUESTIONS, SHOWN, AttackRisk, percent
 from dpsample.privacy.certificates.registry import registry

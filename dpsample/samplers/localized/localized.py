@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpsample.core import entries, pauses
 from dpsample.core.arrays import Array
-from dpsample.core.lazy import lazy_property
+from dpsample.core.spec import lazy_property
 from dpsample.core.streams import Reseeded, Words
 from dpsample.losses.record_gradient import RecordGradient
 from dpsample.samplers.chain import (

@@ -15,7 +15,7 @@ from scipy import linalg
 from dpsample.core import entries
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.numerics.triangular import solve_lower, solve_upper
+from dpsample.numerics.vectors import solve_lower, solve_upper
 from dpsample.regularizers import Entropy
 from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
 from dpsample.targets.geometry import DomainGeometry

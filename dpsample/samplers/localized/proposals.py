@@ -28,8 +28,8 @@ from scipy import linalg
 from dpsample.core import entries, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.numerics.normal_tail import tail_excess
-from dpsample.numerics.triangular import solve_lower, solve_upper
+from dpsample.numerics.stable import tail_excess
+from dpsample.numerics.vectors import solve_lower, solve_upper
 from dpsample.samplers.localized.mode import Mode
 from dpsample.samplers.localized.region import Region
 from dpsample.samplers.localized.tilting import (

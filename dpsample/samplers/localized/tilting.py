@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import linalg, special
 
 from dpsample.core.arrays import Array
-from dpsample.numerics.normal_tail import tail_excess
+from dpsample.numerics.stable import tail_excess
 
 # Rounding of psi, relative to the sum of its terms' sizes.
 ROUNDING, SLOPE_ROUNDING = 1e-12, 1e-14

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.numerics.gamma import log_gamma_factor, log_gammainc
+from dpsample.numerics.stable import log_gamma_factor, log_gammainc
 
 MAX_TRIES = 10_000
 MAX_STEPS = 60
