@@ -10,7 +10,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-from dpsample.experiments.loading import bundle, load, study_names
+from dpsample.experiments.configuration import bundle, load, study_names
 
 FOLDER = Path(__file__).parent
 FILE = FOLDER / "declared.toml"

@@ -37,7 +37,7 @@ RESULTS = "results"
 @app.command("list")
 def show(studies: Studies = HERE) -> None:
     """List the studies."""
-    from dpsample.experiments.loading import bundle, load, study_names
+    from dpsample.experiments.configuration import bundle, load, study_names
 
     rows = []
     for name in study_names(studies):
@@ -67,8 +67,8 @@ def run(
 ) -> int:
     """Compute the replicates of studies; all backends give the same numbers."""
     from dpsample.experiments import run as rows
-    from dpsample.experiments.backends import Backend
-    from dpsample.experiments.loading import bundle
+    from dpsample.experiments.configuration import bundle
+    from dpsample.experiments.tasks import Backend
 
     if dask is not None and not dask:
         check.fail("dask", "the address of a scheduler", repr(dask))
@@ -106,7 +106,7 @@ def report(
 
 def _chosen(studies: Path, names: list[str]) -> list[str]:
     """Return the studies that are meant, each known before the first one runs."""
-    from dpsample.experiments.loading import study_names
+    from dpsample.experiments.configuration import study_names
 
     known = study_names(studies)
     if names == ["all"]:
@@ -118,7 +118,7 @@ def _chosen(studies: Path, names: list[str]) -> list[str]:
 
 def _write(studies: Path, name: str, folder: Path, *, quick: bool) -> int:
     """Write the report of a study; 1 if a measurement contradicts the theory."""
-    from dpsample.experiments.loading import bundle
+    from dpsample.experiments.configuration import bundle
     from dpsample.experiments.report import write
 
     result = write(bundle(studies, name), folder, quick=quick)

@@ -22,7 +22,6 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 
-
 # Units in the last place that exp, expm1 and log1p may be off.
 MOST_ULP = 2.0
 DIGITS = Context(prec=60)

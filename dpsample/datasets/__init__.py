@@ -10,11 +10,13 @@ from dpsample.datasets.growth import (
     rare_records,
     tilted_signs,
 )
-from dpsample.datasets.heavy_tailed import (
+from dpsample.datasets.synthetic import (
+    halfspace,
     heavy_tailed_logistic,
     heavy_tailed_regression,
+    logistic,
+    regression,
 )
-from dpsample.datasets.synthetic import halfspace, logistic, regression
 from dpsample.tables.dataset import Dataset
 
 __all__ = [

@@ -10,7 +10,6 @@ from dpsample.diagnostics.chain_plots import (
     plot_rank,
     plot_trace,
 )
-from dpsample.diagnostics.check_report import CheckReport, Finding
 from dpsample.diagnostics.draw_check import check
 from dpsample.diagnostics.draw_pictures import plot_draws
 from dpsample.diagnostics.identities import Expectations, gamma_check, stein_check
@@ -21,7 +20,7 @@ from dpsample.diagnostics.simulation_based import (
     Calibration,
     simulation_based_calibration,
 )
-from dpsample.diagnostics.summaries import summary
+from dpsample.diagnostics.summaries import CheckReport, Finding, summary
 
 __all__ = [
     "Calibration",

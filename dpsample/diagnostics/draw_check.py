@@ -1,13 +1,36 @@
-"""Check of draws: everything that is known to go wrong, looked for at once."""
+"""Check of draws: everything that is known to go wrong, looked for at once.
+
+*Sides.* The slack s of a side of the domain is a concave function of theta, so
+P(s > t) is log-concave in t, and with the median m of s
+
+    P(s < c m) <= c log 2,    0 <= c <= 1.
+
+A draw much nearer to a side than that comes from another law: one that projects onto
+the domain, or clips, puts mass on the boundary.
+
+*Identities.* Stein's, tested on means of batches, see a law that is wrong inside the
+domain or at its boundary, even if all chains agree on it: a walk that does not count
+refused proposals, a missing acceptance step.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from dpsample.diagnostics import chain_checks, target_checks
-from dpsample.diagnostics.check_report import CheckReport, Finding
-from dpsample.diagnostics.summaries import ChainDraws, read
-from dpsample.targets.gibbs import Gibbs
+import numpy as np
+
+from dpsample.core.arrays import Array, Bools, Ints
+from dpsample.core.check import fail, instance
+from dpsample.diagnostics import chain_checks
+from dpsample.diagnostics.batches import correlation_times, off_zero
+from dpsample.diagnostics.identities import stein_values
+from dpsample.diagnostics.summaries import ChainDraws, CheckReport, Finding, read
+from dpsample.domains import Ball, Domain, Polytope, SchattenBall, Simplex
+from dpsample.numerics.norms import schatten
+from dpsample.privacy.certificates.terms import energy_quantile
+from dpsample.samplers import gaussian_fit
+from dpsample.targets.gibbs import Gibbs, energies
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -16,6 +39,16 @@ if TYPE_CHECKING:
 # its members. Autocorrelation makes simulated levels up to 3 times as large, which
 # still leaves 1000 correct runs with one false alarm or none.
 ALPHA = 1e-4
+# Median distance to a side, relative to that of an inner point: nearer, half of the
+# draws are in a thin layer along it.
+NEAR = 0.01
+# Slopes are evaluated at most at so many draws, equally spaced: each costs a pass over
+# the records, and neighbors in a chain tell much the same.
+MAX_POINTS = 10_000
+# Points at which the target is evaluated anew: each costs a pass over the records.
+NUM_PROBES = 100
+# Rounding of a mean over many records, in units of its size.
+ROUNDING = 1e-9
 
 
 def check(draws: DataTree, target: Gibbs | None = None) -> CheckReport:
@@ -70,7 +103,7 @@ def check(draws: DataTree, target: Gibbs | None = None) -> CheckReport:
     if target is None:
         reasons.append("domain, convexity, energies, identities (no target was given)")
     else:
-        target_checks.require_same(chains, target)
+        require_same(chains, target)
         mismatch, skipped_there = _against(target, chains)
         findings += mismatch
         reasons += skipped_there
@@ -86,18 +119,225 @@ def check(draws: DataTree, target: Gibbs | None = None) -> CheckReport:
 
 def _against(target: Gibbs, chains: ChainDraws) -> tuple[list[Finding], list[str]]:
     """Compare draws with their target; also say what could not be compared."""
-    findings = target_checks.look_at_boundary(target, chains, ALPHA)
+    findings = look_at_boundary(target, chains, ALPHA)
     if any(finding.is_problem for finding in findings):
         # Outside, slopes have no meaning; atoms satisfy no identity.
         return findings, ["convexity, energies, identities (see the domain first)"]
     for finding in (
-        target_checks.stored_energies(target, chains),
-        target_checks.convexity(target, chains),
+        stored_energies(target, chains),
+        convexity(target, chains),
     ):
         findings += [] if finding is None else [finding]
     reasons = []
-    for look in (target_checks.excess, target_checks.look_at_stein):
+    for look in (excess, look_at_stein):
         mismatch, reason = look(target, chains, ALPHA)
         findings += mismatch
         reasons.append(reason)
     return findings, reasons
+
+
+def slacks(domain: Domain, points: Array) -> Array:
+    """Concave functions that are >= 0 on the domain and 0 on its sides.
+
+    Of points (num_points, dim): distances to sides, up to a constant each, of shape
+    (num_points, num_sides); no sides for the whole space.
+    """
+    dim = points.shape[1]
+    if isinstance(domain, Ball):
+        gaps = points - domain.default_center(dim)
+        sizes = np.linalg.norm(gaps, ord=domain.p, axis=1)
+        return np.asarray(domain.radius - sizes)[:, None]
+    if isinstance(domain, SchattenBall):
+        sizes = schatten(points, domain.p, domain.shape)
+        return np.asarray(domain.radius - sizes)[:, None]
+    if isinstance(domain, Simplex):
+        return points
+    body = domain.body(dim)
+    if isinstance(domain, Polytope):
+        return np.asarray(body.bounds - points @ body.matrix.T)
+    sides = np.concatenate([points - body.lower, body.upper - points], axis=1)
+    return np.asarray(sides[:, np.isfinite(sides).all(axis=0)])
+
+
+def look_at_boundary(target: Gibbs, chains: ChainDraws, alpha: float) -> list[Finding]:
+    """Compare distances to sides with what a log-concave law allows at a level."""
+    points = np.unique(chains.theta.reshape(-1, target.dim), axis=0)
+    domain = target.problem.domain
+    outside = points[~contained(domain, points)]
+    if len(outside):
+        return [_outside(outside[0], len(outside), len(points))]
+    gaps = slacks(domain, points)
+    if gaps.size == 0:
+        return []
+    medians = np.median(gaps, axis=0)
+    limit = alpha / (math.log(2.0) * gaps.size)
+    is_on = (gaps <= limit * medians).any(axis=1)
+    if is_on.any():
+        return [_on_the_boundary(float(is_on.mean()))]
+    inner = slacks(domain, domain.interior_point(target.dim)[None])[0]
+    sides = int(np.sum(medians < NEAR * inner))
+    return [_along_the_boundary(sides)] if sides else []
+
+
+def contained(domain: Domain, points: Array) -> Bools:
+    """Whether each row of points is in the domain."""
+    body, out = domain.body(points.shape[1]), np.full(1, np.nan)
+    is_inside = np.zeros(len(points), dtype=bool)
+    for i, point in enumerate(points):
+        domain.contains_piece(body, point, out)
+        is_inside[i] = out[0] == 1.0
+    return is_inside
+
+
+def _outside(point: Array, count: int, total: int) -> Finding:
+    return Finding(
+        name="draws outside of the domain",
+        evidence=f"{count} of {total} draws, such as {np.array2string(point)}.",
+        remedy="Check that the draws are of this target; if they are, the sampler is "
+        "wrong.",
+    )
+
+
+def _on_the_boundary(share: float) -> Finding:
+    return Finding(
+        name="mass on the boundary",
+        evidence=f"A share {share:.2g} of all points are on the boundary of the "
+        "domain, up to rounding. A density puts none there.",
+        remedy="A sampler that rejects proposals outside of the domain: one that "
+        "projects or clips them has another law.",
+    )
+
+
+def _along_the_boundary(sides: int) -> Finding:
+    where = f"{sides} sides" if sides > 1 else "one side"
+    return Finding(
+        name="mass along the boundary",
+        evidence=f"Half of the draws are within {NEAR:g} of the way from {where} of "
+        "the domain to its middle.",
+        remedy="Nothing, if the domain is meant to bind. Normal approximations are "
+        "wrong there, and walks that stay inside need short steps: CoordinateHitAndRun "
+        "or Proximal suit such a target.",
+        is_problem=False,
+    )
+
+
+def require_same(chains: ChainDraws, target: Gibbs) -> None:
+    """Raise unless the draws have the target's dimension."""
+    instance(Gibbs, target=target, remedy="Pass what was sampled from.")
+    if target.dim != chains.theta.shape[2]:
+        remedy = f"The draws have {chains.theta.shape[2]} coefficients."
+        fail("target", "the one that was sampled", f"dim {target.dim}", remedy)
+
+
+def stored_energies(target: Gibbs, chains: ChainDraws) -> Finding | None:
+    """Compare energies that the sampler stored with the target's own."""
+    stored = chains.stats.get("energy")
+    if stored is None:
+        return None
+    points, values = chains.theta.reshape(-1, target.dim), stored.ravel()
+    probes = _spread(np.flatnonzero(np.isfinite(values)))
+    own = energies(target, points[probes])
+    gaps = np.abs(own - values[probes])
+    wrong = np.flatnonzero(~(gaps <= ROUNDING * (1.0 + np.abs(own))))
+    if wrong.size == 0:
+        return None
+    worst = wrong[np.argmax(gaps[wrong])]
+    return Finding(
+        name="energy mismatch",
+        evidence=f"{wrong.size} of {probes.size} stored energies are not the target's: "
+        f"{values[probes[worst]]:.6g} is stored where it is {own[worst]:.6g}.",
+        remedy="Check that target is the one that was sampled (k, mu, records); if it "
+        "is, the sampler or a custom loss is wrong.",
+    )
+
+
+def convexity(target: Gibbs, chains: ChainDraws) -> Finding | None:
+    """Look for a chord between two draws that lies below the energy."""
+    points = chains.theta.reshape(-1, target.dim)
+    # Any fixed choice that mixes chains will do; a lattice could pair like with like.
+    pair = np.random.default_rng(0).choice(points, (2, NUM_PROBES))
+    ends = 0.5 * (energies(target, pair[0]) + energies(target, pair[1]))
+    middle = energies(target, 0.5 * (pair[0] + pair[1]))
+    above = middle - ends
+    is_above = above > ROUNDING * (1.0 + np.abs(ends) + np.abs(middle))
+    if not is_above.any():
+        return None
+    worst = int(np.argmax(above))
+    return Finding(
+        name="an energy that is not convex",
+        evidence=f"Halfway between two draws the energy is {above[worst]:.4g} above "
+        f"its mean at both ({np.mean(is_above):.0%} of {NUM_PROBES} pairs).",
+        remedy="A convex loss: there may be other modes that no chain visited, and "
+        "neither samplers nor privacy proofs here cover such an energy.",
+    )
+
+
+def excess(
+    target: Gibbs, chains: ChainDraws, alpha: float
+) -> tuple[list[Finding], str]:
+    r"""Test the bounds that convexity sets to V - min V, at a level.
+
+    E V - min V <= dim (arXiv:2207.08347, Proposition 4), and any one draw is below the
+    Chernoff bound of a Gamma(dim) variable. A minimum that is not quite found makes
+    both tests weaker, never wrong.
+    """
+    stored = chains.stats.get("energy")
+    if stored is None or not np.isfinite(stored).all():
+        return [], "the law of energies (the sampler did without them)"
+    rank = target.problem.domain.affine_dim(target.dim)
+    excess = stored - gaussian_fit.minimize(target)[1]
+    farthest = energy_quantile(rank, 0.5 * alpha / excess.size)
+    time = float(correlation_times(stored[:, :, None])[0])
+    test = off_zero(excess - rank, time)
+    level = 1.0 if test is None else test[1]
+    if level >= 0.5 * alpha and excess.max() <= farthest:
+        return [], ""
+    return [
+        Finding(
+            name="energies too large",
+            evidence=f"The energy is {excess.mean():.4g} above its minimum on average "
+            f"and {excess.max():.4g} at most. If it is convex, {rank} (the dimension) "
+            f"and {farthest:.3g} are possible.",
+            remedy="A longer warm-up (num_warmup=...), a start nearer to the mode "
+            "(init=None), or another sampler: chains are far from where the target "
+            "has its mass.",
+        )
+    ], ""
+
+
+def _spread(indices: Ints) -> Ints:
+    """At most `NUM_PROBES` of the indices, evenly spread."""
+    count = min(NUM_PROBES, len(indices))
+    return indices[np.linspace(0, len(indices) - 1, count).astype(np.int64)]
+
+
+def look_at_stein(
+    target: Gibbs, chains: ChainDraws, alpha: float
+) -> tuple[list[Finding], str]:
+    """Test all identities at a level together; also say if that was not possible."""
+    num_chains, num_draws, dim = chains.theta.shape
+    stride = -(-num_chains * num_draws // MAX_POINTS)
+    theta = chains.theta[:, ::stride]
+    functions = list(stein_values(target, theta.reshape(-1, dim)))
+    values = np.stack([column for _, column in functions], axis=1)
+    values = values.reshape(*theta.shape[:2], len(functions))
+    times = correlation_times(values)
+    tests = [off_zero(values[:, :, i], time) for i, time in enumerate(times)]
+    if all(test is None for test in tests):
+        return [], "Stein's identities (no batches of independent draws)"
+    levels = [1.0 if test is None else 2.0 * min(test[1:]) for test in tests]
+    worst = int(np.argmin(levels))
+    test = tests[worst]
+    if test is None or levels[worst] * len(functions) >= alpha:
+        return [], ""
+    return [
+        Finding(
+            name="a law that is not the target's",
+            evidence="Under the target, the mean of Stein's function "
+            f'"{functions[worst][0]}" is 0; the draws have {abs(test[0]):.3g} standard '
+            "errors.",
+            remedy="Check that target is the one that was sampled. If it is: a longer "
+            "warm-up, a start nearer to the mode, or a sampler whose exactness is "
+            'not "biased". compare and stein_check say more.',
+        )
+    ], ""

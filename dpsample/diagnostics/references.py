@@ -11,9 +11,8 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
-from dpsample.diagnostics import distances, laws
-from dpsample.diagnostics.distances import Interval
-from dpsample.diagnostics.laws import POWER
+from dpsample.diagnostics import laws
+from dpsample.diagnostics.laws import POWER, Interval
 from dpsample.samplers.couplings.replicates import run_all
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
@@ -216,7 +215,7 @@ def compare(
     else:
         tests = _against_closed_form(target, points, grid)
     level = false_alarm / len(tests)
-    limit = distances.threshold(level, len(points), other)
+    limit = laws.threshold(level, len(points), other)
     return Comparison(
         subject=subject,
         reference=name,
@@ -226,7 +225,7 @@ def compare(
         p_values=np.array([p for _, p in tests.values()]),
         threshold=limit,
         false_alarm=float(false_alarm),
-        detectable=limit + distances.threshold(1.0 - POWER, len(points), other),
+        detectable=limit + laws.threshold(1.0 - POWER, len(points), other),
         total_variation=None if grid is None else _variation(points, grid),
         wasserstein={} if grid is None else _transport(target, points, grid),
     )
@@ -265,8 +264,8 @@ def _against_draws(target: Gibbs, points: Array, drawn: Array, error: float) -> 
     """Two-sample tests; the error of the reference is added to the p-values."""
     tests = {}
     for name, view in laws.views(target).items():
-        distance = distances.two_sample_kolmogorov(view(points), view(drawn))
-        p = distances.p_value(distance, len(points), len(drawn))
+        distance = laws.two_sample_kolmogorov(view(points), view(drawn))
+        p = laws.p_value(distance, len(points), len(drawn))
         tests[name] = distance, min(1.0, p + error)
     return tests
 
@@ -274,17 +273,17 @@ def _against_draws(target: Gibbs, points: Array, drawn: Array, error: float) -> 
 def _one_sample(
     values: Array, cdf: Callable[[Array], Array], error: float = 0.0
 ) -> tuple[float, float]:
-    distance = distances.kolmogorov(values, cdf)
-    return distance, distances.p_value(max(0.0, distance - error), len(values))
+    distance = laws.kolmogorov(values, cdf)
+    return distance, laws.p_value(max(0.0, distance - error), len(values))
 
 
 def _variation(points: Array, grid: laws.Grid) -> Interval:
     """Total variation on cells of about equal probability."""
     nodes = grid.points @ grid.whiten.T
-    cell_of = distances.cells(nodes, grid.weights, len(points))
+    cell_of = laws.cells(nodes, grid.weights, len(points))
     of_nodes, of_points = cell_of(nodes), cell_of(points @ grid.whiten.T)
     number = int(max(of_nodes.max(), of_points.max())) + 1
-    return distances.total_variation(
+    return laws.total_variation(
         np.bincount(of_points, minlength=number).astype(np.float64),
         np.asarray(np.bincount(of_nodes, grid.weights, number)),
         LIMIT_ERROR,
@@ -298,7 +297,7 @@ def _transport(target: Gibbs, points: Array, grid: laws.Grid) -> dict[str, Inter
         eye, support = np.eye(target.dim), target.problem.domain.support
         widths = np.asarray(support(eye) + support(-eye))
     return {
-        name: distances.wasserstein(
+        name: laws.wasserstein(
             points[:, j],
             grid.points[:, j],
             grid.weights,

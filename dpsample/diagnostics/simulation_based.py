@@ -19,8 +19,7 @@ from dpsample.core.arrays import Array, Ints
 from dpsample.core.axes import axes
 from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics import laws
-from dpsample.diagnostics.distances import threshold
-from dpsample.diagnostics.laws import POWER
+from dpsample.diagnostics.laws import POWER, threshold
 from dpsample.losses import Linear
 from dpsample.problem.homes import InMemory
 from dpsample.problem.problem import Problem

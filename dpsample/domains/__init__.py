@@ -4,11 +4,19 @@ from dpsample.core import spec
 from dpsample.core.public import dir_of
 from dpsample.domains.ball import Ball
 from dpsample.domains.box import Box
-from dpsample.domains.domain import BODY, CHORD, CONTAINS, PROJECT, Body, Domain, Width
+from dpsample.domains.domain import (
+    BODY,
+    CHORD,
+    CONTAINS,
+    PROJECT,
+    Body,
+    Domain,
+    WholeSpace,
+    Width,
+)
 from dpsample.domains.polytope import Polytope
 from dpsample.domains.schatten_ball import SchattenBall
 from dpsample.domains.simplex import Simplex
-from dpsample.domains.whole_space import WholeSpace
 
 __all__ = [
     "BODY",

@@ -1,10 +1,11 @@
-"""Domains: what each offers, compiled pieces, one parameter tuple and bounds.
+"""Domains: what each offers, compiled pieces, one parameter tuple; all of R^d.
 
 A piece writes into its last argument and returns nothing; an entry left NaN is failure.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,12 +14,12 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
-from dpsample.core.jit import Piece, f8, i8, matrix, vector
+from dpsample.core.jit import Piece, f8, i8, kernel, matrix, vector
 from dpsample.core.sparse import CSR, Directions, Rows, as_csr, is_sparse
 from dpsample.core.spec import Spec
 from dpsample.core.streams import seed_sequence, streams
 from dpsample.numerics.moments import LARGEST, mean_norm_power
-from dpsample.numerics.norms import conversion
+from dpsample.numerics.norms import conversion, norm
 
 
 def as_rows(directions: Directions, dim: int | None = None) -> Rows:
@@ -365,3 +366,62 @@ class Domain(Spec):
         """Width in closed form or by quadrature, or None."""
         del dim
         return None
+
+
+@kernel
+def whole_space_contains(body: Body, theta: Array, out: Array) -> None:
+    """Write 1 if every coordinate is finite."""
+    inside = 1.0
+    for value in theta:
+        if not abs(value) < np.inf:
+            inside = 0.0
+    out[0] = inside
+
+
+@kernel
+def whole_space_project(body: Body, theta: Array, out: Array) -> None:
+    """Copy the point."""
+    for i in range(len(theta)):
+        out[i] = theta[i]
+
+
+@kernel
+def whole_space_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
+    """Write the whole line."""
+    out[0] = -np.inf
+    out[1] = np.inf
+
+
+@dataclass(frozen=True, eq=False)
+class WholeSpace(Domain):
+    """All vectors.
+
+    Examples
+    --------
+    >>> WholeSpace().is_bounded
+    False
+    """
+
+    name: ClassVar[str] = "whole_space"
+    contains_piece: ClassVar[Piece] = staticmethod(whole_space_contains)
+    project_piece: ClassVar[Piece] = staticmethod(whole_space_project)
+    chord_piece: ClassVar[Piece] = staticmethod(whole_space_chord)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Never."""
+        return False
+
+    def support(self, directions: Directions) -> Values:
+        """Infinite, except in the direction zero."""
+        size = norm(as_rows(directions), math.inf)
+        return np.where(size == 0.0, 0.0, np.inf)[()]
+
+    def max_norm(self, p: float, center: ArrayLike, dim: int) -> float:
+        """Infinite."""
+        self._middle(p, center, dim)
+        return math.inf
+
+    def _gauge_rows(self, rows: Array) -> Array:
+        """Zero: every multiple of the space is the space."""
+        return np.zeros(len(rows))

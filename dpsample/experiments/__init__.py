@@ -4,8 +4,7 @@ docs/studies.md says how to write one.
 """
 
 from dpsample.core.public import dir_of
-from dpsample.experiments.metrics import Figure, Inapplicable, Metric, Slope
-from dpsample.experiments.study import Study
+from dpsample.experiments.study import Figure, Inapplicable, Metric, Slope, Study
 
 __all__ = ["Figure", "Inapplicable", "Metric", "Slope", "Study"]
 __dir__ = dir_of(__all__)

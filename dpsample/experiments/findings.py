@@ -21,13 +21,10 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.experiments.configuration import code_digest
-from dpsample.experiments.loading import Bundle, load
-from dpsample.experiments.metrics import ROUNDING as METRIC_ROUNDING
-from dpsample.experiments.metrics import Params, Slope
-from dpsample.experiments.run import declared, store_path
-from dpsample.experiments.store import StoredRun, opened
-from dpsample.experiments.study import Study
+from dpsample.experiments.configuration import Bundle, code_digest, load
+from dpsample.experiments.run import StoredRun, declared, opened, store_path
+from dpsample.experiments.study import ROUNDING as METRIC_ROUNDING
+from dpsample.experiments.study import Params, Slope, Study
 from dpsample.experiments.summaries import (
     FALSE_ALARM,
     Estimate,

@@ -22,11 +22,10 @@ from dpsample.core import check
 from dpsample.core import files as files_module
 from dpsample.core.arrays import Array
 from dpsample.experiments import findings
+from dpsample.experiments.configuration import Bundle, required
 from dpsample.experiments.findings import results, shown, text_of
-from dpsample.experiments.loading import Bundle, required
-from dpsample.experiments.metrics import Figure, names
 from dpsample.experiments.run import folder_of
-from dpsample.experiments.study import Study
+from dpsample.experiments.study import Figure, Study, names
 from dpsample.experiments.summaries import TheoryComparison
 
 if TYPE_CHECKING:

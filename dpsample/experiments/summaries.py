@@ -18,8 +18,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.experiments.metrics import Metric, Params, Reference
-from dpsample.experiments.study import Cell, Study, key_of
+from dpsample.experiments.study import Cell, Metric, Params, Reference, Study, key_of
 from dpsample.experiments.tasks import Row
 
 Bounded = Literal["below", "above", "agrees", "differs", "touches"]

@@ -1,23 +1,41 @@
-"""One task: some replicates of one cell, in whichever process it happens to run."""
+"""Tasks: some replicates of one cell, and the ways to run them."""
 
 import math
+import os
+import threading
 import time
-from collections.abc import Mapping
-from functools import cache
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice
+from typing import Literal, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dpsample.core import check
 from dpsample.experiments.configuration import (
+    Bundle,
     Configuration,
     StudyData,
     check_environment,
+    load,
+    required,
 )
-from dpsample.experiments.loading import Bundle, load
-from dpsample.experiments.metrics import Params
-from dpsample.experiments.study import Study, key_of, seeds_of
+from dpsample.experiments.study import Params, Study, key_of, seeds_of
+
+Kind = Literal["threads", "processes"]
+# Tasks that are sent for each worker, so that none is ever idle.
+AHEAD = 2
+POLL_SECONDS, PARENT_POLL_SECONDS = 0.2, 1.0
 
 
 class CellError(RuntimeError):
@@ -46,6 +64,9 @@ class Row(NamedTuple):
     replicate: int
     seconds: float
     values: dict[str, float]
+
+
+Keep = Callable[[list[Row]], None]
 
 
 def run(setting: Setting, task: Task) -> list[Row]:
@@ -122,3 +143,121 @@ def _numbers(study: Study, given: Mapping[str, float]) -> dict[str, float]:
             remedy = "Leave out what has no meaning in this cell."
             check.fail(f"metric {name}", "a number", "nan", remedy)
     return values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """Where tasks run. Nothing here can change a number.
+
+    Kernels release the interpreter lock, so threads are enough unless a cell is mostly
+    Python; starting a process takes seconds.
+    """
+
+    jobs: int = 1  # threads or processes; a cluster uses what it has
+    kind: Kind = "threads"
+    dask: str | None = None  # address of a Dask scheduler
+
+    def __post_init__(self) -> None:
+        """Check the number and the word."""
+        check.integer(1, jobs=self.jobs)
+        check.one_of(("threads", "processes"), kind=self.kind)
+
+    def __str__(self) -> str:
+        """Words for the store."""
+        if self.dask is not None:
+            return f"dask {self.dask}"
+        return "serial" if self.jobs == 1 else f"{self.jobs} {self.kind}"
+
+    def run(self, setting: Setting, todo: Iterable[Task], keep: Keep) -> None:
+        """Run all tasks; ``keep`` gets the rows of each when it is done.
+
+        After an error or Ctrl-C it still gets those of the tasks that are finished.
+        """
+        waiting = iter(todo)
+        if self.dask is not None:
+            with self._cluster() as (executor, ahead):
+                _drive(executor, ahead, partial(run, setting), waiting, keep)
+        elif self.jobs == 1:
+            for task in waiting:
+                keep(run(setting, task))
+        elif self.kind == "threads":
+            # Threads cannot be stopped: what they are at is waited for, and kept.
+            with ThreadPoolExecutor(self.jobs) as threads:
+                call = partial(run, setting)
+                _drive(threads, self._ahead, call, waiting, keep, waits=True)
+        else:
+            for task in islice(waiting, 1):  # compiles here what processes then load
+                keep(run(setting, task))
+            with self._processes() as processes:
+                call = partial(_in_child, os.getpid(), setting)
+                _drive(processes, self._ahead, call, waiting, keep)
+
+    def _ahead(self) -> int:
+        return AHEAD * self.jobs
+
+    @contextmanager
+    def _processes(self) -> Iterator[Executor]:
+        loky = required("joblib.externals.loky", "studies")
+        executor = loky.ProcessPoolExecutor(self.jobs)
+        try:
+            yield executor
+        finally:
+            executor.shutdown(wait=True, kill_workers=True)
+
+    @contextmanager
+    def _cluster(self) -> Iterator[tuple[Executor, Callable[[], int]]]:
+        distributed = required("distributed", "distributed")
+        with distributed.Client(self.dask, set_as_default=False) as client:
+            # Workers come and go.
+            yield (
+                client.get_executor(),
+                lambda: AHEAD * max(1, sum(client.ncores().values())),
+            )
+
+
+def _drive(
+    executor: Executor,
+    ahead: Callable[[], int],
+    call: Callable[[Task], list[Row]],
+    waiting: Iterator[Task],
+    keep: Keep,
+    *,
+    waits: bool = False,
+) -> None:
+    pending: set[Future[list[Row]]] = set()
+    try:
+        while True:
+            for task in islice(waiting, max(ahead() - len(pending), 0)):
+                pending.add(executor.submit(call, task))
+            if not pending:
+                return
+            # A wait without end is deaf to a signal that another thread received.
+            done, _ = wait(pending, POLL_SECONDS, FIRST_COMPLETED)
+            for future in done:
+                keep(future.result())
+                pending.remove(future)
+    except BaseException:
+        running = [future for future in pending if not future.cancel()]
+        if waits:
+            wait(running)
+        for future in running:
+            if future.done() and future.exception() is None:
+                keep(future.result())
+        raise
+
+
+def _in_child(parent: int, setting: Setting, task: Task) -> list[Row]:
+    _leave_with(parent)
+    return run(setting, task)
+
+
+@cache
+def _leave_with(parent: int) -> None:
+    """End this process soon after its parent, which may be killed."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_POLL_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -6,11 +6,6 @@ from dpsample.core.public import dir_of
 from dpsample.core.spec import Json
 from dpsample.noise.cone import ConeTable, cone_table
 from dpsample.noise.elementary import Gaussian, Laplace, gaussian, laplace
-from dpsample.noise.gaussian_mechanisms import (
-    gaussian_mechanism,
-    generalized_gaussian_mechanism,
-    schatten_gaussian_mechanism,
-)
 from dpsample.noise.generalized_gaussian import (
     GeneralizedGaussian,
     fill_gaussian,
@@ -21,7 +16,13 @@ from dpsample.noise.generalized_gaussian import (
 from dpsample.noise.k_norm import KNorm, KNormTable, fill_k_norm, k_norm, k_norm_table
 from dpsample.noise.law import Noise
 from dpsample.noise.mechanism import AdditiveMechanism, NoisyAnswer
-from dpsample.noise.pure_mechanisms import k_norm_mechanism, laplace_mechanism
+from dpsample.noise.mechanisms import (
+    gaussian_mechanism,
+    generalized_gaussian_mechanism,
+    k_norm_mechanism,
+    laplace_mechanism,
+    schatten_gaussian_mechanism,
+)
 from dpsample.noise.schatten import SchattenGaussian, schatten_gaussian, schatten_plan
 from dpsample.noise.schatten_spectrum import SchattenPlan, fill_schatten_gaussian
 

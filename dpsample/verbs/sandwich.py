@@ -28,11 +28,11 @@ c the domain's center. The covariance of :math:`\hat\theta` is :math:`A^{-1} V A
 ball of radius R: :math:`|P - P'|_F^2 = |P|_F^2 + |P'|_F^2 - 2 w w' \langle a,
 a'\rangle^2 \le 2 w_{max}^2 R^4`. So a replaced record moves a mean by at most sqrt(2)
 w_max R^2/n, one that is set to zero by w_max R^2/n, and a mean of y^2 in [0, B^2] by
-B^2/n either way; noise: `noise.symmetric`. Where phi has a kink, phi'' is its jump
+B^2/n either way; noise: `noise.elementary`. Where phi has a kink, phi'' is its jump
 times the Epanechnikov kernel of a public bandwidth b about the kink, at most 3/(4b).
 
 **Post-processing.** Noise spreads eigenvalues: the least are too small, intervals of
-their coefficients too long. `noise.symmetric.denoised` takes the spread out of both
+their coefficients too long. `noise.elementary.denoised` takes the spread out of both
 matrices. What is left of the noise E of A, of deviation tau, moves
 :math:`\hat\theta` of objective perturbation by :math:`m A^{-1} E u`, :math:`u = A^{-1}
 (\theta - c)`, which is like gradient noise of variance :math:`(m \tau |u|)^2/2` beside
@@ -52,8 +52,8 @@ from dpsample import losses
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, WholeSpace
+from dpsample.noise.elementary import add_symmetric_gaussian, denoised
 from dpsample.noise.grid import add_gaussian, grid_step
-from dpsample.noise.symmetric import add_symmetric_gaussian, denoised
 from dpsample.optimizers import AdaSSP, NoisyGD
 from dpsample.optimizers.algorithms.ada_ssp import (
     NormalEquations,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm, wasserstein_distance
 
-from dpsample.diagnostics import distances
+from dpsample.diagnostics import laws
 from tests.support.statistics import spend
 
 RUNS, LEVEL = 2000, 0.1
@@ -21,12 +21,12 @@ def uniform(values):
 
 
 def one_sample_p(values):
-    return distances.p_value(distances.kolmogorov(values, uniform), len(values))
+    return laws.p_value(laws.kolmogorov(values, uniform), len(values))
 
 
 def two_sample_p(values):
     a, b = values[:30], values[30:]
-    return distances.p_value(distances.two_sample_kolmogorov(a, b), len(a), len(b))
+    return laws.p_value(laws.two_sample_kolmogorov(a, b), len(a), len(b))
 
 
 @pytest.mark.parametrize("p_of", [one_sample_p, two_sample_p])
@@ -39,9 +39,9 @@ def test_alarms_are_as_rare_as_the_level_says(p_of):
 
 def test_thresholds_are_where_the_p_value_is_the_level():
     for sizes in ((50,), (50, 500)):
-        limit = distances.threshold(0.01, *sizes)
-        assert distances.p_value(limit, *sizes) == pytest.approx(0.01)
-    assert distances.p_value(0.0, 10) == 1.0
+        limit = laws.threshold(0.01, *sizes)
+        assert laws.p_value(limit, *sizes) == pytest.approx(0.01)
+    assert laws.p_value(0.0, 10) == 1.0
 
 
 def test_kolmogorov_distances_are_those_of_the_definition():
@@ -49,17 +49,17 @@ def test_kolmogorov_distances_are_those_of_the_definition():
     grid = np.linspace(0.0, 1.0, 100_001)
     empirical = np.searchsorted(values, grid, "right") / 3
     expected = np.abs(empirical - grid).max()
-    assert distances.kolmogorov(values, uniform) == pytest.approx(expected, abs=1e-4)
-    later = distances.two_sample_kolmogorov(values, values + 0.35)
+    assert laws.kolmogorov(values, uniform) == pytest.approx(expected, abs=1e-4)
+    later = laws.two_sample_kolmogorov(values, values + 0.35)
     assert later == pytest.approx(2.0 / 3.0)
-    assert distances.two_sample_kolmogorov(values, values) == 0.0
+    assert laws.two_sample_kolmogorov(values, values) == 0.0
 
 
 @pytest.mark.parametrize("dim", [1, 2])
 def test_cells_have_about_equal_probability(dim):
     rng = np.random.default_rng(73)
     points, weights = rng.normal(size=(50_000, dim)), np.full(50_000, 1.0 / 50_000)
-    shares = np.bincount(distances.cells(points, weights, 1000)(points)) / 50_000
+    shares = np.bincount(laws.cells(points, weights, 1000)(points)) / 50_000
     assert len(shares) == {1: 40, 2: 36}[dim]
     np.testing.assert_allclose(shares, 1.0 / len(shares), rtol=0.01)
 
@@ -82,7 +82,7 @@ def variation_fails(interval_of, *, shift, seed):
 @pytest.mark.parametrize("shift", [0.0, 0.5, 2.0])
 def test_limits_of_total_variation_hold(shift):
     def honest(counts, q):
-        return distances.total_variation(counts, q, 0.05)
+        return laws.total_variation(counts, q, 0.05)
 
     def without_noise(counts, q):
         found = honest(counts, q)
@@ -99,7 +99,7 @@ def test_limits_of_the_wasserstein_distance_hold():
     weights = np.full(2000, 1.0 / 2000)
     exact = wasserstein_distance(points**2, points)
     for _ in range(20):
-        found = distances.wasserstein(
+        found = laws.wasserstein(
             rng.random(300) ** 2, points, weights, width=1.0, error=1e-9
         )
         assert found.lower <= exact <= found.upper

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpsample import cli
-from dpsample.experiments.loading import study_names
+from dpsample.experiments.configuration import study_names
 
 STUDIES = Path(__file__).parents[2] / "studies"
 BY_DEFAULT = {"noise"}

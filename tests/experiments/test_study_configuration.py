@@ -2,8 +2,7 @@
 
 import pytest
 
-from dpsample.experiments.configuration import code_digest
-from dpsample.experiments.loading import Bundle, Source
+from dpsample.experiments.configuration import Bundle, Source, code_digest
 
 TEXT = '''"""A study."""
 import math

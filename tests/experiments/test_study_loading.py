@@ -5,8 +5,14 @@ import sys
 
 import pytest
 
-from dpsample.experiments.configuration import StudyData, digests
-from dpsample.experiments.loading import bundle, load, required, study_names
+from dpsample.experiments.configuration import (
+    StudyData,
+    bundle,
+    digests,
+    load,
+    required,
+    study_names,
+)
 from dpsample.experiments.tasks import CellError, Setting, Task, run
 from tests.experiments.test_study_store import environment as environment
 from tests.support.toy_study import TOY, write_toy

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from dpsample.experiments import configuration, tasks
-from dpsample.experiments.backends import Backend
 from dpsample.experiments.run import Clock
-from dpsample.experiments.tasks import CellError, Row, Task
+from dpsample.experiments.tasks import Backend, CellError, Row, Task
 from tests.support.processes import ROOT
 from tests.support.tiers import one_in
 from tests.support.toy_study import NUM_ROWS, TOY, run_toy, table

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpsample.experiments.store import opened
+from dpsample.experiments.run import opened
 from dpsample.experiments.tasks import Row
 from tests.support.toy_study import NUM_ROWS, run_toy, start, table
 

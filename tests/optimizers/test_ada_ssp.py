@@ -12,7 +12,7 @@ import dpsample as dps
 from dpsample import losses
 from dpsample.core.streams import streams
 from dpsample.domains import Ball, Box, WholeSpace
-from dpsample.noise.symmetric import add_symmetric_gaussian
+from dpsample.noise.elementary import add_symmetric_gaussian
 from dpsample.optimizers import AdaSSP
 from dpsample.optimizers.algorithms.ada_ssp import NormalEquations, joint_square
 from dpsample.optimizers.loop.optimizer import Recipe

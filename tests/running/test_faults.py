@@ -11,7 +11,7 @@ import warnings
 import numba
 import pytest
 
-from dpsample.experiments.store import opened
+from dpsample.experiments.run import opened
 from tests.contracts.public_objects import release
 from tests.running.test_chains import assert_same, run
 from tests.support.processes import files_below

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dpsample.experiments.loading import bundle, load
+from dpsample.experiments.configuration import bundle, load
 from dpsample.experiments.run import declared
 from dpsample.experiments.summaries import evaluate
 from tests.support.processes import ROOT

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpsample.experiments.loading import bundle, study_names
+from dpsample.experiments.configuration import bundle, study_names
 from studies import _declared as declared
 
 

@@ -6,10 +6,9 @@ import sys
 
 import numpy as np
 
-from dpsample.experiments.backends import Backend
-from dpsample.experiments.loading import bundle
-from dpsample.experiments.run import run, store_path
-from dpsample.experiments.store import opened
+from dpsample.experiments.configuration import bundle
+from dpsample.experiments.run import opened, run, store_path
+from dpsample.experiments.tasks import Backend
 from tests.support.processes import ROOT
 
 BESIDE = '''"""Beside the study."""

@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.special import expit
 
 import dpsample as dps
-from dpsample.noise.symmetric import denoised
+from dpsample.noise.elementary import denoised
 from dpsample.privacy import EventCertificate, Ledger
 from dpsample.verbs import intervals as verb
 from dpsample.verbs import sandwich as module

@@ -1,7 +1,7 @@
 r"""Noisy normal equations of linear regression: Wang (2018), AdaSSP.
 
 With :math:`S = \frac1n \sum_i a_i a_i^T` and :math:`r = \frac1n \sum_i a_i y_i`, both
-with Gaussian noise E (`noise.symmetric`) of deviations tau and s, :math:`\hat w =
+with Gaussian noise E (`noise.elementary`) of deviations tau and s, :math:`\hat w =
 H^{-1} (r + E_r)`, H being S + E with its eigenvalues below :math:`\tau \sqrt{2d}`,
 about the noise's spectral norm, raised to that. The published version adds a ridge to
 all eigenvalues, for which it buys the least one; what is raised here is known, and no
@@ -47,8 +47,8 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.domains import Ball
 from dpsample.losses import Squared
+from dpsample.noise.elementary import add_symmetric_gaussian
 from dpsample.noise.grid import add_gaussian, grid_step
-from dpsample.noise.symmetric import add_symmetric_gaussian
 from dpsample.optimizers.loop.optimizer import (
     LEAST_NOISE,
     Calibration,
