@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dpsample.privacy.curves.gaussian import paper_gdp
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import EpsilonAt, needed_factor
-from dpsample.privacy.printed.tilted import huber_attack
+from dpsample.privacy.printed.curves import huber_attack
 from dpsample.privacy.printed.xu import INSTANCE_RATIO
 
 DIM = 50  # in the number of steps of arXiv:1908.09970

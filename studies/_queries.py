@@ -13,7 +13,7 @@ from dpsample.numerics.norms import dual
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.chain import NUM_RECORDS, NUM_STATS, RECORDS
-from dpsample.samplers.proximal import certify, metric, proximal
+from dpsample.samplers.proximal import alternation, metric, proximal
 from dpsample.samplers.proximal.proximal import Pilot
 
 SMOOTH, KINKS, WORST = "logistic", "kinks at the mode", "worst rows"
@@ -102,7 +102,7 @@ def pilot_evaluations(density, oracle, rng, gamma):
     start, total = gaussian_fit.minimize(density)[0], 0
     for option in metric.candidates(density, oracle=oracle):
         bound = proximal.start_bound(density, option, start)
-        steps_for = functools.partial(certify.num_steps, gamma, start_bound=bound)
+        steps_for = functools.partial(alternation.num_steps, gamma, start_bound=bound)
         pilot = CountingPilot(density, option, start, rng, steps_for)
         pilot.search()
         total += pilot.evaluations

@@ -17,7 +17,7 @@ from dpsample.datasets.synthetic import (
     logistic,
     regression,
 )
-from dpsample.tables.dataset import Dataset
+from dpsample.tables.read import Dataset
 
 __all__ = [
     "Dataset",

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.tables import formats, read
-from dpsample.tables.dataset import Dataset
+from dpsample.tables.read import Dataset
 from dpsample.tables.schema import Schema
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import streams
 from dpsample.datasets.synthetic import LARGEST_EXPONENT, dataset_of, unit_rows
-from dpsample.tables.dataset import Dataset
+from dpsample.tables.read import Dataset
 
 
 @check.plain

@@ -7,7 +7,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.streams import streams
-from dpsample.tables.dataset import Dataset
+from dpsample.tables.read import Dataset
 
 LARGEST_EXPONENT = 1000.0  # powers beyond it overflow
 NUM_SIGNALS = 10

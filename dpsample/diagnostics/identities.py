@@ -25,7 +25,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array, Bools
 from dpsample.diagnostics.laws import POWER, chains_of, effective_size
 from dpsample.samplers import gaussian_fit
-from dpsample.samplers.exact import gaussian
+from dpsample.samplers.exact import exact
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.targets.gibbs import Gibbs, chords, energies, slopes
 
@@ -356,7 +356,7 @@ def _radial(target: Gibbs, points: Array, gradient: Array) -> Array:
 def _homogeneity(target: Gibbs) -> tuple[float | None, float]:
     """Degree of the energy about its minimizer, if it is known, and the minimum."""
     is_open = target.problem.domain.name == "whole_space"
-    plan = gaussian.quadratic(target) if is_open else None
+    plan = exact.quadratic(target) if is_open else None
     if plan is not None:
         return 2.0, target.energy(plan.mean)
     center = target.numbers.regularizer.center

@@ -24,9 +24,8 @@ from dpsample.diagnostics.summaries import read
 from dpsample.samplers.chain import NUM_STATS, Prepared
 from dpsample.samplers.choice import draws_exactly
 from dpsample.samplers.couplings.replicates import run_all
-from dpsample.samplers.exact import gaussian, quadrature
-from dpsample.samplers.exact.exact import Exact
-from dpsample.samplers.exact.gaussian import CORRELATED, IN_BOX, WHOLE
+from dpsample.samplers.exact import exact, quadrature
+from dpsample.samplers.exact.exact import CORRELATED, IN_BOX, WHOLE, Exact
 from dpsample.samplers.proximal.proximal import Proximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
@@ -188,7 +187,7 @@ class ClosedForm:
 
 def closed_form(target: Gibbs) -> ClosedForm | None:
     """Return the closed form of a target, or None."""
-    plan = gaussian.quadratic(target)
+    plan = exact.quadratic(target)
     if plan is None or plan.kind not in (WHOLE, CORRELATED, IN_BOX):
         return None
     from scipy import stats

@@ -5,7 +5,7 @@ Pairs of chains with a lag L meet at times tau (`dpsample.samplers.couplings`), 
 .. math:: TV(X_t, \pi) \le E \max(0, \lceil (\tau - L - t) / L \rceil)
 
 (arXiv:1905.09971, Theorem 2.5), whose mean over replicates has an upper confidence
-limit. The proximal sampler has a proved curve as well (`certify`).
+limit. The proximal sampler has a proved curve as well (`alternation.tv_bound`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.samplers.chain import Prepared
 from dpsample.samplers.couplings import MeetingTimes, TotalVariationCurve, meeting_times
 from dpsample.samplers.couplings.replicates import check_counts
-from dpsample.samplers.proximal import certify
+from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.proximal import PreparedProximal, Proximal, start_bound
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs
@@ -304,7 +304,7 @@ def _proved(
 def _curve(prepared: PreparedProximal, bound: float, steps: Ints) -> Array:
     step = prepared.trial.step
     values = [
-        certify.tv_bound(int(t), step=step, start_bound=bound) if t > 0 else 1.0
+        alternation.tv_bound(int(t), step=step, start_bound=bound) if t > 0 else 1.0
         for t in steps
     ]
     return np.array(values)

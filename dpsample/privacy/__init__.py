@@ -69,15 +69,13 @@ from dpsample.privacy.curves.output_perturbation import (
     minimizer_error,
     minimizer_sensitivity,
 )
-from dpsample.privacy.curves.shuffled_noise import (
-    LocalNoise,
-    shuffle_local_noise,
-    shuffle_total_delta,
-)
 from dpsample.privacy.curves.shuffling import (
+    LocalNoise,
     shuffle_closed_form,
     shuffle_delta,
     shuffle_epsilon,
+    shuffle_local_noise,
+    shuffle_total_delta,
 )
 from dpsample.privacy.verification import CertificateError, VerificationReport
 

@@ -16,7 +16,7 @@ from dpsample.privacy.accounting.events import (
     GaussianEvent,
     PureEvent,
 )
-from dpsample.privacy.accounting.normal_form import ideal
+from dpsample.privacy.accounting.loss_distributions import ideal
 from dpsample.privacy.calibration.exponential_mechanism import (
     MARGIN,
     ExponentialMechanism,

@@ -2,11 +2,11 @@
 
 from dpsample.core import spec
 from dpsample.core.public import dir_of
-from dpsample.regularizers.entropy import Entropy
 from dpsample.regularizers.regularizer import (
     REG_GRADIENT,
     REG_VALUE,
     REGULARIZER,
+    Entropy,
     Regularizer,
     RegularizerParams,
 )

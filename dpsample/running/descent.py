@@ -34,9 +34,9 @@ from dpsample.optimizers.loop.solve import (
     enough_steps,
     fill_tilt,
     minimize,
+    minimize_by_svrg,
 )
 from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
-from dpsample.optimizers.loop.variance_reduced import minimize_by_svrg
 from dpsample.problem.problem import Problem
 
 Pulse = Callable[[int], None]

@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 from dpsample.privacy import gaussian_epsilon
 from dpsample.privacy.printed import bassily, curves
-from dpsample.privacy.printed.tilted import huber_attack
+from dpsample.privacy.printed.curves import huber_attack
 from tests.support.errata import recompute
 
 LOG = math.log(1e8)

@@ -8,8 +8,7 @@ import pytest
 from scipy.signal import lfilter
 from scipy.stats import binom, norm
 
-from dpsample.privacy.curves.shuffled_noise import shuffle_total_delta
-from dpsample.privacy.curves.shuffling import shuffle_delta
+from dpsample.privacy.curves.shuffling import shuffle_delta, shuffle_total_delta
 
 
 def test_stability_bounds_the_generalization_gap():

@@ -9,7 +9,7 @@ from scipy.special import gamma, ndtr
 from dpsample.numerics.regularity import printed_kappa, regularity
 from dpsample.privacy import gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.printed import curves
-from dpsample.privacy.printed.tilted import huber_attack
+from dpsample.privacy.printed.curves import huber_attack
 from tests.optimizers.test_mirror_step import divergence_ratios
 from tests.support.errata import recompute
 

@@ -9,7 +9,7 @@ from scipy.stats import norm
 import dpsample as dps
 from dpsample.optimizers import ClippedGD, LocalizedClippedGD
 from dpsample.optimizers.algorithms.localized_clipped_gd import minimizations, plan_of
-from dpsample.optimizers.loop.growing_blocks import Block
+from dpsample.optimizers.loop.clipping import Block
 from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of, gdp_from_budget
 from dpsample.problem.problem import Problem

@@ -8,7 +8,7 @@ import dpsample as dps
 from dpsample.domains import Ball
 from dpsample.optimizers import NoisyMirrorDescent, TruncatedMirrorDescent
 from dpsample.optimizers.loop.perturbations import GeneralizedGaussianNoise
-from dpsample.optimizers.printed.mirror_descent import shuffled_event
+from dpsample.optimizers.printed import shuffled_event
 from dpsample.privacy import epsilon_of, gdp_from_budget, shuffle_local_noise
 from dpsample.privacy.accounting.events import ApproximateEvent, GaussianEvent
 from tests.support.mirror_cases import random_problem

@@ -13,7 +13,7 @@ from dpsample.optimizers import (
     PrivateStochasticApproximation,
 )
 from dpsample.optimizers.algorithms.localized_clipped_gd import num_runs
-from dpsample.optimizers.loop.growing_blocks import block_sizes, growth_bound
+from dpsample.optimizers.loop.clipping import block_sizes, growth_bound
 from dpsample.optimizers.loop.optimizer import Recipe
 from dpsample.privacy import epsilon_of
 from dpsample.problem.problem import Problem

@@ -12,9 +12,8 @@ from dpsample.optimizers import SVRG, ObjectivePerturbation
 from dpsample.optimizers.loop.estimate import RUNNING
 from dpsample.optimizers.loop.loop import Arguments, new_memory
 from dpsample.optimizers.loop.optimizer import Loop, Recipe
-from dpsample.optimizers.loop.solve import Objective
+from dpsample.optimizers.loop.solve import Objective, epoch
 from dpsample.optimizers.loop.steps import GradientStep
-from dpsample.optimizers.loop.variance_reduced import epoch
 from dpsample.privacy import gdp_from_budget
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.problem.problem import Problem

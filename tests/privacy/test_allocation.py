@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from dpsample.privacy.accounting.allocation import allocation_epsilon
+from dpsample.privacy.accounting.poisson import allocation_epsilon
 from dpsample.privacy.curves.gaussian import gaussian_epsilon
 
 ONE = {"delta": 1e-2, "noise_multiplier": 1.0, "num_steps": 10}

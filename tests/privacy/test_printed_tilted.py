@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dpsample.privacy.printed import bassily, su, tilted
+from dpsample.privacy.printed import bassily, curves, su
 from tests.support import tilted_scalars as scalars
 from tests.support.tiers import one_in
 
@@ -49,15 +49,15 @@ def test_algorithm_2_of_bassily_is_refuted_by_a_huber_loss():
     ]
     delta = scalars.divergence(*masses, 1.0)
     assert delta == pytest.approx(3.48e-8, rel=0.01)
-    pair = tilted._masses(center * stddev, 0.5, 1.0, stddev)
-    assert tilted.divergence([pair], 1.0) == pytest.approx(delta, rel=5e-3)
+    pair = curves._masses(center * stddev, 0.5, 1.0, stddev)
+    assert curves.divergence([pair], 1.0) == pytest.approx(delta, rel=5e-3)
     assert sum(pair[0]) == pytest.approx(1.0)
 
 
 def test_without_curvature_there_is_only_the_shift():
-    pair = tilted._masses(0.0, 1e-9, 1.0, 10.0)
+    pair = curves._masses(0.0, 1e-9, 1.0, 10.0)
     # Slopes 0 and 1: two normals 1/10 apart.
-    delta = tilted.divergence([pair], 0.2)
+    delta = curves.divergence([pair], 0.2)
     assert delta == pytest.approx(gaussian_reference(0.2, 0.1), rel=1e-3)
 
 

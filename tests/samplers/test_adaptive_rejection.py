@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import new_control
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
-from dpsample.samplers.univariate import adaptive_rejection as ar
+from dpsample.samplers.univariate import line
 from tests.support.exact_draws import interpreted
 from tests.support.statistics import assert_law, cdf_from_log_density, rejected
 from tests.support.tiers import one_in
@@ -30,13 +30,13 @@ def evaluate(numbers, t):
     return value, slope + 4.0 * numbers[6] * t**3
 
 
-draw = ar.compile_draw(evaluate, cached=False)
+draw = line.compile_draw(evaluate, cached=False)
 new_control_compiled = kernel(new_control, cached=False)
 
 
 @kernel(cached=False)
 def many(numbers, rng, low, high, guess, width, out):
-    hull, control = np.empty(ar.HULL_SHAPE), new_control_compiled()
+    hull, control = np.empty(line.HULL_SHAPE), new_control_compiled()
     total = 0
     for i in range(out.shape[0]):
         code, out[i], value, count = draw(
@@ -123,9 +123,9 @@ def test_few_evaluations_from_a_good_guess():
 
 
 def hull_with(numbers, points):
-    hull, count = np.empty(ar.HULL_SHAPE), 0
+    hull, count = np.empty(line.HULL_SHAPE), 0
     for t in points:
-        count = ar.insert(hull, count, t, *evaluate(numbers, t))
+        count = line.insert(hull, count, t, *evaluate(numbers, t))
     return hull, count
 
 
@@ -135,9 +135,9 @@ def test_hull_is_below_the_energy_and_has_the_masses_of_its_pieces(name):
     low, high = -2.0, 3.0
     hull, count = hull_with(numbers, [0.4, -1.5, 2.9, 0.4, 1.1, -0.2])
     assert count == 5  # one point came twice
-    total = ar.measure(hull, count, low, high)
-    assert (np.diff(hull[ar.POINT, :count]) > 0.0).all()
-    borders = np.append(hull[ar.BORDER, :count], high)
+    total = line.measure(hull, count, low, high)
+    assert (np.diff(hull[line.POINT, :count]) > 0.0).all()
+    borders = np.append(hull[line.BORDER, :count], high)
     assert borders[0] == low and (np.diff(borders) > 0.0).all()
 
     def piece(t):
@@ -145,7 +145,7 @@ def test_hull_is_below_the_energy_and_has_the_masses_of_its_pieces(name):
 
     def lower(t):
         i = piece(t)
-        return hull[ar.VALUE, i] + hull[ar.SLOPE, i] * (t - hull[ar.POINT, i])
+        return hull[line.VALUE, i] + hull[line.SLOPE, i] * (t - hull[line.POINT, i])
 
     points = np.linspace(low, high, 1001)
     gaps = [evaluate(numbers, t)[0] - lower(t) for t in points]
@@ -155,22 +155,22 @@ def test_hull_is_below_the_energy_and_has_the_masses_of_its_pieces(name):
         quad(lambda t: np.exp(bottom - lower(t)), a + 1e-12, b - 1e-12)[0]
         for a, b in itertools.pairwise(borders)
     ]
-    np.testing.assert_allclose(hull[ar.MASS, :count], np.cumsum(masses), rtol=1e-6)
-    assert total == hull[ar.MASS, count - 1]
+    np.testing.assert_allclose(hull[line.MASS, :count], np.cumsum(masses), rtol=1e-6)
+    assert total == hull[line.MASS, count - 1]
 
 
 def test_tangents_above_the_energy_are_refused():
     hull, count = hull_with(np.array([1.0, 0, 0, 0, 0, 0, 0]), [-1.0, 1.0])
-    assert ar.insert(hull, count, 0.0, -2.0, 0.0) == -1  # far below both tangents
-    assert ar.insert(hull, count, 0.0, 0.0, 3.0) == -1  # its tangent is above at 1
-    assert ar.insert(hull, count, 0.0, 0.0, 0.0) == 3
+    assert line.insert(hull, count, 0.0, -2.0, 0.0) == -1  # far below both tangents
+    assert line.insert(hull, count, 0.0, 0.0, 3.0) == -1  # its tangent is above at 1
+    assert line.insert(hull, count, 0.0, 0.0, 0.0) == 3
     # Rounding errors of a large energy are no violation.
     hull, count = hull_with(np.array([1.0, 0, 0, 0, 0, 1e9, 0]), [-1.0, 1.0])
-    assert ar.insert(hull, count, 0.0, 1e9 - 0.5 - 1e-5, 0.0) == 3
+    assert line.insert(hull, count, 0.0, 1e9 - 0.5 - 1e-5, 0.0) == 3
 
 
 def test_energies_that_are_not_convex_or_not_numbers_are_refused():
-    rng, hull = np.random.default_rng(3), np.empty(ar.HULL_SHAPE)
+    rng, hull = np.random.default_rng(3), np.empty(line.HULL_SHAPE)
     bumpy = np.array([-2.0, 0.3, 0, 0, 0, 0, 1.0])
     codes = {
         draw(bumpy, rng, hull, -2.0, 2.0, 0.0, 0.5, new_control())[0] for _ in range(20)
@@ -187,7 +187,7 @@ def test_energies_that_are_not_convex_or_not_numbers_are_refused():
 @pytest.mark.parametrize("name", ["kink", "steep", "useless guess"])
 def test_compiled_equals_interpreted(name):
     numbers, interval, start = numbers_of(name)
-    hull = np.empty(ar.HULL_SHAPE)
+    hull = np.empty(line.HULL_SHAPE)
     results = [
         f(numbers, np.random.default_rng(5), hull, *interval, *start, new_control())
         for f in (draw, interpreted(draw))

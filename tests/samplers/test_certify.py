@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers.proximal import certify, metric, proximal
+from dpsample.samplers.proximal import alternation, metric, proximal
 from tests.support import bodies
 from tests.support.gibbs_cases import example
 from tests.support.tiers import one_in
@@ -93,7 +93,7 @@ def test_measured_divergences_stay_below_the_proof(name, step):
     for start_bound in (exact.distance, exact.bound):
         assert all(is_below(kl, tv, step=step, start_bound=start_bound))
     promised = [
-        certify.tv_bound(t, step=step, start_bound=exact.bound)
+        alternation.tv_bound(t, step=step, start_bound=exact.bound)
         for t in range(1, NUM_STEPS + 1)
     ]
     assert np.all(tv <= np.array(promised) + ROUNDING)
@@ -112,7 +112,8 @@ def test_the_rule_for_a_gaussian_is_within_a_small_factor():
     exact = chain("gaussian", 1.0)
     _, tv = exact.divergences()
     bounds = [
-        certify.tv_bound(t, step=1.0, start_bound=exact.distance) for t in range(1, 31)
+        alternation.tv_bound(t, step=1.0, start_bound=exact.distance)
+        for t in range(1, 31)
     ]
     seen = tv > 1e-9
     assert np.all(np.array(bounds)[seen] <= 5.0 * tv[seen])
@@ -124,10 +125,10 @@ def test_num_steps_is_the_smallest():
         gamma = 10.0 ** rng.uniform(-300.0, -0.01)
         step, bound = 10.0 ** rng.uniform(-6, 3), 10.0 ** rng.uniform(-2, 6)
         args = {"step": step, "start_bound": bound}
-        steps = certify.num_steps(gamma, **args)
-        assert certify.tv_bound(steps, **args) <= gamma * (1.0 + 1e-9)
+        steps = alternation.num_steps(gamma, **args)
+        assert alternation.tv_bound(steps, **args) <= gamma * (1.0 + 1e-9)
         if steps > 1:
-            assert certify.tv_bound(steps - 1, **args) > gamma * (1.0 - 1e-9)
+            assert alternation.tv_bound(steps - 1, **args) > gamma * (1.0 - 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_num_steps_is_the_smallest():
 def test_arguments_without_a_meaning_are_refused(arguments, name):
     given = {"gamma": 0.1, "step": 1.0, "start_bound": 1.0} | arguments
     with pytest.raises(ValueError, match=f"^{name} must be"):
-        certify.num_steps(given.pop("gamma"), **given)
+        alternation.num_steps(given.pop("gamma"), **given)
 
 
 def quadratic(domain, dim, rng, *, is_tight):
@@ -175,7 +176,7 @@ def distances(domain, dim, seed, *, is_tight):
         precision, best, gradient = quadratic(domain, dim, rng, is_tight=is_tight)
         inverse = np.linalg.inv(precision)
         for x in bodies.inside_points(domain, dim, rng, 4):
-            bound = certify.distance_to_minimizer(
+            bound = alternation.distance_to_minimizer(
                 domain, x, gradient(x), inverse, precision
             )
             pairs.append((np.sqrt((x - best) @ precision @ (x - best)), bound))
@@ -197,7 +198,7 @@ def test_the_distance_bound_on_the_whole_space_is_the_newton_step(dim):
         precision, best, gradient = quadratic(domain, dim, rng, is_tight=is_tight)
         inverse = np.linalg.inv(precision)
         for x in rng.normal(size=(20, dim)):
-            bound = certify.distance_to_minimizer(
+            bound = alternation.distance_to_minimizer(
                 domain, x, gradient(x), inverse, precision
             )
             true = np.sqrt((x - best) @ precision @ (x - best))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers.proximal import certify, fixed_passes
+from dpsample.samplers.proximal import alternation, fixed_passes
 from dpsample.samplers.proximal import constant_time as timed
 from tests.support.gibbs_cases import example
 from tests.support.replicates import law_margin
@@ -242,7 +242,7 @@ def test_a_plan_has_the_fewest_tries_and_proves_its_error():
     assert not all(value <= limit for _, value, limit in fewer.check(terms))
     shorter = dataclasses.replace(plan, num_steps=plan.num_steps - 1)
     assert not all(value <= limit for _, value, limit in shorter.check(terms))
-    bound = certify.tv_bound(
+    bound = alternation.tv_bound(
         plan.num_steps, step=plan.step_size, start_bound=sizes.start_bound
     )
     assert bound <= 0.9 * GAMMA

@@ -6,7 +6,7 @@ import pytest
 import dpsample as dps
 from dpsample.samplers import Exact, SamplingError
 from dpsample.samplers.chain import ACCEPTED, PROPOSALS, VALUES
-from dpsample.samplers.exact import gaussian, grid_cells
+from dpsample.samplers.exact import exact, grid_cells
 from tests.support.exact_runs import prepare, run, three_dimensions
 from tests.support.gibbs_cases import example
 from tests.support.gibbs_targets import CASES
@@ -210,6 +210,6 @@ def test_other_targets_are_refused_with_a_remedy():
     p_norm = R.SquaredNorm(1.5)
     case = three_dimensions(D.WholeSpace(), L.Linear(), dim=5, regularizer=p_norm)
     assert not Exact().supports(case)[0]
-    assert gaussian.quadratic(case) is None
+    assert exact.quadratic(case) is None
     point = three_dimensions(D.Simplex(), dim=1)
     assert "single point" in Exact().supports(point)[1]

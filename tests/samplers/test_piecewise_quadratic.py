@@ -8,7 +8,7 @@ import pytest
 
 from dpsample.core.jit import kernel
 from dpsample.samplers.errors import OK, PIECE_FAILED
-from dpsample.samplers.univariate import piecewise_quadratic as pq
+from dpsample.samplers.univariate import log_concave
 from tests.support.exact_draws import interpreted
 from tests.support.statistics import assert_law, cdf_from_log_density, rejected
 
@@ -19,13 +19,13 @@ NUM_DRAWS = 20_000
 @kernel
 def _quadratics(rng, slope, curvature, low, high, out):
     for i in range(out.shape[0]):
-        out[i] = pq.draw_quadratic(rng, slope, curvature, low, high)
+        out[i] = log_concave.draw_quadratic(rng, slope, curvature, low, high)
 
 
 @kernel
 def _piecewise(rng, slope, curvature, low, high, kinks, rises, logs, out):
     for i in range(out.shape[0]):
-        code, out[i] = pq.draw_piecewise(
+        code, out[i] = log_concave.draw_piecewise(
             rng, slope, curvature, low, high, kinks, rises, kinks.shape[0], logs
         )
         if code != OK:
@@ -84,9 +84,9 @@ def test_quadratic_draws_have_the_law_of_the_quadrature(case):
 
 def test_impossible_quadratics_give_nan_and_points_themselves():
     rng = np.random.default_rng(0)
-    assert pq.draw_quadratic(rng, 1.0, 2.0, 0.25, 0.25) == 0.25
+    assert log_concave.draw_quadratic(rng, 1.0, 2.0, 0.25, 0.25) == 0.25
     for bad in [(0.0, 0.0, -INF, 1.0), (np.nan, 1.0, 0.0, 1.0)]:
-        assert np.isnan(pq.draw_quadratic(rng, *bad))
+        assert np.isnan(log_concave.draw_quadratic(rng, *bad))
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_masses_agree_with_high_precision(slope, curvature, width):
         tails = [mpmath.erfc(x / mpmath.sqrt(2)) for x in ends]
         exact = mpmath.log(mpmath.sqrt(mpmath.pi / 2) / root * (tails[0] - tails[1]))
         exact = float(exact + g * g / (2 * q))
-    found = pq.log_mass(slope, curvature, width)
+    found = log_concave.log_mass(slope, curvature, width)
     assert abs(found - exact) <= 1e-8 + 1e-12 * abs(exact)
 
 
 def test_masses_without_curvature():
     for slope, width in [(0.0, 2.0), (3.0, 2.0), (-3.0, 2.0), (3.0, INF)]:
         exact = width if slope == 0.0 else -np.expm1(-slope * width) / slope
-        assert abs(pq.log_mass(slope, 0.0, width) - np.log(exact)) < 1e-12
+        assert abs(log_concave.log_mass(slope, 0.0, width) - np.log(exact)) < 1e-12
 
 
 def test_kinks_are_sorted_with_their_rises():
@@ -121,7 +121,7 @@ def test_kinks_are_sorted_with_their_rises():
         order = np.argsort(keys[:count])
         expected = keys[:count][order], rises[:count][order]
         rest = keys[count:].copy()
-        pq.sort_pairs(keys, rises, count)
+        log_concave.sort_pairs(keys, rises, count)
         np.testing.assert_array_equal(keys[:count], expected[0])
         np.testing.assert_array_equal(rises[:count], expected[1])
         np.testing.assert_array_equal(keys[count:], rest)
@@ -176,7 +176,7 @@ def test_piecewise_draws_have_the_law_of_the_quadrature(name):
 
 def test_an_improper_energy_fails():
     empty = np.empty(0)
-    code, _ = pq.draw_piecewise(
+    code, _ = log_concave.draw_piecewise(
         np.random.default_rng(0), 1.0, 0.0, -INF, 1.0, empty, empty, 0, np.empty(1)
     )
     assert code == PIECE_FAILED
@@ -198,6 +198,6 @@ def test_compiled_equals_interpreted(name):
             len(kinks),
             np.empty(len(kinks) + 1),
         )
-        for f in (pq.draw_piecewise, interpreted(pq.draw_piecewise))
+        for f in (log_concave.draw_piecewise, interpreted(log_concave.draw_piecewise))
     ]
     np.testing.assert_allclose(*results, rtol=1e-10)

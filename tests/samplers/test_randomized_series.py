@@ -9,7 +9,7 @@ import dpsample as dps
 from dpsample.core.entries import entry
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, RECORDS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK
-from dpsample.samplers.subsampled import inner_draws
+from dpsample.samplers.subsampled import randomized_series
 from dpsample.samplers.subsampled.randomized_series import (
     RandomizedSeries,
     estimate,
@@ -122,7 +122,7 @@ def test_queries_per_step_are_four_e():
     assert_mean(queries, 4.0 * E, variance, detects=0.1)
     with rejected():  # one query in five counted twice
         assert_mean(1.2 * queries, 4.0 * E, variance, detects=0.1)
-    assert state.counts[inner_draws.INNER] / count == pytest.approx(4.0, abs=0.1)
+    assert state.counts[randomized_series.INNER] / count == pytest.approx(4.0, abs=0.1)
 
 
 def law_case(nt):

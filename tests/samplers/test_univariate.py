@@ -11,8 +11,11 @@ from scipy.stats import norm
 
 from dpsample.core.jit import kernel
 from dpsample.samplers.univariate import log_concave
-from dpsample.samplers.univariate.log_concave import energy, factor_envelope
-from dpsample.samplers.univariate.piecewise_quadratic import draw_quadratic
+from dpsample.samplers.univariate.log_concave import (
+    draw_quadratic,
+    energy,
+    factor_envelope,
+)
 from tests.support.exact_draws import interpreted, truncated_normal_cdf
 from tests.support.mutants import factor_log_density
 from tests.support.statistics import (

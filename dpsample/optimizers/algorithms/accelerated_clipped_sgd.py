@@ -26,12 +26,14 @@ import numpy as np
 from dpsample.core import check
 from dpsample.optimizers.loop.batches import Slices
 from dpsample.optimizers.loop.clipping import (
+    Block,
+    Gap,
+    GrowingBlocks,
     HeavyTailed,
     HeavyTailedScales,
     clipped_smoothness,
 )
 from dpsample.optimizers.loop.estimators import ClippedMean
-from dpsample.optimizers.loop.growing_blocks import Block, Gap, GrowingBlocks
 from dpsample.optimizers.loop.optimizer import Calibration, Loop, Recipe
 from dpsample.optimizers.loop.perturbations import (
     SCHEMES,

@@ -14,21 +14,19 @@ from typing import ClassVar, NamedTuple
 
 from dpsample.core import check
 from dpsample.optimizers.loop.clipping import (
-    HeavyTailed,
-    HeavyTailedScales,
-    clipped_smoothness,
-)
-from dpsample.optimizers.loop.estimators import ClippedMean
-from dpsample.optimizers.loop.growing_blocks import (
     Block,
     Gap,
     GrowingBlocks,
+    HeavyTailed,
+    HeavyTailedScales,
     check_growth,
+    clipped_smoothness,
 )
+from dpsample.optimizers.loop.estimators import ClippedMean
 from dpsample.optimizers.loop.optimizer import Calibration, Minimization, Phase, Recipe
 from dpsample.optimizers.loop.perturbations import gdp_of
-from dpsample.optimizers.loop.variance_reduced import STEPS_PER_CONDITION
-from dpsample.optimizers.printed.localization import (
+from dpsample.optimizers.loop.solve import STEPS_PER_CONDITION
+from dpsample.optimizers.printed import (
     PrintedLocalization,
     printed_event,
     printed_loops,

@@ -42,7 +42,7 @@ from dpsample.optimizers.loop.optimizer import (
 )
 from dpsample.optimizers.loop.perturbations import NoNoise, Perturbation, full_batch
 from dpsample.optimizers.loop.steps import MirrorStep, listed
-from dpsample.optimizers.printed.mirror_descent import printed_noisy
+from dpsample.optimizers.printed import printed_noisy
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness

@@ -19,7 +19,12 @@ from dpsample.optimizers.loop.tilted import (
     tilt_event,
     tilt_scales,
 )
-from dpsample.optimizers.printed.tilt import PAPERS, Paper, bassily, printed_tilt
+from dpsample.optimizers.printed import (
+    PAPERS,
+    Paper,
+    bassily,
+    printed_tilt,
+)
 from dpsample.privacy.accounting.events import ApproximateEvent, Event
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.output_perturbation import minimizer_error

@@ -50,7 +50,7 @@ from dpsample.optimizers.loop.perturbations import (
     forecast,
 )
 from dpsample.optimizers.loop.steps import GradientStep, MirrorStep, Step
-from dpsample.optimizers.printed.mirror_descent import printed_truncated
+from dpsample.optimizers.printed import printed_truncated
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness
 

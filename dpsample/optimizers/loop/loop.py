@@ -3,9 +3,15 @@
 
 Step t: query point -> gradient estimate -> noise -> move -> average. `Arguments` are
 what the kernels read of a problem and a recipe, the same for every run.
+
+A step over all records pauses at the end of a window and goes on in the next one. Its
+blocks are those of records in memory, and so are the bits of its sums.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -13,26 +19,32 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel, pointer
-from dpsample.core.pauses import PAUSED, is_due, new_control
+from dpsample.core.pauses import PAUSED, STAGE, is_due, new_control
 from dpsample.domains import PROJECT
 from dpsample.losses.record_gradient import loop_pointers
 from dpsample.numerics.norms import norm
 from dpsample.optimizers.loop.advance import advance, query_point
-from dpsample.optimizers.loop.batches import BLOCK
+from dpsample.optimizers.loop.batches import BLOCK, Full
 from dpsample.optimizers.loop.contributions import slope_limits
-from dpsample.optimizers.loop.estimate import FAILED, estimate
+from dpsample.optimizers.loop.estimate import (
+    AT_END,
+    CURSOR,
+    FAILED,
+    IN_ESTIMATE,
+    estimate,
+)
 from dpsample.optimizers.loop.estimators import (
     BucketedMedian,
     Estimator,
     LimitedMean,
     RecordLimits,
 )
-from dpsample.optimizers.loop.optimizer import Loop, PhaseNumbers, Recipe
+from dpsample.optimizers.loop.optimizer import Loop, Minimization, PhaseNumbers, Recipe
 from dpsample.optimizers.loop.perturbations import perturb
-from dpsample.optimizers.loop.windows import Windows, by_passes
-from dpsample.problem.homes import InMemory
+from dpsample.problem.homes import Home, InMemory
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data
 from dpsample.targets.gibbs import as_rows
@@ -228,3 +240,63 @@ def _clipped(data: Data, bound: float) -> Data:
     names = ("dense", "values", "response")
     entries = {name: np.clip(getattr(data, name), -bound, bound) for name in names}
     return data._replace(**entries)
+
+
+def by_passes(recipe: Recipe) -> bool:
+    """Whether each step reads all records of its phase, in order."""
+    return all(
+        isinstance(phase.batches, Full)
+        if isinstance(phase, Loop)
+        else isinstance(phase, Minimization) and phase.solver != "svrg"
+        for phase in recipe.phases
+    )
+
+
+class Windows:
+    """Calls of kernels that read a phase's records, one step at a time."""
+
+    def __init__(
+        self, home: Home, numbers: PhaseNumbers, clip: Callable[[Data], Data]
+    ) -> None:
+        self.home, self.numbers, self.clip = home, numbers, clip
+        self.first, self.last = numbers.batches.first, numbers.batches.last
+        self.parts = self._parts()
+        self.given: tuple[Data, PhaseNumbers] | None = None
+
+    def _parts(self) -> Iterator[tuple[Data, PhaseNumbers]]:
+        """Windows of one step: records, and numbers that count from their first."""
+        batches, estimator = self.numbers.batches, self.numbers.estimator
+        for start, part in self.home.windows(self.first, self.last, BLOCK):
+            stop = start + part.num_records
+            is_partial = int(stop < self.last)
+            local = batches._replace(first=0, last=stop - start, is_partial=is_partial)
+            limits = {
+                name: np.ascontiguousarray(_some(getattr(estimator, name), start, stop))
+                for name in ("norms", "limits")
+            }
+            now = self.numbers._replace(
+                batches=local, estimator=estimator._replace(**limits)
+            )
+            yield self.clip(part), now
+
+    def call(
+        self, control: Array, kernel: Callable[..., int], fixed: Any, *rest: Any
+    ) -> int:
+        """Call a kernel for one step, until it ends or a pause is due."""
+        while True:
+            if self.given is None:
+                self.given = next(self.parts)
+            data, numbers = self.given
+            outcome = pauses.call(control, kernel, data, *fixed, numbers, *rest)
+            if control[STAGE] == IN_ESTIMATE and control[CURSOR] != AT_END:
+                return outcome
+            self.given = None
+            if control[STAGE] != IN_ESTIMATE:
+                self.parts = self._parts()
+                return outcome
+            control[CURSOR] = 0.0
+            pauses.heard()
+
+
+def _some(column: Array, start: int, stop: int) -> Array:
+    return column[start:stop] if column.size else column

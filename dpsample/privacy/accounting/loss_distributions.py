@@ -1,4 +1,4 @@
-"""Privacy loss distributions of events, for composition; by dp-accounting.
+"""Composition: the normal form of an event, and privacy loss distributions of it.
 
 Every part is replaced by a pair of discrete laws on a grid of losses whose curve passes
 above the part's own ("connect the dots", Doroshenko et al. 2022), which makes every
@@ -12,23 +12,25 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dpsample.core.arrays import Array
+from dpsample.privacy.accounting.concentrated import compose_gdp
 from dpsample.privacy.accounting.events import (
     ApproximateEvent,
     ComposedEvent,
     ConcentratedEvent,
     Event,
     GaussianEvent,
+    NearEvent,
     ParallelEvent,
     PoissonGaussianEvent,
     PureEvent,
     TiltEvent,
 )
-from dpsample.privacy.accounting.normal_form import step_shift
 from dpsample.privacy.accounting.renyi import log_factor
 from dpsample.privacy.curves.objective_perturbation import tilt_curve
 
@@ -222,3 +224,88 @@ def _convex(x: Array, y: Array) -> Array:
             hull.pop()
         hull.append(i)
     return np.interp(x, x[hull], y[hull])
+
+
+class Ideal(NamedTuple):
+    """Parts of the ideal law, composed in sequence, and the distance to that law.
+
+    No part is a `ComposedEvent` or a `NearEvent`; there is at most one `GaussianEvent`
+    and one `ConcentratedEvent`, and no part costs nothing.
+    """
+
+    parts: tuple[Event, ...]
+    total_variation: float
+
+
+def ideal(event: Event, relation: str) -> Ideal:
+    """Return the normal form of ``event`` under ``relation``.
+
+    Distances add up in sequence, by induction over the answers; of disjoint blocks only
+    one differs between neighbors, so that the largest distance counts.
+    """
+    if isinstance(event, NearEvent):
+        inner = ideal(event.event, relation)
+        total = inner.total_variation + event.total_variation
+        return Ideal(inner.parts, total)
+    if isinstance(event, ComposedEvent):
+        inners = [ideal(item, relation) for item in event.events]
+        parts = [part for inner in inners for part in inner.parts]
+        return Ideal(_merged(parts), math.fsum(i.total_variation for i in inners))
+    if isinstance(event, ParallelEvent):
+        inners = [ideal(item, relation) for item in event.events]
+        distance = max(inner.total_variation for inner in inners)
+        return Ideal(_worst([inner.parts for inner in inners]), distance)
+    return Ideal(_merged([_simplified(event, relation)]), 0.0)
+
+
+def step_shift(relation: str) -> float:
+    """Distance that neighbors move a sum, in units of one record's bound C."""
+    return 2.0 if relation == "replace_one" else 1.0
+
+
+def _simplified(event: Event, relation: str) -> Event:
+    """Rewrite sampling of every record as the Gaussian steps it is, and delta = 0."""
+    if isinstance(event, PoissonGaussianEvent) and event.sampling_rate == 1.0:
+        distance = step_shift(relation) / event.noise_multiplier
+        return GaussianEvent(math.sqrt(event.num_steps) * distance)
+    if isinstance(event, ApproximateEvent) and event.delta == 0.0:
+        return PureEvent(event.epsilon)
+    return event
+
+
+def _merged(parts: list[Event]) -> tuple[Event, ...]:
+    """Merge what composes exactly: Gaussian, concentrated and equal Poisson parts."""
+    gdps = [part.gdp for part in parts if isinstance(part, GaussianEvent)]
+    rhos = [part.rho for part in parts if isinstance(part, ConcentratedEvent)]
+    steps: Counter[tuple[float, float]] = Counter()
+    rest: list[Event] = []
+    for part in parts:
+        if isinstance(part, PoissonGaussianEvent):
+            key = (part.sampling_rate, part.noise_multiplier)
+            steps[key] += part.num_steps
+        elif not isinstance(part, GaussianEvent | ConcentratedEvent):
+            rest += [part] if part != PureEvent(0.0) else []
+    merged: list[Event] = []
+    if any(gdps):
+        merged.append(GaussianEvent(compose_gdp(gdps)))
+    if any(rhos):
+        merged.append(ConcentratedEvent(math.fsum(rhos)))
+    poisson = [
+        PoissonGaussianEvent(sampling_rate=q, noise_multiplier=z, num_steps=count)
+        for (q, z), count in steps.items()
+    ]
+    return (*merged, *poisson, *rest)
+
+
+def _worst(blocks: list[tuple[Event, ...]]) -> tuple[Event, ...]:
+    """Keep the worst block where one dominates the others, else all different ones."""
+    different = list(dict.fromkeys(block for block in blocks if block))
+    if len(different) <= 1:
+        return different[0] if different else ()
+    if all(len(block) == 1 for block in different):
+        singles = [block[0] for block in different]
+        sizes = {GaussianEvent: "gdp", ConcentratedEvent: "rho", PureEvent: "epsilon"}
+        for kind, size in sizes.items():
+            if all(isinstance(single, kind) for single in singles):
+                return (max(singles, key=attrgetter(size)),)
+    return (ParallelEvent(tuple(ComposedEvent(block) for block in different)),)

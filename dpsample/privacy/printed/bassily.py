@@ -7,7 +7,7 @@ from typing import Any
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case
-from dpsample.privacy.printed.tilted import judged
+from dpsample.privacy.printed.curves import judged
 
 NUM_RECORDS, DELTA = 10_000, 1e-8
 LOG = math.log(1.0 / DELTA)

@@ -1,18 +1,24 @@
-"""Curves by which printed formulas are judged: epsilon as a function of the noise.
+"""Curves by which printed formulas are judged, and attacks on objective perturbation.
 
 Sampling with replacement puts a record into a batch several times: the sum of clipped
 gradients moves by a binomial multiple of the bound. Such pairs of Gaussian mixtures
 have an increasing likelihood ratio, so delta(epsilon) is a difference of two tails, and
 the points of that curve define the loss distribution ("connect the dots", Doroshenko et
 al. 2022) that dp-accounting composes.
+
+With 2 n lambda = L = 1 the perturbed minimizer solves S(theta) + G = 0, S(theta) =
+theta + slope(theta), so P(theta <= a) = Phi(S(a) / stddev). A two-sided Huber loss of
+curvature ``ratio`` around a center bends the law by 1 + ratio there, a linear one does
+not: far out, Jacobian and shift add up. Cells of a grid give a lower bound of delta.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,9 +32,12 @@ from dpsample.privacy.curves.gaussian import (
     gdp_from_budget,
 )
 from dpsample.privacy.curves.objective_perturbation import PerturbedObjective
-from dpsample.privacy.curves.shuffled_noise import delta_factor
-from dpsample.privacy.curves.shuffling import shuffle_delta, shuffle_epsilon
-from dpsample.privacy.printed.claim import EpsilonAt
+from dpsample.privacy.curves.shuffling import (
+    delta_factor,
+    shuffle_delta,
+    shuffle_epsilon,
+)
+from dpsample.privacy.printed.claim import Case, EpsilonAt
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -40,6 +49,10 @@ DENSE = 10_001
 LARGEST_LOCAL, MOST_ROUNDS = 500.0, 200
 # How often one record counts in a batch, on either side of the pair.
 Pair = Literal["(r, 0)", "(+r, -r)", "(2r, 0)"]
+# Centers of the Huber loss, in standard deviations of the minimizer.
+CENTERS = np.linspace(0.5, 6.0, 56)
+COARSE, FINE = 1001, 1001
+LARGEST_EPSILON = 64.0
 
 
 def gaussian(gdp: float, delta: float) -> EpsilonAt:
@@ -140,7 +153,7 @@ def shuffled(noise: float, *, num_records: int, delta: float) -> EpsilonAt:
     """Gaussian noise on each clipped record, bound 1, in random order.
 
     Half of delta is for shuffling epsilon_0-DP records, half pays for the delta of
-    their Gaussian curve (`dpsample.privacy.curves.shuffled_noise`). epsilon occurs on
+    their Gaussian curve (`dpsample.privacy.curves.shuffling`). epsilon occurs on
     both sides: the smallest solution.
     """
 
@@ -299,3 +312,94 @@ def binomial(num_trials: int, probability: float) -> tuple[Array, Array]:
     masses = binom.pmf(np.arange(num_trials + 1), num_trials, probability)
     counts = np.flatnonzero(masses > 1e-22)
     return counts.astype(np.float64), np.asarray(masses[counts])
+
+
+def judged(shared: dict[str, Any], *, ratio: float, noise: float) -> Iterator[Case]:
+    """Proved bound and attack of one printed noise, under both relations.
+
+    ``ratio`` and ``noise`` as in `huber_attack`; ``shared`` holds the other fields.
+    """
+    relations: tuple[Relation, ...] = ("zero_out", "replace_one")
+    for relation in relations:
+        law: dict[str, Any] = {
+            "ratio": ratio,
+            "noise": noise,
+            "delta": shared["delta"],
+            "relation": relation,
+        }
+        yield Case(
+            **shared,
+            accounting="linear model, exact minimizer",
+            relation=relation,
+            meaning="upper bound",
+            epsilon_at=objective(**law),
+        )
+        rival = "a linear loss" if relation == "replace_one" else "none"
+        yield Case(
+            **shared,
+            accounting=f"d = 1, Huber loss against {rival}",
+            relation=relation,
+            meaning="attack",
+            epsilon_at=huber_attack(**law),
+        )
+
+
+def huber_attack(
+    *, ratio: float, noise: float, delta: float, relation: Relation
+) -> EpsilonAt:
+    """Epsilon of the worst Huber loss against a linear one, or against none.
+
+    ``ratio`` is beta / (2 n lambda), > 0, and ``noise`` the standard deviation of G
+    over the Lipschitz constant. The Huber loss is replaced by a linear one, or set to
+    zero. Epsilon at ``delta`` is attained, hence a lower bound.
+
+    Examples
+    --------
+    >>> epsilon_at = huber_attack(
+    ...     ratio=0.5, noise=13.572, delta=1e-8, relation="replace_one"
+    ... )
+    >>> epsilon_at(1.0) > 1.0
+    True
+    """
+    other = 1.0 if relation == "replace_one" else 0.0
+
+    def epsilon_at(factor: float) -> float:
+        stddev = noise * factor
+        pairs = [_masses(c * stddev, ratio, other, stddev) for c in CENTERS]
+        low, high = 0.0, LARGEST_EPSILON
+        while high - low > 1e-5 * high:
+            middle = 0.5 * (low + high)
+            is_told = divergence(pairs, middle) > delta
+            low, high = (middle, high) if is_told else (low, middle)
+        return low
+
+    return epsilon_at
+
+
+def divergence(pairs: list[tuple[Array, Array]], epsilon: float) -> float:
+    """Largest hockey-stick divergence of the pairs, in both orders."""
+    factor = np.exp(epsilon)
+    return max(
+        float(np.maximum(p - factor * q, 0.0).sum())
+        for a, b in pairs
+        for p, q in ((a, b), (b, a))
+    )
+
+
+def _masses(
+    center: float, ratio: float, other: float, stddev: float
+) -> tuple[Array, Array]:
+    """Probabilities of the cells under the Huber loss and under the other slope."""
+    from scipy.special import ndtr
+
+    reach = 9.0 * stddev + 1.0
+    bend = np.linspace(center - 1.0 / ratio, center + 1.0 / ratio, FINE)
+    grid = np.union1d(np.linspace(-reach, reach, COARSE), bend)
+    both = []
+    for slope in (np.clip(ratio * (grid - center), -1.0, 1.0), other):
+        ends = np.concatenate(([-np.inf], (grid + slope) / stddev, [np.inf]))
+        low, high = ends[:-1], ends[1:]
+        # Differences of small tails, not of numbers near 1.
+        upper = ndtr(-low) - ndtr(-high)
+        both.append(np.where(low > 0.0, upper, ndtr(high) - ndtr(low)))
+    return both[0], both[1]

@@ -6,7 +6,7 @@ from typing import Any
 
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case
-from dpsample.privacy.printed.tilted import judged
+from dpsample.privacy.printed.curves import judged
 
 EPSILON, DELTA = 1.0, 1e-8
 MIRROR_DELTA = 1e-6

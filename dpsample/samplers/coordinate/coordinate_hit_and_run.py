@@ -32,13 +32,8 @@ from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.univariate import line
-from dpsample.samplers.univariate.adaptive_rejection import (
-    HULL_SHAPE,
-    NUM_KEPT,
-    ON_LINE,
-    TURN,
-)
-from dpsample.samplers.univariate.piecewise_quadratic import draw_quadratic
+from dpsample.samplers.univariate.line import HULL_SHAPE, NUM_KEPT, ON_LINE, TURN
+from dpsample.samplers.univariate.log_concave import draw_quadratic
 from dpsample.targets.gibbs import Gibbs
 
 # Sweeps after which all that follows the moves is computed anew from the position.

@@ -18,7 +18,7 @@ from dpsample.samplers.chain import GRADIENTS, RECORDS
 from dpsample.samplers.coordinate.slacks import BALL, Room, make_room
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.univariate import line
-from dpsample.samplers.univariate.piecewise_quadratic import (
+from dpsample.samplers.univariate.log_concave import (
     draw_piecewise,
     draw_quadratic,
     sort_pairs,

@@ -25,7 +25,7 @@ from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.moves import normal_noise
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.univariate import line
-from dpsample.samplers.univariate.adaptive_rejection import HULL_SHAPE
+from dpsample.samplers.univariate.line import HULL_SHAPE
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 

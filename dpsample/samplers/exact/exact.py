@@ -1,23 +1,44 @@
+# mypy: allow-untyped-defs
 r"""Independent exact draws: quadratic energies, and bodies of dimension up to 3.
 
-Where V is quadratic the target is a Gaussian restricted to the domain, drawn as such
-(`exact.gaussian`). In dimension up to 3 draws are rejected from a piecewise tangent
-envelope of e^{-V} (`exact.grid`), for every convex loss and domain.
+Where V is quadratic the target is a Gaussian restricted to the domain, drawn as such:
+on the whole space, on a box or in a ball; where the regularizer has no weight, it is a
+product of truncated exponentials on a box, or the uniform law in a ball. In dimension
+up to 3 draws are rejected from a piecewise tangent envelope of e^{-V} (`grid_cells`),
+for every convex loss and domain.
 """
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dpsample.samplers.chain import PreparedChain, init
-from dpsample.samplers.exact import gaussian, grid_cells
+from dpsample.core.arrays import Array
+from dpsample.core.jit import kernel
+from dpsample.domains import Ball, Box, SchattenBall, WholeSpace
+from dpsample.numerics.vectors import copy_into
+from dpsample.problem.records import curvature_matrix
+from dpsample.samplers.chain import (
+    ACCEPTED,
+    PROPOSALS,
+    PreparedChain,
+    compile_run,
+    init,
+)
+from dpsample.samplers.errors import EXHAUSTED, OK, PIECE_FAILED
+from dpsample.samplers.exact import grid_cells
 from dpsample.samplers.gaussian_fit import fit
+from dpsample.samplers.metropolis.ball_walk import uniform_in_ball
+from dpsample.samplers.moves import normal_noise
+from dpsample.samplers.proximal.restricted import gaussian_in_ball, gaussian_in_box
 from dpsample.samplers.sampler import Exactness, Sampler
+from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
 MAX_DIM = 3
+WHOLE, CORRELATED, IN_BOX, IN_BALL, TILTED_BOX, UNIFORM_BALL = range(6)
+MAX_TRIES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +67,7 @@ class Exact(Sampler):
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether the target is of one of the kinds above."""
         rank = target.problem.domain.affine_dim(target.dim)
-        if 1 <= rank <= MAX_DIM or gaussian.quadratic(target) is not None:
+        if 1 <= rank <= MAX_DIM or quadratic(target) is not None:
             return True, ""
         if rank == 0:
             return False, "The domain is a single point: there is nothing to draw."
@@ -60,10 +81,10 @@ class Exact(Sampler):
         del rng  # nothing is tuned by chance
         self.require(target)
         chain = partial(PreparedChain, target=target, init_fn=init, num_warmup=0)
-        plan = gaussian.quadratic(target)
+        plan = quadratic(target)
         if plan is not None:
             start = target.problem.domain.interior_point(target.dim)
-            return chain(plan=plan, run=gaussian.run, start=start)
+            return chain(plan=plan, run=run, start=start)
         shape = fit(target)
         cells = grid_cells.build(target, shape)
         return chain(
@@ -73,3 +94,156 @@ class Exact(Sampler):
             settings={"num_cells": len(cells.base)},
             scatter=shape.factor,
         )
+
+
+class Quadratic(NamedTuple):
+    """V(x) = level + <slope, x - center> + strength / 2 ||x - center||^2 on a body."""
+
+    kind: int
+    level: float
+    strength: float
+    center: Array  # (dim,)
+    slope: Array  # (dim,)
+    mean: Array  # (dim,): where the gradient of V is 0, if strength > 0
+    deviations: Array  # (dim,)
+    factor: Array  # (dim, dim) of the covariance if it is no multiple of I, or (0, 0)
+    lower: Array
+    upper: Array
+    middle: Array  # center of the ball
+    radius: float
+
+
+@kernel
+def draw(plan, rng, noise, out):
+    """Fill out with one draw; NaN is failure."""
+    dim = out.shape[0]
+    if plan.kind == IN_BOX:
+        gaussian_in_box(rng, plan.mean, plan.deviations, plan.lower, plan.upper, out)
+    elif plan.kind == IN_BALL:
+        deviation = plan.deviations[0]
+        gaussian_in_ball(rng, plan.mean, deviation, plan.middle, plan.radius, out)
+    elif plan.kind == TILTED_BOX:
+        for j in range(dim):
+            low, high = plan.lower[j], plan.upper[j]
+            out[j] = grid_cells.draw(rng, plan.slope[j], low, high)
+    elif plan.kind == UNIFORM_BALL:
+        uniform_in_ball(rng, out)
+        for j in range(dim):
+            out[j] = plan.middle[j] + plan.radius * out[j]
+    else:
+        normal_noise(rng, noise)
+        if plan.kind == CORRELATED:
+            np.dot(plan.factor, noise, out)
+        for j in range(dim):
+            move = out[j] if plan.kind == CORRELATED else plan.deviations[j] * noise[j]
+            out[j] = plan.mean[j] + move
+
+
+@kernel
+def energy(plan, noise, theta):
+    """V at a draw: the records are not read again."""
+    total = plan.level
+    for j in range(theta.shape[0]):
+        if plan.kind == CORRELATED:
+            total += 0.5 * noise[j] * noise[j]
+        else:
+            move = theta[j] - plan.center[j]
+            total += (plan.slope[j] + 0.5 * plan.strength * move) * move
+    return total
+
+
+def step(target, pieces, plan, state, rng):
+    """One independent draw, repeated if rounding put it outside the domain."""
+    noise, proposal = state.scratch[0], state.scratch[1]
+    for _ in range(MAX_TRIES):
+        draw(plan, rng, noise, proposal)
+        state.counts[PROPOSALS] += 1
+        status = gibbs.inside(target, pieces, proposal, state.work)
+        value = energy(plan, noise, proposal)
+        if np.isnan(status) or np.isnan(value):
+            return PIECE_FAILED
+        if status == 1.0:
+            copy_into(proposal, state.position)
+            state.energy[0] = value
+            state.counts[ACCEPTED] += 1
+            return OK
+    return EXHAUSTED
+
+
+run = compile_run(step)
+
+
+def quadratic(target: Gibbs) -> Quadratic | None:
+    """Plan, or None unless the energy is quadratic and the domain allows the draw."""
+    loss, numbers = target.problem.loss.name, target.numbers
+    if numbers.regularizer.exponent != 2.0 and target.mu > 0.0:
+        return None
+    if loss == "squared" and target.problem.domain.name == "whole_space":
+        return _correlated(target)
+    return _isotropic(target) if loss == "linear" else None
+
+
+def _isotropic(target: Gibbs) -> Quadratic | None:
+    numbers, body = target.numbers, target.numbers.body
+    center = numbers.regularizer.center
+    strength = target.k * target.mu * numbers.regularizer.scale
+    slope = target.gradient(center)
+    kind = _kind(target, is_weighted=strength > 0.0, is_tilted=bool(slope.any()))
+    if kind is None:
+        return None
+    spread = 1.0 / np.sqrt(strength) if strength > 0.0 else np.inf
+    return Quadratic(
+        kind=kind,
+        level=target.energy(center),
+        strength=strength,
+        center=center,
+        slope=slope,
+        mean=center - slope / strength if strength > 0.0 else center,
+        deviations=np.full(target.dim, spread),
+        factor=np.zeros((0, 0)),
+        lower=body.lower,
+        upper=body.upper,
+        middle=body.center,
+        radius=body.radius,
+    )
+
+
+def _kind(target: Gibbs, *, is_weighted: bool, is_tilted: bool) -> int | None:
+    """Which draw is exact on the domain."""
+    domain = target.problem.domain
+    if isinstance(domain, WholeSpace):
+        return WHOLE
+    is_interval = isinstance(domain, Ball) and (domain.p == np.inf or target.dim == 1)
+    if isinstance(domain, Box) or is_interval:
+        return IN_BOX if is_weighted else TILTED_BOX
+    if isinstance(domain, Ball | SchattenBall) and domain.p == 2.0:
+        if is_weighted:
+            return IN_BALL
+        return None if is_tilted else UNIFORM_BALL
+    return None
+
+
+def _correlated(target: Gibbs) -> Quadratic:
+    """Gaussian whose precision is the Hessian of the squared loss and the weight."""
+    data, dim = target.data, target.dim
+    strength = target.mu * target.numbers.regularizer.scale
+    hessian = curvature_matrix(data, np.ones(data.num_records)) + strength * np.eye(dim)
+    root = np.linalg.cholesky(target.k * hessian)
+    mean = target.numbers.regularizer.center
+    for _ in range(2):  # the second step removes the rounding error of the first
+        move = np.linalg.solve(root, target.gradient(mean))
+        mean = mean - np.linalg.solve(root.T, move)
+    return Quadratic(
+        kind=CORRELATED,
+        level=target.energy(mean),
+        strength=target.k * strength,
+        center=mean,
+        slope=np.zeros(dim),
+        mean=mean,
+        deviations=np.ones(dim),
+        factor=np.ascontiguousarray(np.linalg.inv(root.T)),
+        lower=np.full(dim, -np.inf),
+        upper=np.full(dim, np.inf),
+        middle=mean,
+        radius=np.inf,
+    )

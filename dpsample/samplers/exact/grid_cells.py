@@ -12,6 +12,9 @@ exponentials, and kept with probability e^{tangent - V}.
 Boxes are split one by one, between the tangent's point and the mean of the exponential
 density, always the one that is expected to cause most rejections. What is expected
 moves the running time only: any partition and any tangents give an envelope.
+
+Along an axis e^{-tangent} is proportional to e^{-slope x} on an interval, which may be
+a half line: its mass, its moments and an exact draw.
 """
 
 import itertools
@@ -26,11 +29,10 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.vectors import copy_into
+from dpsample.problem.records import Work
 from dpsample.samplers import errors, gaussian_fit
 from dpsample.samplers.chain import ACCEPTED, compile_run
-from dpsample.samplers.errors import OK, PIECE_FAILED, raise_unless_ok
-from dpsample.samplers.exact import tangents as exponential
-from dpsample.samplers.exact.tangents import Frame, Pile, place, touch_cell
+from dpsample.samplers.errors import OK, PIECE_FAILED, UNCOVERED, raise_unless_ok
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.moves import displace, weigh
 from dpsample.targets import gibbs
@@ -48,6 +50,14 @@ SPLITTING = 1.0  # stage of a paused build, whose first cells are done
 # Other axes are tried if more than so many tolerances are expected to be rejected.
 ENOUGH = 1.5
 MIN_CURVATURE, MAX_CURVATURE = 0.3, 1e4
+# Below this product of slope and width the density is taken for constant: the error
+# of the mass is relative and of the order of its square.
+FLAT = 1e-8
+# Smallest outward slope, in units of the fit, of the tangent on an unbounded cell.
+OUTWARD = 0.3
+MAX_DOUBLINGS = 60
+# Share of the way to the center from a projection: no slope is infinite there.
+RETREAT = 0.01
 
 
 def turned(target: Gibbs, shape: GaussianFit) -> GaussianFit:
@@ -123,7 +133,7 @@ def propose(plan, rng, z):
     j = np.searchsorted(plan.cumulative, rng.random(), side="right")
     for i in range(z.shape[0]):
         low, high = plan.lower[j, i], plan.upper[j, i]
-        z[i] = exponential.draw(rng, plan.slopes[j, i], low, high)
+        z[i] = draw(rng, plan.slopes[j, i], low, high)
     return j
 
 
@@ -165,7 +175,7 @@ def share_outside(target, pieces, frame, pile, j, z):
     for corner in range(2**rank):
         for i in range(rank):
             low, high = pile.lower[j, i], pile.upper[j, i]
-            mean, variance = exponential.moments(pile.slopes[j, i], low, high)
+            mean, variance = moments(pile.slopes[j, i], low, high)
             sign = 1.0 if (corner >> i) % 2 == 1 else -1.0
             z[i] = min(max(mean + sign * math.sqrt(variance), low), high)
         place(frame, z, frame.theta)
@@ -207,7 +217,7 @@ def rate_cell(target, pieces, frame, pile, j, z):
     spread = 0.0
     for i in range(z.shape[0]):
         low, high = pile.lower[j, i], pile.upper[j, i]
-        mean, variance = exponential.moments(pile.slopes[j, i], low, high)
+        mean, variance = moments(pile.slopes[j, i], low, high)
         spread += 0.5 * (variance + (mean - pile.touch[j, i]) ** 2)
     kept = math.exp(-pile.curvature[j] * spread)
     outside = share_outside(target, pieces, frame, pile, j, z)
@@ -226,7 +236,7 @@ def split(target, pieces, frame, pile, j, new, z, tilt):
     for i in range(z.shape[0]):
         low, high = pile.lower[j, i], pile.upper[j, i]
         z[i], tilt[i] = pile.touch[j, i], pile.slopes[j, i]
-        mean, variance = exponential.moments(tilt[i], low, high)
+        mean, variance = moments(tilt[i], low, high)
         spread = variance + (mean - z[i]) ** 2
         # Mass far from the tangent's point is an artifact: cut between the two.
         middle = 0.5 * mean + 0.5 * min(max(z[i], low), high)
@@ -342,3 +352,136 @@ def envelope(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, float]:
     lower, upper, touch, slopes, base = (part[kept] for part in pile[:5])
     where = shape.center, shape.factor, lower, upper
     return Cells(*where, touch, slopes, base, cumulative), loss
+
+
+@kernel
+def log_mass(slope, low, high):
+    """Log of the integral of e^{-slope x} over [low, high]; infinite if it diverges."""
+    size, width = abs(slope), high - low
+    if width < np.inf and size * width < FLAT:
+        return math.log(width) - slope * (0.5 * low + 0.5 * high)
+    nearest = slope * low if slope > 0.0 else slope * high
+    if not abs(nearest) < np.inf:
+        return np.inf
+    return math.log(-math.expm1(-size * width) / size) - nearest
+
+
+@kernel
+def moments(slope, low, high):
+    """Mean and variance, roughly; they only place tangents."""
+    size, width = abs(slope), high - low
+    if size * width < 0.05:
+        mean, variance = width * (0.5 - size * width / 12.0), width * width / 12.0
+    elif size * width > 50.0:
+        mean, variance = 1.0 / size, 1.0 / (size * size)
+    else:
+        mean = 1.0 / size - width / math.expm1(size * width)
+        half = 0.5 * width / math.sinh(0.5 * size * width)
+        variance = 1.0 / (size * size) - half * half
+    return (low + mean if slope >= 0.0 else high - mean), variance
+
+
+@kernel
+def draw(rng, slope, low, high):
+    """Draw by inverting the distribution function from the end of highest density."""
+    size, width = abs(slope), high - low
+    u = rng.random()
+    if width < np.inf and size * width < 1e-300:
+        return min(low + width * u, high)
+    step = -math.log1p(u * math.expm1(-size * width)) / size
+    return min(low + step, high) if slope > 0.0 else max(high - step, low)
+
+
+class Frame(NamedTuple):
+    """Coordinates and outer box of the cells, with scratch memory."""
+
+    center: Array
+    factor: Array
+    whiten: Array
+    is_bounded: bool
+    work: Work
+    theta: Array
+    gradient: Array
+    other: Array
+
+
+class Pile(NamedTuple):
+    """Cells while they are being made; fields of `Cells`, and what to split next."""
+
+    lower: Array
+    upper: Array
+    touch: Array
+    slopes: Array
+    base: Array
+    log_mass: Array
+    curvature: Array
+    log_score: Array  # log of the expected mass of rejected proposals
+
+
+@kernel
+def place(frame, z, out):
+    """Fill out with c + L z."""
+    for k in range(out.shape[0]):
+        out[k] = frame.center[k]
+        for i in range(z.shape[0]):
+            out[k] += frame.factor[k, i] * z[i]
+
+
+@kernel
+def pull_inside(target, pieces, frame, z):
+    """Move z to a point of the domain off its boundary, if it is outside."""
+    place(frame, z, frame.theta)
+    if gibbs.inside(target, pieces, frame.theta, frame.work) == 1.0:
+        return
+    gibbs.project(target, pieces, frame.theta, frame.other)
+    for i in range(z.shape[0]):
+        z[i] = 0.0
+        for k in range(frame.theta.shape[0]):
+            z[i] += frame.whiten[i, k] * (frame.other[k] - frame.center[k])
+        z[i] *= 1.0 - RETREAT
+
+
+@kernel
+def touch_at(target, pieces, frame, z, slopes):
+    """Energy at z, its gradient into slopes."""
+    place(frame, z, frame.theta)
+    value = gibbs.energy_gradient(
+        target, pieces, frame.theta, frame.work, frame.gradient
+    )
+    for i in range(z.shape[0]):
+        slopes[i] = 0.0
+        for k in range(frame.theta.shape[0]):
+            slopes[i] += frame.factor[k, i] * frame.gradient[k]
+        value = value if abs(slopes[i]) < np.inf else np.nan
+    return value
+
+
+@kernel
+def touch_cell(target, pieces, frame, pile, j, tilt):
+    """Tangent of cell j near the mean of the density of slope ``tilt``; its mass."""
+    low, high = pile.lower[j], pile.upper[j]
+    z, slopes = pile.touch[j], pile.slopes[j]
+    for i in range(z.shape[0]):
+        z[i] = moments(tilt[i], low[i], high[i])[0]
+    if frame.is_bounded:
+        pull_inside(target, pieces, frame, z)
+    reach = 1.0
+    for _ in range(MAX_DOUBLINGS):
+        pile.base[j] = touch_at(target, pieces, frame, z, slopes)
+        if not abs(pile.base[j]) < np.inf:
+            return PIECE_FAILED
+        is_outward = True
+        for i in range(z.shape[0]):
+            if low[i] == -np.inf and not slopes[i] < -OUTWARD:
+                z[i], is_outward = min(z[i], high[i]) - reach, False
+            if high[i] == np.inf and not slopes[i] > OUTWARD:
+                z[i], is_outward = max(z[i], low[i]) + reach, False
+        if is_outward:
+            total = -pile.base[j]
+            for i in range(z.shape[0]):
+                t = z[i]
+                total += log_mass(slopes[i], low[i] - t, high[i] - t)
+            pile.log_mass[j] = total
+            return OK
+        reach *= 2.0
+    return UNCOVERED

@@ -23,8 +23,13 @@ from dpsample.losses import Loss
 from dpsample.problem.homes import InMemory
 from dpsample.problem.records import Data, make_data, writable
 from dpsample.samplers.localized.mode import Mode
-from dpsample.targets.geometry import DomainGeometry
-from dpsample.targets.gibbs import MARGIN_SLACK, Gibbs, as_rows, margin_intervals
+from dpsample.targets.gibbs import (
+    MARGIN_SLACK,
+    DomainGeometry,
+    Gibbs,
+    as_rows,
+    margin_intervals,
+)
 
 if TYPE_CHECKING:
     from dpsample.samplers.localized.region import Region

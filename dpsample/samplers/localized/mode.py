@@ -18,8 +18,7 @@ from dpsample.core.jit import kernel
 from dpsample.numerics.vectors import solve_lower, solve_upper
 from dpsample.regularizers import Entropy
 from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
-from dpsample.targets.geometry import DomainGeometry
-from dpsample.targets.gibbs import Gibbs
+from dpsample.targets.gibbs import DomainGeometry, Gibbs
 from dpsample.targets.passes import Passed, passed
 
 MAX_STEPS, MAX_HALVINGS = 40, 40

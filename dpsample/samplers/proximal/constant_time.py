@@ -46,8 +46,8 @@ of g is a symmetric matrix between 0 and Q times that of the points.
    (4 R^3); u has a density of at most 1 + max(D, 0), and D / (1 + D/R)^2 <= R/4.
 5. *Bottom.* Given the past a try is accepted with probability >= p, and at most T J
    passes are steps of w: P(bottom) <= P(Bin(M, p) < T) <= exp(-M KL((T-1)/M || p)).
-6. *Error.* T steps are within `certify.tv_bound` of the target, W0 being at most sqrt(k
-   mu) times the radius, and at most k G / sqrt(k mu) + sqrt(d).
+6. *Error.* T steps are within `alternation.tv_bound` of the target, W0 being at most
+   sqrt(k mu) times the radius, and at most k G / sqrt(k mu) + sqrt(d).
 
 So output and passes are within TV(T) + P(bottom) of the target and a constant, on all
 data sets. In real arithmetic: rounding is not counted. A pass may take any time.
@@ -65,7 +65,7 @@ from dpsample.losses import Huber, Logistic, Loss, SmoothedHinge, Squared
 from dpsample.privacy.certificates.terms import MechanismTerms
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers.errors import NoCertificate
-from dpsample.samplers.proximal import certify
+from dpsample.samplers.proximal import alternation
 
 SHARE = 0.1  # of gamma, for bottom
 EDGE = 0.4  # t: how far inside the sphere the tilted tries begin
@@ -199,7 +199,7 @@ class ConstantTime:
     def check(self, terms: MechanismTerms) -> list[tuple[str, float, float]]:
         """Inequalities of the proof: name, left side and right side."""
         sizes = PublicSizes.of(terms)
-        error = certify.tv_bound(
+        error = alternation.tv_bound(
             self.num_steps, step=self.step_size, start_bound=sizes.start_bound
         )
         p = acceptance(sizes, self.step_size, self.num_gradients)
@@ -295,7 +295,7 @@ def _fewest(sizes: PublicSizes, gamma: float) -> ConstantTime | None:
     """Plan of fewest passes; None if there is none."""
     best, most, log_gamma = None, MOST_WORK, math.log(SHARE * SLACK * gamma)
     for step in STEPS:
-        num_steps = certify.num_steps(
+        num_steps = alternation.num_steps(
             (1.0 - SHARE) * SLACK * gamma, step=step, start_bound=sizes.start_bound
         )
         for num_gradients in range(1, MOST_GRADIENTS):

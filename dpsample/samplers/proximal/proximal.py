@@ -23,13 +23,7 @@ from dpsample.problem.homes import InMemory
 from dpsample.samplers import chain, errors, gaussian_fit
 from dpsample.samplers.chain import ChainState, Runner, Settings, filler, identity
 from dpsample.samplers.errors import NoCertificate, SamplingError, raise_unless_ok
-from dpsample.samplers.proximal import (
-    alternation,
-    certify,
-    metric,
-    screened,
-    thinned,
-)
+from dpsample.samplers.proximal import alternation, metric, screened, thinned
 from dpsample.samplers.proximal.alternation import (
     NO_CAP,
     ProximalPlan,
@@ -363,7 +357,7 @@ class ProximalSetting:
         gamma: float,
     ) -> PreparedProximal:
         """Chain in one metric, with the step that a pilot run finds best."""
-        steps_for = partial(certify.num_steps, gamma, start_bound=bound)
+        steps_for = partial(alternation.num_steps, gamma, start_bound=bound)
         start, screens = self.start, self.may_screen
         pilot = Pilot(self.target, option, start, rng, steps_for, is_screened=screens)
         step = self.step_size
@@ -385,7 +379,7 @@ def start_bound(target: Gibbs, option: ProximalMetric, start: Array) -> float:
     """W_0: distance to the minimizer plus sqrt(dim), in the metric of P."""
     gradient = target.gradient(start)
     plan = option.plan(1.0)
-    distance = certify.distance_to_minimizer(
+    distance = alternation.distance_to_minimizer(
         target.problem.domain, start, gradient, plan.inverse, plan.precision
     )
     return float(distance + np.sqrt(option.dim))
@@ -426,7 +420,7 @@ class PreparedProximal:
 
     def certified_steps(self, gamma: float) -> int:
         """Return the steps that prove a total variation of at most gamma."""
-        return certify.num_steps(
+        return alternation.num_steps(
             gamma, step=self.trial.step, start_bound=self.start_bound
         )
 

@@ -10,7 +10,12 @@ drawn anew for every factor and a random length a, P(a >= i) = 1 / i!,
 
 has mean sum_i (k F(z) - k F(x))^i / i! = exp(k F(z) - k F(x)): x is accepted with
 probability rho / 2, cut off to [0, 1] (Gopi, Lee, Liu, arXiv:2207.08347). `series_bias`
-bounds what the cut does.
+bounds what the cut does. The *inner draw* is
+
+    g(x) proportional to exp(-psi(x) - <s, x> - ||x - y||_2^2 / (2h)) on the domain,
+
+psi = k mu r and s fixed. If psi is quadratic or separable, the draw keeps it. Otherwise
+its tangent at a point w(y), with the quadratic that it exceeds there, is an envelope.
 """
 
 import math
@@ -21,18 +26,31 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel
+from dpsample.core.jit import Piece, Pointer, kernel, pointer
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.domains import Ball, Box, Domain, WholeSpace
 from dpsample.numerics.vectors import copy_into
+from dpsample.regularizers import SquaredNorm
 from dpsample.samplers import chain, gaussian_fit, record_terms
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
-from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
-from dpsample.samplers.proximal import metric
-from dpsample.samplers.proximal.alternation import ProximalWork
+from dpsample.samplers.errors import (
+    BOUND_VIOLATED,
+    EXHAUSTED,
+    OK,
+    PIECE_FAILED,
+    NoCertificate,
+)
+from dpsample.samplers.proximal import alternation, metric
+from dpsample.samplers.proximal.alternation import (
+    ProximalPlan,
+    ProximalWork,
+    set_halfspace,
+)
+from dpsample.samplers.proximal.metric import ProximalMetric
 from dpsample.samplers.record_terms import loss, margin
 from dpsample.samplers.sampler import Exactness, Sampler
-from dpsample.samplers.subsampled import inner_draws, series_bias
-from dpsample.samplers.subsampled.inner_draws import NUM_ROWS, aim_inner, draw_inner
+from dpsample.samplers.subsampled import series_bias
+from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Rounding of a difference of two values, relative to their size.
@@ -42,6 +60,11 @@ X, Z = 5, 6  # rows of the scratch memory
 TRIES = KEPT + 1  # of the step; where a paused step is: about to draw x, or z
 DRAW_X, DRAW_Z = 1.0, 2.0
 NUM_TRIALS, TOTAL, SQUARES = range(3)  # entries of the memory: the overshoot meter
+INNER = chain.NUM_COUNTS  # entry of the counts: exact draws proposed
+INNER_TRIES = KEPT  # where a paused draw keeps how many it has made; 0 between draws
+# Rows of the scratch memory; the exact draws use the last two, callers 5 and 6.
+NUM_ROWS = 10
+NOISE, POINT, SLOPE, MEAN = range(4)
 
 
 @kernel
@@ -95,6 +118,21 @@ def estimate(target, pieces, plan, state, x, z, rng):
     return OK, rho
 
 
+class Inner(NamedTuple):
+    """Regularizer, tilt and Gaussian of g.
+
+    ``metric`` has P = I; ``slope`` is s. With ``is_tangent`` 1 the regularizer enters
+    through tangents, else it is kept exactly.
+    """
+
+    step: float
+    weight: float
+    is_tangent: int
+    draw: Pointer
+    metric: ProximalPlan
+    slope: Array
+
+
 class SeriesPlan(NamedTuple):
     """How g is drawn, and the losses' part.
 
@@ -102,14 +140,14 @@ class SeriesPlan(NamedTuple):
     tangent at the anchor if ``slopes`` (num_records,) is not empty.
     """
 
-    inner: inner_draws.Inner
+    inner: Inner
     lipschitz: float
     slopes: Array
 
 
 def step(target, pieces, plan, state, rng):
     """Draw y, then x given y; paused, it goes on with its next try."""
-    y, x, z = state.scratch[inner_draws.NOISE], state.scratch[X], state.scratch[Z]
+    y, x, z = state.scratch[NOISE], state.scratch[X], state.scratch[Z]
     control, code = state.work.control, OK
     if control[STAGE] == 0.0:
         for j in range(y.shape[0]):
@@ -239,7 +277,7 @@ class RandomizedSeries(Sampler):
         if self.anchored and not target.problem.domain.is_bounded:
             return False, "Anchored losses need a bounded domain. Use anchored=False."
         try:
-            inner_draws.inner_metric(target)
+            inner_metric(target)
             metric.candidates(target, oracle="metric")
             record_terms.lipschitz(target)
         except ValueError as error:
@@ -264,7 +302,7 @@ class RandomizedSeries(Sampler):
         return PreparedChain(
             target=target,
             plan=SeriesPlan(
-                inner=inner_draws.inner_plan(target, plan.step, tilt),
+                inner=inner_plan(target, plan.step, tilt),
                 lipschitz=bounds.lipschitz,
                 slopes=slopes,
             ),
@@ -280,3 +318,142 @@ class RandomizedSeries(Sampler):
                 "num_certified_steps": plan.num_steps,
             },
         )
+
+
+def inner_metric(target: Gibbs) -> tuple[ProximalMetric, bool]:
+    """Metric P = I with the exact draw, and whether tangents replace the regularizer.
+
+    Raises `NoCertificate` if no draw is exact in a finite expected time.
+    """
+    domain, regularizer, dim = target.problem.domain, target.regularizer, target.dim
+    metric.require_room(domain, dim, "exact", "Use HitAndRun or TunaMH.")
+    lower, upper = regularizer.curvature_l2(dim)
+    weight = target.k * target.mu
+    params = target.numbers.regularizer
+    is_quadratic = lower == upper or weight == 0.0
+    centered = np.array_equal(domain.default_center(dim), params.center)
+    is_product = isinstance(domain, WholeSpace | Box) or (
+        isinstance(domain, Ball) and (centered or np.isinf(domain.p))
+    )
+    if isinstance(regularizer, SquaredNorm) and is_product and not is_quadratic:
+        option = ProximalMetric(
+            name="separable",
+            precision=np.eye(dim),
+            upper=None,
+            draw=pointer(metric.separable, metric.DRAW),
+            tangent=0.0,
+            keeps_regularizer=True,
+            kappa=weight * params.scale,
+        )
+        return option, False
+    if not (is_quadratic or domain.is_bounded):
+        raise NoCertificate(
+            f"No exact draw is known for the {regularizer.name} regularizer on the "
+            f"{domain.name}. Use a bounded domain."
+        )
+    draw, halfspace = _gaussian_draw(domain)
+    option = ProximalMetric(
+        name="gaussian",
+        precision=np.eye(dim),
+        upper=None,
+        draw=pointer(draw, metric.DRAW),
+        tangent=weight * lower if weight > 0.0 else 0.0,
+        halfspace=halfspace,
+        reach=domain.max_norm(2.0, domain.default_center(dim), dim)
+        if halfspace
+        else 0.0,
+    )
+    return option, not is_quadratic
+
+
+def _gaussian_draw(domain: Domain) -> tuple[Piece, int]:
+    """Exact draw of a round Gaussian on the domain, or on a halfspace around it."""
+    if isinstance(domain, WholeSpace):
+        return metric.gaussian, 0
+    if isinstance(domain, Ball) and domain.p == 2.0:
+        return metric.gaussian_ball, 0
+    if isinstance(domain, Box) or (isinstance(domain, Ball) and np.isinf(domain.p)):
+        return metric.gaussian_box, 0
+    return metric.gaussian, 1
+
+
+def inner_plan(target: Gibbs, step: float, slope: Array) -> Inner:
+    """Numbers of g for a step h and a tilt s."""
+    option, is_tangent = inner_metric(target)
+    return Inner(
+        step=float(step),
+        weight=target.k * target.mu,
+        is_tangent=int(is_tangent),
+        draw=option.draw,
+        metric=option.plan(step),
+        slope=slope,
+    )
+
+
+@kernel
+def aim_inner(target, pieces, inner, state, y):
+    """Prepare draws of g given y: mean of the Gaussian and halfspace; a code."""
+    w, slope = state.scratch[POINT], state.scratch[SLOPE]
+    copy_into(inner.slope, slope)
+    copy_into(target.regularizer.center, w)
+    if inner.is_tangent == 1:
+        gibbs.project(target, pieces, y, w)
+        gradient = state.work.vector
+        gradient[:] = np.nan
+        pieces.regularizer_gradient(target.regularizer, w, gradient)
+        for j in range(w.shape[0]):
+            slope[j] += inner.weight * gradient[j]
+            if not np.isfinite(slope[j]):
+                return PIECE_FAILED
+    alternation.aim(inner.metric, y, w, slope, state.scratch[MEAN])
+    return set_halfspace(target, pieces, inner.metric, state, state.scratch[MEAN])
+
+
+@kernel
+def regularizer_gap(target, pieces, inner, state, x):
+    """Regularizer at x above its envelope at w, and the size of its rounding."""
+    w, slope = state.scratch[POINT], state.scratch[SLOPE]
+    linear, square = 0.0, 0.0
+    for j in range(w.shape[0]):
+        linear += (slope[j] - inner.slope[j]) * (x[j] - w[j])
+        square += (x[j] - w[j]) ** 2
+    square *= 0.5 * inner.metric.tangent
+    at_w = inner.weight * gibbs.regularizer(target, pieces, w, state.work)
+    at_x = inner.weight * gibbs.regularizer(target, pieces, x, state.work)
+    size = 1.0 + abs(at_w) + abs(at_x) + abs(linear) + square
+    return (at_x - at_w) - linear - square, ROUNDING * size
+
+
+@kernel
+def draw_inner(target, pieces, inner, state, out, rng):
+    """Exact draw of g, after `aim_inner`; a code. Paused, it goes on when called."""
+    mean, control = state.scratch[MEAN], state.work.control
+    is_over = False
+    while control[INNER_TRIES] < MAX_TRIES:
+        if is_over:
+            return PAUSED
+        status = alternation.propose(
+            target, pieces, inner.metric, inner.draw, mean, state, rng, out
+        )
+        is_over = is_due(control)
+        if status == alternation.UNFINISHED:
+            continue
+        control[INNER_TRIES] += 1.0
+        state.counts[INNER] += 1
+        if np.isnan(status):
+            return PIECE_FAILED
+        if status == 0.0:
+            continue
+        if inner.is_tangent == 0:
+            control[INNER_TRIES] = 0.0
+            return OK
+        gap, slack = regularizer_gap(target, pieces, inner, state, out)
+        if np.isnan(gap):
+            return PIECE_FAILED
+        if gap < -slack:
+            return BOUND_VIOLATED
+        if rng.standard_exponential() >= gap:
+            control[INNER_TRIES] = 0.0
+            return OK
+    control[INNER_TRIES] = 0.0
+    return EXHAUSTED

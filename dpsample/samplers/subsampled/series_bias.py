@@ -20,7 +20,7 @@ from scipy.special import gammaln, logsumexp
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.samplers import record_terms
-from dpsample.samplers.proximal import certify, metric
+from dpsample.samplers.proximal import alternation, metric
 from dpsample.targets.gibbs import Gibbs
 
 LARGEST_POWER, LARGEST_CUT, NUM_TERMS = 400, 120, 300
@@ -154,12 +154,12 @@ class SeriesNumbers:
 
     def _schedule(self, step: float, gamma: float, overshoot: float) -> SeriesSchedule:
         numbers = {"step": step * self.convexity, "start_bound": self.start_bound}
-        steps = certify.num_steps(0.5 * gamma, **numbers)
+        steps = alternation.num_steps(0.5 * gamma, **numbers)
         return SeriesSchedule(
             step=step,
             num_steps=steps,
             overshoot=overshoot,
-            mixing=certify.tv_bound(steps, **numbers),
+            mixing=alternation.tv_bound(steps, **numbers),
         )
 
 
@@ -172,7 +172,7 @@ def numbers(target: Gibbs, start: Array, slopes: Array | None = None) -> SeriesN
     convexity = float(np.linalg.eigvalsh(precision)[0])
     domain, eye = target.problem.domain, np.eye(target.dim)
     gradient = target.gradient(start)
-    bound = certify.distance_to_minimizer(
+    bound = alternation.distance_to_minimizer(
         domain, start, gradient, eye / convexity, convexity * eye
     )
     bound += math.sqrt(target.dim)

@@ -1,0 +1,383 @@
+r"""Algorithms as papers print them, for reproduction, and what is true of their noise.
+
+**Mirror descent**, arXiv:2303.18047. Corrected is the potential (its exponent,
+gradient-E1); constants that the paper hides in O(.) are 1.
+
+**Objective perturbation**: `printed_tilt`.
+
+**Localized clipped gradient descent.** Xu et al. (arXiv 2026), Algorithm 3:
+:math:`\lambda_1 = 1/(\eta_1 n_1^{2p})`, :math:`\lambda_i = 1/(\eta_i n_i^p)`, about
+:math:`2 \log n/(\lambda_i\eta_i)` steps and :math:`\sigma_i = 8 C_i
+\sqrt{\log(1/\delta)}/(n_i\lambda_i\epsilon)`. Since the first phase asks for more than
+n^2 passes, steps are capped.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+from dpsample.core import check
+from dpsample.domains import Ball, Domain
+from dpsample.numerics.norms import conversion
+from dpsample.numerics.regularity import printed_kappa
+from dpsample.optimizers.loop.batches import Full
+from dpsample.optimizers.loop.clipping import (
+    HeavyTailedScales,
+    clipped_smoothness,
+    descent_sensitivity,
+)
+from dpsample.optimizers.loop.estimators import ClippedMean
+from dpsample.optimizers.loop.mirror_geometry import Geometry, geometry
+from dpsample.optimizers.loop.optimizer import Loop
+from dpsample.optimizers.loop.perturbations import SHIFTS, GeneralizedGaussianNoise
+from dpsample.optimizers.loop.steps import GradientStep
+from dpsample.optimizers.loop.tilted import Tilt, TiltScales
+from dpsample.privacy import (
+    epsilon_of,
+    gaussian_epsilon,
+    shuffle_delta,
+    shuffle_total_delta,
+)
+from dpsample.privacy.accounting.events import ApproximateEvent, Event, GaussianEvent
+from dpsample.privacy.budget import Budget
+from dpsample.privacy.curves.additive import up
+from dpsample.problem.facts import PublicFacts, smoothness
+
+Paper = Literal["bassily", "su"]
+PAPERS = ("bassily", "su")
+
+
+class PrintedMirrorDescent(NamedTuple):
+    """A printed schedule, its noise and its true event."""
+
+    space: Geometry
+    num_steps: int
+    ridge: float
+    step_size: float
+    threshold: float
+    noise: GeneralizedGaussianNoise
+    event: Event
+
+
+def given(budget: Budget | None) -> Budget:
+    """Fail without a budget: printed schedules depend on it."""
+    if budget is None:
+        check.fail("budget", "given with calibration='paper'", "None")
+    return budget
+
+
+def printed_noisy(
+    facts: PublicFacts, budget: Budget | None, *, p: float, num_steps: int | None
+) -> PrintedMirrorDescent:
+    """Algorithm 3 with the schedule of Theorem 7, unless ``num_steps`` is given.
+
+    sigma^2 = 64 L^2 kappa T log(1/delta)/(n^2 epsilon^2), gamma = beta, alpha = 4
+    beta/T log_2(n/T), T = (n epsilon kappa/sqrt(d log(1/delta)))^(2/5).
+    """
+    budget = given(budget)
+    n, dim = facts.num_records, facts.dim
+    space = geometry(p, dim, "generalized_gaussian", r="printed")
+    beta, log_term = smoothness(facts, p), math.log(1.0 / budget.delta)
+    check.positive(beta=beta, remedy="The printed step is 1/beta.")
+    kappa = printed_kappa(dim=dim, p=p)
+    if num_steps is None:
+        steps = (n * budget.epsilon * kappa / math.sqrt(dim * log_term)) ** 0.4
+        num_steps = min(max(round(steps), 1), max(n // 2, 1))
+    sigma = 8.0 * facts.lipschitz(p) * math.sqrt(kappa * num_steps * log_term)
+    sigma /= n * budget.epsilon
+    moved = SHIFTS[budget.relation] * space.record_bound(facts) / n
+    return PrintedMirrorDescent(
+        space=space,
+        num_steps=num_steps,
+        ridge=max(4.0 * beta / num_steps * math.log2(n / num_steps), 0.0),
+        step_size=1.0 / beta,
+        threshold=math.inf,
+        noise=GeneralizedGaussianNoise(r=space.r, sigma=sigma),
+        event=GaussianEvent(_gdp(space, moved, sigma) * math.sqrt(num_steps)),
+    )
+
+
+def printed_truncated(
+    facts: PublicFacts,
+    budget: Budget | None,
+    *,
+    p: float,
+    radius: float,
+    beta: float,
+    num_steps: int | None,
+) -> PrintedMirrorDescent:
+    """Algorithm 4 with the schedule of Theorem 10, unless ``num_steps`` is given.
+
+    Every record's noise has sigma^2 = log(n/delta) kappa B^2 log(1/delta)/(n
+    epsilon^2), B = beta M + lambda, M the diameter; lambda = sqrt(n epsilon)/(kappa^2 d
+    log(1/delta))^(1/4), T = (M n epsilon)^2/(lambda^2 d log(1/delta)), gamma = sqrt(T).
+    """
+    budget = given(budget)
+    n, dim, epsilon = facts.num_records, facts.dim, budget.epsilon
+    space = geometry(p, dim, "generalized_gaussian", r="printed")
+    log_term = math.log(1.0 / budget.delta)
+    kappa = printed_kappa(dim=dim, p=p)
+    slack = math.sqrt(n * epsilon) / (kappa**2 * dim * log_term) ** 0.25
+    if num_steps is None:
+        steps = (2.0 * radius * n * epsilon / slack) ** 2 / (dim * log_term)
+        num_steps = min(max(round(steps), 1), n)
+    threshold = 2.0 * beta * radius + slack
+    log_terms = math.log(n / budget.delta) * log_term
+    sigma = threshold * math.sqrt(kappa * log_terms / n) / epsilon
+    size = n // num_steps
+    bound = space.record_bound(facts, threshold)
+    return PrintedMirrorDescent(
+        space=space,
+        num_steps=num_steps,
+        ridge=0.0,
+        step_size=1.0 / math.sqrt(num_steps),
+        threshold=threshold,
+        noise=GeneralizedGaussianNoise(r=space.r, sigma=sigma, copies=size),
+        event=shuffled_event(
+            budget,
+            record_gdp=_gdp(space, bound, sigma),
+            num_records=n,
+            size=size,
+        ),
+    )
+
+
+def shuffled_event(
+    budget: Budget, *, record_gdp: float, num_records: int, size: int
+) -> Event:
+    """Event of noise on every record of disjoint batches in random order.
+
+    ``record_gdp`` is the record bound over the noise of one record. The mean over a
+    batch has ``size`` independent noises, which compose; shuffling may prove more.
+    """
+    gdp = up(SHIFTS[budget.relation] * record_gdp / math.sqrt(size))
+    batch = GaussianEvent(gdp)
+    delta, relation = budget.delta, budget.relation
+    known = epsilon_of(batch, delta=delta, relation=relation)
+
+    def is_proved(epsilon: float) -> bool:
+        local_delta = delta / (3.0 * num_records * (math.exp(epsilon) + 1.0))
+        local = gaussian_epsilon(local_delta, 2.0 * record_gdp)
+        if local <= epsilon:
+            return True
+        main = shuffle_delta(
+            epsilon=epsilon, local_epsilon=local, num_records=num_records
+        )
+        total = shuffle_total_delta(
+            main,
+            epsilon=epsilon,
+            local_epsilon=local,
+            local_delta=local_delta,
+            num_records=num_records,
+        )
+        return total <= delta
+
+    if known > 50.0 or not is_proved(known):
+        return batch
+    low, high = 0.0, known
+    while high - low > 1e-6 * high:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if is_proved(middle) else (middle, high)
+    shuffled = ApproximateEvent(epsilon=high, delta=delta)
+    return shuffled if high < known else batch
+
+
+def _gdp(space: Geometry, sensitivity: float, sigma: float) -> float:
+    return up(math.sqrt(space.r - 1.0) * sensitivity / sigma)
+
+
+def printed_tilt(
+    scales: TiltScales, budget: Budget, domain: Domain, paper: Paper
+) -> Tilt:
+    """Ridge, noise and accuracy as printed, for bounded domains."""
+    if math.isinf(scales.radius):
+        check.fail("domain", "bounded for printed constants", domain)
+    if paper == "bassily":
+        if scales.strong_convexity > 0.0:
+            remedy = "Choose printed='su' for the strongly convex version."
+            condition = "0 for the constants of Bassily et al."
+            check.fail("strong_convexity", condition, scales.strong_convexity, remedy)
+        return bassily(scales, budget, is_exact=False)
+    if scales.strong_convexity > 0.0:
+        return _su_strongly_convex(scales, budget, domain)
+    return _su_convex(scales, budget)
+
+
+def bassily(scales: TiltScales, budget: Budget, *, is_exact: bool) -> Tilt:
+    """Bassily et al. (2019), Algorithm 2 (exact minimizer) or Algorithm 3."""
+    n, log_term = scales.num_records, math.log(1.0 / budget.delta)
+    rate = 2.0 / n + 4.0 * scales.dim * log_term / (budget.epsilon * n) ** 2
+    ridge = 2.0 * scales.lipschitz / scales.radius * math.sqrt(rate)
+    ridge = max(ridge, scales.smoothness / (budget.epsilon * n))
+    gap = (scales.radius / n) ** 2 * ridge
+    unit = scales.lipschitz * math.sqrt(log_term) / budget.epsilon
+    if is_exact:
+        return Tilt(ridge, math.sqrt(10.0) * unit, gap, 0.0)
+    output = math.sqrt(40.0 * gap * log_term / ridge) / budget.epsilon
+    return Tilt(ridge, math.sqrt(20.0) * unit, gap, output)
+
+
+def _su_convex(scales: TiltScales, budget: Budget) -> Tilt:
+    """Su, Zhao and Wang (2023), Algorithm 1; the diameter is twice the radius."""
+    n, diameter, lipschitz = scales.num_records, 2.0 * scales.radius, scales.lipschitz
+    rank = min(scales.dim, 2)
+    ridge = max(
+        lipschitz / (math.sqrt(n) * diameter),
+        rank * scales.smoothness / (budget.epsilon * n),
+    )
+    scaled = (budget.epsilon * diameter / scales.width) ** 2
+    part = min(1.0, scaled / math.log(1.0 / budget.delta))
+    gap = lipschitz * diameter / n**1.5 * part
+    log_term = math.log(2.5 / budget.delta)
+    output = math.sqrt(64.0 * gap * log_term / ridge) / budget.epsilon
+    return Tilt(ridge, _su_stddev(scales, budget), gap, output)
+
+
+def _su_strongly_convex(scales: TiltScales, budget: Budget, domain: Domain) -> Tilt:
+    """Algorithm 2, Delta measured in the gauge of the domain (gradient-E6)."""
+    n, diameter, lipschitz = scales.num_records, 2.0 * scales.radius, scales.lipschitz
+    modulus = scales.strong_convexity * _inner_radius(domain, scales.dim) ** 2
+    rank = min(scales.dim, 2)
+    ridge = max(rank * scales.smoothness / (budget.epsilon * n) - modulus, 0.0)
+    unit = (lipschitz * diameter / n) ** 2 / modulus
+    scaled = (lipschitz * diameter**2 * budget.epsilon / (n * modulus)) ** 2
+    part = scaled / (scales.width**2 * math.log(1.0 / budget.delta))
+    gap = unit * min(1.0, part)
+    log_term = math.log(2.5 / budget.delta)
+    output = diameter * math.sqrt(64.0 * gap * log_term / modulus) / budget.epsilon
+    return Tilt(ridge, _su_stddev(scales, budget), gap, output)
+
+
+def _su_stddev(scales: TiltScales, budget: Budget) -> float:
+    log_term = 128.0 * math.log(2.5 / budget.delta)
+    return scales.lipschitz * math.sqrt(log_term) / budget.epsilon
+
+
+def _inner_radius(domain: Domain, dim: int) -> float:
+    """Radius of the largest l2 ball about 0 in an l_p ball about 0."""
+    if not isinstance(domain, Ball) or domain.default_center(dim).any():
+        remedy = "Its gauge gives the printed modulus."
+        check.fail("domain", "a Ball about 0 for printed constants", domain, remedy)
+    return float(domain.radius / conversion(dim, 2.0, domain.p))
+
+
+class PrintedLocalization(NamedTuple):
+    """Printed numbers of one phase."""
+
+    first: int
+    size: int
+    eta: float
+    ridge: float
+    clip: float
+    num_steps: float  # as printed, not capped
+    stddev: float
+    radius: float
+
+
+def printed_phases(
+    scales: HeavyTailedScales,
+    budget: Budget | None,
+    *,
+    first: int,
+    count: int,
+    distance: float,
+    failure: float,
+) -> tuple[PrintedLocalization, ...]:
+    """Return the printed schedule on ``count`` records; ``order`` is its 2k."""
+    if not scales.order > 2.0:
+        remedy = "The printed schedule uses the moment of order 2k, k > 1."
+        check.fail("order", "> 2 with calibration='paper'", scales.order, remedy)
+    if count < 3:
+        check.fail("num_records", "at least 3 in every localized run", count)
+    lipschitz = scales.lipschitz
+    if math.isinf(lipschitz):
+        remedy = "The printed step needs a Lipschitz constant: bound the domain."
+        check.fail("domain", "bounded with calibration='paper'", "unbounded", remedy)
+    k, log_n = 0.5 * scales.order, math.log(count)
+    inverse = math.inf  # epsilon / sqrt(d log(1/delta) log n)
+    if budget is not None:
+        inverse = budget.epsilon / math.sqrt(
+            scales.dim * math.log(1.0 / budget.delta) * log_n
+        )
+    privacy = (inverse * count) ** ((1.0 - k) / k)
+    rate = scales.moment * (count**-0.5 + privacy)
+    p = max(1.0, 2.0 * math.log(lipschitz / rate) / log_n)
+    logs = math.sqrt(log_n * math.log(1.0 / failure))
+    eta = min(
+        1.0 / lipschitz,
+        1.0 / (scales.moment * count ** (0.5 * (p + 1.0)) * max(privacy, 1e-300)),
+        1.0 / (count ** (0.5 * (p - 1.0)) * lipschitz**2 * logs),
+    )
+    eta *= distance / count ** (0.5 * p)
+    phases = []
+    for i in range(1, count.bit_length()):
+        size, step = count >> i, eta * 0.25**i
+        contraction = size ** -(2.0 * p if i == 1 else p)
+        ridge = contraction / step
+        clip = scales.moment * (inverse * size) ** (1.0 / k)
+        stddev = 0.0
+        if budget is not None:
+            root = math.sqrt(math.log(1.0 / budget.delta))
+            stddev = 8.0 * clip * root / (size * ridge * budget.epsilon)
+        phases.append(
+            PrintedLocalization(
+                first=first,
+                size=size,
+                eta=step,
+                ridge=ridge,
+                clip=clip,
+                num_steps=math.ceil(2.0 * log_n / contraction),
+                stddev=stddev,
+                radius=2.0 * lipschitz / ridge,
+            )
+        )
+        first += size
+    return tuple(phases)
+
+
+def printed_loops(
+    phases: tuple[PrintedLocalization, ...],
+    max_steps: int,
+    local_radius: float,
+) -> tuple[Loop, ...]:
+    """Gradient loops of the printed phases.
+
+    A ball of ``local_radius`` about the first start stands for the printed ones about
+    each phase's start, which never bind: |minimizer - start| <= L/lambda.
+    """
+    is_local = math.isfinite(local_radius)
+    return tuple(
+        Loop(
+            num_steps=int(min(phase.num_steps, max_steps)),
+            step=GradientStep(
+                phase.eta,
+                ridge=phase.ridge,
+                local_radius=local_radius if is_local else phase.radius,
+            ),
+            batches=Full(first=phase.first, last=phase.first + phase.size),
+            estimator=ClippedMean(threshold=phase.clip),
+            output_stddev=phase.stddev,
+            keeps_ball=is_local and index > 0,
+        )
+        for index, phase in enumerate(phases)
+    )
+
+
+def printed_event(
+    facts: PublicFacts,
+    scales: HeavyTailedScales,
+    phases: tuple[PrintedLocalization, ...],
+    max_steps: int,
+) -> Event | None:
+    """Return what the printed noise proves of losses of a linear margin."""
+    gdp = 0.0
+    for phase in phases:
+        moved = scales.shift * descent_sensitivity(
+            record_bound=min(phase.clip, scales.lipschitz),
+            num_records=phase.size,
+            step_size=phase.eta,
+            smoothness=clipped_smoothness(facts, phase.clip),
+            ridge=phase.ridge,
+            num_steps=int(min(phase.num_steps, max_steps)),
+        )
+        gdp = max(gdp, moved / phase.stddev)
+    return GaussianEvent(gdp * (1.0 + 1e-12)) if math.isfinite(gdp) else None

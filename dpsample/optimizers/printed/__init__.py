@@ -1,1 +1,0 @@
-"""Algorithms as papers print them, for reproduction."""
