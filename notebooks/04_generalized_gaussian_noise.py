@@ -34,7 +34,7 @@ import numpy as np
 from scipy import stats
 
 import dpsample as dps
-from dpsample.numerics.regularity import regularity
+from dpsample.numerics.norms import regularity
 from dpsample.privacy import best_exponent, gaussian_delta, noise_cost
 
 LINES = ["-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3))]

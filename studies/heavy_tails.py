@@ -9,8 +9,7 @@ import numpy as np
 
 import dpsample as dps
 from dpsample.experiments import Figure, Inapplicable, Metric, Slope, Study
-from dpsample.numerics.norms import dual
-from dpsample.numerics.regularity import printed_kappa
+from dpsample.numerics.norms import dual, printed_kappa
 from dpsample.privacy import epsilon_of
 from dpsample.problem.facts import PublicFacts
 

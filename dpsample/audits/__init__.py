@@ -3,7 +3,7 @@
 from dpsample.audits import clipping_instance, neighbors
 from dpsample.audits.auditing import audit
 from dpsample.audits.exponential import ExactCurve, exact_curve
-from dpsample.audits.report import AuditCurve, AuditReport
+from dpsample.audits.findings import AuditCurve, AuditReport
 from dpsample.audits.sequential import SequentialReport
 from dpsample.core.public import dir_of
 

@@ -9,8 +9,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from dpsample.audits.exponential import exponential_scores
-from dpsample.audits.findings import lower_bounds
-from dpsample.audits.report import AuditCurve, AuditReport
+from dpsample.audits.findings import AuditCurve, AuditReport, lower_bounds
 from dpsample.audits.scores import (
     Mechanism,
     Progress,

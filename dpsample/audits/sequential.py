@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample.audits.report import claim_line
+from dpsample.audits.findings import claim_line
 from dpsample.audits.scores import (
     Mechanism,
     Progress,

@@ -4,14 +4,14 @@ Nothing here is a proof of privacy: no diagnostic enters a certificate.
 """
 
 from dpsample.core.public import dir_of
-from dpsample.diagnostics.chain_plots import (
+from dpsample.diagnostics.draw_check import check
+from dpsample.diagnostics.draw_pictures import (
     plot_autocorrelation,
+    plot_draws,
     plot_ess_evolution,
     plot_rank,
     plot_trace,
 )
-from dpsample.diagnostics.draw_check import check
-from dpsample.diagnostics.draw_pictures import plot_draws
 from dpsample.diagnostics.identities import Expectations, gamma_check, stein_check
 from dpsample.diagnostics.mixing import MixingBound, tv_bound
 from dpsample.diagnostics.moments import MomentCheck, unbiased_moments

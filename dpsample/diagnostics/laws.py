@@ -23,7 +23,7 @@ from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics.summaries import read
 from dpsample.samplers.chain import NUM_STATS, Prepared
 from dpsample.samplers.choice import draws_exactly
-from dpsample.samplers.couplings.replicates import run_all
+from dpsample.samplers.couplings.meeting import run_all
 from dpsample.samplers.exact import exact, quadrature
 from dpsample.samplers.exact.exact import CORRELATED, IN_BOX, WHOLE, Exact
 from dpsample.samplers.proximal.proximal import Proximal

@@ -22,7 +22,7 @@ from dpsample.core.axes import axes
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.samplers.chain import Prepared
 from dpsample.samplers.couplings import MeetingTimes, TotalVariationCurve, meeting_times
-from dpsample.samplers.couplings.replicates import check_counts
+from dpsample.samplers.couplings.meeting import check_counts
 from dpsample.samplers.proximal import alternation
 from dpsample.samplers.proximal.proximal import PreparedProximal, Proximal, start_bound
 from dpsample.samplers.sampler import Sampler

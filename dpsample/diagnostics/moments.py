@@ -14,7 +14,7 @@ from dpsample.diagnostics import laws
 from dpsample.diagnostics.mixing import pilot_lag, prepare, words_for
 from dpsample.samplers import couplings
 from dpsample.samplers.chain import Prepared
-from dpsample.samplers.couplings.replicates import check_counts
+from dpsample.samplers.couplings.meeting import check_counts
 from dpsample.samplers.couplings.unbiased import NAMED, Function
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs

@@ -13,7 +13,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.diagnostics import laws
 from dpsample.diagnostics.laws import POWER, Interval
-from dpsample.samplers.couplings.replicates import run_all
+from dpsample.samplers.couplings.meeting import run_all
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, energies
 

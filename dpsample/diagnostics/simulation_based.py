@@ -25,7 +25,7 @@ from dpsample.problem.homes import InMemory
 from dpsample.problem.problem import Problem
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.choice import draws_exactly
-from dpsample.samplers.couplings.replicates import run_all
+from dpsample.samplers.couplings.meeting import run_all
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs, as_rows, energies
 

@@ -10,11 +10,12 @@ except ImportError as error:
     raise ImportError(message) from error
 
 from dpsample.core.public import dir_of
-from dpsample.estimators.classifiers import PrivateLogisticRegression, PrivateSVC
-from dpsample.estimators.regressors import (
+from dpsample.estimators.models import (
     PrivateHuberRegressor,
+    PrivateLogisticRegression,
     PrivateQuantileRegressor,
     PrivateRidge,
+    PrivateSVC,
 )
 
 __all__ = [

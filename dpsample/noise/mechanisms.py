@@ -10,8 +10,7 @@ from dpsample.noise.generalized_gaussian import GeneralizedGaussian
 from dpsample.noise.k_norm import KNorm, k_norm_table
 from dpsample.noise.mechanism import AdditiveMechanism, certified
 from dpsample.noise.schatten import SchattenGaussian
-from dpsample.numerics.norms import dual
-from dpsample.numerics.regularity import regularity
+from dpsample.numerics.norms import dual, regularity
 from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.calibration.exponent_choice import best_exponent

@@ -17,8 +17,7 @@ from typing import Literal, NamedTuple
 
 from dpsample.core import check
 from dpsample.domains import Ball, Domain
-from dpsample.numerics.norms import conversion
-from dpsample.numerics.regularity import printed_kappa
+from dpsample.numerics.norms import conversion, printed_kappa
 from dpsample.optimizers.loop.batches import Full
 from dpsample.optimizers.loop.clipping import (
     HeavyTailedScales,
@@ -26,10 +25,9 @@ from dpsample.optimizers.loop.clipping import (
     descent_sensitivity,
 )
 from dpsample.optimizers.loop.estimators import ClippedMean
-from dpsample.optimizers.loop.mirror_geometry import Geometry, geometry
 from dpsample.optimizers.loop.optimizer import Loop
 from dpsample.optimizers.loop.perturbations import SHIFTS, GeneralizedGaussianNoise
-from dpsample.optimizers.loop.steps import GradientStep
+from dpsample.optimizers.loop.steps import Geometry, GradientStep, geometry
 from dpsample.optimizers.loop.tilted import Tilt, TiltScales
 from dpsample.privacy import (
     epsilon_of,

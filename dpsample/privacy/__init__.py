@@ -64,8 +64,8 @@ from dpsample.privacy.curves.gaussian import (
     gdp_from_budget,
     paper_gdp,
 )
-from dpsample.privacy.curves.objective_perturbation import PerturbedObjective
-from dpsample.privacy.curves.output_perturbation import (
+from dpsample.privacy.curves.objective_perturbation import (
+    PerturbedObjective,
     minimizer_error,
     minimizer_sensitivity,
 )

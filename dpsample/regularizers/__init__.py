@@ -9,8 +9,6 @@ from dpsample.regularizers.regularizer import (
     Entropy,
     Regularizer,
     RegularizerParams,
-)
-from dpsample.regularizers.squared_norm import (
     SchattenSquared,
     SquaredNorm,
     optimal_exponent,

@@ -22,8 +22,8 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.problem.homes import InMemory
 from dpsample.problem.records import curvature_matrix
+from dpsample.samplers.record_terms import passed
 from dpsample.targets.gibbs import Gibbs, as_rows
-from dpsample.targets.passes import passed
 
 MAX_ITERATIONS, WINDOW = 1000, 10
 MAX_NEWTON_STEPS = 25

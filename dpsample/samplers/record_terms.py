@@ -1,16 +1,23 @@
 # mypy: allow-untyped-defs
-"""Losses of single records, and bounds of what one can do on the domain.
+"""Losses of single records, bounds of what one can do on the domain, sums of all.
 
 They serve samplers that never see all records. The bounds hold for these records and
 may be sharper than the declared ones: a sampler's error and running time may depend on
 the records, privacy constants may not.
 """
 
+from __future__ import annotations
+
+from typing import NamedTuple
+
 import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.losses import Loss
 from dpsample.numerics.norms import norm
+from dpsample.problem.homes import add
+from dpsample.problem.records import Data, weighted_gram
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Relative widening of bounds: it covers rounding of norms and slopes.
@@ -101,3 +108,31 @@ def smoothness(target: Gibbs) -> float:
     sizes = row_norms(target)
     squares = np.where(sizes > 0.0, sizes, 1e-150) ** 2
     return float((np.asarray(high) * squares).max() * (1.0 + SLACK))
+
+
+class Passed(NamedTuple):
+    """Sums over the records at a point."""
+
+    value: float
+    slope: Array  # (dim,)
+    gram: Array  # (dim, dim): of a_i a_i^T, weighted by phi''
+    num_unbent: int  # chunks in which phi'' is not finite
+
+
+def passed(target: Gibbs, point: Array, *, wants_gram: bool = True) -> Passed:
+    """One pass over the records at a point."""
+    loss = target.problem.loss
+    return Passed(*target.home.fold(add, _sums, loss, point, wants_gram))
+
+
+def _sums(part: Data, loss: Loss, point: Array, wants_gram: bool) -> Passed:
+    rows = as_rows(part)
+    margins = rows @ point + (part.offset if part.offset.size else 0.0)
+    values, slopes = loss._at(margins, part.response)
+    gram, num_unbent = np.zeros((part.dim, part.dim)), 0
+    if wants_gram:
+        weights = loss.curvature(margins, margins, part.response)[1]
+        num_unbent = int(not np.isfinite(weights).all())
+        if not num_unbent:
+            gram = weighted_gram(part, weights)
+    return Passed(float(values.sum()), slopes @ rows, gram, num_unbent)

@@ -78,7 +78,7 @@ from dpsample.privacy.accounting.events import (
 from dpsample.privacy.calibration.objective_calibration import composed_stddev
 from dpsample.privacy.certificates.registry import INTERVALS
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
-from dpsample.privacy.curves.output_perturbation import minimizer_error
+from dpsample.privacy.curves.objective_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts, smoothness
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import curvature_matrix

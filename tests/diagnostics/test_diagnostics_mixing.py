@@ -17,7 +17,7 @@ from dpsample.samplers import (
     Proximal,
     RandomWalk,
 )
-from dpsample.samplers.couplings.replicates import run_all
+from dpsample.samplers.couplings.meeting import run_all
 from tests.support.exact_mixing import GridChain, autoregressive_tv, standard_normal
 from tests.support.gibbs_targets import ONE_DIMENSION
 from tests.support.statistics import assert_law, rejected, spend

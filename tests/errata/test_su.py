@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import gamma, ndtr
 
-from dpsample.numerics.regularity import printed_kappa, regularity
+from dpsample.numerics.norms import printed_kappa, regularity
 from dpsample.privacy import gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.curves import huber_attack

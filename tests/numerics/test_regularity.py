@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dpsample.numerics.norms import dual, norm, schatten
-from dpsample.numerics.regularity import regularity
+from dpsample.numerics.norms import dual, norm, regularity, schatten
 from tests.support.tiers import one_in
 
 EXPONENTS = [2.0, 2.1, 3.0, 4.0, 7.5, 20.0]

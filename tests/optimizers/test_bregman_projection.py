@@ -7,8 +7,7 @@ from scipy.optimize import minimize
 from dpsample.numerics.norms import norm
 from dpsample.optimizers.loop.advance import log_root, mirror_step
 from dpsample.optimizers.loop.loop import new_memory
-from dpsample.optimizers.loop.mirror_geometry import geometry
-from dpsample.optimizers.loop.steps import MirrorStep
+from dpsample.optimizers.loop.steps import MirrorStep, geometry
 from tests.support.mirror_cases import bregman, potential, potential_gradient
 
 CASES = [(1.0, 2), (1.0, 30), (1.05, 30), (1.05, 300), (1.1, 3), (1.2, 10), (1.5, 5)]

@@ -26,7 +26,7 @@ from dpsample.optimizers.loop.iterate_errors import (
 )
 from dpsample.optimizers.loop.optimizer import Minimization, Recipe
 from dpsample.optimizers.loop.solve import fill_tilt
-from dpsample.privacy.curves.output_perturbation import minimizer_sensitivity
+from dpsample.privacy.curves.objective_perturbation import minimizer_sensitivity
 from dpsample.problem.facts import smoothness
 from dpsample.running import descent
 from tests.support.descents import descend

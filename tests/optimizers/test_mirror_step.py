@@ -8,8 +8,7 @@ import pytest
 from dpsample.numerics.norms import norm
 from dpsample.optimizers.loop.advance import mirror_step
 from dpsample.optimizers.loop.loop import new_memory
-from dpsample.optimizers.loop.mirror_geometry import gaussian_mean_square, geometry
-from dpsample.optimizers.loop.steps import MirrorStep
+from dpsample.optimizers.loop.steps import MirrorStep, gaussian_mean_square, geometry
 from dpsample.privacy import generalized_gaussian_gdp
 from tests.support.mirror_cases import bregman, potential, potential_gradient
 from tests.support.tiers import one_in

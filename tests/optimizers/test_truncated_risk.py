@@ -14,8 +14,8 @@ from dpsample.optimizers.algorithms.truncated_mirror_descent import (
     risks,
     truncation,
 )
-from dpsample.optimizers.loop.mirror_geometry import geometry
 from dpsample.optimizers.loop.perturbations import forecast
+from dpsample.optimizers.loop.steps import geometry
 from dpsample.privacy import gdp_from_budget
 from tests.support.descents import descend
 from tests.support.mirror_cases import AxisLogistic, random_problem

@@ -6,8 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpsample.numerics.norms import dual, norm
-from dpsample.numerics.regularity import printed_kappa, regularity
+from dpsample.numerics.norms import dual, norm, printed_kappa, regularity
 from dpsample.privacy import Budget, gaussian_delta, gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.curves.additive import (
     gaussian_stddev,

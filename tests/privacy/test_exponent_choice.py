@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from dpsample.numerics.moments import mean_norm_power
-from dpsample.numerics.norms import conversion, dual, norm
-from dpsample.numerics.regularity import regularity
+from dpsample.numerics.norms import conversion, dual, norm, regularity
 from dpsample.privacy.calibration.exponent_choice import best_exponent, noise_cost
 from tests.support.statistics import assert_mean, rejected
 from tests.support.tiers import one_in

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 import dpsample as dps
 from dpsample import losses, regularizers
-from dpsample.privacy.curves.output_perturbation import (
+from dpsample.privacy.curves.objective_perturbation import (
     minimizer_error,
     minimizer_sensitivity,
 )

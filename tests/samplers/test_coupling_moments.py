@@ -8,7 +8,7 @@ from dpsample.core.streams import streams
 from dpsample.samplers import PreconditionedCrankNicolson, couplings
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.couplings import unbiased
-from dpsample.samplers.couplings.replicates import Coupled, build
+from dpsample.samplers.couplings.meeting import Coupled, build
 from tests.support.statistics import rejected, spend
 from tests.support.tiers import usual
 

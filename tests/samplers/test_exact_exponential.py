@@ -37,7 +37,9 @@ def test_exponential_densities(slope, low, high):
     assert mean == pytest.approx(first, rel=2e-3)
     assert variance == pytest.approx(second, rel=2e-3)
     rng = np.random.default_rng(2)
-    drawn = np.array([grid_cells.draw(rng, slope, low, high) for _ in range(4000)])
+    drawn = np.array(
+        [grid_cells.draw_along(rng, slope, low, high) for _ in range(4000)]
+    )
     assert (drawn >= low).all()
     assert (drawn <= high).all()
 

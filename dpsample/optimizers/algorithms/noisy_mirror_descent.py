@@ -27,12 +27,6 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.domains import WholeSpace
 from dpsample.optimizers.loop.estimators import Mean
-from dpsample.optimizers.loop.mirror_geometry import (
-    NOISES,
-    Geometry,
-    NoiseName,
-    geometry,
-)
 from dpsample.optimizers.loop.optimizer import (
     EQUAL_WEIGHTS,
     Calibration,
@@ -41,7 +35,14 @@ from dpsample.optimizers.loop.optimizer import (
     Recipe,
 )
 from dpsample.optimizers.loop.perturbations import NoNoise, Perturbation, full_batch
-from dpsample.optimizers.loop.steps import MirrorStep, listed
+from dpsample.optimizers.loop.steps import (
+    NOISES,
+    Geometry,
+    MirrorStep,
+    NoiseName,
+    geometry,
+    listed,
+)
 from dpsample.optimizers.printed import printed_noisy
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
@@ -133,7 +134,7 @@ def best_schedule(
 class NoisyMirrorDescent(Optimizer):
     r"""Mirror descent on all records, with noise and a ridge of the potential.
 
-    :math:`\Phi = \frac\kappa2 \|w\|_s^2` (`mirror_geometry`). Each
+    :math:`\Phi = \frac\kappa2 \|w\|_s^2` (see `steps`). Each
     of T steps adds noise; one record moves the mean gradient by at most 2 L/n in the
     dual norm, and steps compose by Gaussian privacy: sigma = 2 L sqrt(kappa T)/(n t)
     for generalized Gaussian noise, t the gdp of the budget. Gaussian noise of the same

@@ -27,7 +27,7 @@ from dpsample.optimizers.printed import (
 )
 from dpsample.privacy.accounting.events import ApproximateEvent, Event
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.curves.output_perturbation import minimizer_error
+from dpsample.privacy.curves.objective_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts
 
 Solver = Literal["accelerated", "svrg"]

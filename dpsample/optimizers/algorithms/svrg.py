@@ -26,7 +26,7 @@ from dpsample.optimizers.loop.tilted import TiltScales, tilt_scales
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.additive import up
-from dpsample.privacy.curves.output_perturbation import (
+from dpsample.privacy.curves.objective_perturbation import (
     minimizer_error,
     minimizer_sensitivity,
 )

@@ -29,12 +29,6 @@ from dpsample.domains import Ball
 from dpsample.numerics.norms import dual
 from dpsample.optimizers.loop.batches import Batches, Slices
 from dpsample.optimizers.loop.estimators import TruncatedMean
-from dpsample.optimizers.loop.mirror_geometry import (
-    NOISES,
-    Geometry,
-    NoiseName,
-    geometry,
-)
 from dpsample.optimizers.loop.optimizer import (
     EQUAL_WEIGHTS,
     Calibration,
@@ -49,7 +43,15 @@ from dpsample.optimizers.loop.perturbations import (
     epoch,
     forecast,
 )
-from dpsample.optimizers.loop.steps import GradientStep, MirrorStep, Step
+from dpsample.optimizers.loop.steps import (
+    NOISES,
+    Geometry,
+    GradientStep,
+    MirrorStep,
+    NoiseName,
+    Step,
+    geometry,
+)
 from dpsample.optimizers.printed import printed_truncated
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness
@@ -224,7 +226,7 @@ class TruncatedMirrorDescent(Optimizer):
     r"""One pass of mirror steps on batches of truncated gradients with noise.
 
     On an l_p ball about 0, p < 2, steps are those of :math:`\Phi = \frac\kappa2
-    \|w\|_s^2` (`mirror_geometry`); on every other bounded domain,
+    \|w\|_s^2` (see `steps`); on every other bounded domain,
     l_p balls with p >= 2 among them, of :math:`\Phi = \frac12 \|w\|_2^2`: projected
     gradient steps. T, B and gamma minimize the explicit bound of `risk_bound`.
 

@@ -28,8 +28,8 @@ from dpsample.privacy.calibration.objective_calibration import (
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.curves.objective_perturbation import (
     PerturbedObjective,
+    minimizer_error,
 )
-from dpsample.privacy.curves.output_perturbation import minimizer_error
 from dpsample.problem.facts import PublicFacts, smoothness
 
 # A simulated width is rounded up by this many standard errors.

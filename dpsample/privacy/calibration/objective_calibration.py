@@ -14,9 +14,9 @@ from dpsample.privacy.curves.objective_perturbation import (
     LEAST_Z,
     ROUNDING,
     PerturbedObjective,
+    minimizer_error,
     tilt_and_gaussian_delta,
 )
-from dpsample.privacy.curves.output_perturbation import minimizer_error
 
 
 def objective_stddev(objective: PerturbedObjective, budget: Budget) -> float:

@@ -14,8 +14,7 @@ import math
 from typing import Literal
 
 from dpsample.core import check
-from dpsample.numerics.norms import conversion, dual
-from dpsample.numerics.regularity import printed_kappa
+from dpsample.numerics.norms import conversion, dual, printed_kappa
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.gaussian import gdp_from_budget
 

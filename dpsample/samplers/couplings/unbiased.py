@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import Array, Ints, Values
 from dpsample.core.streams import Seed, streams
-from dpsample.samplers.couplings.meeting import ALL_MEET
-from dpsample.samplers.couplings.replicates import (
+from dpsample.samplers.couplings.meeting import (
+    ALL_MEET,
     Coupled,
     SamplerLike,
     build,

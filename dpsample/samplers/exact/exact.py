@@ -125,7 +125,7 @@ def draw(plan, rng, noise, out):
     elif plan.kind == TILTED_BOX:
         for j in range(dim):
             low, high = plan.lower[j], plan.upper[j]
-            out[j] = grid_cells.draw(rng, plan.slope[j], low, high)
+            out[j] = grid_cells.draw_along(rng, plan.slope[j], low, high)
     elif plan.kind == UNIFORM_BALL:
         uniform_in_ball(rng, out)
         for j in range(dim):

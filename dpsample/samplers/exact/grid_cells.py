@@ -133,7 +133,7 @@ def propose(plan, rng, z):
     j = np.searchsorted(plan.cumulative, rng.random(), side="right")
     for i in range(z.shape[0]):
         low, high = plan.lower[j, i], plan.upper[j, i]
-        z[i] = draw(rng, plan.slopes[j, i], low, high)
+        z[i] = draw_along(rng, plan.slopes[j, i], low, high)
     return j
 
 
@@ -382,7 +382,7 @@ def moments(slope, low, high):
 
 
 @kernel
-def draw(rng, slope, low, high):
+def draw_along(rng, slope, low, high):
     """Draw by inverting the distribution function from the end of highest density."""
     size, width = abs(slope), high - low
     u = rng.random()

@@ -18,8 +18,8 @@ from dpsample.core.jit import kernel
 from dpsample.numerics.vectors import solve_lower, solve_upper
 from dpsample.regularizers import Entropy
 from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
+from dpsample.samplers.record_terms import Passed, passed
 from dpsample.targets.gibbs import DomainGeometry, Gibbs
-from dpsample.targets.passes import Passed, passed
 
 MAX_STEPS, MAX_HALVINGS = 40, 40
 # Newton decrement from which one more step leaves next to nothing.

@@ -19,8 +19,8 @@ from dpsample.problem.records import Data
 from dpsample.problem.sources import filed
 from dpsample.samplers import gaussian_fit
 from dpsample.samplers.localized import mode
+from dpsample.samplers.record_terms import passed
 from dpsample.targets.gibbs import Gibbs, as_rows, margin_intervals
-from dpsample.targets.passes import passed
 
 MAX_ITERATIONS = 20
 NUM_PROBES = 400
