@@ -10,7 +10,7 @@ from dpsample import domains, losses
 from dpsample.audits import neighbors
 from dpsample.numerics.norms import dual, norm
 from dpsample.privacy import gdp_from_budget
-from dpsample.samplers.exact.quadrature import law, mean_and_factor
+from dpsample.samplers.quadrature import law, mean_and_factor
 from dpsample.targets.gibbs import Gibbs
 
 NUM_RECORDS, DELTA, LARGE_DELTA = 20, 1e-6, 1e-3

@@ -12,7 +12,7 @@ For densities p ~ e^{-V}, q ~ e^{-V'} on one body,
 
 .. math:: \delta(\epsilon) = \int \max(0, q - e^{\epsilon} p),
 
-by quadrature on rays from the mean of p (`dpsample.samplers.exact.quadrature`).
+by quadrature on rays from the mean of p (`dpsample.samplers.quadrature`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from dpsample.running.rounds import effective_size
 from dpsample.samplers import Sampler
 from dpsample.samplers.chain import NUM_STATS, Prepared
 from dpsample.samplers.choice import choose
-from dpsample.samplers.exact.quadrature import law, mean_and_factor
+from dpsample.samplers.quadrature import law, mean_and_factor
 from dpsample.targets.gibbs import Gibbs, as_rows
 
 # Draws of the run that measures autocorrelation, per chain, and the longest thinning.

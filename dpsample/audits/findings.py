@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.audits.scores import Scores
 from dpsample.core.arrays import Array
-from dpsample.core.axes import axes
+from dpsample.core.check import axes
 from dpsample.core.spec import Json
 from dpsample.privacy import Budget
 from dpsample.privacy.accounting.events import Event

@@ -135,9 +135,9 @@ def predict(
     format: Format = None,
 ) -> None:
     """Predict the records in FILE, which need no response, by a saved ANSWER."""
-    from dpsample.cli.predict import run
+    from dpsample.cli.release import predict
 
-    run(answer, file, output, format)
+    predict(answer, file, output, format)
 
 
 @app.command()

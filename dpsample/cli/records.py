@@ -1,18 +1,56 @@
-"""From a file of records to a problem: what the commands that read one share."""
+"""From a file of records to a problem: what the commands that read one share.
 
+``dpsample bounds`` writes a skeleton: names and types of columns, no values. Header and
+separator are facts about the file. Types of a text file are guesses: a column has the
+type of more than half of its first entries, so that one record decides it only where
+they are split; the skeleton says so.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
 import math
+import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import dpsample as dps
 from dpsample.cli import screen
 from dpsample.core import check, files
+from dpsample.core.arrays import Array
 from dpsample.losses import BUILT_IN, Loss
-from dpsample.tables import Dataset, read_table
-from dpsample.tables.read import contents
-from dpsample.tables.skeleton import skeleton
+from dpsample.tables import Dataset, entries, read_table
+from dpsample.tables.entries import Column
+from dpsample.tables.read import contents, to_frame
+from dpsample.tables.schema import Schema, TextFormat
+
+SEPARATORS = ",;\t|"
+LOOKED_AT = 1_000  # entries of a column
+MARKS = ((".", ""), (",", ""), (",", "."), (".", ","))
+HINTS = {
+    "numeric": "[lower, upper] that every possible record obeys",
+    "date": '["first day", "last day"], ISO 8601',
+    "categorical": 'all possible levels, ["a", "b"] or [1, 2, 3]; of a response, the '
+    "positive one last",
+}
+HEAD = """\
+# Columns of {source}: names and types, no values.
+# Fill in ranges and levels that are public, known without looking at the records:
+# what is taken from records is not protected. {types}
+# Move a column to where it belongs: [log] is for numbers with heavy tails; numbers that
+# are codes of categories belong into [categorical]; what is not needed, into ignore.
+# [missing] with a constant for each column, or missing_indicator = ["column"], say what
+# becomes of missing entries; without a rule they are errors.
+
+ignore = []
+"""
+GUESSED = "Types and marks are guesses\n# from most of the records: check them."
+STORED = "Types are those that the\n# file declares."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,3 +158,80 @@ def write_skeleton(file: Path, output: Path | None, format: str | None) -> None:
     else:
         files.write(output, text.encode())
         screen.console().print(f"Bounds to fill in: {output}")
+
+
+def skeleton(content: bytes, kind: str, source: str) -> str:
+    """Text of a TOML file that has to be filled in."""
+    file = _format(content, kind) if kind != "parquet" else TextFormat()
+    frame = to_frame(content, kind, Schema(file=file), source)
+    columns = entries.columns_of(frame.head(LOOKED_AT))
+    if kind != "parquet":
+        if any(_is_value(name, file) for name in columns):
+            remedy = "Put one there: without it the first record would be printed."
+            check.fail("file", "with a line of names", "numbers or dates there", remedy)
+        candidates = [replace(file, decimal=d, thousands=t) for d, t in MARKS]
+        file = max(candidates, key=lambda one: _num_numbers(columns, one))
+    types = {name: _type(c.entries, file) for name, c in columns.items()}
+    said = STORED if kind == "parquet" else GUESSED
+    text = HEAD.format(source=_printable(source), types=said)
+    declared = {k: v for k, v in vars(file).items() if v != vars(TextFormat())[k]}
+    if declared:
+        text += "\n[file]\n"
+        text += "".join(f"{k} = {_quoted(v)}\n" for k, v in declared.items())
+    for section, hint in HINTS.items():
+        names = [name for name, found in types.items() if found == section]
+        if names:
+            text += f"\n[{section}]  # {hint}\n"
+            text += "".join(f"{_key(name)} = []\n" for name in names)
+    return text
+
+
+def _format(content: bytes, kind: str) -> TextFormat:
+    """Separator of the header, and the encoding in which the file can be read."""
+    # Without its mark, half of all files in latin-1 would be good UTF-16, too.
+    is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    encoding = "utf-16" if is_wide else "latin-1"  # a character for every byte
+    with suppress(UnicodeDecodeError):
+        content.decode("utf-8")
+        encoding = "utf-8"
+    text = content.decode(encoding, "replace")
+    header = re.sub('"[^"]*"', "", text.partition("\n")[0])
+    usual = "\t" if kind == "tsv" else ","
+    separator = max((usual, *SEPARATORS), key=header.count)
+    return TextFormat(
+        separator="" if separator == usual else separator, encoding=encoding
+    )
+
+
+def _is_value(name: str, file: TextFormat) -> bool:
+    """Whether a name is a number or a date, as an entry of a record would be."""
+    found = (entries.number(name, file), entries.day(name, file))
+    return any(value is not None and math.isfinite(value) for value in found)
+
+
+def _num_numbers(columns: Mapping[str, Column], file: TextFormat) -> int:
+    """Count entries that are numbers by these marks."""
+    found = (entries.number(e, file) for c in columns.values() for e in c.entries)
+    return sum(value is not None for value in found)
+
+
+def _type(column: Array | Sequence[Any], file: TextFormat) -> str:
+    """Type of more than half of the entries that are there."""
+    for kind, convert in (("numeric", entries.number), ("date", entries.day)):
+        found = [convert(entry, file) for entry in column]
+        there = [v is not None for v in found if v is None or not math.isnan(v)]
+        if 2 * sum(there) > len(there):
+            return kind
+    return "categorical"
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _quoted(name)

@@ -1,17 +1,29 @@
-"""``dpsample release``: from a file of records to one private parameter vector."""
+"""``dpsample release``: one private vector; ``predict``: what it says of records."""
 
+import csv
+import io
+import sys
+import warnings
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import dpsample as dps
 from dpsample.cli import screen
 from dpsample.cli.records import RecordOptions, build, read, rules
+from dpsample.core import files
+from dpsample.core.arrays import Array
+from dpsample.core.sparse import Rows
+from dpsample.losses import Logistic
 from dpsample.privacy.budget import Relation
 from dpsample.privacy.certificates.terms import Risk
-from dpsample.tables import Dataset
-from dpsample.verbs.results import Release
+from dpsample.tables import Dataset, Encoding
+from dpsample.tables.encoding import shortened, warn_of
+from dpsample.tables.read import contents, parse_libsvm, to_frame
+from dpsample.verbs.results import Fit, Release, load_answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,3 +106,53 @@ def evaluation(answer: Release, problems: list[tuple[str, dps.Problem]]) -> obje
                 row.append(f"{(labels == problem.data.response).mean():.4f}")
             rows.append(row)
     return screen.table(screen.NOT_PRIVATE, head, rows)
+
+
+def predict(answer: Path, file: Path, output: Path | None, format: str | None) -> None:
+    """Write what a saved answer says of new records; what was clipped is told."""
+    screen.check_outputs(answer, file, output=output)
+    release = load_answer(answer)
+    facts = release.public_facts
+    names = release.feature_names[: facts.dim - int(facts.intercept)]
+    encoding = release.encoding or Encoding(schema=None, columns=names)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", RuntimeWarning)
+        margins = release.margin(rows_of(file, encoding, format))
+    for warning in told:
+        screen.tell(str(warning.message))
+    text = as_csv(release, encoding, margins)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        files.write(output, text.encode())
+        screen.console().print(f"{len(margins)} predictions saved: {output}")
+
+
+def rows_of(file: Path, encoding: Encoding, format: str | None) -> Rows:
+    """Encode a file of new records."""
+    content, kind = contents(file, format)
+    if kind == "libsvm":
+        clipped: Counter[str] = Counter()
+        long, _ = parse_libsvm(content, encoding, source=file.name)
+        rows = shortened(long, encoding, clipped)
+        warn_of(clipped)
+        return rows
+    frame = to_frame(content, kind, encoding.schema, file.name, encoding.target)
+    return encoding.new_features(frame)
+
+
+def as_csv(release: Release | Fit, encoding: Encoding, margins: Array) -> str:
+    """Predictions, and for the logistic loss the probability of the second label."""
+    from scipy.special import expit
+
+    loss = release.public_facts.loss
+    columns: dict[str, Any] = {
+        "prediction": encoding.raw_response(margins, is_label=loss.is_classification)
+    }
+    if isinstance(loss, Logistic):
+        columns["probability"] = expit(margins)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(c.tolist() for c in columns.values()), strict=True))
+    return text.getvalue()

@@ -4,6 +4,8 @@
 are checked once, at the public door; kernels trust them.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import inspect
@@ -12,7 +14,7 @@ import numbers
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +35,8 @@ SEED = 2**256 - 1
 SMALL = 1e-60
 # Of counts that only enter formulas: floats hold every integer up to here.
 EXACT = 2**53
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def shown(value: object) -> str:
@@ -356,3 +360,22 @@ def vectors(name: str, value: object, *, dim: int | None = None) -> Array:
     if length == 0 or dim not in (None, length):
         fail(name, f"of shape (..., {dim or 'd'})", f"shape {result.shape}")
     return array(name, result, shape=(None,) * result.ndim)
+
+
+def axes(given: Axes | None, *, figsize: tuple[float, float]) -> Axes:
+    """Return ``given``, or new axes of that size; matplotlib is imported only then.
+
+    An ImportError gives the line that installs it.
+    """
+    if given is not None:
+        if not hasattr(given, "get_xlim"):
+            fail("ax", "axes of matplotlib, or None", given)
+        return given
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "plot needs matplotlib: pip install 'dpsample[plots]'"
+        ) from error
+    drawn: Axes = plt.subplots(figsize=figsize)[1]
+    return drawn

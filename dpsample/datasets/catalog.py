@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsample.core import check
-from dpsample.tables import formats, read
+from dpsample.tables import entries as formats
+from dpsample.tables import read
 from dpsample.tables.read import Dataset
 from dpsample.tables.schema import Schema
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Ints
-from dpsample.core.axes import axes
+from dpsample.core.check import axes
 from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.samplers.chain import Prepared
 from dpsample.samplers.couplings import MeetingTimes, TotalVariationCurve, meeting_times

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Ints
-from dpsample.core.axes import axes
+from dpsample.core.check import axes
 from dpsample.core.streams import Seed, streams
 from dpsample.diagnostics import laws
 from dpsample.diagnostics.laws import POWER, threshold

@@ -13,8 +13,16 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
-from dpsample.noise.grid import add_gaussian, add_laplace, grid_step
-from dpsample.noise.law import Noise, Size, check_rng, checked_size, parts
+from dpsample.noise.law import (
+    Noise,
+    Size,
+    add_gaussian,
+    add_laplace,
+    check_rng,
+    checked_size,
+    grid_step,
+    parts,
+)
 
 
 @dataclass(frozen=True, eq=False)

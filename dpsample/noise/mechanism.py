@@ -112,7 +112,7 @@ class AdditiveMechanism:
 
         The answer is a multiple of the certificate's ``grid``, at most 2^-10 of the
         scale. For Gaussian and Laplace noise it is the multiple next to the exact sum:
-        rounding is post-processing (`dpsample.noise.grid`). Other noise is added in
+        rounding is post-processing (`dpsample.noise.law`). Other noise is added in
         doubles first; its certificate says "idealized numerics", and nothing of it is
         releasable.
 

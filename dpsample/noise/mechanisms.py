@@ -13,7 +13,6 @@ from dpsample.noise.schatten import SchattenGaussian
 from dpsample.numerics.norms import dual, regularity
 from dpsample.privacy.accounting.events import GaussianEvent, PureEvent
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.calibration.exponent_choice import best_exponent
 from dpsample.privacy.curves.additive import (
     NoiseCalibration,
     gaussian_stddev,
@@ -22,6 +21,7 @@ from dpsample.privacy.curves.additive import (
     pure_scale,
     up,
 )
+from dpsample.privacy.exponent_choice import best_exponent
 
 
 def gaussian_mechanism(
@@ -53,7 +53,7 @@ def gaussian_mechanism(
     ---------
     With "exact", each release is (epsilon, delta)-DP, of the bits that are returned:
     those of query + noise in real arithmetic, rounded, which is post-processing
-    (`dpsample.noise.grid`). No smaller stddev is.
+    (`dpsample.noise.law`). No smaller stddev is.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
     ---------
     Each release is (epsilon, 0)-DP, of the bits that are returned: they are those of
     query + noise in real arithmetic, rounded, which is post-processing
-    (`dpsample.noise.grid`).
+    (`dpsample.noise.law`).
 
     Examples
     --------

@@ -35,7 +35,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.noise.grid import REACH
+from dpsample.noise.law import REACH
 from dpsample.numerics.exact import exact_exponential, word
 
 TOTAL_VARIATION = 2.0**-80

@@ -32,21 +32,6 @@ from dpsample.privacy.accounting.poisson import (
 from dpsample.privacy.accounting.renyi import rdp_delta, rdp_epsilon
 from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.budget import Budget
-from dpsample.privacy.calibration.exponent_choice import (
-    ExponentChoice,
-    best_exponent,
-    noise_cost,
-)
-from dpsample.privacy.calibration.exponential_mechanism import (
-    ExponentialMechanism,
-    calibrate,
-)
-from dpsample.privacy.calibration.objective_calibration import (
-    ApproximateNoise,
-    approximate_noise,
-    objective_event,
-    objective_stddev,
-)
 from dpsample.privacy.certificates.certificate import Certificate
 from dpsample.privacy.certificates.event_certificate import EventCertificate
 from dpsample.privacy.certificates.ledger import Entry, Ledger, Remaining
@@ -76,6 +61,21 @@ from dpsample.privacy.curves.shuffling import (
     shuffle_epsilon,
     shuffle_local_noise,
     shuffle_total_delta,
+)
+from dpsample.privacy.exponent_choice import (
+    ExponentChoice,
+    best_exponent,
+    noise_cost,
+)
+from dpsample.privacy.exponential_mechanism import (
+    ExponentialMechanism,
+    calibrate,
+)
+from dpsample.privacy.objective_calibration import (
+    ApproximateNoise,
+    approximate_noise,
+    objective_event,
+    objective_stddev,
 )
 from dpsample.privacy.verification import CertificateError, VerificationReport
 

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import check
 from dpsample.core.arrays import Values
-from dpsample.core.axes import axes
+from dpsample.core.check import axes
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
 from dpsample.privacy.accounting.events import Event
 from dpsample.problem.facts import RELATIONS

@@ -17,11 +17,6 @@ from dpsample.privacy.accounting.events import (
     PureEvent,
 )
 from dpsample.privacy.accounting.loss_distributions import ideal
-from dpsample.privacy.calibration.exponential_mechanism import (
-    MARGIN,
-    ExponentialMechanism,
-    calibrate,
-)
 from dpsample.privacy.certificates import certificate as draws
 from dpsample.privacy.certificates import event_certificate as fits
 from dpsample.privacy.certificates.certificate import Certificate
@@ -31,6 +26,11 @@ from dpsample.privacy.certificates.event_certificate import (
     proved,
 )
 from dpsample.privacy.curves.gaussian import LOG_MARGIN, gaussian_delta
+from dpsample.privacy.exponential_mechanism import (
+    MARGIN,
+    ExponentialMechanism,
+    calibrate,
+)
 
 # Platforms differ in the last digits of logarithms and linear programs.
 TOLERANCE = 1e-9

@@ -9,7 +9,7 @@ from dpsample.samplers.adaptive.whitened_slice import WhitenedSlice
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.coordinate.hit_and_run import HitAndRun
 from dpsample.samplers.errors import NoCertificate, SamplingError
-from dpsample.samplers.exact.exact import Exact
+from dpsample.samplers.exact import Exact
 from dpsample.samplers.localized.localized import Localized
 from dpsample.samplers.metropolis.ball_walk import BallWalk
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence

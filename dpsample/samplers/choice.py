@@ -36,7 +36,7 @@ from dpsample.samplers.chain import (
 from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAndRun
 from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_of
 from dpsample.samplers.errors import SamplingError
-from dpsample.samplers.exact.exact import MAX_DIM, Exact
+from dpsample.samplers.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence

@@ -15,8 +15,9 @@ from dpsample.core import check
 from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import CSR, Rows
-from dpsample.tables import entries, formats, rules
+from dpsample.tables import entries
 from dpsample.tables.encoding import Encoding, used_columns
+from dpsample.tables.rules import of_libsvm
 from dpsample.tables.schema import Schema, TextFormat
 
 if TYPE_CHECKING:
@@ -147,8 +148,8 @@ def read_table(
 
 def contents(file: Path, format: str | None) -> tuple[bytes, str]:
     """Uncompressed content, and its format, told from the name if None."""
-    content = formats.content(file)
-    kind = formats.format_of(file) if format is None else format
+    content = entries.content(file)
+    kind = entries.format_of(file) if format is None else format
     check.one_of(FORMATS, format=kind)
     return content, kind
 
@@ -197,7 +198,7 @@ def from_libsvm(
         feature_names=encoding.feature_names,
         source=source,
         columns=encoding.columns,
-        rules=rules.of_libsvm(encoding),
+        rules=of_libsvm(encoding),
         encoding=encoding,
     )
 
@@ -207,7 +208,7 @@ def parse_libsvm(
 ) -> tuple[CSR, Array]:
     """Parse rows times the public factor, and labels."""
     lines = content.decode("ascii", "replace").splitlines()
-    rows, y = formats.parse(lines, len(encoding.columns), source=source)
+    rows, y = entries.parse(lines, len(encoding.columns), source=source)
     return (rows if encoding.scale == 1.0 else rows * encoding.scale), y
 
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from dpsample import losses
 from dpsample.core import check
 from dpsample.core.arrays import Array
-from dpsample.core.axes import axes
+from dpsample.core.check import axes
 from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.certificates.ledger_file import spend

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpsample.core import check, columns, files
 from dpsample.core.arrays import Array, Ints, Values
-from dpsample.core.axes import axes
+from dpsample.core.check import axes
 from dpsample.core.public import __version__
 from dpsample.core.spec import Json
 from dpsample.privacy import (

@@ -53,7 +53,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.domains import Ball, Box, WholeSpace
 from dpsample.noise.elementary import add_symmetric_gaussian, denoised
-from dpsample.noise.grid import add_gaussian, grid_step
+from dpsample.noise.law import add_gaussian, grid_step
 from dpsample.optimizers import AdaSSP, NoisyGD
 from dpsample.optimizers.algorithms.ada_ssp import (
     NormalEquations,
@@ -75,10 +75,10 @@ from dpsample.privacy.accounting.events import (
     GaussianEvent,
     TiltEvent,
 )
-from dpsample.privacy.calibration.objective_calibration import composed_stddev
 from dpsample.privacy.certificates.registry import INTERVALS
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 from dpsample.privacy.curves.objective_perturbation import minimizer_error
+from dpsample.privacy.objective_calibration import composed_stddev
 from dpsample.problem.facts import PublicFacts, smoothness
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import curvature_matrix

@@ -13,7 +13,7 @@ from dpsample.core import check, columns
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Seed, release_streams, seed_sequence
 from dpsample.losses import RecordGradient
-from dpsample.noise.grid import add_gaussian, grid_step
+from dpsample.noise.law import add_gaussian, grid_step
 from dpsample.optimizers.loop.optimizer import Optimizer, Recipe, check_any_loss
 from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
 from dpsample.privacy.accounting.accounting import delta_of, epsilon_of

@@ -11,7 +11,7 @@ from scipy import sparse
 import dpsample as dps
 from dpsample.core.sparse import as_csr
 from dpsample.numerics import norms
-from dpsample.tables import formats
+from dpsample.tables import entries
 from tests.contracts.door_objects import problem
 from tests.contracts.test_bad_input import GRAMMAR
 from tests.support.malformed_matrices import KNOWN, Foreign, random_matrices, rows
@@ -153,4 +153,4 @@ def test_empty_matrices_keep_their_shape():
 def test_a_libsvm_file_cannot_be_wider_than_an_index():
     for width in (2**32, 10**30):
         with pytest.raises(ValueError, match="num_features must be an integer <="):
-            formats.parse([f"1 {width}:1"], width)
+            entries.parse([f"1 {width}:1"], width)

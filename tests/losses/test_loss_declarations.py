@@ -253,13 +253,11 @@ def test_certificates_say_where_privacy_rests_on_declarations(optimizer, is_trus
 
 
 def test_a_loss_is_compared_once_for_each_range(monkeypatch):
-    from dpsample.losses import declarations
+    from dpsample.losses import custom
 
     loss, calls = quadratic(), []
-    real = declarations.compare
-    monkeypatch.setattr(
-        declarations, "compare", lambda *a: calls.append(a[1]) or real(*a)
-    )
+    real = custom.compare
+    monkeypatch.setattr(custom, "compare", lambda *a: calls.append(a[1]) or real(*a))
     for radius in (1.0, 1.0, 2.0, 1.0):
         problem(loss, radius=radius)
     assert calls == [1.0, 2.0]

@@ -21,9 +21,9 @@ from dpsample.noise import (
     Laplace,
     SchattenGaussian,
     gaussian_mechanism,
-    grid,
     k_norm_mechanism,
 )
+from dpsample.noise import law as grid
 from tests.support.additive_mechanisms import BUDGET, MECHANISMS, SHAPE
 from tests.support.statistics import rejected, spend
 

@@ -13,7 +13,7 @@ import pytest
 import dpsample as dps
 from dpsample import optimizers as opt
 from dpsample.core.streams import streams
-from dpsample.noise.grid import grid_step
+from dpsample.noise.law import grid_step
 from dpsample.optimizers.loop import batches, perturbations
 from dpsample.optimizers.loop.batches import BLOCK, Poisson, Slices
 from dpsample.optimizers.loop.estimators import BucketedMedian, CatoniMean, ClippedMean

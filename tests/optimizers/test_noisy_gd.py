@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.noise.grid import grid_step
+from dpsample.noise.law import grid_step
 from dpsample.optimizers import NoisyGD, NoisySGD
 from dpsample.problem.problem import Problem
 from dpsample.verbs.minimize import minimize

@@ -15,9 +15,8 @@ from dpsample.samplers import (
 )
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.couplings import coupled_steps
-from dpsample.samplers.couplings.coupled_steps import Twins
+from dpsample.samplers.couplings.coupled_steps import Twins, compile_pair
 from dpsample.samplers.couplings.meeting import find
-from dpsample.samplers.couplings.pair import compile_pair
 from tests.support.coupling_mutants import walk_with_common_noise, walk_with_two_coins
 from tests.support.gibbs_targets import CASES
 from tests.support.replicates import law_margin

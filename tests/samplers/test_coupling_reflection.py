@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm
 
-from dpsample.samplers.couplings.pair import FAR, couple_noise
+from dpsample.samplers.couplings.coupled_steps import FAR, couple_noise
 from tests.support.coupling_mutants import coupled_noise
 from tests.support.statistics import assert_law, assert_mean, rejected
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.samplers import chain, gaussian_fit, tune
+from dpsample.samplers import chain, gaussian_fit
+from dpsample.samplers import sampler as tune
 from dpsample.samplers.metropolis import random_walk
 from tests.support.sampler_grid import SAMPLERS, grid_case, prepared_cell, supported
 from tests.support.tiers import one_in

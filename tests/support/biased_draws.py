@@ -10,7 +10,7 @@ import numpy as np
 
 import dpsample as dps
 from dpsample.samplers import MALA, BallWalk, Sampler
-from dpsample.samplers.moves import displace, normal_noise, settle, slope, weigh
+from dpsample.samplers.chain import displace, normal_noise, settle, slope, weigh
 from tests.support import sampler_mutants as mutants
 
 

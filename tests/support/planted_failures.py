@@ -11,7 +11,7 @@ import numpy as np
 import dpsample as dps
 from dpsample.core.streams import streams
 from dpsample.running import chains
-from dpsample.samplers import moves
+from dpsample.samplers import chain
 from dpsample.samplers.chain import PROPOSALS
 from dpsample.samplers.errors import OK
 from dpsample.samplers.metropolis import mirror_langevin
@@ -89,9 +89,9 @@ def unadjusted(target, pieces, plan, state, rng):
         or not is_inside
     ):
         return OK
-    energy = moves.slope(target, pieces, state, proposal, new_gradient)
+    energy = chain.slope(target, pieces, state, proposal, new_gradient)
     mirror_langevin.reduce(plan.mirror, new_gradient)
-    return moves.settle_slope(state, proposal, energy, new_gradient, 1.0, 0.0)
+    return chain.settle_slope(state, proposal, energy, new_gradient, 1.0, 0.0)
 
 
 @cache

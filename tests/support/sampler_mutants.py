@@ -12,17 +12,17 @@ from numba import njit
 from numba.extending import register_jitable
 
 from dpsample.samplers.adaptive import billiard
-from dpsample.samplers.chain import report
-from dpsample.samplers.errors import OK
-from dpsample.samplers.metropolis import ball_walk, mala, tilted_gibbs
-from dpsample.samplers.moves import (
+from dpsample.samplers.chain import (
     displace,
     normal_noise,
+    report,
     settle,
     settle_slope,
     slope,
     weigh,
 )
+from dpsample.samplers.errors import OK
+from dpsample.samplers.metropolis import ball_walk, mala, tilted_gibbs
 from dpsample.targets import gibbs
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpsample.tables import Schema, formats, read_table
+from dpsample.tables import Schema, entries, read_table
 
 SCHEMA = Schema(
     numeric={"a": (0.0, 1.0), "b": (0.0, 9.0)}, categorical={"c": ("x", "y")}
@@ -98,18 +98,18 @@ def test_the_error_names_the_file(tmp_path, name, content):  # S6
     assert type(refusal.value) is ValueError
 
 
-@pytest.mark.parametrize("suffix", formats.DECOMPRESS)
+@pytest.mark.parametrize("suffix", entries.DECOMPRESS)
 def test_a_decompression_bomb_is_refused_before_it_fills_the_memory(tmp_path, suffix):
     path, mega = tmp_path / f"small.libsvm{suffix}", bytes(2**20)
-    with formats.DECOMPRESS[suffix](path, "wb") as file:
+    with entries.DECOMPRESS[suffix](path, "wb") as file:
         for _ in range(64):
             file.write(mega)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(formats, "LARGEST", 2**20)
+        patch.setattr(entries, "LARGEST", 2**20)
         tracemalloc.start()
         with pytest.raises(ValueError, match="at most 1048576 bytes"):
-            formats.content(path)
+            entries.content(path)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert most < 32 * 2**20
-    assert len(formats.content(path)) == 64 * 2**20
+    assert len(entries.content(path)) == 64 * 2**20

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dpsample.cli.records import skeleton
 from dpsample.tables import Schema, read_table
-from dpsample.tables.skeleton import skeleton
 from tests.support import raw_tables
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpsample.tables import Encoding, Schema, formats, read_table
+from dpsample.tables import Encoding, Schema, entries, read_table
 
 BOUNDS = """
 ignore = ["id"]
@@ -292,6 +292,6 @@ BAD_LINES = {
 @pytest.mark.parametrize("line", BAD_LINES)
 def test_malformed_libsvm_lines_are_refused(line):
     with pytest.raises(ValueError, match=BAD_LINES[line]):
-        formats.parse(["1 1:1", line], num_features=3)
+        entries.parse(["1 1:1", line], num_features=3)
     with pytest.raises(ValueError, match="num_features must be an integer >= 1"):
-        formats.parse([], num_features=0)
+        entries.parse([], num_features=0)

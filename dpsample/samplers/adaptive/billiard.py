@@ -50,9 +50,10 @@ from dpsample.samplers.chain import (
     ChainState,
     compile_run,
     new_state,
+    settle_slope,
+    slope,
 )
 from dpsample.samplers.errors import OK, PIECE_FAILED
-from dpsample.samplers.moves import settle_slope, slope
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 

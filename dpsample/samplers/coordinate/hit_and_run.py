@@ -17,15 +17,19 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import STAGE
-from dpsample.samplers import chain, tune
-from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
+from dpsample.samplers import chain, line, sampler
+from dpsample.samplers.chain import (
+    ChainState,
+    PreparedChain,
+    compile_run,
+    new_state,
+    normal_noise,
+)
 from dpsample.samplers.coordinate.coordinate_moves import has_quadratic_regularizer
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
-from dpsample.samplers.moves import normal_noise
+from dpsample.samplers.line import HULL_SHAPE
 from dpsample.samplers.sampler import Sampler
-from dpsample.samplers.univariate import line
-from dpsample.samplers.univariate.line import HULL_SHAPE
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
@@ -175,7 +179,7 @@ class HitAndRun(Sampler):
             parts = gaussian.center, gaussian.factor, gaussian.whiten
             return make_plan(target, *parts)
 
-        recipe = tune.TuningRecipe(
+        recipe = sampler.TuningRecipe(
             run=run,
             init_fn=init,
             plan_fn=plan,
@@ -183,4 +187,4 @@ class HitAndRun(Sampler):
             first_step=1.0,
             num_steps=self.num_steps,
         )
-        return replace(tune.prepare(target, rng, recipe, step=1.0), settings={})
+        return replace(sampler.prepare(target, rng, recipe, step=1.0), settings={})

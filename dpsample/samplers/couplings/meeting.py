@@ -27,8 +27,7 @@ from dpsample.core.arrays import Array, Bools, Ints
 from dpsample.core.pauses import ChunkSize
 from dpsample.core.streams import Seed, streams
 from dpsample.samplers.chain import NUM_STATS, Prepared, PreparedChain
-from dpsample.samplers.couplings.coupled_steps import ProximalPair, coupled_chain
-from dpsample.samplers.couplings.pair import Pair
+from dpsample.samplers.couplings.coupled_steps import Pair, ProximalPair, coupled_chain
 from dpsample.samplers.proximal.proximal import PreparedProximal
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets.gibbs import Gibbs

@@ -23,14 +23,21 @@ from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Work
-from dpsample.samplers import chain, gaussian_fit, tune
-from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
+from dpsample.samplers import chain, gaussian_fit, sampler
+from dpsample.samplers.chain import (
+    ChainState,
+    MetropolisPlan,
+    PreparedChain,
+    compile_run,
+    displace,
+    new_state,
+    normal_noise,
+)
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.metropolis.preconditioned_crank_nicolson import (
     PreconditionedCrankNicolson,
 )
-from dpsample.samplers.moves import MetropolisPlan, displace, normal_noise
 from dpsample.samplers.sampler import Sampler
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
@@ -366,13 +373,13 @@ class LaplaceIndependence(Sampler):
         if gaussian.share_inside < MIN_SHARE:
             check.fail("sampler", "one that supports the target", repr(self), REFUSAL)
         prepared = self._build(target, gaussian)
-        if gaussian.share_inside >= tune.TRUSTED_SHARE:
+        if gaussian.share_inside >= sampler.TRUSTED_SHARE:
             return prepared
         learned = PreconditionedCrankNicolson().prepare(target, rng).plan
         other = self._build(target, learned)
         # Proposals outside the domain are counted, too.
         rates = [
-            tune.acceptance(each, each.init(), rng, NUM_PILOT * 128)
+            sampler.acceptance(each, each.init(), rng, NUM_PILOT * 128)
             for each in (prepared, other)
         ]
         return other if rates[1] > rates[0] else prepared

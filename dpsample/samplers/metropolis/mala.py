@@ -14,10 +14,18 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import PROPOSALS, ChainState, compile_run, new_state
+from dpsample.samplers.chain import (
+    PROPOSALS,
+    ChainState,
+    compile_run,
+    displace,
+    new_state,
+    normal_noise,
+    settle_slope,
+    slope,
+)
 from dpsample.samplers.errors import OK, PIECE_FAILED
-from dpsample.samplers.moves import displace, normal_noise, settle_slope, slope
-from dpsample.samplers.tune import TunedSampler, TuningRecipe
+from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 

@@ -34,11 +34,11 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, SchattenBall, Simplex
 from dpsample.numerics.norms import distance
-from dpsample.samplers import moves
+from dpsample.samplers import chain
 from dpsample.samplers.chain import PROPOSALS, ChainState, compile_run, new_state
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
-from dpsample.samplers.tune import TunedSampler, TuningRecipe
+from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 
@@ -252,7 +252,7 @@ def log_proposal(plan, origin, slope_there, theta, here, there):
 @kernel
 def propose(plan, origin, slope_there, rng, noise, dual, out):
     """Fill out with a proposal from origin; False if it is numerically outside."""
-    moves.normal_noise(rng, out)
+    chain.normal_noise(rng, out)
     dual_noise(plan.mirror, origin, out, noise)
     slope(plan.mirror, origin, dual)
     scale = math.sqrt(2.0 * plan.step)
@@ -274,12 +274,12 @@ def step(target, pieces, plan, state, rng):
         return OK
     if np.isnan(status):
         return PIECE_FAILED
-    energy = moves.slope(target, pieces, state, proposal, new_gradient)
+    energy = chain.slope(target, pieces, state, proposal, new_gradient)
     reduce(plan.mirror, new_gradient)
     log_ratio = state.energy[0] - energy
     log_ratio += log_proposal(plan, proposal, new_gradient, state.position, here, there)
     log_ratio -= log_proposal(plan, state.position, gradient, proposal, here, there)
-    return moves.settle_slope(
+    return chain.settle_slope(
         state, proposal, energy, new_gradient, log_ratio, threshold
     )
 

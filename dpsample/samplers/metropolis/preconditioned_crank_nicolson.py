@@ -14,9 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import compile_run
-from dpsample.samplers.moves import displace, normal_noise, settle, weigh
-from dpsample.samplers.tune import TunedSampler, TuningRecipe
+from dpsample.samplers.chain import compile_run, displace, normal_noise, settle, weigh
+from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
 
 

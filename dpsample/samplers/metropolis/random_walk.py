@@ -16,9 +16,8 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import compile_run
-from dpsample.samplers.moves import normal_noise, walk
-from dpsample.samplers.tune import TunedSampler, TuningRecipe
+from dpsample.samplers.chain import compile_run, normal_noise, walk
+from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
 
 

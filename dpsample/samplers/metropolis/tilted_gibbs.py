@@ -14,9 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsample.core.jit import kernel
-from dpsample.samplers.chain import compile_run
-from dpsample.samplers.moves import displace, normal_noise, settle, slope, weigh
-from dpsample.samplers.tune import TunedSampler, TuningRecipe
+from dpsample.samplers.chain import (
+    compile_run,
+    displace,
+    normal_noise,
+    settle,
+    slope,
+    weigh,
+)
+from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 

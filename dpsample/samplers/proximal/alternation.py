@@ -33,9 +33,14 @@ from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.domains import Domain
 from dpsample.numerics.vectors import copy_into
 from dpsample.samplers import chain
-from dpsample.samplers.chain import ChainState, compile_run, new_state
+from dpsample.samplers.chain import (
+    ChainState,
+    compile_run,
+    displace,
+    new_state,
+    normal_noise,
+)
 from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
-from dpsample.samplers.moves import displace, normal_noise
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 

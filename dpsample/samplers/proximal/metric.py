@@ -22,13 +22,13 @@ from dpsample.domains import BODY, Ball, Box, Domain, Polytope, WholeSpace
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import REGULARIZER, SquaredNorm
 from dpsample.samplers.errors import NoCertificate
+from dpsample.samplers.log_concave import truncated_normal
 from dpsample.samplers.proximal.alternation import DIRECTION, NOISE, PLAN, ProximalPlan
 from dpsample.samplers.proximal.restricted import (
     draw_lp,
     gaussian_in_ball,
     gaussian_in_box,
 )
-from dpsample.samplers.univariate.log_concave import truncated_normal
 from dpsample.targets.gibbs import Gibbs, Target
 
 # (body, regularizer, plan, mean, normal, scratch, rng, out)

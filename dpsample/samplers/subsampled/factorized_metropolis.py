@@ -19,11 +19,16 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.vectors import copy_into
-from dpsample.samplers import chain, tune
-from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
+from dpsample.samplers import chain, sampler
+from dpsample.samplers.chain import (
+    ChainState,
+    PreparedChain,
+    compile_run,
+    new_state,
+    normal_noise,
+)
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
-from dpsample.samplers.moves import normal_noise
 from dpsample.samplers.subsampled import factorized_events as events
 from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_events import FactorizedPlan
@@ -125,7 +130,7 @@ def init(target: Gibbs, plan: FactorizedPlan, position: Array) -> ChainState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactorizedMetropolis(tune.TunedSampler):
+class FactorizedMetropolis(sampler.TunedSampler):
     """Metropolis about a Laplace approximation that reads few records per step.
 
     Parameters
@@ -166,7 +171,7 @@ class FactorizedMetropolis(tune.TunedSampler):
         gaussian = GaussianFit(
             center=plan.anchor, factor=plan.factor, whiten=plan.whiten, share_inside=1.0
         )
-        recipe = tune.TuningRecipe(
+        recipe = sampler.TuningRecipe(
             run=run,
             init_fn=init,
             plan_fn=lambda _, step: plan._replace(step=float(step)),
@@ -177,7 +182,7 @@ class FactorizedMetropolis(tune.TunedSampler):
         )
         chosen = self.step_size
         if chosen is None:
-            chosen = tune.search_step(target, recipe, gaussian, rng, 1.0)
+            chosen = sampler.search_step(target, recipe, gaussian, rng, 1.0)
         return recipe.build(target, gaussian, chosen)
 
 

@@ -24,11 +24,17 @@ from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.norms import dual, norm_along
 from dpsample.problem.facts import PublicFacts
 from dpsample.samplers import record_terms
-from dpsample.samplers.chain import PROPOSALS, RECORDS, compile_run
+from dpsample.samplers.chain import (
+    PROPOSALS,
+    RECORDS,
+    compile_run,
+    displace,
+    normal_noise,
+    settle,
+)
 from dpsample.samplers.errors import BOUND_VIOLATED, OK, PIECE_FAILED
-from dpsample.samplers.moves import displace, normal_noise, settle
 from dpsample.samplers.record_terms import loss, margin
-from dpsample.samplers.tune import TunedSampler, TuningRecipe
+from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 

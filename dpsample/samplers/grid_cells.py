@@ -31,10 +31,9 @@ from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Work
 from dpsample.samplers import errors, gaussian_fit
-from dpsample.samplers.chain import ACCEPTED, compile_run
+from dpsample.samplers.chain import ACCEPTED, compile_run, displace, weigh
 from dpsample.samplers.errors import OK, PIECE_FAILED, UNCOVERED, raise_unless_ok
 from dpsample.samplers.gaussian_fit import GaussianFit
-from dpsample.samplers.moves import displace, weigh
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs
 

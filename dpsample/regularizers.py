@@ -1,4 +1,4 @@
-"""Regularizers: what each offers and its range; squared norms, and the entropy.
+"""Functions r that are 1-strongly convex in a norm: they fix the shape of the noise.
 
 The squared norms are 1-strongly convex in l_p. The choices are those of the norm table
 of arXiv:2207.08347 (Corollaries 2 to 4 and Proposition 7), with a smaller constant for
@@ -13,13 +13,28 @@ import numpy as np
 from numba import types
 from numpy.typing import ArrayLike
 
-from dpsample.core import check
+from dpsample.core import check, spec
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Piece, f8, i8, kernel, vector
+from dpsample.core.public import dir_of
 from dpsample.core.spec import Spec, frozen
 from dpsample.domains import Domain, Simplex
 from dpsample.domains.schatten_ball import checked_shape
 from dpsample.numerics.norms import distance, thin_svd, write_product
+
+__all__ = [
+    "REGULARIZER",
+    "REG_GRADIENT",
+    "REG_VALUE",
+    "Entropy",
+    "Regularizer",
+    "RegularizerParams",
+    "SchattenSquared",
+    "SquaredNorm",
+    "from_dict",
+    "optimal_exponent",
+]
+__dir__ = dir_of(__all__)
 
 VARIANTS = ("optimized", "printed")
 
@@ -441,3 +456,32 @@ class SchattenSquared(_Squared):
     def _largest(self, domain: Domain, params: RegularizerParams) -> float:
         center, dim = params.center, len(params.center)
         return domain.max_schatten(params.exponent, center, dim, shape=self.shape)
+
+
+KINDS = (SquaredNorm, Entropy, SchattenSquared)
+
+
+def from_dict(data: spec.Json) -> Regularizer:
+    """Rebuild a regularizer from its ``to_dict``.
+
+    Parameters
+    ----------
+    data : dict
+        Name and fields of the regularizer.
+
+    Returns
+    -------
+    Regularizer
+        A regularizer equal to the one described.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown or a field is not valid.
+
+    Examples
+    --------
+    >>> from_dict({"name": "squared_norm", "p": 1.5})
+    SquaredNorm(p=1.5, center=None, variant='optimized')
+    """
+    return spec.from_dict(KINDS, data)

@@ -19,18 +19,18 @@ from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, SchattenBall, WholeSpace
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import curvature_matrix
+from dpsample.samplers import grid_cells
 from dpsample.samplers.chain import (
     ACCEPTED,
     PROPOSALS,
     PreparedChain,
     compile_run,
     init,
+    normal_noise,
 )
 from dpsample.samplers.errors import EXHAUSTED, OK, PIECE_FAILED
-from dpsample.samplers.exact import grid_cells
 from dpsample.samplers.gaussian_fit import fit
 from dpsample.samplers.metropolis.ball_walk import uniform_in_ball
-from dpsample.samplers.moves import normal_noise
 from dpsample.samplers.proximal.restricted import gaussian_in_ball, gaussian_in_box
 from dpsample.samplers.sampler import Exactness, Sampler
 from dpsample.targets import gibbs

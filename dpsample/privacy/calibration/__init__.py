@@ -1,1 +1,0 @@
-"""Calibration: the parameters of a mechanism that meet a budget."""

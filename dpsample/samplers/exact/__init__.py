@@ -1,1 +1,0 @@
-"""Exact sampler: independent draws of quadratics and of low-dimensional bodies."""

@@ -1,1 +1,0 @@
-"""Exact draws from one-dimensional densities."""
