@@ -39,6 +39,16 @@ from dpsample.privacy.accounting.events import Event
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# Binomial bounds behind epsilon (two directions) and gdp (one event serves both).
+NUM_HEADLINE = 6
+# Thresholds that are compared: tails of either sample, and evenly spread ones.
+NUM_TAIL, NUM_EVEN = 150, 100
+# Scores that are closer than this share of their spread count as equal. Otherwise the
+# last bits of log ratios with atoms tell where a draw was rounded, and a correct
+# mechanism is refuted for its floating-point arithmetic (Mironov 2012).
+RESOLUTION = 2.0**-30
+NUM_HALVINGS = 100
+
 
 class AuditCurve(NamedTuple):
     """Privacy curve as audited and as claimed, each of shape (num_epsilons,).
@@ -251,17 +261,6 @@ def claim_line(budget: Budget, gdp: float | None, event: Event | None) -> str:
         also += f" and the curve of {event!r}"
     pair = f"({budget.epsilon:g}, {budget.delta:g})"
     return f"claim: {pair}-DP under {budget.relation}{also}"
-
-
-# Binomial bounds behind epsilon (two directions) and gdp (one event serves both).
-NUM_HEADLINE = 6
-# Thresholds that are compared: tails of either sample, and evenly spread ones.
-NUM_TAIL, NUM_EVEN = 150, 100
-# Scores that are closer than this share of their spread count as equal. Otherwise the
-# last bits of log ratios with atoms tell where a draw was rounded, and a correct
-# mechanism is refuted for its floating-point arithmetic (Mironov 2012).
-RESOLUTION = 2.0**-30
-NUM_HALVINGS = 100
 
 
 class Findings(NamedTuple):

@@ -17,6 +17,7 @@ from rich.text import Text
 from dpsample.core import check, files
 
 NOT_PRIVATE = "NOT PRIVATE: computed from the records, for you alone"
+Save = Callable[[Path], None]
 
 
 class _Console(Console):
@@ -82,9 +83,6 @@ def table(title: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> Tab
     for row in rows:
         result.add_row(*(Text(plain(cell)) for cell in row))
     return result
-
-
-Save = Callable[[Path], None]
 
 
 class KeptError(Exception):

@@ -21,6 +21,10 @@ from numpy.typing import NDArray
 
 from dpsample.core.arrays import Array
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
 # Below it a float is subnormal and has lost digits: a product there is no longer
 # accurate to its last place, so no proof may rest on it.
 SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
@@ -35,8 +39,6 @@ SEED = 2**256 - 1
 SMALL = 1e-60
 # Of counts that only enter formulas: floats hold every integer up to here.
 EXACT = 2**53
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def shown(value: object) -> str:

@@ -22,8 +22,11 @@ from dpsample.domains import Domain
 from dpsample.targets.gibbs import Gibbs
 
 if TYPE_CHECKING:
+    from arviz_base.labels import BaseLabeller
+    from arviz_plots import PlotCollection
     from matplotlib.axes import Axes
     from xarray import DataTree
+
 
 # Half degrees, so that curves have the corners of boxes, diamonds and the simplex.
 NUM_ANGLES = 721
@@ -41,10 +44,6 @@ MARKERS, LINES = ("o", "^", "s", "x"), ("-", "--", ":", "-.")
 Look = dict[str, Any]  # keywords of lines
 EDGE: Look = {"color": "black", "lw": 1.2}
 FAINT: Look = {"color": "0.35", "lw": 0.6}
-if TYPE_CHECKING:
-    from arviz_base.labels import BaseLabeller
-    from arviz_plots import PlotCollection
-    from xarray import DataTree
 
 # More panels are not read; the coefficients that mix worst are shown.
 MAX_PANELS = 12

@@ -22,6 +22,8 @@ Params = Mapping[str, Any]
 Reference = float | str | Callable[[Params], float]
 Kind = Literal["mean", "rate", "exact"]
 ROUNDING = 1e-9
+Grid = Params | Sequence[Params]
+NUM_WORDS = 4
 
 
 @dataclass(frozen=True)
@@ -223,10 +225,6 @@ class Slope:
         check.non_negative(tolerance=self.tolerance)
         if not callable(self.expected):
             check.open_interval(-math.inf, math.inf, expected=self.expected)
-
-
-Grid = Params | Sequence[Params]
-NUM_WORDS = 4
 
 
 class Cell(NamedTuple):

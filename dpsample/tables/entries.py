@@ -41,6 +41,13 @@ FORMATS = {
     ".t": "libsvm",
     "": "libsvm",
 }
+MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
+CLIP_REMEDY = "Correct the public bounds, or clip (clip=True, --clip-rows)."
+MISSING_REMEDY = (
+    "Drop such records, or declare a public rule: a constant in [missing], or the "
+    "column in missing_indicator; one of its levels may mean 'unknown', too."
+)
+UNKNOWN, ABSENT = -1, -2  # codes of entries that are no level, or missing
 
 
 def content(path: Path) -> bytes:
@@ -149,15 +156,6 @@ def _check_indices(
         check.fail(
             f"line {number}", "of increasing indices", "indices out of order" + place
         )
-
-
-MISSING = ("", "?", "NA", "N/A", "NaN", "nan", "null", "None")
-CLIP_REMEDY = "Correct the public bounds, or clip (clip=True, --clip-rows)."
-MISSING_REMEDY = (
-    "Drop such records, or declare a public rule: a constant in [missing], or the "
-    "column in missing_indicator; one of its levels may mean 'unknown', too."
-)
-UNKNOWN, ABSENT = -1, -2  # codes of entries that are no level, or missing
 
 
 class Column(NamedTuple):

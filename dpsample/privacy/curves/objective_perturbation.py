@@ -51,6 +51,10 @@ from dpsample.problem.facts import RELATIONS, PublicFacts, smoothness
 
 # Relative rounding error of the few operations below, with room.
 ROUND_UP = 1.0 + 1e-15
+# z must be at least this for the tail comparison to hold.
+LEAST_Z = {"replace_one": 1.0, "zero_out": 0.0}
+ROUNDING = 1e-14
+LONGEST = 1e60  # shift in standard deviations: its square is far from overflow
 
 
 @check.plain
@@ -177,21 +181,6 @@ def minimizer_sensitivity(
     )
     moved = facts.diff_lipschitz(p, relation) / (facts.num_records * strong_convexity)
     return (moved + 2.0 * error) * ROUND_UP
-
-
-THEOREM = (
-    "objective perturbation of a linear model: delta(epsilon) <= 2 (Phi(-z) - e^e "
-    "Phi(-z - t)), e = epsilon - log(1 + beta/(2 n lambda)), z = e/t - t/2"
-)
-ASSUMPTIONS = (
-    "the loss is a convex C^{1,1} function of the margin <a, theta>",
-    "its gradient and curvature bounds hold for every possible record",
-    "the minimizer is exact; a solver's error needs the approximate version",
-)
-# z must be at least this for the tail comparison to hold.
-LEAST_Z = {"replace_one": 1.0, "zero_out": 0.0}
-ROUNDING = 1e-14
-LONGEST = 1e60  # shift in standard deviations: its square is far from overflow
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dpsample.privacy.budget import Relation
 from dpsample.privacy.printed import curves
 from dpsample.privacy.printed.claim import Case
 
-NUM_RECORDS, DELTA = 10_000, 1e-4
+DELTA = 1e-4  # of 10 000 records
 LOG = math.log(1.0 / DELTA)
 EPSILONS = (0.5, 1.0, 3.0)
 CLIPPED = "sigma = C sqrt(log(1/delta)) / (m epsilon)"

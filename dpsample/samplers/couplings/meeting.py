@@ -39,6 +39,16 @@ _REMEDY = (
 
 # A sampler, or what its `prepare` returned.
 SamplerLike = Sampler | Prepared
+ALL_MEET = "large enough for all pairs to meet"
+LABEL = "statistical, for this dataset, not a DP proof"
+NUM_BISECTIONS = 60
+Result = TypeVar("Result")
+# Called with the time of the first row, draws of the chain ahead, and of the other.
+OnRows = Callable[[int, Array, Array], None]
+
+CHUNK = 64  # draws between two returns to Python
+# Bounds below this many replicates' share are not seen in any sample.
+RESOLUTION = 3.0
 
 
 def find(
@@ -58,13 +68,6 @@ def find(
         check.fail("sampler", "one that has a coupling", repr(sampler), _REMEDY)
     name, pair = coupling
     return prepared, pair, repr(sampler) if prepared is not sampler else name
-
-
-Result = TypeVar("Result")
-# Called with the time of the first row, draws of the chain ahead, and of the other.
-OnRows = Callable[[int, Array, Array], None]
-
-CHUNK = 64  # draws between two returns to Python
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -185,11 +188,6 @@ def run_all(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-ALL_MEET = "large enough for all pairs to meet"
-LABEL = "statistical, for this dataset, not a DP proof"
-NUM_BISECTIONS = 60
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TotalVariationCurve:
     """Estimated bounds of total variation after given numbers of steps.
@@ -271,10 +269,6 @@ def geometric_tail(times: Ints, lag: int, steps: Array) -> Array:
     share = max(excesses.size, 1) / times.size
     ahead = np.maximum(steps + lag - median, 0.0)
     return np.asarray(share * ratio**ahead / (1.0 - ratio**lag))
-
-
-# Bounds below this many replicates' share are not seen in any sample.
-RESOLUTION = 3.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
