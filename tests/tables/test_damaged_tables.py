@@ -105,7 +105,7 @@ def test_a_decompression_bomb_is_refused_before_it_fills_the_memory(tmp_path, su
         for _ in range(64):
             file.write(mega)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(entries, "LARGEST", 2**20)
+        patch.setattr(entries, "LARGEST_FILE", 2**20)
         tracemalloc.start()
         with pytest.raises(ValueError, match="at most 1048576 bytes"):
             entries.content(path)
