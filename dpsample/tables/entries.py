@@ -56,7 +56,8 @@ def content(path: Path) -> bytes:
     Raises
     ------
     ValueError
-        If there is no such file, or it does not decompress to at most `LARGEST_FILE` bytes.
+        If there is no such file, or it does not decompress to at most `LARGEST_FILE`
+        bytes.
     """
     if not path.is_file():
         check.fail("path", "an existing file", str(path))
