@@ -1,6 +1,6 @@
 r"""Exponential mechanisms: Neyman-Pearson scores, and exact curves by quadrature.
 
-The densities on neighboring data sets D, D' have the log ratio
+**Scores.** The densities on neighboring data sets D, D' have the log ratio
 
 .. math:: \log\frac{q}{p}(\theta) = k (F_D - F_{D'})(\theta) + \log\frac{Z_D}{Z_{D'}},
 
@@ -8,7 +8,7 @@ and F_D - F_{D'} is the difference of two losses over n, those of the one record
 which the problems differ. Its order is that of the
 likelihood ratio, so events {score > t} are the most powerful there are.
 
-For densities p ~ e^{-V}, q ~ e^{-V'} on one body,
+**Curves.** For densities p ~ e^{-V}, q ~ e^{-V'} on one body,
 
 .. math:: \delta(\epsilon) = \int \max(0, q - e^{\epsilon} p),
 

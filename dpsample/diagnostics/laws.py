@@ -4,8 +4,9 @@ Closed forms where the energy is quadratic (a Gaussian on the whole space or a b
 quadrature in dimension 1 and 2, independent exact draws up to dimension 3 and for
 Gaussians in balls; else independent ends of proximal chains with a proved error.
 
-All rest on bounds for any number of independent points: Massart's constant in the
-inequality of Dvoretzky, Kiefer and Wolfowitz, and McDiarmid's inequality.
+**Distances** of a sample, with limits that rest on bounds for any number of independent
+points: Massart's constant in the inequality of Dvoretzky, Kiefer and Wolfowitz, and
+McDiarmid's inequality.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@ r"""Vector and Schatten norms, their duals, the constants between them, and regu
 ``||v||_p = (sum |v_i|^p)^(1/p)`` for p in [1, inf]; a Schatten norm is the same norm of
 the singular values. Largest magnitudes are factored out, so no power overflows.
 
-A norm is kappa-regular if another one, ||.||_+, satisfies for all x, y
+**Regularity**: how smooth a norm is after a small change of norm. A norm is
+kappa-regular if another one, ||.||_+, satisfies for all x, y
 
     ||x + y||_+^2 <= ||x||_+^2 + <grad ||x||_+^2, y> + kappa_+ ||y||_+^2,
     ||x||^2 <= ||x||_+^2 <= (kappa/kappa_+) ||x||^2

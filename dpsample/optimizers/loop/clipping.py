@@ -3,9 +3,10 @@ r"""Clipped losses, heavy tails and growing blocks: slopes, noise and sizes are 
 For a loss phi(<a, w>) of a linear margin, clipping gradients at C is not a heuristic:
 the clipped gradient is that of the convex loss whose slope is phi' clipped at C/|a|.
 
-Xu et al. (arXiv 2026), Algorithms 5 and 7: for growth :math:`F(w) - F^* \ge \lambda
-|w - w^*|^\theta` with any theta above a known bound. There a run with mean excess risk
-g ends at :math:`E|w - w^*|^\theta \le g/\lambda`, and the next one starts there.
+**Growing blocks** of records, each run from half the last one's distance: Xu et al.
+(arXiv 2026), Algorithms 5 and 7. For growth :math:`F(w) - F^* \ge \lambda |w -
+w^*|^\theta` with any theta above a known bound. There a run with mean excess risk g
+ends at :math:`E|w - w^*|^\theta \le g/\lambda`, and the next one starts there.
 """
 
 import math

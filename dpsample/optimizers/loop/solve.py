@@ -28,13 +28,14 @@ whose right side v+ minimizes, an m-strongly convex function: at the minimizer w
 at least m/2 |v+ - w*|^2 larger. So J(w) - J* + m/2 |v - w*|^2 falls by 1 - sqrt q.
 Without constraints both schemes are one (Nesterov 2018, section 2.2.1).
 
-From a snapshot y with full gradient grad J(y), K steps
+**SVRG**: stochastic steps whose noise vanishes at a snapshot's gradient. From a
+snapshot y with full gradient grad J(y), K steps
 
     w <- P(w - (grad f_i(w) - grad f_i(y) + grad J(y)) / (10 l))
 
 on random records, and the mean of the steps' points is the next snapshot. K = 100 l/m
 makes the error shrink by 0.834 in the mean; with projections the printed 20 l/m does
-not (BFTT-11). A mean proves nothing of one run: the certificate of `solve` at every
+not (BFTT-11). A mean proves nothing of one run: the certificate above at every
 snapshot does.
 """
 

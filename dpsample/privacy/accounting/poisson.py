@@ -22,13 +22,13 @@ With a record's loss set to zero v = 0, and the data set that lacks the record i
 same one in all steps: both orders of the pair are composed, and the larger result is
 right there.
 
-In an epoch of t steps each record picks one of them, uniformly and independently of
-the others; sums are divided by n/t, never by the size of a batch, and a step without
-records gets noise, too. Batches are disjoint as those of a shuffle are, but their sizes
-are random, and the accounting is nearly that of Poisson samples of rate 1/t, or better.
-The pair is (1/t) sum_i N(e_i, z^2 I) against N(0, z^2 I), z the noise multiplier
-(Feldman and Shenfeld, arXiv:2502.08202, 2602.17284); that it dominates adaptive steps
-is their theorem, not proved again here.
+**Random allocation.** In an epoch of t steps each record picks one of them, uniformly
+and independently of the others; sums are divided by n/t, never by the size of a batch,
+and a step without records gets noise, too. Batches are disjoint as those of a shuffle
+are, but their sizes are random, and the accounting is nearly that of Poisson samples of
+rate 1/t, or better. The pair is (1/t) sum_i N(e_i, z^2 I) against N(0, z^2 I), z the
+noise multiplier (Feldman and Shenfeld, arXiv:2502.08202, 2602.17284); that it dominates
+adaptive steps is their theorem, not proved again here.
 """
 
 import math

@@ -6,10 +6,11 @@ have an increasing likelihood ratio, so delta(epsilon) is a difference of two ta
 the points of that curve define the loss distribution ("connect the dots", Doroshenko et
 al. 2022) that dp-accounting composes.
 
-With 2 n lambda = L = 1 the perturbed minimizer solves S(theta) + G = 0, S(theta) =
-theta + slope(theta), so P(theta <= a) = Phi(S(a) / stddev). A two-sided Huber loss of
-curvature ``ratio`` around a center bends the law by 1 + ratio there, a linear one does
-not: far out, Jacobian and shift add up. Cells of a grid give a lower bound of delta.
+**Attacks** in one dimension, by exact arithmetic. With 2 n lambda = L = 1 the perturbed
+minimizer solves S(theta) + G = 0, S(theta) = theta + slope(theta), so P(theta <= a) =
+Phi(S(a) / stddev). A two-sided Huber loss of curvature ``ratio`` around a center bends
+the law by 1 + ratio there, a linear one does not: far out, Jacobian and shift add up.
+Cells of a grid give a lower bound of delta.
 """
 
 from __future__ import annotations
