@@ -12,6 +12,7 @@ from dpsample.privacy.accounting.concentrated import (
     zcdp_epsilon,
 )
 from dpsample.privacy.accounting.events import (
+    AllocatedGaussianEvent,
     ApproximateEvent,
     BestOfEvent,
     ComposedEvent,
@@ -82,6 +83,7 @@ from dpsample.privacy.curves.shuffling import (
 from dpsample.privacy.verification import CertificateError, VerificationReport
 
 __all__ = [
+    "AllocatedGaussianEvent",
     "ApproximateEvent",
     "ApproximateNoise",
     "AttackRisk",

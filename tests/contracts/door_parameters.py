@@ -229,6 +229,7 @@ BY_NAME = {
     "num_central": optional(COUNT),
     "num_chains": COUNT,
     "num_draws": optional(COUNT),
+    "num_epochs": COUNT,
     "num_features": optional(COUNT),
     "num_panels": count(2),
     "num_records": RECORDS,

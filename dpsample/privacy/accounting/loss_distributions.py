@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsample.core.arrays import Array
+from dpsample.privacy.accounting.allocation import REACH, epoch_law
 from dpsample.privacy.accounting.events import (
+    AllocatedGaussianEvent,
     ApproximateEvent,
     ComposedEvent,
     ConcentratedEvent,
@@ -41,6 +43,7 @@ FINENESS, COARSEST, FINEST = 0.01, 5e-3, 1e-6
 # A curve is followed until its delta is this small; the rest counts as infinite loss.
 TAIL = 1e-17
 MAX_GRID = 100_000
+MOST_CELLS = 10_000  # of a ratio whose sums take the square of it
 
 
 def composed_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> float:
@@ -56,6 +59,8 @@ def _rounding(parts: tuple[Event, ...]) -> float:
 def _steps(part: Event) -> int:
     if isinstance(part, ParallelEvent):
         return max(sum(map(_steps, block)) for block in blocks(part))
+    if isinstance(part, AllocatedGaussianEvent):
+        return part.num_epochs
     return part.num_steps if isinstance(part, PoissonGaussianEvent) else 1
 
 
@@ -69,8 +74,7 @@ def _composed(
     total = privacy_loss_distribution.identity(value_discretization_interval=interval)
     for part, count in Counter(parts).items():
         pld = _single(part, relation, interval)
-        steps = part.num_steps if isinstance(part, PoissonGaussianEvent) else 1
-        times = count * steps
+        times = count * (1 if isinstance(part, ParallelEvent) else _steps(part))
         total = total.compose(pld.self_compose(times) if times > 1 else pld)
     return total
 
@@ -96,7 +100,27 @@ def _single(part: Event, relation: str, interval: float) -> PrivacyLossDistribut
             sampling_prob=part.sampling_rate,
             neighboring_relation=pairs,
         )
+    if isinstance(part, AllocatedGaussianEvent):
+        return _of_epoch(part, interval)
     return _from_curve(part, relation, interval)
+
+
+def _of_epoch(part: AllocatedGaussianEvent, interval: float) -> PrivacyLossDistribution:
+    """Both orders of the pair of `dpsample.privacy.accounting.allocation`."""
+    from dp_accounting.pld.pld_pmf import DensePLDPmf
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    first, masses, at_zero, lost = epoch_law(
+        noise_multiplier=part.noise_multiplier,
+        num_steps=part.num_steps,
+        interval=interval,
+    )
+    last = first + len(masses) - 1
+    tilted = masses * np.exp(interval * np.arange(first, last + 1))
+    return PrivacyLossDistribution(
+        DensePLDPmf(interval, first, tilted, lost, True),
+        DensePLDPmf(interval, -last, masses[::-1].copy(), at_zero, True),
+    )
 
 
 def _from_curve(part: Event, relation: str, interval: float) -> PrivacyLossDistribution:
@@ -171,6 +195,10 @@ def _range(part: Event, relation: str) -> float:
         size = step_shift(relation) / part.noise_multiplier
         total = math.sqrt(part.num_steps) * _deviation(part, relation)
         return min(total * (0.5 * total + 20.0), part.num_steps * size * (9.0 + size))
+    if isinstance(part, AllocatedGaussianEvent):
+        total = math.sqrt(part.num_epochs) * _deviation(part, relation)
+        size = 1.0 / part.noise_multiplier
+        return min(total * (0.5 * total + 20.0), part.num_epochs * size * (9.0 + size))
     return _reach(part, relation)
 
 
@@ -181,6 +209,9 @@ def _step_range(part: Event, relation: str) -> float:
     if isinstance(part, PoissonGaussianEvent):
         size = step_shift(relation) / part.noise_multiplier
         return size * (0.5 * size + 10.0)
+    if isinstance(part, AllocatedGaussianEvent):
+        size = 1.0 / part.noise_multiplier
+        return size * (2.0 * REACH + size) * MAX_GRID / MOST_CELLS
     return _reach(part, relation)
 
 
@@ -192,6 +223,10 @@ def _deviation(part: Event, relation: str) -> float:
         size = step_shift(relation) / part.noise_multiplier
         spread = math.sqrt(math.expm1(min(size * size, 50.0)))
         return min(part.sampling_rate * spread, size)
+    if isinstance(part, AllocatedGaussianEvent):
+        square = 1.0 / part.noise_multiplier**2
+        variance = math.expm1(min(square, 50.0)) / part.num_steps
+        return math.sqrt(min(variance, square))
     if isinstance(part, ConcentratedEvent):
         return math.sqrt(2.0 * part.rho)
     if isinstance(part, TiltEvent):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dpsample.privacy.accounting.concentrated import compose_gdp
 from dpsample.privacy.accounting.events import (
+    AllocatedGaussianEvent,
     ApproximateEvent,
     ComposedEvent,
     ConcentratedEvent,
@@ -17,6 +18,9 @@ from dpsample.privacy.accounting.events import (
     PoissonGaussianEvent,
     PureEvent,
 )
+
+# Noise multipliers between which the choice of steps is counted; it may be left out.
+LEAST_ALLOCATED_NOISE, MOST_ALLOCATED_NOISE = 0.1, 1e4
 
 
 class Ideal(NamedTuple):
@@ -57,25 +61,45 @@ def step_shift(relation: str) -> float:
 
 
 def _simplified(event: Event, relation: str) -> Event:
-    """Rewrite sampling of every record as the Gaussian steps it is, and delta = 0."""
+    """Rewrite steps on all records, or on known ones, as Gaussian, and delta = 0."""
     if isinstance(event, PoissonGaussianEvent) and event.sampling_rate == 1.0:
         distance = step_shift(relation) / event.noise_multiplier
         return GaussianEvent(math.sqrt(event.num_steps) * distance)
+    if isinstance(event, AllocatedGaussianEvent) and not _is_amplified(event, relation):
+        return whole_steps(event, relation)
     if isinstance(event, ApproximateEvent) and event.delta == 0.0:
         return PureEvent(event.epsilon)
     return event
 
 
+def whole_steps(event: AllocatedGaussianEvent, relation: str) -> GaussianEvent:
+    """Bound of epochs whose allocation is told: one step of each reads the record.
+
+    Two neighbors may pick alike, and their divergences are jointly convex.
+    """
+    distance = step_shift(relation) / event.noise_multiplier
+    return GaussianEvent(math.sqrt(event.num_epochs) * distance)
+
+
+def _is_amplified(event: AllocatedGaussianEvent, relation: str) -> bool:
+    noise = event.noise_multiplier
+    is_known = LEAST_ALLOCATED_NOISE <= noise <= MOST_ALLOCATED_NOISE
+    return is_known and relation == "zero_out" and event.num_steps > 1
+
+
 def _merged(parts: list[Event]) -> tuple[Event, ...]:
-    """Merge what composes exactly: Gaussian, concentrated and equal Poisson parts."""
+    """Merge what composes exactly: Gaussian, concentrated and equal sampled parts."""
     gdps = [part.gdp for part in parts if isinstance(part, GaussianEvent)]
     rhos = [part.rho for part in parts if isinstance(part, ConcentratedEvent)]
     steps: Counter[tuple[float, float]] = Counter()
+    epochs: Counter[tuple[float, int]] = Counter()
     rest: list[Event] = []
     for part in parts:
         if isinstance(part, PoissonGaussianEvent):
             key = (part.sampling_rate, part.noise_multiplier)
             steps[key] += part.num_steps
+        elif isinstance(part, AllocatedGaussianEvent):
+            epochs[part.noise_multiplier, part.num_steps] += part.num_epochs
         elif not isinstance(part, GaussianEvent | ConcentratedEvent):
             rest += [part] if part != PureEvent(0.0) else []
     merged: list[Event] = []
@@ -87,7 +111,11 @@ def _merged(parts: list[Event]) -> tuple[Event, ...]:
         PoissonGaussianEvent(sampling_rate=q, noise_multiplier=z, num_steps=count)
         for (q, z), count in steps.items()
     ]
-    return (*merged, *poisson, *rest)
+    allocated = [
+        AllocatedGaussianEvent(noise_multiplier=z, num_steps=t, num_epochs=count)
+        for (z, t), count in epochs.items()
+    ]
+    return (*merged, *poisson, *allocated, *rest)
 
 
 def _worst(blocks: list[tuple[Event, ...]]) -> tuple[Event, ...]:
