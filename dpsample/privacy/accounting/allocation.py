@@ -83,30 +83,35 @@ def _log_normal(spread: float, num_steps: int, interval: float) -> RatioLaw:
 
 def _sum(one: RatioLaw, other: RatioLaw, interval: float) -> RatioLaw:
     """Law of a sum of independent ratios."""
-    first = min(one.first, other.first)
-    ends = [law.first + len(law.masses) for law in (one, other)]
-    gaps = interval * np.arange(max(ends) - first)
+    apart = one.first - other.first
+    ends = apart - len(other.masses) + 1, apart + len(one.masses) - 1  # of x - y
+    least = max(ends[0], -ends[1], 0)
+    gaps = interval * np.arange(least, max(map(abs, ends)) + 1)
     above = np.log1p(np.exp(-gaps)) / interval  # log(e^x + e^y) beyond the larger
     steps = np.floor(above).astype(np.int64)
     shares = np.expm1(interval * (above - steps)) / math.expm1(interval)
-    masses = np.zeros(max(ends) - first + int(steps[0]) + 2)
-    for law, factor in ((one, other.at_zero), (other, one.at_zero)):
-        start = law.first - first
-        masses[start : start + len(law.masses)] += factor * law.masses
-    starts = one.first - first, other.first - first
-    _add_sums(one.masses, other.masses, starts, steps, shares, masses)
+    first = max(one.first, other.first) + int(steps[-1])
+    last = max(law.first + len(law.masses) for law in (one, other)) + int(steps[0])
+    masses, places = np.zeros(last - first + 1), (one.first, other.first, first)
+    _add_sums(one.masses, other.masses, places, (steps, shares, least), masses)
+    # Where one is 0 the other is split between 0 and the end: next to nothing.
     at_zero, lost = one.at_zero * other.at_zero, one.lost + other.lost
+    for law, chance in ((one, other.at_zero), (other, one.at_zero)):
+        values = np.exp(interval * (law.first - last + np.arange(len(law.masses))))
+        masses[-1] += chance * float(law.masses @ values)
+        at_zero += chance * float(law.masses @ (1.0 - values))
     return _trimmed(RatioLaw(first, masses, at_zero, lost), interval)
 
 
 @kernel
-def _add_sums(one, other, starts, steps, shares, out):
+def _add_sums(one, other, places, table, out):
     """Add the masses of all sums of two values, each split by its mean."""
+    steps, shares, least = table
     for i in range(one.shape[0]):
         for j in range(other.shape[0]):
-            mass, x, y = one[i] * other[j], starts[0] + i, starts[1] + j
-            gap = abs(x - y)
-            place = max(x, y) + steps[gap]
+            mass, x, y = one[i] * other[j], places[0] + i, places[1] + j
+            gap = abs(x - y) - least
+            place = max(x, y) + steps[gap] - places[2]
             above = mass * shares[gap]
             out[place] += mass - above
             out[place + 1] += above
