@@ -27,6 +27,7 @@ from dpsample.privacy.accounting.events import (
 )
 from dpsample.privacy.accounting.groups import group_delta, group_epsilon, group_event
 from dpsample.privacy.accounting.poisson import (
+    allocated_noise_multiplier,
     fixed_size_epsilon,
     poisson_noise_multiplier,
 )
@@ -110,6 +111,7 @@ __all__ = [
     "Remaining",
     "TiltEvent",
     "VerificationReport",
+    "allocated_noise_multiplier",
     "approximate_noise",
     "best_exponent",
     "calibrate",

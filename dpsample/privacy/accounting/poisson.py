@@ -1,4 +1,4 @@
-r"""Gaussian steps on Poisson samples and on batches of fixed size: noise and epsilon.
+r"""Gaussian steps on Poisson samples and other random batches: noise and epsilon.
 
 When a record is replaced, the law of one step changes from (1-q) N(0) + q N(u) to
 (1-q) N(0) + q N(v) with |u|, |v| <= C, given the rest of the sample, to which every
@@ -28,7 +28,11 @@ from collections.abc import Callable
 
 from dpsample.core import check
 from dpsample.privacy.accounting.accounting import delta_of
-from dpsample.privacy.accounting.events import PoissonGaussianEvent
+from dpsample.privacy.accounting.events import (
+    AllocatedGaussianEvent,
+    Event,
+    PoissonGaussianEvent,
+)
 from dpsample.privacy.accounting.normal_form import step_shift
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
@@ -89,16 +93,64 @@ def poisson_noise_multiplier(
     if event.sampling_rate == 1.0:
         return full * (1.0 + TOLERANCE)
 
-    def excess(noise: float) -> float:
-        steps = PoissonGaussianEvent(
+    def steps(noise: float) -> Event:
+        return PoissonGaussianEvent(
             sampling_rate=event.sampling_rate,
             noise_multiplier=noise,
             num_steps=event.num_steps,
         )
-        delta = delta_of(steps, epsilon=budget.epsilon, relation=budget.relation)
-        return math.log(max(delta, TINY) / budget.delta)
 
-    return _smallest_noise(excess, guess=event.sampling_rate * full)
+    return _smallest_noise(steps, budget, guess=event.sampling_rate * full)
+
+
+@check.plain
+def allocated_noise_multiplier(
+    budget: Budget, *, num_steps: int, num_epochs: int = 1
+) -> float:
+    """Noise multiplier of steps on randomly allocated records that spends the budget.
+
+    Parameters
+    ----------
+    budget : Budget
+        Epsilon and delta; under "replace_one" the choice of steps is not counted.
+    num_steps, num_epochs : int
+        Steps of an epoch, and epochs, >= 1.
+
+    Returns
+    -------
+    float
+        Standard deviation of the noise on a step's sum over the bound of one record's
+        vector, rounded up by at most 1e-5 of itself.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or no noise up to 1e9 is proved.
+
+    Guarantee
+    ---------
+    The steps of `AllocatedGaussianEvent` with this multiplier are (epsilon, delta)-DP
+    under the budget's relation.
+
+    Examples
+    --------
+    >>> budget = Budget(epsilon=1.0, delta=1e-4, relation="zero_out")
+    >>> noise = allocated_noise_multiplier(budget, num_steps=50)
+    >>> print(f"{noise:.3f}")
+    0.883
+    """
+    check.instance(Budget, budget=budget)
+
+    def steps(noise: float) -> Event:
+        return AllocatedGaussianEvent(
+            noise_multiplier=noise, num_steps=num_steps, num_epochs=num_epochs
+        )
+
+    steps(1.0)  # checks the numbers
+    gdp = gdp_from_budget(budget.epsilon, budget.delta)
+    full = step_shift(budget.relation) * math.sqrt(num_epochs) / gdp
+    amplified = full if budget.relation == "replace_one" else full / num_steps**0.5
+    return _smallest_noise(steps, budget, guess=amplified)
 
 
 @check.plain
@@ -176,12 +228,20 @@ def fixed_size_epsilon(
     return min(float(accountant.get_epsilon(delta)), whole)
 
 
-def _smallest_noise(excess: Callable[[float], float], *, guess: float) -> float:
+def _smallest_noise(
+    steps: Callable[[float], Event], budget: Budget, *, guess: float
+) -> float:
     """Return a multiplier whose excess log(delta/target) was found <= 0.
 
     Secants of the excess against log(noise) come close at once; steps a little to
     either side of the crossing then close the bracket.
     """
+
+    def excess(noise: float) -> float:
+        epsilon, relation = budget.epsilon, budget.relation
+        delta = delta_of(steps(noise), epsilon=epsilon, relation=relation)
+        return math.log(max(delta, TINY) / budget.delta)
+
     safe = max(guess, LEAST_NOISE)
     while (below := excess(safe)) > 0.0:
         safe *= STEP
