@@ -276,6 +276,7 @@ BY_NAME = {
     "row_bound": POSITIVE,
     "row_norm": EXPONENT,
     "rows": NUMBERS,
+    "sampling": choice("poisson", "allocation"),
     "sampler": instance(dps.samplers.Sampler, str),
     "sampler_share": number(lambda x: 0.0 <= x < 1.0),
     "sampling_rate": number(lambda x: 0.0 < x <= 1.0),
