@@ -12,6 +12,7 @@ from dpsample.privacy.accounting.concentrated import (
     zcdp_epsilon,
 )
 from dpsample.privacy.accounting.events import (
+    AllocatedGaussianEvent,
     ApproximateEvent,
     BestOfEvent,
     ComposedEvent,
@@ -26,6 +27,7 @@ from dpsample.privacy.accounting.events import (
 )
 from dpsample.privacy.accounting.groups import group_delta, group_epsilon, group_event
 from dpsample.privacy.accounting.poisson import (
+    allocated_noise_multiplier,
     fixed_size_epsilon,
     poisson_noise_multiplier,
 )
@@ -80,6 +82,7 @@ from dpsample.privacy.objective_calibration import (
 from dpsample.privacy.verification import CertificateError, VerificationReport
 
 __all__ = [
+    "AllocatedGaussianEvent",
     "ApproximateEvent",
     "ApproximateNoise",
     "AttackRisk",
@@ -106,6 +109,7 @@ __all__ = [
     "Remaining",
     "TiltEvent",
     "VerificationReport",
+    "allocated_noise_multiplier",
     "approximate_noise",
     "best_exponent",
     "calibrate",

@@ -16,7 +16,7 @@ from dpsample.privacy.accounting.events import (
     GaussianEvent,
     PureEvent,
 )
-from dpsample.privacy.accounting.loss_distributions import ideal
+from dpsample.privacy.accounting.normal_form import ideal
 from dpsample.privacy.certificates import certificate as draws
 from dpsample.privacy.certificates import event_certificate as fits
 from dpsample.privacy.certificates.certificate import Certificate

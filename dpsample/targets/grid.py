@@ -80,13 +80,19 @@ class PublicGrid:
         array of shape (dim,)
             A point of the domain that depends on ``point`` by its cell alone.
         """
-        origin, basis = self.domain.hull(self.dim)
-        if basis.shape[1] == self.dim:
+        if self.hull is None:
             return self._within(self._nearest(point))
+        origin, basis = self.hull
         theta = np.asarray(point, dtype=np.float64)
         v = basis.T @ (theta - origin) if len(theta) == self.dim else theta
         found = np.asarray(origin + basis @ self._nearest(v))
         return found if self.domain.contains(found) else self.domain.project(found)
+
+    @lazy_property
+    def hull(self) -> tuple[Array, Array] | None:
+        """Point and basis of the domain's hull; None with an interior: v is theta."""
+        origin, basis = self.domain.hull(self.dim)
+        return None if basis.shape[1] == self.dim else (origin, basis)
 
     def _nearest(self, point: Sequence[Decimal] | Sequence[float] | Array) -> Array:
         if isinstance(point, np.ndarray):

@@ -33,7 +33,7 @@ from dpsample.privacy import (
     calibrate,
 )
 from dpsample.privacy.certificates.ledger_file import spend
-from dpsample.privacy.certificates.terms import Calibration, CalibrationInputs, Risk
+from dpsample.privacy.certificates.terms import Calibration, Risk
 from dpsample.privacy.verification import verify_own
 from dpsample.problem.homes import IN_MEMORY
 from dpsample.problem.problem import Problem
@@ -154,7 +154,7 @@ class ReleasePlan:
         """Free coordinates of a domain without an interior."""
         return reduce(self.target)
 
-    @property
+    @lazy_property
     def has_room(self) -> bool:
         """Whether domain and records allow the proximal sampler, a public fact."""
         return no_proof(self.target) == ""
@@ -628,9 +628,8 @@ def planned(
     if max_work is not None:
         check.at_least(1.0, max_work=max_work, remedy="A draw reads all records.")
     most = math.inf if max_work is None else float(max_work)
-    # Checked: 1.0 and True are equal, and one of them is refused.
-    inputs = CalibrationInputs(facts=problem.facts, budget=budget, **options)
-    key = inputs, sampler, most, seeded, has_deadline
+    # As text: 1.0 and True are equal, and one of them is refused.
+    key = problem.facts, budget, repr(options), sampler, most, seeded, has_deadline
     kept = problem.plan  # read once: another thread may replace it
     if kept is not None and kept[0] == key:
         return cast(ReleasePlan, kept[1])

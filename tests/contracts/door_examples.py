@@ -210,7 +210,13 @@ ARGUMENTS = {
         "noise_multiplier": 2.0,
         "num_steps": 10,
     },
+    "privacy.AllocatedGaussianEvent": {
+        "noise_multiplier": 2.0,
+        "num_steps": 10,
+        "num_epochs": 3,
+    },
     "privacy.PureEvent": {"epsilon": 1.0},
+    "privacy.allocated_noise_multiplier": {**BUDGET, "num_steps": 10},
     "privacy.approximate_noise": {"objective": O.objective, **BUDGET, "gap": 1e-3},
     "privacy.best_exponent": {**DIM, "p": 1.5},
     "privacy.compose_gdp": {"values": [0.5, 0.5]},

@@ -192,6 +192,9 @@ EXAMPLES = {
     "PoissonGaussianEvent": lambda: P.PoissonGaussianEvent(
         sampling_rate=0.1, noise_multiplier=2.0, num_steps=3
     ),
+    "AllocatedGaussianEvent": lambda: P.AllocatedGaussianEvent(
+        noise_multiplier=2.0, num_steps=10
+    ),
     "PureEvent": lambda: P.PureEvent(1.0),
     "Remaining": lambda: P.Remaining(1.0, 2.0),
     "Dataset": lambda: datasets.logistic(9, 2, seed=1),

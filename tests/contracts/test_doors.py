@@ -32,6 +32,7 @@ COSTLY = (
     "noise.generalized_gaussian_mechanism",
     "optimizers.",
     "privacy.fixed_size_epsilon",
+    "privacy.allocated_noise_multiplier",
     "privacy.poisson_noise_multiplier",
     "privacy.shuffle_",
     "release",

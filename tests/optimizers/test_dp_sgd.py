@@ -7,21 +7,26 @@ import pytest
 
 import dpsample as dps
 from dpsample.optimizers import DPSGD
+from dpsample.optimizers.loop.batches import Allocated
 from dpsample.privacy import epsilon_of
-from dpsample.privacy.accounting.events import PoissonGaussianEvent
+from dpsample.privacy.accounting.events import (
+    AllocatedGaussianEvent,
+    PoissonGaussianEvent,
+)
 from dpsample.problem.problem import Problem
 from dpsample.running import descent
 from dpsample.verbs.minimize import minimize
 from tests.support.clipped_cases import (
     BUDGET,
     ZERO_OUT,
+    batch,
     clipped,
     into_ball,
     logistic,
     logistic_gradients,
     squared,
 )
-from tests.support.statistics import assert_mean, rejected
+from tests.support.statistics import assert_frequency, assert_mean, rejected
 
 
 def test_at_rate_one_without_budget_it_is_projected_descent():
@@ -85,6 +90,73 @@ def test_the_recorded_noise_proves_the_budget(budget):
     assert fit.certificate.releasable
 
 
+ALLOCATED = {"sampling_rate": 0.25, "num_steps": 8, "sampling": "allocation"}
+
+
+def test_every_record_joins_one_step_of_every_epoch():
+    scheme = Allocated(num_batches=4, num_epochs=2, first=3, last=60)
+    rng = np.random.default_rng(1)
+    steps = [batch(scheme, 70, t, rng) for t in range(8)]
+    for epoch in (steps[:4], steps[4:]):
+        assert np.sort(np.concatenate(epoch)).tolist() == list(range(3, 60))
+    assert steps[:4] != steps[4:]
+
+
+def test_picks_are_even_and_epochs_independent():
+    numbers = Allocated(num_batches=4, num_epochs=2).numbers(
+        40_000, np.random.default_rng(8)
+    )
+    first = numbers.order[numbers.ends[1] : numbers.ends[2]]
+    again = numbers.order[numbers.ends[5] : numbers.ends[6]]
+    assert_frequency(len(first), 40_000, 0.25)
+    both = len(np.intersect1d(first, again))
+    assert_frequency(both, 40_000, 1.0 / 16.0)
+    with rejected():  # all epochs alike
+        assert_frequency(len(first), 40_000, 1.0 / 16.0)
+
+
+def test_whole_epochs_of_linear_losses_have_no_sampling_error():
+    rng = np.random.default_rng(5)
+    rows, y = rng.uniform(-1.0, 1.0, (50, 1)), rng.uniform(-1.0, 1.0, 50)
+    problem = Problem(
+        rows,
+        y,
+        loss=dps.losses.Linear(),
+        domain=dps.domains.WholeSpace(),
+        row_bound=1.0,
+        response_bound=1.0,
+    )
+    fields = {"step_size": 0.7, "averages": False}
+    fit = minimize(problem, DPSGD(**ALLOCATED, **fields), None, seed=3)
+    expected = 0.7 * 8 * (rows[:, 0] * y).mean()
+    assert fit.theta[0] == pytest.approx(expected, rel=1e-12)
+    assert fit.num_gradients == 2 * 50
+    poisson = DPSGD(**{**ALLOCATED, "sampling": "poisson"}, **fields)
+    other = minimize(problem, poisson, None, seed=3)
+    assert other.theta[0] != pytest.approx(expected, rel=1e-3)
+
+
+def test_noise_of_allocated_records_proves_the_budget_and_is_less():
+    problem = logistic(400, 2)
+    stddevs = {}
+    for sampling in ("allocation", "poisson"):
+        method = DPSGD(**{**ALLOCATED, "sampling": sampling}, clip=0.5)
+        fit = minimize(problem, method, ZERO_OUT)
+        stddevs[sampling] = dict(fit.certificate.inputs)["noise_stddev"]
+        assert fit.certificate.releasable and fit.verify()
+    multiplier = stddevs["allocation"] * 100 / 0.5
+    event = AllocatedGaussianEvent(
+        noise_multiplier=multiplier, num_steps=4, num_epochs=2
+    )
+    spent = epsilon_of(event, delta=ZERO_OUT.delta, relation="zero_out")
+    assert spent == pytest.approx(ZERO_OUT.epsilon, rel=1e-4)
+    assert spent <= ZERO_OUT.epsilon * (1.0 + 1e-9)
+    assert 0.5 < stddevs["allocation"] / stddevs["poisson"] < 0.99
+    with pytest.raises(ValueError, match=r"budget.relation must be 'zero_out' with"):
+        minimize(problem, method := DPSGD(**ALLOCATED, clip=0.5), BUDGET)
+    assert method.risk_bound(problem.facts, ZERO_OUT) == math.inf
+
+
 def test_noise_is_in_units_of_the_clipping_threshold():
     facts = logistic(400, 2).facts
     small, large = (
@@ -136,6 +208,9 @@ def test_default_step_minimizes_the_bound():
         ({"clip": 0.0}, "clip"),
         ({"step_size": math.nan}, "step_size"),
         ({"averages": 1}, "averages"),
+        ({"sampling": "shuffle"}, "sampling"),
+        ({"sampling": "allocation", "sampling_rate": 0.3}, "sampling_rate"),
+        ({"sampling": "allocation"}, "num_steps must be a multiple of 10"),
     ],
 )
 def test_bad_numbers_are_refused(fields, word):

@@ -15,6 +15,7 @@ from dpsample import verify
 from dpsample.noise import gaussian_mechanism
 from dpsample.optimizers import NoisyGD
 from dpsample.privacy import (
+    AllocatedGaussianEvent,
     Budget,
     ComposedEvent,
     ConcentratedEvent,
@@ -94,6 +95,9 @@ OTHERS = {
     "pure": PureEvent(0.5),
     "concentrated": ConcentratedEvent(0.01),
     "near": NearEvent(GaussianEvent(0.2), 1e-8),
+    "allocated": AllocatedGaussianEvent(
+        noise_multiplier=16.0, num_steps=30, num_epochs=2
+    ),
     "tilt": TiltEvent(log_determinant=0.1, distance=0.2),
     "sampled": PoissonGaussianEvent(
         sampling_rate=0.1, noise_multiplier=8.0, num_steps=30

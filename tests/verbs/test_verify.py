@@ -44,6 +44,9 @@ FITS = {
     "steps/with_replacement": opt.NoisySGD(num_steps=3),
     "clipped/full": opt.NoisyGD(clip=0.1),
     "clipped/poisson": opt.DPSGD(sampling_rate=0.5, num_steps=3),
+    "clipped/allocated": opt.DPSGD(
+        sampling_rate=0.5, num_steps=4, sampling="allocation"
+    ),
     "clipped/with_replacement": opt.NoisySGD(num_steps=3, clip=0.1),
     "clipped/output": opt.ClippedGD(num_steps=3, clip=0.5),
     "clipped/output/rounded": opt.ClippedGD(num_steps=3, clip=0.5),
@@ -106,7 +109,10 @@ SPECIAL |= {name: {"domain": L1} for name in ON_L1}
 def of_fit(kind):
     known = problem(**SPECIAL.get(kind, {}))
     calibration = "paper" if kind in PRINTED else "exact"
-    plan = minimize.planned(known, FITS[kind], BUDGET, calibration, seeded=False)
+    budget = BUDGET
+    if kind == "clipped/allocated":
+        budget = dataclasses.replace(BUDGET, relation="zero_out")
+    plan = minimize.planned(known, FITS[kind], budget, calibration, seeded=False)
     return plan.certificate
 
 
@@ -427,7 +433,8 @@ def harmless(path: tuple[Any, ...]) -> bool:
 
 
 def is_composed(content: Any) -> bool:
-    return "poisson_gaussian" in json.dumps(content.get("event"))
+    event = json.dumps(content.get("event"))
+    return "poisson_gaussian" in event or "allocated_gaussian" in event
 
 
 PROVED = ("event", "budget", "epsilon_proved")

@@ -2,15 +2,16 @@ r"""Differentially private stochastic gradient descent.
 
 :math:`w \leftarrow P(w - \eta (\frac1{qn} \sum_{i \in B} \mathrm{clip}_C(\nabla f_i(w))
 + N(0, \varsigma^2 I)))`, B a Poisson sample of rate q: Abadi et al. (2016), projected,
-with the sum divided by the expected batch size.
+with the sum divided by the expected batch size. Or B holds the records that picked
+step t among the 1/q of their epoch.
 """
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from dpsample.core import check
-from dpsample.optimizers.loop.batches import Poisson
+from dpsample.optimizers.loop.batches import Allocated, Batches, Poisson
 from dpsample.optimizers.loop.estimators import ClippedMean
 from dpsample.optimizers.loop.optimizer import (
     EQUAL_WEIGHTS,
@@ -25,6 +26,7 @@ from dpsample.optimizers.loop.perturbations import (
     GaussianNoise,
     NoNoise,
     Perturbation,
+    allocated,
     poisson,
 )
 from dpsample.optimizers.loop.steps import GradientStep
@@ -32,10 +34,12 @@ from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
 
+EXACT = 1e-9  # relative distance of a rate to 1/t that is rounding
+
 
 @dataclass(frozen=True, kw_only=True)
 class DPSGD(Optimizer):
-    r"""Poisson-sampled, clipped, noisy, projected gradient descent: the baseline.
+    r"""Sampled, clipped, noisy, projected gradient descent: the baseline.
 
     Parameters
     ----------
@@ -43,6 +47,10 @@ class DPSGD(Optimizer):
         q in (0, 1].
     num_steps : int
         T.
+    sampling : {"poisson", "allocation"}
+        Independent samples of every step; or epochs of 1/q steps, in each of which a
+        record picks one step at random: a few per cent less noise, under the relation
+        "zero_out" only, for 8 bytes a record and epoch.
     clip : float, optional
         C; None, or more than it: the Lipschitz constant, so that nothing is clipped.
     step_size : float, optional
@@ -58,13 +66,15 @@ class DPSGD(Optimizer):
     Raises
     ------
     ValueError
-        If a number is out of its range, or, in `recipe`, a bound is missing.
+        If a number is out of its range, an allocation has no whole epochs, or, in
+        `recipe`, a bound is missing or the relation is another one.
 
     Guarantee
     ---------
     With calibration "exact" the output is (epsilon, delta)-DP under either relation,
-    for any loss, by privacy loss distributions of the composed Poisson-sampled Gaussian
-    steps. Tuning the numbers on the same records is not paid for.
+    for any loss, by privacy loss distributions of the composed sampled Gaussian steps;
+    with sampling "allocation" under "zero_out". Tuning the numbers on the same records
+    is not paid for.
 
     Examples
     --------
@@ -80,6 +90,7 @@ class DPSGD(Optimizer):
 
     sampling_rate: float
     num_steps: int
+    sampling: Literal["poisson", "allocation"] = "poisson"
     clip: float | None = None
     step_size: float | None = None
     averages: bool = True
@@ -92,6 +103,14 @@ class DPSGD(Optimizer):
         if self.sampling_rate > 1.0:
             check.fail("sampling_rate", "<= 1", self.sampling_rate)
         check.integer(1, num_steps=self.num_steps)
+        check.one_of(("poisson", "allocation"), sampling=self.sampling)
+        if self.sampling == "allocation":
+            if abs(self._num_batches * self.sampling_rate - 1.0) > EXACT:
+                condition = "1/t for the t steps of an epoch"
+                check.fail("sampling_rate", condition, self.sampling_rate)
+            if self.num_steps % self._num_batches != 0:
+                condition = f"a multiple of {self._num_batches}: whole epochs"
+                check.fail("num_steps", condition, self.num_steps)
         check.instance(bool, averages=self.averages)
         self._check_given("clip", "step_size", "distance")
 
@@ -108,7 +127,7 @@ class DPSGD(Optimizer):
                 Loop(
                     num_steps=self.num_steps,
                     step=GradientStep(size),
-                    batches=Poisson(rate=self.sampling_rate),
+                    batches=self._batches,
                     estimator=ClippedMean(threshold=clip),
                     noise=noise,
                     weights=EQUAL_WEIGHTS if self.averages else None,
@@ -116,7 +135,7 @@ class DPSGD(Optimizer):
             ),
             event=event,
             inputs={"clip": clip, "step_size": size, "noise_stddev": stddev},
-            kind="clipped/poisson",
+            kind=f"clipped/{self._batches.name}",
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
@@ -124,10 +143,12 @@ class DPSGD(Optimizer):
 
         :math:`\frac{D^2}{2\eta T} + \frac\eta2 (1 + \frac1T) V`, :math:`V = C^2 +
         C^2/(qn) + d\varsigma^2` a bound of :math:`E|g_t|^2`; infinite if gradients are
-        clipped or the output is the last iterate.
+        clipped, the output is the last iterate, or records are allocated: who has been
+        read tells who is still to come.
         """
         clip, stddev, _ = self._noise(facts, budget)
-        if clip < facts.lipschitz_or_inf(2.0) or not self.averages:
+        is_sampled = self.sampling == "poisson"
+        if clip < facts.lipschitz_or_inf(2.0) or not (self.averages and is_sampled):
             return math.inf
         size = self.step_size or self._best_step(facts, clip, stddev)
         far = start_distance(facts, self.distance)
@@ -146,14 +167,30 @@ class DPSGD(Optimizer):
         if math.isinf(clip):
             remedy = "Pass clip=..., or bound the domain."
             check.fail("clip", "given without a Lipschitz constant", "None", remedy)
-        noise = poisson(
-            budget,
-            record_bound=clip,
-            num_records=facts.num_records,
-            sampling_rate=self.sampling_rate,
-            num_steps=self.num_steps,
-        )
+        given = {"record_bound": clip, "num_records": facts.num_records}
+        if self.sampling == "poisson":
+            rate, steps = self.sampling_rate, self.num_steps
+            noise = poisson(budget, **given, sampling_rate=rate, num_steps=steps)
+            return clip, noise.stddev, noise.event
+        if budget.relation != "zero_out":
+            remedy = "For a replaced record only Poisson samples count as such."
+            condition = "'zero_out' with sampling='allocation'"
+            check.fail("budget.relation", condition, budget.relation, remedy)
+        batches, epochs = self._num_batches, self.num_steps // self._num_batches
+        noise = allocated(budget, **given, num_batches=batches, num_epochs=epochs)
         return clip, noise.stddev, noise.event
+
+    @property
+    def _num_batches(self) -> int:
+        """Steps of an epoch of allocated records."""
+        return round(1.0 / self.sampling_rate)
+
+    @property
+    def _batches(self) -> Batches:
+        if self.sampling == "poisson":
+            return Poisson(rate=self.sampling_rate)
+        batches, epochs = self._num_batches, self.num_steps // self._num_batches
+        return Allocated(num_batches=batches, num_epochs=epochs)
 
     def _mean_square(self, facts: PublicFacts, clip: float, stddev: float) -> float:
         """Bound of E |gradient estimate|^2 given the iterate."""

@@ -34,7 +34,7 @@ _ALLOWANCE = 1e-12
 _FARTHEST = 2.0**46
 _GUIDE_BITS = 12
 
-FULL, POISSON, SLICES, REPLACEMENT = range(4)
+FULL, POISSON, SLICES, REPLACEMENT, ALLOCATED = range(5)
 BLOCK = 1024  # records that are summed before their sum joins that of the others
 
 
@@ -50,7 +50,8 @@ class BatchNumbers(NamedTuple):
     skipped: float  # 1 - rate, and its rounding error
     skipped_error: float
     guide: Indices  # gap by the first bits of a word; -1 where they do not decide
-    order: Indices  # positions of the slices; empty: as they come
+    order: Indices  # positions of slices and allocated records; empty: as they come
+    ends: Indices  # ends of allocated batches in that order
     is_partial: int  # whether more records of the batch follow in another window
 
 
@@ -82,8 +83,9 @@ class Batches(Spec):
     scheme: ClassVar[int]
 
     def numbers(self, num_records: int, rng: np.random.Generator) -> BatchNumbers:
-        """Return what the kernel reads; a shuffle draws its order here."""
+        """Return what the kernel reads; what has an order draws it here."""
         last = num_records if self.last is None else self.last
+        order, ends = self._order(last - self.first, rng)
         return BatchNumbers(
             scheme=self.scheme,
             first=int(self.first),
@@ -94,7 +96,8 @@ class Batches(Spec):
             skipped=1.0 - self._rate(),
             skipped_error=two_sum.py_func(1.0, -self._rate())[1],
             guide=_guide(self._rate()),
-            order=self._order(last - self.first, rng),
+            order=order,
+            ends=ends,
             is_partial=0,
         )
 
@@ -104,9 +107,11 @@ class Batches(Spec):
     def _rate(self) -> float:
         return 1.0
 
-    def _order(self, available: int, rng: np.random.Generator) -> Indices:
-        del available, rng  # only a shuffle has an order
-        return np.empty(0, dtype=np.int64)
+    def _order(
+        self, available: int, rng: np.random.Generator
+    ) -> tuple[Indices, Indices]:
+        del available, rng  # records as they come
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,10 +146,38 @@ class Slices(Batches):
     def _size(self, available: int) -> int:
         return int(self.size)
 
-    def _order(self, available: int, rng: np.random.Generator) -> Indices:
-        if not self.is_shuffled:
-            return super()._order(available, rng)
-        return rng.permutation(available).astype(np.int64)
+    def _order(
+        self, available: int, rng: np.random.Generator
+    ) -> tuple[Indices, Indices]:
+        order, ends = super()._order(available, rng)
+        if self.is_shuffled:
+            order = rng.permutation(available).astype(np.int64)
+        return order, ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocated(Batches):
+    """Each record in one of the ``num_batches`` steps of every epoch, at random.
+
+    Eight bytes a record and epoch keep who is where.
+    """
+
+    num_batches: int
+    num_epochs: int
+    name: ClassVar[str] = "allocated"
+    scheme: ClassVar[int] = ALLOCATED
+
+    def _rate(self) -> float:
+        return 1.0 / self.num_batches
+
+    def _order(
+        self, available: int, rng: np.random.Generator
+    ) -> tuple[Indices, Indices]:
+        # NumPy's bounded integers are exactly uniform, by rejection.
+        picks = rng.integers(self.num_batches, size=(self.num_epochs, available))
+        sizes = [np.bincount(pick, minlength=self.num_batches) for pick in picks]
+        order = np.argsort(picks, axis=1, kind="stable")
+        return order.ravel(), np.cumsum(sizes, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +203,8 @@ def first_cursor(batches, rng, t):
     """Where the enumeration of step ``t`` starts."""
     if batches.scheme == SLICES:
         return t * batches.size
+    if batches.scheme == ALLOCATED:
+        return batches.ends[t - 1] if t > 0 else 0
     if batches.scheme == POISSON:
         return batches.first + _gap(rng, batches)
     return batches.first if batches.scheme == FULL else 0
@@ -245,8 +280,10 @@ def next_block(batches, rng, t, cursor, rows):
             rows[count] = cursor
             count += 1
             cursor += 1 + _gap(rng, batches)
-    elif batches.scheme == SLICES:
+    elif batches.scheme == SLICES or batches.scheme == ALLOCATED:
         end = min((t + 1) * batches.size, batches.last - batches.first)
+        if batches.scheme == ALLOCATED:
+            end = batches.ends[t]
         while count < len(rows) and cursor < end:
             place = batches.order[cursor] if len(batches.order) else cursor
             rows[count] = batches.first + place

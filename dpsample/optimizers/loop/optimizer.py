@@ -28,6 +28,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.spec import Spec, frozen
 from dpsample.optimizers.loop.batches import (
+    Allocated,
     Batches,
     Full,
     Poisson,
@@ -128,7 +129,7 @@ class Loop:
         """Return what the kernel reads."""
         batches = self.batches.numbers(data.num_records, rng)
         divisor: float = batches.size  # or, for random batches, their mean size
-        if isinstance(self.batches, Poisson):
+        if isinstance(self.batches, Poisson | Allocated):
             divisor = batches.rate * (batches.last - batches.first)
         weights = np.empty(0) if self.weights is None else self.weights
         reach = FAR if records.is_total else math.inf
@@ -199,6 +200,10 @@ class Loop:
             if read > last - batches.first:
                 given = f"<= {last - batches.first} records of the phase"
                 check.fail("num_steps * size", given, read)
+        if isinstance(batches, Allocated):
+            steps = batches.num_batches * batches.num_epochs
+            if self.num_steps != steps:
+                check.fail("num_steps", f"{steps}, those of all epochs", self.num_steps)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -35,11 +35,13 @@ from dpsample.noise.generalized_gaussian import fill_generalized_gaussian
 from dpsample.noise.law import add_gaussian, grid_step
 from dpsample.optimizers.loop.batches import BLOCK, Batches, Poisson, Slices
 from dpsample.privacy import (
+    allocated_noise_multiplier,
     gdp_from_budget,
     poisson_noise_multiplier,
     shuffle_local_noise,
 )
 from dpsample.privacy.accounting.events import (
+    AllocatedGaussianEvent,
     ApproximateEvent,
     Event,
     GaussianEvent,
@@ -235,6 +237,28 @@ def poisson(
     )
     return CalibratedNoise(
         up(multiplier * record_bound / (sampling_rate * num_records)), event
+    )
+
+
+@check.plain
+@lru_cache(maxsize=1024)
+def allocated(
+    budget: Budget,
+    *,
+    record_bound: float,
+    num_records: int,
+    num_batches: int,
+    num_epochs: int,
+) -> CalibratedNoise:
+    """Gaussian noise of means over randomly allocated records, by the accountant."""
+    multiplier = allocated_noise_multiplier(
+        budget, num_steps=num_batches, num_epochs=num_epochs
+    )
+    event = AllocatedGaussianEvent(
+        noise_multiplier=multiplier, num_steps=num_batches, num_epochs=num_epochs
+    )
+    return CalibratedNoise(
+        up(multiplier * record_bound * num_batches / num_records), event
     )
 
 

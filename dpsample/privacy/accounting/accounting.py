@@ -20,6 +20,7 @@ from dpsample.privacy.accounting.concentrated import (
     zcdp_delta,
 )
 from dpsample.privacy.accounting.events import (
+    AllocatedGaussianEvent,
     ApproximateEvent,
     BestOfEvent,
     ComposedEvent,
@@ -31,7 +32,7 @@ from dpsample.privacy.accounting.events import (
     PureEvent,
     TiltEvent,
 )
-from dpsample.privacy.accounting.loss_distributions import ideal
+from dpsample.privacy.accounting.normal_form import ideal, whole_steps
 from dpsample.privacy.accounting.renyi import LEAST_DELTA, sampled_delta
 from dpsample.privacy.curves.gaussian import LOG_MARGIN, gaussian_delta
 from dpsample.privacy.curves.objective_perturbation import tilt_and_gaussian_delta
@@ -325,6 +326,8 @@ def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> flo
     for part in parts:
         if isinstance(part, GaussianEvent):
             rho += rho_from_gdp(part.gdp)
+        elif isinstance(part, AllocatedGaussianEvent):
+            rho += rho_from_gdp(whole_steps(part, relation).gdp)
         elif isinstance(part, PureEvent):
             rho += rho_from_pure(part.epsilon)
         elif isinstance(part, ConcentratedEvent):

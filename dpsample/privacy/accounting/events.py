@@ -115,6 +115,55 @@ class PoissonGaussianEvent(Event):
         object.__setattr__(self, "num_steps", int(self.num_steps))
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AllocatedGaussianEvent(Event):
+    """Epochs of Gaussian steps, each record in one step of every epoch, at random.
+
+    In every epoch a record picks one of ``num_steps`` steps, uniformly and
+    independently of the others. Each step releases the sum of its records' vectors of
+    l_2 norm at most C with noise of standard deviation ``noise_multiplier`` * C, also
+    without records, and divided by a constant if at all. A shuffle is something else:
+    its batches have fixed sizes.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation over the bound C of *one record's* vector, > 0.
+    num_steps, num_epochs : int
+        Steps of an epoch, and epochs, >= 1.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of its range.
+
+    Guarantee
+    ---------
+    `delta_of` is an upper bound under both relations; only under "zero_out" is the
+    choice of steps counted (proof in `dpsample.privacy.accounting.allocation`).
+
+    Examples
+    --------
+    >>> from dpsample.privacy import epsilon_of
+    >>> epoch = AllocatedGaussianEvent(noise_multiplier=1.0, num_steps=100)
+    >>> round(epsilon_of(epoch, delta=1e-6, relation="zero_out"), 3)
+    0.858
+    """
+
+    name: ClassVar[str] = "allocated_gaussian"
+    noise_multiplier: float
+    num_steps: int
+    num_epochs: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        check.positive(noise_multiplier=self.noise_multiplier)
+        check.integer(1, num_steps=self.num_steps, num_epochs=self.num_epochs)
+        self._store(noise_multiplier=self.noise_multiplier)
+        object.__setattr__(self, "num_steps", int(self.num_steps))
+        object.__setattr__(self, "num_epochs", int(self.num_epochs))
+
+
 @dataclass(frozen=True, eq=False)
 class PureEvent(Event):
     """Pure differential privacy: probabilities change by a factor <= e^epsilon.
@@ -389,9 +438,12 @@ def _has_near(event: Event) -> bool:
     return isinstance(event, NearEvent) or any(map(_has_near, inner))
 
 
-SIMPLE = (GaussianEvent, PoissonGaussianEvent, PureEvent, ApproximateEvent)
 KINDS = (
-    *SIMPLE,
+    GaussianEvent,
+    PoissonGaussianEvent,
+    AllocatedGaussianEvent,
+    PureEvent,
+    ApproximateEvent,
     ConcentratedEvent,
     TiltEvent,
     ComposedEvent,

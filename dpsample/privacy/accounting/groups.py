@@ -19,7 +19,7 @@ from dpsample.privacy.accounting.events import (
     ParallelEvent,
     PureEvent,
 )
-from dpsample.privacy.accounting.loss_distributions import ideal
+from dpsample.privacy.accounting.normal_form import ideal
 from dpsample.problem.facts import RELATIONS
 
 SUMMED = 1000  # terms of a geometric series; longer ones in closed form

@@ -1,4 +1,4 @@
-"""Composition: the normal form of an event, and privacy loss distributions of it.
+"""Privacy loss distributions of events, for composition; by dp-accounting.
 
 Every part is replaced by a pair of discrete laws on a grid of losses whose curve passes
 above the part's own ("connect the dots", Doroshenko et al. 2022), which makes every
@@ -12,25 +12,25 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.privacy.accounting.concentrated import compose_gdp
+from dpsample.privacy.accounting.allocation import REACH, epoch_law
 from dpsample.privacy.accounting.events import (
+    AllocatedGaussianEvent,
     ApproximateEvent,
     ComposedEvent,
     ConcentratedEvent,
     Event,
     GaussianEvent,
-    NearEvent,
     ParallelEvent,
     PoissonGaussianEvent,
     PureEvent,
     TiltEvent,
 )
+from dpsample.privacy.accounting.normal_form import step_shift
 from dpsample.privacy.accounting.renyi import log_factor
 from dpsample.privacy.curves.objective_perturbation import tilt_curve
 
@@ -43,6 +43,7 @@ FINENESS, COARSEST, FINEST = 0.01, 5e-3, 1e-6
 # A curve is followed until its delta is this small; the rest counts as infinite loss.
 TAIL = 1e-17
 MAX_GRID = 100_000
+MOST_CELLS = 10_000  # of a ratio whose sums take the square of it
 
 
 def composed_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> float:
@@ -58,6 +59,8 @@ def _rounding(parts: tuple[Event, ...]) -> float:
 def _steps(part: Event) -> int:
     if isinstance(part, ParallelEvent):
         return max(sum(map(_steps, block)) for block in blocks(part))
+    if isinstance(part, AllocatedGaussianEvent):
+        return part.num_epochs
     return part.num_steps if isinstance(part, PoissonGaussianEvent) else 1
 
 
@@ -71,8 +74,7 @@ def _composed(
     total = privacy_loss_distribution.identity(value_discretization_interval=interval)
     for part, count in Counter(parts).items():
         pld = _single(part, relation, interval)
-        steps = part.num_steps if isinstance(part, PoissonGaussianEvent) else 1
-        times = count * steps
+        times = count * (1 if isinstance(part, ParallelEvent) else _steps(part))
         total = total.compose(pld.self_compose(times) if times > 1 else pld)
     return total
 
@@ -98,7 +100,27 @@ def _single(part: Event, relation: str, interval: float) -> PrivacyLossDistribut
             sampling_prob=part.sampling_rate,
             neighboring_relation=pairs,
         )
+    if isinstance(part, AllocatedGaussianEvent):
+        return _of_epoch(part, interval)
     return _from_curve(part, relation, interval)
+
+
+def _of_epoch(part: AllocatedGaussianEvent, interval: float) -> PrivacyLossDistribution:
+    """Both orders of the pair of `dpsample.privacy.accounting.allocation`."""
+    from dp_accounting.pld.pld_pmf import DensePLDPmf
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    first, masses, at_zero, lost = epoch_law(
+        noise_multiplier=part.noise_multiplier,
+        num_steps=part.num_steps,
+        interval=interval,
+    )
+    last = first + len(masses) - 1
+    tilted = masses * np.exp(interval * np.arange(first, last + 1))
+    return PrivacyLossDistribution(
+        DensePLDPmf(interval, first, tilted, lost, True),
+        DensePLDPmf(interval, -last, masses[::-1].copy(), at_zero, True),
+    )
 
 
 def _from_curve(part: Event, relation: str, interval: float) -> PrivacyLossDistribution:
@@ -173,6 +195,10 @@ def _range(part: Event, relation: str) -> float:
         size = step_shift(relation) / part.noise_multiplier
         total = math.sqrt(part.num_steps) * _deviation(part, relation)
         return min(total * (0.5 * total + 20.0), part.num_steps * size * (9.0 + size))
+    if isinstance(part, AllocatedGaussianEvent):
+        total = math.sqrt(part.num_epochs) * _deviation(part, relation)
+        size = 1.0 / part.noise_multiplier
+        return min(total * (0.5 * total + 20.0), part.num_epochs * size * (9.0 + size))
     return _reach(part, relation)
 
 
@@ -183,6 +209,9 @@ def _step_range(part: Event, relation: str) -> float:
     if isinstance(part, PoissonGaussianEvent):
         size = step_shift(relation) / part.noise_multiplier
         return size * (0.5 * size + 10.0)
+    if isinstance(part, AllocatedGaussianEvent):
+        size = 1.0 / part.noise_multiplier
+        return size * (2.0 * REACH + size) * MAX_GRID / MOST_CELLS
     return _reach(part, relation)
 
 
@@ -194,6 +223,10 @@ def _deviation(part: Event, relation: str) -> float:
         size = step_shift(relation) / part.noise_multiplier
         spread = math.sqrt(math.expm1(min(size * size, 50.0)))
         return min(part.sampling_rate * spread, size)
+    if isinstance(part, AllocatedGaussianEvent):
+        square = 1.0 / part.noise_multiplier**2
+        variance = math.expm1(min(square, 50.0)) / part.num_steps
+        return math.sqrt(min(variance, square))
     if isinstance(part, ConcentratedEvent):
         return math.sqrt(2.0 * part.rho)
     if isinstance(part, TiltEvent):
@@ -224,88 +257,3 @@ def _convex(x: Array, y: Array) -> Array:
             hull.pop()
         hull.append(i)
     return np.interp(x, x[hull], y[hull])
-
-
-class Ideal(NamedTuple):
-    """Parts of the ideal law, composed in sequence, and the distance to that law.
-
-    No part is a `ComposedEvent` or a `NearEvent`; there is at most one `GaussianEvent`
-    and one `ConcentratedEvent`, and no part costs nothing.
-    """
-
-    parts: tuple[Event, ...]
-    total_variation: float
-
-
-def ideal(event: Event, relation: str) -> Ideal:
-    """Return the normal form of ``event`` under ``relation``.
-
-    Distances add up in sequence, by induction over the answers; of disjoint blocks only
-    one differs between neighbors, so that the largest distance counts.
-    """
-    if isinstance(event, NearEvent):
-        inner = ideal(event.event, relation)
-        total = inner.total_variation + event.total_variation
-        return Ideal(inner.parts, total)
-    if isinstance(event, ComposedEvent):
-        inners = [ideal(item, relation) for item in event.events]
-        parts = [part for inner in inners for part in inner.parts]
-        return Ideal(_merged(parts), math.fsum(i.total_variation for i in inners))
-    if isinstance(event, ParallelEvent):
-        inners = [ideal(item, relation) for item in event.events]
-        distance = max(inner.total_variation for inner in inners)
-        return Ideal(_worst([inner.parts for inner in inners]), distance)
-    return Ideal(_merged([_simplified(event, relation)]), 0.0)
-
-
-def step_shift(relation: str) -> float:
-    """Distance that neighbors move a sum, in units of one record's bound C."""
-    return 2.0 if relation == "replace_one" else 1.0
-
-
-def _simplified(event: Event, relation: str) -> Event:
-    """Rewrite sampling of every record as the Gaussian steps it is, and delta = 0."""
-    if isinstance(event, PoissonGaussianEvent) and event.sampling_rate == 1.0:
-        distance = step_shift(relation) / event.noise_multiplier
-        return GaussianEvent(math.sqrt(event.num_steps) * distance)
-    if isinstance(event, ApproximateEvent) and event.delta == 0.0:
-        return PureEvent(event.epsilon)
-    return event
-
-
-def _merged(parts: list[Event]) -> tuple[Event, ...]:
-    """Merge what composes exactly: Gaussian, concentrated and equal Poisson parts."""
-    gdps = [part.gdp for part in parts if isinstance(part, GaussianEvent)]
-    rhos = [part.rho for part in parts if isinstance(part, ConcentratedEvent)]
-    steps: Counter[tuple[float, float]] = Counter()
-    rest: list[Event] = []
-    for part in parts:
-        if isinstance(part, PoissonGaussianEvent):
-            key = (part.sampling_rate, part.noise_multiplier)
-            steps[key] += part.num_steps
-        elif not isinstance(part, GaussianEvent | ConcentratedEvent):
-            rest += [part] if part != PureEvent(0.0) else []
-    merged: list[Event] = []
-    if any(gdps):
-        merged.append(GaussianEvent(compose_gdp(gdps)))
-    if any(rhos):
-        merged.append(ConcentratedEvent(math.fsum(rhos)))
-    poisson = [
-        PoissonGaussianEvent(sampling_rate=q, noise_multiplier=z, num_steps=count)
-        for (q, z), count in steps.items()
-    ]
-    return (*merged, *poisson, *rest)
-
-
-def _worst(blocks: list[tuple[Event, ...]]) -> tuple[Event, ...]:
-    """Keep the worst block where one dominates the others, else all different ones."""
-    different = list(dict.fromkeys(block for block in blocks if block))
-    if len(different) <= 1:
-        return different[0] if different else ()
-    if all(len(block) == 1 for block in different):
-        singles = [block[0] for block in different]
-        sizes = {GaussianEvent: "gdp", ConcentratedEvent: "rho", PureEvent: "epsilon"}
-        for kind, size in sizes.items():
-            if all(isinstance(single, kind) for single in singles):
-                return (max(singles, key=attrgetter(size)),)
-    return (ParallelEvent(tuple(ComposedEvent(block) for block in different)),)

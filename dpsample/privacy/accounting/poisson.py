@@ -1,4 +1,4 @@
-r"""Gaussian steps on samples: Poisson, of fixed size, randomly allocated.
+r"""Gaussian steps on Poisson samples and other random batches: noise and epsilon.
 
 When a record is replaced, the law of one step changes from (1-q) N(0) + q N(u) to
 (1-q) N(0) + q N(v) with |u|, |v| <= C, given the rest of the sample, to which every
@@ -21,14 +21,6 @@ N(0) is 0.6876, that of the pair 0.6919.
 With a record's loss set to zero v = 0, and the data set that lacks the record is the
 same one in all steps: both orders of the pair are composed, and the larger result is
 right there.
-
-**Random allocation.** In an epoch of t steps each record picks one of them, uniformly
-and independently of the others; sums are divided by n/t, never by the size of a batch,
-and a step without records gets noise, too. Batches are disjoint as those of a shuffle
-are, but their sizes are random, and the accounting is nearly that of Poisson samples of
-rate 1/t, or better. The pair is (1/t) sum_i N(e_i, z^2 I) against N(0, z^2 I), z the
-noise multiplier (Feldman and Shenfeld, arXiv:2502.08202, 2602.17284); that it dominates
-adaptive steps is their theorem, not proved again here.
 """
 
 import math
@@ -36,9 +28,13 @@ from collections.abc import Callable
 
 from dpsample.core import check
 from dpsample.privacy.accounting.accounting import delta_of
-from dpsample.privacy.accounting.events import PoissonGaussianEvent
-from dpsample.privacy.accounting.loss_distributions import step_shift
-from dpsample.privacy.budget import Budget, Relation
+from dpsample.privacy.accounting.events import (
+    AllocatedGaussianEvent,
+    Event,
+    PoissonGaussianEvent,
+)
+from dpsample.privacy.accounting.normal_form import step_shift
+from dpsample.privacy.budget import Budget
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 
 # Calibrated noise exceeds the smallest that is enough by at most this part.
@@ -47,8 +43,6 @@ LARGEST_NOISE, STEP, TINY = 1e9, 1.25, 1e-300
 LEAST_NOISE = 0.1  # loss distributions of less noise overflow
 # Between these dp-accounting's Renyi accountant stays in floating point.
 LEAST_RENYI_NOISE, MOST_RENYI_NOISE = 1e-6, 1e6
-# Width of a cell of the privacy loss, and what the tails may cost of delta.
-CELL, TAIL = 0.02, 1e-3
 
 
 @check.plain
@@ -99,16 +93,64 @@ def poisson_noise_multiplier(
     if event.sampling_rate == 1.0:
         return full * (1.0 + TOLERANCE)
 
-    def excess(noise: float) -> float:
-        steps = PoissonGaussianEvent(
+    def steps(noise: float) -> Event:
+        return PoissonGaussianEvent(
             sampling_rate=event.sampling_rate,
             noise_multiplier=noise,
             num_steps=event.num_steps,
         )
-        delta = delta_of(steps, epsilon=budget.epsilon, relation=budget.relation)
-        return math.log(max(delta, TINY) / budget.delta)
 
-    return _smallest_noise(excess, guess=event.sampling_rate * full)
+    return _smallest_noise(steps, budget, guess=event.sampling_rate * full)
+
+
+@check.plain
+def allocated_noise_multiplier(
+    budget: Budget, *, num_steps: int, num_epochs: int = 1
+) -> float:
+    """Noise multiplier of steps on randomly allocated records that spends the budget.
+
+    Parameters
+    ----------
+    budget : Budget
+        Epsilon and delta; under "replace_one" the choice of steps is not counted.
+    num_steps, num_epochs : int
+        Steps of an epoch, and epochs, >= 1.
+
+    Returns
+    -------
+    float
+        Standard deviation of the noise on a step's sum over the bound of one record's
+        vector, rounded up by at most 1e-5 of itself.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, or no noise up to 1e9 is proved.
+
+    Guarantee
+    ---------
+    The steps of `AllocatedGaussianEvent` with this multiplier are (epsilon, delta)-DP
+    under the budget's relation.
+
+    Examples
+    --------
+    >>> budget = Budget(epsilon=1.0, delta=1e-4, relation="zero_out")
+    >>> noise = allocated_noise_multiplier(budget, num_steps=50)
+    >>> print(f"{noise:.3f}")
+    0.883
+    """
+    check.instance(Budget, budget=budget)
+
+    def steps(noise: float) -> Event:
+        return AllocatedGaussianEvent(
+            noise_multiplier=noise, num_steps=num_steps, num_epochs=num_epochs
+        )
+
+    steps(1.0)  # checks the numbers
+    gdp = gdp_from_budget(budget.epsilon, budget.delta)
+    full = step_shift(budget.relation) * math.sqrt(num_epochs) / gdp
+    amplified = full if budget.relation == "replace_one" else full / num_steps**0.5
+    return _smallest_noise(steps, budget, guess=amplified)
 
 
 @check.plain
@@ -186,12 +228,20 @@ def fixed_size_epsilon(
     return min(float(accountant.get_epsilon(delta)), whole)
 
 
-def _smallest_noise(excess: Callable[[float], float], *, guess: float) -> float:
+def _smallest_noise(
+    steps: Callable[[float], Event], budget: Budget, *, guess: float
+) -> float:
     """Return a multiplier whose excess log(delta/target) was found <= 0.
 
     Secants of the excess against log(noise) come close at once; steps a little to
     either side of the crossing then close the bracket.
     """
+
+    def excess(noise: float) -> float:
+        epsilon, relation = budget.epsilon, budget.relation
+        delta = delta_of(steps(noise), epsilon=epsilon, relation=relation)
+        return math.log(max(delta, TINY) / budget.delta)
+
     safe = max(guess, LEAST_NOISE)
     while (below := excess(safe)) > 0.0:
         safe *= STEP
@@ -215,69 +265,3 @@ def _smallest_noise(excess: Callable[[float], float], *, guess: float) -> float:
         else:
             unsafe, above, nudge = middle, value, TOLERANCE / 3.0
     return safe
-
-
-@check.plain
-def allocation_epsilon(
-    *,
-    delta: float,
-    noise_multiplier: float,
-    num_steps: int,
-    num_epochs: int = 1,
-    relation: Relation = "zero_out",
-) -> float:
-    """Epsilon of Gaussian steps on randomly allocated records, by PLD_accounting.
-
-    It needs ``pip install 'dpsample[allocation]'`` and takes seconds for one epoch,
-    minutes for ten of a hundred steps.
-
-    Parameters
-    ----------
-    delta : float
-        Probability, > 0 and < 1.
-    noise_multiplier : float
-        Standard deviation of the noise on a step's sum over the bound of one record's
-        vector, > 0.
-    num_steps, num_epochs : int
-        Steps of an epoch and epochs, >= 1.
-    relation : {"zero_out"}
-        Under "replace_one" nothing is proved.
-
-    Returns
-    -------
-    float
-        An upper bound, accurate to a few per cent.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-    ImportError
-        If PLD_accounting is not installed.
-
-    Guarantee
-    ---------
-    By the papers' theorem and the numerics of that package, the sums of all steps are
-    (epsilon, delta)-DP under "zero_out".
-    """
-    check.open_interval(0.0, 1.0, delta=delta)
-    check.positive(noise_multiplier=noise_multiplier)
-    check.integer(1, num_steps=num_steps, num_epochs=num_epochs)
-    if relation != "zero_out":
-        remedy = "For a replaced record no dominating pair is proved."
-        check.fail("relation", "'zero_out' for random allocation", relation, remedy)
-    try:
-        import PLD_accounting as allocation
-    except ImportError as error:
-        text = "Random allocation needs pip install 'dpsample[allocation]'."
-        raise ImportError(text) from error
-    losses = allocation.gaussian_allocation_pld(
-        params=allocation.PrivacyParams(
-            sigma=noise_multiplier, num_steps=num_steps, num_epochs=num_epochs
-        ),
-        config=allocation.AllocationSchemeConfig(
-            loss_discretization=CELL, tail_truncation=TAIL * delta
-        ),
-        bound_type=allocation.BoundType.DOMINATES,
-    )
-    return float(losses.get_epsilon_for_delta(delta))

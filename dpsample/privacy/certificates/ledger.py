@@ -175,7 +175,7 @@ class Ledger:
         if entry.relation not in (None, self.relation):
             remedy = "Keep one ledger for each relation." + (
                 " A replacement is two zeroings: group_event(certificate.event, 2) "
-                "may be added, unless it holds Poisson samples."
+                "may be added, unless it holds random samples."
             ) * (self.relation == "replace_one")
             condition = f"under {self.relation!r} like the ledger"
             check.fail("item", condition, repr(entry.relation), remedy)

@@ -1,0 +1,132 @@
+# mypy: allow-untyped-defs
+r"""Gaussian steps on randomly allocated records: each joins one step of every epoch.
+
+In an epoch of t steps each record picks one of them, uniformly and independently of
+the others; sums are divided by a constant, never by the size of a batch, and a step
+without records gets noise, too. With z the noise over a record's bound C, the pair
+
+.. math:: \frac1t \sum_{i=1}^t N(e_i, z^2 I) \quad \text{and} \quad N(0, z^2 I)
+
+dominates an epoch under "zero_out" (Feldman and Shenfeld, arXiv:2502.08202), whatever
+later steps make of earlier answers.
+
+Proof. Given what the others picked, step j answers :math:`f_j + 1\{j = i\} v_j + z C
+\xi_j`, i the record's pick, :math:`|v_j| \le C`; both vectors are functions of the
+answers before. Of a draw x of the pair these answers are made one after the other:
+:math:`f_j + v_j x_j` and independent noise of covariance :math:`z^2 (C^2 I - v_j
+v_j^T)`, which is positive. So they are a function of x and of independent noise, and no
+hockey-stick divergence is larger than the pair's; it is jointly convex, so what the
+others picked may be averaged. Epochs compose (Zhu, Dong and Wang 2022, Theorem 10).
+
+**Numbers.** Under N(0) the likelihood ratio M is the mean of t independent log-normal
+X_i of mean 1, and both orders of the pair are means of convex functions of it, of
+:math:`(M - e^\epsilon)_+` and :math:`(1 - e^\epsilon M)_+`. So they increase when a
+value of X_i, or of a partial sum, is split between the two neighbors on a grid that
+keep its mean: upper bounds, whose errors are of second order in the grid. All terms are
+positive, and rounding errors stay relative. What exceeds the grid is put on its end,
+and the mean that it loses is added to the first order's delta.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dpsample.core.arrays import Array
+from dpsample.core.jit import kernel
+
+REACH = 10.0  # standard deviations of a logarithm that the grid holds
+ENDS = 1.6e-23  # more than both ends of a normal law beyond them
+NEGLIGIBLE = 1e-26  # probability, or mean, that a sum loses at either end
+FINE = 0.1  # standard deviations of a piece on which four nodes are enough
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
+
+
+class RatioLaw(NamedTuple):
+    """Law of a likelihood ratio: masses on e^(j h), j = first, ..., and at 0."""
+
+    first: int
+    masses: Array
+    at_zero: float
+    lost: float  # mean that was cut off
+
+
+def epoch_law(*, noise_multiplier: float, num_steps: int, interval: float) -> RatioLaw:
+    """Law of M under N(0), on logarithms that are multiples of ``interval``."""
+    one = total = _log_normal(1.0 / noise_multiplier, num_steps, interval)
+    for digit in f"{num_steps:b}"[1:]:
+        total = _sum(total, total, interval)
+        if digit == "1":
+            total = _sum(total, one, interval)
+    return total
+
+
+def _log_normal(spread: float, num_steps: int, interval: float) -> RatioLaw:
+    """Law of X_i/t; each cell's mass is split as its mean tells, its ends go to 0."""
+    center = -0.5 * spread**2 - math.log(num_steps)
+    low = math.floor((center - REACH * spread) / interval)
+    high = math.ceil((center + spread**2 + REACH * spread) / interval)
+    pieces = math.ceil(interval / (FINE * spread))
+    width = interval / pieces
+    starts = width * np.arange(pieces)
+    inside = (starts[:, None] + 0.5 * width * (1.0 + NODES)).ravel()
+    rule = np.tile(0.5 * width * WEIGHTS, pieces)
+    rule /= math.sqrt(2.0 * math.pi) * spread
+    places = interval * np.arange(low, high)[:, None] + inside
+    heights = rule * np.exp(-0.5 * ((places - center) / spread) ** 2)
+    shares = np.expm1(inside) / math.expm1(interval)
+    masses = np.zeros(high - low + 1)
+    masses[:-1] += heights @ (1.0 - shares)
+    masses[1:] += heights @ shares
+    return RatioLaw(low, masses, ENDS, ENDS / num_steps)
+
+
+def _sum(one: RatioLaw, other: RatioLaw, interval: float) -> RatioLaw:
+    """Law of a sum of independent ratios."""
+    apart = one.first - other.first
+    ends = apart - len(other.masses) + 1, apart + len(one.masses) - 1  # of x - y
+    least = max(ends[0], -ends[1], 0)
+    gaps = interval * np.arange(least, max(map(abs, ends)) + 1)
+    above = np.log1p(np.exp(-gaps)) / interval  # log(e^x + e^y) beyond the larger
+    steps = np.floor(above).astype(np.int64)
+    shares = np.expm1(interval * (above - steps)) / math.expm1(interval)
+    first = max(one.first, other.first) + int(steps[-1])
+    last = max(law.first + len(law.masses) for law in (one, other)) + int(steps[0])
+    masses, places = np.zeros(last - first + 1), (one.first, other.first, first)
+    _add_sums(one.masses, other.masses, places, (steps, shares, least), masses)
+    # Where one is 0 the other is split between 0 and the end: next to nothing.
+    at_zero, lost = one.at_zero * other.at_zero, one.lost + other.lost
+    for law, chance in ((one, other.at_zero), (other, one.at_zero)):
+        values = np.exp(interval * (law.first - last + np.arange(len(law.masses))))
+        masses[-1] += chance * float(law.masses @ values)
+        at_zero += chance * float(law.masses @ (1.0 - values))
+    return _trimmed(RatioLaw(first, masses, at_zero, lost), interval)
+
+
+@kernel
+def _add_sums(one, other, places, table, out):
+    """Add the masses of all sums of two values, each split by its mean."""
+    steps, shares, least = table
+    for i in range(one.shape[0]):
+        for j in range(other.shape[0]):
+            mass, x, y = one[i] * other[j], places[0] + i, places[1] + j
+            gap = abs(x - y) - least
+            place = max(x, y) + steps[gap] - places[2]
+            above = mass * shares[gap]
+            out[place] += mass - above
+            out[place + 1] += above
+
+
+def _trimmed(law: RatioLaw, interval: float) -> RatioLaw:
+    """Cut both ends: the lower one is split by its mean, the upper one goes down."""
+    first, masses, at_zero, lost = law
+    values = np.exp(interval * (first + np.arange(len(masses))))
+    low = int(np.searchsorted(np.cumsum(masses), NEGLIGIBLE))
+    means = np.cumsum((masses * values)[::-1])[::-1]
+    high = int(np.searchsorted(-means, -NEGLIGIBLE))
+    kept = masses[low:high].copy()
+    moved = float(masses[:low] @ values[:low]) / values[low]
+    kept[0] += moved
+    kept[-1] += masses[high:].sum()
+    at_zero += float(masses[:low].sum()) - moved
+    return RatioLaw(first + low, kept, at_zero, lost + float(means[high:][:1].sum()))

@@ -1,0 +1,132 @@
+"""The normal form of an event: merged parts in sequence, and one total variation."""
+
+import math
+from collections import Counter
+from operator import attrgetter
+from typing import NamedTuple
+
+from dpsample.privacy.accounting.concentrated import compose_gdp
+from dpsample.privacy.accounting.events import (
+    AllocatedGaussianEvent,
+    ApproximateEvent,
+    ComposedEvent,
+    ConcentratedEvent,
+    Event,
+    GaussianEvent,
+    NearEvent,
+    ParallelEvent,
+    PoissonGaussianEvent,
+    PureEvent,
+)
+
+# Noise multipliers between which the choice of steps is counted; it may be left out.
+LEAST_ALLOCATED_NOISE, MOST_ALLOCATED_NOISE = 0.1, 1e4
+
+
+class Ideal(NamedTuple):
+    """Parts of the ideal law, composed in sequence, and the distance to that law.
+
+    No part is a `ComposedEvent` or a `NearEvent`; there is at most one `GaussianEvent`
+    and one `ConcentratedEvent`, and no part costs nothing.
+    """
+
+    parts: tuple[Event, ...]
+    total_variation: float
+
+
+def ideal(event: Event, relation: str) -> Ideal:
+    """Return the normal form of ``event`` under ``relation``.
+
+    Distances add up in sequence, by induction over the answers; of disjoint blocks only
+    one differs between neighbors, so that the largest distance counts.
+    """
+    if isinstance(event, NearEvent):
+        inner = ideal(event.event, relation)
+        total = inner.total_variation + event.total_variation
+        return Ideal(inner.parts, total)
+    if isinstance(event, ComposedEvent):
+        inners = [ideal(item, relation) for item in event.events]
+        parts = [part for inner in inners for part in inner.parts]
+        return Ideal(_merged(parts), math.fsum(i.total_variation for i in inners))
+    if isinstance(event, ParallelEvent):
+        inners = [ideal(item, relation) for item in event.events]
+        distance = max(inner.total_variation for inner in inners)
+        return Ideal(_worst([inner.parts for inner in inners]), distance)
+    return Ideal(_merged([_simplified(event, relation)]), 0.0)
+
+
+def step_shift(relation: str) -> float:
+    """Distance that neighbors move a sum, in units of one record's bound C."""
+    return 2.0 if relation == "replace_one" else 1.0
+
+
+def _simplified(event: Event, relation: str) -> Event:
+    """Rewrite steps on all records, or on known ones, as Gaussian, and delta = 0."""
+    if isinstance(event, PoissonGaussianEvent) and event.sampling_rate == 1.0:
+        distance = step_shift(relation) / event.noise_multiplier
+        return GaussianEvent(math.sqrt(event.num_steps) * distance)
+    if isinstance(event, AllocatedGaussianEvent) and not _is_amplified(event, relation):
+        return whole_steps(event, relation)
+    if isinstance(event, ApproximateEvent) and event.delta == 0.0:
+        return PureEvent(event.epsilon)
+    return event
+
+
+def whole_steps(event: AllocatedGaussianEvent, relation: str) -> GaussianEvent:
+    """Bound of epochs whose allocation is told: one step of each reads the record.
+
+    Two neighbors may pick alike, and their divergences are jointly convex.
+    """
+    distance = step_shift(relation) / event.noise_multiplier
+    return GaussianEvent(math.sqrt(event.num_epochs) * distance)
+
+
+def _is_amplified(event: AllocatedGaussianEvent, relation: str) -> bool:
+    noise = event.noise_multiplier
+    is_known = LEAST_ALLOCATED_NOISE <= noise <= MOST_ALLOCATED_NOISE
+    return is_known and relation == "zero_out" and event.num_steps > 1
+
+
+def _merged(parts: list[Event]) -> tuple[Event, ...]:
+    """Merge what composes exactly: Gaussian, concentrated and equal sampled parts."""
+    gdps = [part.gdp for part in parts if isinstance(part, GaussianEvent)]
+    rhos = [part.rho for part in parts if isinstance(part, ConcentratedEvent)]
+    steps: Counter[tuple[float, float]] = Counter()
+    epochs: Counter[tuple[float, int]] = Counter()
+    rest: list[Event] = []
+    for part in parts:
+        if isinstance(part, PoissonGaussianEvent):
+            key = (part.sampling_rate, part.noise_multiplier)
+            steps[key] += part.num_steps
+        elif isinstance(part, AllocatedGaussianEvent):
+            epochs[part.noise_multiplier, part.num_steps] += part.num_epochs
+        elif not isinstance(part, GaussianEvent | ConcentratedEvent):
+            rest += [part] if part != PureEvent(0.0) else []
+    merged: list[Event] = []
+    if any(gdps):
+        merged.append(GaussianEvent(compose_gdp(gdps)))
+    if any(rhos):
+        merged.append(ConcentratedEvent(math.fsum(rhos)))
+    poisson = [
+        PoissonGaussianEvent(sampling_rate=q, noise_multiplier=z, num_steps=count)
+        for (q, z), count in steps.items()
+    ]
+    allocated = [
+        AllocatedGaussianEvent(noise_multiplier=z, num_steps=t, num_epochs=count)
+        for (z, t), count in epochs.items()
+    ]
+    return (*merged, *poisson, *allocated, *rest)
+
+
+def _worst(blocks: list[tuple[Event, ...]]) -> tuple[Event, ...]:
+    """Keep the worst block where one dominates the others, else all different ones."""
+    different = list(dict.fromkeys(block for block in blocks if block))
+    if len(different) <= 1:
+        return different[0] if different else ()
+    if all(len(block) == 1 for block in different):
+        singles = [block[0] for block in different]
+        sizes = {GaussianEvent: "gdp", ConcentratedEvent: "rho", PureEvent: "epsilon"}
+        for kind, size in sizes.items():
+            if all(isinstance(single, kind) for single in singles):
+                return (max(singles, key=attrgetter(size)),)
+    return (ParallelEvent(tuple(ComposedEvent(block) for block in different)),)
