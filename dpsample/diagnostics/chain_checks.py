@@ -13,8 +13,14 @@ from typing import Any
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.diagnostics.batches import batch_means, correlation_times, differ
-from dpsample.diagnostics.summaries import ChainDraws, Finding, r_hat
+from dpsample.diagnostics.summaries import (
+    ChainDraws,
+    Finding,
+    batch_means,
+    correlation_times,
+    differ,
+    r_hat,
+)
 from dpsample.running.rounds import effective_size
 
 # Gap between groups of chains, in sds within chains, from which they look like modes:

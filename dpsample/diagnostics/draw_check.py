@@ -23,9 +23,15 @@ import numpy as np
 from dpsample.core.arrays import Array, Bools, Ints
 from dpsample.core.check import fail, instance
 from dpsample.diagnostics import chain_checks
-from dpsample.diagnostics.batches import correlation_times, off_zero
 from dpsample.diagnostics.identities import stein_values
-from dpsample.diagnostics.summaries import ChainDraws, CheckReport, Finding, read
+from dpsample.diagnostics.summaries import (
+    ChainDraws,
+    CheckReport,
+    Finding,
+    correlation_times,
+    off_zero,
+    read,
+)
 from dpsample.domains import Ball, Domain, Polytope, SchattenBall, Simplex
 from dpsample.numerics.norms import schatten
 from dpsample.privacy.certificates.terms import energy_quantile

@@ -15,9 +15,14 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.check import axes
-from dpsample.diagnostics.batches import correlation_times
 from dpsample.diagnostics.chain_checks import MIN_ESS
-from dpsample.diagnostics.summaries import ChainDraws, chosen, mixing, read
+from dpsample.diagnostics.summaries import (
+    ChainDraws,
+    chosen,
+    correlation_times,
+    mixing,
+    read,
+)
 from dpsample.domains import Domain
 from dpsample.targets.gibbs import Gibbs
 

@@ -4,7 +4,12 @@ from dpsample import domains
 from dpsample.core import spec
 from dpsample.core.public import dir_of
 from dpsample.core.spec import Json
-from dpsample.noise.cone import ConeTable, cone_table
+from dpsample.noise.cone import (
+    ConeTable,
+    SchattenPlan,
+    cone_table,
+    fill_schatten_gaussian,
+)
 from dpsample.noise.elementary import Gaussian, Laplace, gaussian, laplace
 from dpsample.noise.generalized_gaussian import (
     GeneralizedGaussian,
@@ -24,7 +29,6 @@ from dpsample.noise.mechanisms import (
     schatten_gaussian_mechanism,
 )
 from dpsample.noise.schatten import SchattenGaussian, schatten_gaussian, schatten_plan
-from dpsample.noise.schatten_spectrum import SchattenPlan, fill_schatten_gaussian
 
 __all__ = [
     "AdditiveMechanism",

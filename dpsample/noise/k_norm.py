@@ -23,12 +23,18 @@ from dpsample.core.arrays import Array, Values
 from dpsample.core.jit import kernel
 from dpsample.core.spec import Json
 from dpsample.domains import Ball, Box, Domain, Polytope, SchattenBall
-from dpsample.noise.cone import ConeTable, cone_table, cone_vector, scale_to
+from dpsample.noise.cone import (
+    ConeTable,
+    SchattenPlan,
+    cone_table,
+    cone_vector,
+    fill_schatten,
+    scale_to,
+)
 from dpsample.noise.elementary import Laplace
 from dpsample.noise.generalized_gaussian import log_ball_volume
 from dpsample.noise.law import Noise, Size, check_rng, checked_size, parts
 from dpsample.noise.schatten import log_schatten_volume, schatten_plan
-from dpsample.noise.schatten_spectrum import SchattenPlan, fill_schatten
 
 COORDINATES, SPECTRUM, FACETS = 0, 1, 2
 MAX_DIM = 6

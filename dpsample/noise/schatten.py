@@ -29,16 +29,16 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import Array, Values
 from dpsample.domains import SchattenBall
-from dpsample.noise.elementary import Gaussian
-from dpsample.noise.generalized_gaussian import log_radial_constant
-from dpsample.noise.law import Noise, Size, check_rng, checked_size, parts
-from dpsample.noise.schatten_spectrum import (
+from dpsample.noise.cone import (
     OPERATOR,
     ORDERED,
     WISHART,
     SchattenPlan,
     fill_schatten_rows,
 )
+from dpsample.noise.elementary import Gaussian
+from dpsample.noise.generalized_gaussian import log_radial_constant
+from dpsample.noise.law import Noise, Size, check_rng, checked_size, parts
 from dpsample.numerics.norms import schatten
 
 _LOG_GAMMA_3_2 = math.lgamma(1.5)

@@ -14,7 +14,7 @@ import dpsample as dps
 from dpsample import noise
 from dpsample.core.streams import streams
 from dpsample.domains import Ball, Box, Polytope, SchattenBall
-from dpsample.noise import cone, schatten_spectrum
+from dpsample.noise import cone
 from dpsample.noise.generalized_gaussian import (
     fill_gaussian,
     fill_generalized_gaussian,
@@ -93,11 +93,11 @@ def fill(name, dim, compiled):
         "gg cube": (fill_generalized_gaussian, noise.cone_table(np.inf), 0.3),
         "cone": (cone.cone_vector, noise.cone_table(1.5)),
         "schatten": (
-            schatten_spectrum.fill_schatten_gaussian,
+            cone.fill_schatten_gaussian,
             noise.schatten_plan((2, dim // 2), 1.0), 0.3,
         ),
         "spectrum": (
-            schatten_spectrum.fill_schatten,
+            cone.fill_schatten,
             noise.schatten_plan((2, dim // 2), 5.0), 0.3,
         ),
         "k-norm": (

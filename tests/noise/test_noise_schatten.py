@@ -10,8 +10,7 @@ from scipy.stats import chi, norm
 
 from dpsample.core.streams import streams
 from dpsample.noise import SchattenGaussian, schatten_gaussian, schatten_plan
-from dpsample.noise.schatten import wishart_bound
-from dpsample.noise.schatten_spectrum import (
+from dpsample.noise.cone import (
     OPERATOR,
     ORDERED,
     WISHART,
@@ -20,6 +19,7 @@ from dpsample.noise.schatten_spectrum import (
     fill_schatten_rows,
     log_acceptance,
 )
+from dpsample.noise.schatten import wishart_bound
 from dpsample.numerics.norms import schatten
 from tests.support.statistics import (
     assert_law,
