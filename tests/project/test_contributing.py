@@ -244,12 +244,13 @@ RUNS = {
 }
 
 
-@pytest.mark.slow  # each compiles the package anew, as an edit of a kernel does
-@pytest.mark.parametrize("name", RUNS)
-def test_the_new_piece_runs_and_keeps_the_promises_of_its_kind(name, tree):
-    program, chosen, files = RUNS[name]
-    follow(RECIPES[name], tree)
-    run(tree, "-c", DATA + program)
-    new_file = RECIPES[name].blocks[0][1]
-    run_tests(tree, new_file)  # the examples of its docstrings
-    run_tests(tree, "-k", chosen, *files)
+@pytest.mark.slow  # the package is compiled anew, as after an edit of a kernel
+def test_the_new_pieces_run_and_keep_the_promises_of_their_kinds(tree):
+    """All in one copy, which is compiled once."""
+    for name in RUNS:
+        follow(RECIPES[name], tree)
+    for name, (program, chosen, files) in RUNS.items():
+        run(tree, "-c", DATA + program)
+        new_file = RECIPES[name].blocks[0][1]
+        run_tests(tree, new_file)  # the examples of its docstrings
+        run_tests(tree, "-k", chosen, *files)

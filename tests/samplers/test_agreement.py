@@ -45,18 +45,27 @@ def build():
             del sys.modules[name]
 
 
-def draws_of(target, sampler, seed):
+def draws_of(target, sampler, seed, num_draws=700):
     """Draws (chain, draw, dim) of a run that has converged, and its sampler's name."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         found = dps.sample(
-            target, sampler=sampler, seed=seed, num_draws=2000, progress=False
+            target, sampler=sampler, seed=seed, num_draws=num_draws, progress=False
         )
     return found.posterior["theta"].values, str(found.attrs["sampler"])
 
 
+def chosen_draws(target):
+    """Draws of the sampler that is chosen, which are cheap: many, and its name."""
+    return draws_of(target, "auto", 1, num_draws=5000)
+
+
 def other_draws(target, chosen):
-    """Draws of an unrelated sampler; with more steps where few do not converge."""
+    """Draws of an unrelated sampler; with more steps where few do not converge.
+
+    They cost 20 times the chosen ones and more, and few are enough: with the many above
+    a shift of 1/6 standard deviation would be seen.
+    """
     few, many = WhitenedSlice(num_steps=10), WhitenedSlice(num_steps=250)
     if "Billiard" not in chosen:
         few, many = BilliardHMC(), BilliardHMC(num_steps=100)
@@ -83,7 +92,7 @@ def assert_same_moments(first, second):
 @pytest.mark.parametrize("number", slow_but(range(100), [1]))
 def test_another_sampler_has_the_same_means_and_variances(build, number):
     target = build(number)
-    first, chosen = draws_of(target, "auto", 1)
+    first, chosen = chosen_draws(target)
     assert_same_moments(first, other_draws(target, chosen))
 
 
@@ -92,6 +101,6 @@ def test_a_density_that_is_too_cold_by_half_is_found(build):
     cold = dps.Gibbs(
         target.problem, k=1.5 * target.k, mu=target.mu, regularizer=target.regularizer
     )
-    first = draws_of(target, "auto", 1)[0]
+    first = chosen_draws(target)[0]
     with rejected():
         assert_same_moments(first, draws_of(cold, BilliardHMC(), 2)[0])

@@ -6,12 +6,11 @@ their law, Stein's identities, symmetry, and the planted bugs of all three.
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 import dpsample as dps
+from dpsample.samplers import RandomizedSeries
 from dpsample.samplers.chain import PreparedChain
 from tests.support import sampler_mutants as mutants
 from tests.support.sampler_grid import (
@@ -42,8 +41,9 @@ from tests.support.tiers import by_turns, one_in, slow
 # The acceptance line of the package, and no domain may have fewer than on the simplex.
 LEAST = {"whole space": 10, "ball": 8, "box": 8, "simplex": 4, "polytope": 4}
 
-# Samplers whose steps are so short that a draw needs many to go anywhere.
-SHORT = ("RandomizedSeries",)
+# Steps whose bias is proved to be small move nothing in a minute: they are longer here,
+# and the chain for the right temperature shows that their bias is not what is noticed.
+LONGER = {"RandomizedSeries": RandomizedSeries(step_size=4e-4, num_steps=10)}
 
 
 @one_in(6)
@@ -136,16 +136,18 @@ def test_what_is_not_supported_is_refused_with_a_remedy(name, domain):
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_chain_for_another_temperature_is_noticed(name):
     domain, loss = next(cell for cell in TARGETS if supported(name, *cell)[0])
-    case, sampler = grid_case(domain, loss), SAMPLERS[name]
-    if name in SHORT:
-        sampler = dataclasses.replace(sampler, num_steps=200)
-    colder = dps.Gibbs(case.target.problem, k=1.6 * case.k, mu=case.mu)
-    prepared = sampler.prepare(colder, np.random.default_rng(1))
-    starts, draws = moved(
-        prepared, exact_starts(domain, loss), np.random.default_rng(2), 30
-    )
-    assert law_margin(case, starts) < 1.0
-    assert law_margin(case, draws[:, -1]) > 1.0
+    case, sampler = grid_case(domain, loss), LONGER.get(name, SAMPLERS[name])
+    starts = exact_starts(domain, loss)[: 2_000 if name in LONGER else MANY]
+
+    def margin(target):
+        prepared = sampler.prepare(target, np.random.default_rng(1))
+        used, draws = moved(prepared, starts, np.random.default_rng(2), 30)
+        assert law_margin(case, used) < 1.0
+        return law_margin(case, draws[:, -1])
+
+    assert margin(dps.Gibbs(case.target.problem, k=1.6 * case.k, mu=case.mu)) > 1.0
+    if name in LONGER:
+        assert margin(case.target) < 1.0
 
 
 def margin_of(

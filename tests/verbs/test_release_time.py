@@ -99,9 +99,8 @@ def test_what_fails_or_is_late_fails_at_the_deadline_with_one_message(
     ],
 )
 def test_real_draws_stop_soon_after_a_deadline(sampler):
+    dps.release(problem(), BUDGET, sampler=sampler)  # compiles, whatever that takes
     known = problem(100_000, 20)
-    with contextlib.suppress(DeadlineError):
-        dps.release(known, BUDGET, sampler=sampler, deadline=1.0)  # compiles
     for deadline in (0.3, 0.6):
         begin = time.monotonic()
         with contextlib.suppress(DeadlineError):
@@ -257,7 +256,7 @@ def test_an_unbounded_domain_needs_a_ridge_and_has_a_plan():
     answer.verify(checker="ball")
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_seconds_of_neighbors_are_not_told_apart():
     rows, response = np.zeros((2000, 5)), np.ones(2000)
     other, flipped = rows.copy(), response.copy()
