@@ -1,5 +1,6 @@
 """Two unrelated samplers agree on means and variances of cells that nobody chose."""
 
+import contextlib
 import importlib
 import random
 import sys
@@ -66,13 +67,13 @@ def other_draws(target, chosen):
     They cost 20 times the chosen ones and more, and few are enough: with the many above
     a shift of 1/6 standard deviation would be seen.
     """
-    few, many = WhitenedSlice(num_steps=10), WhitenedSlice(num_steps=250)
+    kind, steps = WhitenedSlice, (10, 60, 250)
     if "Billiard" not in chosen:
-        few, many = BilliardHMC(), BilliardHMC(num_steps=100)
-    try:
-        return draws_of(target, few, 2)[0]
-    except RuntimeWarning:
-        return draws_of(target, many, 3)[0]
+        kind, steps = BilliardHMC, (None, 100)
+    for seed, num_steps in enumerate(steps[:-1], start=2):
+        with contextlib.suppress(RuntimeWarning):
+            return draws_of(target, kind(num_steps=num_steps), seed)[0]
+    return draws_of(target, kind(num_steps=steps[-1]), seed + 1)[0]
 
 
 def assert_same_moments(first, second):
