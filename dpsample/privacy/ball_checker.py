@@ -81,6 +81,7 @@ EVENTS = {
     "composed": "events",
     "parallel": "events",
     "poisson_gaussian": "sampling_rate noise_multiplier num_steps",
+    "allocated_gaussian": "noise_multiplier num_steps num_epochs",
 }
 COMMON = ["ARITHMETIC", "BITS", "PUBLIC", "TIME"]
 SHIFTS = {"replace_one": 2, "zero_out": 1}

@@ -155,6 +155,9 @@ def test_noise_of_allocated_records_proves_the_budget_and_is_less():
     with pytest.raises(ValueError, match=r"budget.relation must be 'zero_out' with"):
         minimize(problem, method := DPSGD(**ALLOCATED, clip=0.5), BUDGET)
     assert method.risk_bound(problem.facts, ZERO_OUT) == math.inf
+    many = DPSGD(**{**ALLOCATED, "num_steps": 4 * 10**6})
+    with pytest.raises(ValueError, match=r"num_steps must be for 268435456 records"):
+        many.recipe(problem.facts, ZERO_OUT)
 
 
 def test_noise_is_in_units_of_the_clipping_threshold():
@@ -211,6 +214,8 @@ def test_default_step_minimizes_the_bound():
         ({"sampling": "shuffle"}, "sampling"),
         ({"sampling": "allocation", "sampling_rate": 0.3}, "sampling_rate"),
         ({"sampling": "allocation"}, "num_steps must be a multiple of 10"),
+        ({"sampling": "allocation", "sampling_rate": 1e-309}, "sampling_rate"),
+        ({"sampling": "allocation", "num_steps": 2 * 10**7}, "num_steps"),
     ],
 )
 def test_bad_numbers_are_refused(fields, word):

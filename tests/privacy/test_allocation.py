@@ -128,6 +128,31 @@ def test_it_composes_with_what_has_a_coarser_grid():
     assert least * (1.0 - 1e-9) <= found <= 1.01 * most
 
 
+@pytest.mark.parametrize(
+    ("noise", "steps", "epochs", "least"),
+    [(0.3, 10**7, 10**5, 0.99988), (0.1, 2**31 - 1, 20, 0.99997)],
+)
+def test_rounding_errors_of_many_steps_and_epochs_are_made_up_for(
+    noise, steps, epochs, least
+):
+    """Deltas close to 1, from below: sums that lose a part 1e-15 t of their mass."""
+    assert zero_out(epoch(noise, steps, epochs), epsilon=0.0) >= least
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ComposedEvent((epoch(1.0, 10), GaussianEvent(1e3))),
+        ComposedEvent((epoch(1e4, 10), GaussianEvent(3e3))),
+        epoch(1e4, 2, 2**31 - 1),
+        epoch(3.0, 2**31 - 1, 2**31 - 1),
+    ],
+    ids=str,
+)
+def test_extremes_have_a_bound(event):
+    assert 0.9 < zero_out(event, epsilon=1.0) <= 1.0
+
+
 def allocated_sums(noise, steps):
     """Sums of one record's vectors, as an audit calls it."""
 

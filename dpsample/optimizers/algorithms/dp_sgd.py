@@ -35,6 +35,8 @@ from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts
 
 EXACT = 1e-9  # relative distance of a rate to 1/t that is rounding
+# Steps that keep where their records end, and records of all epochs, 8 bytes each.
+MOST_STEPS, MOST_PLACES = 10**7, 2**28
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ class DPSGD(Optimizer):
     sampling : {"poisson", "allocation"}
         Independent samples of every step; or epochs of 1/q steps, in each of which a
         record picks one step at random: a few per cent less noise, under the relation
-        "zero_out" only, for 8 bytes a record and epoch.
+        "zero_out" only, for 8 bytes a record and epoch, at most 2 GB.
     clip : float, optional
         C; None, or more than it: the Lipschitz constant, so that nothing is clipped.
     step_size : float, optional
@@ -105,9 +107,11 @@ class DPSGD(Optimizer):
         check.integer(1, num_steps=self.num_steps)
         check.one_of(("poisson", "allocation"), sampling=self.sampling)
         if self.sampling == "allocation":
+            check.at_least(1.0 / MOST_STEPS, sampling_rate=self.sampling_rate)
             if abs(self._num_batches * self.sampling_rate - 1.0) > EXACT:
                 condition = "1/t for the t steps of an epoch"
                 check.fail("sampling_rate", condition, self.sampling_rate)
+            check.integer(1, most=MOST_STEPS, num_steps=self.num_steps)
             if self.num_steps % self._num_batches != 0:
                 condition = f"a multiple of {self._num_batches}: whole epochs"
                 check.fail("num_steps", condition, self.num_steps)
@@ -117,8 +121,9 @@ class DPSGD(Optimizer):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop over Poisson samples."""
+        """One loop over samples."""
         refuse_paper(calibration, "No noise is printed for DP-SGD.")
+        batches = self._batches(facts)
         clip, stddev, event = self._noise(facts, budget)
         size = self.step_size or self._best_step(facts, clip, stddev)
         noise: Perturbation = GaussianNoise(stddev) if event else NoNoise()
@@ -127,7 +132,7 @@ class DPSGD(Optimizer):
                 Loop(
                     num_steps=self.num_steps,
                     step=GradientStep(size),
-                    batches=self._batches,
+                    batches=batches,
                     estimator=ClippedMean(threshold=clip),
                     noise=noise,
                     weights=EQUAL_WEIGHTS if self.averages else None,
@@ -135,7 +140,7 @@ class DPSGD(Optimizer):
             ),
             event=event,
             inputs={"clip": clip, "step_size": size, "noise_stddev": stddev},
-            kind=f"clipped/{self._batches.name}",
+            kind=f"clipped/{batches.name}",
         )
 
     def risk_bound(self, facts: PublicFacts, budget: Budget | None) -> float:
@@ -185,11 +190,15 @@ class DPSGD(Optimizer):
         """Steps of an epoch of allocated records."""
         return round(1.0 / self.sampling_rate)
 
-    @property
-    def _batches(self) -> Batches:
+    def _batches(self, facts: PublicFacts) -> Batches:
         if self.sampling == "poisson":
             return Poisson(rate=self.sampling_rate)
         batches, epochs = self._num_batches, self.num_steps // self._num_batches
+        places = epochs * facts.num_records
+        if places > MOST_PLACES:
+            condition = f"for {MOST_PLACES} records of all epochs, at most"
+            remedy = "Take fewer epochs, or Poisson samples."
+            check.fail("num_steps", condition, places, remedy)
         return Allocated(num_batches=batches, num_epochs=epochs)
 
     def _mean_square(self, facts: PublicFacts, clip: float, stddev: float) -> float:

@@ -159,7 +159,7 @@ class Slices(Batches):
 class Allocated(Batches):
     """Each record in one of the ``num_batches`` steps of every epoch, at random.
 
-    Eight bytes a record and epoch keep who is where.
+    Eight bytes a record and epoch, and as many a step, keep who is where.
     """
 
     num_batches: int
@@ -173,11 +173,14 @@ class Allocated(Batches):
     def _order(
         self, available: int, rng: np.random.Generator
     ) -> tuple[Indices, Indices]:
-        # NumPy's bounded integers are exactly uniform, by rejection.
-        picks = rng.integers(self.num_batches, size=(self.num_epochs, available))
-        sizes = [np.bincount(pick, minlength=self.num_batches) for pick in picks]
-        order = np.argsort(picks, axis=1, kind="stable")
-        return order.ravel(), np.cumsum(sizes, dtype=np.int64)
+        order = np.empty((self.num_epochs, available), dtype=np.int64)
+        sizes = np.empty((self.num_epochs, self.num_batches), dtype=np.int64)
+        for row, size in zip(order, sizes, strict=True):
+            # NumPy's bounded integers are exactly uniform, by rejection.
+            picks = rng.integers(self.num_batches, size=available)
+            row[:] = np.argsort(picks, kind="stable")
+            size[:] = np.bincount(picks, minlength=self.num_batches)
+        return order.ravel(), np.cumsum(sizes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,9 +22,13 @@ others picked may be averaged. Epochs compose (Zhu, Dong and Wang 2022, Theorem 
 X_i of mean 1, and both orders of the pair are means of convex functions of it, of
 :math:`(M - e^\epsilon)_+` and :math:`(1 - e^\epsilon M)_+`. So they increase when a
 value of X_i, or of a partial sum, is split between the two neighbors on a grid that
-keep its mean: upper bounds, whose errors are of second order in the grid. All terms are
-positive, and rounding errors stay relative. What exceeds the grid is put on its end,
-and the mean that it loses is added to the first order's delta.
+keep its mean: upper bounds, whose errors are of second order in the grid. What exceeds
+the grid is put on its end, and the mean that it loses is added to the first order's
+delta. All terms are positive; every sum's rounding errors are made up for by scaling
+its law to the mass and the mean that are known, or above.
+
+Fewer steps are a bound, too, since :math:`E[M_s | M_t] = M_t` for s < t. Of more than
+`MOST_STEPS`, which the grid resolves no longer, as many are counted.
 """
 
 import math
@@ -37,6 +41,8 @@ from dpsample.core.jit import kernel
 
 REACH = 10.0  # standard deviations of a logarithm that the grid holds
 ENDS = 1.6e-23  # more than both ends of a normal law beyond them
+MOST_STEPS = 100_000
+SCALED_UP = 1.0 + 1e-15
 NEGLIGIBLE = 1e-26  # probability, or mean, that a sum loses at either end
 FINE = 0.1  # standard deviations of a piece on which four nodes are enough
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
@@ -53,12 +59,13 @@ class RatioLaw(NamedTuple):
 
 def epoch_law(*, noise_multiplier: float, num_steps: int, interval: float) -> RatioLaw:
     """Law of M under N(0), on logarithms that are multiples of ``interval``."""
+    num_steps = min(num_steps, MOST_STEPS)
     one = total = _log_normal(1.0 / noise_multiplier, num_steps, interval)
     for digit in f"{num_steps:b}"[1:]:
         total = _sum(total, total, interval)
         if digit == "1":
             total = _sum(total, one, interval)
-    return total
+    return _scaled(total, 1.0, interval)
 
 
 def _log_normal(spread: float, num_steps: int, interval: float) -> RatioLaw:
@@ -100,7 +107,15 @@ def _sum(one: RatioLaw, other: RatioLaw, interval: float) -> RatioLaw:
         values = np.exp(interval * (law.first - last + np.arange(len(law.masses))))
         masses[-1] += chance * float(law.masses @ values)
         at_zero += chance * float(law.masses @ (1.0 - values))
-    return _trimmed(RatioLaw(first, masses, at_zero, lost), interval)
+    total = _trimmed(RatioLaw(first, masses, at_zero, lost), interval)
+    return _scaled(total, 0.0, interval)
+
+
+def _scaled(law: RatioLaw, mean: float, interval: float) -> RatioLaw:
+    """Law with the mass 1 and the mean that it has without rounding errors, or more."""
+    values = np.exp(interval * (law.first + np.arange(len(law.masses))))
+    short = max(1.0 / math.fsum(law.masses), mean / math.fsum(law.masses * values), 1.0)
+    return law._replace(masses=law.masses * (short * SCALED_UP))
 
 
 @kernel

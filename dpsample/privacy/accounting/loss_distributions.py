@@ -101,7 +101,11 @@ def _single(part: Event, relation: str, interval: float) -> PrivacyLossDistribut
             neighboring_relation=pairs,
         )
     if isinstance(part, AllocatedGaussianEvent):
-        return _of_epoch(part, interval)
+        noise = part.noise_multiplier
+        if interval < min(1.0, REACH / noise):
+            return _of_epoch(part, interval)
+        # Another part's grid is too coarse: as if the allocation were told.
+        return from_gaussian_mechanism(noise, value_discretization_interval=interval)
     return _from_curve(part, relation, interval)
 
 

@@ -19,8 +19,8 @@ from dpsample.privacy.accounting.events import (
     PureEvent,
 )
 
-# Noise multipliers between which the choice of steps is counted; it may be left out.
-LEAST_ALLOCATED_NOISE, MOST_ALLOCATED_NOISE = 0.1, 1e4
+# Where the choice of steps is counted; it may be left out.
+LEAST_ALLOCATED_NOISE, MOST_ALLOCATED_NOISE, MOST_EPOCHS = 0.1, 1e4, 10**6
 
 
 class Ideal(NamedTuple):
@@ -84,7 +84,8 @@ def whole_steps(event: AllocatedGaussianEvent, relation: str) -> GaussianEvent:
 def _is_amplified(event: AllocatedGaussianEvent, relation: str) -> bool:
     noise = event.noise_multiplier
     is_known = LEAST_ALLOCATED_NOISE <= noise <= MOST_ALLOCATED_NOISE
-    return is_known and relation == "zero_out" and event.num_steps > 1
+    is_known &= 1 < event.num_steps and event.num_epochs <= MOST_EPOCHS
+    return is_known and relation == "zero_out"
 
 
 def _merged(parts: list[Event]) -> tuple[Event, ...]:
