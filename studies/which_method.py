@@ -21,6 +21,7 @@ METHODS = {
     "objective perturbation, capped": ("objective", "capped_logistic"),
     "tail": ("tail", "logistic"),
     "tail, capped": ("tail", "capped_logistic"),
+    "scaled, calibrated": ("scaled", "calibrated_logistic"),
     "release": ("release", "logistic"),
 }
 QUICK = "halfspace"

@@ -124,6 +124,7 @@ AFFINE = (
 DEFAULTS = (
     Case(opt.NoisyGD()),
     Case(opt.NoisyGD(output="tail")),
+    Case(opt.NoisyGD(output="scaled")),
     Case(opt.NoisyGD(output="last")),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=9)),
     Case(opt.ProxGD()),
@@ -165,6 +166,7 @@ DEFAULTS = (
 LIMITED = (
     Case(opt.NoisyGD(num_steps=3)),
     Case(opt.NoisyGD(num_steps=3, clip=0.4)),
+    Case(opt.NoisyGD(num_steps=4, output="scaled")),
     Case(opt.NoisyGD(num_steps=1, clip=0.4, output="last", step_size=0.5)),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=4)),
     Case(opt.ProxGD(num_steps=3)),
