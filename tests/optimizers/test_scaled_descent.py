@@ -37,7 +37,8 @@ def reference(problem, sizes, stddev, *, pull=1.0, slack=2.0, is_held=True):
     total, eta, longest = sizes
     a, y, radius = problem.data.dense, problem.data.response, problem.domain.radius
     dim, factors = a.shape[1], []
-    w, mean, quarter, half = np.zeros(dim), np.zeros(dim), total // 4, total // 2
+    w, mean, quarter, half = np.zeros(dim), np.zeros(dim), max(1, total // 4), 0
+    half = max(quarter, total // 2)
     start, first, slopes, squares, count = 0, np.zeros(dim), 0.0, 0.0, 0
 
     def inside(point):
@@ -69,7 +70,7 @@ def reference(problem, sizes, stddev, *, pull=1.0, slack=2.0, is_held=True):
     return w, np.array(factors)
 
 
-@pytest.mark.parametrize("total", [4, 40, 43, 61])
+@pytest.mark.parametrize("total", [2, 3, 4, 40, 43, 61])
 @pytest.mark.parametrize("stddev", [0.0, 0.02, 0.1])
 @pytest.mark.parametrize("loss", [dps.losses.Logistic(), dps.losses.Squared()])
 def test_it_is_what_the_formulas_say(total, stddev, loss):
@@ -140,8 +141,8 @@ def test_stages_and_chunks_change_nothing():
 
 def test_what_it_does_not_serve_is_refused():
     facts = logistic(200, 3).facts
-    with pytest.raises(ValueError, match="num_steps must be >= 4"):
-        NoisyGD(output="scaled", num_steps=3).recipe(facts, BUDGET)
+    with pytest.raises(ValueError, match="num_steps must be >= 2"):
+        NoisyGD(output="scaled", num_steps=1).recipe(facts, BUDGET)
     hinge = replace(facts, loss=dps.losses.Hinge())
     with pytest.raises(ValueError, match="smooth"):
         NoisyGD(output="scaled", step_size=0.1).recipe(hinge, BUDGET)

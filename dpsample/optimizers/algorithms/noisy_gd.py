@@ -43,7 +43,7 @@ OWN = {"tail_share": "tail", "ridge": "last"}
 # Of the tail, by default; more steps than the least if they would be unstable.
 LEAST_TAIL_STEPS, TAIL_SHARE = 100, 0.5
 AVERAGED = ("tail", "scaled")
-LEAST_SCALED_STEPS = 4  # a stage has one at least
+LEAST_SCALED_STEPS = 2  # the first stage and the last one have one at least
 # Total length of the steps to the last iterate, over the inverse of its ridge.
 FORGOTTEN = 3.0
 
@@ -177,11 +177,11 @@ class NoisyGD(ProjectedDescent):
     Parameters
     ----------
     num_steps : int, optional
-        T, for a scaled descent at least 4; None: the rule's for it and the tail,
+        T, for a scaled descent at least 2; None: the rule's for it and the tail,
         :math:`3/(\eta\lambda)` rounded up for the last iterate. Else min(n/2, n^2
         t^2/(4 d)) rounded up, at least 10; less for smooth losses if :math:`10 \beta M
-        / (L \sqrt{2/n + 4d/(n^2 t^2)})` is, which
-        grows like the root of n. More steps hardly lower the bound and never raise it.
+        / (L \sqrt{2/n + 4d/(n^2 t^2)})` is, which grows like the root of n. More steps
+        hardly lower the bound and never raise it.
     step_size : float, optional
         eta; None: that of the smaller bound, or of the rule for the tail;
         :math:`1/(\beta + \lambda)` for the last iterate.
@@ -202,11 +202,11 @@ class NoisyGD(ProjectedDescent):
     ------
     ValueError
         If a number is out of its range; in `recipe`, if the loss has no Lipschitz
-        constant or the domain is unbounded (without ``step_size``), or, for the tail
-        and the scaled descent, if the loss has a kink (the tail with ``step_size`` has
-        no such limit) or the calibration is "paper";
-        for the last iterate, if the loss has a kink or is not built in, the step is
-        longer than :math:`2/(\beta + \lambda)`, or there are more than a million.
+        constant or the domain is unbounded (without ``step_size``); for the tail and
+        the scaled descent, if the loss has a kink (the tail: without ``step_size``) or
+        the calibration is "paper"; for the last iterate, if the loss has a kink or is
+        not built in, the step is longer than :math:`2/(\beta + \lambda)`, or there are
+        more than a million.
 
     Guarantee
     ---------
@@ -308,7 +308,8 @@ class NoisyGD(ProjectedDescent):
             check.fail("loss", "smooth for output='scaled'", facts.loss)
         if total < LEAST_SCALED_STEPS:
             check.fail("num_steps", f">= {LEAST_SCALED_STEPS}", total)
-        first, half = total // 4, total // 2
+        first = max(1, total // 4)
+        half = max(first, total // 2)
         size = float(recipe.inputs["step_size"])
         longest = max(2.0 / beta, size) if beta > 0.0 else math.inf
         phases = [
@@ -329,6 +330,7 @@ class NoisyGD(ProjectedDescent):
                 (MIDDLE, half - first),
                 (LAST, total - half),
             )
+            if count
         ]
         inputs = {"averaged_steps": total - half, **recipe.inputs}
         inputs.pop("risk_bound", None)  # it is that of the mean of all

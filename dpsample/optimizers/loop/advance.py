@@ -250,7 +250,8 @@ def end_stage(body, pieces, step, weight, memory):
     for j in range(len(point)):
         point[j] = memory.anchor[j] + factor * (point[j] - memory.anchor[j])
     into_domain(body, pieces, step, memory, point)
-    if before > 0.0:  # what the domain keeps back is not made up for by longer steps
+    if 0.0 < before < math.inf:
+        # What the domain keeps back is not made up for by longer steps.
         factor = distance(point, memory.anchor, 2.0) / before
     size = min(scaled_size(step, memory) * factor, step.longest)
     memory.scale[FACTOR] = size / step.sizes[0]

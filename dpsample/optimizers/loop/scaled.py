@@ -12,7 +12,10 @@ start, or, of the last stage, the mean iterate less c,
 
 :math:`\bar g` the mean gradient of the first stage; the sum is over the N steps of the
 stage, of the first over its second half. Then u and eta are multiplied by f, which is
-kept in [1/4, 4], and the point is projected.
+kept in [1/4, 4], and the point is projected. If that moves it, eta is multiplied only
+by what the distance to c has grown by: at the wall of the domain the risk may fall
+outwards for ever, and longer steps would only be noisier. None is longer than a public
+size, 2/beta.
 
 *Reason.* -a estimates the risk's slope at c along u and b - a that at c + u: the noise
 of g_t is independent of w_t, and that of :math:`\bar g` is in u with a factor of -eta.
