@@ -166,7 +166,6 @@ DEFAULTS = (
 LIMITED = (
     Case(opt.NoisyGD(num_steps=3)),
     Case(opt.NoisyGD(num_steps=3, clip=0.4)),
-    Case(opt.NoisyGD(num_steps=4, output="scaled")),
     Case(opt.NoisyGD(num_steps=1, clip=0.4, output="last", step_size=0.5)),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=4)),
     Case(opt.ProxGD(num_steps=3)),
