@@ -14,13 +14,14 @@ from dpsample.problem.facts import PublicFacts
 from ._method_records import ALL, FOUND, RECORDS
 
 DELTA, RADIUS = 1e-6, 10.0
-TODAY = "objective perturbation before"
+TODAY, SCALED = "objective perturbation before", "scaled, calibrated"
 METHODS = {
     TODAY: None,
     "objective perturbation": ("objective", "logistic"),
     "objective perturbation, capped": ("objective", "capped_logistic"),
     "tail": ("tail", "logistic"),
     "tail, capped": ("tail", "capped_logistic"),
+    SCALED: ("scaled", "calibrated_logistic"),
     "release": ("release", "logistic"),
 }
 QUICK = "halfspace"
@@ -114,13 +115,14 @@ study = Study(
         " population risk. Releases are tried where n is 1000."
     ),
     answer=(
-        "In 67 of 80 cells, and nowhere is it more than 0.7 % worse than before; the"
-        " mean is 3.9 % better. The 13 others are lost by 0.05 to 2.1 %, mostly between"
-        " the two capped methods. The first rule, found on the finding sets, was best"
-        " in 32 of the 48 confirming cells and 5 % worse than before in one; the"
-        " second, written down before sparse, decaying and halfspace were run, in 21 of"
-        " their 24; the last threshold, x < 20, was set after all cells had been read."
-        " docs/which-method.md has the verdicts."
+        "In 70 of 80 cells, and nowhere is it more than 0.7 % worse than before; the"
+        " mean is 4.5 % better. The 10 others are lost by 0.05 to 2.3 %, five of them"
+        " on w7a. Where scaled descent is not advised, from x = 1000 on, it would be"
+        " better in three more. The rule was written down before it was tried on the"
+        " confirming cells, and amended once after that, because of w7a, whose"
+        " coefficients leave the ball; the amended rule was then tried on 56 new cells"
+        " of seven real sets, in a simulation, and lost none. docs/which-method.md has"
+        " the verdicts."
     ),
     grid=cells(RECORDS, ("0.1", "0.3", "1", "3")),
     quick=cells([QUICK], ("0.3", "3"))[:1],
@@ -148,7 +150,7 @@ def verdicts(path):
     """Yield a row for each cell of a report's table: what is advised, and what is best.
 
     A cell is lost if the best method's mean is below the advised one's by more than two
-    standard errors of their difference.
+    standard errors of their difference. Scaled descent is a candidate where advised.
     """
     table = pd.read_csv(path)
     width = 2.0 * student.ppf(0.975, table.replicates - 1)
@@ -157,7 +159,8 @@ def verdicts(path):
         tested = cell[cell.metric == "test"]
         named = name_of(advice_of(*key[1:]).table[0])
         (advised,) = tested[tested.method == named].itertuples()
-        best = tested.loc[tested["mean"].idxmin()]
+        others = tested[tested.method.ne(SCALED) | tested.method.eq(named)]
+        best = others.loc[others["mean"].idxmin()]
         before = tested[tested.method == TODAY]["mean"].item()
         gap = advised.mean - best["mean"]
         error = math.sqrt(advised.variance + best.variance)

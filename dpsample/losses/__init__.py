@@ -2,6 +2,7 @@
 
 from dpsample.core.public import dir_of
 from dpsample.losses.classification import (
+    CalibratedLogistic,
     CappedLogistic,
     Hinge,
     Linear,
@@ -15,6 +16,7 @@ from dpsample.losses.regression import Absolute, Huber, PowerFour, Quantile, Squ
 
 __all__ = [
     "Absolute",
+    "CalibratedLogistic",
     "CappedLogistic",
     "Custom",
     "Hinge",

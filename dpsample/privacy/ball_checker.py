@@ -57,6 +57,7 @@ FACTS = set(
 OWN = "label declared_slope lower_curvature upper_curvature third_derivative labels"
 LOSSES = dict.fromkeys(["linear", "logistic", "hinge", "absolute", "squared"], "") | {
     "power_four": "",
+    "calibrated_logistic": "",
     "smoothed_hinge": "width",
     "huber": "width",
     "quantile": "level",
@@ -403,6 +404,8 @@ def _slope(facts: Json) -> Ball:
         return level.max(1 - level)
     if name == "huber":
         return _ball(loss["width"], "width")
+    if name == "calibrated_logistic":
+        return arb(1) / 2
     if name == "capped_logistic":
         return _ball(loss["cap"], "cap").min(arb(1))
     if name == "custom":

@@ -3,7 +3,7 @@ r"""The verb before the others: which method for a problem, from public facts al
 Noise of one mean gradient asks for the ridge :math:`m_0` of
 `dpsample.optimizers.loop.noisy_descent.noise_ridge`; the loss has curvature beta. Their
 ratio :math:`x = \beta/m_0`, which grows like n t M/sqrt(d), decides.
-``studies/which_method.py`` has the 80 cells in which the rule was found and tried.
+``studies/which_method.py`` has 80 cells in which the rule was found and tried.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ import numpy as np
 
 from dpsample.core import check
 from dpsample.domains import Ball
-from dpsample.losses import CappedLogistic, Logistic, Loss, Squared
+from dpsample.losses import (
+    CalibratedLogistic,
+    CappedLogistic,
+    Logistic,
+    Loss,
+    Squared,
+)
 from dpsample.optimizers import AdaSSP, NoisyGD, ObjectivePerturbation
 from dpsample.optimizers.algorithms.ada_ssp import MOST_DIM
 from dpsample.optimizers.loop.noisy_descent import (
@@ -40,9 +46,8 @@ CAP = 0.5  # of the slope of the logistic loss
 # width, at most (the regret of a subgradient step).
 LABEL_WIDTH, RESPONSE_WIDTH = 0.5, 0.05
 KINK_STEPS, MOST_KINK_STEPS = 1000, 4000
-# beta/m_0 below which noise drowns a tilted objective, and from which the capped loss's
-# bias is worse than noise.
-DROWNED, CLEAR = 20.0, 450.0
+# beta/m_0 from which half of the noise is worth less than a likelihood's efficiency.
+CLEAR = 1000.0
 RELEASE: Literal["release"] = "release"
 SHARE = 0.1  # of delta, for the release's sampler: its default
 MOST_EXPONENT = 700.0  # of doubles
@@ -54,11 +59,11 @@ class Candidate(NamedTuple):
     Attributes
     ----------
     method : str
-        "tail", "objective", "average", "normal_equations" or "release".
+        "tail", "scaled", "objective", "average", "normal_equations" or "release".
     choice : Optimizer or "release"
         For `dpsample.minimize`; or the name of the verb.
     loss : Loss
-        Loss to fit, the problem's or a capped one.
+        Loss to fit, the problem's or one with smaller slopes.
     risk_bound : float
         Proved bound of the mean excess empirical risk in that loss; infinity if none
         is proved.
@@ -86,7 +91,7 @@ class Advice:
     choice : Optimizer or "release"
         What to pass to `dpsample.minimize`; or the word for `dpsample.release`.
     loss : Loss
-        Loss to build the problem with: the given one, or one with a capped slope.
+        Loss to build the problem with: the given one, or one with smaller slopes.
     reason : str
         Why, in words.
     table : tuple of Candidate
@@ -132,13 +137,13 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     noise asks for (:math:`m_0 = 2 L \sqrt d/(n t M)` if one record is replaced, t the
     budget's gdp, M the radius):
 
-    - logistic loss, 20 <= x < 450: `ObjectivePerturbation` of the capped loss, whose
-      ridge also holds back records that tell little;
+    - logistic loss, x < 1000: `NoisyGD` with ``output="scaled"``, whose noisy gradients
+      tell how long its steps should be, of the calibrated loss;
     - squared loss, on any domain: `AdaSSP`;
     - other real responses: `ObjectivePerturbation`;
-    - else the tail of `NoisyGD`, whose noise is less; below 20 of the capped loss.
+    - else the tail of `NoisyGD`, whose noise is less.
 
-    Capped is `CappedLogistic(0.5)`, half as sensitive: build the problem with
+    Calibrated is `CalibratedLogistic`, half as sensitive: build the problem with
     ``advice.loss``. Losses with kinks get a tail of 1000 to 4000 steps, none longer
     than 2 w/L^2 for a public width w; other domains get `dpsample.release`.
 
@@ -172,21 +177,21 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     ...                         domain=dps.domains.Ball(10.0))
     >>> advice = dps.advise(facts, dps.Budget(epsilon=0.3, delta=1e-6))
     >>> advice.choice, advice.loss
-    (ObjectivePerturbation(ridge=0.00..., risk='empirical'), CappedLogistic(cap=0.5))
+    (NoisyGD(num_steps=None, ..., output='scaled'), CalibratedLogistic())
     >>> advice.to_frame()["method"].tolist()[:5]
-    ['objective', 'tail', 'objective', 'average', 'release']
+    ['scaled', 'tail', 'scaled', 'objective', 'average']
     """
     check.instance((Problem, PublicFacts), problem=problem)
     check.instance(Budget, budget=budget)
     facts = problem.facts if isinstance(problem, Problem) else problem
     scales = _scales(facts)
     clarity = scales.smoothness / noise_ridge(scales, budget)
-    method, is_capped, reason = _rule(facts, clarity)
+    method, loss, reason = _rule(facts, clarity)
     kinds = [facts]
     if isinstance(facts.loss, Logistic):
-        kinds.append(replace(facts, loss=CappedLogistic(CAP)))
+        others = (CappedLogistic(CAP), CalibratedLogistic())
+        kinds += [replace(facts, loss=other) for other in others]
     rows = [row for kind in kinds for row in _candidates(kind, budget, method)]
-    loss = kinds[-1 if is_capped else 0].loss
     rows.sort(key=lambda row: (row.method, row.loss) != (method, loss))
     choice = rows[0].choice
     return Advice(choice=choice, loss=loss, reason=reason, table=tuple(rows))
@@ -262,28 +267,24 @@ def default_radius(
     return min(radius, MOST_EFFECT * unit * row_divisor)
 
 
-def _rule(facts: PublicFacts, clarity: float) -> tuple[str, bool, str]:
-    """Return the method, whether the slope is capped, and the reason."""
-    if isinstance(facts.loss, Squared) and facts.dim <= MOST_DIM:
+def _rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
+    """Return the method, its loss, and the reason."""
+    loss = facts.loss
+    if isinstance(loss, Squared) and facts.dim <= MOST_DIM:
         reason = "Two means tell a squared loss: the radius costs no noise."
-        return "normal_equations", False, reason
+        return "normal_equations", loss, reason
     is_ball = isinstance(facts.domain, Ball) and facts.domain.p == 2.0
     if not is_ball:
-        return "release", False, "The domain is no l2 ball: a draw fits any."
+        return "release", loss, "The domain is no l2 ball: a draw fits any."
     if math.isinf(clarity):
-        return "tail", False, "The loss has kinks: many short steps, then their mean."
+        return "tail", loss, "The loss has kinks: many short steps, then their mean."
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
-    if not facts.loss.is_classification:
-        return "objective", False, where + "a ridge holds back what is left of it."
-    if clarity >= CLEAR or not isinstance(facts.loss, Logistic):
-        return "tail", False, where + "steps need less noise than a tilted objective."
-    if clarity < DROWNED:
-        why = "noise drowns all but the first steps, and a capped slope halves it."
-        return "tail", True, where + why
-    why = (
-        "a capped slope halves the noise, and the ridge holds back what is left of it."
-    )
-    return "objective", True, where + why
+    if not loss.is_classification:
+        return "objective", loss, where + "a ridge holds back what is left of it."
+    if clarity >= CLEAR or not isinstance(loss, Logistic):
+        return "tail", loss, where + "steps need less noise than a tilted objective."
+    why = "half the slope halves the noise, and its gradients tell how long steps are."
+    return "scaled", CalibratedLogistic(), where + why
 
 
 def _scales(facts: PublicFacts) -> DescentScales:
@@ -316,6 +317,7 @@ def _candidates(facts: PublicFacts, budget: Budget, chosen: str) -> Iterator[Can
         least = scales.smoothness / (scales.num_records * half)
         ridge = 0.5 * max(public_ridge(scales, budget), least)
         methods["tail"] = NoisyGD(output="tail")
+        methods["scaled"] = NoisyGD(output="scaled")
         methods["objective"] = ObjectivePerturbation(ridge=ridge, risk="empirical")
     methods["average"] = NoisyGD(risk="empirical")
     if isinstance(facts.loss, Squared):

@@ -90,6 +90,7 @@ Base = Literal["objective", "noisy_gd", "normal_equations"]
 BASES = ("objective", "noisy_gd", "normal_equations")
 SMOOTH = (
     losses.Logistic,
+    losses.CalibratedLogistic,
     losses.CappedLogistic,
     losses.SmoothedHinge,
     losses.Huber,

@@ -138,6 +138,7 @@ ARGUMENTS = {
     "domains.Polytope": {"A": [[1.0], [-1.0]], "b": [1.0, 1.0]},
     "domains.SchattenBall": {"radius": 1.0, "p": 1.0, "shape": O.SHAPE},
     "domains.from_dict": {"data": {"name": "ball", "radius": 1.0}},
+    "losses.CalibratedLogistic": {},
     "losses.CappedLogistic": {},
     "losses.Huber": {},
     "losses.Quantile": {},

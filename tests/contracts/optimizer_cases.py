@@ -124,6 +124,7 @@ AFFINE = (
 DEFAULTS = (
     Case(opt.NoisyGD()),
     Case(opt.NoisyGD(output="tail")),
+    Case(opt.NoisyGD(output="scaled")),
     Case(opt.NoisyGD(output="last")),
     Case(opt.NoisySGD(num_steps=3, batches="poisson", batch_size=9)),
     Case(opt.ProxGD()),

@@ -41,7 +41,7 @@ LOSSES = [
     dps.losses.Linear(), dps.losses.Logistic(), dps.losses.Hinge(),
     dps.losses.SmoothedHinge(), dps.losses.Absolute(), dps.losses.Quantile(),
     dps.losses.Huber(), dps.losses.Squared(), dps.losses.PowerFour(),
-    dps.losses.CappedLogistic(),
+    dps.losses.CappedLogistic(), dps.losses.CalibratedLogistic(),
 ]
 BALL, BOX = dps.domains.Ball(1.0), dps.domains.Box(-1.0, 2.0)
 SPACE, ROUND = dps.domains.WholeSpace(), dps.domains.Ball(1.0, p=1.5)

@@ -43,6 +43,11 @@ CASES = {
         lambda u, y: capped(y * u),
         lambda u, y: -y * min(1 / (1 + mp.exp(y * u)), mp.mpf(0.6)),
     ),
+    "calibrated logistic": (
+        losses.CalibratedLogistic(),
+        lambda u, y: (mp.exp(-y * u) if y * u > 0 else 1 - y * u) / 2,
+        lambda u, y: -y * mp.exp(-max(y * u, mp.mpf(0))) / 2,
+    ),
     "smoothed hinge": (
         losses.SmoothedHinge(width=0.5),
         lambda u, y: smoothed(y * u),

@@ -11,6 +11,7 @@ from dpsample import losses
 LOSSES = [
     losses.Linear(),
     losses.Logistic(),
+    losses.CalibratedLogistic(),
     losses.CappedLogistic(cap=0.4),
     losses.Hinge(),
     losses.SmoothedHinge(width=0.5),
@@ -23,6 +24,9 @@ LOSSES = [
 FORMULAS = {
     "linear": lambda u, y: -y * u,
     "logistic": lambda u, y: np.logaddexp(0.0, -y * u),
+    "calibrated_logistic": lambda u, y: np.where(
+        y * u >= 0.0, 0.5 * np.exp(-y * u), 0.5 - 0.5 * y * u
+    ),
     "capped_logistic": lambda u, y: np.where(
         y * u >= np.log(1.5),
         np.logaddexp(0.0, -y * u),
@@ -147,7 +151,7 @@ def test_unbounded_margins_still_have_valid_curvature_bounds(loss):
     constant = {"squared": 1.0}.get(loss.name, 0.0)
     np.testing.assert_array_equal(low, constant)
     finite = {"linear": 0.0, "logistic": 0.25, "squared": 1.0, "huber": 1.0}
-    finite["capped_logistic"] = 0.24
+    finite |= {"capped_logistic": 0.24, "calibrated_logistic": 0.5}
     finite["smoothed_hinge"] = 2.0
     np.testing.assert_allclose(high, finite.get(loss.name, np.inf), rtol=1e-15)
 
@@ -268,7 +272,7 @@ def test_bad_parameters_are_refused(build, words):
         build()
 
 
-@pytest.mark.parametrize("name", ["logistic", "capped_logistic", "hinge"])
+@pytest.mark.parametrize("name", ["logistic", "calibrated_logistic", "hinge"])
 def test_labels_0_and_1_name_the_remedy(name):
     loss = next(loss for loss in LOSSES if loss.name == name)
     words = r"^response must be -1 or 1, got 0 at record 2\. Map .* 2 \* y - 1 "

@@ -33,6 +33,7 @@ LOSSES = (
     *(losses.Linear(), losses.Logistic(), losses.Hinge(), losses.SmoothedHinge(0.3)),
     *(losses.Absolute(), losses.Quantile(0.3), losses.Huber(1.7), losses.Squared()),
     *(losses.PowerFour(), losses.CappedLogistic(0.7), CUSTOM),
+    losses.CalibratedLogistic(),
 )
 
 

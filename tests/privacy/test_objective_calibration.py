@@ -76,6 +76,7 @@ BALL = dps.domains.Ball(1.5)
     [
         (facts(losses.Logistic()), 0.25 * 4),
         (facts(losses.SmoothedHinge(0.25)), 4.0 * 4),
+        (facts(losses.CalibratedLogistic()), 0.5 * 4),
         (facts(losses.CappedLogistic(0.2)), 0.2 * 0.8 * 4),
         (facts(losses.CappedLogistic(0.7)), 0.25 * 4),
         (facts(losses.Huber(0.5)), 1.0 * 4),

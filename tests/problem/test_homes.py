@@ -293,6 +293,7 @@ def test_far_responses_and_offsets_stay_near(tmp_path):
 
 METHODS = {
     "steps": dps.optimizers.NoisyGD(num_steps=4),
+    "scaled": dps.optimizers.NoisyGD(num_steps=9, output="scaled"),
     "a tilt": dps.optimizers.ObjectivePerturbation(),
     "clipped": dps.optimizers.ClippedGD(num_steps=3, clip=0.3, noise="steps"),
 }

@@ -42,6 +42,9 @@ def _capped_logistic(u: Any, y: Any, cap: Any, *_: Any) -> Any:
 
 
 FORMULAS = {
+    "calibrated_logistic": lambda u, y: (
+        (REAL.exp(-y * u) if y * u > 0 else 1 - y * u) / 2
+    ),
     "capped_logistic": _capped_logistic,
     "logistic": lambda u, y: _softplus(-y * u),
     "smoothed_hinge": _smoothed_hinge,
@@ -179,6 +182,7 @@ HOSTILE = {
     "box": Hostile(domain=D.Box(-5.0, 5.0)),
     "l1 ball": Hostile(domain=D.Ball(8.0, p=1.0)),
     "smoothed hinge": Hostile(loss=L.SmoothedHinge(0.3)),
+    "calibrated logistic": Hostile(loss=L.CalibratedLogistic()),
     "capped logistic": Hostile(loss=L.CappedLogistic(0.6)),
     "huber": Hostile(loss=L.Huber(0.2)),
     "squared, offsets": Hostile(loss=L.Squared(), offset=0.3),

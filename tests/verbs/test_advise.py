@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.losses import CappedLogistic, Huber, Logistic
+from dpsample.losses import CalibratedLogistic, Huber, Logistic
 from dpsample.optimizers import AdaSSP, NoisyGD, ObjectivePerturbation
 from dpsample.verbs.advise import default_radius
 from tests.support.public_facts import LOGISTIC
@@ -28,21 +28,27 @@ def clarity(given):
 
 
 def test_noise_and_curvature_decide():
-    for n in (100, 1500, 3500, 5000):
+    seen = set()
+    for n in (100, 1500, 8000, 9000, 20_000):
         given = facts(num_records=n)
         advice, x = dps.advise(given, BUDGET), clarity(given)
-        assert advice.loss == (CappedLogistic(0.5) if x < 450.0 else Logistic())
-        wanted = ObjectivePerturbation if 20.0 <= x < 450.0 else NoisyGD
-        assert isinstance(advice.choice, wanted)
+        seen.add(is_clear := x >= 1000.0)
+        assert advice.loss == (Logistic() if is_clear else CalibratedLogistic())
+        assert advice.choice == NoisyGD(output="tail" if is_clear else "scaled")
         assert f"{x:.3g}" in advice.reason
+    assert len(seen) == 2
 
 
 def test_other_units_of_the_columns_change_nothing():
     known = facts(num_records=1500)
     scaled = replace(known, row_bound=8.0, domain=dps.domains.Ball(1.25))
     one, other = (dps.advise(given, BUDGET) for given in (known, scaled))
-    assert one.reason == other.reason
-    assert other.choice.ridge == pytest.approx(64.0 * one.choice.ridge)
+    assert one.reason == other.reason and one.choice == other.choice
+    ridges = [
+        next(row.choice.ridge for row in advice.table if row.method == "objective")
+        for advice in (one, other)
+    ]
+    assert ridges[1] == pytest.approx(64.0 * ridges[0])
 
 
 @pytest.mark.parametrize("loss", [Huber(1.0), dps.losses.Squared(), dps.losses.Hinge()])

@@ -31,15 +31,19 @@ from dpsample.optimizers.loop.optimizer import (
     Recipe,
     refuse_paper,
 )
+from dpsample.optimizers.loop.scaled import FIRST, LAST, MIDDLE
+from dpsample.optimizers.loop.steps import ScaledStep
 from dpsample.privacy.budget import Budget
 from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 
-Output = Literal["average", "tail", "last"]
-OUTPUTS = ("average", "tail", "last")
+Output = Literal["average", "tail", "scaled", "last"]
+OUTPUTS = ("average", "tail", "scaled", "last")
 # Fields of one output.
 OWN = {"tail_share": "tail", "ridge": "last"}
 # Of the tail, by default; more steps than the least if they would be unstable.
 LEAST_TAIL_STEPS, TAIL_SHARE = 100, 0.5
+AVERAGED = ("tail", "scaled")
+LEAST_SCALED_STEPS = 2  # the first stage and the last one have one at least
 # Total length of the steps to the last iterate, over the inverse of its ridge.
 FORGOTTEN = 3.0
 
@@ -152,6 +156,13 @@ class NoisyGD(ProjectedDescent):
     steps change little. It is a rule, not a theorem: nothing is claimed of the risk.
     Whatever is averaged costs no privacy, as every step is noisy.
 
+    With ``output="scaled"`` the path tells how long its steps should be: three times,
+    after a quarter and half of the steps and at the end, the point's distance from the
+    start and the length of the steps are multiplied by a factor that noisy gradients
+    suggest, which costs no privacy (`dpsample.optimizers.loop.scaled`). The steps begin
+    as those of the tail do and are at most 2/beta; T is the larger of 100 and
+    :math:`\eta T \beta`, and the last half of the iterates is averaged. A rule, too.
+
     With ``output="last"`` nothing but the last iterate is told, of steps on a smooth
     loss with a ridge, :math:`F(w) + \frac\lambda2 |w - c|^2`, c the domain's center. By
     shifted interpolation (Bok, Su and Altschuler, arXiv:2403.00278, proved in
@@ -166,10 +177,11 @@ class NoisyGD(ProjectedDescent):
     Parameters
     ----------
     num_steps : int, optional
-        T; None: the rule's for the tail, :math:`3/(\eta\lambda)` rounded up for the
-        last iterate. Else min(n/2, n^2 t^2/(4 d)) rounded up, at least 10; less for
-        smooth losses if :math:`10 \beta M / (L \sqrt{2/n + 4d/(n^2 t^2)})` is, which
-        grows like the root of n. More steps hardly lower the bound and never raise it.
+        T, for a scaled descent at least 2; None: the rule's for it and the tail,
+        :math:`3/(\eta\lambda)` rounded up for the last iterate. Else min(n/2, n^2
+        t^2/(4 d)) rounded up, at least 10; less for smooth losses if :math:`10 \beta M
+        / (L \sqrt{2/n + 4d/(n^2 t^2)})` is, which grows like the root of n. More steps
+        hardly lower the bound and never raise it.
     step_size : float, optional
         eta; None: that of the smaller bound, or of the rule for the tail;
         :math:`1/(\beta + \lambda)` for the last iterate.
@@ -178,8 +190,9 @@ class NoisyGD(ProjectedDescent):
     clip : float, optional
         Gradients are scaled down to this length, which then takes the place of L. For
         losses without a Lipschitz constant; nothing is claimed of their risk.
-    output : {"average", "tail", "last"}
-        Mean of all iterates, mean of the last ones, or the last one.
+    output : {"average", "tail", "scaled", "last"}
+        Mean of all iterates, mean of the last ones, the same of steps that are scaled
+        on the way, or the last one.
     tail_share : float, optional
         Share of the iterates in the tail, rounded up to whole ones; None: half.
     ridge : float, optional
@@ -189,10 +202,11 @@ class NoisyGD(ProjectedDescent):
     ------
     ValueError
         If a number is out of its range; in `recipe`, if the loss has no Lipschitz
-        constant or the domain is unbounded (without ``step_size``), or, for the tail,
-        if the loss has a kink (without ``step_size``) or the calibration is "paper";
-        for the last iterate, if the loss has a kink or is not built in, the step is
-        longer than :math:`2/(\beta + \lambda)`, or there are more than a million.
+        constant or the domain is unbounded (without ``step_size``); for the tail and
+        the scaled descent, if the loss has a kink (the tail: without ``step_size``) or
+        the calibration is "paper"; for the last iterate, if the loss has a kink or is
+        not built in, the step is longer than :math:`2/(\beta + \lambda)`, or there are
+        more than a million.
 
     Guarantee
     ---------
@@ -254,10 +268,11 @@ class NoisyGD(ProjectedDescent):
         self, scales: DescentScales, budget: Budget | None, calibration: Calibration
     ) -> DescentPlan:
         """Return the number of steps, enough for a stable tail, and their noise."""
-        if self.output == "tail" and self.num_steps is None:
+        if self.output in AVERAGED and self.num_steps is None:
             count, beta = LEAST_TAIL_STEPS, scales.smoothness
             if self.step_size is None and budget is not None and beta < math.inf:
-                stable = 0.5 * beta / public_ridge(scales, budget)
+                longest = 2.0 if self.output == "scaled" else 1.0  # times the rule's
+                stable = 0.5 * longest * beta / public_ridge(scales, budget)
                 count = max(count, math.ceil(stable))
             fixed = replace(self, num_steps=count)
             return fixed.plan(scales, budget, calibration)
@@ -266,7 +281,7 @@ class NoisyGD(ProjectedDescent):
     def _recipe(
         self, facts: PublicFacts, budget: Budget | None, calibration: Calibration
     ) -> Recipe:
-        """One loop; for the tail, steps up to it and then a loop with an average."""
+        """One loop; for a tail, steps up to it and then a loop with an average."""
         if self.output == "average":
             return super()._recipe(facts, budget, calibration)
         refuse_paper(calibration, "No noise is printed for a tail or a last iterate.")
@@ -275,12 +290,49 @@ class NoisyGD(ProjectedDescent):
         recipe = super()._recipe(facts, budget, calibration)
         (loop,) = recipe.phases
         assert isinstance(loop, Loop)
+        if self.output == "scaled":
+            return self._scaled(facts, recipe, loop)
         count = math.ceil((self.tail_share or TAIL_SHARE) * loop.num_steps)
         phases = [replace(loop, num_steps=count)]
         if count < loop.num_steps:
             early = loop.num_steps - count
             phases.insert(0, replace(loop, num_steps=early, weights=None))
         inputs = {"averaged_steps": count, **recipe.inputs}
+        inputs.pop("risk_bound", None)  # it is that of the mean of all
+        return replace(recipe, phases=tuple(phases), inputs=inputs)
+
+    def _scaled(self, facts: PublicFacts, recipe: Recipe, loop: Loop) -> Recipe:
+        """Return the loop in three stages, the last of which is averaged."""
+        beta, total = smoothness_or_inf(facts), loop.num_steps
+        if math.isinf(beta):
+            check.fail("loss", "smooth for output='scaled'", facts.loss)
+        if total < LEAST_SCALED_STEPS:
+            check.fail("num_steps", f">= {LEAST_SCALED_STEPS}", total)
+        first = max(1, total // 4)
+        half = max(first, total // 2)
+        size = float(recipe.inputs["step_size"])
+        longest = max(2.0 / beta, size) if beta > 0.0 else math.inf
+        phases = [
+            replace(
+                loop,
+                num_steps=count,
+                step=ScaledStep(
+                    size,
+                    stage=stage,
+                    stddev=float(recipe.inputs.get("noise_stddev", 0.0)),
+                    longest=longest,
+                ),
+                weights=loop.weights if stage == LAST else None,
+                keeps_anchor=stage != FIRST,
+            )
+            for stage, count in (
+                (FIRST, first),
+                (MIDDLE, half - first),
+                (LAST, total - half),
+            )
+            if count
+        ]
+        inputs = {"averaged_steps": total - half, **recipe.inputs}
         inputs.pop("risk_bound", None)  # it is that of the mean of all
         return replace(recipe, phases=tuple(phases), inputs=inputs)
 

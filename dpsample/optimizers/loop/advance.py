@@ -23,7 +23,13 @@ from dpsample.noise.selection import signed_choice
 from dpsample.numerics.norms import distance
 from dpsample.numerics.vectors import copy_into
 from dpsample.optimizers.loop.contributions import saturate
-from dpsample.optimizers.loop.steps import ACCELERATED, GRADIENT, MIRROR, PROX
+from dpsample.optimizers.loop.scaled import (
+    FACTOR,
+    LAST,
+    factor_of,
+    scaled_size,
+)
+from dpsample.optimizers.loop.steps import ACCELERATED, GRADIENT, MIRROR, PROX, SCALED
 
 MAX_DOUBLINGS = 60
 MAX_ROUNDS = 200
@@ -221,6 +227,40 @@ def gradient_step(body, pieces, step, t, memory):
 
 
 @kernel(forceinline=True, counts_references=False)
+def scaled_step(body, pieces, step, memory):
+    """Projected gradient step of a scaled descent."""
+    w, g, size = memory.theta, memory.gradient, scaled_size(step, memory)
+    for j in range(len(w)):
+        w[j] -= size * g[j]
+    into_domain(body, pieces, step, memory, w)
+
+
+@kernel(counts_references=False)
+def end_stage(body, pieces, step, weight, memory):
+    """Scale the point, or the mean iterate of the last stage, and the later steps.
+
+    ``weight`` is the sum of the weights in `memory.average`.
+    """
+    point, total = memory.theta, 1.0
+    if step.stage == LAST:
+        point, total = memory.query, weight
+        for j in range(len(point)):
+            point[j] = memory.average[j] / total
+    factor, before = factor_of(step, memory, point), distance(point, memory.anchor, 2.0)
+    for j in range(len(point)):
+        point[j] = memory.anchor[j] + factor * (point[j] - memory.anchor[j])
+    into_domain(body, pieces, step, memory, point)
+    if 0.0 < before < math.inf:
+        # What the domain keeps back is not made up for by longer steps.
+        factor = distance(point, memory.anchor, 2.0) / before
+    size = min(scaled_size(step, memory) * factor, step.longest)
+    memory.scale[FACTOR] = size / step.sizes[0]
+    if step.stage == LAST:
+        for j in range(len(point)):
+            memory.average[j] = total * point[j]
+
+
+@kernel(forceinline=True, counts_references=False)
 def shrink(step, size, w, group_norms, group_sizes):
     """Proximal point of size * (penalty) in place."""
     if len(step.groups) == 0:
@@ -344,5 +384,7 @@ def advance(body, pieces, step, t, memory, rng):
         mirror_step(step, t, memory)
     elif step.kind == ACCELERATED:
         accelerated_step(body, pieces, step, t, memory)
+    elif step.kind == SCALED:
+        scaled_step(body, pieces, step, memory)
     else:
         frank_wolfe_step(step, t, memory, rng)

@@ -26,7 +26,7 @@ from dpsample.core.pauses import PAUSED, STAGE, is_due, new_control
 from dpsample.domains import PROJECT
 from dpsample.losses.record_gradient import loop_pointers
 from dpsample.numerics.norms import norm
-from dpsample.optimizers.loop.advance import advance, query_point
+from dpsample.optimizers.loop.advance import advance, end_stage, query_point
 from dpsample.optimizers.loop.batches import BLOCK, Full
 from dpsample.optimizers.loop.contributions import slope_limits
 from dpsample.optimizers.loop.estimate import (
@@ -44,6 +44,8 @@ from dpsample.optimizers.loop.estimators import (
 )
 from dpsample.optimizers.loop.optimizer import Loop, Minimization, PhaseNumbers, Recipe
 from dpsample.optimizers.loop.perturbations import perturb
+from dpsample.optimizers.loop.scaled import NUM_SUMS, observe
+from dpsample.optimizers.loop.steps import SCALED
 from dpsample.problem.homes import Home, InMemory
 from dpsample.problem.problem import Problem
 from dpsample.problem.records import Data
@@ -67,6 +69,8 @@ class Memory(NamedTuple):
     anchor: Array  # (dim,) start of the phase
     ball_center: Array  # (dim,) of the local ball
     average: Array  # (dim,) weighted sum of the iterates
+    first_gradient: Array  # (dim,) sum over the first stage of a scaled descent
+    scale: Array  # (5,) its other sums, see `scaled`
     counts: NDArray[np.int64]  # gradients of single records
     gradient: Array  # from here on scratch, (dim,)
     partial: Array  # sum of one block
@@ -96,7 +100,7 @@ def new_memory(dim: int, num_buckets: int = 1) -> Memory:
     )
     sizes |= dict.fromkeys(("low", "high", "trial"), BLOCK)
     sizes |= {"counts": 1, "buckets": (num_buckets, dim), "sorted": num_buckets}
-    sizes |= {"out": 1}
+    sizes |= {"out": 1, "scale": NUM_SUMS}
     kinds = {"counts": np.int64, "rows": np.int64}
     arrays = {
         name: np.zeros(sizes.get(name, dim), dtype=kinds.get(name, np.float64))
@@ -131,11 +135,17 @@ def take_steps(data, body, pieces, phase, memory, rng, start, stop):
         if outcome == FAILED:
             return -1
         perturb(phase.noise, rng, memory.scratch, memory.gradient)
+        is_scaled = phase.step.kind == SCALED
+        if is_scaled:
+            observe(phase.step, t, phase.num_steps, memory)
         advance(body, pieces, phase.step, t, memory, rng)
         if len(phase.weights) > 0:
             weight = phase.weights[t if len(phase.weights) > 1 else 0]
             for j in range(len(memory.theta)):
                 memory.average[j] += weight * memory.theta[j]
+        if is_scaled and t == phase.num_steps - 1:
+            weight = phase.num_steps * phase.weights[0] if len(phase.weights) else 1.0
+            end_stage(body, pieces, phase.step, weight, memory)
         if is_due(memory.control):
             return t + 1
     return stop

@@ -29,7 +29,7 @@ from dpsample.optimizers.loop.perturbations import (
 from dpsample.privacy.curves.additive import up
 from dpsample.problem.facts import PublicFacts
 
-GRADIENT, PROX, MIRROR, ACCELERATED, FRANK_WOLFE = range(5)
+GRADIENT, PROX, MIRROR, ACCELERATED, FRANK_WOLFE, SCALED = range(6)
 
 
 # Steps whose sizes or weights differ from step to step: they are listed, at 8 bytes.
@@ -63,6 +63,9 @@ class StepNumbers(NamedTuple):
     l2: float
     groups: NDArray[np.int64]  # (dim,) group numbers, or empty
     reach: float  # coordinates beyond it are moved to it; infinite: none
+    stage: int  # of a scaled descent, see `loop.scaled`
+    stddev: float  # of the noise in its gradients
+    longest: float  # of its steps
 
 
 UNUSED = StepNumbers(
@@ -80,6 +83,9 @@ UNUSED = StepNumbers(
     l2=0.0,
     groups=np.empty(0, dtype=np.int64),
     reach=math.inf,
+    stage=0,
+    stddev=0.0,
+    longest=math.inf,
 )
 
 
@@ -103,6 +109,7 @@ class Step(Spec):
             "sizes": np.array(values.pop("sizes")),
             "groups": np.array(values.pop("groups", ()), dtype=np.int64),
         }
+        arrays["stage"] = int(values.pop("stage", 0))
         arrays |= {name: float(value) for name, value in values.items()}
         return UNUSED._replace(kind=self.kind, **arrays)
 
@@ -131,6 +138,25 @@ class GradientStep(Step):
         self._freeze_sizes(self.sizes)
         check.non_negative(ridge=self.ridge)
         check.at_least(0.0, local_radius=self.local_radius)
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledStep(Step):
+    """w <- P(w - size g), the size scaled as `loop.scaled` says at the stage's end."""
+
+    sizes: ArrayLike
+    stage: int
+    stddev: float
+    longest: float
+    name: ClassVar[str] = "scaled"
+    kind: ClassVar[int] = SCALED
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        self._freeze_sizes(self.sizes)
+        check.integer(1, stage=self.stage)
+        check.non_negative(stddev=self.stddev)
+        check.above(0.0, longest=self.longest)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,97 @@
+# mypy: allow-untyped-defs
+r"""Descent that reads the scale of its steps from its own noisy gradients.
+
+The path of steps :math:`w_{t+1} = P(w_t - \eta g_t)`, g_t the noisy gradients of a
+public number of steps, of known deviation sigma in each coordinate. At the end of
+every stage (a quarter, a quarter and a half of the steps), with u = w_t - c, c the
+start, or, of the last stage, the mean iterate less c,
+
+.. math:: a = -\langle \bar g, u\rangle - \eta\sigma^2 d, \qquad
+   b = a + \frac1N \sum \langle g_t, w_t - c\rangle, \qquad
+   f = \frac{\max(a, 0) + 2 v}{\max(b, 0) + 2 v},
+
+:math:`\bar g` the mean gradient of the first stage; the sum is over the N steps of the
+stage, of the first over its second half. Then u and eta are multiplied by f, which is
+kept in [1/4, 4], and the point is projected. If that moves it, eta is multiplied only
+by what the distance to c has grown by: at the wall of the domain the risk may fall
+outwards for ever, and longer steps would only be noisier. None is longer than a public
+size, 2/beta.
+
+*Reason.* -a estimates the risk's slope at c along u and b - a that at c + u: the noise
+of g_t is independent of w_t, and that of :math:`\bar g` is in u with a factor of -eta.
+Were the risk quadratic, c + (a/b) u would minimize it along u. The estimates have no
+factor sqrt(d) but in a; two deviations of theirs,
+
+.. math:: v^2 = \sigma^2\Bigl(\frac{|u|^2}{N_1} + d \eta^2\sigma^2 +
+   \frac{1}{N^2} \sum |w_t - c|^2\Bigr),
+
+N_1 the steps of the first stage, hold f back from leaving 1 for noise. It is a rule,
+not a theorem.
+
+*Privacy.* Gradients are read at points that depend on what was told before, and on
+nothing else of the records: T adaptive Gaussian steps, whatever the sizes of the steps
+are. All here is computed from noisy gradients.
+"""
+
+import math
+
+from dpsample.core.jit import kernel
+
+FIRST, MIDDLE, LAST = 1, 2, 3  # stages
+# Of `Memory.scale`.
+FACTOR, SLOPES, SQUARES, COUNT, COUNT_FIRST = range(5)
+NUM_SUMS = 5
+MOST = 4.0  # of one change of the scale
+DEVIATIONS = 2.0
+
+
+@kernel(forceinline=True, counts_references=False)
+def scaled_size(step, memory):
+    """Size of a step: eta as it is now, at most the longest."""
+    return min(step.sizes[0] * memory.scale[FACTOR], step.longest)
+
+
+@kernel(forceinline=True, counts_references=False)
+def observe(step, t, num_steps, memory):
+    """Add a noisy gradient and its point to the stage's sums, before the step."""
+    sums = memory.scale
+    if t == 0:
+        if step.stage == FIRST:
+            memory.first_gradient[:] = 0.0
+            sums[FACTOR], sums[COUNT_FIRST] = 1.0, 0.0
+        sums[SLOPES], sums[SQUARES], sums[COUNT] = 0.0, 0.0, 0.0
+    if step.stage == FIRST:
+        sums[COUNT_FIRST] += 1.0
+        for j in range(len(memory.theta)):
+            memory.first_gradient[j] += memory.gradient[j]
+        if 2 * t < num_steps - 1:
+            return
+    slope, square = 0.0, 0.0
+    for j in range(len(memory.theta)):
+        moved = memory.theta[j] - memory.anchor[j]
+        slope += memory.gradient[j] * moved
+        square += moved * moved
+    sums[SLOPES] += slope
+    sums[SQUARES] += square
+    sums[COUNT] += 1.0
+
+
+@kernel(counts_references=False)
+def factor_of(step, memory, point):
+    """F of the module, for ``point`` at the end of a stage."""
+    sums, slope, square = memory.scale, 0.0, 0.0
+    for j in range(len(point)):
+        moved = point[j] - memory.anchor[j]
+        slope -= memory.first_gradient[j] * moved
+        square += moved * moved
+    noise = step.stddev * step.stddev
+    eta, count = scaled_size(step, memory), sums[COUNT]
+    pull = eta * noise * len(point)
+    start = slope / sums[COUNT_FIRST] - pull
+    change = start + sums[SLOPES] / count
+    variance = noise * (square / sums[COUNT_FIRST] + sums[SQUARES] / count / count)
+    slack = DEVIATIONS * math.sqrt(variance + eta * noise * pull)
+    top, bottom = max(start, 0.0) + slack, max(change, 0.0) + slack
+    if not bottom > 0.0 or not top < math.inf:  # no noise and no slope, or overflow
+        return 1.0
+    return min(max(top / bottom, 1.0 / MOST), MOST)

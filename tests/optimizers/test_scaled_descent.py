@@ -1,0 +1,150 @@
+"""Descent that scales its steps: against NumPy, its noise, and its refusals."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import dpsample as dps
+from dpsample.optimizers import NoisyGD
+from dpsample.optimizers.loop.perturbations import NoNoise
+from tests.support.clipped_cases import BUDGET, ZERO_OUT, logistic
+from tests.support.descents import descend
+
+SCALED = NoisyGD(output="scaled")
+
+
+def clear_signal(loss, domain):
+    """Responses that are the first column's signs."""
+    rows = logistic(60, 5, seed=3).data.dense
+    return dps.Problem(
+        rows,
+        np.where(rows[:, 0] > 0.0, 1.0, -1.0),
+        loss=loss,
+        domain=domain,
+        row_bound=1.0,
+        response_bound=1.0,
+    )
+
+
+def reference(problem, sizes, stddev, *, pull=1.0, slack=2.0, is_held=True):
+    """The module's formulas for gradients without noise, thought to have ``stddev``.
+
+    ``sizes`` are the number of steps, the first step and the longest one; the other
+    numbers plant bugs.
+    """
+    total, eta, longest = sizes
+    a, y, radius = problem.data.dense, problem.data.response, problem.domain.radius
+    dim, factors = a.shape[1], []
+    w, mean, quarter, half = np.zeros(dim), np.zeros(dim), max(1, total // 4), 0
+    half = max(quarter, total // 2)
+    start, first, slopes, squares, count = 0, np.zeros(dim), 0.0, 0.0, 0
+
+    def inside(point):
+        return point / max(1.0, np.linalg.norm(point) / radius)
+
+    for t in range(total):
+        g = problem.loss.slope(a @ w, y) @ a / len(y)
+        first += g * (t < quarter)
+        if t >= (quarter // 2 if t < quarter else start):
+            slopes, squares, count = slopes + g @ w, squares + w @ w, count + 1
+        w = inside(w - eta * g)
+        mean += (t >= half) * w / (total - half)
+        if t + 1 not in (quarter, half, total):
+            continue
+        u = mean if t + 1 == total else w
+        at_start = -first @ u / quarter - pull * eta * stddev**2 * dim
+        change = at_start + slopes / count
+        v = stddev * math.sqrt(
+            u @ u / quarter + dim * (eta * stddev) ** 2 + squares / count**2
+        )
+        v *= slack
+        factor = (max(at_start, 0.0) + v) / (max(change, 0.0) + v)
+        factor = min(max(factor, 0.25), 4.0)
+        point = inside(factor * u)
+        if is_held:
+            factor = np.linalg.norm(point) / np.linalg.norm(u)
+        eta, factors = min(eta * factor, longest), [*factors, factor]
+        w, start, slopes, squares, count = point, t + 1, 0.0, 0.0, 0
+    return w, np.array(factors)
+
+
+@pytest.mark.parametrize("total", [2, 3, 4, 40, 43, 61])
+@pytest.mark.parametrize("stddev", [0.0, 0.02, 0.1])
+@pytest.mark.parametrize("loss", [dps.losses.Logistic(), dps.losses.Squared()])
+def test_it_is_what_the_formulas_say(total, stddev, loss):
+    problem = clear_signal(loss, dps.domains.Ball(20.0))
+    method = NoisyGD(output="scaled", num_steps=total, step_size=0.3)
+    recipe = method.recipe(problem.facts, BUDGET)
+    phases = [
+        replace(phase, noise=NoNoise(), step=replace(phase.step, stddev=stddev))
+        for phase in recipe.phases
+    ]
+    quiet = replace(recipe, phases=tuple(phases))
+    found = descend(problem, quiet, np.random.default_rng(1)).theta
+    sizes = total, 0.3, recipe.phases[0].step.longest
+    expected, factors = reference(problem, sizes, stddev)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    assert (np.abs(factors - 1.0) > 1e-3).any()
+    if stddev and total > 4:  # planted bugs
+        for bug in ({"pull": 0.0}, {"slack": 1.0}):
+            other, _ = reference(problem, sizes, stddev, **bug)
+            assert np.abs(found - other).max() > 1e-6
+
+
+def test_steps_grow_no_longer_where_the_ball_ends():
+    problem = clear_signal(dps.losses.Logistic(), dps.domains.Ball(0.2))
+    method = NoisyGD(output="scaled", num_steps=40, step_size=0.3)
+    sizes = 40, 0.3, 8.0
+    found = descend(
+        problem, method.recipe(problem.facts, None), np.random.default_rng(1)
+    ).theta
+    expected, factors = reference(problem, sizes, 0.0)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    _, free = reference(problem, sizes, 0.0, is_held=False)
+    assert factors.max() < free.max()
+
+
+@pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
+def test_it_has_the_noise_and_the_event_of_so_many_steps(budget):
+    facts = logistic(2000, 3).facts
+    scaled = SCALED.recipe(facts, budget)
+    total = int(scaled.inputs["num_steps"])
+    plain = NoisyGD(num_steps=total).recipe(facts, budget)
+    assert scaled.event == plain.event and scaled.kind == plain.kind == "steps/full"
+    assert scaled.inputs["noise_stddev"] == plain.inputs["noise_stddev"]
+    counts = [phase.num_steps for phase in scaled.phases]
+    assert counts == [total // 4, total // 2 - total // 4, total - total // 2]
+    assert all(phase.noise == plain.phases[0].noise for phase in scaled.phases)
+    assert math.isinf(SCALED.risk_bound(facts, budget))
+    assert "risk_bound" not in scaled.inputs
+
+
+def test_stages_and_chunks_change_nothing():
+    """Sums are kept from one call of the compiled loop to the next."""
+    problem = logistic(200, 3)
+    fits = [
+        dps.replicate(
+            dps.minimize,
+            problem,
+            SCALED,
+            BUDGET,
+            num_replicates=3,
+            seed=5,
+            threads=threads,
+        ).thetas
+        for threads in (1, 2)
+    ]
+    np.testing.assert_array_equal(fits[0], fits[1])
+
+
+def test_what_it_does_not_serve_is_refused():
+    facts = logistic(200, 3).facts
+    with pytest.raises(ValueError, match="num_steps must be >= 2"):
+        NoisyGD(output="scaled", num_steps=1).recipe(facts, BUDGET)
+    hinge = replace(facts, loss=dps.losses.Hinge())
+    with pytest.raises(ValueError, match="smooth"):
+        NoisyGD(output="scaled", step_size=0.1).recipe(hinge, BUDGET)
+    with pytest.raises(ValueError, match="calibration must be 'exact'"):
+        SCALED.recipe(facts, BUDGET, "paper")
