@@ -9,16 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsample.core.arrays import Array, Ints
-from dpsample.numerics.mixing import effective_shares, normal_scores, split_r_hats
+from dpsample.core.arrays import Array
+from dpsample.numerics.ranked import verdicts
 
 # From Vehtari, Gelman, Simpson, Carpenter, Buerkner (2021), section 4.
 LARGEST_R_HAT, SMALLEST_ESS = 1.01, 400.0
 # Independent draws, n in each chain, show an R-hat of up to 1 + CHANCE / n.
 CHANCE = 5.0
-# Coefficients and squares of either kind that ArviZ looks at.
-NUM_SUSPECTS = 8
-PART = 20  # columns that are looked at together
 # Draws of all chains from which one may expect an effective size of 400.
 MANY = 1000
 
@@ -39,25 +36,15 @@ class Convergence:
 
         R-hat is rank-normalized and split, the effective size that of the bulk.
         """
-        from arviz_stats.base import array_stats
-
         size = {"length": draws.shape[1], "num_draws": draws.shape[0] * draws.shape[1]}
         is_short = draws.shape[1] < 4
         moving = np.flatnonzero(is_short or np.ptp(draws, axis=(0, 1)) > 0.0)
         if is_short or not moving.size:
             return cls(r_hat=math.nan, ess=0.0, worst="none", **size)
-        # ArviZ takes two milliseconds a column: only for those that look worst.
-        suspects = _suspects(draws, moving)
-        values = np.stack([_column(draws, moving, i) for i in suspects], axis=2)
-        axes = {"chain_axis": 0, "draw_axis": 1}
-        ess = np.atleast_1d(array_stats.ess(values, method="bulk", **axes))
-        if len(values) == 1:  # its two halves
-            half = values.shape[1] // 2
-            values = np.concatenate([values[:, :half], values[:, half : 2 * half]])
-        r_hat = np.atleast_1d(array_stats.rhat(values, **axes))
+        r_hat, ess = (both[:, moving].ravel() for both in verdicts(draws))
         least = int(np.argmin(np.where(np.isfinite(ess), ess, 0.0)))
         most = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))
-        at = suspects[most if r_hat[most] > LARGEST_R_HAT else least]
+        at = most if r_hat[most] > LARGEST_R_HAT else least
         name = names[moving[at % moving.size]]
         return cls(
             r_hat=float(r_hat[most]),
@@ -92,27 +79,3 @@ class Convergence:
             stacklevel=stacklevel + 1,
         )
 
-
-def _column(draws: Array, moving: Ints, index: int) -> Array:
-    """Draws (chain, draw) of a moving coefficient, or of its squared deviation."""
-    theta = draws[:, :, moving[index % moving.size]]
-    return theta if index < moving.size else np.square(theta - theta.mean())
-
-
-def _suspects(draws: Array, moving: Ints) -> Ints:
-    """Coefficients, and squares behind them, that look worst; a few at a time.
-
-    By ranks, too: those of a skewed coefficient say more than its values.
-    """
-    r_hats, shares = np.empty(2 * moving.size), np.empty(2 * moving.size)
-    for start in range(0, 2 * moving.size, PART):
-        part = range(start, min(start + PART, 2 * moving.size))
-        values = np.stack([_column(draws, moving, i) for i in part], axis=2)
-        bulk = normal_scores(values)
-        folded = normal_scores(np.abs(values - np.median(values, axis=(0, 1))))
-        worse = np.maximum(split_r_hats(bulk), split_r_hats(folded))
-        r_hats[part.start : part.stop] = worse
-        shares[part.start : part.stop] = effective_shares(bulk)
-    return np.union1d(
-        np.argsort(r_hats)[-NUM_SUSPECTS:], np.argsort(shares)[:NUM_SUSPECTS]
-    )

@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.numerics.mixing import with_squares
+from dpsample.numerics.ranked import verdicts
 
 # Longest run, in units of the first round.
 MAX_GROWTH = 1000
@@ -30,13 +30,9 @@ def effective_size(draws: Array) -> float:
     coefficients of the bulk ESS of theta and of (theta - mean)^2, for all chains
     together; 0 if a coefficient never moved or the chains are too short.
     """
-    from arviz_stats.base import array_stats
-
     if draws.shape[1] < 4 or not np.ptp(draws, axis=(0, 1)).all():
         return 0.0
-    axes = {"chain_axis": 0, "draw_axis": 1}
-    sizes = array_stats.ess(with_squares(draws), method="bulk", **axes)
-    smallest = float(np.min(sizes))
+    smallest = float(np.min(verdicts(draws)[1]))
     return smallest if smallest > 0.0 else 0.0
 
 
@@ -47,9 +43,6 @@ class TrialRun:
     """
 
     def __init__(self, wanted: float, first: int) -> None:
-        # Loaded now, so that Ctrl-C in a run need not wait for it.
-        import arviz_stats.base  # noqa: F401
-
         self.wanted, self.found, self.count = wanted, 0.0, first
         self.longest = MAX_GROWTH * first
 

@@ -177,7 +177,7 @@ def sample(
             )
 
     # Loaded while chains run: neither they nor a Ctrl-C should wait for half a second.
-    libraries = Thread(target=_load_libraries, args=(check,))
+    libraries = Thread(target=_load_libraries)
     libraries.start()
     title, is_needed = f"{chosen!r}: {reason}", True
     if trial is not None:
@@ -225,12 +225,9 @@ def sample(
     )
 
 
-def _load_libraries(is_judged: bool) -> None:
-    """Import what packs the draws, and what judges them."""
+def _load_libraries() -> None:
+    """Import what packs the draws."""
     import arviz_base  # noqa: F401
-
-    if is_judged:
-        import arviz_stats.base  # noqa: F401
 
 
 def _reduced(target: Gibbs) -> ReducedTarget | None:
