@@ -144,9 +144,11 @@ def pointer(
     key = (id(function), signature)
     if key not in _pointers:
         cached = cached and bool(CACHE_DIRECTORY)
+        options = {"nopython": True, "error_model": "numpy"}
+        options["_nrt"] = getattr(function, "targetoptions", {}).get("_nrt", True)
         python_function = getattr(function, "py_func", function)
         with package_cache():
-            made = cfunc(signature, cache=cached, nopython=True, error_model="numpy")
+            made = cfunc(signature, cache=cached, **options)
             found = made(python_function)
             vars(found)[ADDRESS] = found.address
             _pointers[key] = function, found

@@ -38,6 +38,14 @@ class KernelDispatcher(CPUDispatcher):  # type: ignore[misc]
         # By types of the arguments: the key under which callers find the code.
         self.lowered: dict[Types, tuple[object, CompileResult]] = {}
 
+    def _reduce_states(self) -> dict[str, object]:
+        """Return what a cache knows of a kernel that another one closes over.
+
+        Numba's random number, which differs in every process, would find nothing.
+        """
+        name = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
+        return super()._reduce_states() | {"uuid": name}
+
     def get_call_template(self, args: Types, kws: dict[str, Any]) -> Any:
         """Return what types a call in a kernel has, with the code at hand."""
         pysig, types = self._compiler.fold_argument_types(args, kws)

@@ -35,7 +35,7 @@ Curvatures = tuple[Array, Array]  # lower and upper bounds, one for each record
 registry: dict[str, type[Loss]] = {}
 
 
-@kernel(fastmath={"reassoc"})
+@kernel(fastmath={"reassoc"}, counts_references=False)
 def total(values: Array) -> float:
     """Sum in any order, which lets the compiler use vector registers."""
     result = 0.0
@@ -46,7 +46,7 @@ def total(values: Array) -> float:
 
 def compile_pieces(
     scalar: Callable[..., tuple[float, float]],
-    decorator: Callable[[Piece], Piece] = kernel,
+    decorator: Callable[[Piece], Piece] = kernel(counts_references=False),
 ) -> Pieces:
     """Value, slope and record pieces of a scalar loss (params, u, y) -> (phi, phi').
 

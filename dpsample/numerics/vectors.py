@@ -1,6 +1,8 @@
 # mypy: allow-untyped-defs
 """Vectors in kernels."""
 
+import numpy as np
+
 from dpsample.core.jit import kernel
 
 
@@ -13,3 +15,19 @@ def copy_into(source, out):
     """
     for j in range(len(out)):
         out[j] = source[j]
+
+
+@kernel
+def multiply(matrix, vector, out):
+    """Fill out with matrix times vector.
+
+    One product is compiled for all, and alone counts references, for callers that do
+    not: Numba's would copy arrays of another layout.
+    """
+    np.dot(matrix, vector, out)
+
+
+@kernel
+def multiply_rows(vector, matrix, out):
+    """Fill out with vector times matrix; see `multiply`."""
+    np.dot(vector, matrix, out)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numba.extending import register_jitable
 from numpy.typing import ArrayLike
 
 from dpsample.core import pauses
@@ -77,7 +76,7 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     return new_state(target, position)
 
 
-@kernel
+@kernel(counts_references=False)
 def report(state, before, row):
     """Fill the statistics of one draw from the counts before it and after."""
     proposals = state.counts[PROPOSALS] - before[PROPOSALS]
@@ -90,30 +89,31 @@ def report(state, before, row):
     row[NUM_RECORDS] = state.counts[RECORDS] - before[RECORDS]
 
 
-@kernel
-def begin(state, control):
-    """Return the counts before the draw that is begun, or that a pause has cut."""
-    before = control[BEFORE : BEFORE + state.counts.shape[0]]
+@kernel(counts_references=False)
+def begin(state, before, control):
+    """Keep the counts before a draw, unless a pause has cut it."""
     if control[STEPS] == 0.0 and control[STAGE] == 0.0:
         for j in range(before.shape[0]):
             before[j] = state.counts[j]
-    return before
 
 
 def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
     """Loop of a sampler, compiled with its step (target, pieces, plan, state, rng).
 
     The kernel makes ``num_steps`` steps per row of ``draws`` and returns a code of
-    `errors`, or `PAUSED`, with the number of rows filled. The step is a plain function:
-    a closure over a `register_jitable` function is found again on disk. A step that may
-    be long pauses itself, with a stage and what it needs in ``state.work.control``.
+    `errors`, or `PAUSED`, with the number of rows filled. A step that may be long pauses
+    itself, with a stage and what it needs in ``state.work.control``.
+
+    The step allocates nothing, and neither counts references to arrays: that would take
+    longer than the rest of a short step. This kernel's caller holds them all.
     """
-    move = register_jitable(step)
+    move = kernel(step, counts_references=False)
 
     def run(target, pieces, plan, state, rng, num_steps, draws, stats):
         control = state.work.control
+        before = control[BEFORE : BEFORE + state.counts.shape[0]]
         for t in range(draws.shape[0]):
-            before = begin(state, control)
+            begin(state, before, control)
             is_over = False
             while control[STEPS] < num_steps:
                 if is_over:

@@ -7,7 +7,7 @@ import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.numerics.vectors import copy_into
+from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers.chain import ACCEPTED, GRADIENTS, PROPOSALS, RECORDS, VALUES
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.targets import gibbs
@@ -25,7 +25,7 @@ class MetropolisPlan(NamedTuple):
     whiten: Array
 
 
-@kernel
+@kernel(counts_references=False)
 def weigh(target, pieces, state, proposal):
     """Energy of a proposal: infinite outside the domain, NaN if a piece failed."""
     state.counts[PROPOSALS] += 1
@@ -37,7 +37,7 @@ def weigh(target, pieces, state, proposal):
     return np.inf if status == 0.0 else np.nan
 
 
-@kernel
+@kernel(counts_references=False)
 def slope(target, pieces, state, theta, gradient):
     """Energy and its gradient, counted."""
     state.counts[GRADIENTS] += 1
@@ -45,7 +45,7 @@ def slope(target, pieces, state, theta, gradient):
     return gibbs.energy_gradient(target, pieces, theta, state.work, gradient)
 
 
-@kernel
+@kernel(counts_references=False)
 def decide(state, proposal, energy, log_ratio, threshold):
     """Accept test: move to the proposal if the log ratio is above the threshold."""
     if np.isnan(log_ratio):
@@ -57,13 +57,13 @@ def decide(state, proposal, energy, log_ratio, threshold):
     return OK
 
 
-@kernel
+@kernel(counts_references=False)
 def settle(state, proposal, energy, log_ratio, rng):
     """Move to the proposal with probability min(1, e^log_ratio)."""
     return decide(state, proposal, energy, log_ratio, -rng.standard_exponential())
 
 
-@kernel
+@kernel(counts_references=False)
 def settle_slope(state, proposal, energy, gradient, log_ratio, threshold):
     """As `decide`, for chains whose memory is the gradient."""
     if threshold <= log_ratio:
@@ -71,22 +71,22 @@ def settle_slope(state, proposal, energy, gradient, log_ratio, threshold):
     return decide(state, proposal, energy, log_ratio, threshold)
 
 
-@kernel
+@kernel(counts_references=False)
 def displace(plan, origin, noise, scale, out):
     """Fill out with origin + scale factor noise."""
-    np.dot(plan.factor, noise, out)
+    multiply(plan.factor, noise, out)
     for j in range(out.shape[0]):
         out[j] = origin[j] + scale * out[j]
 
 
-@kernel
+@kernel(counts_references=False)
 def normal_noise(rng, noise):
     """Fill noise with standard normals."""
     for j in range(noise.shape[0]):
         noise[j] = rng.standard_normal()
 
 
-@kernel
+@kernel(counts_references=False)
 def walk(target, pieces, plan, state, rng, noise):
     """Test the proposal at step factor noise from the position, if it is symmetric."""
     proposal = state.scratch[1]

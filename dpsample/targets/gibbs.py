@@ -60,7 +60,7 @@ class Pieces(NamedTuple):
     chord: Any
 
 
-@kernel
+@kernel(counts_references=False)
 def regularizer(target, pieces, theta, work):
     """Return r(theta)."""
     work.out[0] = np.nan
@@ -68,14 +68,14 @@ def regularizer(target, pieces, theta, work):
     return work.out[0]
 
 
-@kernel
+@kernel(counts_references=False)
 def energy(target, pieces, theta, work):
     """Return V = k (F + mu r); NaN if a piece failed."""
     risk = records.mean_loss(target.data, pieces.loss_value, theta, work)
     return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
 
 
-@kernel
+@kernel(counts_references=False)
 def energy_gradient(target, pieces, theta, work, gradient):
     """Return V and fill its (sub)gradient."""
     risk = records.mean_loss_gradient(
@@ -88,7 +88,7 @@ def energy_gradient(target, pieces, theta, work, gradient):
     return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
 
 
-@kernel
+@kernel(counts_references=False)
 def inside(target, pieces, theta, work):
     """Return 1 inside the domain, 0 outside, NaN if the piece failed."""
     work.out[0] = np.nan
@@ -96,14 +96,14 @@ def inside(target, pieces, theta, work):
     return work.out[0]
 
 
-@kernel
+@kernel(counts_references=False)
 def project(target, pieces, theta, out):
     """Fill out with a point of the domain that depends on theta only."""
     out[:] = np.nan
     pieces.project(target.body, theta, out)
 
 
-@kernel
+@kernel(counts_references=False)
 def chord(target, pieces, theta, direction, out):
     """Fill out[:2] with the t for which theta + t direction is in the domain."""
     out[:] = np.nan
@@ -400,7 +400,7 @@ def as_rows(data: Data) -> Any:
 CALL_NUMBERS = 10**7  # numbers that one call reads, or as many as one point needs
 
 
-@kernel
+@kernel(counts_references=False)
 def fill_energies(target, pieces, points, work, out):
     """Fill out with V at each row of points, infinity outside the domain."""
     for i in range(points.shape[0]):
@@ -412,14 +412,14 @@ def fill_energies(target, pieces, points, work, out):
             out[i] = np.nan
 
 
-@kernel
+@kernel(counts_references=False)
 def fill_slopes(target, pieces, points, work, out):
     """Fill the rows of out with (sub)gradients of V at the rows of points."""
     for i in range(points.shape[0]):
         energy_gradient(target, pieces, points[i], work, out[i])
 
 
-@kernel
+@kernel(counts_references=False)
 def fill_chords(target, pieces, points, directions, out):
     """Fill the rows of out with both ends of the chords through the points."""
     for i in range(points.shape[0]):

@@ -35,13 +35,12 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel, pointer
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
-from dpsample.numerics.vectors import copy_into
+from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers.adaptive import exits
 from dpsample.samplers.adaptive.mass_matrix import (
     MassMatrix,
     column,
     kinetic,
-    multiply,
     times,
     velocity,
 )

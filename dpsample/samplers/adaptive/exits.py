@@ -43,7 +43,7 @@ AFTER = 1e-9  # relative: so much later, rounding cannot hide what comes before
 ROUNDING = 2.0**-47  # of a norm, as which a point outside is on the wall
 
 
-@kernel
+@kernel(counts_references=False)
 def first_fall(height, rate, bend):
     """Time at which height + rate t + bend t^2 / 2 falls through 0, from above."""
     height = max(height, 0.0)
@@ -58,13 +58,13 @@ def first_fall(height, rate, bend):
     return 0.0 if bend < 0.0 else np.inf
 
 
-@kernel
+@kernel(counts_references=False)
 def no_exit(body, theta, velocity, pull, horizon, room, normal, out):
     """Nothing leaves the whole space."""
     out[0], out[1] = np.inf, WALL
 
 
-@kernel
+@kernel(counts_references=False)
 def simplex_exit(body, theta, velocity, pull, horizon, room, normal, out):
     """First coordinate that falls to 0."""
     time, face = horizon, -1
@@ -77,7 +77,7 @@ def simplex_exit(body, theta, velocity, pull, horizon, room, normal, out):
     out[0], out[1] = (time if face >= 0 else np.inf), face
 
 
-@kernel
+@kernel(counts_references=False)
 def box_exit(body, theta, velocity, pull, horizon, room, normal, out):
     """First coordinate that reaches one of its bounds."""
     time, face = horizon, -1
@@ -96,7 +96,7 @@ def box_exit(body, theta, velocity, pull, horizon, room, normal, out):
     out[0], out[1] = (time if face >= 0 else np.inf), face
 
 
-@kernel
+@kernel(counts_references=False)
 def nearest_face(slacks, rates, bends, horizon):
     """First time at which a slack falls to 0, and which; infinity and -1 if none."""
     time, face = horizon, -1
@@ -108,14 +108,14 @@ def nearest_face(slacks, rates, bends, horizon):
     return (time if face >= 0 else np.inf), face
 
 
-@kernel
+@kernel(counts_references=False)
 def quartic(c0, c1, c2, c3, c4, t):
     """Value at t, and slope."""
     value = (((c4 * t + c3) * t + c2) * t + c1) * t + c0
     return value, ((4.0 * c4 * t + 3.0 * c3) * t + 2.0 * c2) * t + c1
 
 
-@kernel
+@kernel(counts_references=False)
 def root_between(c0, c1, c2, c3, c4, low, high, is_rising):
     """Root of a quartic that is monotone from low to high and changes its sign."""
     x = 0.5 * (low + high)
@@ -134,7 +134,7 @@ def root_between(c0, c1, c2, c3, c4, low, high, is_rising):
     return x
 
 
-@kernel
+@kernel(counts_references=False)
 def first_rise(c0, c1, c2, c3, c4):
     """First t in [0, 1] at which a quartic rises through 0, from c0 <= 0."""
     # The slope is monotone between the zeros of its own slope.
@@ -165,7 +165,7 @@ def first_rise(c0, c1, c2, c3, c4):
     return np.inf
 
 
-@kernel
+@kernel(counts_references=False)
 def euclidean_exit(body, theta, velocity, pull, horizon, room, normal, out):
     """First time at which the squared distance rises to the squared radius."""
     c0, c1, c2, c3, c4 = -1.0, 0.0, 0.0, 0.0, 0.0
@@ -190,7 +190,7 @@ def euclidean_exit(body, theta, velocity, pull, horizon, room, normal, out):
             normal[j] = moved - body.center[j]
 
 
-@kernel
+@kernel(counts_references=False)
 def sift_down(times, owners, start, count):
     """Restore the order of a heap whose entry at ``start`` may be too late."""
     time, owner, hole = times[start], owners[start], start
@@ -207,7 +207,7 @@ def sift_down(times, owners, start, count):
     times[hole], owners[hole] = time, owner
 
 
-@kernel
+@kernel(counts_references=False)
 def collect_turns(body, theta, velocity, pull, horizon, times, owners):
     """Fill a heap with the times at which coordinates pass the center's."""
     count = 0
@@ -228,7 +228,7 @@ def collect_turns(body, theta, velocity, pull, horizon, times, owners):
     return count
 
 
-@kernel
+@kernel(counts_references=False)
 def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
     """First time at which the l1 norm rises to the radius; signs are the normal."""
     dim = len(theta)
@@ -310,7 +310,7 @@ def cut_back(body, theta, velocity, pull, time, limit, room, normal):
     return time
 
 
-@kernel
+@kernel(counts_references=False)
 def convex_exit(body, theta, velocity, pull, horizon, room, normal, out):
     """First time at which a convex norm rises to the radius, on certified pieces.
 

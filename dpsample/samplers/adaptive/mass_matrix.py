@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.numerics.vectors import multiply, multiply_rows
 
 
 class MassMatrix(NamedTuple):
@@ -130,18 +131,12 @@ def low_rank(scale: ArrayLike, basis: ArrayLike, stretch: ArrayLike) -> MassMatr
     )
 
 
-@kernel
-def multiply(matrix, vector, out):
-    """Fill out with matrix times vector: one product is compiled for all."""
-    np.dot(matrix, vector, out)
-
-
-@kernel
+@kernel(counts_references=False)
 def project_on_basis(mass, vector, scratch):
     """Write the weights Q^T vector to the end of the scratch memory."""
     weights = scratch[2 * vector.shape[0] :]
     if weights.shape[0] > 0:
-        np.dot(vector, mass.basis, weights)
+        multiply_rows(vector, mass.basis, weights)
 
 
 @kernel(counts_references=False)
