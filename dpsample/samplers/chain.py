@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array, Ints
+from dpsample.core.entries import entry
 from dpsample.core.jit import Kernel, kernel
 from dpsample.core.pauses import BEFORE, PAUSED, STAGE, STEPS, forget, is_due
 from dpsample.numerics.vectors import copy_into
@@ -76,7 +77,7 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     return new_state(target, position)
 
 
-@kernel(counts_references=False)
+@kernel(counts_references=False, forceinline=True)
 def report(state, before, row):
     """Fill the statistics of one draw from the counts before it and after."""
     proposals = state.counts[PROPOSALS] - before[PROPOSALS]
@@ -89,7 +90,7 @@ def report(state, before, row):
     row[NUM_RECORDS] = state.counts[RECORDS] - before[RECORDS]
 
 
-@kernel(counts_references=False)
+@kernel(counts_references=False, forceinline=True)
 def begin(state, before, control):
     """Keep the counts before a draw, unless a pause has cut it."""
     if control[STEPS] == 0.0 and control[STAGE] == 0.0:
@@ -107,7 +108,7 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
     The step allocates nothing, and neither counts references to arrays: that would take
     longer than the rest of a short step. This kernel's caller holds them all.
     """
-    move = kernel(step, counts_references=False)
+    move = kernel(step, counts_references=False, forceinline=True)
 
     def run(target, pieces, plan, state, rng, num_steps, draws, stats):
         control = state.work.control
@@ -143,14 +144,23 @@ def filler(
     plan: object,
     num_steps: int = 1,
 ) -> Callable[[ChainState, np.random.Generator, Array, Array], int]:
-    """Return a function (state, rng, draws, stats) to a code, after all pauses."""
+    """Return a function (state, rng, draws, stats) to a code, after all pauses.
+
+    Its arguments must always have the same types.
+    """
+    code: Callable[..., tuple[int, int]] | None = None
 
     def fill(
         state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
     ) -> int:
+        nonlocal code
+        fixed = numbers, pieces, plan, state, rng, num_steps
+        if code is None:
+            code = entry(run, *fixed, draws, stats)
+        machine_code = code
+
         def rows(first: int) -> tuple[int, int]:
-            free = draws[first:], stats[first:]
-            return run(numbers, pieces, plan, state, rng, num_steps, *free)
+            return machine_code(*fixed, draws[first:], stats[first:])
 
         return pauses.fill(state.work.control, rows)
 

@@ -33,6 +33,7 @@ import numpy as np
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
+from dpsample.core.entries import call
 from dpsample.core.jit import kernel, pointer
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.vectors import copy_into, multiply
@@ -192,7 +193,7 @@ def without_force(plan: BilliardPlan) -> BilliardPlan:
     )
 
 
-@kernel(counts_references=False)
+@kernel(counts_references=False, forceinline=True)
 def launch(plan, state, rng):
     """Draw the velocity, and size and number of the leaps."""
     control = state.work.control
@@ -258,7 +259,7 @@ def turn_axes(target, plan, state):
     turned[0] += center
 
 
-@kernel(counts_references=False)
+@kernel(counts_references=False, forceinline=True)
 def meet(target, plan, state, duration):
     """Return the time of the next exit, infinity if it is later, and the face."""
     own = state.own
@@ -332,7 +333,7 @@ def reflect(plan, state, face):
         own.rates[i] += factor * plan.gram[face, i]
 
 
-@kernel(counts_references=False)
+@kernel(counts_references=False, forceinline=True)
 def begin_flight(target, plan, state):
     """Set the pull, and the slacks of a polytope's inequalities with their rates."""
     copy_into(plan.pull, state.own.pull)
@@ -346,7 +347,7 @@ def begin_flight(target, plan, state):
             own.rates[i] = -own.rates[i]
 
 
-@kernel(counts_references=False)
+@kernel(counts_references=False, forceinline=True)
 def fly(target, plan, state):
     """Fly for the remaining time; return OK, PAUSED or REFUSED."""
     control = state.work.control
@@ -376,7 +377,7 @@ def fly(target, plan, state):
             return PAUSED
 
 
-@kernel(counts_references=False)
+@kernel(counts_references=False, forceinline=True)
 def leap(target, pieces, plan, state):
     """One kick and one flight; return OK, PAUSED, REFUSED or PIECE_FAILED."""
     control, theta = state.work.control, state.scratch[0]
@@ -403,7 +404,7 @@ def leap(target, pieces, plan, state):
     return REFUSED
 
 
-@kernel(counts_references=False)
+@kernel(counts_references=False, forceinline=True)
 def land(target, pieces, plan, state, rng):
     """Last half kick and accept test; return a code and the probability."""
     control, theta = state.work.control, state.scratch[0]
@@ -437,7 +438,7 @@ def tune(tuning, probability, longest):
     tuning[MEAN_LOG_STEP] += weight * (tuning[LOG_STEP] - tuning[MEAN_LOG_STEP])
 
 
-@kernel(counts_references=False)
+@kernel(counts_references=False, forceinline=True)
 def finish(plan, state, probability):
     """End of a transition: report it, and tune the step if that is asked for."""
     control, report = state.work.control, state.own.report
@@ -537,7 +538,7 @@ def flight(
 
     def rows(first: int) -> tuple[int, int]:
         del first  # there is one flight
-        code, made = glide(target.numbers, free, state)
+        code, made = call(glide, target.numbers, free, state)
         return code, made
 
     pauses.fill(state.work.control, rows)

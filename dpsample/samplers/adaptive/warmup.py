@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.core.entries import entry
 from dpsample.numerics.mixing import (
     lag_share,
     rank_shares,
@@ -108,9 +107,7 @@ class _Pilots:
         tuning[billiard.IS_TUNED] = float(adapts)
         draws = np.empty((NUM_PILOTS, width, target.dim))
         stats = np.empty((SEGMENT, NUM_STATS))
-        head, first = (target.numbers, target.pieces, plan), self.states[0]
-        run = entry(billiard.run, *head, first, self.rng, 1, draws[0], stats)
-        fill = filler(run, *head)
+        fill = filler(billiard.run, target.numbers, target.pieces, plan)
         skipped = -(-width // (4 * SEGMENT)) * SEGMENT if adapts else 0
         for begin in range(0, width, SEGMENT):
             part = slice(begin, min(begin + SEGMENT, width))
