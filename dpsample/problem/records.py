@@ -107,7 +107,7 @@ def make_work(data: Data) -> Work:
     )
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def products_of(data, theta, start, stop, products):
     """Fill products[: stop - start] with <a_i, theta>."""
     if data.dense.shape[0] > 0:
@@ -121,7 +121,7 @@ def products_of(data, theta, start, stop, products):
             products[i - start] = s
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def margins_of(data, theta, start, stop, margins):
     """Fill margins[: stop - start] with <a_i, theta> + offset_i."""
     products_of(data, theta, start, stop, margins)
@@ -130,7 +130,7 @@ def margins_of(data, theta, start, stop, margins):
             margins[i - start] += data.offset[i]
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def add_transposed(data, slopes, start, stop, scratch, out):
     """Add the sum of slopes[i - start] a_i over the block to out."""
     if data.dense.shape[0] > 0:
@@ -145,7 +145,7 @@ def add_transposed(data, slopes, start, stop, scratch, out):
                     out[data.columns[j]] += s * data.values[j]
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def mean_loss(data, loss_value, theta, work):
     """Empirical risk at theta; NaN if a piece failed."""
     result = 0.0
@@ -166,7 +166,7 @@ def fill_risks(data, loss_value, points, work, out):
         out[i] = mean_loss(data, loss_value, points[i], work)
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def mean_loss_gradient(data, loss_slope, theta, work, gradient):
     """Empirical risk at theta and its (sub)gradient; all NaN if a piece failed."""
     result = 0.0

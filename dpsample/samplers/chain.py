@@ -77,7 +77,7 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     return new_state(target, position)
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def report(state, before, row):
     """Fill the statistics of one draw from the counts before it and after."""
     proposals = state.counts[PROPOSALS] - before[PROPOSALS]
@@ -90,7 +90,7 @@ def report(state, before, row):
     row[NUM_RECORDS] = state.counts[RECORDS] - before[RECORDS]
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def begin(state, before, control):
     """Keep the counts before a draw, unless a pause has cut it."""
     if control[STEPS] == 0.0 and control[STAGE] == 0.0:

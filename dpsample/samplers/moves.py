@@ -25,7 +25,7 @@ class MetropolisPlan(NamedTuple):
     whiten: Array
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def weigh(target, pieces, state, proposal):
     """Energy of a proposal: infinite outside the domain, NaN if a piece failed."""
     state.counts[PROPOSALS] += 1
@@ -37,7 +37,7 @@ def weigh(target, pieces, state, proposal):
     return np.inf if status == 0.0 else np.nan
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def slope(target, pieces, state, theta, gradient):
     """Energy and its gradient, counted."""
     state.counts[GRADIENTS] += 1
@@ -45,7 +45,7 @@ def slope(target, pieces, state, theta, gradient):
     return gibbs.energy_gradient(target, pieces, theta, state.work, gradient)
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def decide(state, proposal, energy, log_ratio, threshold):
     """Accept test: move to the proposal if the log ratio is above the threshold."""
     if np.isnan(log_ratio):
@@ -57,13 +57,13 @@ def decide(state, proposal, energy, log_ratio, threshold):
     return OK
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def settle(state, proposal, energy, log_ratio, rng):
     """Move to the proposal with probability min(1, e^log_ratio)."""
     return decide(state, proposal, energy, log_ratio, -rng.standard_exponential())
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def settle_slope(state, proposal, energy, gradient, log_ratio, threshold):
     """As `decide`, for chains whose memory is the gradient."""
     if threshold <= log_ratio:
@@ -71,7 +71,7 @@ def settle_slope(state, proposal, energy, gradient, log_ratio, threshold):
     return decide(state, proposal, energy, log_ratio, threshold)
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def displace(plan, origin, noise, scale, out):
     """Fill out with origin + scale factor noise."""
     multiply(plan.factor, noise, out)
@@ -86,7 +86,7 @@ def normal_noise(rng, noise):
         noise[j] = rng.standard_normal()
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def walk(target, pieces, plan, state, rng, noise):
     """Test the proposal at step factor noise from the position, if it is symmetric."""
     proposal = state.scratch[1]

@@ -60,7 +60,7 @@ class Pieces(NamedTuple):
     chord: Any
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def regularizer(target, pieces, theta, work):
     """Return r(theta)."""
     work.out[0] = np.nan
@@ -68,14 +68,14 @@ def regularizer(target, pieces, theta, work):
     return work.out[0]
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def energy(target, pieces, theta, work):
     """Return V = k (F + mu r); NaN if a piece failed."""
     risk = records.mean_loss(target.data, pieces.loss_value, theta, work)
     return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def energy_gradient(target, pieces, theta, work, gradient):
     """Return V and fill its (sub)gradient."""
     risk = records.mean_loss_gradient(
@@ -88,7 +88,7 @@ def energy_gradient(target, pieces, theta, work, gradient):
     return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def inside(target, pieces, theta, work):
     """Return 1 inside the domain, 0 outside, NaN if the piece failed."""
     work.out[0] = np.nan

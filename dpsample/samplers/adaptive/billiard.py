@@ -193,7 +193,7 @@ def without_force(plan: BilliardPlan) -> BilliardPlan:
     )
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def launch(plan, state, rng):
     """Draw the velocity, and size and number of the leaps."""
     control = state.work.control
@@ -333,7 +333,7 @@ def reflect(plan, state, face):
         own.rates[i] += factor * plan.gram[face, i]
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def begin_flight(target, plan, state):
     """Set the pull, and the slacks of a polytope's inequalities with their rates."""
     copy_into(plan.pull, state.own.pull)
@@ -438,7 +438,7 @@ def tune(tuning, probability, longest):
     tuning[MEAN_LOG_STEP] += weight * (tuning[LOG_STEP] - tuning[MEAN_LOG_STEP])
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def finish(plan, state, probability):
     """End of a transition: report it, and tune the step if that is asked for."""
     control, report = state.work.control, state.own.report

@@ -169,7 +169,7 @@ def half_square(vector):
     return 0.5 * total
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def velocity(mass, rng, scratch, out):
     """Fill out with L xi, xi ~ N(0, I); return its kinetic energy."""
     if mass.factor.shape[0] > 0:
@@ -190,7 +190,7 @@ def velocity(mass, rng, scratch, out):
     return energy
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def kinetic(mass, vector, scratch):
     """Return |W vector|^2 / 2."""
     if mass.factor.shape[0] > 0:
@@ -204,7 +204,7 @@ def kinetic(mass, vector, scratch):
     return half_square(white)
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def times(mass, vector, scratch, out):
     """Fill out with Sigma vector."""
     if mass.factor.shape[0] > 0:
@@ -217,7 +217,7 @@ def times(mass, vector, scratch, out):
         out[j] *= mass.scale[j]
 
 
-@kernel(counts_references=False, forceinline=True)
+@kernel(counts_references=False)
 def column(mass, axis, scratch, out):
     """Fill out with column ``axis`` of Sigma, in O(dim) or O(dim m)."""
     dim = out.shape[0]
