@@ -59,14 +59,17 @@ def new_state(
     own: tuple[object, ...] = (),
 ) -> ChainState:
     """State at a position of the domain; ``is_weighed`` if the energy is needed."""
-    point = np.array(position, dtype=np.float64)
+    point, work = np.array(position, dtype=np.float64), target.new_work()
+    energy = np.nan
+    if is_weighed:
+        energy = target.calls.energy(target.numbers, target.pieces, point, work)
     return ChainState(
         position=point,
-        energy=np.array([target.energy(point) if is_weighed else np.nan]),
+        energy=np.array([energy]),
         counts=np.zeros(NUM_COUNTS, dtype=np.int64),
         memory=np.array(memory, dtype=np.float64),
         scratch=np.empty((rows, point.size)),
-        work=target.new_work(),
+        work=work,
         own=own,
     )
 
@@ -223,7 +226,7 @@ class PreparedChain:
             return self.start.copy()
         move = self.scatter @ rng.standard_normal(self.scatter.shape[1])
         for _ in range(60):
-            if self.target.problem.domain.contains(self.start + move):
+            if self.target._is_inside(self.start + move):
                 return np.asarray(self.start + move)
             move *= 0.7
         return self.start.copy()

@@ -244,9 +244,11 @@ def independence_acceptance(target: Gibbs, gaussian: GaussianFit) -> float:
     noise = np.random.default_rng(0).standard_normal(shape)
     points = gaussian.center + noise @ gaussian.factor.T
     log_weights = np.full(NUM_PROBES, -np.inf)
+    given, work = (target.numbers, target.pieces), target.new_work()
     for i, point in enumerate(points):
-        if target.problem.domain.contains(point):
-            log_weights[i] = 0.5 * noise[i] @ noise[i] - target.energy(point)
+        if target._is_inside(point):
+            energy = target.calls.energy(*given, point, work)
+            log_weights[i] = 0.5 * noise[i] @ noise[i] - energy
     inside = log_weights[np.isfinite(log_weights)]
     if inside.size == 0:
         return 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
@@ -177,8 +178,9 @@ def sample(
             )
 
     # Loaded while chains run: neither they nor a Ctrl-C should wait for half a second.
-    libraries = Thread(target=_load_libraries)
-    libraries.start()
+    libraries = None if "arviz_base" in sys.modules else Thread(target=_load_libraries)
+    if libraries is not None:
+        libraries.start()
     title, is_needed = f"{chosen!r}: {reason}", True
     if trial is not None:
         run = run_chains(
@@ -191,7 +193,8 @@ def sample(
         run = run_chains(
             title, chain_streams, num_draws, extend=extend, checkpoint=checkpoint
         )
-    libraries.join()
+    if libraries is not None:
+        libraries.join()
     if not run.is_interrupted:
         results.fill_energies(inner, run.draws, run.stats)
     draws = run.draws

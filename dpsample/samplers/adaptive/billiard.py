@@ -492,8 +492,10 @@ def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
         slopes=np.zeros(dim),
         tuning=np.zeros(NUM_TUNED),
     )
-    slopes = target.gradient(position)
-    return new_state(target, position, memory=slopes, rows=NUM_ROWS, own=own)
+    state = new_state(target, position, memory=np.empty(dim), rows=NUM_ROWS, own=own)
+    given = target.numbers, target.pieces, state.position, state.work, state.memory
+    target.calls.energy_gradient(*given)
+    return state
 
 
 def new_tuning(step: float, *, rate: float) -> Array:
@@ -543,5 +545,5 @@ def flight(
 
     pauses.fill(state.work.control, rows)
     end = state.scratch[0].copy()
-    is_inside = np.isfinite(end).all() and target.problem.domain.contains(end)
+    is_inside = np.isfinite(end).all() and target._is_inside(end)
     return end if is_inside else np.array(position)
