@@ -243,20 +243,28 @@ def rotate(plan, theta, moving, angle):
 
 
 @kernel
+def turn_rows(rows, axes, is_back, out):
+    """Fill out with rows times axes, or the transposed ones; counts as `multiply`."""
+    if is_back:
+        np.dot(rows, axes.T, out)
+    else:
+        np.dot(rows, axes, out)
+
+
+@kernel(counts_references=False)
 def turn_axes(target, plan, state):
     """Turn the flight about the ball's center, into the axes or back."""
     control, center = state.work.control, target.body.center
     both, turned = state.scratch[3:5], state.scratch[0:2]  # point and velocity
-    both[:] = turned
-    both[0] -= center
-    if control[IS_TURNED] == 1.0:
-        np.dot(both, plan.axes.T, turned)
-        control[IS_TURNED] = 0.0
-    else:
-        np.dot(both, plan.axes, turned)
+    for j in range(center.shape[0]):
+        both[0, j], both[1, j] = turned[0, j] - center[j], turned[1, j]
+    is_back = control[IS_TURNED] == 1.0
+    turn_rows(both, plan.axes, is_back, turned)
+    if not is_back:
         copy_into(plan.turned_pull, state.own.pull)
-        control[IS_TURNED] = 1.0
-    turned[0] += center
+    control[IS_TURNED] = 0.0 if is_back else 1.0
+    for j in range(center.shape[0]):
+        turned[0, j] += center[j]
 
 
 @kernel(counts_references=False, forceinline=True)

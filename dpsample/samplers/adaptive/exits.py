@@ -117,8 +117,15 @@ def quartic(c0, c1, c2, c3, c4, t):
 
 @kernel(counts_references=False)
 def root_between(c0, c1, c2, c3, c4, low, high, is_rising):
-    """Root of a quartic that is monotone from low to high and changes its sign."""
+    """Root of a quartic that changes its sign once from low to high."""
+    # Flights between two bounces are short: cubes of their times hardly count.
+    square = c1 * c1 - 4.0 * c2 * c0
     x = 0.5 * (low + high)
+    if square > 0.0 and c2 != 0.0:
+        far = -(c1 + math.copysign(math.sqrt(square), c1))
+        near = far / (2.0 * c2) if is_rising == (c1 < 0.0) else 2.0 * c0 / far
+        if low < near < high:
+            x = near
     for _ in range(MAX_STEPS):
         value, slope = quartic(c0, c1, c2, c3, c4, x)
         if (value > 0.0) == is_rising:
@@ -152,9 +159,10 @@ def first_rise(c0, c1, c2, c3, c4):
         if not start < stop <= 1.0:
             continue
         _, at_stop = quartic(c0, c1, c2, c3, c4, stop)
-        if (at_start > 0.0) != (at_stop > 0.0):
+        # At a minimum it is below 0 as before: only a maximum matters.
+        if at_start > 0.0 and not at_stop > 0.0:
             turn = root_between(
-                c1, 2.0 * c2, 3.0 * c3, 4.0 * c4, 0.0, start, stop, at_stop > 0.0
+                c1, 2.0 * c2, 3.0 * c3, 4.0 * c4, 0.0, start, stop, False
             )
             if quartic(c0, c1, c2, c3, c4, turn)[0] > 0.0:
                 return root_between(c0, c1, c2, c3, c4, before, turn, True)
@@ -165,20 +173,34 @@ def first_rise(c0, c1, c2, c3, c4):
     return np.inf
 
 
+@kernel(counts_references=False, fastmath={"reassoc", "contract"})
+def distance_quartic(center, theta, velocity, pull, scale, horizon):
+    """Coefficients of the squared distance from the center, along the parabola.
+
+    In units of 1 / scale and of the horizon; in any order, so that the loop is
+    vectorized.
+    """
+    c0, c1, c2, c3, c4 = 0.0, 0.0, 0.0, 0.0, 0.0
+    first, second = horizon * scale, 0.5 * horizon * horizon * scale
+    for j in range(len(theta)):
+        place = (theta[j] - center[j]) * scale
+        speed, bend = first * velocity[j], second * pull[j]
+        c0 += place * place
+        c1 += place * speed
+        c2 += speed * speed + 2.0 * place * bend
+        c3 += speed * bend
+        c4 += bend * bend
+    return c0, 2.0 * c1, c2, 2.0 * c3, c4
+
+
 @kernel(counts_references=False)
 def euclidean_exit(body, theta, velocity, pull, horizon, room, normal, out):
     """First time at which the squared distance rises to the squared radius."""
-    c0, c1, c2, c3, c4 = -1.0, 0.0, 0.0, 0.0, 0.0
-    for j in range(len(theta)):
-        # In units of the radius and of the horizon.
-        place = (theta[j] - body.center[j]) / body.radius
-        speed = horizon * velocity[j] / body.radius
-        bend = 0.5 * horizon * horizon * pull[j] / body.radius
-        c0 += place * place
-        c1 += 2.0 * place * speed
-        c2 += speed * speed + 2.0 * place * bend
-        c3 += 2.0 * speed * bend
-        c4 += bend * bend
+    scale = 1.0 / body.radius
+    c0, c1, c2, c3, c4 = distance_quartic(
+        body.center, theta, velocity, pull, scale, horizon
+    )
+    c0 -= 1.0
     out[0], out[1] = np.inf, WALL
     if c0 + abs(c1) + abs(c2) + abs(c3) + c4 <= 0.0:
         return
