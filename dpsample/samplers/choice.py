@@ -19,7 +19,7 @@ from dpsample.numerics.mixing import (
 )
 from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
-from dpsample.samplers.adaptive.warmup import WarmUp, warm_up
+from dpsample.samplers.adaptive.warmup import LAUNCH, WarmUp, warm_up
 from dpsample.samplers.adaptive.whitened_slice import (
     FEW_PASSED,
     MAX_PASSED,
@@ -137,13 +137,15 @@ def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain |
 
     A state that refuses many proposals is one of a tail that they do not reach.
     """
-    draws, _ = _trial_draws(prepared, rng, NUM_DISCARDED, NUM_LOOKED_AT)
+    draws, stats = _trial_draws(prepared, rng, NUM_DISCARDED, NUM_LOOKED_AT)
     both = with_squares(draws)
     shares = rank_shares(draws)
     is_mixed = split_r_hat(both) <= MIXED and shares.min() >= EFFECTIVE
     if not is_mixed or _longest_stay(draws) > MAX_STAY:
         return None
-    num_steps = prepared.num_steps * wanted_thinning(shares)
+    target = prepared.target
+    work = LAUNCH + 2.0 * target.dim * float(np.mean(stats[:, :, NUM_RECORDS]))
+    num_steps = prepared.num_steps * wanted_thinning(shares, work)
     return replace(prepared, num_steps=num_steps)
 
 
@@ -220,7 +222,7 @@ def slices_instead(
     shares = rank_shares(draws)
     if sweep >= shares.min() * most or split_r_hat(draws) > MIXED:
         return None
-    return replace(prepared, num_steps=wanted_thinning(shares))
+    return replace(prepared, num_steps=wanted_thinning(shares, sweep))
 
 
 def _trial_draws(

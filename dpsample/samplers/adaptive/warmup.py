@@ -43,6 +43,7 @@ NUM_TRIAL = 100  # draws of each chain that settle the thinning
 ALIKE = 1.2  # split R-hat of chains from other starts
 NUM_PROBES = 10  # transitions of each chain that decide whether a force pays
 MAX_THINNING = 20
+LAUNCH = 1e4  # multiply-adds that take as long as a transition on few records
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,6 +54,7 @@ class WarmUp:
     shares: Array  # effective draws per transition, of theta_i and theta_i^2
     has_settled: bool  # whether the last window passed its test
     leaps: float  # gradients of a transition, on average
+    work: float = math.inf  # multiply-adds of a transition
 
     @property
     def autocorrelation_time(self) -> float:
@@ -62,7 +64,7 @@ class WarmUp:
     @property
     def num_steps(self) -> int:
         """Transitions for a draw, so that draws of the default length pass."""
-        return min(wanted_thinning(self.shares), MAX_THINNING)
+        return min(wanted_thinning(self.shares, self.work), MAX_THINNING)
 
     def num_discarded(self, num_steps: int) -> int:
         """Draws of so many transitions that take a dispersed start to the target."""
@@ -192,6 +194,7 @@ def warm_up(
         shares=shares,
         has_settled=has_settled,
         leaps=leaps,
+        work=LAUNCH + leaps * cost,
     )
 
 

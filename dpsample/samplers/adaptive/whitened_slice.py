@@ -425,7 +425,9 @@ def learned(
         has_settled = width >= SETTLED and is_settled(white, share, np.inf, None)
         if width == WINDOWS[-1]:
             has_settled = split_r_hat(white) < ALIKE
-        warm = replace(warm, shares=rank_shares(draws), has_settled=has_settled)
+        work = pace if has_kinks(target) else DEARER * pace
+        shares = rank_shares(draws)
+        warm = replace(warm, shares=shares, has_settled=has_settled, work=work)
         if has_settled:
             break
         root = root_of(white, math.sqrt(share), None)
