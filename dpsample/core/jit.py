@@ -51,7 +51,6 @@ Piece = Callable[..., None]
 Pointer = CFunc | Callable[..., Any]
 
 
-
 class PieceType(types.FunctionType):  # type: ignore[misc]
     """Type of our pointers, whose address is read and not asked for.
 
@@ -63,7 +62,6 @@ class PieceType(types.FunctionType):  # type: ignore[misc]
 register_model(PieceType)(FunctionModel)
 
 
-@unbox(PieceType)
 def _unbox_piece(kind: PieceType, found: Any, context: Any) -> NativeValue:
     made = cgutils.create_struct_proxy(kind)(context.context, context.builder)
     number = context.pyapi.object_getattr_string(found, ADDRESS)
@@ -72,14 +70,19 @@ def _unbox_piece(kind: PieceType, found: Any, context: Any) -> NativeValue:
     return NativeValue(made._getvalue())
 
 
+unbox(PieceType)(_unbox_piece)
+
+
 # Once per signature: Numba would make the type of a pointer anew at every call.
 _piece_type, _function_type = cache(PieceType), cache(types.FunctionType)
 
 
-@typeof_impl.register(CFunc)
 def _typeof_pointer(found: Any, _: object) -> types.FunctionType:
     kind = _piece_type if ADDRESS in vars(found) else _function_type
     return kind(found._sig)
+
+
+typeof_impl.register(CFunc)(_typeof_pointer)
 
 
 # With its function: an id is unique only while its object lives.

@@ -44,7 +44,8 @@ class KernelDispatcher(CPUDispatcher):  # type: ignore[misc]
         Numba's random number, which differs in every process, would find nothing.
         """
         name = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
-        return super()._reduce_states() | {"uuid": name}
+        states: dict[str, object] = super()._reduce_states() | {"uuid": name}
+        return states
 
     def get_call_template(self, args: Types, kws: dict[str, Any]) -> Any:
         """Return what types a call in a kernel has, with the code at hand."""

@@ -28,7 +28,7 @@ CONSTANT = 1e-15
 
 @lru_cache(maxsize=4)
 def rank_quantiles(count: int) -> Array:
-    """Normal quantiles of the ranks 1, 1.5, 2, ..., count (Blom, 1958)."""
+    """Return normal quantiles of ranks 1, 1.5, 2, ..., count (Blom, 1958)."""
     ranks = np.arange(1.0, count + 0.5, 0.5)
     return np.asarray(special.ndtri((ranks - 0.375) / (count + 0.25)))
 
@@ -207,13 +207,15 @@ class Room(NamedTuple):
     def of(cls, num_chains: int, length: int, num_lags: int) -> Self:
         """Room for so many split chains of a length."""
         count = num_chains * length
-        numbers, orders = np.empty((3, count)), np.empty((2, count), dtype=np.int64)
         return cls(
-            *numbers,
-            *orders,
-            np.empty(num_chains),
-            np.empty(num_lags),
-            np.empty(max(num_lags, length)),
+            scores=np.empty(count),
+            folded=np.empty(count),
+            squares=np.empty(count),
+            folded_order=np.empty(count, dtype=np.int64),
+            square_order=np.empty(count, dtype=np.int64),
+            means=np.empty(num_chains),
+            sums=np.empty(num_lags),
+            rho=np.empty(max(num_lags, length)),
         )
 
 
@@ -269,7 +271,8 @@ def _transformed_size(chains: Array) -> float:
     """Effective size of scores, all of whose lags are summed by a Fourier transform."""
     means = chains.mean(axis=1)
     centered = chains - means[:, None]
-    spectrum = np.abs(np.fft.rfft(centered, 1 << (2 * chains.shape[1] - 1).bit_length()))
+    size = 1 << (2 * chains.shape[1] - 1).bit_length()
+    spectrum = np.abs(np.fft.rfft(centered, size))
     sums = np.fft.irfft(np.square(spectrum).sum(axis=0))[: chains.shape[1]]
     between = float(means.var(ddof=1))
     return float(call(geyer_size, centered, between, sums.copy(), np.empty_like(sums)))

@@ -78,4 +78,3 @@ class Convergence:
             RuntimeWarning,
             stacklevel=stacklevel + 1,
         )
-

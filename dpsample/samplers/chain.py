@@ -105,13 +105,13 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
     """Loop of a sampler, compiled with its step (target, pieces, plan, state, rng).
 
     The kernel makes ``num_steps`` steps per row of ``draws`` and returns a code of
-    `errors`, or `PAUSED`, with the number of rows filled. A step that may be long pauses
-    itself, with a stage and what it needs in ``state.work.control``.
+    `errors`, or `PAUSED`, with the number of rows filled. A step that may be long
+    pauses itself, with a stage and what it needs in ``state.work.control``.
 
     The step allocates nothing, and neither counts references to arrays: that would take
     longer than the rest of a short step. This kernel's caller holds them all.
     """
-    move = kernel(step, counts_references=False, forceinline=True)
+    move = kernel(counts_references=False, forceinline=True)(step)
 
     def run(target, pieces, plan, state, rng, num_steps, draws, stats):
         control = state.work.control
@@ -141,7 +141,7 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
 
 
 def filler(
-    run: Callable[..., tuple[int, int]],
+    run: Kernel[..., tuple[int, int]],
     numbers: Target,
     pieces: Pieces,
     plan: object,

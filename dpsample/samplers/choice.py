@@ -58,6 +58,8 @@ NUM_TRIALS, PRACTICAL = 20, 0.05
 # Passes over the records that an independent draw may take, and the most dimensions in
 # which one is tried: the chance of a rejection sampler falls exponentially with them.
 FEW_PASSES, FEW_DIMS = 5.0, 200
+# Proposals that it may take, records or not: one in a corner costs half a leap.
+FEW_PROPOSALS = 30.0
 # Trial run: chains, draws of each that are discarded, and that are looked at.
 NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 300
 # Draws in a row at one state: with an acceptance of a half, 20 are one in a million.
@@ -182,6 +184,8 @@ def localized(target: Gibbs) -> Prepared | None:
     place = Place.of(target, STUDY_GAMMA)
     prepared = None if place is None else place.prepare(np.random.default_rng(0))
     if prepared is None or not prepared.is_practical:
+        return None
+    if prepared.asked * prepared.accepted * FEW_PROPOSALS < 1.0:
         return None
     return prepared if prepared.expected_passes <= FEW_PASSES else None
 
