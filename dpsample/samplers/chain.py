@@ -101,17 +101,19 @@ def begin(state, before, control):
             before[j] = state.counts[j]
 
 
-def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
+def compile_run(
+    step: Callable[..., int], *, counts_references: bool = True
+) -> Kernel[..., tuple[int, int]]:
     """Loop of a sampler, compiled with its step (target, pieces, plan, state, rng).
 
     The kernel makes ``num_steps`` steps per row of ``draws`` and returns a code of
     `errors`, or `PAUSED`, with the number of rows filled. A step that may be long
     pauses itself, with a stage and what it needs in ``state.work.control``.
 
-    The step allocates nothing, and neither counts references to arrays: that would take
-    longer than the rest of a short step. This kernel's caller holds them all.
+    A step that allocates nothing, and calls no kernel that returns arrays, need not
+    count references to them, which takes longer than the rest of a short step.
     """
-    move = kernel(counts_references=False, forceinline=True)(step)
+    move = kernel(counts_references=counts_references, forceinline=True)(step)
 
     def run(target, pieces, plan, state, rng, num_steps, draws, stats):
         control = state.work.control

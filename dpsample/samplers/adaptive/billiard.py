@@ -480,7 +480,7 @@ def step(target, pieces, plan, state, rng):
     return code
 
 
-run = compile_run(step)
+run = compile_run(step, counts_references=False)
 
 
 def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:

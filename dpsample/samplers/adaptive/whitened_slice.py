@@ -308,7 +308,7 @@ def step(target, pieces, plan, state, rng):
     return sweep(target, pieces, plan, state, rng)
 
 
-run = compile_run(step)
+run = compile_run(step, counts_references=False)
 
 
 def init(target: Gibbs, plan: WhitenedSlicePlan, position: Array) -> ChainState:
