@@ -14,6 +14,7 @@ from numba.core.compiler import CompileResult, Flags, compile_extra
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import TypingError
 from numba.core.registry import CPUDispatcher
+from numba.core.types.containers import BaseTuple
 
 # Types of arguments, as Numba has them.
 Types = tuple[Any, ...]
@@ -36,7 +37,7 @@ _lowering: list["KernelDispatcher"] = []
 
 
 def _has_array(kind: Any) -> bool:
-    parts = kind if isinstance(kind, types.BaseTuple) else ()
+    parts: Any = kind if isinstance(kind, BaseTuple) else ()
     return isinstance(kind, types.Array) or any(map(_has_array, parts))
 
 
