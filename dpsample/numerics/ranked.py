@@ -262,13 +262,15 @@ def _of_halves(chains: Array, mean: float) -> Array:
     call(judge_both, values, order, mean, quantiles, room, out)
     if num_lags < length and np.isnan(out[:, 1]).any():
         for row, column in zip(out, (values, (values - mean) ** 2), strict=True):
-            call(score, column, np.argsort(column), quantiles, room.scores)
-            row[1] = _transformed_size(room.scores.reshape(num, length))
+            row[1] = transformed_size(column, num)
     return out
 
 
-def _transformed_size(chains: Array) -> float:
-    """Effective size of scores, all of whose lags are summed by a Fourier transform."""
+def transformed_size(values: Array, num_chains: int) -> float:
+    """Effective size of the scores of chains, all lags by a Fourier transform."""
+    scores = np.empty_like(values)
+    call(score, values, np.argsort(values), rank_quantiles(values.size), scores)
+    chains = scores.reshape(num_chains, -1)
     means = chains.mean(axis=1)
     centered = chains - means[:, None]
     size = 1 << (2 * chains.shape[1] - 1).bit_length()
