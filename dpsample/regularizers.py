@@ -61,14 +61,14 @@ REG_VALUE = types.void(REGULARIZER, vector, vector)  # out[0]: r(x)
 REG_GRADIENT = types.void(REGULARIZER, vector, vector)  # out: gradient of r at x
 
 
-@kernel
+@kernel(counts_references=False)
 def squared_norm_value(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``scale/2 ||theta - center||^2``."""
     length = distance(theta, params.center, params.exponent)
     out[0] = 0.5 * params.scale * length * length
 
 
-@kernel
+@kernel(counts_references=False)
 def squared_norm_gradient(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``scale N (|z_i|/N)^(q-1) sign(z_i)``, z = theta - center, N = ||z||_q."""
     length = distance(theta, params.center, params.exponent)
@@ -83,7 +83,7 @@ def squared_norm_gradient(params: RegularizerParams, theta: Array, out: Array) -
             out[i] = params.scale * length  # 0, or NaN for failure
 
 
-@kernel
+@kernel(counts_references=False)
 def entropy_value(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``sum theta log theta``; infinite at a negative coordinate."""
     total = 0.0
@@ -95,7 +95,7 @@ def entropy_value(params: RegularizerParams, theta: Array, out: Array) -> None:
     out[0] = total
 
 
-@kernel
+@kernel(counts_references=False)
 def entropy_gradient(params: RegularizerParams, theta: Array, out: Array) -> None:
     """Write ``1 + log theta``; -inf at 0, NaN at a negative coordinate."""
     for i in range(len(theta)):

@@ -40,7 +40,7 @@ from dpsample.privacy import ExponentialMechanism
 from dpsample.privacy.accounting.accounting import LARGEST_EPSILON
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
-from dpsample.running.rounds import effective_size
+from dpsample.running.convergence import effective_size
 from dpsample.samplers import Sampler
 from dpsample.samplers.chain import NUM_STATS, Prepared
 from dpsample.samplers.choice import choose

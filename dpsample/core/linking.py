@@ -8,11 +8,13 @@ language; whoever is called from Python is compiled once, with all that it calls
 
 from typing import Any
 
-from numba.core import typing
+from numba.core import types, typing
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompileResult, Flags, compile_extra
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.errors import TypingError
 from numba.core.registry import CPUDispatcher
+from numba.core.types.containers import BaseTuple
 
 # Types of arguments, as Numba has them.
 Types = tuple[Any, ...]
@@ -30,6 +32,15 @@ class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
         self._finalized = True
 
 
+# Kernels that are being lowered, each called by the one before; under Numba's lock.
+_lowering: list["KernelDispatcher"] = []
+
+
+def _has_array(kind: Any) -> bool:
+    parts: Any = kind if isinstance(kind, BaseTuple) else ()
+    return isinstance(kind, types.Array) or any(map(_has_array, parts))
+
+
 class KernelDispatcher(CPUDispatcher):  # type: ignore[misc]
     """Function that Numba compiles for calls from Python, and we lower for kernels."""
 
@@ -38,22 +49,55 @@ class KernelDispatcher(CPUDispatcher):  # type: ignore[misc]
         # By types of the arguments: the key under which callers find the code.
         self.lowered: dict[Types, tuple[object, CompileResult]] = {}
 
+    def _reduce_states(self) -> dict[str, object]:
+        """Return what a cache knows of a kernel that another one closes over.
+
+        Numba's random number, which differs in every process, would find nothing.
+        """
+        name = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
+        states: dict[str, object] = super()._reduce_states() | {"uuid": name}
+        return states
+
     def get_call_template(self, args: Types, kws: dict[str, Any]) -> Any:
         """Return what types a call in a kernel has, with the code at hand."""
-        pysig, types = self._compiler.fold_argument_types(args, kws)
+        pysig, kinds = self._compiler.fold_argument_types(args, kws)
         with global_compiler_lock:
-            if tuple(types) not in self.lowered:
-                self.lowered[tuple(types)] = self._lower(tuple(types))
+            if tuple(kinds) not in self.lowered:
+                self.lowered[tuple(kinds)] = self._lower(tuple(kinds))
+            self._refuse_leak(self.lowered[tuple(kinds)][1].signature.return_type)
             signatures = [result.signature for _, result in self.lowered.values()]
         name = self.py_func.__name__
         template = typing.make_concrete_template(name, name, signatures)
-        return template, pysig, types, {}
+        return template, pysig, kinds, {}
 
     def get_overload(self, sig: Types) -> object:
         """Return the key of the code that a kernel calls."""
         return self.lowered[tuple(sig)][0]
 
-    def _lower(self, types: Types) -> tuple[object, CompileResult]:
+    @property
+    def _counts(self) -> bool:
+        """Whether this kernel counts references to arrays."""
+        return bool(self.targetoptions.get("_nrt", True))
+
+    def _refuse_leak(self, returned: Any) -> None:
+        """Fail where a kernel that does not count gets an array from one that does.
+
+        It would never be freed.
+        """
+        caller = _lowering[-1] if _lowering else None
+        if caller is not None and not caller._counts and self._counts:
+            if _has_array(returned):
+                names = f"{caller.py_func.__name__} calls {self.py_func.__name__}"
+                raise TypingError(f"{names}, which returns a counted array.")
+
+    def _lower(self, kinds: Types) -> tuple[object, CompileResult]:
+        _lowering.append(self)
+        try:
+            return self._lowered(kinds)
+        finally:
+            _lowering.pop()
+
+    def _lowered(self, kinds: Types) -> tuple[object, CompileResult]:
         flags, context = Flags(), self.targetctx
         self.targetdescr.options.parse_as_flags(flags, self.targetoptions)
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
@@ -62,7 +106,7 @@ class KernelDispatcher(CPUDispatcher):  # type: ignore[misc]
             self.typingctx,
             context,
             self.py_func,
-            types,
+            kinds,
             None,
             flags,
             self.locals,

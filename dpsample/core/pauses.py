@@ -42,14 +42,14 @@ def new_control() -> Array:
     return control
 
 
-@kernel
+@kernel(counts_references=False)
 def is_due(control: Array) -> bool:
     """Count a unit of work; whether it is time to return to Python."""
     control[LEFT] -= 1.0
     return bool(control[STOP] != 0.0 or control[LEFT] <= 0.0)
 
 
-@kernel
+@kernel(counts_references=False)
 def forget(control: Array) -> None:
     """Give up the step that was left: it failed."""
     for j in range(STAGE, BEFORE):

@@ -21,7 +21,7 @@ from dpsample.diagnostics.summaries import (
     differ,
     r_hat,
 )
-from dpsample.running.rounds import effective_size
+from dpsample.running.convergence import effective_size
 
 # Gap between groups of chains, in sds within chains, from which they look like modes:
 # two normal laws as far apart overlap by less than a tenth.

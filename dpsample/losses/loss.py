@@ -35,7 +35,7 @@ Curvatures = tuple[Array, Array]  # lower and upper bounds, one for each record
 registry: dict[str, type[Loss]] = {}
 
 
-@kernel(fastmath={"reassoc"})
+@kernel(fastmath={"reassoc"}, counts_references=False)
 def total(values: Array) -> float:
     """Sum in any order, which lets the compiler use vector registers."""
     result = 0.0
@@ -46,7 +46,7 @@ def total(values: Array) -> float:
 
 def compile_pieces(
     scalar: Callable[..., tuple[float, float]],
-    decorator: Callable[[Piece], Piece] = kernel,
+    decorator: Callable[[Piece], Piece] | None = None,
 ) -> Pieces:
     """Value, slope and record pieces of a scalar loss (params, u, y) -> (phi, phi').
 
@@ -71,7 +71,8 @@ def compile_pieces(
     def record(params: Array, margin: float, response: float, out: Array) -> None:
         out[0], out[1] = scalar(params, margin, response)
 
-    return decorator(value), decorator(slope), decorator(record)
+    made = kernel(counts_references=False) if decorator is None else decorator
+    return made(value), made(slope), made(record)
 
 
 ROUNDING = 32.0 * np.finfo(float).eps  # of a difference, relative to its parts

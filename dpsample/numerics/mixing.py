@@ -1,3 +1,4 @@
+# mypy: allow-untyped-defs
 """Mixing of chains at a glance: effective draws per draw, and split R-hat.
 
 Vectorized over coefficients, for live lines and warm-ups that ask often; reports use
@@ -13,10 +14,15 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from dpsample.core.arrays import Array
+from dpsample.core.jit import call, kernel
+from dpsample.numerics.ranked import lagged_sum, rank_quantiles
 
 STUCK = 0.999  # largest autocorrelation that is told
 HALF = 500  # draws of half a chain of the default length
+DIRECT = 2_000_000  # products for all lags of a column, above which a transform pays
 LEAST_SHARE, MAX_THINNING = 0.3, 1000  # of draws that are thinned as wanted
+# Multiply-adds that take as long as preparing and judging a call on a small target.
+FIXED = 1e8
 
 
 def effective_shares(series: Array) -> Array:
@@ -26,8 +32,21 @@ def effective_shares(series: Array) -> Array:
     summed in pairs, none larger than the pair before, up to the first that is not
     positive. NaN for columns without a spread, or with a NaN.
     """
-    count = series.shape[1] - series.shape[1] % 2
-    centered = series[:, :count] - series[:, :count].mean(axis=(0, 1))
+    num, length, num_columns = series.shape
+    count = length - length % 2
+    moving, shares = np.ptp(series, axis=(0, 1)) > 0.0, np.full(num_columns, np.nan)
+    if num * count * count > DIRECT:
+        return np.where(moving, _transformed_shares(series[:, :count]), np.nan)
+    for j in np.flatnonzero(moving):
+        column = np.array(series[:, :count, j], order="C")
+        shares[j] = call(share_of_column, column - column.mean())
+    return shares
+
+
+def _transformed_shares(series: Array) -> Array:
+    """Return the same of an even number of draws, all lags by Fourier transforms."""
+    count = series.shape[1]
+    centered = series - series.mean(axis=(0, 1))
     size = 1 << (2 * count - 1).bit_length()
     spectrum = np.abs(np.fft.rfft(centered, size, axis=1)) ** 2
     covariance = np.fft.irfft(spectrum.mean(axis=0), size, axis=0)[:count]
@@ -35,7 +54,22 @@ def effective_shares(series: Array) -> Array:
         pairs = (covariance[0::2] + covariance[1::2]) / covariance[0]
     pairs = np.maximum(np.minimum.accumulate(pairs, axis=0), 0.0)
     times = np.maximum(2.0 * pairs.sum(axis=0) - 1.0, 1.0 / count)
-    return np.where(np.ptp(series, axis=(0, 1)) > 0.0, 1.0 / times, np.nan)
+    return np.asarray(1.0 / times)
+
+
+@kernel(counts_references=False)
+def share_of_column(chains):
+    """Effective draws per draw of centered rows; lags are summed while they count."""
+    count = chains.shape[1]
+    square, time, least = lagged_sum(chains, 0), -1.0, np.inf
+    for lag in range(0, count, 2):
+        even = square if lag == 0 else lagged_sum(chains, lag)
+        pair = (even + lagged_sum(chains, lag + 1)) / square
+        if not pair > 0.0:
+            break
+        least = min(least, pair)
+        time += 2.0 * least
+    return 1.0 / max(time, 1.0 / count)
 
 
 def normal_scores(series: Array) -> Array:
@@ -43,18 +77,27 @@ def normal_scores(series: Array) -> Array:
 
     Equal values share the mean of theirs.
     """
-    columns = series.reshape(-1, series.shape[2]).T
-    count = columns.shape[1]
-    quantiles = special.ndtri((np.arange(1.0, count + 1.0) - 0.375) / (count + 0.25))
-    scores = np.empty(columns.shape)
+    columns = np.ascontiguousarray(series.reshape(-1, series.shape[2]).T)
+    quantiles, scores = rank_quantiles(columns.shape[1])[::2].copy(), columns.copy()
     for column, row, order in zip(
         columns, scores, np.argsort(columns, axis=1), strict=True
     ):
-        is_new = np.diff(column[order], prepend=-np.inf) != 0.0
-        starts = np.flatnonzero(is_new)
-        sizes = np.diff(starts, append=count)
-        row[order] = np.repeat(np.add.reduceat(quantiles, starts) / sizes, sizes)
+        call(score_by_means, column, order, quantiles, row)
     return scores.T.reshape(series.shape)
+
+
+@kernel(counts_references=False)
+def score_by_means(values, order, quantiles, scores):
+    """Fill scores with quantiles of the ranks; equal values share their mean."""
+    start, count = 0, order.shape[0]
+    while start < count:
+        value, total, stop = values[order[start]], quantiles[start], start + 1
+        while stop < count and values[order[stop]] == value:
+            total += quantiles[stop]
+            stop += 1
+        for i in range(start, stop):
+            scores[order[i]] = total / (stop - start)
+        start = stop
 
 
 def effective_share(series: Array) -> float:
@@ -112,14 +155,17 @@ def rank_shares(draws: Array) -> Array:
     return np.maximum(known, max(least, share_of(1.0)))
 
 
-def wanted_thinning(shares: Array) -> int:
-    """Fewest transitions a draw for which 4 x 1000 draws pass R-hat <= 1.01, about.
+def wanted_thinning(shares: Array, work: float = math.inf) -> int:
+    """Transitions a draw for which 4 x 1000 draws pass R-hat <= 1.01, about.
 
     Shares are those of the columns, with a transition a draw. The means of eight halves
     of H draws of variance W have the variance W / (H share) times chi^2_7 / 7, so that
     a column fails if that exceeds W (1.01^2 - 1 + 1 / H). In at most one of a hundred
     runs any does, and no share is less than `LEAST_SHARE`, for they are estimates.
     Autocorrelations are taken to fall geometrically.
+
+    These are the fewest that pass; more if that gives more effective draws for all work
+    of a call, which is `FIXED` beside ``work`` multiply-adds a transition.
     """
     slow = np.maximum((1.0 - shares) / (1.0 + shares), 0.0)  # 0 if antithetic
 
@@ -129,7 +175,14 @@ def wanted_thinning(shares: Array) -> int:
         failing = special.gammaincc(3.5, 3.5 * ratio).sum()
         return bool(failing <= 0.01 and thinned.min() >= LEAST_SHARE)
 
-    return 1 + bisect_left(range(1, MAX_THINNING), True, key=passes)
+    def rate(thinning: int) -> float:
+        share = float(share_of(slow.max() ** thinning))
+        return share / (FIXED + 8.0 * HALF * thinning * work)
+
+    thinning = 1 + bisect_left(range(1, MAX_THINNING), True, key=passes)
+    while thinning < MAX_THINNING and rate(thinning + 1) > rate(thinning):
+        thinning += 1
+    return thinning
 
 
 def split_r_hats(draws: Array) -> Array:

@@ -1,5 +1,7 @@
 # mypy: allow-untyped-defs
-"""Vectors in kernels: copies, and solutions of triangular systems."""
+"""Vectors in kernels: copies, products, and solutions of triangular systems."""
+
+import numpy as np
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
@@ -32,3 +34,19 @@ def solve_upper(root: Array, x: Array) -> None:
         x[i] /= root[i, i]
         for j in range(i):
             x[j] -= root[i, j] * x[i]
+
+
+@kernel
+def multiply(matrix, vector, out):
+    """Fill out with matrix times vector.
+
+    One product is compiled for all, and alone counts references, for callers that do
+    not: Numba's would copy arrays of another layout.
+    """
+    np.dot(matrix, vector, out)
+
+
+@kernel
+def multiply_rows(vector, matrix, out):
+    """Fill out with vector times matrix; see `multiply`."""
+    np.dot(vector, matrix, out)

@@ -14,6 +14,7 @@ from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import new_control
 from dpsample.core.sparse import Rows
+from dpsample.numerics.vectors import multiply, multiply_rows
 
 BLOCK_NUMBERS = 65536  # 512 kB of features: half of a common second-level cache
 SPARSE_BLOCK = 2048
@@ -106,11 +107,11 @@ def make_work(data: Data) -> Work:
     )
 
 
-@kernel
+@kernel(counts_references=False)
 def products_of(data, theta, start, stop, products):
     """Fill products[: stop - start] with <a_i, theta>."""
     if data.dense.shape[0] > 0:
-        np.dot(data.dense[start:stop], theta, products)
+        multiply(data.dense[start:stop], theta, products)
     else:
         # No fastmath here: vectorized gathers of short rows are 3 times slower.
         for i in range(start, stop):
@@ -120,7 +121,7 @@ def products_of(data, theta, start, stop, products):
             products[i - start] = s
 
 
-@kernel
+@kernel(counts_references=False)
 def margins_of(data, theta, start, stop, margins):
     """Fill margins[: stop - start] with <a_i, theta> + offset_i."""
     products_of(data, theta, start, stop, margins)
@@ -129,11 +130,11 @@ def margins_of(data, theta, start, stop, margins):
             margins[i - start] += data.offset[i]
 
 
-@kernel
+@kernel(counts_references=False)
 def add_transposed(data, slopes, start, stop, scratch, out):
     """Add the sum of slopes[i - start] a_i over the block to out."""
     if data.dense.shape[0] > 0:
-        np.dot(slopes, data.dense[start:stop], scratch)
+        multiply_rows(slopes, data.dense[start:stop], scratch)
         for j in range(out.shape[0]):
             out[j] += scratch[j]
     else:
@@ -144,7 +145,7 @@ def add_transposed(data, slopes, start, stop, scratch, out):
                     out[data.columns[j]] += s * data.values[j]
 
 
-@kernel
+@kernel(counts_references=False)
 def mean_loss(data, loss_value, theta, work):
     """Empirical risk at theta; NaN if a piece failed."""
     result = 0.0
@@ -158,14 +159,14 @@ def mean_loss(data, loss_value, theta, work):
     return result / data.num_records
 
 
-@kernel
+@kernel(counts_references=False)
 def fill_risks(data, loss_value, points, work, out):
     """Fill out with the empirical risk at each row of points."""
     for i in range(points.shape[0]):
         out[i] = mean_loss(data, loss_value, points[i], work)
 
 
-@kernel
+@kernel(counts_references=False)
 def mean_loss_gradient(data, loss_slope, theta, work, gradient):
     """Empirical risk at theta and its (sub)gradient; all NaN if a piece failed."""
     result = 0.0
@@ -186,7 +187,7 @@ def mean_loss_gradient(data, loss_slope, theta, work, gradient):
     return result / data.num_records
 
 
-@kernel
+@kernel(counts_references=False)
 def add_weighted_gram(data, weights, begin, stop, out):
     """Add the sum of weights_i a_i a_i^T over some records to out (dim, dim)."""
     for i in range(begin, stop):

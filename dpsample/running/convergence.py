@@ -1,4 +1,10 @@
-"""Verdict on the draws of several chains: have they converged, and what if not."""
+"""Verdict on the draws of several chains: have they converged, and how many it takes.
+
+A rule that stops a run by its own draws favors runs that seem to mix well. So a trial
+run, with starts and streams of its own, goes on in rounds until it knows its
+autocorrelation; it fixes the number of draws of the run that is returned. Threads,
+chunks and checkpoints cannot change it.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +15,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsample.core.arrays import Array, Ints
-from dpsample.numerics.mixing import effective_shares, normal_scores, split_r_hats
+from dpsample.core.arrays import Array
+from dpsample.numerics.ranked import verdicts
 
 # From Vehtari, Gelman, Simpson, Carpenter, Buerkner (2021), section 4.
 LARGEST_R_HAT, SMALLEST_ESS = 1.01, 400.0
 # Independent draws, n in each chain, show an R-hat of up to 1 + CHANCE / n.
 CHANCE = 5.0
-# Coefficients and squares of either kind that ArviZ looks at.
-NUM_SUSPECTS = 8
-PART = 20  # columns that are looked at together
 # Draws of all chains from which one may expect an effective size of 400.
 MANY = 1000
+# Longest run, in units of the first round.
+MAX_GROWTH = 1000
+# Next round relative to all draws so far, and more than seems to be needed by:
+SHORTEST, LONGEST, RESERVE = 1.2, 3.0, 1.25
+SHORTEST_RUN = 4  # draws per chain, or nothing can be said of them
+# Effective size from which a trial run tells its autocorrelation within some 10 %.
+ENOUGH = 400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,25 +49,15 @@ class Convergence:
 
         R-hat is rank-normalized and split, the effective size that of the bulk.
         """
-        from arviz_stats.base import array_stats
-
         size = {"length": draws.shape[1], "num_draws": draws.shape[0] * draws.shape[1]}
         is_short = draws.shape[1] < 4
         moving = np.flatnonzero(is_short or np.ptp(draws, axis=(0, 1)) > 0.0)
         if is_short or not moving.size:
             return cls(r_hat=math.nan, ess=0.0, worst="none", **size)
-        # ArviZ takes two milliseconds a column: only for those that look worst.
-        suspects = _suspects(draws, moving)
-        values = np.stack([_column(draws, moving, i) for i in suspects], axis=2)
-        axes = {"chain_axis": 0, "draw_axis": 1}
-        ess = np.atleast_1d(array_stats.ess(values, method="bulk", **axes))
-        if len(values) == 1:  # its two halves
-            half = values.shape[1] // 2
-            values = np.concatenate([values[:, :half], values[:, half : 2 * half]])
-        r_hat = np.atleast_1d(array_stats.rhat(values, **axes))
+        r_hat, ess = (both[:, moving].ravel() for both in verdicts(draws))
         least = int(np.argmin(np.where(np.isfinite(ess), ess, 0.0)))
         most = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))
-        at = suspects[most if r_hat[most] > LARGEST_R_HAT else least]
+        at = most if r_hat[most] > LARGEST_R_HAT else least
         name = names[moving[at % moving.size]]
         return cls(
             r_hat=float(r_hat[most]),
@@ -93,26 +93,69 @@ class Convergence:
         )
 
 
-def _column(draws: Array, moving: Ints, index: int) -> Array:
-    """Draws (chain, draw) of a moving coefficient, or of its squared deviation."""
-    theta = draws[:, :, moving[index % moving.size]]
-    return theta if index < moving.size else np.square(theta - theta.mean())
+def effective_size(draws: Array) -> float:
+    """Smallest effective sample size of the coefficients and of their spreads.
 
-
-def _suspects(draws: Array, moving: Ints) -> Ints:
-    """Coefficients, and squares behind them, that look worst; a few at a time.
-
-    By ranks, too: those of a skewed coefficient say more than its values.
+    Of draws of shape (chain, draw, dim) after the warm-up: the minimum over
+    coefficients of the bulk ESS of theta and of (theta - mean)^2, for all chains
+    together; 0 if a coefficient never moved or the chains are too short.
     """
-    r_hats, shares = np.empty(2 * moving.size), np.empty(2 * moving.size)
-    for start in range(0, 2 * moving.size, PART):
-        part = range(start, min(start + PART, 2 * moving.size))
-        values = np.stack([_column(draws, moving, i) for i in part], axis=2)
-        bulk = normal_scores(values)
-        folded = normal_scores(np.abs(values - np.median(values, axis=(0, 1))))
-        worse = np.maximum(split_r_hats(bulk), split_r_hats(folded))
-        r_hats[part.start : part.stop] = worse
-        shares[part.start : part.stop] = effective_shares(bulk)
-    return np.union1d(
-        np.argsort(r_hats)[-NUM_SUSPECTS:], np.argsort(shares)[:NUM_SUSPECTS]
-    )
+    if draws.shape[1] < 4 or not np.ptp(draws, axis=(0, 1)).all():
+        return 0.0
+    smallest = float(np.min(verdicts(draws)[1]))
+    return smallest if smallest > 0.0 else 0.0
+
+
+class TrialRun:
+    """Rule that says how many draws per chain a trial run needs, given those there are.
+
+    ``wanted`` is the effective sample size of the run that will be returned.
+    """
+
+    def __init__(self, wanted: float, first: int) -> None:
+        self.wanted, self.found, self.count = wanted, 0.0, first
+        self.longest = MAX_GROWTH * first
+
+    def __call__(self, draws: Array) -> int:
+        """Return the number of draws per chain at which to ask again, or to stop."""
+        self.count = int(draws.shape[1])
+        self.found = effective_size(draws)
+        enough = min(self.wanted, ENOUGH)
+        if self.found >= enough:
+            return self.count
+        growth = LONGEST
+        if self.found > 0.0:
+            growth = min(max(RESERVE * enough / self.found, SHORTEST), LONGEST)
+        return min(self.longest, math.ceil(self.count * growth))
+
+    @property
+    def length(self) -> int:
+        """Draws per chain of the run that is returned, at most the longest."""
+        if self.found == 0.0:
+            return self.longest
+        needed = RESERVE * self.wanted / self.found * self.count
+        return int(min(self.longest, max(SHORTEST_RUN, math.ceil(needed))))
+
+    def report(self, draws: Array, is_interrupted: bool) -> dict[str, float | bool]:
+        """Attributes of a result; warns if the draws are too few."""
+        size = effective_size(draws)
+        if not (size >= self.wanted or is_interrupted):
+            is_longest = draws.shape[1] == self.longest
+            warnings.warn(
+                f"The effective sample size is {size:.4g} after {draws.shape[1]} draws "
+                f"per chain, not {self.wanted:g}: "
+                + (
+                    "the chains mix too slowly. Use another sampler, or a larger "
+                    f"num_draws, whose {MAX_GROWTH}-fold is the limit."
+                    if is_longest
+                    else "the trial run mixed better. Use a larger num_draws, of which "
+                    "the trial run is made, or check the chains for rare modes."
+                ),
+                RuntimeWarning,
+                stacklevel=5,
+            )
+        return {
+            "target_ess": self.wanted,
+            "ess_reached": size,
+            "is_target_ess_reached": size >= self.wanted,
+        }

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numba.extending import register_jitable
 from numpy.typing import ArrayLike
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array, Ints
-from dpsample.core.jit import Kernel, kernel
+from dpsample.core.jit import Kernel, entry, kernel
 from dpsample.core.pauses import BEFORE, PAUSED, STAGE, STEPS, forget, is_due
-from dpsample.numerics.vectors import copy_into
+from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers.errors import OK, PIECE_FAILED, raise_unless_ok
 from dpsample.targets import gibbs
 from dpsample.targets.gibbs import Gibbs, Pieces, Target
@@ -60,14 +59,17 @@ def new_state(
     own: tuple[object, ...] = (),
 ) -> ChainState:
     """State at a position of the domain; ``is_weighed`` if the energy is needed."""
-    point = np.array(position, dtype=np.float64)
+    point, work = np.array(position, dtype=np.float64), target.new_work()
+    energy = np.nan
+    if is_weighed:
+        energy = target.calls.energy(target.numbers, target.pieces, point, work)
     return ChainState(
         position=point,
-        energy=np.array([target.energy(point) if is_weighed else np.nan]),
+        energy=np.array([energy]),
         counts=np.zeros(NUM_COUNTS, dtype=np.int64),
         memory=np.array(memory, dtype=np.float64),
         scratch=np.empty((rows, point.size)),
-        work=target.new_work(),
+        work=work,
         own=own,
     )
 
@@ -78,7 +80,7 @@ def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     return new_state(target, position)
 
 
-@kernel
+@kernel(counts_references=False)
 def report(state, before, row):
     """Fill the statistics of one draw from the counts before it and after."""
     proposals = state.counts[PROPOSALS] - before[PROPOSALS]
@@ -91,30 +93,33 @@ def report(state, before, row):
     row[NUM_RECORDS] = state.counts[RECORDS] - before[RECORDS]
 
 
-@kernel
-def begin(state, control):
-    """Return the counts before the draw that is begun, or that a pause has cut."""
-    before = control[BEFORE : BEFORE + state.counts.shape[0]]
+@kernel(counts_references=False)
+def begin(state, before, control):
+    """Keep the counts before a draw, unless a pause has cut it."""
     if control[STEPS] == 0.0 and control[STAGE] == 0.0:
         for j in range(before.shape[0]):
             before[j] = state.counts[j]
-    return before
 
 
-def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
+def compile_run(
+    step: Callable[..., int], *, counts_references: bool = True
+) -> Kernel[..., tuple[int, int]]:
     """Loop of a sampler, compiled with its step (target, pieces, plan, state, rng).
 
     The kernel makes ``num_steps`` steps per row of ``draws`` and returns a code of
-    `errors`, or `PAUSED`, with the number of rows filled. The step is a plain function:
-    a closure over a `register_jitable` function is found again on disk. A step that may
-    be long pauses itself, with a stage and what it needs in ``state.work.control``.
+    `errors`, or `PAUSED`, with the number of rows filled. A step that may be long
+    pauses itself, with a stage and what it needs in ``state.work.control``.
+
+    A step that allocates nothing, and calls no kernel that returns arrays, need not
+    count references to them, which takes longer than the rest of a short step.
     """
-    move = register_jitable(step)
+    move = kernel(counts_references=counts_references, forceinline=True)(step)
 
     def run(target, pieces, plan, state, rng, num_steps, draws, stats):
         control = state.work.control
+        before = control[BEFORE : BEFORE + state.counts.shape[0]]
         for t in range(draws.shape[0]):
-            before = begin(state, control)
+            begin(state, before, control)
             is_over = False
             while control[STEPS] < num_steps:
                 if is_over:
@@ -138,20 +143,29 @@ def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
 
 
 def filler(
-    run: Callable[..., tuple[int, int]],
+    run: Kernel[..., tuple[int, int]],
     numbers: Target,
     pieces: Pieces,
     plan: object,
     num_steps: int = 1,
 ) -> Callable[[ChainState, np.random.Generator, Array, Array], int]:
-    """Return a function (state, rng, draws, stats) to a code, after all pauses."""
+    """Return a function (state, rng, draws, stats) to a code, after all pauses.
+
+    Its arguments must always have the same types.
+    """
+    code: Callable[..., tuple[int, int]] | None = None
 
     def fill(
         state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
     ) -> int:
+        nonlocal code
+        fixed = numbers, pieces, plan, state, rng, num_steps
+        if code is None:
+            code = entry(run, *fixed, draws, stats)
+        machine_code = code
+
         def rows(first: int) -> tuple[int, int]:
-            free = draws[first:], stats[first:]
-            return run(numbers, pieces, plan, state, rng, num_steps, *free)
+            return machine_code(*fixed, draws[first:], stats[first:])
 
         return pauses.fill(state.work.control, rows)
 
@@ -214,7 +228,7 @@ class PreparedChain:
             return self.start.copy()
         move = self.scatter @ rng.standard_normal(self.scatter.shape[1])
         for _ in range(60):
-            if self.target.problem.domain.contains(self.start + move):
+            if self.target._is_inside(self.start + move):
                 return np.asarray(self.start + move)
             move *= 0.7
         return self.start.copy()
@@ -259,7 +273,7 @@ class MetropolisPlan(NamedTuple):
     whiten: Array
 
 
-@kernel
+@kernel(counts_references=False)
 def weigh(target, pieces, state, proposal):
     """Energy of a proposal: infinite outside the domain, NaN if a piece failed."""
     state.counts[PROPOSALS] += 1
@@ -271,7 +285,7 @@ def weigh(target, pieces, state, proposal):
     return np.inf if status == 0.0 else np.nan
 
 
-@kernel
+@kernel(counts_references=False)
 def slope(target, pieces, state, theta, gradient):
     """Energy and its gradient, counted."""
     state.counts[GRADIENTS] += 1
@@ -279,7 +293,7 @@ def slope(target, pieces, state, theta, gradient):
     return gibbs.energy_gradient(target, pieces, theta, state.work, gradient)
 
 
-@kernel
+@kernel(counts_references=False)
 def decide(state, proposal, energy, log_ratio, threshold):
     """Accept test: move to the proposal if the log ratio is above the threshold."""
     if np.isnan(log_ratio):
@@ -291,13 +305,13 @@ def decide(state, proposal, energy, log_ratio, threshold):
     return OK
 
 
-@kernel
+@kernel(counts_references=False)
 def settle(state, proposal, energy, log_ratio, rng):
     """Move to the proposal with probability min(1, e^log_ratio)."""
     return decide(state, proposal, energy, log_ratio, -rng.standard_exponential())
 
 
-@kernel
+@kernel(counts_references=False)
 def settle_slope(state, proposal, energy, gradient, log_ratio, threshold):
     """As `decide`, for chains whose memory is the gradient."""
     if threshold <= log_ratio:
@@ -305,22 +319,22 @@ def settle_slope(state, proposal, energy, gradient, log_ratio, threshold):
     return decide(state, proposal, energy, log_ratio, threshold)
 
 
-@kernel
+@kernel(counts_references=False)
 def displace(plan, origin, noise, scale, out):
     """Fill out with origin + scale factor noise."""
-    np.dot(plan.factor, noise, out)
+    multiply(plan.factor, noise, out)
     for j in range(out.shape[0]):
         out[j] = origin[j] + scale * out[j]
 
 
-@kernel
+@kernel(counts_references=False)
 def normal_noise(rng, noise):
     """Fill noise with standard normals."""
     for j in range(noise.shape[0]):
         noise[j] = rng.standard_normal()
 
 
-@kernel
+@kernel(counts_references=False)
 def walk(target, pieces, plan, state, rng, noise):
     """Test the proposal at step factor noise from the position, if it is symmetric."""
     proposal = state.scratch[1]

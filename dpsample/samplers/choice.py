@@ -19,7 +19,7 @@ from dpsample.numerics.mixing import (
 )
 from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
-from dpsample.samplers.adaptive.warmup import WarmUp, warm_up
+from dpsample.samplers.adaptive.warmup import LAUNCH, WarmUp, warm_up
 from dpsample.samplers.adaptive.whitened_slice import (
     FEW_PASSED,
     MAX_PASSED,
@@ -58,6 +58,8 @@ NUM_TRIALS, PRACTICAL = 20, 0.05
 # Passes over the records that an independent draw may take, and the most dimensions in
 # which one is tried: the chance of a rejection sampler falls exponentially with them.
 FEW_PASSES, FEW_DIMS = 5.0, 200
+# Proposals that it may take, records or not: one in a corner costs half a leap.
+FEW_PROPOSALS = 30.0
 # Trial run: chains, draws of each that are discarded, and that are looked at.
 NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 300
 # Draws in a row at one state: with an acceptance of a half, 20 are one in a million.
@@ -137,13 +139,15 @@ def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain |
 
     A state that refuses many proposals is one of a tail that they do not reach.
     """
-    draws, _ = _trial_draws(prepared, rng, NUM_DISCARDED, NUM_LOOKED_AT)
+    draws, stats = _trial_draws(prepared, rng, NUM_DISCARDED, NUM_LOOKED_AT)
     both = with_squares(draws)
     shares = rank_shares(draws)
     is_mixed = split_r_hat(both) <= MIXED and shares.min() >= EFFECTIVE
     if not is_mixed or _longest_stay(draws) > MAX_STAY:
         return None
-    num_steps = prepared.num_steps * wanted_thinning(shares)
+    target = prepared.target
+    work = LAUNCH + 2.0 * target.dim * float(np.mean(stats[:, :, NUM_RECORDS]))
+    num_steps = prepared.num_steps * wanted_thinning(shares, work)
     return replace(prepared, num_steps=num_steps)
 
 
@@ -180,6 +184,8 @@ def localized(target: Gibbs) -> Prepared | None:
     place = Place.of(target, STUDY_GAMMA)
     prepared = None if place is None else place.prepare(np.random.default_rng(0))
     if prepared is None or not prepared.is_practical:
+        return None
+    if prepared.asked * prepared.accepted * FEW_PROPOSALS < 1.0:
         return None
     return prepared if prepared.expected_passes <= FEW_PASSES else None
 
@@ -220,7 +226,7 @@ def slices_instead(
     shares = rank_shares(draws)
     if sweep >= shares.min() * most or split_r_hat(draws) > MIXED:
         return None
-    return replace(prepared, num_steps=wanted_thinning(shares))
+    return replace(prepared, num_steps=wanted_thinning(shares, sweep))
 
 
 def _trial_draws(
@@ -244,9 +250,11 @@ def independence_acceptance(target: Gibbs, gaussian: GaussianFit) -> float:
     noise = np.random.default_rng(0).standard_normal(shape)
     points = gaussian.center + noise @ gaussian.factor.T
     log_weights = np.full(NUM_PROBES, -np.inf)
+    given, work = (target.numbers, target.pieces), target.new_work()
     for i, point in enumerate(points):
-        if target.problem.domain.contains(point):
-            log_weights[i] = 0.5 * noise[i] @ noise[i] - target.energy(point)
+        if target._is_inside(point):
+            energy = target.calls.energy(*given, point, work)
+            log_weights[i] = 0.5 * noise[i] @ noise[i] - energy
     inside = log_weights[np.isfinite(log_weights)]
     if inside.size == 0:
         return 0.0

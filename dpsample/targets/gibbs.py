@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsample.core import check, entries
+from dpsample.core import check, jit
 from dpsample.core.arrays import Array
-from dpsample.core.entries import entry
-from dpsample.core.jit import kernel, pointer
+from dpsample.core.jit import entry, kernel, pointer
 from dpsample.core.spec import lazy_property
 from dpsample.domains import (
     CHORD,
@@ -69,7 +68,7 @@ class Pieces(NamedTuple):
     chord: Any
 
 
-@kernel
+@kernel(counts_references=False)
 def regularizer(target, pieces, theta, work):
     """Return r(theta)."""
     work.out[0] = np.nan
@@ -77,14 +76,14 @@ def regularizer(target, pieces, theta, work):
     return work.out[0]
 
 
-@kernel
+@kernel(counts_references=False)
 def energy(target, pieces, theta, work):
     """Return V = k (F + mu r); NaN if a piece failed."""
     risk = records.mean_loss(target.data, pieces.loss_value, theta, work)
     return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
 
 
-@kernel
+@kernel(counts_references=False)
 def energy_gradient(target, pieces, theta, work, gradient):
     """Return V and fill its (sub)gradient."""
     risk = records.mean_loss_gradient(
@@ -97,7 +96,7 @@ def energy_gradient(target, pieces, theta, work, gradient):
     return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))
 
 
-@kernel
+@kernel(counts_references=False)
 def inside(target, pieces, theta, work):
     """Return 1 inside the domain, 0 outside, NaN if the piece failed."""
     work.out[0] = np.nan
@@ -105,14 +104,14 @@ def inside(target, pieces, theta, work):
     return work.out[0]
 
 
-@kernel
+@kernel(counts_references=False)
 def project(target, pieces, theta, out):
     """Fill out with a point of the domain that depends on theta only."""
     out[:] = np.nan
     pieces.project(target.body, theta, out)
 
 
-@kernel
+@kernel(counts_references=False)
 def chord(target, pieces, theta, direction, out):
     """Fill out[:2] with the t for which theta + t direction is in the domain."""
     out[:] = np.nan
@@ -271,7 +270,7 @@ class Gibbs:
         """Whether the domain contains a contiguous point, which is not checked."""
         domain: Any = self.problem.domain  # whose pieces are kernels
         out = np.full(1, np.nan)
-        entries.call(domain.contains_piece, self.body, point, out)
+        jit.call(domain.contains_piece, self.body, point, out)
         return bool(out[0] == 1.0)
 
     def _regularized(self, point: Array) -> tuple[float, Array]:
@@ -279,8 +278,8 @@ class Gibbs:
         r: Any = self.regularizer  # whose pieces are kernels
         params = self.regularizer_params
         value, slope = np.full(1, np.nan), np.full(self.dim, np.nan)
-        entries.call(r.value_piece, params, point, value)
-        entries.call(r.gradient_piece, params, point, slope)
+        jit.call(r.value_piece, params, point, value)
+        jit.call(r.gradient_piece, params, point, slope)
         return float(value[0]), slope
 
     @lazy_property
@@ -437,7 +436,7 @@ def as_rows(data: Data) -> Any:
 CALL_NUMBERS = 10**7  # numbers that one call reads, or as many as one point needs
 
 
-@kernel
+@kernel(counts_references=False)
 def fill_energies(target, pieces, points, work, out):
     """Fill out with V at each row of points, infinity outside the domain."""
     for i in range(points.shape[0]):
@@ -449,14 +448,14 @@ def fill_energies(target, pieces, points, work, out):
             out[i] = np.nan
 
 
-@kernel
+@kernel(counts_references=False)
 def fill_slopes(target, pieces, points, work, out):
     """Fill the rows of out with (sub)gradients of V at the rows of points."""
     for i in range(points.shape[0]):
         energy_gradient(target, pieces, points[i], work, out[i])
 
 
-@kernel
+@kernel(counts_references=False)
 def fill_chords(target, pieces, points, directions, out):
     """Fill the rows of out with both ends of the chords through the points."""
     for i in range(points.shape[0]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,8 +18,7 @@ from dpsample.core.streams import Seed, seed_sequence, streams
 from dpsample.running import chains
 from dpsample.running import progress as screen
 from dpsample.running.checkpoint import identity_of
-from dpsample.running.convergence import Convergence
-from dpsample.running.rounds import TrialRun
+from dpsample.running.convergence import Convergence, TrialRun
 from dpsample.samplers import Sampler
 from dpsample.samplers.chain import ENERGY
 from dpsample.samplers.choice import SamplerChoice, choose
@@ -177,8 +177,9 @@ def sample(
             )
 
     # Loaded while chains run: neither they nor a Ctrl-C should wait for half a second.
-    libraries = Thread(target=_load_libraries, args=(check,))
-    libraries.start()
+    libraries = None if "arviz_base" in sys.modules else Thread(target=_load_libraries)
+    if libraries is not None:
+        libraries.start()
     title, is_needed = f"{chosen!r}: {reason}", True
     if trial is not None:
         run = run_chains(
@@ -191,7 +192,8 @@ def sample(
         run = run_chains(
             title, chain_streams, num_draws, extend=extend, checkpoint=checkpoint
         )
-    libraries.join()
+    if libraries is not None:
+        libraries.join()
     if not run.is_interrupted:
         results.fill_energies(inner, run.draws, run.stats)
     draws = run.draws
@@ -225,12 +227,9 @@ def sample(
     )
 
 
-def _load_libraries(is_judged: bool) -> None:
-    """Import what packs the draws, and what judges them."""
+def _load_libraries() -> None:
+    """Import what packs the draws."""
     import arviz_base  # noqa: F401
-
-    if is_judged:
-        import arviz_stats.base  # noqa: F401
 
 
 def _reduced(target: Gibbs) -> ReducedTarget | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from dpsample import domains, losses, noise, optimizers, regularizers, samplers
 from dpsample.core.streams import release_streams
+from dpsample.numerics.ranked import transformed_size, verdicts
 from dpsample.problem.problem import Problem
 from dpsample.samplers import Proximal, Sampler, gaussian_fit
 from dpsample.samplers.proximal import metric
@@ -114,7 +115,7 @@ def warm(
     first.append(("gradient loop and solvers", partial(_minimizations)))
     kinds = public_samplers()
     second = [(f"sampler {c.__name__}", partial(_draws, c())) for c in kinds]
-    last = [("noise", noises)]
+    last = [("verdicts", _verdicts), ("noise", noises)]
     _run(first, on_progress)
     if processes > 1:
         names = [kind.__name__ for kind in kinds[1::2]]
@@ -137,6 +138,13 @@ def noises() -> None:
         noise.k_norm(rng, size=(1, DIM), domain=BALL)
         for plain in (noise.Gaussian(1.0), noise.Laplace(1.0)):
             plain._noisy(rng, np.zeros(1))
+
+
+def _verdicts() -> None:
+    """Judge a few draws, as short chains and as long ones."""
+    draws = np.random.default_rng(0).standard_normal((2, 8, 1))
+    verdicts(draws)
+    transformed_size(draws.ravel(), 2)
 
 
 def samplers_only(names: list[str]) -> None:

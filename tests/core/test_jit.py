@@ -305,3 +305,24 @@ def test_no_interrupted_pointer_leaves_the_id_of_its_function_behind(monkeypatch
     del piece
     gc.collect()
     assert seen() is not None or key not in jit._pointers
+
+
+def test_a_kernel_that_does_not_count_gets_no_counted_array():
+    """The array would never be freed."""
+    if numba.config.DISABLE_JIT:
+        pytest.skip("nothing is compiled")
+
+    @jit.kernel(cached=False)
+    def half(x):
+        return x[: x.shape[0] // 2]
+
+    @jit.kernel(cached=False, counts_references=False)
+    def first(x):
+        return half(x)[0]
+
+    @jit.kernel(cached=False)
+    def call(x):
+        return first(x)
+
+    with pytest.raises(numba.TypingError, match="first calls half"):
+        call(np.ones(4))

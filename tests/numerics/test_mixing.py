@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from dpsample.numerics import mixing
 from dpsample.numerics.mixing import (
+    effective_shares,
     lag_share,
     normal_scores,
     rank_shares,
@@ -72,3 +74,18 @@ def test_many_slow_columns_need_more_thinning_than_one():
     assert wanted_thinning(share_of(ONE)) < wanted_thinning(share_of(MANY))
     assert num_passed(MANY, wanted_thinning(share_of(MANY)) // 3) <= 6
     assert wanted_thinning(np.ones(9)) == 1
+
+
+def test_shares_by_lags_are_those_by_transforms(monkeypatch):
+    for correlation in (-0.6, 0.0, 0.9, 0.999):
+        series = series_of(correlation, 3, draws=301)
+        by_lags = effective_shares(series)
+        monkeypatch.setattr(mixing, "DIRECT", 0)
+        np.testing.assert_allclose(effective_shares(series), by_lags, rtol=1e-9)
+        monkeypatch.undo()
+
+
+def test_more_thinning_where_transitions_are_cheap():
+    shares = np.array([0.3])
+    assert wanted_thinning(shares, 1e3) > wanted_thinning(shares, 1e9)
+    assert wanted_thinning(shares, 1e9) == wanted_thinning(shares)

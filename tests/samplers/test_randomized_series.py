@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.core.entries import entry
+from dpsample.core.jit import entry
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, RECORDS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK
 from dpsample.samplers.subsampled import randomized_series

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import poisson
 
 import dpsample as dps
-from dpsample.core.entries import entry
+from dpsample.core.jit import entry
 from dpsample.samplers.chain import ACCEPTED, NUM_STATS, PROPOSALS, RECORDS
 from dpsample.samplers.errors import BOUND_VIOLATED, OK
 from dpsample.samplers.subsampled.tuna_mh import (

@@ -11,7 +11,7 @@ from scipy.stats import qmc
 
 import dpsample as dps
 from dpsample import samplers
-from dpsample.core.entries import entry
+from dpsample.core.jit import entry
 from dpsample.samplers.chain import NUM_STATS, PreparedChain
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import minimize

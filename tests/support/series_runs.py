@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpsample.core.entries import entry
+from dpsample.core.jit import entry
 from dpsample.samplers.chain import NUM_STATS
 from dpsample.samplers.errors import OK
 from dpsample.samplers.subsampled.randomized_series import RandomizedSeries

@@ -33,15 +33,14 @@ import numpy as np
 
 from dpsample.core import pauses
 from dpsample.core.arrays import Array
-from dpsample.core.jit import kernel, pointer
+from dpsample.core.jit import call, kernel, pointer
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
-from dpsample.numerics.vectors import copy_into
+from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers.adaptive import exits
 from dpsample.samplers.adaptive.mass_matrix import (
     MassMatrix,
     column,
     kinetic,
-    multiply,
     times,
     velocity,
 )
@@ -244,23 +243,31 @@ def rotate(plan, theta, moving, angle):
 
 
 @kernel
+def turn_rows(rows, axes, is_back, out):
+    """Fill out with rows times axes, or the transposed ones; counts as `multiply`."""
+    if is_back:
+        np.dot(rows, axes.T, out)
+    else:
+        np.dot(rows, axes, out)
+
+
+@kernel(counts_references=False)
 def turn_axes(target, plan, state):
     """Turn the flight about the ball's center, into the axes or back."""
     control, center = state.work.control, target.body.center
     both, turned = state.scratch[3:5], state.scratch[0:2]  # point and velocity
-    both[:] = turned
-    both[0] -= center
-    if control[IS_TURNED] == 1.0:
-        np.dot(both, plan.axes.T, turned)
-        control[IS_TURNED] = 0.0
-    else:
-        np.dot(both, plan.axes, turned)
+    for j in range(center.shape[0]):
+        both[0, j], both[1, j] = turned[0, j] - center[j], turned[1, j]
+    is_back = control[IS_TURNED] == 1.0
+    turn_rows(both, plan.axes, is_back, turned)
+    if not is_back:
         copy_into(plan.turned_pull, state.own.pull)
-        control[IS_TURNED] = 1.0
-    turned[0] += center
+    control[IS_TURNED] = 0.0 if is_back else 1.0
+    for j in range(center.shape[0]):
+        turned[0, j] += center[j]
 
 
-@kernel(counts_references=False)
+@kernel(counts_references=False, forceinline=True)
 def meet(target, plan, state, duration):
     """Return the time of the next exit, infinity if it is later, and the face."""
     own = state.own
@@ -348,7 +355,7 @@ def begin_flight(target, plan, state):
             own.rates[i] = -own.rates[i]
 
 
-@kernel(counts_references=False)
+@kernel(counts_references=False, forceinline=True)
 def fly(target, plan, state):
     """Fly for the remaining time; return OK, PAUSED or REFUSED."""
     control = state.work.control
@@ -378,7 +385,7 @@ def fly(target, plan, state):
             return PAUSED
 
 
-@kernel(counts_references=False)
+@kernel(counts_references=False, forceinline=True)
 def leap(target, pieces, plan, state):
     """One kick and one flight; return OK, PAUSED, REFUSED or PIECE_FAILED."""
     control, theta = state.work.control, state.scratch[0]
@@ -405,7 +412,7 @@ def leap(target, pieces, plan, state):
     return REFUSED
 
 
-@kernel(counts_references=False)
+@kernel(counts_references=False, forceinline=True)
 def land(target, pieces, plan, state, rng):
     """Last half kick and accept test; return a code and the probability."""
     control, theta = state.work.control, state.scratch[0]
@@ -473,7 +480,7 @@ def step(target, pieces, plan, state, rng):
     return code
 
 
-run = compile_run(step)
+run = compile_run(step, counts_references=False)
 
 
 def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
@@ -493,8 +500,10 @@ def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
         slopes=np.zeros(dim),
         tuning=np.zeros(NUM_TUNED),
     )
-    slopes = target.gradient(position)
-    return new_state(target, position, memory=slopes, rows=NUM_ROWS, own=own)
+    state = new_state(target, position, memory=np.empty(dim), rows=NUM_ROWS, own=own)
+    given = target.numbers, target.pieces, state.position, state.work, state.memory
+    target.calls.energy_gradient(*given)
+    return state
 
 
 def new_tuning(step: float, *, rate: float) -> Array:
@@ -539,10 +548,10 @@ def flight(
 
     def rows(first: int) -> tuple[int, int]:
         del first  # there is one flight
-        code, made = glide(target.numbers, free, state)
+        code, made = call(glide, target.numbers, free, state)
         return code, made
 
     pauses.fill(state.work.control, rows)
     end = state.scratch[0].copy()
-    is_inside = np.isfinite(end).all() and target.problem.domain.contains(end)
+    is_inside = np.isfinite(end).all() and target._is_inside(end)
     return end if is_inside else np.array(position)

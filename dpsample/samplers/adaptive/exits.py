@@ -43,7 +43,7 @@ AFTER = 1e-9  # relative: so much later, rounding cannot hide what comes before
 ROUNDING = 2.0**-47  # of a norm, as which a point outside is on the wall
 
 
-@kernel
+@kernel(counts_references=False)
 def first_fall(height, rate, bend):
     """Time at which height + rate t + bend t^2 / 2 falls through 0, from above."""
     height = max(height, 0.0)
@@ -58,13 +58,13 @@ def first_fall(height, rate, bend):
     return 0.0 if bend < 0.0 else np.inf
 
 
-@kernel
+@kernel(counts_references=False)
 def no_exit(body, theta, velocity, pull, horizon, room, normal, out):
     """Nothing leaves the whole space."""
     out[0], out[1] = np.inf, WALL
 
 
-@kernel
+@kernel(counts_references=False)
 def simplex_exit(body, theta, velocity, pull, horizon, room, normal, out):
     """First coordinate that falls to 0."""
     time, face = horizon, -1
@@ -77,7 +77,7 @@ def simplex_exit(body, theta, velocity, pull, horizon, room, normal, out):
     out[0], out[1] = (time if face >= 0 else np.inf), face
 
 
-@kernel
+@kernel(counts_references=False)
 def box_exit(body, theta, velocity, pull, horizon, room, normal, out):
     """First coordinate that reaches one of its bounds."""
     time, face = horizon, -1
@@ -96,7 +96,7 @@ def box_exit(body, theta, velocity, pull, horizon, room, normal, out):
     out[0], out[1] = (time if face >= 0 else np.inf), face
 
 
-@kernel
+@kernel(counts_references=False)
 def nearest_face(slacks, rates, bends, horizon):
     """First time at which a slack falls to 0, and which; infinity and -1 if none."""
     time, face = horizon, -1
@@ -108,17 +108,24 @@ def nearest_face(slacks, rates, bends, horizon):
     return (time if face >= 0 else np.inf), face
 
 
-@kernel
+@kernel(counts_references=False)
 def quartic(c0, c1, c2, c3, c4, t):
     """Value at t, and slope."""
     value = (((c4 * t + c3) * t + c2) * t + c1) * t + c0
     return value, ((4.0 * c4 * t + 3.0 * c3) * t + 2.0 * c2) * t + c1
 
 
-@kernel
+@kernel(counts_references=False)
 def root_between(c0, c1, c2, c3, c4, low, high, is_rising):
-    """Root of a quartic that is monotone from low to high and changes its sign."""
+    """Root of a quartic that changes its sign once from low to high."""
+    # Flights between two bounces are short: cubes of their times hardly count.
+    square = c1 * c1 - 4.0 * c2 * c0
     x = 0.5 * (low + high)
+    if square > 0.0 and c2 != 0.0:
+        far = -(c1 + math.copysign(math.sqrt(square), c1))
+        near = far / (2.0 * c2) if is_rising == (c1 < 0.0) else 2.0 * c0 / far
+        if low < near < high:
+            x = near
     for _ in range(MAX_STEPS):
         value, slope = quartic(c0, c1, c2, c3, c4, x)
         if (value > 0.0) == is_rising:
@@ -134,7 +141,7 @@ def root_between(c0, c1, c2, c3, c4, low, high, is_rising):
     return x
 
 
-@kernel
+@kernel(counts_references=False)
 def first_rise(c0, c1, c2, c3, c4):
     """First t in [0, 1] at which a quartic rises through 0, from c0 <= 0."""
     # The slope is monotone between the zeros of its own slope.
@@ -152,9 +159,10 @@ def first_rise(c0, c1, c2, c3, c4):
         if not start < stop <= 1.0:
             continue
         _, at_stop = quartic(c0, c1, c2, c3, c4, stop)
-        if (at_start > 0.0) != (at_stop > 0.0):
+        # At a minimum it is below 0 as before: only a maximum matters.
+        if at_start > 0.0 and not at_stop > 0.0:
             turn = root_between(
-                c1, 2.0 * c2, 3.0 * c3, 4.0 * c4, 0.0, start, stop, at_stop > 0.0
+                c1, 2.0 * c2, 3.0 * c3, 4.0 * c4, 0.0, start, stop, False
             )
             if quartic(c0, c1, c2, c3, c4, turn)[0] > 0.0:
                 return root_between(c0, c1, c2, c3, c4, before, turn, True)
@@ -165,20 +173,34 @@ def first_rise(c0, c1, c2, c3, c4):
     return np.inf
 
 
-@kernel
+@kernel(counts_references=False, fastmath={"reassoc", "contract"})
+def distance_quartic(center, theta, velocity, pull, scale, horizon):
+    """Coefficients of the squared distance from the center, along the parabola.
+
+    In units of 1 / scale and of the horizon; in any order, so that the loop is
+    vectorized.
+    """
+    c0, c1, c2, c3, c4 = 0.0, 0.0, 0.0, 0.0, 0.0
+    first, second = horizon * scale, 0.5 * horizon * horizon * scale
+    for j in range(len(theta)):
+        place = (theta[j] - center[j]) * scale
+        speed, bend = first * velocity[j], second * pull[j]
+        c0 += place * place
+        c1 += place * speed
+        c2 += speed * speed + 2.0 * place * bend
+        c3 += speed * bend
+        c4 += bend * bend
+    return c0, 2.0 * c1, c2, 2.0 * c3, c4
+
+
+@kernel(counts_references=False)
 def euclidean_exit(body, theta, velocity, pull, horizon, room, normal, out):
     """First time at which the squared distance rises to the squared radius."""
-    c0, c1, c2, c3, c4 = -1.0, 0.0, 0.0, 0.0, 0.0
-    for j in range(len(theta)):
-        # In units of the radius and of the horizon.
-        place = (theta[j] - body.center[j]) / body.radius
-        speed = horizon * velocity[j] / body.radius
-        bend = 0.5 * horizon * horizon * pull[j] / body.radius
-        c0 += place * place
-        c1 += 2.0 * place * speed
-        c2 += speed * speed + 2.0 * place * bend
-        c3 += 2.0 * speed * bend
-        c4 += bend * bend
+    scale = 1.0 / body.radius
+    c0, c1, c2, c3, c4 = distance_quartic(
+        body.center, theta, velocity, pull, scale, horizon
+    )
+    c0 -= 1.0
     out[0], out[1] = np.inf, WALL
     if c0 + abs(c1) + abs(c2) + abs(c3) + c4 <= 0.0:
         return
@@ -190,7 +212,7 @@ def euclidean_exit(body, theta, velocity, pull, horizon, room, normal, out):
             normal[j] = moved - body.center[j]
 
 
-@kernel
+@kernel(counts_references=False)
 def sift_down(times, owners, start, count):
     """Restore the order of a heap whose entry at ``start`` may be too late."""
     time, owner, hole = times[start], owners[start], start
@@ -207,7 +229,7 @@ def sift_down(times, owners, start, count):
     times[hole], owners[hole] = time, owner
 
 
-@kernel
+@kernel(counts_references=False)
 def collect_turns(body, theta, velocity, pull, horizon, times, owners):
     """Fill a heap with the times at which coordinates pass the center's."""
     count = 0
@@ -228,7 +250,7 @@ def collect_turns(body, theta, velocity, pull, horizon, times, owners):
     return count
 
 
-@kernel
+@kernel(counts_references=False)
 def l1_exit(body, theta, velocity, pull, horizon, room, normal, out):
     """First time at which the l1 norm rises to the radius; signs are the normal."""
     dim = len(theta)
@@ -310,7 +332,7 @@ def cut_back(body, theta, velocity, pull, time, limit, room, normal):
     return time
 
 
-@kernel
+@kernel(counts_references=False)
 def convex_exit(body, theta, velocity, pull, horizon, room, normal, out):
     """First time at which a convex norm rises to the radius, on certified pieces.
 

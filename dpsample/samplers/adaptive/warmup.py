@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsample.core.arrays import Array
-from dpsample.core.entries import entry
 from dpsample.numerics.mixing import (
     lag_share,
     rank_shares,
@@ -44,6 +43,7 @@ NUM_TRIAL = 100  # draws of each chain that settle the thinning
 ALIKE = 1.2  # split R-hat of chains from other starts
 NUM_PROBES = 10  # transitions of each chain that decide whether a force pays
 MAX_THINNING = 20
+LAUNCH = 1e4  # multiply-adds that take as long as a transition on few records
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,6 +54,7 @@ class WarmUp:
     shares: Array  # effective draws per transition, of theta_i and theta_i^2
     has_settled: bool  # whether the last window passed its test
     leaps: float  # gradients of a transition, on average
+    work: float = math.inf  # multiply-adds of a transition
 
     @property
     def autocorrelation_time(self) -> float:
@@ -63,7 +64,7 @@ class WarmUp:
     @property
     def num_steps(self) -> int:
         """Transitions for a draw, so that draws of the default length pass."""
-        return min(wanted_thinning(self.shares), MAX_THINNING)
+        return min(wanted_thinning(self.shares, self.work), MAX_THINNING)
 
     def num_discarded(self, num_steps: int) -> int:
         """Draws of so many transitions that take a dispersed start to the target."""
@@ -108,9 +109,7 @@ class _Pilots:
         tuning[billiard.IS_TUNED] = float(adapts)
         draws = np.empty((NUM_PILOTS, width, target.dim))
         stats = np.empty((SEGMENT, NUM_STATS))
-        head, first = (target.numbers, target.pieces, plan), self.states[0]
-        run = entry(billiard.run, *head, first, self.rng, 1, draws[0], stats)
-        fill = filler(run, *head)
+        fill = filler(billiard.run, target.numbers, target.pieces, plan)
         skipped = -(-width // (4 * SEGMENT)) * SEGMENT if adapts else 0
         for begin in range(0, width, SEGMENT):
             part = slice(begin, min(begin + SEGMENT, width))
@@ -195,6 +194,7 @@ def warm_up(
         shares=shares,
         has_settled=has_settled,
         leaps=leaps,
+        work=LAUNCH + leaps * cost,
     )
 
 

@@ -308,7 +308,7 @@ def step(target, pieces, plan, state, rng):
     return sweep(target, pieces, plan, state, rng)
 
 
-run = compile_run(step)
+run = compile_run(step, counts_references=False)
 
 
 def init(target: Gibbs, plan: WhitenedSlicePlan, position: Array) -> ChainState:
@@ -425,7 +425,9 @@ def learned(
         has_settled = width >= SETTLED and is_settled(white, share, np.inf, None)
         if width == WINDOWS[-1]:
             has_settled = split_r_hat(white) < ALIKE
-        warm = replace(warm, shares=rank_shares(draws), has_settled=has_settled)
+        work = pace if has_kinks(target) else DEARER * pace
+        shares = rank_shares(draws)
+        warm = replace(warm, shares=shares, has_settled=has_settled, work=work)
         if has_settled:
             break
         root = root_of(white, math.sqrt(share), None)

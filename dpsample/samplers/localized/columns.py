@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dpsample.core import entries
+from dpsample.core import jit
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains import Domain
@@ -141,7 +141,7 @@ class RecordColumns:
             sizes = np.empty(self.part.num_records)
             for start in range(0, len(sizes), BLOCK):
                 block = as_seen(self.rows[start : start + BLOCK] @ back)
-                entries.call(fill_lengths, block, sizes[start : start + BLOCK])
+                jit.call(fill_lengths, block, sizes[start : start + BLOCK])
             self._sizes[id(back)] = back, sizes
         return self._sizes[id(back)][1]
 
@@ -167,7 +167,7 @@ class RecordColumns:
         if self.scene.geometry.is_round:  # one product, not several
             along = rows @ (self.scene.point - body.center)
             lower, upper = along, _lengths(rows)
-            entries.call(fill_ends, self.margins, body.radius, lower, upper)
+            jit.call(fill_ends, self.margins, body.radius, lower, upper)
             return lower, upper
         lower, upper = margin_intervals(self.scene.domain, self.part)
         lower, upper = lower - self.margins, upper - self.margins
@@ -253,7 +253,7 @@ def _lengths(rows: Any) -> Array:
     """Euclidean norms of dense or sparse rows, rounded up; infinite above 1e154."""
     if isinstance(rows, np.ndarray):
         found = np.empty(len(rows))
-        entries.call(fill_lengths, as_seen(rows), found)
+        jit.call(fill_lengths, as_seen(rows), found)
         return found
     with np.errstate(over="ignore"):
         squares = np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64)

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsample.core import entries, pauses
+from dpsample.core import jit, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.spec import lazy_property
 from dpsample.core.streams import Reseeded, Words
@@ -356,7 +356,7 @@ class PreparedLocalized:
             vectors = self.proposal.draw(rng, size)
             return vectors, np.zeros(len(vectors))
         vectors, costs = np.empty((size, self.mode.basis.shape[1])), np.empty(size)
-        entries.call(propose, self.proposal, rng, vectors, costs)
+        jit.call(propose, self.proposal, rng, vectors, costs)
         return vectors, costs
 
     def candidates(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
@@ -371,7 +371,7 @@ class PreparedLocalized:
         """Whether each row is in the domain."""
         inside = np.empty(len(points), dtype=np.bool_)
         rows = np.ascontiguousarray(points)
-        entries.call(kernels.fill_inside, *self.fixed, rows, inside)
+        jit.call(kernels.fill_inside, *self.fixed, rows, inside)
         return inside
 
     def points(self, vectors: Array) -> Array:

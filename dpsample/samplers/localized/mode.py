@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import linalg
 
-from dpsample.core import entries
+from dpsample.core import jit
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.vectors import solve_lower, solve_upper
@@ -195,7 +195,7 @@ def _model_step(
         if geometry.is_round:
             move, center = np.empty_like(gradient), point - geometry.body.center
             radius = geometry.body.radius
-            entries.call(step_in_ball, center, radius, gradient, hessian, move)
+            jit.call(step_in_ball, center, radius, gradient, hessian, move)
             return move
         root = np.asarray(np.linalg.cholesky(hessian), dtype=np.float64)
     except np.linalg.LinAlgError:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg
 
-from dpsample.core import entries, pauses
+from dpsample.core import jit, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.stable import tail_excess
@@ -210,9 +210,9 @@ def _on_sphere(
     state = np.array([0.0, 0.0, -1.0])  # next share, best one, its count
     while state[0] < len(SHARES):
         now = free, *held, np.array(SHARES), rng, state, control
-        pauses.call(control, entries.call, choose_share, *now)
+        pauses.call(control, jit.call, choose_share, *now)
         pauses.heard()
-    best: Proposal = entries.call(on_sphere, free, *held, SHARES[int(state[1])])
+    best: Proposal = jit.call(on_sphere, free, *held, SHARES[int(state[1])])
     return best
 
 

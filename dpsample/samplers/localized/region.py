@@ -49,7 +49,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg, special
 
-from dpsample.core import entries
+from dpsample.core import jit
 from dpsample.core.arrays import Array
 from dpsample.domains import WholeSpace
 from dpsample.problem.homes import InMemory, add
@@ -449,7 +449,7 @@ def _join(left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _share(weights: Array, curvature: Array) -> float:
     """Largest theta <= 1 with theta weights <= curvature: theta P is valid."""
-    return float(entries.call(share_of, as_seen(weights), as_seen(curvature)))
+    return float(jit.call(share_of, as_seen(weights), as_seen(curvature)))
 
 
 def _measured(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpsample.core import entries, pauses
+from dpsample.core import jit, pauses
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import Kernel, kernel
 from dpsample.core.streams import start
@@ -305,7 +305,7 @@ def ask(frame, loss_value, chunk, is_checked, tries):
 def call(function: Kernel[..., int], *arguments: Any) -> int:
     """Call a kernel whose last argument are its tries, under the timer."""
     control = arguments[-1].control
-    return int(pauses.call(control, entries.call, function, *arguments))
+    return int(pauses.call(control, jit.call, function, *arguments))
 
 
 def ask_all(

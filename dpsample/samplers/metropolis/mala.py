@@ -91,7 +91,7 @@ def step(target, pieces, plan, state, rng):
     return settle_slope(state, proposal, energy, new_gradient, log_ratio, threshold)
 
 
-run = compile_run(step)
+run = compile_run(step, counts_references=False)
 
 
 def init(target: Gibbs, plan: object, position: Array) -> ChainState:

@@ -79,7 +79,6 @@ def expand(target: Gibbs) -> Expansion | None:
     basis = target.geometry.basis
     found = mode.find(target, target.mu)  # by few passes
     anchor = gaussian_fit.fit(target).center if found is None else found.point
-    contains = target.problem.domain.contains
     for _ in range(MAX_ITERATIONS):
         gradient, hessian = _derivatives(target, anchor)
         eigenvalues = np.linalg.eigvalsh(hessian)
@@ -87,7 +86,7 @@ def expand(target: Gibbs) -> Expansion | None:
             return None
         move = np.linalg.solve(hessian, gradient)
         following = anchor - basis @ move
-        if not contains(following) or move @ gradient < 1e-20:
+        if not target._is_inside(following) or move @ gradient < 1e-20:
             break
         anchor = following
     gradient, hessian = _derivatives(target, anchor)
@@ -96,7 +95,7 @@ def expand(target: Gibbs) -> Expansion | None:
     factor = np.ascontiguousarray(basis @ np.triu(np.linalg.inv(root).T))
     probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
     probes -= np.linalg.solve(root, gradient)
-    inside = [contains(anchor + factor @ probe) for probe in probes]
+    inside = [target._is_inside(anchor + factor @ probe) for probe in probes]
     slope, curved = _regularizer(target, anchor)
     return Expansion(
         anchor=anchor,

@@ -5,8 +5,8 @@ import pytest
 from arviz_stats.base import array_stats
 
 import dpsample as dps
-from dpsample.running import rounds
-from dpsample.running.rounds import TrialRun, effective_size
+from dpsample.running import convergence
+from dpsample.running.convergence import TrialRun, effective_size
 from dpsample.verbs.warm import LOGISTIC, make
 
 
@@ -52,13 +52,15 @@ def test_rounds_grow_until_the_trial_run_knows_and_stop_at_the_limit():
     draws, rule = autoregression(0.9), TrialRun(1e5, 100)
     assert 120 <= rule(draws[:, :100]) <= 300
     size = rule.found
-    assert size < rounds.ENOUGH
-    assert rule.length == min(np.ceil(rounds.RESERVE * 1e5 / size * 100), rule.longest)
+    assert size < convergence.ENOUGH
+    assert rule.length == min(
+        np.ceil(convergence.RESERVE * 1e5 / size * 100), rule.longest
+    )
     assert TrialRun(size, 100)(draws[:, :100]) == 100
     assert 120 <= TrialRun(1.01 * size, 100)(draws[:, :100]) <= 130
     assert TrialRun(1e5, 100)(np.ones((2, 100, 1))) == 300
-    assert TrialRun(1e9, 1)(np.ones((2, 1000, 1))) == rounds.MAX_GROWTH * 1
-    assert TrialRun(1e9, 100).length == 100 * rounds.MAX_GROWTH
+    assert TrialRun(1e9, 1)(np.ones((2, 1000, 1))) == convergence.MAX_GROWTH * 1
+    assert TrialRun(1e9, 100).length == 100 * convergence.MAX_GROWTH
 
 
 TARGET = make(LOGISTIC, dps.domains.Ball(1.0))
@@ -95,7 +97,7 @@ def test_the_size_is_reached_at_the_same_draw_for_all_threads_and_resumes(tmp_pa
 
 
 def test_a_chain_that_does_not_mix_ends_with_a_warning(monkeypatch):
-    monkeypatch.setattr(rounds, "MAX_GROWTH", 4)
+    monkeypatch.setattr(convergence, "MAX_GROWTH", 4)
     with pytest.warns(RuntimeWarning, match="the chains mix too slowly"):
         tree = sample(target_ess=1e6)
     assert tree.posterior["theta"].shape[1] == 160
