@@ -4,7 +4,7 @@ import numpy as np
 
 from dpsample.core.streams import streams
 from dpsample.experiments import Figure, Inapplicable, Metric, Slope, Study
-from dpsample.running.rounds import effective_size
+from dpsample.running.convergence import effective_size
 from dpsample.samplers import (
     CoordinateHitAndRun,
     FactorizedMetropolis,
