@@ -52,10 +52,13 @@ class KernelDispatcher(CPUDispatcher):  # type: ignore[misc]
     def _reduce_states(self) -> dict[str, object]:
         """Return what a cache knows of a kernel that another one closes over.
 
-        Numba's random number, which differs in every process, would find nothing.
+        Numba's random number differs in every process. A name takes its place where it
+        can only be one kernel's: a user may have several functions of one name.
         """
-        name = f"{self.py_func.__module__}.{self.py_func.__qualname__}"
-        states: dict[str, object] = super()._reduce_states() | {"uuid": name}
+        states: dict[str, object] = super()._reduce_states()
+        module, name = self.py_func.__module__, self.py_func.__qualname__
+        if module.startswith("dpsample.") and "<locals>" not in name:
+            states["uuid"] = f"{module}.{name}"
         return states
 
     def get_call_template(self, args: Types, kws: dict[str, Any]) -> Any:

@@ -190,7 +190,7 @@ def judge_both(values, order, mean, quantiles, room, out):
     judge(room.squares, room.square_order, quantiles, room, out[1])
 
 
-class Room(NamedTuple):
+class RankRoom(NamedTuple):
     """Scratch memory for columns of one length."""
 
     scores: Array
@@ -204,7 +204,7 @@ class Room(NamedTuple):
 
     @classmethod
     def of(cls, num_chains: int, length: int, num_lags: int) -> Self:
-        """Room for so many split chains of a length."""
+        """RankRoom for so many split chains of a length."""
         count = num_chains * length
         return cls(
             scores=np.empty(count),
@@ -255,7 +255,7 @@ def _of_halves(chains: Array, mean: float) -> Array:
     """R-hat and effective size, a row each for a column (chain, draw) and squares."""
     values, (num, length) = np.ravel(chains), chains.shape
     num_lags = min(length, max(LEAST_LAGS, DIRECT // values.size))
-    room = Room.of(num, length, num_lags)
+    room = RankRoom.of(num, length, num_lags)
     quantiles, out = rank_quantiles(values.size), np.empty((2, 2))
     order = np.argsort(values)
     call(judge_both, values, order, mean, quantiles, room, out)

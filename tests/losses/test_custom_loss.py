@@ -69,6 +69,10 @@ def test_a_copy_of_a_loss_is_compared_with_its_declarations_again(monkeypatch):
         again = way(loss)
         again.check_declarations(1.0, 1.0)
         assert compared[-1] is again
+        assert (again.value(3.0, 1.0), again.slope(3.0, 1.0)) == (
+            loss.value(3.0, 1.0),
+            loss.slope(3.0, 1.0),
+        )
 
 
 def raising(u, y):

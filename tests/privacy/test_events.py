@@ -8,6 +8,7 @@ import pytest
 
 from dpsample.privacy.accounting import events
 from dpsample.privacy.accounting.events import (
+    AllocatedGaussianEvent,
     ApproximateEvent,
     BestOfEvent,
     ComposedEvent,
@@ -24,6 +25,7 @@ POISSON = {"sampling_rate": 0.1, "noise_multiplier": 2.0, "num_steps": 7}
 ALL = (
     GaussianEvent(1 / 3),
     PoissonGaussianEvent(**POISSON),
+    AllocatedGaussianEvent(noise_multiplier=2.0, num_steps=7, num_epochs=2),
     PureEvent(0.1),
     ApproximateEvent(epsilon=0.1, delta=1e-9),
     ConcentratedEvent(math.pi),

@@ -10,7 +10,7 @@ import dpsample as dps
 from dpsample.numerics.mixing import split_r_hats, with_squares
 from dpsample.running.convergence import Convergence
 from dpsample.verbs.warm import LOGISTIC, make
-from tests.running.test_rounds import autoregression
+from tests.running.test_trial_runs import autoregression
 
 TARGET = make(LOGISTIC, dps.domains.Ball(1.0))
 NAMES = ("a", "b", "c")

@@ -18,7 +18,7 @@ from dpsample.running import progress
 from dpsample.running.checkpoint import CheckpointRun
 from dpsample.samplers.chain import ACCEPTANCE, ENERGY
 from dpsample.verbs.warm import LOGISTIC, make, public_samplers
-from tests.running.test_rounds import autoregression
+from tests.running.test_trial_runs import autoregression
 from tests.support.processes import ROOT
 
 
