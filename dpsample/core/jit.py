@@ -9,6 +9,7 @@ from numba import cfunc, typeof, types
 from numba._dispatcher import compute_fingerprint
 from numba.core import cgutils
 from numba.core.ccallback import CFunc
+from numba.core.pythonapi import _UnboxContext
 from numba.core.registry import CPUDispatcher
 from numba.core.typing.templates import Signature
 from numba.experimental.function_type import FunctionModel
@@ -63,7 +64,7 @@ class PieceType(types.FunctionType):  # type: ignore[misc]
 register_model(PieceType)(FunctionModel)
 
 
-def _unbox_piece(kind: PieceType, found: Any, context: Any) -> NativeValue:
+def _unbox_piece(kind: PieceType, found: object, context: _UnboxContext) -> NativeValue:
     made = cgutils.create_struct_proxy(kind)(context.context, context.builder)
     number = context.pyapi.object_getattr_string(found, ADDRESS)
     made.c_addr = context.pyapi.long_as_voidptr(number)
@@ -78,9 +79,9 @@ unbox(PieceType)(_unbox_piece)
 _piece_type, _function_type = cache(PieceType), cache(types.FunctionType)
 
 
-def _typeof_pointer(found: Any, _: object) -> types.FunctionType:
+def _typeof_pointer(found: CFunc, _: object) -> types.FunctionType:
     kind = _piece_type if ADDRESS in vars(found) else _function_type
-    return kind(found._sig)
+    return kind(found._sig)  # type: ignore[attr-defined]
 
 
 typeof_impl.register(CFunc)(_typeof_pointer)
@@ -181,10 +182,10 @@ def entry(kernel: Kernel[..., Any], *arguments: object) -> Callable[..., Any]:
     return _entry_points[key]
 
 
-def _kind(value: Any) -> object:
+def _kind(value: object) -> object:
     """Whatever tells the types of arguments apart, in a microsecond or a few."""
     try:
-        return compute_fingerprint(value)
+        return compute_fingerprint(value)  # type: ignore[arg-type]
     except NotImplementedError:  # in it is a pointer, or a generator
         if isinstance(value, tuple):
             return type(value), *map(_kind, value)

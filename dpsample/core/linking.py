@@ -36,7 +36,7 @@ class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
 _lowering: list["KernelDispatcher"] = []
 
 
-def _has_array(kind: Any) -> bool:
+def _has_array(kind: object) -> bool:
     parts: Any = kind if isinstance(kind, BaseTuple) else ()
     return isinstance(kind, types.Array) or any(map(_has_array, parts))
 
@@ -82,7 +82,7 @@ class KernelDispatcher(CPUDispatcher):  # type: ignore[misc]
         """Whether this kernel counts references to arrays."""
         return bool(self.targetoptions.get("_nrt", True))
 
-    def _refuse_leak(self, returned: Any) -> None:
+    def _refuse_leak(self, returned: object) -> None:
         """Fail where a kernel that does not count gets an array from one that does.
 
         It would never be freed.

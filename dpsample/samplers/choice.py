@@ -40,6 +40,7 @@ from dpsample.samplers.exact import MAX_DIM, Exact
 from dpsample.samplers.gaussian_fit import GaussianFit, fit
 from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
+from dpsample.samplers.proximal.proximal import pass_work
 from dpsample.samplers.sampler import Sampler
 from dpsample.samplers.subsampled import taylor
 from dpsample.samplers.subsampled.factorized_metropolis import FactorizedMetropolis
@@ -58,8 +59,9 @@ NUM_TRIALS, PRACTICAL = 20, 0.05
 # Passes over the records that an independent draw may take, and the most dimensions in
 # which one is tried: the chance of a rejection sampler falls exponentially with them.
 FEW_PASSES, FEW_DIMS = 5.0, 200
-# Proposals that it may take, records or not: one in a corner costs half a leap.
-FEW_PROPOSALS = 30.0
+# Proposals that it may take, records or not, and multiply-adds that take as long as one
+# in a corner does: half a leap over 180 records of 13 entries.
+FEW_PROPOSALS, PROPOSAL = 30.0, 2300.0
 # Trial run: chains, draws of each that are discarded, and that are looked at.
 NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 300
 # Draws in a row at one state: with an acceptance of a half, 20 are one in a million.
@@ -185,7 +187,8 @@ def localized(target: Gibbs) -> Prepared | None:
     prepared = None if place is None else place.prepare(np.random.default_rng(0))
     if prepared is None or not prepared.is_practical:
         return None
-    if prepared.asked * prepared.accepted * FEW_PROPOSALS < 1.0:
+    most = FEW_PROPOSALS * max(1.0, pass_work(target) / PROPOSAL)
+    if prepared.asked * prepared.accepted * most < 1.0:
         return None
     return prepared if prepared.expected_passes <= FEW_PASSES else None
 
