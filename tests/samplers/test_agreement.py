@@ -62,7 +62,7 @@ def chosen_draws(target):
 
 
 def other_draws(target, chosen):
-    """Draws of an unrelated sampler; with more steps where few do not converge.
+    """Draws of an unrelated sampler; more, with more steps, where few do not converge.
 
     They cost 20 times the chosen ones and more, and few are enough: with the many above
     a shift of 1/6 standard deviation would be seen.
@@ -73,7 +73,7 @@ def other_draws(target, chosen):
     for seed, num_steps in enumerate(steps[:-1], start=2):
         with contextlib.suppress(RuntimeWarning):
             return draws_of(target, kind(num_steps=num_steps), seed)[0]
-    return draws_of(target, kind(num_steps=steps[-1]), seed + 1)[0]
+    return draws_of(target, kind(num_steps=steps[-1]), seed + 1, num_draws=2500)[0]
 
 
 def assert_same_moments(first, second):
