@@ -189,7 +189,7 @@ class Backend:
             for task in islice(waiting, 1):  # compiles here what processes then load
                 keep(run(setting, task))
             with self._processes() as processes:
-                call = partial(_in_child, os.getpid(), setting)
+                call = partial(run, setting)
                 _drive(processes, self._ahead, call, waiting, keep)
 
     def _ahead(self) -> int:
@@ -198,7 +198,10 @@ class Backend:
     @contextmanager
     def _processes(self) -> Iterator[Executor]:
         loky = required("joblib.externals.loky", "studies")
-        executor = loky.ProcessPoolExecutor(self.jobs)
+        # From the first moment on: those who wait for work end with their parent, too.
+        executor = loky.ProcessPoolExecutor(
+            self.jobs, initializer=_leave_with, initargs=(os.getpid(),)
+        )
         try:
             yield executor
         finally:
@@ -246,12 +249,6 @@ def _drive(
         raise
 
 
-def _in_child(parent: int, setting: Setting, task: Task) -> list[Row]:
-    _leave_with(parent)
-    return run(setting, task)
-
-
-@cache
 def _leave_with(parent: int) -> None:
     """End this process soon after its parent, which may be killed."""
 

@@ -603,6 +603,14 @@ def _drawn(
     )
 
 
+def _text(options: dict[str, Any]) -> object:
+    """Options as text; equal to nothing if they have none, as integers too long."""
+    try:
+        return repr(options)
+    except Exception:
+        return object()
+
+
 @check.plain
 def planned(
     problem: Problem,
@@ -629,7 +637,8 @@ def planned(
         check.at_least(1.0, max_work=max_work, remedy="A draw reads all records.")
     most = math.inf if max_work is None else float(max_work)
     # As text: 1.0 and True are equal, and one of them is refused.
-    key = problem.facts, budget, repr(options), sampler, most, seeded, has_deadline
+    given = _text(options)
+    key = problem.facts, budget, given, sampler, most, seeded, has_deadline
     kept = problem.plan  # read once: another thread may replace it
     if kept is not None and kept[0] == key:
         return cast(ReleasePlan, kept[1])

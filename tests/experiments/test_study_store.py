@@ -5,9 +5,10 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +118,30 @@ def test_a_run_killed_twenty_times_resumes_to_the_same_table(tmp_path, options):
         folder.mkdir()
         total += killed_run(folder, 20 - total, rounds, "--jobs", "2", *options)[0]
         rounds += 1
+
+
+IDLE = """
+import os, time
+from dpsample.experiments.tasks import Backend
+with Backend(kind="processes", jobs=2)._processes() as executor:
+    print(executor.submit(os.getpid).result(), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_workers_without_a_task_end_with_their_parent():
+    """They hold its pipes: who reads its output would wait for ever."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", IDLE], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert int(process.stdout.readline()) > 0
+    process.kill()
+    try:
+        process.communicate(timeout=MOST_SECONDS)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def make(path, count, first=0):

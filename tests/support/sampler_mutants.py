@@ -83,10 +83,13 @@ def without_reverse(target, pieces, plan, state, rng):
     return code
 
 
+_mala_step = njit(error_model="numpy")(mala.step)
+
+
 def stale_gradient(target, pieces, plan, state, rng):
     """MALA that keeps the gradient of its start."""
     state.scratch[5][:] = state.memory
-    code = mala.step(target, pieces, plan, state, rng)
+    code = _mala_step(target, pieces, plan, state, rng)
     state.memory[:] = state.scratch[5]
     return code
 

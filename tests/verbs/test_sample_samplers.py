@@ -12,7 +12,7 @@ from dpsample.running import checkpoint
 from dpsample.samplers.chain import STAT_NAMES
 from dpsample.verbs.warm import LOGISTIC, make, public_samplers, sampler_targets
 from tests.support.processes import run_python
-from tests.support.tiers import one_in, slow
+from tests.support.tiers import one_in
 
 KINDS = {kind.__name__: kind for kind in public_samplers()}
 BALL = dps.domains.Ball(1.0)
@@ -170,8 +170,8 @@ print(json.dumps(seconds))
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["RandomWalk", slow("LaplaceIndependence")])
+@pytest.mark.alone
+@pytest.mark.parametrize("name", ["RandomWalk", "LaplaceIndependence"])
 def test_ctrl_c_returns_within_a_tenth_of_a_second(name):
     """The best of several times: the machine may be busy."""
     output, _ = run_python(PRESS.format(name=name))
