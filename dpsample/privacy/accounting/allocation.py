@@ -34,12 +34,12 @@ summands are short of. Cells of X_i are within `FIRST_ERROR`: quadrature of 8 no
 leaves less than 1e-15, exponents of up to 200 the rest. So the t - 1 sums are short by
 less than t times all that, and the masses are multiplied by as much. Shares of cells
 are as exact as the logarithms that they come from: it is as if a value were split that
-is off by a part 16 u a level, of which 2 log2 t are below one another, and 600 u of X_i. A
-part e = `VALUE_ERROR` is more. A convex f that grows, or that falls, has f(v) <= f(v) +
-s f(v e^(+h)), or e^(-h), at v (1 + e), or v (1 - e), for s = e/(1 - e^-h), so by
-Jensen's inequality it is enough to add a part s of every cell to both its neighbors.
-What is said here of one epoch is proved. Convolutions of epochs are not: their errors
-are absolute, and `loss_distributions` adds what was measured.
+is off by a part 16 u a level, of which 2 log2 t are below one another, and 600 u of
+X_i. A part e = `VALUE_ERROR` is more. A convex f that grows, or that falls, is at v (1
++ e), or v (1 - e), at most f(v) + s f(v e^h), or f(v) + s f(v e^-h), for s = e/(1 -
+e^-h): by Jensen's inequality it is enough to add a part s of every cell to both its
+neighbors. This is proved, of one epoch. Convolutions of epochs have absolute errors,
+for which `loss_distributions` adds what was measured and not what is proved.
 
 Fewer steps are a bound, too, since :math:`E[M_s | M_t] = M_t` for s < t. Of more than
 `MOST_STEPS`, which the grid resolves no longer, as many are counted.
