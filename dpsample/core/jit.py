@@ -10,13 +10,12 @@ from numba._dispatcher import compute_fingerprint
 from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.core.pythonapi import _UnboxContext
-from numba.core.registry import CPUDispatcher
 from numba.core.typing.templates import Signature
 from numba.experimental.function_type import FunctionModel
 from numba.extending import NativeValue, register_model, typeof_impl, unbox
 
 from dpsample.core.cache import CACHE_DIRECTORY, package_cache
-from dpsample.core.linking import KernelDispatcher
+from dpsample.core.linking import CheckedDispatcher, KernelDispatcher
 
 f8 = types.float64
 i8 = types.int64
@@ -109,10 +108,11 @@ def kernel(
     """Compile on first call, cached on disk, without the GIL, IEEE division.
 
     ``counts_references=False`` is for functions that allocate nothing and return no
-    array but an argument: Numba then leaves out the atomic counts of every view and
-    tuple, which cost the gradient loop 1.3 us a step. They are called by kernels only,
-    which keep the memory alive; a call from Python would leak a reference to every
-    Generator. (The flag is always set, since a callee would inherit its caller's.)
+    array but an argument, and that only to those that do not count either: Numba then
+    leaves out the atomic counts of every view and tuple, which cost the gradient loop
+    1.3 us a step. They are called by kernels only, which keep the memory alive; a call
+    from Python would leak a reference to every Generator. (The flag is always set,
+    since a callee would inherit its caller's.)
 
     ``options`` go to Numba. ``fastmath`` must never license the compiler to drop NaN
     tests: NaN is the failure code of every kernel. A kernel that has it is compiled for
@@ -127,7 +127,7 @@ def kernel(
         return function
     options |= {"_nrt": counts_references, "nopython": True, "nogil": True}
     options |= {"error_model": "numpy", "boundscheck": None}
-    dispatcher = CPUDispatcher if "fastmath" in options else KernelDispatcher
+    dispatcher = CheckedDispatcher if "fastmath" in options else KernelDispatcher
     with package_cache():
         made = dispatcher(py_func=function, targetoptions=options)
         if cached and CACHE_DIRECTORY:

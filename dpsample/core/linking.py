@@ -14,7 +14,7 @@ from numba.core.compiler import CompileResult, Flags, compile_extra
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import TypingError
 from numba.core.registry import CPUDispatcher
-from numba.core.types.containers import BaseTuple
+from numba.core.targetconfig import ConfigStack
 
 # Types of arguments, as Numba has them.
 Types = tuple[Any, ...]
@@ -32,16 +32,36 @@ class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
         self._finalized = True
 
 
-# Kernels that are being lowered, each called by the one before; under Numba's lock.
-_lowering: list["KernelDispatcher"] = []
+class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
+    """Function of which kernels get memory only if both or neither count it."""
+
+    def get_call_template(self, args: Types, kws: dict[str, Any]) -> Any:
+        """Return what types a call in a kernel has."""
+        template, pysig, kinds, rest = super().get_call_template(args, kws)
+        found = self.overloads.get(tuple(kinds))
+        if found is not None:
+            self._refuse_uncounted(found.signature.return_type)
+        return template, pysig, kinds, rest
+
+    def _refuse_uncounted(self, returned: Any) -> None:
+        """Fail where memory goes from a kernel that counts to one that does not.
+
+        It would never be freed; the other way round, it would be freed too often.
+        """
+        caller = ConfigStack.top_or_none()
+        if caller is None or caller.nrt == self.targetoptions.get("_nrt", True):
+            return
+        model = self.targetctx.data_model_manager[returned]
+        is_generator = isinstance(returned, types.abstract.IteratorType)
+        if is_generator or model.contains_nrt_meminfo():
+            name = self.py_func.__name__
+            raise TypingError(
+                f"{name} returns memory, {returned}, but only one of it and its caller "
+                "counts references."
+            )
 
 
-def _has_array(kind: object) -> bool:
-    parts: Any = kind if isinstance(kind, BaseTuple) else ()
-    return isinstance(kind, types.Array) or any(map(_has_array, parts))
-
-
-class KernelDispatcher(CPUDispatcher):  # type: ignore[misc]
+class KernelDispatcher(CheckedDispatcher):
     """Function that Numba compiles for calls from Python, and we lower for kernels."""
 
     def __init__(self, *args: object, **options: object) -> None:
@@ -66,8 +86,8 @@ class KernelDispatcher(CPUDispatcher):  # type: ignore[misc]
         pysig, kinds = self._compiler.fold_argument_types(args, kws)
         with global_compiler_lock:
             if tuple(kinds) not in self.lowered:
-                self.lowered[tuple(kinds)] = self._lower(tuple(kinds))
-            self._refuse_leak(self.lowered[tuple(kinds)][1].signature.return_type)
+                self.lowered[tuple(kinds)] = self._lowered(tuple(kinds))
+            self._refuse_uncounted(self.lowered[tuple(kinds)][1].signature.return_type)
             signatures = [result.signature for _, result in self.lowered.values()]
         name = self.py_func.__name__
         template = typing.make_concrete_template(name, name, signatures)
@@ -76,29 +96,6 @@ class KernelDispatcher(CPUDispatcher):  # type: ignore[misc]
     def get_overload(self, sig: Types) -> object:
         """Return the key of the code that a kernel calls."""
         return self.lowered[tuple(sig)][0]
-
-    @property
-    def _counts(self) -> bool:
-        """Whether this kernel counts references to arrays."""
-        return bool(self.targetoptions.get("_nrt", True))
-
-    def _refuse_leak(self, returned: object) -> None:
-        """Fail where a kernel that does not count gets an array from one that does.
-
-        It would never be freed.
-        """
-        caller = _lowering[-1] if _lowering else None
-        if caller is not None and not caller._counts and self._counts:
-            if _has_array(returned):
-                names = f"{caller.py_func.__name__} calls {self.py_func.__name__}"
-                raise TypingError(f"{names}, which returns a counted array.")
-
-    def _lower(self, kinds: Types) -> tuple[object, CompileResult]:
-        _lowering.append(self)
-        try:
-            return self._lowered(kinds)
-        finally:
-            _lowering.pop()
 
     def _lowered(self, kinds: Types) -> tuple[object, CompileResult]:
         flags, context = Flags(), self.targetctx

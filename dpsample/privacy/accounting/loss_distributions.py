@@ -114,7 +114,7 @@ def _of_epoch(part: AllocatedGaussianEvent, interval: float) -> PrivacyLossDistr
     from dp_accounting.pld.pld_pmf import DensePLDPmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    first, masses, at_zero, lost = epoch_law(
+    first, masses, at_zero, lost, _ = epoch_law(
         noise_multiplier=part.noise_multiplier,
         num_steps=part.num_steps,
         interval=interval,
