@@ -210,13 +210,13 @@ def slices_instead(
 
     Operations are counted, not timed: the answer is the same on every machine.
     """
-    if not warm.plan.mass.is_dense:
+    if not warm.shape.is_dense:
         return None
     data, num_records = target.data, target.problem.num_records
     # Multiply-adds: a gradient takes two products.
     leap = 2.0 * (data.dense.size + data.values.size) + num_records
     most = warm.autocorrelation_time * warm.leaps * leap
-    sweep = warm.plan.mass.rank * whitened_slice.move_cost(target)
+    sweep = warm.shape.rank * whitened_slice.move_cost(target)
     if sweep >= HOPED * most:
         return None
     dear = 1.0 if whitened_slice.has_kinks(target) else whitened_slice.DEARER

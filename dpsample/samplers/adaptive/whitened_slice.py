@@ -403,7 +403,9 @@ def learned(
     if not has_kinks(target):
         most /= DEARER
     plan = _plan_of(target, gaussian.center, gaussian.factor)
-    warm = WarmUp(plan=plan, shares=np.ones(1), has_settled=False, leaps=0.0)
+    warm = WarmUp(
+        plan=plan, shape=plan.mass, shares=np.ones(1), has_settled=False, leaps=0.0
+    )
     ends = [disperse(target, plan, rng) for _ in range(NUM_PILOTS)]
     sweep = plan.mass.num_white * move_cost(target)
     passed = pace = 0.0
@@ -432,7 +434,7 @@ def learned(
             break
         root = root_of(white, math.sqrt(share), None)
         plan = _plan_of(target, draws.mean(axis=(0, 1)), mass.factor @ root)
-        warm = replace(warm, plan=plan)
+        warm = replace(warm, plan=plan, shape=plan.mass)
     return warm
 
 
@@ -501,7 +503,7 @@ def prepared(target: Gibbs, warm: WarmUp, num_steps: int = 1) -> PreparedChain:
     """Chain along the axes that a warm-up has learned."""
     return PreparedChain(
         target=target,
-        plan=make_plan(target, warm.plan.center, warm.plan.mass),
+        plan=make_plan(target, warm.plan.center, warm.shape),
         run=run,
         init_fn=init,
         start=warm.plan.center,
