@@ -71,6 +71,8 @@ LONGEST_STEP, LONGEST_FLAT = 0.95, 1.3
 LONGEST_TURN = 3.0  # of a rotation between walls: less than half a turn
 # A step is jittered, and now and then short: some states refuse the usual one.
 LEAST_STEP, STEP_RANGE, RARELY, RESCUE = 0.8, 0.4, 0.1, 0.3
+# Of rotations without kicks, half as many are followed by a few short leaps instead.
+KICKED, KICKED_LEAPS = 0.05, 4.0
 LEAST_LENGTH, LENGTH_RANGE = 0.4, 1.2
 # Height of a hill, and bounces in one leap, that refuse a trajectory.
 HILL, MAX_BOUNCES = 1e4, 20_000
@@ -88,7 +90,7 @@ REFUSED = -1  # of a trajectory, beside the codes of `errors`
 STEP, LEAPS, DONE, REMAINING, ENERGY, TOP, KINETIC = range(KEPT, KEPT + 7)
 BOUNCES, EARLIER = range(KEPT + 7, KEPT + 9)  # all, and those before this leap
 IS_TURNED = KEPT + 9  # whether the flight is in the metric's principal axes
-IS_KICKED = KEPT + 10  # whether this trajectory has kicks
+IS_UNKICKED = KEPT + 10  # whether this trajectory has no kicks
 # Entries of a report: of the last transition, and summed over all since it was cleared.
 (
     LAST_ACCEPTANCE,
@@ -230,17 +232,19 @@ def launch(target, pieces, plan, state, rng):
     if state.own.tuning[IS_TUNED] == 1.0:
         size = math.exp(state.own.tuning[LOG_STEP])
     scale = LEAST_STEP + STEP_RANGE * rng.random()
-    rescue = RESCUE if rng.random() < RARELY else 1.0
+    is_rescue = rng.random() < (RARELY if plan.has_kicks == 1 else KICKED)
     length = plan.length * (LEAST_LENGTH + LENGTH_RANGE * rng.random())
-    size *= scale * rescue
-    control[IS_KICKED] = 1.0
+    size *= scale
+    control[IS_UNKICKED] = 0.0
     if plan.has_kicks == 0:
         size = length = min(length, LONGEST_TURN)
-        if rescue < 1.0:
-            size = length = length * rescue * rng.random()
-            slope(target, pieces, state, state.position, state.scratch[2])
-        else:
-            control[IS_KICKED] = 0.0
+        control[IS_UNKICKED] = 0.0 if is_rescue else 1.0
+    if is_rescue:
+        size *= RESCUE
+    if plan.has_kicks == 0 and is_rescue:
+        size *= rng.random()
+        length = KICKED_LEAPS * size
+        slope(target, pieces, state, state.position, state.scratch[2])
     control[STEP] = size
     # Rounded up, a long step would mostly be made twice, which leads back.
     leaps = math.floor(length / size + 0.5)
@@ -431,7 +435,7 @@ def leap(target, pieces, plan, state):
     """One kick and one flight; return OK, PAUSED, REFUSED or PIECE_FAILED."""
     control, theta = state.work.control, state.scratch[0]
     if control[REMAINING] == 0.0:
-        if control[IS_KICKED] == 1.0:
+        if control[IS_UNKICKED] == 0.0:
             kick(plan, state, control[STEP] * (0.5 if control[DONE] == 0.0 else 1.0))
         if plan.is_free == 0:
             begin_flight(target, plan, state)
@@ -447,7 +451,7 @@ def leap(target, pieces, plan, state):
         code = fly(target, plan, state)
         if code != OK:
             return code
-    if control[IS_KICKED] == 1.0:
+    if control[IS_UNKICKED] == 0.0:
         energy = slope(target, pieces, state, theta, state.scratch[2])
     else:
         state.counts[VALUES] += 1
@@ -474,7 +478,7 @@ def land(target, pieces, plan, state, rng):
     status = gibbs.inside(target, pieces, theta, state.work)
     if status != 1.0:
         return (OK if status == 0.0 else PIECE_FAILED), 0.0
-    if control[IS_KICKED] == 1.0:
+    if control[IS_UNKICKED] == 0.0:
         kick(plan, state, 0.5 * control[STEP])
     final = kinetic(plan.mass, state.scratch[1], state.own.scratch)
     log_ratio = (state.energy[0] - energy) + (control[KINETIC] - final)

@@ -40,7 +40,7 @@ DISPERSION = 2.0  # time of the flight from the center to a start
 # Energy that is too high for a start, in standard deviations of a Gaussian's, and the
 # transitions, of few leaps, in which it comes down; those of the plan that are tried.
 HIGH, DESCENT, FEW_LEAPS, NUM_TRIES = 7.0, 30, 20, 50
-RELAXED = 20  # of these, with kicks, before flights without
+NUM_FLIGHTS = 8  # of those without kicks, which a state in the tails may all refuse
 FORGOTTEN = 10.0  # autocorrelation times after which a start is forgotten
 NUM_TRIAL = 100  # draws of each chain that settle the thinning
 ALIKE = 1.2  # split R-hat of chains from other starts
@@ -48,7 +48,7 @@ NUM_PROBES = 10  # transitions of each chain that decide whether a force pays
 MAX_THINNING = 20
 # Flights without kicks: most standard deviations of their metric, multiply-adds of a
 # Hessian, and what the quadratic may leave out, as a standard deviation and at least.
-WIDEST, MAX_HESSIAN, ROUGH, LOWEST = 5.0, 1e8, 0.7, 3.0
+WIDEST, MAX_HESSIAN, ROUGH, LOWEST = 8.0, 1e8, 0.7, 3.0
 BOUNCE, BOUNCE_EACH = 1000.0, 50.0  # multiply-adds, and those for each coefficient
 LAUNCH = 1e4  # multiply-adds that take as long as a transition on few records
 
@@ -114,7 +114,12 @@ class _Pilots:
         ]
 
     def run(
-        self, plan: BilliardPlan, shape: MassMatrix, width: int, *, adapts: bool = True
+        self,
+        plan: BilliardPlan,
+        width: int,
+        *,
+        shape: MassMatrix | None = None,
+        adapts: bool = True,
     ) -> _Window:
         """Advance all chains by ``width`` transitions, a segment each in turn."""
         target = self.target
@@ -142,7 +147,7 @@ class _Pilots:
         step = math.exp(tuning[billiard.MEAN_LOG_STEP]) if tunes else plan.step
         return _Window(
             plan=plan._replace(step=step),
-            shape=shape,
+            shape=plan.mass if shape is None else shape,
             draws=draws[:, skipped:],
             energies=energies[:, skipped:],
             mean_slope=slopes / kept,
@@ -175,7 +180,7 @@ def warm_up(
     work, has_settled = 0.0, False
     best: _Window | None = None
     for turn, width in enumerate(WINDOWS):
-        window = pilots.run(plan, shape, width)
+        window = pilots.run(plan, width, shape=shape)
         pace = NUM_PILOTS * window.leaps * _leap_cost(target, plan)
         work += width * pace
         if best is not None and _is_worse(window.plan, best.plan):
@@ -193,15 +198,14 @@ def warm_up(
         if has_settled or not following or work + following[0] * pace > MAX_WORK:
             break
         if window is best:
-            if shape.is_dense:
-                shape = shape.stretched(root_of(white, share, normal))
-            is_turning = plan.has_kicks == 0
-            plan = _learned(target, window, shape)
-            if turn == 0:
-                plan = _worth(pilots, plan, shape, window)
-            elif is_turning:
-                plan = _turning(target, plan, shape, window) or plan
+            before, learned = plan, _learned(target, window, white, share, normal)
+            shape = learned.mass
+            plan = _worth(pilots, learned) if turn == 0 else learned
+            plan = _turning_if_worth(pilots, before, plan, learned, window)
     assert best is not None
+    if plan.has_kicks:
+        learned = _learned(target, best, white, share, normal)
+        plan = _turning_if_worth(pilots, plan, plan, learned, best)
     # Now of the coefficients, for whose draws the thinning is.
     shares, leaps = rank_shares(best.draws), best.leaps
     share = float(shares.min())
@@ -211,7 +215,7 @@ def warm_up(
         # From new starts, as chains will: a step may be too long to come from there.
         skipped = math.ceil(FORGOTTEN / share)
         anew = _Pilots(target, plan, rng)
-        trial = anew.run(plan, shape, skipped + length, adapts=False)
+        trial = anew.run(plan, skipped + length, adapts=False)
         draws, leaps = trial.draws[:, skipped:], trial.leaps
         shares = rank_shares(draws)
         has_settled = has_settled and split_r_hat(draws) < ALIKE
@@ -245,9 +249,8 @@ def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Arr
     fill = filler(billiard.run, target.numbers, target.pieces, short)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
     energy, before = target.energy(start), math.inf
-    least = 0 if plan.has_kicks else RELAXED
-    for turn in range(DESCENT):
-        may_stay = turn >= least and (energy <= low or energy > before)
+    for _ in range(DESCENT):
+        may_stay = energy <= low or energy > before
         if may_stay and _moves(target, plan, state.position.copy(), rng):
             break
         raise_unless_ok(fill(state, rng, draws, stats))
@@ -262,7 +265,7 @@ def _moves(
     state = billiard.init(target, plan, start)
     fill = filler(billiard.run, target.numbers, target.pieces, plan)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
-    for _ in range(NUM_TRIES):
+    for _ in range(NUM_TRIES if plan.has_kicks else NUM_FLIGHTS):
         raise_unless_ok(fill(state, rng, draws, stats))
         if (draws[0] != start).any():
             return True
@@ -338,8 +341,13 @@ def root_of(white: Array, share: float, normal: Array | None) -> Array:
     return np.asarray(np.eye(rank) + (outer * (np.sqrt(true) - 1.0)) @ outer.T)
 
 
-def _learned(target: Gibbs, window: _Window, shape: MassMatrix) -> BilliardPlan:
-    """Plan with the metric, and the center and force of a window's draws."""
+def _learned(
+    target: Gibbs, window: _Window, white: Array, share: float, normal: Array | None
+) -> BilliardPlan:
+    """Plan with the metric, center and force of a window's draws."""
+    shape = window.shape
+    if shape.is_dense:
+        shape = shape.stretched(root_of(white, share, normal))
     return billiard.new_plan(
         target,
         mass=shape,
@@ -356,23 +364,22 @@ def _is_worse(plan: BilliardPlan, best: BilliardPlan) -> bool:
     return plan.has_kicks == best.has_kicks and plan.step < WORSE * best.step
 
 
-def _turning(
-    target: Gibbs, plan: BilliardPlan, shape: MassMatrix, window: _Window
-) -> BilliardPlan | None:
+def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan | None:
     """Plan of rotations between walls; None if the energy is not quadratic enough.
 
     The metric is the averaged Hessian, at least that of `WIDEST` standard deviations:
     where walls alone hold the draws, faster flights would only bounce.
     """
     can_turn = exits.turning_piece(target.problem.domain) is not None
-    size = target.problem.num_records * float(target.dim) ** 2
+    shape, size = plan.mass, target.problem.num_records * float(target.dim) ** 2
     if not can_turn or not shape.is_dense or size > MAX_HESSIAN:
         return None
     basis = hull_basis(target)
     within = basis.T @ shape.factor
     slope, hessian = averaged_derivatives(target, basis, plan.center, within @ within.T)
     curvatures, axes = np.linalg.eigh(within.T @ hessian @ within)
-    mass = shape.stretched(axes / np.sqrt(np.maximum(curvatures, WIDEST**-2)))
+    # A log-concave law is no wider than its Hessian alone allows: more is noise.
+    mass = shape.stretched(axes / np.sqrt(np.clip(curvatures, WIDEST**-2, 1.0)))
     pivot = plan.center - mass.applied(basis @ slope)
     heights = 0.5 * np.sum(mass.whitened(window.draws - pivot) ** 2, axis=2)
     rest = window.energies - heights
@@ -391,33 +398,39 @@ def _turning(
     )
 
 
-def _worth(
-    pilots: _Pilots, plan: BilliardPlan, shape: MassMatrix, window: _Window
-) -> BilliardPlan:
-    """Drop the force unless it raises the acceptance of the same step.
-
-    Or rotate without kicks, if that gives more accepted moves for all leaps and
-    bounces.
-    """
+def _worth(pilots: _Pilots, plan: BilliardPlan) -> BilliardPlan:
+    """Drop the force unless it raises the acceptance of the same step."""
     if not plan.force.any():
         return plan
-    target = pilots.target
-
-    def probe(option: BilliardPlan) -> tuple[float, float]:
-        found = pilots.run(option, shape, NUM_PROBES, adapts=False)
-        work = LAUNCH + found.leaps * _leap_cost(target, option)
-        work += found.bounces * (BOUNCE + BOUNCE_EACH * target.dim)
-        return found.acceptance, work
-
     free = billiard.without_force(plan)
-    with_force, work = probe(plan)
-    without, other = probe(free)
-    best, rate = plan, with_force / work
-    if without > with_force:
-        best, rate = free, without / other
-    turning = _turning(target, plan, shape, window)
-    if turning is not None:
-        accepted, work = probe(turning)
-        if accepted / work > rate:
-            best = turning
-    return best
+    with_force, without = (
+        pilots.run(option, NUM_PROBES, adapts=False).acceptance
+        for option in (plan, free)
+    )
+    return free if without > with_force else plan
+
+
+def _turning_if_worth(
+    pilots: _Pilots,
+    before: BilliardPlan,
+    plan: BilliardPlan,
+    learned: BilliardPlan,
+    window: _Window,
+) -> BilliardPlan:
+    """Rotations without kicks, if they are known and accept more for their work.
+
+    Work is that of all leaps and bounces. Where the window had rotations already, it
+    is enough that they still suit its draws.
+    """
+    turning = _turning(pilots.target, learned, window)
+    if turning is None:
+        return plan
+    if before.has_kicks == 0:
+        return turning
+    rates = []
+    for option in (plan, turning):
+        found = pilots.run(option, NUM_PROBES, adapts=False)
+        work = LAUNCH + found.leaps * _leap_cost(pilots.target, option)
+        work += found.bounces * (BOUNCE + BOUNCE_EACH * pilots.target.dim)
+        rates.append(found.acceptance / work)
+    return turning if rates[1] > rates[0] else plan
