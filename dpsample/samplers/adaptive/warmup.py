@@ -46,10 +46,12 @@ NUM_TRIAL = 100  # draws of each chain that settle the thinning
 ALIKE = 1.2  # split R-hat of chains from other starts
 NUM_PROBES = 10  # transitions of each chain that decide whether a force pays
 MAX_THINNING = 20
-# Flights without kicks: most standard deviations of their metric, multiply-adds of a
-# Hessian, and what the quadratic may leave out, as a standard deviation and at least.
-WIDEST, MAX_HESSIAN, ROUGH, LOWEST = 8.0, 1e8, 0.7, 3.0
-BOUNCE, BOUNCE_EACH = 1000.0, 50.0  # multiply-adds, and those for each coefficient
+# Flights without kicks: most standard deviations of their metric between flat walls and
+# round ones, multiply-adds of a Hessian, and what the quadratic may leave out, as a
+# standard deviation and at least. Leaps that are nearly always accepted stay.
+WIDEST, WIDEST_ROUND, MAX_HESSIAN, ROUGH, LOWEST, ALWAYS = 8.0, 5.0, 1e8, 0.7, 3.0, 0.97
+# Multiply-adds of a bounce, and those for each coefficient; twice as many on a sphere.
+BOUNCE, BOUNCE_EACH = 1000.0, 50.0
 LAUNCH = 1e4  # multiply-adds that take as long as a transition on few records
 
 
@@ -367,7 +369,7 @@ def _is_worse(plan: BilliardPlan, best: BilliardPlan) -> bool:
 def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan | None:
     """Plan of rotations between walls; None if the energy is not quadratic enough.
 
-    The metric is the averaged Hessian, at least that of `WIDEST` standard deviations:
+    The metric is the averaged Hessian, at least that of so many standard deviations:
     where walls alone hold the draws, faster flights would only bounce.
     """
     can_turn = exits.turning_piece(target.problem.domain) is not None
@@ -379,7 +381,8 @@ def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan
     slope, hessian = averaged_derivatives(target, basis, plan.center, within @ within.T)
     curvatures, axes = np.linalg.eigh(within.T @ hessian @ within)
     # A log-concave law is no wider than its Hessian alone allows: more is noise.
-    mass = shape.stretched(axes / np.sqrt(np.clip(curvatures, WIDEST**-2, 1.0)))
+    least = (WIDEST_ROUND if len(plan.axes) else WIDEST) ** -2
+    mass = shape.stretched(axes / np.sqrt(np.clip(curvatures, least, 1.0)))
     pivot = plan.center - mass.applied(basis @ slope)
     heights = 0.5 * np.sum(mass.whitened(window.draws - pivot) ** 2, axis=2)
     rest = window.energies - heights
@@ -422,15 +425,17 @@ def _turning_if_worth(
     Work is that of all leaps and bounces. Where the window had rotations already, it
     is enough that they still suit its draws.
     """
+    if before.has_kicks and window.acceptance > ALWAYS:
+        return plan
     turning = _turning(pilots.target, learned, window)
     if turning is None:
         return plan
     if before.has_kicks == 0:
         return turning
-    rates = []
+    rates, bounce = [], BOUNCE + BOUNCE_EACH * pilots.target.dim
+    bounce *= 2.0 if len(plan.axes) else 1.0
     for option in (plan, turning):
         found = pilots.run(option, NUM_PROBES, adapts=False)
         work = LAUNCH + found.leaps * _leap_cost(pilots.target, option)
-        work += found.bounces * (BOUNCE + BOUNCE_EACH * pilots.target.dim)
-        rates.append(found.acceptance / work)
+        rates.append(found.acceptance / (work + found.bounces * bounce))
     return turning if rates[1] > rates[0] else plan
