@@ -212,11 +212,7 @@ def slices_instead(
     """
     if not warm.shape.is_dense:
         return None
-    data, num_records = target.data, target.problem.num_records
-    # Multiply-adds: a gradient takes two products, an energy one.
-    products = 2.0 if warm.plan.has_kicks else 1.0
-    leap = products * (data.dense.size + data.values.size) + num_records
-    most = warm.autocorrelation_time * warm.leaps * leap
+    most = warm.autocorrelation_time * warm.work
     sweep = warm.shape.rank * whitened_slice.move_cost(target)
     if sweep >= HOPED * most:
         return None
