@@ -46,10 +46,10 @@ NUM_TRIAL = 100  # draws of each chain that settle the thinning
 ALIKE = 1.2  # split R-hat of chains from other starts
 NUM_PROBES = 10  # transitions of each chain that decide whether a force pays
 MAX_THINNING = 20
-# Flights without kicks: most standard deviations of their metric between flat walls and
-# round ones, multiply-adds of a Hessian, and what the quadratic may leave out, as a
-# standard deviation and at least. Leaps that are nearly always accepted stay.
-WIDEST, WIDEST_ROUND, MAX_HESSIAN, ROUGH, LOWEST, ALWAYS = 8.0, 5.0, 1e8, 0.7, 3.0, 0.97
+# Flights without kicks: most standard deviations of their metric between flat and round
+# walls, and what the quadratic may leave out, as a standard deviation and at least.
+# Leaps that are nearly always accepted stay.
+WIDEST, WIDEST_ROUND, ROUGH, LOWEST, ALWAYS = 8.0, 5.0, 0.7, 3.0, 0.97
 # Multiply-adds of a bounce, and those for each coefficient; twice as many on a sphere.
 BOUNCE, BOUNCE_EACH = 1000.0, 50.0
 LAUNCH = 1e4  # multiply-adds that take as long as a transition on few records
@@ -373,8 +373,8 @@ def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan
     where walls alone hold the draws, faster flights would only bounce.
     """
     can_turn = exits.turning_piece(target.problem.domain) is not None
-    shape, size = plan.mass, target.problem.num_records * float(target.dim) ** 2
-    if not can_turn or not shape.is_dense or size > MAX_HESSIAN:
+    shape = plan.mass
+    if not can_turn or not shape.is_dense:
         return None
     basis = hull_basis(target)
     within = basis.T @ shape.factor
