@@ -2,9 +2,12 @@
 """Records in memory, dense or sparse, and the compiled passes over them.
 
 A pass walks over blocks of records that stay in the second-level cache: margins, loss,
-and, for a gradient, the transposed product while the block is still there.
+and, for a gradient, the transposed product while the block is still there. Of few dense
+records a target keeps a copy in tiles that are transposed: vector registers then take
+several records at once.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +21,8 @@ from dpsample.numerics.vectors import multiply, multiply_rows
 
 BLOCK_NUMBERS = 65536  # 512 kB of features: half of a common second-level cache
 SPARSE_BLOCK = 2048
+TILE = 512  # records of a tile: loops over fewer take longer to begin
+MOST_TILED = 2**18  # features of a copy in tiles, 2 MB: more wait for memory anyway
 GRAM_NUMBERS = 10**7  # multiply-adds of one call that makes a curvature matrix
 
 
@@ -34,6 +39,8 @@ class Data(NamedTuple):
     num_records: int
     dim: int
     block: int
+    tiles: Array  # (num_records * dim,): dense transposed, tile by tile, or empty
+    tile: int  # records of a tile, 0 without a copy in tiles
 
 
 class Work(NamedTuple):
@@ -65,7 +72,20 @@ def make_data(
         num_records=int(num_records),
         dim=int(dim),
         block=min(block, int(num_records)),
+        tiles=np.empty(0),
+        tile=0,
     )
+
+
+def tiled(data: Data) -> Data:
+    """Add a copy in tiles to records that are dense and few."""
+    dense = data.dense
+    if not 0 < dense.size <= MOST_TILED:
+        return data
+    count = math.ceil(len(dense) / min(TILE, data.block))
+    tile = min(32 * math.ceil(len(dense) / (32 * count)), data.block)  # whole registers
+    parts = [dense[i : i + tile].T.ravel() for i in range(0, len(dense), tile)]
+    return data._replace(tiles=np.concatenate(parts), tile=tile)
 
 
 def block_size(dim: int) -> int:
@@ -83,6 +103,8 @@ def part_of(data: Data, start: int, stop: int) -> Data:
         response=data.response[part],
         offset=data.offset[part],
         num_records=stop - start,
+        tiles=data.tiles[:0],
+        tile=0,
     )
 
 
@@ -145,14 +167,86 @@ def add_transposed(data, slopes, start, stop, scratch, out):
                     out[data.columns[j]] += s * data.values[j]
 
 
+@kernel(counts_references=False, forceinline=True)
+def four_columns(tile, count, j):
+    """Columns j to j + 3 of a tile of so many records."""
+    first = j * count
+    a, b = tile[first : first + count], tile[first + count : first + 2 * count]
+    first += 2 * count
+    return a, b, tile[first : first + count], tile[first + count : first + 2 * count]
+
+
+@kernel(counts_references=False, fastmath={"reassoc", "contract"})
+def tile_margins(tile, theta, margins):
+    """Fill margins with those of a tile."""
+    count, j = margins.shape[0], 0
+    for i in range(count):
+        margins[i] = 0.0
+    while j + 4 <= theta.shape[0]:
+        a, b, c, d = four_columns(tile, count, j)
+        p, q, r, s = theta[j], theta[j + 1], theta[j + 2], theta[j + 3]
+        for i in range(count):
+            margins[i] += a[i] * p + b[i] * q + c[i] * r + d[i] * s
+        j += 4
+    for m in range(j, theta.shape[0]):
+        a, p = tile[m * count : (m + 1) * count], theta[m]
+        for i in range(count):
+            margins[i] += a[i] * p
+
+
+@kernel(counts_references=False, fastmath={"reassoc", "contract"})
+def add_tile(tile, slopes, out):
+    """Add the sum of slopes[i] a_i over a tile to out, in any order."""
+    count, j = slopes.shape[0], 0
+    while j + 4 <= out.shape[0]:
+        a, b, c, d = four_columns(tile, count, j)
+        p = q = r = s = 0.0
+        for i in range(count):
+            p += a[i] * slopes[i]
+            q += b[i] * slopes[i]
+            r += c[i] * slopes[i]
+            s += d[i] * slopes[i]
+        out[j] += p
+        out[j + 1] += q
+        out[j + 2] += r
+        out[j + 3] += s
+        j += 4
+    for m in range(j, out.shape[0]):
+        a, p = tile[m * count : (m + 1) * count], 0.0
+        for i in range(count):
+            p += a[i] * slopes[i]
+        out[m] += p
+
+
+@kernel(counts_references=False)
+def block_margins(data, theta, start, stop, margins):
+    """Margins of a tile if there are tiles, else of any records."""
+    if data.tile == 0:
+        margins_of(data, theta, start, stop, margins)
+        return
+    tile_margins(data.tiles[start * data.dim : stop * data.dim], theta, margins)
+    if data.offset.shape[0] > 0:
+        for i in range(start, stop):
+            margins[i - start] += data.offset[i]
+
+
+@kernel(counts_references=False)
+def add_block(data, slopes, start, stop, scratch, out):
+    """Add the sum of slopes[i - start] a_i over the same records to out."""
+    if data.tile == 0:
+        add_transposed(data, slopes, start, stop, scratch, out)
+    else:
+        add_tile(data.tiles[start * data.dim : stop * data.dim], slopes, out)
+
+
 @kernel(counts_references=False)
 def mean_loss(data, loss_value, theta, work):
     """Empirical risk at theta; NaN if a piece failed."""
-    result = 0.0
-    for start in range(0, data.num_records, data.block):
-        stop = min(start + data.block, data.num_records)
+    result, size = 0.0, data.tile if data.tile > 0 else data.block
+    for start in range(0, data.num_records, size):
+        stop = min(start + size, data.num_records)
         margins = work.margins[: stop - start]
-        margins_of(data, theta, start, stop, margins)
+        block_margins(data, theta, start, stop, margins)
         work.out[0] = np.nan
         loss_value(data.loss_params, margins, data.response[start:stop], work.out)
         result += work.out[0]
@@ -169,18 +263,18 @@ def fill_risks(data, loss_value, points, work, out):
 @kernel(counts_references=False)
 def mean_loss_gradient(data, loss_slope, theta, work, gradient):
     """Empirical risk at theta and its (sub)gradient; all NaN if a piece failed."""
-    result = 0.0
+    result, size = 0.0, data.tile if data.tile > 0 else data.block
     gradient[:] = 0.0
-    for start in range(0, data.num_records, data.block):
-        stop = min(start + data.block, data.num_records)
+    for start in range(0, data.num_records, size):
+        stop = min(start + size, data.num_records)
         margins, slopes = work.margins[: stop - start], work.slopes[: stop - start]
-        margins_of(data, theta, start, stop, margins)
+        block_margins(data, theta, start, stop, margins)
         work.out[0] = np.nan
         loss_slope(
             data.loss_params, margins, data.response[start:stop], slopes, work.out
         )
         result += work.out[0]
-        add_transposed(data, slopes, start, stop, work.vector, gradient)
+        add_block(data, slopes, start, stop, work.vector, gradient)
     for j in range(gradient.shape[0]):
         # A piece that stops halfway leaves slopes of an earlier block behind.
         gradient[j] = np.nan if np.isnan(result) else gradient[j] / data.num_records

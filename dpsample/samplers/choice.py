@@ -210,13 +210,10 @@ def slices_instead(
 
     Operations are counted, not timed: the answer is the same on every machine.
     """
-    if not warm.plan.mass.is_dense:
+    if not warm.shape.is_dense:
         return None
-    data, num_records = target.data, target.problem.num_records
-    # Multiply-adds: a gradient takes two products.
-    leap = 2.0 * (data.dense.size + data.values.size) + num_records
-    most = warm.autocorrelation_time * warm.leaps * leap
-    sweep = warm.plan.mass.rank * whitened_slice.move_cost(target)
+    most = warm.autocorrelation_time * warm.work
+    sweep = warm.shape.rank * whitened_slice.move_cost(target)
     if sweep >= HOPED * most:
         return None
     dear = 1.0 if whitened_slice.has_kinks(target) else whitened_slice.DEARER
@@ -227,7 +224,8 @@ def slices_instead(
     draws, stats = _trial_draws(prepared, rng, NUM_SWEEPS // 4, NUM_SWEEPS)
     sweep += dear * float(np.mean(stats[:, :, NUM_RECORDS]))
     shares = rank_shares(draws)
-    if sweep >= shares.min() * most or split_r_hat(draws) > MIXED:
+    is_mixed = split_r_hat(draws) < whitened_slice.ALIKE
+    if sweep >= shares.min() * most or not is_mixed:
         return None
     return replace(prepared, num_steps=wanted_thinning(shares, sweep))
 

@@ -291,7 +291,7 @@ class Gibbs:
     def numbers(self) -> Target:
         """Numbers that kernels read."""
         return Target(
-            data=self.data,
+            data=records.tiled(self.data),
             body=self.body,
             regularizer=self.regularizer_params,
             k=self.k,

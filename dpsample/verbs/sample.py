@@ -177,7 +177,7 @@ def sample(
             )
 
     # Loaded while chains run: neither they nor a Ctrl-C should wait for half a second.
-    libraries = None if "arviz_base" in sys.modules else Thread(target=_load_libraries)
+    libraries = None if "xarray" in sys.modules else Thread(target=_load_libraries)
     if libraries is not None:
         libraries.start()
     title, is_needed = f"{chosen!r}: {reason}", True
@@ -229,7 +229,7 @@ def sample(
 
 def _load_libraries() -> None:
     """Import what packs the draws."""
-    import arviz_base  # noqa: F401
+    import xarray  # noqa: F401
 
 
 def _reduced(target: Gibbs) -> ReducedTarget | None:

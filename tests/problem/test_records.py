@@ -126,3 +126,28 @@ def test_data_has_one_type_for_every_layout():
     )
     made = [*with_offset.values(), *without.values()]
     assert len({typeof(data) for data in made}) == 1
+
+
+@pytest.mark.parametrize("with_offset", [True, False])
+@pytest.mark.parametrize("shape", [*SHAPES, (511, 3), (512, 8), (513, 6), (1601, 5)])
+def test_tiles_have_the_sums_of_rows(shape, with_offset):
+    rows, response, offset, theta = example(*shape)
+    offset = offset if with_offset else None
+    data = records.make_data(rows, response, offset, LOSS.params)
+    tiled = records.tiled(data)
+    assert tiled.tile > 0 and tiled.tiles.size == rows.size
+    wanted = expected(rows, response, offset, theta)
+    assert_all_close(results(tiled, theta), wanted)
+    spoiled = tiled._replace(tiles=tiled.tiles[::-1].copy())
+    if min(shape) > 1:  # the tiles are what is summed
+        assert abs(results(spoiled, theta)[1] / wanted[1] - 1.0) > 1e-3
+
+
+def test_many_or_sparse_records_have_no_tiles_and_parts_lose_them(monkeypatch):
+    rows, response, offset, _ = example(200, 40)
+    made = layouts(rows, response, offset)
+    assert records.tiled(made["csr"]) is made["csr"]
+    tiled = records.tiled(made["dense"])
+    assert records.part_of(tiled, 0, 100).tile == 0
+    monkeypatch.setattr(records, "MOST_TILED", rows.size - 1)
+    assert records.tiled(made["dense"]) is made["dense"]

@@ -42,6 +42,8 @@ BODIES = {
     "operator ball": D.SchattenBall(0.6, p=np.inf, shape=(2, 3)),
 }
 FORMS = ("dense", "low rank")
+TURNING = ("box", "simplex", "l_2 ball")
+TURNING_CELLS = ("box", "simplex", "ball")
 
 
 @kernel
@@ -83,8 +85,8 @@ def mass_of(domain, form, dim=DIM, size=0.3, ratio=3.0):
 
 
 @cache
-def setting(name, form="dense", k=60.0):
-    """Target and plan on a body, with a force that is nearly the slope."""
+def setting(name, form="dense", k=60.0, turns=False):
+    """Target and plan on a body, with a force that is nearly the slope, or a pivot."""
     case = example(L.Logistic(), BODIES[name], dim=DIM, num_records=12, k=k, mu=0.2)
     start = case.domain.interior_point(DIM)
     plan = billiard.new_plan(
@@ -93,8 +95,15 @@ def setting(name, form="dense", k=60.0):
         center=start,
         force=1.3 * case.target.gradient(start),
         step=0.3,
+        pivot=pivot_of(case.domain, start) if turns else None,
     )
     return case.target, plan._replace(hill=np.inf)
+
+
+def pivot_of(domain, start):
+    """Point near the start, outside the domain in some coordinates."""
+    away = 0.8 * (-1.0) ** np.arange(start.size) * np.linspace(0.1, 1.0, start.size)
+    return start + away - (away.mean() if domain.name == "simplex" else 0.0)
 
 
 def launched(target, plan, seed):
@@ -113,6 +122,9 @@ def energy_of_flight(plan, state):
     """Kinetic energy and that of the force, and their size."""
     white = plan.mass.whitened(state.scratch[1])
     parts = 0.5 * white @ white, plan.force @ state.scratch[0]
+    if plan.is_harmonic:
+        offset = plan.mass.whitened(state.scratch[0] - plan.pull)
+        return parts[0] + 0.5 * offset @ offset, parts[0] + 0.5 * offset @ offset
     return sum(parts), abs(parts[0]) + abs(plan.force) @ abs(state.scratch[0])
 
 
@@ -142,6 +154,42 @@ def test_flights_conserve_energy_through_many_bounces(name, form):
         drift, bounces, is_inside = drift_of_energy(target, plan, seed)
         assert is_inside and bounces >= 5, bounces
         assert drift < 1e-10
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", TURNING)
+def test_rotations_conserve_energy_through_many_bounces(name, form):
+    target, plan = setting(name, form, turns=True)
+    assert plan.has_kicks == 0
+    bounces = 0
+    for seed in range(10):
+        drift, count, is_inside = drift_of_energy(target, plan, seed, np.tan(1.4))
+        assert is_inside and drift < 1e-10
+        bounces += count
+    assert bounces >= 20
+    bug = plan._replace(pull=plan.pull + 0.01, turned_pull=plan.turned_pull + 0.01)
+    kept = energy_of_flight(plan, state := launched(target, plan, 1))[0]
+    fly(target, bug, state, np.tan(1.4))
+    assert abs(energy_of_flight(plan, state)[0] / kept - 1.0) > 1e-4
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", TURNING)
+def test_rotations_find_the_way_back_and_conserve_volume(name, form):
+    target, plan = setting(name, form, turns=True)
+    for seed in range(10):
+        assert way_back(target, plan, launched(target, plan, seed)) < 1e-9
+    assert abs(determinant(target, plan, 0) - 1.0) < 1e-3
+
+
+def test_times_of_rotations_add_up():
+    """One flight, or the same in two parts: tangents of half angles do not add."""
+    target, plan = setting("box", turns=True)
+    whole, parts = (launched(target, plan, 3) for _ in range(2))
+    fly(target, plan, whole, np.tan(1.2))
+    for angle in (1.0, 1.4):
+        fly(target, plan, parts, np.tan(0.5 * angle))
+    np.testing.assert_allclose(whole.scratch[:2], parts.scratch[:2], atol=1e-11)
 
 
 def in_the_euclidean_metric(plan):
@@ -272,7 +320,16 @@ def test_products_with_the_metric_agree(name, form):
     assert mass.rank == np.linalg.matrix_rank(covariance)
 
 
-def chain_of(case, starts, *, step=1.0, form="dense", force=True, hill=billiard.HILL):
+def chain_of(
+    case,
+    starts,
+    *,
+    step=1.0,
+    form="dense",
+    force=True,
+    hill=billiard.HILL,
+    turns=False,
+):
     """Chain on a case with a plan that no warm-up has polished."""
     target, size = case.target, starts.std(axis=0).mean()
     start = case.domain.interior_point(case.dim)
@@ -282,6 +339,7 @@ def chain_of(case, starts, *, step=1.0, form="dense", force=True, hill=billiard.
         center=start,
         force=force * target.gradient(starts[0]),
         step=step,
+        pivot=starts[:50].mean(axis=0) if turns else None,  # not quite the mean
     )._replace(hill=hill)
     # With a scatter, as starts that are all alike would pass for an empty memory.
     return PreparedChain(
@@ -295,7 +353,8 @@ def chain_of(case, starts, *, step=1.0, form="dense", force=True, hill=billiard.
 
 
 def margins(case, starts, chain, run=None):
-    assert restart_rule(chain) == 1  # the memory is the slope
+    if chain.plan.has_kicks:
+        assert restart_rule(chain) == 1  # the memory is the slope
     draws = fast_draws(chain, starts, np.random.default_rng(3), 3, run=run)
     assert (draws[:, 0] != starts).any(axis=1).mean() > 0.2
     assert case.inside(draws[:, -1]).all()
@@ -312,6 +371,15 @@ def test_rough_plans_leave_the_law_as_it_is(domain, loss):
     case, starts = grid_case(domain, loss), exact_starts(domain, loss)[:6_000]
     for form in FORMS:
         assert max(margins(case, starts, chain_of(case, starts, form=form))) < 1.0, form
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("domain", TURNING_CELLS)
+def test_rotations_without_kicks_leave_the_law_as_it_is(domain, loss):
+    case, starts = grid_case(domain, loss), exact_starts(domain, loss)[:6_000]
+    for form in FORMS:
+        chain = chain_of(case, starts, form=form, turns=True)
+        assert max(margins(case, starts, chain)) < 1.0, form
 
 
 class EntropicCase(GridCase):

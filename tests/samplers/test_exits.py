@@ -295,3 +295,70 @@ def test_a_path_outwards_from_the_wall_of_an_l1_ball_leaves_at_once(away):
     time, normal = meet(domain, theta, np.sign(side), 0.0 * side, 2.0)
     assert 0.0 <= time <= 1e-11
     np.testing.assert_array_equal(normal, np.sign(side))
+
+
+TURNING = ("box", "l_inf ball", "simplex", "l_2 ball", "Frobenius ball")
+
+
+def turning_exit(domain, theta, velocity, pivot, horizon):
+    """Tangent of half the angle at the exit by the compiled piece."""
+    dim = len(theta)
+    out, normal = np.full(2, np.nan), np.full(dim, np.nan)
+    piece = exits.turning_piece(domain)
+    room = np.empty(exits.ROOM * dim)
+    piece(domain.body(dim), theta, velocity, pivot, horizon, room, normal, out)
+    return out[0]
+
+
+def turning_fault(domain, theta, velocity, pivot, horizon, found):
+    """What is wrong with the exit of a rotation, or an empty string."""
+    last = 2.0 * np.arctan(min(found, horizon))
+    angles = last * np.linspace(0.0, 1.0, STEPS)[:-1, None]
+    path = pivot + (theta - pivot) * np.cos(angles) + velocity * np.sin(angles)
+    size = max(1.0, abs(theta).max() + abs(pivot).max() + abs(velocity).max())
+    if excess(domain, path).max() > 1e-13 * size:
+        return "outside before the exit"
+    if not found < horizon:
+        return "" if found == np.inf else "an exit after the horizon"
+    for angle, is_on in ((last, True), (last + 1e-6, False)):
+        point = pivot + (theta - pivot) * np.cos(angle) + velocity * np.sin(angle)
+        out = excess(domain, point)
+        if is_on and abs(out) > 1e-12 * size:
+            return "off the wall"
+        if not is_on and out < -1e-9 * size:
+            return "inside after the exit"
+    return ""
+
+
+def turning_case(domain, kind, rng):
+    theta, velocity, pivot, _ = starts(domain, kind, rng)
+    center = domain.default_center(len(theta))
+    return theta, velocity, center + 0.5 * pivot, np.tan(0.5 * 3.0 * rng.random())
+
+
+@pytest.mark.parametrize("kind", ["inside", "wall", "corner", "still"])
+@pytest.mark.parametrize("name", TURNING)
+def test_a_rotation_leaves_where_stepping_says(name, kind):
+    domain, rng = DOMAINS[name], np.random.default_rng([9, *map(ord, kind)])
+    count = 0
+    for _ in range(60):
+        case = turning_case(domain, kind, rng)
+        found = turning_exit(domain, *case)
+        assert turning_fault(domain, *case, found) == "", case
+        count += found < case[-1]
+    assert count > 10
+
+
+@pytest.mark.parametrize("name", TURNING)
+def test_a_wrong_exit_of_a_rotation_is_noticed(name):
+    domain, rng = DOMAINS[name], np.random.default_rng(10)
+    cases = [turning_case(domain, "inside", rng) for _ in range(40)]
+
+    def late(theta, velocity, pivot, horizon):
+        return 1.00001 * turning_exit(domain, theta, velocity, pivot, horizon)
+
+    def of_the_parabola(theta, velocity, pivot, horizon):
+        return meet(domain, theta, velocity, pivot - theta, horizon)[0]
+
+    for bug in (late, of_the_parabola):
+        assert any(turning_fault(domain, *case, bug(*case)) for case in cases)

@@ -2,6 +2,7 @@
 
 import importlib
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -255,3 +256,35 @@ def test_columns_without_information_have_a_metric_in_many_dimensions():
     assert np.isfinite(mass.scale).all()
     assert (mass.scale > 0.0).all()
     assert not mass.is_dense
+
+
+@pytest.mark.parametrize("domain", [D.Box(-1.0, 1.0), D.Ball(0.5), D.Simplex()])
+def test_rotations_need_no_kicks_where_the_energy_is_quadratic(domain):
+    target = logistic(domain)
+    warm = warm_up(target, np.random.default_rng(0))
+    assert warm.has_settled and warm.plan.has_kicks == 0
+    assert domain.contains(warm.plan.center)
+    prepared = dps.samplers.BilliardHMC().prepare(target, np.random.default_rng(0))
+    draws, stats = np.empty((1000, target.dim)), np.empty((1000, 5))
+    state, rng = prepared.init(), np.random.default_rng(1)
+    prepared.runner()(state, rng, draws, stats)
+    assert stats[:, 1].mean() > 0.8
+    # Slopes are for the rare leaps with kicks: else an energy for each trajectory.
+    assert 0.0 < state.counts[3] < state.counts[2]
+
+
+def test_kicks_stay_where_the_energy_is_no_quadratic():
+    """Planted: energies that the quadratic leaves out, of all draws or of one."""
+    target, rng = logistic(D.Box(-1.0, 1.0)), np.random.default_rng(0)
+    warm = warm_up(target, rng)
+    plan = billiard.new_plan(
+        target, warm.shape, center=warm.plan.center, force=np.zeros(6), step=1.0
+    )
+    window = warmup._Pilots(target, warm.plan, rng).run(warm.plan, 120)
+    assert warmup._turning(target, plan, window) is not None
+    rough = window.energies + 0.8 * rng.standard_normal(window.energies.shape)
+    low = window.energies.copy()
+    low[0, 0] -= 4.0
+    for energies in (rough, low):
+        planted = replace(window, energies=energies)
+        assert warmup._turning(target, plan, planted) is None

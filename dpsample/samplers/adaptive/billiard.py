@@ -17,7 +17,13 @@ The first moves on parabolas of acceleration -Sigma g and turns at a wall of nor
 the second is a kick, and they alternate as in the leapfrog method. Near a mode on the
 boundary grad V is large but nearly constant: with g = 0 a leap is off at every bounce
 by the whole gradient, with g by its variation only. In the whole space the first part
-is |theta - center|^2 / 2 in the metric instead, and its flow a rotation.
+is |theta - pivot|^2 / 2 in the metric instead, and its flow a rotation.
+
+Where such a quadratic is nearly all of the energy between flat or round walls, there
+are no kicks: one rotation with its reflections is the proposal, and Metropolis' test
+alone sees what the quadratic leaves out. Kinks make slopes rough where they leave the
+energy smooth, so that kicks would refuse more than they gain. Now and then a short
+rotation has kicks, for states that refuse the others.
 
 Leapfrogs for split energies are in Neal (2011, arXiv:1206.1901, section 5.1), exact
 flows between walls in Pakman and Paninski (2014, arXiv:1208.4118), and the conservation
@@ -46,6 +52,8 @@ from dpsample.samplers.adaptive.mass_matrix import (
 )
 from dpsample.samplers.chain import (
     PROPOSALS,
+    RECORDS,
+    VALUES,
     ChainState,
     compile_run,
     new_state,
@@ -60,8 +68,11 @@ LENGTH, MAX_LEAPS = 1.5, 1000
 # Longest step, in lengths. Kicks take a Gaussian's point to 1 - step^2 / 2 of it, and
 # to nothing by a step of 1.4; between flat walls more is flight, which may be longer.
 LONGEST_STEP, LONGEST_FLAT = 0.95, 1.3
+LONGEST_TURN = 3.0  # of a rotation between walls: less than half a turn
 # A step is jittered, and now and then short: some states refuse the usual one.
 LEAST_STEP, STEP_RANGE, RARELY, RESCUE = 0.8, 0.4, 0.1, 0.3
+# Of rotations without kicks, half as many are followed by a few short leaps instead.
+KICKED, KICKED_LEAPS = 0.05, 4.0
 LEAST_LENGTH, LENGTH_RANGE = 0.4, 1.2
 # Height of a hill, and bounces in one leap, that refuse a trajectory.
 HILL, MAX_BOUNCES = 1e4, 20_000
@@ -79,6 +90,7 @@ REFUSED = -1  # of a trajectory, beside the codes of `errors`
 STEP, LEAPS, DONE, REMAINING, ENERGY, TOP, KINETIC = range(KEPT, KEPT + 7)
 BOUNCES, EARLIER = range(KEPT + 7, KEPT + 9)  # all, and those before this leap
 IS_TURNED = KEPT + 9  # whether the flight is in the metric's principal axes
+IS_UNKICKED = KEPT + 10  # whether this trajectory has no kicks
 # Entries of a report: of the last transition, and summed over all since it was cleared.
 (
     LAST_ACCEPTANCE,
@@ -103,11 +115,13 @@ class BilliardPlan(NamedTuple):
     max_leaps: int
     hill: float  # above both ends of a trajectory, that refuses it
     max_bounces: int  # of a leap, that refuse it
-    center: Array  # (dim,): of the rotation in the whole space
+    center: Array  # (dim,): a point of the domain near the mean
     mass: MassMatrix
     force: Array  # (dim,): g
-    pull: Array  # (dim,): -Sigma g
-    is_harmonic: int
+    pull: Array  # (dim,): -Sigma g, or the pivot of rotations
+    is_harmonic: int  # flights are rotations
+    is_free: int  # there are no walls
+    has_kicks: int  # or rotations between walls are proposals themselves
     exit: Any
     axes: (
         Array  # (dim, dim): principal axes of Sigma in a Euclidean ball, else (0, dim)
@@ -145,22 +159,32 @@ def new_plan(
     step: float,
     length: float = LENGTH,
     max_leaps: int = MAX_LEAPS,
+    pivot: Array | None = None,
 ) -> BilliardPlan:
-    """Plan of a target; no force acts in the whole space."""
-    domain, matrix = target.problem.domain, target.numbers.body.matrix
-    piece = exits.exit_piece(domain)
-    is_harmonic = domain.name == "whole_space"
+    """Plan of a target; flights without kicks turn about a pivot if there is one.
+
+    In the whole space they turn about the center, with kicks.
+    """
+    domain, body = target.problem.domain, target.numbers.body
+    matrix, piece = body.matrix, exits.exit_piece(domain)
+    is_free = domain.name == "whole_space"
     held = np.array(force, dtype=np.float64)
-    if is_harmonic:
+    if is_free or pivot is not None:
         held[:] = 0.0
     turns = np.ascontiguousarray(mass.applied(matrix))
-    pull = -mass.applied(held)
+    pull, middle = -mass.applied(held), np.zeros(target.dim)
+    if is_free or pivot is not None:
+        pull = np.array(center if pivot is None else pivot, dtype=np.float64)
+        middle = body.center
     axes, spectrum = np.empty((0, target.dim)), np.empty(0)
     if mass.is_dense and piece is exits.euclidean_exit:
         spectrum, axes = np.linalg.eigh(mass.covariance)
     flat = (exits.box_exit, exits.simplex_exit, exits.l1_exit)
     is_flat = len(matrix) > 0 or piece in flat
     longest = length * (LONGEST_FLAT if is_flat else LONGEST_STEP)
+    turning = None if pivot is None else exits.turning_piece(domain)
+    if turning is not None:
+        piece = turning
     return BilliardPlan(
         step=float(step),
         longest_step=float(longest),
@@ -172,11 +196,13 @@ def new_plan(
         mass=mass,
         force=held,
         pull=pull,
-        is_harmonic=int(is_harmonic),
+        is_harmonic=int(is_free or pivot is not None),
+        is_free=int(is_free),
+        has_kicks=int(pivot is None),
         exit=pointer(piece, exits.EXIT),
         axes=np.ascontiguousarray(axes),
         spectrum=spectrum,
-        turned_pull=pull @ axes if len(axes) else np.empty(0),
+        turned_pull=middle + (pull - middle) @ axes if len(axes) else np.empty(0),
         turns=turns,
         gram=np.ascontiguousarray(turns @ matrix.T),
         bends=-(matrix @ pull),
@@ -184,8 +210,10 @@ def new_plan(
 
 
 def without_force(plan: BilliardPlan) -> BilliardPlan:
-    """Plan of straight flights."""
+    """Plan of straight flights, but for the piece that finds exits."""
     return plan._replace(
+        is_harmonic=0,
+        has_kicks=1,
         force=0.0 * plan.force,
         pull=0.0 * plan.pull,
         turned_pull=0.0 * plan.turned_pull,
@@ -194,7 +222,7 @@ def without_force(plan: BilliardPlan) -> BilliardPlan:
 
 
 @kernel(counts_references=False)
-def launch(plan, state, rng):
+def launch(target, pieces, plan, state, rng):
     """Draw the velocity, and size and number of the leaps."""
     control = state.work.control
     copy_into(state.position, state.scratch[0])
@@ -203,10 +231,20 @@ def launch(plan, state, rng):
     size = plan.step
     if state.own.tuning[IS_TUNED] == 1.0:
         size = math.exp(state.own.tuning[LOG_STEP])
-    size *= LEAST_STEP + STEP_RANGE * rng.random()
-    if rng.random() < RARELY:
-        size *= RESCUE
+    scale = LEAST_STEP + STEP_RANGE * rng.random()
+    is_rescue = rng.random() < (RARELY if plan.has_kicks == 1 else KICKED)
     length = plan.length * (LEAST_LENGTH + LENGTH_RANGE * rng.random())
+    size *= scale
+    control[IS_UNKICKED] = 0.0
+    if plan.has_kicks == 0:
+        size = length = min(length, LONGEST_TURN)
+        control[IS_UNKICKED] = 0.0 if is_rescue else 1.0
+    if is_rescue:
+        size *= RESCUE
+    if plan.has_kicks == 0 and is_rescue:
+        size *= rng.random()
+        length = KICKED_LEAPS * size
+        slope(target, pieces, state, state.position, state.scratch[2])
     control[STEP] = size
     # Rounded up, a long step would mostly be made twice, which leads back.
     leaps = math.floor(length / size + 0.5)
@@ -228,17 +266,16 @@ def kick(plan, state, duration):
     times(plan.mass, rest, state.own.scratch, turn)
     for j in range(theta.shape[0]):
         if plan.is_harmonic == 1:
-            turn[j] -= theta[j] - plan.center[j]
+            turn[j] -= theta[j] - plan.pull[j]
         moving[j] -= duration * turn[j]
 
 
 @kernel(counts_references=False)
-def rotate(plan, theta, moving, angle):
-    """Turn point and velocity around the center."""
-    cosine, sine = math.cos(angle), math.sin(angle)
+def rotate(pivot, theta, moving, cosine, sine):
+    """Turn point and velocity around the pivot."""
     for j in range(theta.shape[0]):
-        offset = theta[j] - plan.center[j]
-        theta[j] = plan.center[j] + cosine * offset + sine * moving[j]
+        offset = theta[j] - pivot[j]
+        theta[j] = pivot[j] + cosine * offset + sine * moving[j]
         moving[j] = cosine * moving[j] - sine * offset
 
 
@@ -283,8 +320,13 @@ def meet(target, plan, state, duration):
 
 @kernel(counts_references=False)
 def advance(plan, state, duration):
-    """Move on the parabola."""
+    """Move on the parabola, or turn by an angle whose half has that tangent."""
     theta, moving, own = state.scratch[0], state.scratch[1], state.own
+    if plan.is_harmonic == 1:
+        square = duration * duration
+        cosine, sine = (1.0 - square) / (1.0 + square), 2.0 * duration / (1.0 + square)
+        rotate(own.pull, theta, moving, cosine, sine)
+        return
     for j in range(theta.shape[0]):
         theta[j] += duration * (moving[j] + 0.5 * duration * own.pull[j])
         moving[j] += duration * own.pull[j]
@@ -371,7 +413,10 @@ def fly(target, plan, state):
         if not time >= 0.0:
             return REFUSED
         advance(plan, state, SHORT_OF * time)
-        control[REMAINING] -= SHORT_OF * time
+        remaining -= SHORT_OF * time
+        if plan.is_harmonic == 1:  # the tangent of a difference
+            remaining /= 1.0 + control[REMAINING] * (SHORT_OF * time)
+        control[REMAINING] = remaining
         reflect(plan, state, face)
         control[BOUNCES] += 1.0
         is_bouncing = control[BOUNCES] - control[EARLIER] == FEW_BOUNCES
@@ -390,18 +435,28 @@ def leap(target, pieces, plan, state):
     """One kick and one flight; return OK, PAUSED, REFUSED or PIECE_FAILED."""
     control, theta = state.work.control, state.scratch[0]
     if control[REMAINING] == 0.0:
-        kick(plan, state, control[STEP] * (0.5 if control[DONE] == 0.0 else 1.0))
-        if plan.is_harmonic == 0:
+        if control[IS_UNKICKED] == 0.0:
+            kick(plan, state, control[STEP] * (0.5 if control[DONE] == 0.0 else 1.0))
+        if plan.is_free == 0:
             begin_flight(target, plan, state)
         control[REMAINING], control[EARLIER] = control[STEP], control[BOUNCES]
-    if plan.is_harmonic == 1:
-        rotate(plan, theta, state.scratch[1], control[STEP])
+        if plan.is_harmonic == 1:
+            control[REMAINING] = math.tan(0.5 * control[STEP])
+    if plan.is_free == 1:
+        angle = control[STEP]
+        cosine, sine = math.cos(angle), math.sin(angle)
+        rotate(plan.pull, theta, state.scratch[1], cosine, sine)
         control[REMAINING] = 0.0
     else:
         code = fly(target, plan, state)
         if code != OK:
             return code
-    energy = slope(target, pieces, state, theta, state.scratch[2])
+    if control[IS_UNKICKED] == 0.0:
+        energy = slope(target, pieces, state, theta, state.scratch[2])
+    else:
+        state.counts[VALUES] += 1
+        state.counts[RECORDS] += target.data.num_records
+        energy = gibbs.energy(target, pieces, theta, state.work)
     control[ENERGY], control[TOP] = energy, max(control[TOP], energy)
     control[DONE] += 1.0
     # From here it ends below the hill and is refused, or so high that the test fails.
@@ -423,7 +478,8 @@ def land(target, pieces, plan, state, rng):
     status = gibbs.inside(target, pieces, theta, state.work)
     if status != 1.0:
         return (OK if status == 0.0 else PIECE_FAILED), 0.0
-    kick(plan, state, 0.5 * control[STEP])
+    if control[IS_UNKICKED] == 0.0:
+        kick(plan, state, 0.5 * control[STEP])
     final = kinetic(plan.mass, state.scratch[1], state.own.scratch)
     log_ratio = (state.energy[0] - energy) + (control[KINETIC] - final)
     if not log_ratio > -np.inf:
@@ -462,10 +518,13 @@ def finish(plan, state, probability):
 
 
 def step(target, pieces, plan, state, rng):
-    """One trajectory and its accept test; the state's memory is the gradient."""
+    """One trajectory and its accept test; the state's memory is the gradient.
+
+    A plan without kicks does not read it.
+    """
     control = state.work.control
     if control[STAGE] == 0.0:
-        launch(plan, state, rng)
+        launch(target, pieces, plan, state, rng)
     while control[DONE] < control[LEAPS]:
         code = leap(target, pieces, plan, state)
         if code == REFUSED:
@@ -541,7 +600,8 @@ def flight(
 
     One that bounces `DISPERSED` times ends there.
     """
-    free = without_force(plan)._replace(max_bounces=DISPERSED)
+    piece = pointer(exits.exit_piece(target.problem.domain), exits.EXIT)
+    free = without_force(plan)._replace(max_bounces=DISPERSED, exit=piece)
     state = init(target, plan, position)
     state.scratch[0], state.scratch[1] = position, velocity
     state.work.control[REMAINING] = duration

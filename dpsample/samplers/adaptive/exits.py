@@ -12,6 +12,9 @@ quartic, whose first upward root lies between turning points that are bracketed 
 On the l1 ball the norm is one quadratic between changes of signs, kept in a heap. For
 other norms Newton's method finds an exit, and triangles around pieces of the parabola
 show that there is none before it.
+
+Paths that turn about a pivot c instead, c + (theta - c) cos t + v sin t, are quadratic
+in u = tan(t / 2), over 1 + u^2: their pieces get c for a, and times and horizons in u.
 """
 
 import math
@@ -94,6 +97,44 @@ def box_exit(body, theta, velocity, pull, horizon, room, normal, out):
             if t < time:
                 time, face = t, j
     out[0], out[1] = (time if face >= 0 else np.inf), face
+
+
+@kernel(counts_references=False)
+def turning_fall(height, speed, above_pivot, reach):
+    """First u up to a reach at which a turning height falls to 0; else infinity.
+
+    The height is ``height + 2 speed u + (2 above_pivot - height) u^2`` over 1 + u^2.
+    """
+    rate, bend = 2.0 * speed, 2.0 * above_pivot - height
+    if height > reach * (abs(rate) + reach * abs(bend)):
+        return np.inf
+    return first_fall(height, rate, 2.0 * bend)
+
+
+@kernel(counts_references=False)
+def turning_simplex_exit(body, theta, velocity, pivot, horizon, room, normal, out):
+    """First coordinate that falls to 0, of a turning path."""
+    first, face = horizon, -1
+    for j in range(len(theta)):
+        u = turning_fall(theta[j], velocity[j], pivot[j], first)
+        if u < first:
+            first, face = u, j
+    out[0], out[1] = (first if face >= 0 else np.inf), face
+
+
+@kernel(counts_references=False)
+def turning_box_exit(body, theta, velocity, pivot, horizon, room, normal, out):
+    """First coordinate that reaches one of its bounds, of a turning path."""
+    first, face = horizon, -1
+    for j in range(len(theta)):
+        low, high = body.lower[j], body.upper[j]
+        u = turning_fall(theta[j] - low, velocity[j], pivot[j] - low, first)
+        if u < first:
+            first, face = u, j
+        u = turning_fall(high - theta[j], -velocity[j], high - pivot[j], first)
+        if u < first:
+            first, face = u, j
+    out[0], out[1] = (first if face >= 0 else np.inf), face
 
 
 @kernel(counts_references=False)
@@ -210,6 +251,44 @@ def euclidean_exit(body, theta, velocity, pull, horizon, room, normal, out):
         for j in range(len(theta)):
             moved = theta[j] + time * (velocity[j] + 0.5 * time * pull[j])
             normal[j] = moved - body.center[j]
+
+
+@kernel(counts_references=False, fastmath={"reassoc", "contract"})
+def turning_quartic(center, theta, velocity, pivot, scale, horizon):
+    """Coefficients of (distance^2 - radius^2) (1 + u^2)^2 of a turning path.
+
+    In units of the radius 1 / scale and of the horizon.
+    """
+    c0, c1, c2, c3, c4 = 0.0, 0.0, 0.0, 0.0, 0.0
+    first, second = 2.0 * horizon * scale, horizon * horizon
+    for j in range(len(theta)):
+        place = (theta[j] - center[j]) * scale
+        speed = first * velocity[j]
+        bend = second * (2.0 * (pivot[j] - center[j]) * scale - place)
+        c0 += place * place
+        c1 += place * speed
+        c2 += speed * speed + 2.0 * place * bend
+        c3 += speed * bend
+        c4 += bend * bend
+    return c0 - 1.0, 2.0 * c1, c2 - 2.0 * second, 2.0 * c3, c4 - second * second
+
+
+@kernel(counts_references=False)
+def turning_euclidean_exit(body, theta, velocity, pivot, horizon, room, normal, out):
+    """First u at which the squared distance of a turning path rises to the radius's."""
+    c0, c1, c2, c3, c4 = turning_quartic(
+        body.center, theta, velocity, pivot, 1.0 / body.radius, horizon
+    )
+    out[0], out[1] = np.inf, WALL
+    if c0 + abs(c1) + abs(c2) + abs(c3) + abs(c4) <= 0.0:
+        return
+    u = horizon * first_rise(min(c0, 0.0), c1, c2, c3, c4)
+    if u < horizon:
+        out[0] = u
+        cosine, sine = (1.0 - u * u) / (1.0 + u * u), 2.0 * u / (1.0 + u * u)
+        for j in range(len(theta)):
+            turned = cosine * (theta[j] - pivot[j]) + sine * velocity[j]
+            normal[j] = pivot[j] + turned - body.center[j]
 
 
 @kernel(counts_references=False)
@@ -387,3 +466,13 @@ def exit_piece(domain: Domain) -> Piece:
     if isinstance(domain, Box | Simplex):
         return box_exit if isinstance(domain, Box) else simplex_exit
     return no_exit
+
+
+def turning_piece(domain: Domain) -> Piece | None:
+    """Piece of a domain for turning paths; None if their exits are not known."""
+    known: dict[Piece, Piece] = {
+        box_exit: turning_box_exit,
+        simplex_exit: turning_simplex_exit,
+        euclidean_exit: turning_euclidean_exit,
+    }
+    return known.get(exit_piece(domain))

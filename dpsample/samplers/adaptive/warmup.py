@@ -19,11 +19,13 @@ from dpsample.numerics.mixing import (
     wanted_thinning,
     with_squares,
 )
-from dpsample.samplers.adaptive import billiard
+from dpsample.samplers.adaptive import billiard, exits
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
-from dpsample.samplers.chain import NUM_STATS, Settings, filler
+from dpsample.samplers.adaptive.mass_matrix import MassMatrix
+from dpsample.samplers.chain import ENERGY, NUM_STATS, Settings, filler
 from dpsample.samplers.errors import raise_unless_ok
+from dpsample.samplers.gaussian_fit import averaged_derivatives, hull_basis
 from dpsample.targets.gibbs import Gibbs
 
 NUM_PILOTS, SEGMENT = 4, 10
@@ -38,11 +40,18 @@ DISPERSION = 2.0  # time of the flight from the center to a start
 # Energy that is too high for a start, in standard deviations of a Gaussian's, and the
 # transitions, of few leaps, in which it comes down; those of the plan that are tried.
 HIGH, DESCENT, FEW_LEAPS, NUM_TRIES = 7.0, 30, 20, 50
+NUM_FLIGHTS = 8  # of those without kicks, which a state in the tails may all refuse
 FORGOTTEN = 10.0  # autocorrelation times after which a start is forgotten
 NUM_TRIAL = 100  # draws of each chain that settle the thinning
 ALIKE = 1.2  # split R-hat of chains from other starts
 NUM_PROBES = 10  # transitions of each chain that decide whether a force pays
 MAX_THINNING = 20
+# Flights without kicks: most standard deviations of their metric between flat and round
+# walls, and what the quadratic may leave out, as a standard deviation and at least.
+# Leaps that are nearly always accepted stay.
+WIDEST, WIDEST_ROUND, ROUGH, LOWEST, ALWAYS = 8.0, 5.0, 0.7, 3.0, 0.97
+# Multiply-adds of a bounce, and those for each coefficient; twice as many on a sphere.
+BOUNCE, BOUNCE_EACH = 1000.0, 50.0
 LAUNCH = 1e4  # multiply-adds that take as long as a transition on few records
 
 
@@ -51,6 +60,7 @@ class WarmUp:
     """What the pilot chains have learned."""
 
     plan: BilliardPlan
+    shape: MassMatrix  # of the draws, where flights turn in another metric
     shares: Array  # effective draws per transition, of theta_i and theta_i^2
     has_settled: bool  # whether the last window passed its test
     leaps: float  # gradients of a transition, on average
@@ -84,10 +94,13 @@ class _Window:
     """Draws of the pilot chains in one plan, its step at the end, and its cost."""
 
     plan: BilliardPlan
+    shape: MassMatrix
     draws: Array  # (NUM_PILOTS, draws, dim), without the first quarter
+    energies: Array  # (NUM_PILOTS, draws)
     mean_slope: Array  # (dim,)
     acceptance: float
     leaps: float  # per transition
+    bounces: float
 
 
 class _Pilots:
@@ -102,34 +115,47 @@ class _Pilots:
             for _ in range(NUM_PILOTS)
         ]
 
-    def run(self, plan: BilliardPlan, width: int, *, adapts: bool = True) -> _Window:
+    def run(
+        self,
+        plan: BilliardPlan,
+        width: int,
+        *,
+        shape: MassMatrix | None = None,
+        adapts: bool = True,
+    ) -> _Window:
         """Advance all chains by ``width`` transitions, a segment each in turn."""
         target = self.target
         tuning = billiard.new_tuning(plan.step, rate=AIM)
-        tuning[billiard.IS_TUNED] = float(adapts)
+        tunes = adapts and plan.has_kicks == 1
+        tuning[billiard.IS_TUNED] = float(tunes)
+        energies = np.empty((NUM_PILOTS, width))
         draws = np.empty((NUM_PILOTS, width, target.dim))
         stats = np.empty((SEGMENT, NUM_STATS))
         fill = filler(billiard.run, target.numbers, target.pieces, plan)
         skipped = -(-width // (4 * SEGMENT)) * SEGMENT if adapts else 0
         for begin in range(0, width, SEGMENT):
             part = slice(begin, min(begin + SEGMENT, width))
-            for state, path in zip(self.states, draws, strict=True):
+            for state, path, heights in zip(self.states, draws, energies, strict=True):
                 if begin in (0, skipped):
                     state.own.report[:] = state.own.slopes[:] = 0.0
                 state.own.tuning[:] = tuning
                 rows = path[part], stats[: part.stop - begin]
                 raise_unless_ok(fill(state, self.rng, *rows))
+                heights[part] = rows[1][:, ENERGY]
                 tuning[:] = state.own.tuning
         kept = NUM_PILOTS * (width - skipped)
         report = np.sum([state.own.report for state in self.states], axis=0)
         slopes = np.sum([state.own.slopes for state in self.states], axis=0)
-        step = math.exp(tuning[billiard.MEAN_LOG_STEP]) if adapts else plan.step
+        step = math.exp(tuning[billiard.MEAN_LOG_STEP]) if tunes else plan.step
         return _Window(
             plan=plan._replace(step=step),
+            shape=plan.mass if shape is None else shape,
             draws=draws[:, skipped:],
+            energies=energies[:, skipped:],
             mean_slope=slopes / kept,
             acceptance=float(report[billiard.ALL_ACCEPTANCE]) / kept,
             leaps=float(report[billiard.ALL_LEAPS]) / kept,
+            bounces=float(report[billiard.ALL_BOUNCES]) / kept,
         )
 
 
@@ -151,20 +177,22 @@ def warm_up(
         length=length,
         max_leaps=max_leaps,
     )
+    shape = fit.mass
     pilots = _Pilots(target, plan, rng)
-    work, cost, has_settled = 0.0, _leap_cost(target, fit.mass.rank), False
+    work, has_settled = 0.0, False
     best: _Window | None = None
     for turn, width in enumerate(WINDOWS):
-        window = pilots.run(plan, width)
-        pace = NUM_PILOTS * window.leaps * cost
+        window = pilots.run(plan, width, shape=shape)
+        pace = NUM_PILOTS * window.leaps * _leap_cost(target, plan)
         work += width * pace
-        if best is not None and window.plan.step < WORSE * best.plan.step:
-            plan, pace = best.plan, NUM_PILOTS * best.leaps * cost
+        if best is not None and _is_worse(window.plan, best.plan):
+            plan, shape = best.plan, best.shape
+            pace = NUM_PILOTS * best.leaps * _leap_cost(target, plan)
         else:
-            best, plan, mass = window, window.plan, plan.mass
-            white = mass.whitened(window.draws - window.draws.mean(axis=(0, 1)))
+            best, plan = window, window.plan
+            white = shape.whitened(window.draws - window.draws.mean(axis=(0, 1)))
             share = lag_share(with_squares(white))
-            normal = None if fit.normal is None else _unit(mass.whitened(fit.normal))
+            normal = None if fit.normal is None else _unit(shape.whitened(fit.normal))
             has_settled = width >= SETTLED and is_settled(
                 white, share, plan.step, normal
             )
@@ -172,10 +200,14 @@ def warm_up(
         if has_settled or not following or work + following[0] * pace > MAX_WORK:
             break
         if window is best:
-            plan = _learned(target, window, white, share, normal)
-            if turn == 0:
-                plan = _worth(pilots, plan)
+            before, learned = plan, _learned(target, window, white, share, normal)
+            shape = learned.mass
+            plan = _worth(pilots, learned) if turn == 0 else learned
+            plan = _turning_if_worth(pilots, before, plan, learned, window)
     assert best is not None
+    if plan.has_kicks:
+        learned = _learned(target, best, white, share, normal)
+        plan = _turning_if_worth(pilots, plan, plan, learned, best)
     # Now of the coefficients, for whose draws the thinning is.
     shares, leaps = rank_shares(best.draws), best.leaps
     share = float(shares.min())
@@ -191,10 +223,11 @@ def warm_up(
         has_settled = has_settled and split_r_hat(draws) < ALIKE
     return WarmUp(
         plan=plan,
+        shape=shape,
         shares=shares,
         has_settled=has_settled,
         leaps=leaps,
-        work=LAUNCH + leaps * cost,
+        work=LAUNCH + leaps * _leap_cost(target, plan),
     )
 
 
@@ -214,7 +247,7 @@ def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Arr
     low = target.energy(plan.center) + half + HIGH * math.sqrt(half)
     state = billiard.init(target, plan, start)
     state.own.tuning[:] = billiard.new_tuning(plan.step, rate=AIM)
-    short = plan._replace(max_leaps=FEW_LEAPS)
+    short = plan._replace(max_leaps=FEW_LEAPS, has_kicks=1)
     fill = filler(billiard.run, target.numbers, target.pieces, short)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
     energy, before = target.energy(start), math.inf
@@ -234,18 +267,18 @@ def _moves(
     state = billiard.init(target, plan, start)
     fill = filler(billiard.run, target.numbers, target.pieces, plan)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
-    for _ in range(NUM_TRIES):
+    for _ in range(NUM_TRIES if plan.has_kicks else NUM_FLIGHTS):
         raise_unless_ok(fill(state, rng, draws, stats))
         if (draws[0] != start).any():
             return True
     return False
 
 
-def _leap_cost(target: Gibbs, rank: int) -> float:
-    """Multiply-adds of a gradient and its product with the metric."""
+def _leap_cost(target: Gibbs, plan: BilliardPlan) -> float:
+    """Multiply-adds of a gradient and its product with the metric, or of an energy."""
     data = target.data
     passes = 2.0 * (data.dense.size + data.values.size) + 10.0 * data.num_records
-    return passes + float(rank) ** 2
+    return (passes + float(plan.mass.rank) ** 2) * (1.0 if plan.has_kicks else 0.5)
 
 
 def _unit(vector: Array) -> Array:
@@ -314,17 +347,57 @@ def _learned(
     target: Gibbs, window: _Window, white: Array, share: float, normal: Array | None
 ) -> BilliardPlan:
     """Plan with the metric, center and force of a window's draws."""
-    mass = window.plan.mass
-    if mass.is_dense:
-        mass = mass.stretched(root_of(white, share, normal))
+    shape = window.shape
+    if shape.is_dense:
+        shape = shape.stretched(root_of(white, share, normal))
     return billiard.new_plan(
         target,
-        mass=mass,
+        mass=shape,
         center=window.draws.mean(axis=(0, 1)),
         force=window.mean_slope,
         step=window.plan.step,
         length=window.plan.length,
         max_leaps=window.plan.max_leaps,
+    )
+
+
+def _is_worse(plan: BilliardPlan, best: BilliardPlan) -> bool:
+    """Whether leaps of the same kind became much shorter."""
+    return plan.has_kicks == best.has_kicks and plan.step < WORSE * best.step
+
+
+def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan | None:
+    """Plan of rotations between walls; None if the energy is not quadratic enough.
+
+    The metric is the averaged Hessian, at least that of so many standard deviations:
+    where walls alone hold the draws, faster flights would only bounce.
+    """
+    can_turn = exits.turning_piece(target.problem.domain) is not None
+    shape = plan.mass
+    if not can_turn or not shape.is_dense:
+        return None
+    basis = hull_basis(target)
+    within = basis.T @ shape.factor
+    slope, hessian = averaged_derivatives(target, basis, plan.center, within @ within.T)
+    curvatures, axes = np.linalg.eigh(within.T @ hessian @ within)
+    # A log-concave law is no wider than its Hessian alone allows: more is noise.
+    least = (WIDEST_ROUND if len(plan.axes) else WIDEST) ** -2
+    mass = shape.stretched(axes / np.sqrt(np.clip(curvatures, least, 1.0)))
+    pivot = plan.center - mass.applied(basis @ slope)
+    heights = 0.5 * np.sum(mass.whitened(window.draws - pivot) ** 2, axis=2)
+    rest = window.energies - heights
+    rest -= rest.mean()
+    if not (rest.std() < ROUGH and rest.min() > -LOWEST):
+        return None
+    return billiard.new_plan(
+        target,
+        mass=mass,
+        center=plan.center,
+        force=plan.force,
+        pivot=pivot,
+        step=plan.length,
+        length=plan.length,
+        max_leaps=plan.max_leaps,
     )
 
 
@@ -338,3 +411,31 @@ def _worth(pilots: _Pilots, plan: BilliardPlan) -> BilliardPlan:
         for option in (plan, free)
     )
     return free if without > with_force else plan
+
+
+def _turning_if_worth(
+    pilots: _Pilots,
+    before: BilliardPlan,
+    plan: BilliardPlan,
+    learned: BilliardPlan,
+    window: _Window,
+) -> BilliardPlan:
+    """Rotations without kicks, if they are known and accept more for their work.
+
+    Work is that of all leaps and bounces. Where the window had rotations already, it
+    is enough that they still suit its draws.
+    """
+    if before.has_kicks and window.acceptance > ALWAYS:
+        return plan
+    turning = _turning(pilots.target, learned, window)
+    if turning is None:
+        return plan
+    if before.has_kicks == 0:
+        return turning
+    rates, bounce = [], BOUNCE + BOUNCE_EACH * pilots.target.dim
+    bounce *= 2.0 if len(plan.axes) else 1.0
+    for option in (plan, turning):
+        found = pilots.run(option, NUM_PROBES, adapts=False)
+        work = LAUNCH + found.leaps * _leap_cost(pilots.target, option)
+        rates.append(found.acceptance / (work + found.bounces * bounce))
+    return turning if rates[1] > rates[0] else plan

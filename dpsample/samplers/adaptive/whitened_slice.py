@@ -80,6 +80,8 @@ PART_NUMBERS = 10**6  # of the columns that are computed between two pauses
 # Records that windows of sweeps may pass, some five seconds or one, and how much longer
 # a loss takes than a distance to its kink.
 MAX_PASSED, FEW_PASSED, DEARER = 1e10, 2e9, 10.0
+# Multiply-adds that take as long as the random numbers and loops of a move.
+MOVE = 4000.0
 CHORD = 1000.0  # multiply-adds per coefficient, of a chord that Newton's method finds
 ALIKE = 1.1  # split R-hat of chains that agree
 
@@ -382,10 +384,10 @@ def has_kinks(target: Gibbs) -> bool:
 
 
 def move_cost(target: Gibbs) -> float:
-    """Multiply-adds of a move beside its evaluations: shifted margins, and a chord."""
+    """Multiply-adds of a move beside its evaluations, with a chord if it is dear."""
     piece = exits.exit_piece(target.problem.domain)
     is_dear = piece in (exits.convex_exit, exits.l1_exit)
-    return target.problem.num_records + (CHORD * target.dim if is_dear else 0.0)
+    return MOVE + target.problem.num_records + (CHORD * target.dim if is_dear else 0.0)
 
 
 def learned(
@@ -403,7 +405,9 @@ def learned(
     if not has_kinks(target):
         most /= DEARER
     plan = _plan_of(target, gaussian.center, gaussian.factor)
-    warm = WarmUp(plan=plan, shares=np.ones(1), has_settled=False, leaps=0.0)
+    warm = WarmUp(
+        plan=plan, shape=plan.mass, shares=np.ones(1), has_settled=False, leaps=0.0
+    )
     ends = [disperse(target, plan, rng) for _ in range(NUM_PILOTS)]
     sweep = plan.mass.num_white * move_cost(target)
     passed = pace = 0.0
@@ -432,7 +436,7 @@ def learned(
             break
         root = root_of(white, math.sqrt(share), None)
         plan = _plan_of(target, draws.mean(axis=(0, 1)), mass.factor @ root)
-        warm = replace(warm, plan=plan)
+        warm = replace(warm, plan=plan, shape=plan.mass)
     return warm
 
 
@@ -501,7 +505,7 @@ def prepared(target: Gibbs, warm: WarmUp, num_steps: int = 1) -> PreparedChain:
     """Chain along the axes that a warm-up has learned."""
     return PreparedChain(
         target=target,
-        plan=make_plan(target, warm.plan.center, warm.plan.mass),
+        plan=make_plan(target, warm.plan.center, warm.shape),
         run=run,
         init_fn=init,
         start=warm.plan.center,
