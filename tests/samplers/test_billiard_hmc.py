@@ -437,6 +437,8 @@ def test_low_hills_that_refuse_do_so_both_ways():
         slow("whole space", mutants.without_last_kick, {}),
         slow("l_1 ball", mutants.with_first_kinetic, {}),
         slow("box", mutants.refused_from_below, {"hill": 0.1, "force": False}),
+        slow("box", mutants.with_first_kinetic, {"turns": True}),
+        slow("ball", mutants.with_first_kinetic, {"turns": True}),
     ],
 )
 def test_a_wrong_trajectory_breaks_the_law(domain, step, options):

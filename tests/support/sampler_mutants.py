@@ -134,7 +134,7 @@ def in_fixed_order(target, pieces, plan, state, rng):
 @register_jitable
 def reaches_its_end(target, pieces, plan, state, rng):
     """Launch a trajectory and leap to its end, unless it is refused on the way."""
-    billiard.launch(plan, state, rng)
+    billiard.launch(target, pieces, plan, state, rng)
     control = state.work.control
     while control[billiard.DONE] < control[billiard.LEAPS]:
         if billiard.leap(target, pieces, plan, state) != OK:
@@ -171,7 +171,7 @@ def with_first_kinetic(target, pieces, plan, state, rng):
 
 def refused_from_below(target, pieces, plan, state, rng):
     """Billiard HMC that refuses hills above the start, whatever the end."""
-    billiard.launch(plan, state, rng)
+    billiard.launch(target, pieces, plan, state, rng)
     control = state.work.control
     while control[billiard.DONE] < control[billiard.LEAPS]:
         is_lost = billiard.leap(target, pieces, plan, state) != OK
