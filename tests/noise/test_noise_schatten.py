@@ -32,7 +32,7 @@ from tests.support.tiers import one_in, usual
 
 INF = math.inf
 EXPONENTS = (1.0, 1.5, 2.0, 3.0, 4.0, 10.0, INF)
-NUM_DRAWS = 40_000
+NUM_DRAWS = 41_000
 
 
 def ratio_cdf(k, r):

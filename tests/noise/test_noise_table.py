@@ -64,7 +64,7 @@ def test_layers_exceed_the_density_by_less_than_three_percent():
         assert 0.97 < share < 1.0
 
 
-def coordinates(table, seed, num_draws=2_000_000):
+def coordinates(table, seed, num_draws=2_100_000):
     out = np.empty(num_draws)
     norm = cone_vector(streams(seed, 1)[0], table, out)
     return out, norm

@@ -99,7 +99,7 @@ def test_logistic_minimizer_has_the_law_of_the_change_of_variables():
     method = ApproximateObjectivePerturbation(ridge=0.02, gap=1e-20)
     recipe = method.recipe(problem.facts, BUDGET)
     program = descent.Program(problem, recipe)
-    found = np.array([program.run(rng).theta[0] for rng in streams(4, 5000)])
+    found = np.array([program.run(rng).theta[0] for rng in streams(4, 8000)])
 
     def cdf(w, ridge=0.02):
         slopes = problem.loss.slope(np.outer(w, rows[:, 0]), labels)

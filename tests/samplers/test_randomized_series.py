@@ -74,7 +74,7 @@ def estimates(chain, count, rng):
 
 @pytest.mark.parametrize("anchored", [False, True])
 def test_estimate_has_the_likelihood_ratio_as_its_mean(anchored):
-    chain, count = prepared(MIXED, anchored=anchored), 4100
+    chain, count = prepared(MIXED, anchored=anchored), 4200
     found, queries = estimates(chain, count, np.random.default_rng(5))
     change = changes(chain, X, Z)
     mean, square = moments(change)

@@ -77,7 +77,7 @@ def uncertain(name):
 @one_in(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_acceptance_is_that_of_the_tangent_oracle(name):
-    test, rng, count = uncertain(name), np.random.default_rng(1), 4100
+    test, rng, count = uncertain(name), np.random.default_rng(1), 4200
     verdicts = np.array([test.accept(rng) for _ in range(count)], dtype=float)
     expected = test.probability()
     spread = expected * (1.0 - expected)
