@@ -35,7 +35,9 @@ class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
 class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
     """Function of which kernels get memory only if both or neither count it."""
 
-    def get_call_template(self, args: Types, kws: dict[str, Any]) -> Any:
+    def get_call_template(
+        self, args: Types, kws: dict[str, object]
+    ) -> tuple[object, ...]:
         """Return what types a call in a kernel has."""
         template, pysig, kinds, rest = super().get_call_template(args, kws)
         found = self.overloads.get(tuple(kinds))
@@ -43,7 +45,7 @@ class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
             self._refuse_uncounted(found.signature.return_type)
         return template, pysig, kinds, rest
 
-    def _refuse_uncounted(self, returned: Any) -> None:
+    def _refuse_uncounted(self, returned: object) -> None:
         """Fail where memory goes from a kernel that counts to one that does not.
 
         It would never be freed; the other way round, it would be freed too often.
@@ -81,7 +83,9 @@ class KernelDispatcher(CheckedDispatcher):
             states["uuid"] = f"{module}.{name}"
         return states
 
-    def get_call_template(self, args: Types, kws: dict[str, Any]) -> Any:
+    def get_call_template(
+        self, args: Types, kws: dict[str, object]
+    ) -> tuple[object, ...]:
         """Return what types a call in a kernel has, with the code at hand."""
         pysig, kinds = self._compiler.fold_argument_types(args, kws)
         with global_compiler_lock:

@@ -603,7 +603,7 @@ def _drawn(
     )
 
 
-def _text(options: dict[str, Any]) -> object:
+def _text(options: object) -> object:
     """Options as text; equal to nothing if they have none, as integers too long."""
     try:
         return repr(options)
