@@ -20,10 +20,6 @@ from dpsample.targets.gibbs import Gibbs
 from dpsample.verbs.minimize import minimize
 from dpsample.verbs.sample import sample
 
-Part = tuple[str, Callable[[], None]]
-
-# Parts of a second process: all but the last samplers, about half of the work.
-HELPED = -2
 DIM = 4
 LOGISTIC = losses.Logistic()
 LOSSES = tuple(kind() for kind in losses.BUILT_IN.values())
@@ -112,35 +108,26 @@ def warm(
     """Run each piece, each sampler and each noise for a moment; return their number.
 
     ``on_progress`` gets the name of each part before it is compiled. With 2 or more
-    ``processes``, a second one compiles half of the work at the same time. This one
-    goes through that half afterwards: what two writers of one index may lose is made
-    again.
+    ``processes``, a second one compiles noise and half of the samplers. This one goes
+    through them afterwards: what two writers of one index may lose is made again.
     """
-    targets = piece_targets()
-    first = [(name, partial(_pieces, target)) for name, target in targets]
+    first = [(name, partial(_pieces, target)) for name, target in piece_targets()]
     first.append(("gradient loop and solvers", partial(_minimizations)))
-    second = sampler_parts()
-    helper = None
-    if processes > 1:
-        program = "from dpsample.verbs import warm; warm.help_along()"
-        helper = subprocess.Popen([sys.executable, "-c", program])
-    _run(first + second[HELPED:], on_progress)
-    if helper is not None:
-        helper.wait()
-    _run(second[:HELPED], on_progress)
-    return len(first) + len(second)
-
-
-def sampler_parts() -> list[Part]:
-    """Noise and verdicts, which share no kernel with the pieces, and the samplers."""
     kinds = public_samplers()
-    parts: list[Part] = [("noise", noises), ("verdicts", _verdicts)]
-    return parts + [(f"sampler {c.__name__}", partial(_draws, c())) for c in kinds]
-
-
-def help_along() -> None:
-    """Compile what a second process has to."""
-    _run(sampler_parts()[:HELPED], None)
+    second = [(f"sampler {c.__name__}", partial(_draws, c())) for c in kinds]
+    last = [("verdicts", _verdicts), ("noise", noises)]
+    _run(first, on_progress)
+    if processes > 1:
+        names = [kind.__name__ for kind in kinds[1::2]]
+        call = f"warm.noises(); warm.samplers_only({names})"
+        program = f"from dpsample.verbs import warm; {call}"
+        helper = subprocess.Popen([sys.executable, "-c", program])
+        _run(second[::2], on_progress)
+        helper.wait()
+        _run(second[1::2] + last, on_progress)
+    else:
+        _run(second + last, on_progress)
+    return len(first) + len(second) + len(last)
 
 
 def noises() -> None:
@@ -160,8 +147,14 @@ def _verdicts() -> None:
     transformed_size(draws.ravel(), 2)
 
 
+def samplers_only(names: list[str]) -> None:
+    """Run the samplers of these names for a moment."""
+    for name in names:
+        _draws(getattr(samplers, name)())
+
+
 def _run(
-    parts: Sequence[Part],
+    parts: Sequence[tuple[str, Callable[[], None]]],
     on_progress: Callable[[str], None] | None,
 ) -> None:
     for name, part in parts:

@@ -32,13 +32,13 @@ KINDS = [("log ratio", 0.0), ("ratio up to a constant", 5.0), ("score", -3.0)]
 
 @pytest.mark.parametrize(("kind", "constant"), KINDS)
 def test_bounds_are_below_the_truth_and_near_it(kind, constant):
-    scores = gaussian_scores(1, size=500_000, kind=kind, constant=constant)
+    scores = gaussian_scores(1, size=800_000, kind=kind, constant=constant)
     found = lower_bounds(scores, EPSILONS, delta=DELTA, alpha=spend())
     assert 0.95 < found.gdp_lower < 1.0
     true = gaussian_epsilon(DELTA, 1.0)
     assert 0.78 * true < found.epsilon_lower < true
     assert np.all(found.delta_lower < truth())
-    assert np.all(found.delta_lower > 0.5 * truth())
+    assert np.all(found.delta_lower > 0.6 * truth())
 
 
 @pytest.mark.parametrize(("kind", "constant"), KINDS[:2])

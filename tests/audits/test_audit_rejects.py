@@ -45,8 +45,8 @@ def printed_audit(**options):
 
 
 def test_printed_constants_of_the_exponential_mechanism_are_refuted():
-    report = printed_audit()
-    assert report.is_refuted and report.epsilon_lower > 1.0
+    report = printed_audit(num_draws=400_000)
+    assert report.is_refuted and report.epsilon_lower > 1.05
     # The Gaussian comparison is attained: the mechanism's own gdp is not refuted.
     assert report.gdp_lower <= report.gdp_claimed
 
