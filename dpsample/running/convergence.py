@@ -78,11 +78,13 @@ class Convergence:
     def warn(self, remedy: str, stacklevel: int) -> None:
         """Say what has not converged.
 
-        A short run is only blamed for what independent draws would not show.
+        A short run is only blamed for what independent draws would not show, such as
+        chains that never move, whose R-hat may be NaN.
         """
         limit = max(LARGEST_R_HAT, 1.0 + CHANCE / self.length)
+        is_unlike = self.length >= SHORTEST_RUN and not self.r_hat <= limit
         is_small = self.num_draws >= MANY and self.ess < SMALLEST_ESS
-        if self.num_draws < 4 or not (self.r_hat > limit or is_small):
+        if not (is_unlike or is_small):
             return
         warnings.warn(
             f"The chains have not converged: R-hat {self.r_hat:.3f} (at most "

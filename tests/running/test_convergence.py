@@ -78,6 +78,19 @@ def test_constant_coefficients_and_tiny_runs_are_left_alone():
         assert verdict.ess == 0.0
 
 
+@pytest.mark.parametrize("places", [[0.0, 0.0], [0.0, 1.0], [0.1, 0.7]])
+def test_chains_that_never_move_are_blamed_in_short_runs_too(places):
+    """Without a spread R-hat is NaN, infinite or huge, as rounding has it."""
+    stuck = np.array(places)[:, None, None] * np.ones((2, 200, 3))
+    verdict = Convergence.of(stuck, NAMES)
+    assert not verdict.has_converged
+    with pytest.warns(RuntimeWarning, match="have not converged"):
+        verdict.warn("", 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Convergence.of(stuck[:, :3], NAMES).warn("", 1)  # nothing is known of these
+
+
 def test_sample_says_what_has_not_converged_and_how_to_silence_it():
     slow = {"sampler": dps.samplers.RandomWalk(step_size=1e-4), "num_draws": 300}
     with pytest.warns(RuntimeWarning, match='use sampler="auto"') as seen:
