@@ -10,7 +10,7 @@ import pytest
 import dpsample as dps
 from dpsample.core.jit import kernel
 from dpsample.samplers.adaptive import billiard, mass_matrix
-from dpsample.samplers.chain import PreparedChain
+from dpsample.samplers.chain import ACCEPTED, PreparedChain
 from dpsample.samplers.errors import OK
 from tests.support import sampler_mutants as mutants
 from tests.support.gibbs_cases import example
@@ -446,6 +446,39 @@ def test_a_wrong_trajectory_breaks_the_law(domain, step, options):
     chain = chain_of(case, starts, step=0.7, **options)
     assert max(margins(case, starts, chain)) < 1.0
     assert max(margins(case, starts, chain, mutants.run_of(step))) > 1.0
+
+
+HULLS = {
+    "simplex": D.Simplex(),
+    "polytope": D.Polytope(-np.eye(3), np.zeros(3), A_eq=[[1.0, 2.0, 1.0]], b_eq=[1.0]),
+}
+
+
+@pytest.mark.parametrize("name", HULLS)
+def test_errors_off_the_hull_do_not_add_up(name):
+    """A point that is off by half the tolerance is on the hull after one move."""
+    domain = HULLS[name]
+    target = example(L.Logistic(), domain, dim=3, k=5.0, mu=0.2).target
+    start, basis = domain.interior_point(3), domain.hull(3)[1]
+    normal = np.linalg.svd(basis)[0][:, -1]
+    plan = billiard.new_plan(
+        target,
+        mass_matrix.dense(0.1 * basis),
+        center=start,
+        force=target.gradient(start),
+        step=0.3,
+    )
+    errors = []
+    for option in (plan, plan._replace(normals=plan.normals[:0])):
+        state = billiard.init(target, option, start + 2e-10 * normal)
+        assert domain.contains(state.position)
+        rng, rows = np.random.default_rng(9), (np.empty((5, 3)), np.empty((5, 5)))
+        given = target.numbers, target.pieces, option, state, rng, 1, *rows
+        assert billiard.run(*given) == (OK, 5)
+        assert state.counts[ACCEPTED] > 0
+        errors.append(abs(normal @ (state.position - start)))
+    assert errors[0] < 1e-14
+    assert errors[1] > 1e-10  # a plan that knows no normals keeps the error
 
 
 def test_a_constant_slope_is_always_accepted():

@@ -41,6 +41,7 @@ from dpsample.core import pauses
 from dpsample.core.arrays import Array
 from dpsample.core.jit import call, kernel, pointer
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
+from dpsample.domains import Simplex
 from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers.adaptive import exits
 from dpsample.samplers.adaptive.mass_matrix import (
@@ -131,6 +132,8 @@ class BilliardPlan(NamedTuple):
     turns: Array  # (m, dim): A Sigma of a polytope's m inequalities, else (0, dim)
     gram: Array  # (m, m): A Sigma A^T
     bends: Array  # (m,): second derivatives of the slacks, -A pull
+    origin: Array  # (dim,): a point of the domain's affine hull
+    normals: Array  # (dim - rank, dim): orthonormal, to the hull
 
 
 class BilliardWork(NamedTuple):
@@ -206,7 +209,24 @@ def new_plan(
         turns=turns,
         gram=np.ascontiguousarray(turns @ matrix.T),
         bends=-(matrix @ pull),
+        **_normals(target),
     )
+
+
+def _normals(target: Gibbs) -> dict[str, Array]:
+    """Point of the domain's affine hull, and rows that are normal to it."""
+    domain, dim = target.problem.domain, target.dim
+    if isinstance(domain, Simplex):  # whose hull has too many columns at times
+        return {
+            "origin": np.full(dim, 1.0 / dim),
+            "normals": np.full((1, dim), dim**-0.5),
+        }
+    rank = domain.affine_dim(dim)
+    if rank == dim:
+        return {"origin": np.zeros(dim), "normals": np.empty((0, dim))}
+    origin, basis = domain.hull(dim)
+    normals = np.linalg.svd(basis)[0][:, rank:].T
+    return {"origin": np.array(origin), "normals": np.ascontiguousarray(normals)}
 
 
 def without_force(plan: BilliardPlan) -> BilliardPlan:
@@ -222,10 +242,26 @@ def without_force(plan: BilliardPlan) -> BilliardPlan:
 
 
 @kernel(counts_references=False)
+def flatten(plan, theta):
+    """Take away what rounding has put between a point and the domain's affine hull.
+
+    Rounding errors of metric and force are the same in each flight, so they add up: a
+    long chain would leave the domain, and then stay where it is.
+    """
+    for i in range(plan.normals.shape[0]):
+        height = 0.0
+        for j in range(theta.shape[0]):
+            height += plan.normals[i, j] * (theta[j] - plan.origin[j])
+        for j in range(theta.shape[0]):
+            theta[j] -= height * plan.normals[i, j]
+
+
+@kernel(counts_references=False)
 def launch(target, pieces, plan, state, rng):
     """Draw the velocity, and size and number of the leaps."""
     control = state.work.control
     copy_into(state.position, state.scratch[0])
+    flatten(plan, state.scratch[0])
     copy_into(state.memory, state.scratch[2])
     control[KINETIC] = velocity(plan.mass, rng, state.own.scratch, state.scratch[1])
     size = plan.step
