@@ -112,7 +112,7 @@ def warm(
 
     ``on_progress`` gets the name of each part before it is compiled. With 2 or more
     ``processes``, a second one begins at once with samplers and noise. This one goes
-    through them afterwards: what two writers of one index may lose is made again.
+    through them afterwards and makes what is missing.
     """
     pieces: list[Part] = [
         *((name, partial(_pieces, target)) for name, target in piece_targets()),
