@@ -43,6 +43,7 @@ FINENESS, COARSEST, FINEST = 0.01, 5e-3, 1e-6
 # A curve is followed until its delta is this small; the rest counts as infinite loss.
 TAIL = 1e-17
 MAX_GRID = 100_000
+MOST_LOSSES = 20_000_000  # of the whole: some gigabytes
 MOST_CELLS = 10_000  # of a ratio whose sums take the square of it
 
 
@@ -247,7 +248,8 @@ def _interval(parts: tuple[Event, ...], relation: str) -> float:
     variance = sum(c * s for c, s in zip(counts, squares, strict=True))
     interval = FINENESS * math.sqrt(variance / sum(counts))
     longest = max(_step_range(part, relation) for part in parts) / MAX_GRID
-    return max(min(interval, COARSEST), FINEST, longest)
+    whole = sum(_range(part, relation) for part in parts) / MOST_LOSSES
+    return max(min(interval, COARSEST), FINEST, longest, whole)
 
 
 def _convex(x: Array, y: Array) -> Array:
