@@ -22,7 +22,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +195,18 @@ def _unseal(digest: bytes, content: bytes) -> object:
     return pickle.loads(content)
 
 
+@contextmanager
+def _one_writer(folder: str) -> Iterator[None]:
+    """Keep others from writing indices in a folder, where the system can."""
+    with ExitStack() as stack:
+        with suppress(ImportError, OSError):  # what is lost there is compiled again
+            import fcntl
+
+            file = stack.enter_context(open(os.path.join(folder, "writer"), "wb"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
     """Index and data files of one function, sealed, each entry with its key."""
 
@@ -202,14 +214,16 @@ class _Files(caching.IndexDataCacheFile):  # type: ignore[misc]
         return pickle.dumps(_Sealed(super()._dump(obj)))
 
     def save(self, key: object, data: object, *rest: object) -> None:
-        super().save(key, (key, data), *rest)
+        # Numba reads the index, adds to it, and writes it: two at once lose entries.
+        with _one_writer(os.path.dirname(self._index_path)):
+            super().save(key, (key, data), *rest)
 
     def load(self, key: object) -> object:
         entry = super().load(key)
         if entry is None:
             return None
         its_key, data = entry
-        # Two processes that fill an empty cache may give one name to two signatures.
+        # Two writers without a lock may give one name to two signatures.
         return data if its_key == key else None
 
     def discard(self) -> None:

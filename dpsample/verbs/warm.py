@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,8 @@ from dpsample.samplers.proximal.screened import MIN_RECORDS
 from dpsample.targets.gibbs import Gibbs
 from dpsample.verbs.minimize import minimize
 from dpsample.verbs.sample import sample
+
+Part = tuple[str, Callable[[], None]]
 
 DIM = 4
 LOGISTIC = losses.Logistic()
@@ -108,26 +111,26 @@ def warm(
     """Run each piece, each sampler and each noise for a moment; return their number.
 
     ``on_progress`` gets the name of each part before it is compiled. With 2 or more
-    ``processes``, a second one compiles noise and half of the samplers. This one goes
-    through them afterwards: what two writers of one index may lose is made again.
+    ``processes``, a second one begins at once with samplers and noise. This one goes
+    through them afterwards and makes what is missing.
     """
-    first = [(name, partial(_pieces, target)) for name, target in piece_targets()]
-    first.append(("gradient loop and solvers", partial(_minimizations)))
+    pieces: list[Part] = [
+        *((name, partial(_pieces, target)) for name, target in piece_targets()),
+        ("gradient loop and solvers", _minimizations),
+        ("verdicts", _verdicts),
+    ]
+    program = "from dpsample.verbs import warm; warm.samplers_and_noise()"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command) if processes > 1 else nullcontext():
+        _run(pieces, on_progress)
+    return len(pieces) + samplers_and_noise(on_progress)
+
+
+def samplers_and_noise(on_progress: Callable[[str], None] | None = None) -> int:
+    """Run each sampler and each noise for a moment; return their number."""
     kinds = public_samplers()
-    second = [(f"sampler {c.__name__}", partial(_draws, c())) for c in kinds]
-    last = [("verdicts", _verdicts), ("noise", noises)]
-    _run(first, on_progress)
-    if processes > 1:
-        names = [kind.__name__ for kind in kinds[1::2]]
-        call = f"warm.noises(); warm.samplers_only({names})"
-        program = f"from dpsample.verbs import warm; {call}"
-        helper = subprocess.Popen([sys.executable, "-c", program])
-        _run(second[::2], on_progress)
-        helper.wait()
-        _run(second[1::2] + last, on_progress)
-    else:
-        _run(second + last, on_progress)
-    return len(first) + len(second) + len(last)
+    parts = [(f"sampler {kind.__name__}", partial(_draws, kind())) for kind in kinds]
+    return _run([*parts, ("noise", noises)], on_progress)
 
 
 def noises() -> None:
@@ -147,20 +150,15 @@ def _verdicts() -> None:
     transformed_size(draws.ravel(), 2)
 
 
-def samplers_only(names: list[str]) -> None:
-    """Run the samplers of these names for a moment."""
-    for name in names:
-        _draws(getattr(samplers, name)())
-
-
 def _run(
-    parts: Sequence[tuple[str, Callable[[], None]]],
+    parts: Sequence[Part],
     on_progress: Callable[[str], None] | None,
-) -> None:
+) -> int:
     for name, part in parts:
         if on_progress is not None:
             on_progress(name)
         part()
+    return len(parts)
 
 
 def _pieces(target: Gibbs) -> None:

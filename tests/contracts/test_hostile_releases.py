@@ -92,7 +92,7 @@ def test_a_huge_response_draws_the_law_of_one_beyond_the_margins(name, huge) -> 
     weights /= weights.sum()
     mean = float(weights @ nodes)
     variance = float(weights @ (nodes - mean) ** 2)
-    draws = [dps.release(far, BUDGET, seed=s) for s in range(200)]
+    draws = [dps.release(far, BUDGET, seed=s) for s in range(240)]
     ends = np.array([draw.theta[0] for draw in draws])
     assert_mean(ends, mean, variance, detects=0.9)
 

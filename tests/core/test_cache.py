@@ -1,7 +1,9 @@
 """Files of the compilation cache: whole again after any damage."""
 
 import pickle
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
@@ -144,6 +146,21 @@ def test_two_signatures_never_share_an_entry(cache):
         files._save_data(name, ("another key", files.load(key)))
         assert files.load(key) is None
     assert used()[0] == 0 and used() == (1, 1)
+
+
+@compiled
+def test_two_writers_of_one_index_lose_nothing(cache, monkeypatch):
+    files = jit.kernel(doubled)._cache._cache_file
+    write = type(files)._save_index
+
+    def slowly(self, overloads):
+        time.sleep(0.05)  # the other one could read what is about to change
+        write(self, overloads)
+
+    monkeypatch.setattr(type(files), "_save_index", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: files.save(("key", i), i), range(4)))
+    assert [files.load(("key", i)) for i in range(4)] == [0, 1, 2, 3]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +31,10 @@ def run_python(code, *, path=ROOT, options=None, **environment):
 
 
 def files_below(folder):
-    """Every file with its size and time of change."""
-    found = (path for path in Path(folder).rglob("*") if path.is_file())
-    return {str(f): (f.stat().st_size, f.stat().st_mtime_ns) for f in found}
+    """Every file with its size and time of change; some may vanish meanwhile."""
+    found = {}
+    for path in Path(folder).rglob("*"):
+        with suppress(FileNotFoundError):
+            if path.is_file():
+                found[str(path)] = (path.stat().st_size, path.stat().st_mtime_ns)
+    return found

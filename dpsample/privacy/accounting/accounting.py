@@ -225,7 +225,8 @@ def _ideal_delta(
     if alone:
         return _split_delta(alone, parts, epsilon, relation, used)
     best = min(_basic_delta(parts, epsilon), 1.0)
-    if not all(isinstance(p, GaussianEvent | ConcentratedEvent) for p in parts):
+    only_gaussian = all(isinstance(p, GaussianEvent | ConcentratedEvent) for p in parts)
+    if not only_gaussian and loss_distributions.is_within_reach(parts):
         composed = loss_distributions.composed_delta(parts, epsilon, relation)
         best = min(best, composed)
     renyi = _renyi_delta(parts, epsilon, relation)

@@ -43,6 +43,8 @@ FINENESS, COARSEST, FINEST = 0.01, 5e-3, 1e-6
 # A curve is followed until its delta is this small; the rest counts as infinite loss.
 TAIL = 1e-17
 MAX_GRID = 100_000
+MOST_LOSSES = 20_000_000  # of the whole: some gigabytes
+MANY_STEPS, MOST_STEPS = 1_000_000, 10_000_000
 MOST_CELLS = 10_000  # of a ratio whose sums take the square of it
 
 
@@ -50,6 +52,11 @@ def composed_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> f
     """Upper bound of delta of the composition of ``parts`` of a normal form."""
     pld = _composed(parts, relation, _interval(parts, relation))
     return float(pld.get_delta_for_epsilon(epsilon)) + _rounding(parts)
+
+
+def is_within_reach(parts: tuple[Event, ...]) -> bool:
+    """Whether their composition fits into memory."""
+    return sum(map(_steps, parts)) <= MOST_STEPS
 
 
 def _rounding(parts: tuple[Event, ...]) -> float:
@@ -75,8 +82,18 @@ def _composed(
     for part, count in Counter(parts).items():
         pld = _single(part, relation, interval)
         times = count * (1 if isinstance(part, ParallelEvent) else _steps(part))
+        if times > MANY_STEPS:  # of a short law the library takes such a power
+            pld = _dense_identity(interval).compose(pld, tail_mass_truncation=0.0)
         total = total.compose(pld.self_compose(times) if times > 1 else pld)
     return total
+
+
+def _dense_identity(interval: float) -> PrivacyLossDistribution:
+    """Loss 0, as an array: what it is composed with becomes one, too."""
+    from dp_accounting.pld.pld_pmf import DensePLDPmf
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    return PrivacyLossDistribution(DensePLDPmf(interval, 0, np.ones(1), 0.0, True))
 
 
 def _single(part: Event, relation: str, interval: float) -> PrivacyLossDistribution:
@@ -247,7 +264,8 @@ def _interval(parts: tuple[Event, ...], relation: str) -> float:
     variance = sum(c * s for c, s in zip(counts, squares, strict=True))
     interval = FINENESS * math.sqrt(variance / sum(counts))
     longest = max(_step_range(part, relation) for part in parts) / MAX_GRID
-    return max(min(interval, COARSEST), FINEST, longest)
+    whole = sum(_range(part, relation) for part in parts) / MOST_LOSSES
+    return max(min(interval, COARSEST), FINEST, longest, whole)
 
 
 def _convex(x: Array, y: Array) -> Array:
