@@ -49,10 +49,13 @@ from dpsample.targets.gibbs import Gibbs
 FLAT_DOMAINS = ("box", "polytope", "simplex")
 # Share of a Gaussian fit inside the domain from which it describes the target.
 MOSTLY = 0.5
-# Records per coefficient from which losses are close to a quadratic.
-MANY = 20
-# Least acceptance of independent proposals, those outside the domain included.
-WORTHWHILE = 0.5
+# Records per coefficient from which losses are close to a quadratic, and records from
+# which to look at a few pays for finding them: each takes as long as ten or more in a
+# pass over all.
+MANY, MANY_RECORDS = 20, 10_000
+# Least acceptance of independent proposals, those outside the domain included; and that
+# from which they need no more work than other independent draws, or slices.
+WORTHWHILE, LIKELY = 0.5, 0.7
 NUM_PROBES = 100
 # Exact draws to try, and the least share of accepted proposals.
 NUM_TRIALS, PRACTICAL = 20, 0.05
@@ -68,6 +71,7 @@ NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 300
 MAX_STAY = 20
 # Split R-hat and effective draws per draw of trial runs that pass.
 MIXED, EFFECTIVE = 1.05, 0.1
+PROPOSED = "close to a Gaussian: independent proposals"
 SLICES = "kinks or steep walls: slices along learned axes"
 # Sweeps of the trial run of the slice sampler, and effective draws per sweep that may
 # be hoped for before it.
@@ -99,14 +103,18 @@ def choose(target: Gibbs) -> SamplerChoice:
             return SamplerChoice(CoordinateHitAndRun(), why, chain)
     gaussian = fit(target)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
-    is_gaussian = independence_acceptance(target, gaussian) >= WORTHWHILE
-    is_long = target.problem.num_records >= MANY * rank
+    acceptance = independence_acceptance(target, gaussian)
+    is_gaussian, is_likely = acceptance >= WORTHWHILE, acceptance >= LIKELY
+    is_long = target.problem.num_records >= max(MANY * rank, MANY_RECORDS)
     is_close = is_smooth and is_long and gaussian.share_inside >= MOSTLY
     if is_gaussian and is_close and FactorizedMetropolis().supports(target)[0]:
         why = "close to a Gaussian: few records per draw"
         chain = mixing(FactorizedMetropolis().prepare(target, rng), rng)
         if chain is not None:
             return SamplerChoice(FactorizedMetropolis(), why, chain)
+    chain = proposed(target, rng) if is_likely else None
+    if chain is not None:
+        return SamplerChoice(LaplaceIndependence(), PROPOSED, chain)
     independent = localized(target)
     if independent is not None:
         why = "nearly quadratic where the mass is: independent draws"
@@ -118,11 +126,9 @@ def choose(target: Gibbs) -> SamplerChoice:
     chain = sliced(target, gaussian, rng, MAX_PASSED) if has_tried else None
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
-    if is_gaussian:
-        why = "close to a Gaussian: independent proposals"
-        chain = mixing(LaplaceIndependence().prepare(target, rng), rng)
-        if chain is not None:
-            return SamplerChoice(LaplaceIndependence(), why, chain)
+    chain = proposed(target, rng) if is_gaussian and not is_likely else None
+    if chain is not None:
+        return SamplerChoice(LaplaceIndependence(), PROPOSED, chain)
     warm = warm_up(target, rng)
     chain = None
     if can_slice and not warm.has_settled and not has_tried:
@@ -134,6 +140,11 @@ def choose(target: Gibbs) -> SamplerChoice:
     prepared = billiard_hmc.prepared(target, warm)
     how = "learned metric" if warm.has_settled else "metric that has NOT settled"
     return SamplerChoice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)
+
+
+def proposed(target: Gibbs, rng: np.random.Generator) -> PreparedChain | None:
+    """Chain of independent proposals from the Gaussian fit, if its trial passes."""
+    return mixing(LaplaceIndependence().prepare(target, rng), rng)
 
 
 def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain | None:

@@ -123,18 +123,22 @@ class _Pilots:
         shape: MassMatrix | None = None,
         adapts: bool = True,
     ) -> _Window:
-        """Advance all chains by ``width`` transitions, a segment each in turn."""
+        """Advance all chains by ``width`` transitions.
+
+        While a step is tuned they take turns, a segment each.
+        """
         target = self.target
         tuning = billiard.new_tuning(plan.step, rate=AIM)
         tunes = adapts and plan.has_kicks == 1
         tuning[billiard.IS_TUNED] = float(tunes)
         energies = np.empty((NUM_PILOTS, width))
         draws = np.empty((NUM_PILOTS, width, target.dim))
-        stats = np.empty((SEGMENT, NUM_STATS))
+        stats = np.empty((width, NUM_STATS))
         fill = filler(billiard.run, target.numbers, target.pieces, plan)
         skipped = -(-width // (4 * SEGMENT)) * SEGMENT if adapts else 0
-        for begin in range(0, width, SEGMENT):
-            part = slice(begin, min(begin + SEGMENT, width))
+        size = SEGMENT if tunes else skipped or width
+        for begin in range(0, width, size):
+            part = slice(begin, min(begin + size, width))
             for state, path, heights in zip(self.states, draws, energies, strict=True):
                 if begin in (0, skipped):
                     state.own.report[:] = state.own.slopes[:] = 0.0

@@ -221,10 +221,11 @@ class TiltedOrthant:
             np.append(low, low),
         ):
             found = _solved(equations, start)
-            if found is not None:
+            if found is not None:  # the only one
                 candidates.append(
                     (np.append(found[:free], 0.0), np.append(found[free:], 0.0))
                 )
+                break
         return candidates
 
 
