@@ -62,11 +62,11 @@ NUM_TRIALS, PRACTICAL = 20, 0.05
 # Passes over the records that an independent draw may take, and the most dimensions in
 # which one is tried: the chance of a rejection sampler falls exponentially with them.
 FEW_PASSES, FEW_DIMS = 5.0, 200
-# Proposals that it may take, records or not, and multiply-adds that take as long as one
-# in a corner does: half a leap over 180 records of 13 entries.
-FEW_PROPOSALS, PROPOSAL = 30.0, 2300.0
+# Multiply-adds that take as long as a coordinate of a proposal does, and of one in a
+# corner; its proposals may take as much as so many leaps.
+PROPOSAL, CORNER, FEW_LEAPS = 300.0, 2000.0, 6.0
 # Trial run: chains, draws of each that are discarded, and that are looked at.
-NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 300
+NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 50, 250
 # Draws in a row at one state: with an acceptance of a half, 20 are one in a million.
 MAX_STAY = 20
 # Split R-hat and effective draws per draw of trial runs that pass.
@@ -191,15 +191,16 @@ def draws_exactly(target: Gibbs) -> bool:
 
 
 def localized(target: Gibbs) -> Prepared | None:
-    """Rejection on the localized region, if it takes few passes over the records."""
+    """Rejection on the localized region, if it takes little work."""
     if target.dim > FEW_DIMS or not Localized().supports(target)[0]:
         return None
     place = Place.of(target, STUDY_GAMMA)
     prepared = None if place is None else place.prepare(np.random.default_rng(0))
     if prepared is None or not prepared.is_practical:
         return None
-    most = FEW_PROPOSALS * max(1.0, pass_work(target) / PROPOSAL)
-    if prepared.asked * prepared.accepted * most < 1.0:
+    each = target.dim * (CORNER if prepared.is_in_corner else PROPOSAL)
+    most = FEW_LEAPS * (LAUNCH + 2.0 * pass_work(target))
+    if prepared.asked * prepared.accepted * most < each:
         return None
     return prepared if prepared.expected_passes <= FEW_PASSES else None
 

@@ -49,7 +49,7 @@ MAX_THINNING = 20
 # Flights without kicks: most standard deviations of their metric between flat and round
 # walls, and what the quadratic may leave out, as a standard deviation and at least.
 # Leaps that are nearly always accepted stay.
-WIDEST, WIDEST_ROUND, ROUGH, LOWEST, ALWAYS = 8.0, 5.0, 0.7, 3.0, 0.97
+WIDEST, WIDEST_ROUND, ROUGH, LOWEST, ALWAYS = 8.0, 5.0, 1.0, 3.0, 0.97
 # Multiply-adds of a bounce, and those for each coefficient; twice as many on a sphere.
 BOUNCE, BOUNCE_EACH = 1000.0, 50.0
 LAUNCH = 1e4  # multiply-adds that take as long as a transition on few records
