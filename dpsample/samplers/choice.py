@@ -37,7 +37,7 @@ from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAnd
 from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_of
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.exact import MAX_DIM, Exact
-from dpsample.samplers.gaussian_fit import GaussianFit, fit
+from dpsample.samplers.gaussian_fit import GaussianFit, fit, rough_mode
 from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
 from dpsample.samplers.proximal.proximal import pass_work
@@ -57,6 +57,7 @@ MANY, MANY_RECORDS = 20, 10_000
 # from which they need no more work than other independent draws, or slices.
 WORTHWHILE, LIKELY = 0.5, 0.7
 NUM_PROBES = 100
+OUTWARD = 1e-6  # of the way from an interior point: outside from a wall
 # Exact draws to try, and the least share of accepted proposals.
 NUM_TRIALS, PRACTICAL = 20, 0.05
 # Passes over the records that an independent draw may take, and the most dimensions in
@@ -101,13 +102,15 @@ def choose(target: Gibbs) -> SamplerChoice:
         chain = mixing(CoordinateHitAndRun().prepare(target, rng), rng)
         if chain is not None:
             return SamplerChoice(CoordinateHitAndRun(), why, chain)
-    gaussian = fit(target)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
-    acceptance = independence_acceptance(target, gaussian)
+    acceptance = 0.0
+    if not is_held(target):
+        acceptance = independence_acceptance(target, fit(target))
     is_gaussian, is_likely = acceptance >= WORTHWHILE, acceptance >= LIKELY
     is_long = target.problem.num_records >= max(MANY * rank, MANY_RECORDS)
-    is_close = is_smooth and is_long and gaussian.share_inside >= MOSTLY
-    if is_gaussian and is_close and FactorizedMetropolis().supports(target)[0]:
+    is_close = is_gaussian and is_smooth and is_long
+    is_close = is_close and fit(target).share_inside >= MOSTLY
+    if is_close and FactorizedMetropolis().supports(target)[0]:
         why = "close to a Gaussian: few records per draw"
         chain = mixing(FactorizedMetropolis().prepare(target, rng), rng)
         if chain is not None:
@@ -123,7 +126,7 @@ def choose(target: Gibbs) -> SamplerChoice:
     # A sum of other losses than distances to kinks takes as long as ten of them.
     has_kinks = can_slice and whitened_slice.has_kinks(target)
     has_tried = has_kinks and whitened_slice.learns(target)
-    chain = sliced(target, gaussian, rng, MAX_PASSED) if has_tried else None
+    chain = sliced(target, rng, MAX_PASSED) if has_tried else None
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
     chain = proposed(target, rng) if is_gaussian and not is_likely else None
@@ -132,7 +135,7 @@ def choose(target: Gibbs) -> SamplerChoice:
     warm = warm_up(target, rng)
     chain = None
     if can_slice and not warm.has_settled and not has_tried:
-        chain = sliced(target, gaussian, rng, FEW_PASSED)
+        chain = sliced(target, rng, FEW_PASSED)
     elif can_slice and not is_smooth:
         chain = slices_instead(target, warm, rng)
     if chain is not None:
@@ -206,10 +209,10 @@ def localized(target: Gibbs) -> Prepared | None:
 
 
 def sliced(
-    target: Gibbs, gaussian: GaussianFit, rng: np.random.Generator, most: float
+    target: Gibbs, rng: np.random.Generator, most: float
 ) -> PreparedChain | None:
     """Slice sampler in axes that it learns itself, if they settle."""
-    warm = whitened_slice.learned(target, gaussian, rng, most)
+    warm = whitened_slice.learned(target, fit(target), rng, most)
     if not warm.has_settled:
         return None
     return whitened_slice.prepared(target, warm, warm.num_steps)
@@ -255,6 +258,13 @@ def _trial_draws(
         draws.append(path[num_discarded:])
         stats.append(notes[num_discarded:])
     return np.array(draws), np.array(stats)
+
+
+def is_held(target: Gibbs) -> bool:
+    """Whether a wall holds the mode: it cuts off half of any Gaussian about it."""
+    mode, domain = rough_mode(target), target.problem.domain
+    outward = OUTWARD * (mode - domain.interior_point(target.dim))
+    return not target._is_inside(mode + outward)
 
 
 def independence_acceptance(target: Gibbs, gaussian: GaussianFit) -> float:

@@ -23,7 +23,7 @@ from dpsample.samplers.adaptive import billiard, exits
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix
-from dpsample.samplers.chain import ENERGY, NUM_STATS, Settings, filler
+from dpsample.samplers.chain import ENERGY, NUM_STATS, ChainState, Settings, filler
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import averaged_derivatives, hull_basis
 from dpsample.targets.gibbs import Gibbs
@@ -247,34 +247,37 @@ def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Arr
     start = billiard.flight(
         target, plan, position=plan.center, velocity=velocity, duration=DISPERSION
     )
-    half = 0.5 * plan.mass.rank
-    low = target.energy(plan.center) + half + HIGH * math.sqrt(half)
-    state = billiard.init(target, plan, start)
+    state, half = billiard.init(target, plan, start), 0.5 * plan.mass.rank
+    given = target.numbers, target.pieces, plan.center, state.work
+    low = target.calls.energy(*given) + half + HIGH * math.sqrt(half)
     state.own.tuning[:] = billiard.new_tuning(plan.step, rate=AIM)
     short = plan._replace(max_leaps=FEW_LEAPS, has_kicks=1)
     fill = filler(billiard.run, target.numbers, target.pieces, short)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
-    energy, before = target.energy(start), math.inf
+    energy, before = float(state.energy[0]), math.inf
     for _ in range(DESCENT):
         may_stay = energy <= low or energy > before
-        if may_stay and _moves(target, plan, state.position.copy(), rng):
-            break
+        start = state.position.copy()
+        if may_stay and _moves(target, plan, state, rng):
+            return start
         raise_unless_ok(fill(state, rng, draws, stats))
         energy, before = float(state.energy[0]), energy
     return state.position.copy()
 
 
 def _moves(
-    target: Gibbs, plan: BilliardPlan, start: Array, rng: np.random.Generator
+    target: Gibbs, plan: BilliardPlan, state: ChainState, rng: np.random.Generator
 ) -> bool:
     """Whether one of so many transitions of the plan leaves a position."""
-    state = billiard.init(target, plan, start)
     fill = filler(billiard.run, target.numbers, target.pieces, plan)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
+    start, is_tuned = state.position.copy(), state.own.tuning[billiard.IS_TUNED]
+    state.own.tuning[billiard.IS_TUNED] = 0.0
     for _ in range(NUM_TRIES if plan.has_kicks else NUM_FLIGHTS):
         raise_unless_ok(fill(state, rng, draws, stats))
         if (draws[0] != start).any():
             return True
+    state.own.tuning[billiard.IS_TUNED] = is_tuned
     return False
 
 
