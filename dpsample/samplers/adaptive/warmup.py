@@ -391,9 +391,7 @@ def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan
     least = (WIDEST_ROUND if len(plan.axes) else WIDEST) ** -2
     mass = shape.stretched(axes / np.sqrt(np.clip(curvatures, least, 1.0)))
     pivot = plan.center - mass.applied(basis @ slope)
-    heights = 0.5 * np.sum(mass.whitened(window.draws - pivot) ** 2, axis=2)
-    rest = window.energies - heights
-    rest -= rest.mean()
+    rest = _rest(window, mass, pivot)
     if not (rest.std() < ROUGH and rest.min() > -LOWEST):
         return None
     return billiard.new_plan(
@@ -406,6 +404,13 @@ def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan
         length=plan.length,
         max_leaps=plan.max_leaps,
     )
+
+
+def _rest(window: _Window, mass: MassMatrix, pivot: Array) -> Array:
+    """What a quadratic leaves out of the energies of a window, less its mean."""
+    heights = 0.5 * np.sum(mass.whitened(window.draws - pivot) ** 2, axis=2)
+    rest = window.energies - heights
+    return np.asarray(rest - rest.mean())
 
 
 def _worth(pilots: _Pilots, plan: BilliardPlan) -> BilliardPlan:
@@ -430,15 +435,16 @@ def _turning_if_worth(
     """Rotations without kicks, if they are known and accept more for their work.
 
     Work is that of all leaps and bounces. Where the window had rotations already, it
-    is enough that they still suit its draws.
+    is enough that they, or those before, still suit its draws.
     """
     if before.has_kicks and window.acceptance > ALWAYS:
         return plan
     turning = _turning(pilots.target, learned, window)
     if turning is None:
         return plan
-    if before.has_kicks == 0:
-        return turning
+    if before.has_kicks == 0:  # the one that leaves out less
+        spreads = [_rest(window, p.mass, p.pull).std() for p in (before, turning)]
+        return before if spreads[0] < spreads[1] else turning
     rates, bounce = [], BOUNCE + BOUNCE_EACH * pilots.target.dim
     bounce *= 2.0 if len(plan.axes) else 1.0
     for option in (plan, turning):
