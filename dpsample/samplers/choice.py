@@ -5,6 +5,7 @@ of their own say that it works. Their answer does not depend on a seed or a cloc
 target has one. The ladder moves running times only, never the law.
 """
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from dpsample.numerics.mixing import (
 )
 from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
-from dpsample.samplers.adaptive.warmup import LAUNCH, WarmUp, warm_up
+from dpsample.samplers.adaptive.warmup import FORGOTTEN, LAUNCH, WarmUp, warm_up
 from dpsample.samplers.adaptive.whitened_slice import (
     FEW_PASSED,
     MAX_PASSED,
@@ -163,8 +164,11 @@ def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain |
         return None
     target = prepared.target
     work = LAUNCH + 2.0 * target.dim * float(np.mean(stats[:, :, NUM_RECORDS]))
-    num_steps = prepared.num_steps * wanted_thinning(shares, work)
-    return replace(prepared, num_steps=num_steps)
+    thinning = wanted_thinning(shares, work)
+    num_warmup = math.ceil(FORGOTTEN / float(shares.min()) / thinning)
+    return replace(
+        prepared, num_steps=prepared.num_steps * thinning, num_warmup=num_warmup
+    )
 
 
 def _longest_stay(draws: Array) -> int:
@@ -215,7 +219,8 @@ def sliced(
     warm = whitened_slice.learned(target, fit(target), rng, most)
     if not warm.has_settled:
         return None
-    return whitened_slice.prepared(target, warm, warm.num_steps)
+    chain = whitened_slice.prepared(target, warm, warm.num_steps)
+    return replace(chain, num_warmup=warm.num_discarded(chain.num_steps))
 
 
 def slices_instead(

@@ -407,7 +407,7 @@ def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan
 
 
 def _rest(window: _Window, mass: MassMatrix, pivot: Array) -> Array:
-    """What a quadratic leaves out of the energies of a window, less its mean."""
+    """Return what a quadratic leaves out of a window's energies, less its mean."""
     heights = 0.5 * np.sum(mass.whitened(window.draws - pivot) ** 2, axis=2)
     rest = window.energies - heights
     return np.asarray(rest - rest.mean())
