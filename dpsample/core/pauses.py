@@ -162,5 +162,5 @@ class ChunkSize:
         """Adapt to the time that the last task took."""
         if self.fixed is None:
             growth = CHUNK_SECONDS / max(seconds, 1e-6)
-            size = max(1, int(self.size * min(growth, 8.0)))
+            size = max(1, int(self.size * min(growth, 64.0)))
             self.size = min(size, LARGEST)

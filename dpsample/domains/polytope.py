@@ -480,7 +480,7 @@ class Polytope(Domain):
         """Maxima by linear programs, rounded up through their dual solutions.
 
         Exact for a box. For more than 200 directions, upper bounds from the bounding
-        box, itself found by 2 d linear programs.
+        box, itself found by 2 d linear programs, which also answers along axes.
         """
         rows = as_rows(directions, self.A.shape[1])
         if self.A_eq is not None:
@@ -491,6 +491,8 @@ class Polytope(Domain):
         if count > MAX_PROGRAMS or self.box is not None:
             return box_support(rows, *self._box)
         dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
+        if (np.count_nonzero(dense, axis=-1) <= 1).all():  # programs solved once
+            return box_support(dense, *self._box)
         center = self.default_center(self.A.shape[1])
         values = [
             bounds.support_value(self.A, self.b, center, self._box, v)

@@ -5,6 +5,7 @@ of their own say that it works. Their answer does not depend on a seed or a cloc
 target has one. The ladder moves running times only, never the law.
 """
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from dpsample.numerics.mixing import (
 )
 from dpsample.samplers.adaptive import billiard_hmc, whitened_slice
 from dpsample.samplers.adaptive.billiard_hmc import BilliardHMC
-from dpsample.samplers.adaptive.warmup import LAUNCH, WarmUp, warm_up
+from dpsample.samplers.adaptive.warmup import FORGOTTEN, LAUNCH, WarmUp, warm_up
 from dpsample.samplers.adaptive.whitened_slice import (
     FEW_PASSED,
     MAX_PASSED,
@@ -37,7 +38,7 @@ from dpsample.samplers.coordinate.coordinate_hit_and_run import CoordinateHitAnd
 from dpsample.samplers.coordinate.coordinate_moves import QUADRATIC, conditional_of
 from dpsample.samplers.errors import SamplingError
 from dpsample.samplers.exact import MAX_DIM, Exact
-from dpsample.samplers.gaussian_fit import GaussianFit, fit
+from dpsample.samplers.gaussian_fit import GaussianFit, fit, rough_mode
 from dpsample.samplers.localized.localized import STUDY_GAMMA, Localized, Place
 from dpsample.samplers.metropolis.laplace_independence import LaplaceIndependence
 from dpsample.samplers.proximal.proximal import pass_work
@@ -49,25 +50,30 @@ from dpsample.targets.gibbs import Gibbs
 FLAT_DOMAINS = ("box", "polytope", "simplex")
 # Share of a Gaussian fit inside the domain from which it describes the target.
 MOSTLY = 0.5
-# Records per coefficient from which losses are close to a quadratic.
-MANY = 20
-# Least acceptance of independent proposals, those outside the domain included.
-WORTHWHILE = 0.5
+# Records per coefficient from which losses are close to a quadratic, and records from
+# which to look at a few pays for finding them: each takes as long as ten or more in a
+# pass over all.
+MANY, MANY_RECORDS = 20, 10_000
+# Least acceptance of independent proposals, those outside the domain included; and that
+# from which they need no more work than other independent draws, or slices.
+WORTHWHILE, LIKELY = 0.5, 0.7
 NUM_PROBES = 100
+OUTWARD = 1e-6  # of the way from an interior point: outside from a wall
 # Exact draws to try, and the least share of accepted proposals.
 NUM_TRIALS, PRACTICAL = 20, 0.05
 # Passes over the records that an independent draw may take, and the most dimensions in
 # which one is tried: the chance of a rejection sampler falls exponentially with them.
 FEW_PASSES, FEW_DIMS = 5.0, 200
-# Proposals that it may take, records or not, and multiply-adds that take as long as one
-# in a corner does: half a leap over 180 records of 13 entries.
-FEW_PROPOSALS, PROPOSAL = 30.0, 2300.0
+# Multiply-adds that take as long as a coordinate of a proposal does, and of one in a
+# corner; its proposals may take as much as so many leaps.
+PROPOSAL, CORNER, FEW_LEAPS = 300.0, 2000.0, 6.0
 # Trial run: chains, draws of each that are discarded, and that are looked at.
-NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 300
+NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 50, 250
 # Draws in a row at one state: with an acceptance of a half, 20 are one in a million.
 MAX_STAY = 20
 # Split R-hat and effective draws per draw of trial runs that pass.
 MIXED, EFFECTIVE = 1.05, 0.1
+PROPOSED = "close to a Gaussian: independent proposals"
 SLICES = "kinks or steep walls: slices along learned axes"
 # Sweeps of the trial run of the slice sampler, and effective draws per sweep that may
 # be hoped for before it.
@@ -97,16 +103,22 @@ def choose(target: Gibbs) -> SamplerChoice:
         chain = mixing(CoordinateHitAndRun().prepare(target, rng), rng)
         if chain is not None:
             return SamplerChoice(CoordinateHitAndRun(), why, chain)
-    gaussian = fit(target)
     is_smooth = bool(np.isfinite(taylor.third_derivative(target)))
-    is_gaussian = independence_acceptance(target, gaussian) >= WORTHWHILE
-    is_long = target.problem.num_records >= MANY * rank
-    is_close = is_smooth and is_long and gaussian.share_inside >= MOSTLY
-    if is_gaussian and is_close and FactorizedMetropolis().supports(target)[0]:
+    acceptance = 0.0
+    if not is_held(target):
+        acceptance = independence_acceptance(target, fit(target))
+    is_gaussian, is_likely = acceptance >= WORTHWHILE, acceptance >= LIKELY
+    is_long = target.problem.num_records >= max(MANY * rank, MANY_RECORDS)
+    is_close = is_gaussian and is_smooth and is_long
+    is_close = is_close and fit(target).share_inside >= MOSTLY
+    if is_close and FactorizedMetropolis().supports(target)[0]:
         why = "close to a Gaussian: few records per draw"
         chain = mixing(FactorizedMetropolis().prepare(target, rng), rng)
         if chain is not None:
             return SamplerChoice(FactorizedMetropolis(), why, chain)
+    chain = proposed(target, rng) if is_likely else None
+    if chain is not None:
+        return SamplerChoice(LaplaceIndependence(), PROPOSED, chain)
     independent = localized(target)
     if independent is not None:
         why = "nearly quadratic where the mass is: independent draws"
@@ -115,18 +127,16 @@ def choose(target: Gibbs) -> SamplerChoice:
     # A sum of other losses than distances to kinks takes as long as ten of them.
     has_kinks = can_slice and whitened_slice.has_kinks(target)
     has_tried = has_kinks and whitened_slice.learns(target)
-    chain = sliced(target, gaussian, rng, MAX_PASSED) if has_tried else None
+    chain = sliced(target, rng, MAX_PASSED) if has_tried else None
     if chain is not None:
         return SamplerChoice(WhitenedSlice(), SLICES, chain)
-    if is_gaussian:
-        why = "close to a Gaussian: independent proposals"
-        chain = mixing(LaplaceIndependence().prepare(target, rng), rng)
-        if chain is not None:
-            return SamplerChoice(LaplaceIndependence(), why, chain)
+    chain = proposed(target, rng) if is_gaussian and not is_likely else None
+    if chain is not None:
+        return SamplerChoice(LaplaceIndependence(), PROPOSED, chain)
     warm = warm_up(target, rng)
     chain = None
     if can_slice and not warm.has_settled and not has_tried:
-        chain = sliced(target, gaussian, rng, FEW_PASSED)
+        chain = sliced(target, rng, FEW_PASSED)
     elif can_slice and not is_smooth:
         chain = slices_instead(target, warm, rng)
     if chain is not None:
@@ -134,6 +144,11 @@ def choose(target: Gibbs) -> SamplerChoice:
     prepared = billiard_hmc.prepared(target, warm)
     how = "learned metric" if warm.has_settled else "metric that has NOT settled"
     return SamplerChoice(BilliardHMC(), f"Hamiltonian draws in a {how}", prepared)
+
+
+def proposed(target: Gibbs, rng: np.random.Generator) -> PreparedChain | None:
+    """Chain of independent proposals from the Gaussian fit, if its trial passes."""
+    return mixing(LaplaceIndependence().prepare(target, rng), rng)
 
 
 def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain | None:
@@ -149,8 +164,11 @@ def mixing(prepared: PreparedChain, rng: np.random.Generator) -> PreparedChain |
         return None
     target = prepared.target
     work = LAUNCH + 2.0 * target.dim * float(np.mean(stats[:, :, NUM_RECORDS]))
-    num_steps = prepared.num_steps * wanted_thinning(shares, work)
-    return replace(prepared, num_steps=num_steps)
+    thinning = wanted_thinning(shares, work)
+    num_warmup = math.ceil(FORGOTTEN / float(shares.min()) / thinning)
+    return replace(
+        prepared, num_steps=prepared.num_steps * thinning, num_warmup=num_warmup
+    )
 
 
 def _longest_stay(draws: Array) -> int:
@@ -180,27 +198,29 @@ def draws_exactly(target: Gibbs) -> bool:
 
 
 def localized(target: Gibbs) -> Prepared | None:
-    """Rejection on the localized region, if it takes few passes over the records."""
+    """Rejection on the localized region, if it takes little work."""
     if target.dim > FEW_DIMS or not Localized().supports(target)[0]:
         return None
     place = Place.of(target, STUDY_GAMMA)
     prepared = None if place is None else place.prepare(np.random.default_rng(0))
     if prepared is None or not prepared.is_practical:
         return None
-    most = FEW_PROPOSALS * max(1.0, pass_work(target) / PROPOSAL)
-    if prepared.asked * prepared.accepted * most < 1.0:
+    each = target.dim * (CORNER if prepared.is_in_corner else PROPOSAL)
+    most = FEW_LEAPS * (LAUNCH + 2.0 * pass_work(target))
+    if prepared.asked * prepared.accepted * most < each:
         return None
     return prepared if prepared.expected_passes <= FEW_PASSES else None
 
 
 def sliced(
-    target: Gibbs, gaussian: GaussianFit, rng: np.random.Generator, most: float
+    target: Gibbs, rng: np.random.Generator, most: float
 ) -> PreparedChain | None:
     """Slice sampler in axes that it learns itself, if they settle."""
-    warm = whitened_slice.learned(target, gaussian, rng, most)
+    warm = whitened_slice.learned(target, fit(target), rng, most)
     if not warm.has_settled:
         return None
-    return whitened_slice.prepared(target, warm, warm.num_steps)
+    chain = whitened_slice.prepared(target, warm, warm.num_steps)
+    return replace(chain, num_warmup=warm.num_discarded(chain.num_steps))
 
 
 def slices_instead(
@@ -243,6 +263,13 @@ def _trial_draws(
         draws.append(path[num_discarded:])
         stats.append(notes[num_discarded:])
     return np.array(draws), np.array(stats)
+
+
+def is_held(target: Gibbs) -> bool:
+    """Whether a wall holds the mode: it cuts off half of any Gaussian about it."""
+    mode, domain = rough_mode(target), target.problem.domain
+    outward = OUTWARD * (mode - domain.interior_point(target.dim))
+    return not target._is_inside(mode + outward)
 
 
 def independence_acceptance(target: Gibbs, gaussian: GaussianFit) -> float:

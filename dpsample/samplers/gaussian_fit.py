@@ -252,8 +252,8 @@ def averaged_slopes(target: Gibbs, margins: Array, width: Array) -> tuple[Array,
     loss, response = target.problem.loss, target.data.response
     slopes, curvatures = np.zeros_like(margins), np.zeros_like(margins)
     for half in np.multiply.outer(HALVES, width):
-        above, slope_above = loss._evaluate(margins + half, response)
-        below, slope_below = loss._evaluate(margins - half, response)
+        above, slope_above = loss._at(margins + half, response)
+        below, slope_below = loss._at(margins - half, response)
         slopes += (above - below) / (4.0 * half)
         curvatures += np.maximum(slope_above - slope_below, 0.0) / (4.0 * half)
     return slopes, curvatures
@@ -270,9 +270,8 @@ def averaged_derivatives(
         spread = rows @ (basis @ np.linalg.cholesky(covariance))
         width = np.sqrt(3.0 * np.einsum("ij,ij->i", spread, spread)) + 1e-6
     slopes, curvatures = averaged_slopes(target, margins, width)
-    center = target.regularizer_params.center
     gradient = rows.T @ slopes / data.num_records
-    gradient = gradient + target.mu * target.regularizer.gradient(theta, center)
+    gradient = gradient + target.mu * target._regularized(theta)[1]
     hessian = curvature_matrix(data, curvatures)
     hessian = hessian + target.mu * regularizer_hessian(target, theta)
     hessian = target.k * (basis.T @ hessian @ basis)
@@ -311,8 +310,8 @@ def _from_precision(
     probes = np.random.default_rng(0).standard_normal((NUM_PROBES, len(root)))
     numbers, pieces, work = target.numbers, target.pieces, target.new_work()
     inside = [
-        target.calls.inside(numbers, pieces, center + factor @ probe, work) == 1.0
-        for probe in probes
+        target.calls.inside(numbers, pieces, point, work) == 1.0
+        for point in center + probes @ factor.T
     ]
     return GaussianFit(
         center=center,

@@ -436,7 +436,8 @@ def to_datatree(
             {name: ((), value) for name, value in constant_data.items()}, attrs=origin
         ),
     }
-    tree = xr.DataTree(children={name: xr.DataTree(g) for name, g in groups.items()})
+    tree = xr.DataTree()
+    tree.children = {name: xr.DataTree(g) for name, g in groups.items()}  # no copies
     flags = {k: int(v) if isinstance(v, bool) else v for k, v in attributes.items()}
     versions = {
         "dpsample_version": __version__,

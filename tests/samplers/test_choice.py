@@ -50,7 +50,7 @@ TARGETS = {
         make(L.Logistic(), D.Ball(0.2), k=3_000.0, mu=0.01),
         S.Localized,
     ),
-    "p = 1.5": (make(L.Logistic(), D.WholeSpace(), p=1.5), S.FactorizedMetropolis),
+    "p = 1.5": (make(L.Logistic(), D.WholeSpace(), p=1.5), S.LaplaceIndependence),
     "p = 1.1, mostly regularizer": (
         make(L.Hinge(), D.WholeSpace(), p=1.1, dim=20, k=50.0, mu=5.0),
         S.WhitenedSlice,

@@ -23,7 +23,7 @@ from dpsample.samplers.adaptive import billiard, exits
 from dpsample.samplers.adaptive.barrier_fit import barrier_fit
 from dpsample.samplers.adaptive.billiard import LENGTH, MAX_LEAPS, BilliardPlan
 from dpsample.samplers.adaptive.mass_matrix import MassMatrix
-from dpsample.samplers.chain import ENERGY, NUM_STATS, Settings, filler
+from dpsample.samplers.chain import ENERGY, NUM_STATS, ChainState, Settings, filler
 from dpsample.samplers.errors import raise_unless_ok
 from dpsample.samplers.gaussian_fit import averaged_derivatives, hull_basis
 from dpsample.targets.gibbs import Gibbs
@@ -49,7 +49,7 @@ MAX_THINNING = 20
 # Flights without kicks: most standard deviations of their metric between flat and round
 # walls, and what the quadratic may leave out, as a standard deviation and at least.
 # Leaps that are nearly always accepted stay.
-WIDEST, WIDEST_ROUND, ROUGH, LOWEST, ALWAYS = 8.0, 5.0, 0.7, 3.0, 0.97
+WIDEST, WIDEST_ROUND, ROUGH, LOWEST, ALWAYS = 8.0, 5.0, 1.0, 3.0, 0.97
 # Multiply-adds of a bounce, and those for each coefficient; twice as many on a sphere.
 BOUNCE, BOUNCE_EACH = 1000.0, 50.0
 LAUNCH = 1e4  # multiply-adds that take as long as a transition on few records
@@ -123,18 +123,22 @@ class _Pilots:
         shape: MassMatrix | None = None,
         adapts: bool = True,
     ) -> _Window:
-        """Advance all chains by ``width`` transitions, a segment each in turn."""
+        """Advance all chains by ``width`` transitions.
+
+        While a step is tuned they take turns, a segment each.
+        """
         target = self.target
         tuning = billiard.new_tuning(plan.step, rate=AIM)
         tunes = adapts and plan.has_kicks == 1
         tuning[billiard.IS_TUNED] = float(tunes)
         energies = np.empty((NUM_PILOTS, width))
         draws = np.empty((NUM_PILOTS, width, target.dim))
-        stats = np.empty((SEGMENT, NUM_STATS))
+        stats = np.empty((width, NUM_STATS))
         fill = filler(billiard.run, target.numbers, target.pieces, plan)
         skipped = -(-width // (4 * SEGMENT)) * SEGMENT if adapts else 0
-        for begin in range(0, width, SEGMENT):
-            part = slice(begin, min(begin + SEGMENT, width))
+        size = SEGMENT if tunes else skipped or width
+        for begin in range(0, width, size):
+            part = slice(begin, min(begin + size, width))
             for state, path, heights in zip(self.states, draws, energies, strict=True):
                 if begin in (0, skipped):
                     state.own.report[:] = state.own.slopes[:] = 0.0
@@ -243,34 +247,37 @@ def disperse(target: Gibbs, plan: BilliardPlan, rng: np.random.Generator) -> Arr
     start = billiard.flight(
         target, plan, position=plan.center, velocity=velocity, duration=DISPERSION
     )
-    half = 0.5 * plan.mass.rank
-    low = target.energy(plan.center) + half + HIGH * math.sqrt(half)
-    state = billiard.init(target, plan, start)
+    state, half = billiard.init(target, plan, start), 0.5 * plan.mass.rank
+    given = target.numbers, target.pieces, plan.center, state.work
+    low = target.calls.energy(*given) + half + HIGH * math.sqrt(half)
     state.own.tuning[:] = billiard.new_tuning(plan.step, rate=AIM)
     short = plan._replace(max_leaps=FEW_LEAPS, has_kicks=1)
     fill = filler(billiard.run, target.numbers, target.pieces, short)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
-    energy, before = target.energy(start), math.inf
+    energy, before = float(state.energy[0]), math.inf
     for _ in range(DESCENT):
         may_stay = energy <= low or energy > before
-        if may_stay and _moves(target, plan, state.position.copy(), rng):
-            break
+        start = state.position.copy()
+        if may_stay and _moves(target, plan, state, rng):
+            return start
         raise_unless_ok(fill(state, rng, draws, stats))
         energy, before = float(state.energy[0]), energy
     return state.position.copy()
 
 
 def _moves(
-    target: Gibbs, plan: BilliardPlan, start: Array, rng: np.random.Generator
+    target: Gibbs, plan: BilliardPlan, state: ChainState, rng: np.random.Generator
 ) -> bool:
     """Whether one of so many transitions of the plan leaves a position."""
-    state = billiard.init(target, plan, start)
     fill = filler(billiard.run, target.numbers, target.pieces, plan)
     draws, stats = np.empty((1, target.dim)), np.empty((1, NUM_STATS))
+    start, is_tuned = state.position.copy(), state.own.tuning[billiard.IS_TUNED]
+    state.own.tuning[billiard.IS_TUNED] = 0.0
     for _ in range(NUM_TRIES if plan.has_kicks else NUM_FLIGHTS):
         raise_unless_ok(fill(state, rng, draws, stats))
         if (draws[0] != start).any():
             return True
+    state.own.tuning[billiard.IS_TUNED] = is_tuned
     return False
 
 
@@ -384,9 +391,7 @@ def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan
     least = (WIDEST_ROUND if len(plan.axes) else WIDEST) ** -2
     mass = shape.stretched(axes / np.sqrt(np.clip(curvatures, least, 1.0)))
     pivot = plan.center - mass.applied(basis @ slope)
-    heights = 0.5 * np.sum(mass.whitened(window.draws - pivot) ** 2, axis=2)
-    rest = window.energies - heights
-    rest -= rest.mean()
+    rest = _rest(window, mass, pivot)
     if not (rest.std() < ROUGH and rest.min() > -LOWEST):
         return None
     return billiard.new_plan(
@@ -399,6 +404,13 @@ def _turning(target: Gibbs, plan: BilliardPlan, window: _Window) -> BilliardPlan
         length=plan.length,
         max_leaps=plan.max_leaps,
     )
+
+
+def _rest(window: _Window, mass: MassMatrix, pivot: Array) -> Array:
+    """Return what a quadratic leaves out of a window's energies, less its mean."""
+    heights = 0.5 * np.sum(mass.whitened(window.draws - pivot) ** 2, axis=2)
+    rest = window.energies - heights
+    return np.asarray(rest - rest.mean())
 
 
 def _worth(pilots: _Pilots, plan: BilliardPlan) -> BilliardPlan:
@@ -423,15 +435,16 @@ def _turning_if_worth(
     """Rotations without kicks, if they are known and accept more for their work.
 
     Work is that of all leaps and bounces. Where the window had rotations already, it
-    is enough that they still suit its draws.
+    is enough that they, or those before, still suit its draws.
     """
     if before.has_kicks and window.acceptance > ALWAYS:
         return plan
     turning = _turning(pilots.target, learned, window)
     if turning is None:
         return plan
-    if before.has_kicks == 0:
-        return turning
+    if before.has_kicks == 0:  # the one that leaves out less
+        spreads = [_rest(window, p.mass, p.pull).std() for p in (before, turning)]
+        return before if spreads[0] < spreads[1] else turning
     rates, bounce = [], BOUNCE + BOUNCE_EACH * pilots.target.dim
     bounce *= 2.0 if len(plan.axes) else 1.0
     for option in (plan, turning):

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsample.core.arrays import Array
+from dpsample.core.jit import call
 from dpsample.problem.homes import add
 from dpsample.problem.records import weighted_gram
 from dpsample.samplers.chain import (
+    ACCEPTANCE,
     ACCEPTED,
+    ENERGY,
     PROPOSALS,
     RECORDS,
     VALUES,
@@ -30,7 +33,7 @@ from dpsample.samplers.localized.tries import MAX_BLOCK
 if TYPE_CHECKING:
     from dpsample.samplers.localized.localized import PreparedLocalized
 
-MAX_KEPT = 64  # draws of a block of tries that are kept, about
+MAX_KEPT = 256  # draws of a block of tries that are kept, about
 
 
 def runner(prepared: PreparedLocalized) -> Runner:
@@ -40,8 +43,8 @@ def runner(prepared: PreparedLocalized) -> Runner:
     def fill(
         state: ChainState, rng: np.random.Generator, draws: Array, stats: Array
     ) -> None:
-        kept = state.memory[1:].reshape(MAX_KEPT, -1)
-        for draw, row in zip(draws, stats, strict=True):
+        kept, done = state.memory[1:].reshape(MAX_KEPT, -1), 0
+        while done < len(draws):
             before = state.counts.copy()
             while state.memory[0] == 0.0:
                 points, energies = _block(prepared, state, rng, above)
@@ -49,11 +52,18 @@ def runner(prepared: PreparedLocalized) -> Runner:
                 kept[:count, :-1] = points[:count]
                 kept[:count, -1] = energy + energies[:count]
                 state.memory[0] = count
-            state.memory[0] -= 1.0
-            place = int(state.memory[0])
-            draw[:] = kept[place, :-1]
-            state.position[:], state.energy[0] = draw, kept[place, -1]
-            report(state, before, row)
+            left = int(state.memory[0])
+            count = min(left, len(draws) - done)
+            # Last ones first, wherever a chunk ends.
+            rows, part = kept[left - count : left][::-1], slice(done, done + count)
+            draws[part], stats[part] = rows[:, :-1], 0.0
+            stats[part, ENERGY], stats[part, ACCEPTANCE] = rows[:, -1], np.nan
+            # The work of a block is that of its first draw.
+            state.energy[0] = rows[0, -1]
+            call(report, state, before, stats[done])
+            state.position[:], state.energy[0] = rows[-1, :-1], rows[-1, -1]
+            state.memory[0] -= count
+            done += count
 
     return fill
 

@@ -305,6 +305,11 @@ class PreparedLocalized:
         return 0
 
     @property
+    def is_in_corner(self) -> bool:
+        """Whether proposals are drawn by coordinates between flat sides."""
+        return isinstance(self.proposal, Corner)
+
+    @property
     def is_held(self) -> bool:
         """Whether the mode is on the domain's boundary."""
         return self.mode.multiplier > 0.0 or bool(self.mode.multipliers.any())

@@ -25,7 +25,8 @@ from dpsample.numerics.stable import tail_excess
 
 # Rounding of psi, relative to the sum of its terms' sizes.
 ROUNDING, SLOPE_ROUNDING = 1e-12, 1e-14
-MAX_ITERATIONS = 100
+# Slope, or residual, from which another step gains nothing.
+MAX_ITERATIONS, CLOSE = 100, 1e-9
 # An envelope that is this much above its point is no better than none.
 MAX_SLACK = 0.1
 # Mean of the exponent that exponential slacks leave to the acceptance, at most.
@@ -102,17 +103,17 @@ class TiltedOrthant:
             )
 
         zeros = np.zeros(len(order))
-        best = made(zeros, zeros, np.inf, 0.0)
-        for start, tilt in best._saddles():
+        untilted = made(zeros, zeros, np.inf, 0.0)
+        for start, tilt in untilted._saddles():
             trial = made(tilt, zeros, np.inf, 0.0)
             center, slope = trial._peak(start)
             distance = reach + float(np.linalg.norm(center))
             value, terms = trial._log_ratio(center[None])
             slack = slope * distance + ROUNDING * (1.0 + float(terms[0]))
             bound = float(value[0]) + slack
-            if slack < MAX_SLACK and bound < best.log_bound:
-                best = made(tilt, center, distance, bound)
-        return best
+            if slack < MAX_SLACK and bound < 0.0:
+                return made(tilt, center, distance, bound)
+        return untilted
 
     def draw(self, rng: np.random.Generator, size: int) -> Array:
         """Slacks X - l of accepted draws among ``size`` tries, each a row."""
@@ -165,6 +166,8 @@ class TiltedOrthant:
                 curvature = ((self.steps.T * rise) @ self.steps)[:free, :free]
                 if not (np.isfinite(curvature).all() and np.isfinite(slope).all()):
                     return z, np.inf
+                if float(np.linalg.norm(slope)) < CLOSE:
+                    break
                 ridge = 1e-14 * float(np.trace(curvature)) + 1e-300
                 move = linalg.lstsq(curvature + ridge * np.eye(free), slope)[0]
                 scale, size = 1.0, float(np.linalg.norm(slope))
@@ -185,15 +188,15 @@ class TiltedOrthant:
         return z, float(np.linalg.norm(slope)) + rounding
 
     def _saddles(self) -> list[tuple[Array, Array]]:
-        """Return candidates (z, mu): mu = 0, and solutions of psi' = 0 in both."""
+        """Return candidates (z, mu): the root of psi' = 0 in both, and mu = 0."""
         rank = len(self.order)
         lowest = np.zeros(rank)
         for i in range(rank):
             lowest[i] = max(self.scaled[i] - self.steps[i] @ lowest, 0.0)
         lowest[-1] = 0.0
-        candidates = [(lowest, np.zeros(rank))]
+        without = lowest, np.zeros(rank)
         if rank == 1:
-            return candidates
+            return [without]
         free = rank - 1
         eye = np.eye(rank)[:free, :free]
 
@@ -222,10 +225,9 @@ class TiltedOrthant:
         ):
             found = _solved(equations, start)
             if found is not None:
-                candidates.append(
-                    (np.append(found[:free], 0.0), np.append(found[free:], 0.0))
-                )
-        return candidates
+                root = np.append(found[:free], 0.0), np.append(found[free:], 0.0)
+                return [root, without]
+        return [without]
 
 
 def _solved(
@@ -240,6 +242,8 @@ def _solved(
         value, slope = equations(point)
         size = float(np.linalg.norm(value))
         for _ in range(MAX_ITERATIONS if np.isfinite(slope).all() else 0):
+            if size < CLOSE:
+                break
             move, scale = np.linalg.lstsq(slope, -value, rcond=None)[0], 1.0
             while scale > 1e-8:
                 trial = point + scale * move
