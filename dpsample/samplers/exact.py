@@ -67,10 +67,8 @@ class Exact(Sampler):
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Whether the target is of one of the kinds above."""
         rank = target.problem.domain.affine_dim(target.dim)
-        if 1 <= rank <= MAX_DIM or quadratic(target) is not None:
+        if rank <= MAX_DIM or quadratic(target) is not None:
             return True, ""
-        if rank == 0:
-            return False, "The domain is a single point: there is nothing to draw."
         return False, (
             f"Exact draws need dimension <= {MAX_DIM}, or a quadratic energy on the "
             "whole space, a box or a Euclidean ball: use dps.samplers.Proximal."

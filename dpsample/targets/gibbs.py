@@ -173,8 +173,8 @@ class Gibbs:
     Raises
     ------
     ValueError
-        If k or mu is out of range, or the density cannot be normalized because the
-        domain is unbounded and mu is 0.
+        If k or mu is out of range, the density cannot be normalized because the
+        domain is unbounded and mu is 0, or the domain is a single point.
 
     Examples
     --------
@@ -205,6 +205,9 @@ class Gibbs:
         if not problem.domain.is_bounded and mu == 0.0:
             remedy = "Without a regularizer the density may have no finite integral."
             check.fail("mu", "> 0 on an unbounded domain", mu, remedy)
+        if problem.domain.affine_dim(problem.dim) < 1:
+            remedy = "There is nothing to draw from a single point."
+            check.fail("domain", "of dimension >= 1", problem.domain, remedy)
         chosen = SquaredNorm(2.0) if regularizer is None else regularizer
         check.instance(Regularizer, regularizer=chosen)
         # Refuses a center or shape of another size, and the entropy off the simplex.

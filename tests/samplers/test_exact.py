@@ -210,5 +210,5 @@ def test_other_targets_are_refused_with_a_remedy():
     case = three_dimensions(D.WholeSpace(), L.Linear(), dim=5, regularizer=p_norm)
     assert not Exact().supports(case)[0]
     assert exact.quadratic(case) is None
-    point = three_dimensions(D.Simplex(), dim=1)
-    assert "single point" in Exact().supports(point)[1]
+    with pytest.raises(ValueError, match="single point"):
+        three_dimensions(D.Simplex(), dim=1)

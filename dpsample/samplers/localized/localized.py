@@ -102,7 +102,7 @@ class Localized(Sampler):
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Answer from public facts: loss, regularizer and weight."""
-        loss, dim = target.problem.loss, target.dim
+        loss = target.problem.loss
         if isinstance(loss, RecordGradient):
             return False, "Localization needs losses of a margin: use Proximal."
         zero = np.zeros(1)
@@ -113,8 +113,6 @@ class Localized(Sampler):
             )
         if not target.k * target.mu * target.curvature[0] > 0.0:
             return False, "The energy needs mu > 0 and a regularizer convex in l2."
-        if target.problem.domain.affine_dim(dim) == 0:
-            return False, "The domain is a single point: there is nothing to draw."
         return True, ""
 
     def prepare(
