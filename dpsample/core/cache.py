@@ -197,13 +197,20 @@ def _unseal(digest: bytes, content: bytes) -> object:
 
 @contextmanager
 def _one_writer(folder: str) -> Iterator[None]:
-    """Keep others from writing indices in a folder, where the system can."""
+    """Keep others from writing indices in a folder, where the system can.
+
+    They wait for a second at most: a process that was stopped may hold the lock.
+    """
     with ExitStack() as stack:
         with suppress(ImportError, OSError):  # what is lost there is compiled again
             import fcntl
 
             file = stack.enter_context(open(os.path.join(folder, "writer"), "wb"))
-            fcntl.flock(file, fcntl.LOCK_EX)
+            for _ in range(100):
+                with suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(0.01)
         yield
 
 
