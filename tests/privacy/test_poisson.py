@@ -180,13 +180,16 @@ def test_sanity_value_of_many_small_steps():
     assert limit == pytest.approx(2.66, abs=0.005)
 
 
-def test_very_many_steps_need_no_room():
-    """A million and one are composed otherwise; a thousand million not at all."""
+@pytest.mark.slow
+def test_a_million_steps_and_one_are_composed_otherwise():
     usual, more = (
         epsilon_of(steps(1e-3, 10.0, n), delta=1e-6, relation="replace_one")
         for n in (10**6, 10**6 + 1)
     )
     assert usual < more == pytest.approx(usual, rel=2e-6)
+
+
+def test_a_thousand_million_steps_need_no_room():
     huge = epsilon_of(steps(1e-3, 10.0, 10**9), delta=1e-6, relation="replace_one")
     limit = gaussian_epsilon(1e-6, 2e-4 * math.sqrt(1e9))
     assert limit < huge < 1.2 * limit
