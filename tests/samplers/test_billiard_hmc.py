@@ -24,6 +24,7 @@ from tests.support.sampler_grid import (
     restart_rule,
 )
 from tests.support.sampler_margins import asymmetry_margin, law_margin
+from tests.support.statistics import assert_rejected
 from tests.support.tiers import slow, slow_but
 
 L, D = dps.losses, dps.domains
@@ -445,7 +446,7 @@ def test_a_wrong_trajectory_breaks_the_law(domain, step, options):
     case, starts = grid_case(domain, "logistic"), exact_starts(domain, "logistic")
     chain = chain_of(case, starts, step=0.7, **options)
     assert max(margins(case, starts, chain)) < 1.0
-    assert max(margins(case, starts, chain, mutants.run_of(step))) > 1.0
+    assert_rejected(max(margins(case, starts, chain, mutants.run_of(step))))
 
 
 HULLS = {
