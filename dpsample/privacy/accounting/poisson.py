@@ -135,9 +135,9 @@ def allocated_noise_multiplier(
     Examples
     --------
     >>> budget = Budget(epsilon=1.0, delta=1e-4, relation="zero_out")
-    >>> noise = allocated_noise_multiplier(budget, num_steps=50)
+    >>> noise = allocated_noise_multiplier(budget, num_steps=10)
     >>> print(f"{noise:.3f}")
-    0.883
+    1.300
     """
     check.instance(Budget, budget=budget)
 
