@@ -66,7 +66,7 @@ NUM_TRIALS, PRACTICAL = 20, 0.05
 FEW_PASSES, FEW_DIMS = 5.0, 200
 # Multiply-adds that take as long as a coordinate of a proposal does, and of one in a
 # corner; its proposals may take as much as so many leaps.
-PROPOSAL, CORNER, FEW_LEAPS = 300.0, 2000.0, 6.0
+PROPOSAL, CORNER, FEW_LEAPS = 100.0, 2000.0, 6.0
 # Trial run: chains, draws of each that are discarded, and that are looked at.
 NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 300
 # Draws in a row at one state: with an acceptance of a half, 20 are one in a million.
