@@ -64,8 +64,8 @@ NUM_TRIALS, PRACTICAL = 20, 0.05
 # Passes over the records that an independent draw may take, and the most dimensions in
 # which one is tried: the chance of a rejection sampler falls exponentially with them.
 FEW_PASSES, FEW_DIMS = 5.0, 200
-# Multiply-adds that take as long as a coordinate of a proposal does, and of one in a
-# corner; its proposals may take as much as so many leaps.
+# Multiply-adds charged for a coordinate of a proposal: as long as it takes; in a corner
+# more, where leaps were faster on other targets. A draw may take so many leaps.
 PROPOSAL, CORNER, FEW_LEAPS = 100.0, 2000.0, 6.0
 # Trial run: chains, draws of each that are discarded, and that are looked at.
 NUM_CHAINS, NUM_DISCARDED, NUM_LOOKED_AT = 4, 100, 300
