@@ -14,14 +14,16 @@ from dpsample.problem.facts import PublicFacts
 from ._method_records import ALL, FOUND, RECORDS
 
 DELTA, RADIUS = 1e-6, 10.0
-TODAY, SCALED = "objective perturbation before", "scaled, calibrated"
+TODAY = "objective perturbation before"
+SCALED = "scaled", "scaled, calibrated"
 METHODS = {
     TODAY: None,
     "objective perturbation": ("objective", "logistic"),
     "objective perturbation, capped": ("objective", "capped_logistic"),
     "tail": ("tail", "logistic"),
     "tail, capped": ("tail", "capped_logistic"),
-    SCALED: ("scaled", "calibrated_logistic"),
+    "scaled": ("scaled", "logistic"),
+    "scaled, calibrated": ("scaled", "calibrated_logistic"),
     "release": ("release", "logistic"),
 }
 QUICK = "halfspace"
@@ -159,7 +161,7 @@ def verdicts(path):
         tested = cell[cell.metric == "test"]
         named = name_of(advice_of(*key[1:]).table[0])
         (advised,) = tested[tested.method == named].itertuples()
-        others = tested[tested.method.ne(SCALED) | tested.method.eq(named)]
+        others = tested[~tested.method.isin(SCALED) | tested.method.eq(named)]
         best = others.loc[others["mean"].idxmin()]
         before = tested[tested.method == TODAY]["mean"].item()
         gap = advised.mean - best["mean"]

@@ -137,8 +137,8 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     noise asks for (:math:`m_0 = 2 L \sqrt d/(n t M)` if one record is replaced, t the
     budget's gdp, M the radius):
 
-    - logistic loss, x < 1000: `NoisyGD` with ``output="scaled"``, whose noisy gradients
-      tell how long its steps should be, of the calibrated loss;
+    - logistic loss: `NoisyGD` with ``output="scaled"``, whose noisy gradients tell how
+      long its steps should be; of the calibrated loss if x < 1000;
     - squared loss, on any domain: `AdaSSP`;
     - other real responses: `ObjectivePerturbation`;
     - else the tail of `NoisyGD`, whose noise is less.
@@ -281,10 +281,12 @@ def _rule(facts: PublicFacts, clarity: float) -> tuple[str, Loss, str]:
     where = f"Curvature is {clarity:.3g} times the ridge that the noise asks for: "
     if not loss.is_classification:
         return "objective", loss, where + "a ridge holds back what is left of it."
-    if clarity >= CLEAR or not isinstance(loss, Logistic):
+    if not isinstance(loss, Logistic):
         return "tail", loss, where + "steps need less noise than a tilted objective."
-    why = "half the slope halves the noise, and its gradients tell how long steps are."
-    return "scaled", CalibratedLogistic(), where + why
+    why = "noisy gradients tell how long steps should be."
+    if clarity < CLEAR:
+        loss, why = CalibratedLogistic(), "half the slope halves the noise, and " + why
+    return "scaled", loss, where + why
 
 
 def _scales(facts: PublicFacts) -> DescentScales:

@@ -28,7 +28,7 @@ def clear_signal(loss, domain):
     )
 
 
-def reference(problem, sizes, stddev, *, pull=1.0, slack=2.0, is_held=True):
+def reference(problem, sizes, stddev, *, pull=1.0, slack=2.0, early=1.0, is_held=True):
     """The module's formulas for gradients without noise, thought to have ``stddev``.
 
     ``sizes`` are the number of steps, the first step and the longest one; the other
@@ -40,6 +40,7 @@ def reference(problem, sizes, stddev, *, pull=1.0, slack=2.0, is_held=True):
     w, mean, quarter, half = np.zeros(dim), np.zeros(dim), max(1, total // 4), 0
     half = max(quarter, total // 2)
     start, first, slopes, squares, count = 0, np.zeros(dim), 0.0, 0.0, 0
+    point = np.zeros(dim)  # the first stage's
 
     def inside(point):
         return point / max(1.0, np.linalg.norm(point) / radius)
@@ -47,6 +48,7 @@ def reference(problem, sizes, stddev, *, pull=1.0, slack=2.0, is_held=True):
     for t in range(total):
         g = problem.loss.slope(a @ w, y) @ a / len(y)
         first += g * (t < quarter)
+        point += w * (t < quarter) / quarter
         if t >= (quarter // 2 if t < quarter else start):
             slopes, squares, count = slopes + g @ w, squares + w @ w, count + 1
         w = inside(w - eta * g)
@@ -61,12 +63,13 @@ def reference(problem, sizes, stddev, *, pull=1.0, slack=2.0, is_held=True):
         )
         v *= slack
         factor = (max(at_start, 0.0) + v) / (max(change, 0.0) + v)
-        factor = min(max(factor, 0.25), 4.0)
-        point = inside(factor * u)
+        p = early * min(max(point @ u / (u @ u), 0.0), 1.0)
+        factor = min(max(p + (1.0 - p) * factor, 0.25), 4.0)
+        new = inside(factor * u)
         if is_held:
-            factor = np.linalg.norm(point) / np.linalg.norm(u)
+            factor = np.linalg.norm(new) / np.linalg.norm(u)
         eta, factors = min(eta * factor, longest), [*factors, factor]
-        w, start, slopes, squares, count = point, t + 1, 0.0, 0.0, 0
+        w, start, slopes, squares, count = new, t + 1, 0.0, 0.0, 0
     return w, np.array(factors)
 
 
@@ -88,7 +91,7 @@ def test_it_is_what_the_formulas_say(total, stddev, loss):
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
     assert (np.abs(factors - 1.0) > 1e-3).any()
     if stddev and total > 4:  # planted bugs
-        for bug in ({"pull": 0.0}, {"slack": 1.0}):
+        for bug in ({"pull": 0.0}, {"slack": 1.0}, {"early": 0.0}):
             other, _ = reference(problem, sizes, stddev, **bug)
             assert np.abs(found - other).max() > 1e-6
 

@@ -34,7 +34,7 @@ def test_noise_and_curvature_decide():
         advice, x = dps.advise(given, BUDGET), clarity(given)
         seen.add(is_clear := x >= 1000.0)
         assert advice.loss == (Logistic() if is_clear else CalibratedLogistic())
-        assert advice.choice == NoisyGD(output="tail" if is_clear else "scaled")
+        assert advice.choice == NoisyGD(output="scaled")
         assert f"{x:.3g}" in advice.reason
     assert len(seen) == 2
 

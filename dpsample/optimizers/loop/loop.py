@@ -70,6 +70,7 @@ class Memory(NamedTuple):
     ball_center: Array  # (dim,) of the local ball
     average: Array  # (dim,) weighted sum of the iterates
     first_gradient: Array  # (dim,) sum over the first stage of a scaled descent
+    first_point: Array  # (dim,) of the points less the anchor, where those were read
     scale: Array  # (5,) its other sums, see `scaled`
     counts: NDArray[np.int64]  # gradients of single records
     gradient: Array  # from here on scratch, (dim,)

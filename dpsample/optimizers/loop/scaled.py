@@ -8,18 +8,21 @@ start, or, of the last stage, the mean iterate less c,
 
 .. math:: a = -\langle \bar g, u\rangle - \eta\sigma^2 d, \qquad
    b = a + \frac1N \sum \langle g_t, w_t - c\rangle, \qquad
-   f = \frac{\max(a, 0) + 2 v}{\max(b, 0) + 2 v},
+   f = p + (1 - p) \frac{\max(a, 0) + 2 v}{\max(b, 0) + 2 v}, \qquad
+   p = \frac{\langle \bar w - c, u\rangle}{|u|^2} \in [0, 1],
 
-:math:`\bar g` the mean gradient of the first stage; the sum is over the N steps of the
-stage, of the first over its second half. Then u and eta are multiplied by f, which is
-kept in [1/4, 4], and the point is projected. If that moves it, eta is multiplied only
+:math:`\bar g` the mean gradient of the first stage and :math:`\bar w` the mean of the
+points where it was read; the sum is over the N steps of the stage, of the first over
+its second half. Then u and eta are multiplied by f, which is kept in [1/4, 4], and the
+point is projected. If that moves it, eta is multiplied only
 by what the distance to c has grown by: at the wall of the domain the risk may fall
 outwards for ever, and longer steps would only be noisier. None is longer than a public
 size, 2/beta.
 
-*Reason.* -a estimates the risk's slope at c along u and b - a that at c + u: the noise
-of g_t is independent of w_t, and that of :math:`\bar g` is in u with a factor of -eta.
-Were the risk quadratic, c + (a/b) u would minimize it along u. The estimates have no
+*Reason.* -a estimates the risk's slope at c + p u along u and b - a that at c + u: the
+noise of g_t is independent of w_t, and that of :math:`\bar g` is in u with a factor of
+-eta. Were the risk quadratic, c + (p + (1 - p) a/b) u would minimize it along u. Where
+records tell much, the first stage comes near u, and a/b alone would be far from 1. The estimates have no
 factor sqrt(d) but in a; two deviations of theirs,
 
 .. math:: v^2 = \sigma^2\Bigl(\frac{|u|^2}{N_1} + d \eta^2\sigma^2 +
@@ -58,12 +61,14 @@ def observe(step, t, num_steps, memory):
     if t == 0:
         if step.stage == FIRST:
             memory.first_gradient[:] = 0.0
+            memory.first_point[:] = 0.0
             sums[FACTOR], sums[COUNT_FIRST] = 1.0, 0.0
         sums[SLOPES], sums[SQUARES], sums[COUNT] = 0.0, 0.0, 0.0
     if step.stage == FIRST:
         sums[COUNT_FIRST] += 1.0
         for j in range(len(memory.theta)):
             memory.first_gradient[j] += memory.gradient[j]
+            memory.first_point[j] += memory.theta[j] - memory.anchor[j]
         if 2 * t < num_steps - 1:
             return
     slope, square = 0.0, 0.0
@@ -79,10 +84,11 @@ def observe(step, t, num_steps, memory):
 @kernel(counts_references=False)
 def factor_of(step, memory, point):
     """F of the module, for ``point`` at the end of a stage."""
-    sums, slope, square = memory.scale, 0.0, 0.0
+    sums, slope, square, early = memory.scale, 0.0, 0.0, 0.0
     for j in range(len(point)):
         moved = point[j] - memory.anchor[j]
         slope -= memory.first_gradient[j] * moved
+        early += memory.first_point[j] * moved
         square += moved * moved
     noise = step.stddev * step.stddev
     eta, count = scaled_size(step, memory), sums[COUNT]
@@ -94,4 +100,6 @@ def factor_of(step, memory, point):
     top, bottom = max(start, 0.0) + slack, max(change, 0.0) + slack
     if not bottom > 0.0 or not top < math.inf:  # no noise and no slope, or overflow
         return 1.0
-    return min(max(top / bottom, 1.0 / MOST), MOST)
+    part = early / (sums[COUNT_FIRST] * square) if square > 0.0 else 0.0
+    part = min(max(part, 0.0), 1.0)
+    return min(max(part + (1.0 - part) * top / bottom, 1.0 / MOST), MOST)
