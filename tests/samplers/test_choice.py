@@ -44,7 +44,7 @@ TARGETS = {
     ),
     "logistic, few records": (
         make(L.Logistic(), D.Ball(3.0), num_records=80, k=80.0),
-        S.Localized,
+        S.LaplaceIndependence,
     ),
     "mode near the sphere": (
         make(L.Logistic(), D.Ball(0.2), k=3_000.0, mu=0.01),
