@@ -77,7 +77,7 @@ CASES = (
         opt.PrivateProximalSGD(estimator="catoni", **ROBUST | {"num_steps": 1}),
         TRUNCATED,
     ),
-    Case(opt.HeavyTailedLasso(num_steps=1), LASSO, pair="duplicated"),
+    Case(opt.HeavyTailedLasso(num_steps=1), LASSO, 10_000, pair="duplicated"),
     # Pure privacy: only rare vertices show the whole epsilon.
     Case(
         opt.HeavyTailedFrankWolfe(num_steps=1),
