@@ -36,7 +36,7 @@ def reference(
     pull=1.0,
     slack=2.0,
     early=1.0,
-    is_rooted=True,
+    is_careful=True,
     is_held=True,
 ):
     """The module's formulas for gradients without noise, thought to have ``stddev``.
@@ -74,9 +74,10 @@ def reference(
         v *= slack
         factor = (max(at_start, 0.0) + v) / (max(change, 0.0) + v)
         p = early * min(max(point @ u / (u @ u), 0.0), 1.0)
-        factor = min(max(p + (1.0 - p) * factor, 0.25), 4.0)
-        if t + 1 == total and is_rooted:
-            factor = min(factor, math.sqrt(factor))
+        growth = (1.0 - p) * (factor - 1.0)
+        if t + 1 == total and growth > 0.0 and is_careful:
+            growth *= 1.0 - p
+        factor = min(max(1.0 + growth, 0.25), 4.0)
         new = inside(factor * u)
         if is_held:
             factor = np.linalg.norm(new) / np.linalg.norm(u)
@@ -105,7 +106,7 @@ def test_it_is_what_the_formulas_say(total, stddev, loss):
     if stddev and total > 4:  # planted bugs
         bugs = [{"pull": 0.0}, {"slack": 1.0}, {"early": 0.0}]
         if factors[-1] > 1.0:
-            bugs.append({"is_rooted": False})
+            bugs.append({"is_careful": False})
         for bug in bugs:
             other, _ = reference(problem, sizes, stddev, **bug)
             assert np.abs(found - other).max() > 1e-6

@@ -247,8 +247,6 @@ def end_stage(body, pieces, step, weight, memory):
         for j in range(len(point)):
             point[j] = memory.average[j] / total
     factor, before = factor_of(step, memory, point), distance(point, memory.anchor, 2.0)
-    if step.stage == LAST:
-        factor = min(factor, math.sqrt(factor))
     for j in range(len(point)):
         point[j] = memory.anchor[j] + factor * (point[j] - memory.anchor[j])
     into_domain(body, pieces, step, memory, point)

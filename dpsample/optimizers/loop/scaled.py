@@ -17,8 +17,9 @@ its second half. Then u and eta are multiplied by f, which is kept in [1/4, 4], 
 point is projected. If that moves it, eta is multiplied only by what the distance to c
 has grown by: at the wall of the domain the risk may fall outwards for ever, and longer
 steps would only be noisier. None is longer than a public size, 2/beta. At the end an f
-above 1 becomes its root: slopes at noisy points, where curvature falls along u, ask for
-more than the mean of those points needs.
+above 1 becomes 1 + (1 - p)(f - 1): slopes at noisy points, where curvature falls along
+u, ask for more than the mean of those points needs, and the nearer p is to 1, the less
+is known beyond.
 
 *Reason.* -a estimates the risk's slope at c + p u along u and b - a that at c + u: the
 noise of g_t is independent of w_t, and that of :math:`\bar g` is in u with a factor of
@@ -103,4 +104,7 @@ def factor_of(step, memory, point):
         return 1.0
     part = early / (sums[COUNT_FIRST] * square) if square > 0.0 else 0.0
     part = min(max(part, 0.0), 1.0)
-    return min(max(part + (1.0 - part) * top / bottom, 1.0 / MOST), MOST)
+    growth = (1.0 - part) * (top / bottom - 1.0)
+    if step.stage == LAST and growth > 0.0:
+        growth *= 1.0 - part
+    return min(max(1.0 + growth, 1.0 / MOST), MOST)
