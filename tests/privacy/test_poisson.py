@@ -206,6 +206,12 @@ def test_millions_of_steps_keep_few_losses_above_the_exact_curve(num_steps):
     assert law._pmf_remove.size < 6_000_000  # 48 MB, of which 32 are cached
 
 
+def test_probability_lost_by_rounding_counts():
+    """A step tells of a record that it takes, and all but e^-1000 are taken."""
+    event = steps(1e-3, 0.1, 10**6)
+    assert delta_of(event, epsilon=2.0, relation="replace_one") == 1.0
+
+
 def test_a_thousand_million_steps_need_no_room():
     huge = epsilon_of(steps(1e-3, 10.0, 10**9), delta=1e-6, relation="replace_one")
     limit = gaussian_epsilon(1e-6, 2e-4 * math.sqrt(1e9))
