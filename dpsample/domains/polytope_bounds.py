@@ -132,6 +132,8 @@ def support_value(
     matrix: Array, bounds: Array, center: Array, box: tuple[Array, Array], v: Array
 ) -> float:
     """Upper bound of <v, x>, exact up to rounding."""
+    size = math.ldexp(0.5, math.frexp(np.abs(v).max())[1])  # squares of v / size exist
+    v = v / size
     slack = bounds - matrix @ center
     y = _dual(matrix, slack, v)
     if y is None:
@@ -140,4 +142,4 @@ def support_value(
     width = np.where(rest > 0.0, box[1] - center, center - box[0])
     with np.errstate(invalid="ignore"):
         leak = np.where(rest == 0.0, 0.0, np.abs(rest) * width).sum()
-    return float(v @ center + y @ slack + leak)
+    return size * float(v @ center + y @ slack + leak)

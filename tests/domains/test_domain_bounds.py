@@ -100,6 +100,13 @@ def test_polytopes_of_any_size_have_centers_and_supports(scale):
     assert cone.contains(cone.interior_point(2))
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e300])
+def test_polytope_support_takes_directions_whose_squares_are_no_numbers(size):
+    polytope = random_polytope(3, 9, seed=8)
+    v = np.array([0.3, -0.7, 0.2])
+    assert polytope.support(size * v) == pytest.approx(size * polytope.support(v))
+
+
 def test_polytope_support_agrees_with_a_solver():
     polytope = random_polytope(9, 30, seed=8)
     for v in np.random.default_rng(34).normal(size=(10, 9)):
