@@ -12,8 +12,8 @@ def test_the_advice_wins_as_many_cells_as_the_page_says():
     lost = [
         cell["gap"] / (cell["loss"] - cell["gap"]) for cell in cells if cell["lost"]
     ]
-    assert (len(cells), len(lost)) == (80, 10) and 0.022 < max(lost) < 0.023
+    assert (len(cells), len(lost)) == (80, 9) and 0.018 < max(lost) < 0.019
     change = [cell["loss"] / cell["before"] - 1.0 for cell in cells]
-    assert -0.0450 < sum(change) / 80 < -0.0449 and 0.007 < max(change) < 0.0071
+    assert -0.0456 < sum(change) / 80 < -0.0455 and 0.0067 < max(change) < 0.0068
     page = (TABLE.parents[2] / "docs" / "which-method.md").read_text("utf-8")
-    assert "70 of 80 cells" in page
+    assert "71 of 80 cells" in page
