@@ -13,13 +13,13 @@ start, or, of the last stage, the mean iterate less c,
 
 :math:`\bar g` the mean gradient of the first stage and :math:`\bar w` the mean of the
 points where it was read; the sum is over the N steps of the stage, of the first over
-its second half. Then u and eta are multiplied by f, which is kept in [1/4, 4], and the
-point is projected. If that moves it, eta is multiplied only by what the distance to c
-has grown by: at the wall of the domain the risk may fall outwards for ever, and longer
-steps would only be noisier. None is longer than a public size, 2/beta. At the end an f
-above 1 becomes 1 + (1 - p)(f - 1): slopes at noisy points, where curvature falls along
-u, ask for more than the mean of those points needs, and the nearer p is to 1, the less
-is known beyond.
+its second half. At the end an f above 1 becomes 1 + (1 - p)(f - 1): slopes at noisy
+points, where curvature falls along u, ask for more than the mean of those points needs,
+and the nearer p is to 1, the less is known beyond. Then u and eta are multiplied by f,
+which is kept in [1/4, 4], and the point is projected. If that moves it, eta is
+multiplied only by what the distance to c has grown by: at the wall of the domain the
+risk may fall outwards for ever, and longer steps would only be noisier. None is longer
+than a public size, 2/beta.
 
 *Reason.* -a estimates the risk's slope at c + p u along u and b - a that at c + u: the
 noise of g_t is independent of w_t, and that of :math:`\bar g` is in u with a factor of

@@ -273,8 +273,8 @@ class MixturePair:
 def composed_epsilon(pair: MixturePair, *, num_steps: int, delta: float) -> float:
     """Epsilon at ``delta`` of the pair in both orders, composed ``num_steps`` times.
 
-    Discretization rounds up; rounding errors of the convolution are below 2e-14 and
-    1e-15 more per step in delta.
+    Discretization rounds up; delta allows for rounding errors of the convolution, with
+    2e-14 and 1e-15 more per step.
 
     >>> pair = MixturePair(weights=(1.0,), means=(1.0,), others=(0.0,), stddev=40.0)
     >>> print(f"{composed_epsilon(pair, num_steps=100, delta=1e-6):.3f}")
