@@ -80,6 +80,15 @@ def test_the_fit_knows_the_corner_of_an_l1_ball():
         assert fit.mass.covariance[j, j] == pytest.approx(variance, rel=0.05)
 
 
+def test_rounding_may_put_the_fit_on_a_wall():
+    """Eight doubles lie between the walls."""
+    side = D.Box(1e6, 1e6 + 1e-9)
+    fit = barrier_fit(logistic(side, dim=3, num_records=200, k=200.0))
+    assert side.contains(fit.center)
+    deviations = np.sqrt(np.diag(fit.mass.covariance))
+    assert (deviations > 1e-11).all() and (deviations < 1e-9).all()
+
+
 DOMAINS = {
     "whole": D.WholeSpace(),
     "box": D.Box(-0.3, 0.5),

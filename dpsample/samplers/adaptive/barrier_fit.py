@@ -123,7 +123,10 @@ def _barrier(domain: Domain, dim: int) -> Barrier | None:
 
 def _box_barrier(lower: Array, upper: Array) -> Barrier:
     def derivatives(point: Array) -> tuple[Array, Array]:
-        below, above = 1.0 / (point - lower), 1.0 / (upper - point)
+        # In a box of a few doubles' width, rounding puts the point on a wall.
+        least = np.spacing(np.abs(point))
+        below = 1.0 / np.maximum(point - lower, least)
+        above = 1.0 / np.maximum(upper - point, least)
         return above - below, np.diag(below**2 + above**2)
 
     def longest(point: Array, move: Array) -> float:
