@@ -94,16 +94,18 @@ def test_no_test_of_randomized_responses_beats_the_bound(num_parts):
     first = np.array([kept ** o.count(1) * (1 - kept) ** o.count(0) for o in outcomes])
     second = first[::-1]
     risk = risk_of(ComposedEvent((PureEvent(epsilon),) * num_parts))
-    found = list(all_tests(first, second))
-    for false_positive, true_positive in found:
-        bound = risk.true_positive_rate(min(false_positive, 1.0))
-        assert true_positive <= bound + 1e-9
+    best: dict[float, float] = {}  # of all tests with one rate of false positives
+    for false_positive, true_positive in all_tests(first, second):
+        rate = round(min(false_positive, 1.0), 12)
+        best[rate] = max(true_positive, best.get(rate, 0.0))
+    for rate, true_positive in best.items():
+        assert true_positive <= risk.true_positive_rate(rate) + 1e-9
     if num_parts == 1:  # a pure event is attained
         assert risk.true_positive_rate(1.0 - kept) == pytest.approx(kept, rel=1e-9)
     prior, weight = 0.3, 0.7
-    best = min(weight * fp + prior * (1.0 - tp) for fp, tp in found)
-    assert risk.bayes_risk(prior) <= best + 1e-9
-    assert risk.advantage >= max(tp - fp for fp, tp in found) - 1e-9
+    least = min(weight * fp + prior * (1.0 - tp) for fp, tp in best.items())
+    assert risk.bayes_risk(prior) <= least + 1e-9
+    assert risk.advantage >= max(tp - fp for fp, tp in best.items()) - 1e-9
 
 
 def test_a_sampler_near_the_mechanism_moves_both_rates():
