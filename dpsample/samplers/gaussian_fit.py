@@ -18,6 +18,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from scipy import linalg
 
 from dpsample.core.arrays import Array
 from dpsample.problem.homes import InMemory
@@ -183,7 +184,7 @@ def fit(target: Gibbs) -> GaussianFit:
     start = (1.0 - RETREAT) * rough_mode(target) + RETREAT * interior
     center, precision = _newton(target, basis, start)
     if not target.problem.domain.contains(center):
-        center, spread = start, np.asarray(np.linalg.inv(precision), dtype=np.float64)
+        center, spread = start, _inverse(precision)
         precision = averaged_derivatives(target, basis, center, spread)[1]
     gaussian = _from_precision(target, basis, center, precision)
     domain = target.problem.domain
@@ -211,7 +212,7 @@ def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
         # Windows and covariance may chase each other; a mean of two settles that.
         if before is not None and damping.caution > 1.0:
             precision = 0.5 * (precision + before)
-        covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
+        covariance = _inverse(precision)
         move = covariance @ gradient
         decrement = float(np.sqrt(max(float(move @ gradient), 0.0)))
         following = theta - damping.step(decrement) * (basis @ move)
@@ -222,6 +223,18 @@ def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
             break
         before = precision
     return theta, precision
+
+
+def _inverse(precision: Array) -> Array:
+    """Inverse that has a Cholesky factor, also where its least eigenvalue is rounding."""
+    covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
+    try:
+        np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        eye = np.eye(len(precision))
+        root = linalg.solve_triangular(np.linalg.cholesky(precision), eye, lower=True)
+        return np.asarray(root.T @ root)
+    return covariance
 
 
 class Damping:

@@ -165,10 +165,10 @@ print(first, time.process_time())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("name", [kind.__name__ for kind in public_samplers()])
 def test_a_warm_process_is_quick(warm_cache, name):
-    """Seconds of this process, best of several: the machine may be busy."""
+    """Seconds of this process, the best of several."""
     code, times = FIRST.format(name=name), []
     for _ in range(3):
         output, _ = run_python(code, NUMBA_CACHE_DIR=warm_cache)

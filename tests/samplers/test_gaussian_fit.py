@@ -107,6 +107,27 @@ def test_degenerate_records(loss, domain):
             np.testing.assert_allclose(scale, 0.2 * np.eye(dim), rtol=1e-3)
 
 
+@pytest.mark.parametrize("num_records", [1, 2, 30])
+@pytest.mark.parametrize("loss", [L.Logistic(), L.SmoothedHinge(), L.Hinge()], ids=repr)
+def test_wide_domains_without_a_regularizer(loss, num_records):
+    """Few records say nothing of most directions: variances 1e10 apart and more."""
+    rng = np.random.default_rng(num_records)
+    for domain in (D.Ball(70.0), D.Ball(1e3, p=np.inf)):
+        for size in (0.1, 10.0, 1e3):
+            rows = size * rng.standard_cauchy((num_records, 20))
+            problem = dps.Problem(
+                rows,
+                rng.choice([-1.0, 1.0], num_records),
+                loss=loss,
+                domain=domain,
+                row_bound=float(np.linalg.norm(rows, axis=1).max()),
+            )
+            found = gaussian_fit.fit(dps.Gibbs(problem, k=1e4, mu=0.0))
+            assert domain.contains(found.center)
+            variances = np.linalg.eigvalsh(found.factor @ found.factor.T)
+            assert np.isfinite(variances).all() and variances[-1] > 0.0
+
+
 def test_without_any_curvature_the_domain_sets_the_scale():
     problem = problem_of(L.Linear(), num_records=5, domain=D.Box(-1.0, 1.0))
     found = gaussian_fit.fit(dps.Gibbs(problem, k=1.0, mu=0.0))

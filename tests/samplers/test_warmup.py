@@ -89,6 +89,31 @@ def test_rounding_may_put_the_fit_on_a_wall():
     assert (deviations > 1e-11).all() and (deviations < 1e-9).all()
 
 
+def test_slopes_that_leave_no_eigenvalue_have_a_fit():
+    """Vertices of the l1 ball that 1e9 to 1e13 units of energy press on."""
+    side = D.Ball(1.0, p=1.0)
+    for k in (1e6, 1e8, 1e10):
+        fit = barrier_fit(linear([1e3, 1e2], side, k=k))
+        assert side.contains(fit.center) and fit.center[0] == pytest.approx(-1.0)
+        assert (np.linalg.eigvalsh(fit.mass.covariance) > 0.0).all()
+
+
+def test_bounces_and_short_leaps_count_as_work(monkeypatch):
+    """One record costs nothing beside them."""
+    target = linear([1.0, 1e7, 3.0], D.Box(-1.0, 1.0), k=1e3)
+    monkeypatch.setattr(warmup, "MAX_WORK", 1e6)
+    made, run = [], warmup._Pilots.run
+
+    def counted(self, plan, width, **options):
+        window = run(self, plan, width, **options)
+        made.append(width * (window.leaps + window.bounces))
+        return window
+
+    monkeypatch.setattr(warmup._Pilots, "run", counted)
+    warm_up(target, np.random.default_rng(1))
+    assert warmup.NUM_PILOTS * warmup.BOUNCE * sum(made) < 3.0 * warmup.MAX_WORK
+
+
 DOMAINS = {
     "whole": D.WholeSpace(),
     "box": D.Box(-0.3, 0.5),

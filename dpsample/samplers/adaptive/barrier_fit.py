@@ -35,6 +35,8 @@ KEPT = 0.1  # share of each slack that a Newton step leaves at least
 ACTIVE = 3.0  # standard deviations from a sphere within which it holds the mass
 OFF_WALL = 0.1  # share of the way from the mode to an interior point, at the start
 
+RIDGE = 1e-12  # least eigenvalue, relative, where rounding leaves none
+
 MAX_DENSE = 800  # dimensions of a dense metric
 LEAST = 1e-6  # eigenvalue that a wide metric is given, against rounding errors
 NUM_OUTER = 40  # directions of a wide metric beside its diagonal
@@ -173,7 +175,12 @@ def _share(slack: Array, pace: Array) -> float:
 
 
 def _inverse(precision: Array) -> Array:
-    inverse = linalg.cho_solve(linalg.cho_factor(precision), np.eye(len(precision)))
+    try:
+        factor = linalg.cho_factor(precision)
+    except linalg.LinAlgError:  # rounding has taken its least eigenvalues
+        values, vectors = np.linalg.eigh(precision)
+        return np.asarray((vectors / np.maximum(values, RIDGE * values[-1])) @ vectors.T)
+    inverse = linalg.cho_solve(factor, np.eye(len(precision)))
     return np.asarray(0.5 * (inverse + inverse.T))
 
 

@@ -32,7 +32,7 @@ NUM_PILOTS, SEGMENT = 4, 10
 WINDOWS = (30, 60, 120, 240, 480, 960, 1920)  # transitions of each pilot chain
 SETTLED = 60  # shortest window that may be the last
 LONG_STEP = 0.5  # in standard deviations: no direction is much shorter than it seems
-# Multiply-adds of leaps that windows may take, some five seconds; half for the trial.
+# Multiply-adds that windows may take, some five seconds; half for the trial.
 MAX_WORK = 3e10
 WORSE = 0.5  # relative step of a window from whose metric one goes back to the last
 AIM = 0.7  # acceptance probability
@@ -50,7 +50,8 @@ MAX_THINNING = 20
 # walls, and what the quadratic may leave out, as a standard deviation and at least.
 # Leaps that are nearly always accepted stay.
 WIDEST, WIDEST_ROUND, ROUGH, LOWEST, ALWAYS = 8.0, 5.0, 1.0, 3.0, 0.97
-# Multiply-adds of a bounce, and those for each coefficient; twice as many on a sphere.
+# Multiply-adds that take as long as a bounce, or a leap on few records, and those of a
+# bounce for each coefficient; twice as many on a sphere.
 BOUNCE, BOUNCE_EACH = 1000.0, 50.0
 LAUNCH = 1e4  # multiply-adds that take as long as a transition on few records
 
@@ -187,11 +188,10 @@ def warm_up(
     best: _Window | None = None
     for turn, width in enumerate(WINDOWS):
         window = pilots.run(plan, width, shape=shape)
-        pace = NUM_PILOTS * window.leaps * _leap_cost(target, plan)
+        pace = _pace(target, window)
         work += width * pace
         if best is not None and _is_worse(window.plan, best.plan):
-            plan, shape = best.plan, best.shape
-            pace = NUM_PILOTS * best.leaps * _leap_cost(target, plan)
+            plan, shape, pace = best.plan, best.shape, _pace(target, best)
         else:
             best, plan = window, window.plan
             white = shape.whitened(window.draws - window.draws.mean(axis=(0, 1)))
@@ -216,10 +216,11 @@ def warm_up(
     shares, leaps = rank_shares(best.draws), best.leaps
     share = float(shares.min())
     lag = min(math.ceil(0.5 / share), MAX_THINNING)
-    length = min(NUM_TRIAL * lag, int(0.5 * MAX_WORK / pace))
+    most = int(0.5 * MAX_WORK / pace)
+    length = min(NUM_TRIAL * lag, most)
     if length >= NUM_TRIAL:
         # From new starts, as chains will: a step may be too long to come from there.
-        skipped = math.ceil(FORGOTTEN / share)
+        skipped = min(math.ceil(FORGOTTEN / share), most)
         anew = _Pilots(target, plan, rng)
         trial = anew.run(plan, skipped + length, adapts=False)
         draws, leaps = trial.draws[:, skipped:], trial.leaps
@@ -286,6 +287,17 @@ def _leap_cost(target: Gibbs, plan: BilliardPlan) -> float:
     data = target.data
     passes = 2.0 * (data.dense.size + data.values.size) + 10.0 * data.num_records
     return (passes + float(plan.mass.rank) ** 2) * (1.0 if plan.has_kicks else 0.5)
+
+
+def _pace(target: Gibbs, window: _Window) -> float:
+    """Multiply-adds of a transition of all pilot chains, also where few are products."""
+    bounce, leap = _bounce_cost(target), BOUNCE + _leap_cost(target, window.plan)
+    return NUM_PILOTS * (window.leaps * leap + window.bounces * bounce)
+
+
+def _bounce_cost(target: Gibbs) -> float:
+    """Multiply-adds of a bounce between flat walls."""
+    return BOUNCE + BOUNCE_EACH * target.dim
 
 
 def _unit(vector: Array) -> Array:
@@ -445,7 +457,7 @@ def _turning_if_worth(
     if before.has_kicks == 0:  # the one that leaves out less
         spreads = [_rest(window, p.mass, p.pull).std() for p in (before, turning)]
         return before if spreads[0] < spreads[1] else turning
-    rates, bounce = [], BOUNCE + BOUNCE_EACH * pilots.target.dim
+    rates, bounce = [], _bounce_cost(pilots.target)
     bounce *= 2.0 if len(plan.axes) else 1.0
     for option in (plan, turning):
         found = pilots.run(option, NUM_PROBES, adapts=False)
