@@ -226,7 +226,7 @@ def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
 
 
 def _inverse(precision: Array) -> Array:
-    """Inverse that has a Cholesky factor, also where its least eigenvalue is rounding."""
+    """Inverse that has a Cholesky factor, whatever rounding did to the first one."""
     covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
     try:
         np.linalg.cholesky(covariance)

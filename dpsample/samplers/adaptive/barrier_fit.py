@@ -179,7 +179,8 @@ def _inverse(precision: Array) -> Array:
         factor = linalg.cho_factor(precision)
     except linalg.LinAlgError:  # rounding has taken its least eigenvalues
         values, vectors = np.linalg.eigh(precision)
-        return np.asarray((vectors / np.maximum(values, RIDGE * values[-1])) @ vectors.T)
+        values = np.maximum(values, RIDGE * values[-1])
+        return np.asarray((vectors / values) @ vectors.T)
     inverse = linalg.cho_solve(factor, np.eye(len(precision)))
     return np.asarray(0.5 * (inverse + inverse.T))
 

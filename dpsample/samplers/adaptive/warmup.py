@@ -290,7 +290,7 @@ def _leap_cost(target: Gibbs, plan: BilliardPlan) -> float:
 
 
 def _pace(target: Gibbs, window: _Window) -> float:
-    """Multiply-adds of a transition of all pilot chains, also where few are products."""
+    """Multiply-adds that take as long as a transition of all pilot chains."""
     bounce, leap = _bounce_cost(target), BOUNCE + _leap_cost(target, window.plan)
     return NUM_PILOTS * (window.leaps * leap + window.bounces * bounce)
 
