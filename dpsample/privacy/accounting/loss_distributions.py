@@ -48,6 +48,7 @@ MAX_GRID = 100_000
 MOST_LOSSES = 20_000_000  # of the whole: some gigabytes
 MANY_STEPS, MOST_STEPS = 1_000_000, 10_000_000
 MOST_CELLS = 10_000  # of a ratio whose sums take the square of it
+LEAST_RATE = 1e-15  # of sampling; less counts as this, no more than rounding does
 LONGEST = 700.0  # loss whose exponential is a float
 LEAST_FINITE = 1e-12  # probability of finite losses that convolutions can be made of
 MADE_BY_LIBRARY = GaussianEvent | PoissonGaussianEvent | AllocatedGaussianEvent
@@ -145,7 +146,7 @@ def _single(part: Event, relation: str, interval: float) -> PrivacyLossDistribut
         return from_gaussian_mechanism(
             part.noise_multiplier,
             value_discretization_interval=interval,
-            sampling_prob=part.sampling_rate,
+            sampling_prob=max(part.sampling_rate, LEAST_RATE),
             neighboring_relation=pairs,
         )
     if isinstance(part, AllocatedGaussianEvent):

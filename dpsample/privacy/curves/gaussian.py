@@ -181,7 +181,8 @@ def _log_delta(epsilon: float, gdp: float) -> float:
         return log_tail + math.log1p(-far / near)
     nodes, weights = _quadrature()
     slope = float(weights @ _minus_mills_slope(z + gdp * nodes))
-    return log_tail + math.log(gdp * slope) - math.log(math.sqrt(math.pi / 2.0) * near)
+    share = math.log(slope) - math.log(math.sqrt(math.pi / 2.0) * near)
+    return log_tail + math.log(gdp) + share
 
 
 def _minus_mills_slope(x: Array) -> Array:
