@@ -203,7 +203,7 @@ HOSTILE = {
     "a large tilt": (TiltEvent(log_determinant=0.1, distance=1e3), PureEvent(0.1)),
     "a huge tilt": (TiltEvent(log_determinant=1e244, distance=1e19), PureEvent(0.1)),
     "a large shift": (GaussianEvent(1e160), PureEvent(0.1)),
-    "nothing left": (ApproximateEvent(epsilon=1.0, delta=1.0 - 2e-16), PureEvent(0.1)),
+    "nothing left": (ApproximateEvent(epsilon=9.0, delta=1.0 - 2e-16), POISSON),
     "blocks": (
         ParallelEvent((PureEvent(1e4), ApproximateEvent(epsilon=1e3, delta=0.5))),
         PureEvent(0.1),
