@@ -9,8 +9,10 @@ from scipy.stats import norm
 import dpsample as dps
 from dpsample.privacy import (
     AllocatedGaussianEvent,
+    Budget,
     ComposedEvent,
     GaussianEvent,
+    allocated_noise_multiplier,
     delta_of,
     epsilon_of,
 )
