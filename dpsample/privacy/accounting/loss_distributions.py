@@ -71,7 +71,7 @@ def _delta(law: PLDPmf, epsilon: float) -> float:
     losses = dense._discretization * (dense._lower_loss + np.arange(dense.size))
     above = float(dense._probs[losses > epsilon].sum()) + dense._infinity_mass
     missing = max(1.0 - float(dense.get_delta_for_epsilon(-math.inf)), 0.0)
-    return float(dense.get_delta_for_epsilon(epsilon)) + missing * above
+    return float(dense.get_delta_for_epsilon(epsilon) + missing * above)
 
 
 @functools.lru_cache(maxsize=64)
