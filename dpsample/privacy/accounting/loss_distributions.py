@@ -64,8 +64,8 @@ def composed_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> f
 def _delta(law: PLDPmf, epsilon: float) -> float:
     """Delta of one order of a pair, whose probabilities do not quite add up to 1.
 
-    A law of one step is short of delta by at most 2e-16 where the loss is >= 0, but by
-    up to 5e-14 below, which matters as often as the other steps exceed epsilon.
+    Measured with 40 digits, laws of one step lack up to 2e-16 of delta at losses >= 0,
+    but up to 7e-14 below, which matters as often as the other steps exceed epsilon.
     """
     dense = law.to_dense_pmf()
     losses = dense._discretization * (dense._lower_loss + np.arange(dense.size))
