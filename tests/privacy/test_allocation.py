@@ -9,8 +9,10 @@ from scipy.stats import norm
 import dpsample as dps
 from dpsample.privacy import (
     AllocatedGaussianEvent,
+    Budget,
     ComposedEvent,
     GaussianEvent,
+    allocated_noise_multiplier,
     delta_of,
     epsilon_of,
 )
@@ -153,6 +155,19 @@ def test_mass_and_mean_are_never_below_one(noise, steps):
 def test_published_ends_bracket_it(noise, steps, epochs, least, most):
     found = zero_out(epoch(noise, steps, epochs), delta=1e-6)
     assert least <= found <= most
+
+
+def test_budgets_at_the_ends_of_what_floats_hold_are_answered():
+    few = {"num_steps": 1, "num_epochs": 5}
+    wide, widest = (
+        Budget(epsilon=e, delta=1e-6, relation="zero_out") for e in (600.0, 1e4)
+    )
+    noise = allocated_noise_multiplier(wide, **few)
+    assert noise == pytest.approx(allocated_noise_multiplier(widest, **few), rel=1e-5)
+    tiny = Budget(epsilon=1e-300, delta=1e-300, relation="zero_out")
+    noise = allocated_noise_multiplier(tiny, **few)
+    event = AllocatedGaussianEvent(noise_multiplier=noise, **few)
+    assert delta_of(event, epsilon=1e-300, relation="zero_out") <= 1e-300
 
 
 def test_known_allocation_and_equal_parts():

@@ -191,6 +191,12 @@ def test_the_missing_factor_two_costs_this_much_epsilon(epsilon, delta, real):
     assert found == pytest.approx(real, abs=0.0051)
 
 
+def test_the_smallest_distances_are_answered():
+    """The slope of Mills' ratio times gdp is no longer a float."""
+    for epsilon in (1e-3, 1e-130):
+        assert 0.0 <= gaussian_delta(epsilon, 6e-141) <= 6e-141
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

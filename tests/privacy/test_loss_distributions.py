@@ -9,6 +9,7 @@ from scipy import fft
 from scipy.stats import norm
 
 from dpsample.privacy import (
+    AllocatedGaussianEvent,
     ApproximateEvent,
     ComposedEvent,
     ConcentratedEvent,
@@ -17,6 +18,7 @@ from dpsample.privacy import (
     ParallelEvent,
     PoissonGaussianEvent,
     PureEvent,
+    TiltEvent,
     delta_of,
     epsilon_of,
     gaussian_delta,
@@ -180,6 +182,78 @@ def test_many_steps_stay_above_the_truth(gdp, num_steps):
     for d in (1e-12, 1e-10, 1e-6, 1e-3):
         found = delta(steps, gaussian_epsilon(d, gdp))
         assert d <= found <= 1.001 * d + 1.2e-10
+
+
+BOTH = ("replace_one", "zero_out")
+HOSTILE = {
+    "little noise": (
+        PoissonGaussianEvent(sampling_rate=0.01, noise_multiplier=1e-5, num_steps=1),
+    ),
+    "little noise, many steps": (
+        PoissonGaussianEvent(
+            sampling_rate=0.01, noise_multiplier=0.005, num_steps=10**6
+        ),
+    ),
+    "no noise to speak of": (
+        PoissonGaussianEvent(sampling_rate=0.5, noise_multiplier=1e-300, num_steps=3),
+    ),
+    "a long pure loss": (PureEvent(1000.0), PureEvent(0.1)),
+    "a longer one": (PureEvent(1e5), PureEvent(0.1)),
+    "the longest": (PureEvent(1e300), PureEvent(0.1)),
+    "a large tilt": (TiltEvent(log_determinant=0.1, distance=1e3), PureEvent(0.1)),
+    "a huge tilt": (TiltEvent(log_determinant=1e244, distance=1e19), PureEvent(0.1)),
+    "a large shift": (GaussianEvent(1e160), PureEvent(0.1)),
+    "nothing left": (ApproximateEvent(epsilon=9.0, delta=1.0 - 2e-16), POISSON),
+    "blocks": (
+        ParallelEvent((PureEvent(1e4), ApproximateEvent(epsilon=1e3, delta=0.5))),
+        PureEvent(0.1),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("case", HOSTILE)
+def test_losses_beyond_floating_point_are_answered(case):
+    for relation in BOTH:
+        assert 0.999 < delta(ComposedEvent(HOSTILE[case]), 1.0, relation) <= 1.0
+
+
+@pytest.mark.filterwarnings("error")
+def test_steps_that_cost_next_to_nothing_are_answered():
+    small = {"sampling_rate": 1e-16, "noise_multiplier": 1.04, "num_steps": 2}
+    quiet = {"sampling_rate": 0.01, "noise_multiplier": 1e160, "num_steps": 2}
+    for relation in BOTH:
+        for event in (
+            PoissonGaussianEvent(**small),
+            PoissonGaussianEvent(**quiet),
+            ComposedEvent((GaussianEvent(1e-300), PureEvent(0.1))),
+        ):
+            assert delta(event, 1.0, relation) < 1e-10
+
+
+def test_equal_steps_beyond_the_largest_number_of_steps_are_answered():
+    many = PoissonGaussianEvent(
+        sampling_rate=1e-3, noise_multiplier=1e3, num_steps=2**31 - 1
+    )
+    one = delta(many, 0.1)
+    assert one < delta(ComposedEvent((many, many)), 0.1) < 1.0
+    epochs = AllocatedGaussianEvent(
+        noise_multiplier=1e3, num_steps=10, num_epochs=2**31 - 1
+    )
+    assert 0.0 < delta(ComposedEvent((epochs, epochs)), 0.1, "zero_out") <= 1.0
+
+
+def test_what_one_order_of_a_pair_lacks_is_not_made_up_by_the_other(monkeypatch):
+    from dp_accounting.pld.pld_pmf import DensePLDPmf
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    short = DensePLDPmf(1.0, 4, np.array([0.5, 0.499]), 0.0, True)
+    over = DensePLDPmf(1.0, 0, np.array([0.6, 0.401]), 0.0, True)
+    pair = PrivacyLossDistribution(short, over)
+    monkeypatch.setattr(loss_distributions, "_composed", lambda *_: pair)
+    found = loss_distributions.composed_delta((POISSON,), 0.0, "zero_out")
+    alone = short.get_delta_for_epsilon(0.0)
+    assert found == pytest.approx(alone + 0.001, abs=1e-12)
 
 
 def exact_power(pmf, times, law):

@@ -226,7 +226,7 @@ def _ideal_delta(
         return _split_delta(alone, parts, epsilon, relation, used)
     best = min(_basic_delta(parts, epsilon), 1.0)
     only_gaussian = all(isinstance(p, GaussianEvent | ConcentratedEvent) for p in parts)
-    if not only_gaussian and loss_distributions.is_within_reach(parts):
+    if not only_gaussian and loss_distributions.is_within_reach(parts, relation):
         composed = loss_distributions.composed_delta(parts, epsilon, relation)
         best = min(best, composed)
     renyi = _renyi_delta(parts, epsilon, relation)
@@ -337,9 +337,11 @@ def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> flo
             steps.append(part)
         else:
             return 1.0
-    if not steps:
-        return zcdp_delta(epsilon, rho * ROUND_UP)
     rho *= ROUND_UP
+    if math.isinf(rho):
+        return 1.0
+    if not steps:
+        return zcdp_delta(epsilon, rho)
     return sampled_delta(epsilon, tuple(steps), rho=rho, relation=relation)
 
 

@@ -31,11 +31,12 @@ from dpsample.privacy.accounting.events import (
     PureEvent,
     TiltEvent,
 )
-from dpsample.privacy.accounting.normal_form import step_shift
+from dpsample.privacy.accounting.normal_form import MOST_NOISE, step_shift
 from dpsample.privacy.accounting.renyi import log_factor
 from dpsample.privacy.curves.objective_perturbation import tilt_curve
 
 if TYPE_CHECKING:
+    from dp_accounting.pld.pld_pmf import PLDPmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 ROUNDING, STEP_ROUNDING = 2e-14, 1e-15
@@ -47,19 +48,42 @@ MAX_GRID = 100_000
 MOST_LOSSES = 20_000_000  # of the whole: some gigabytes
 MANY_STEPS, MOST_STEPS = 1_000_000, 10_000_000
 MOST_CELLS = 10_000  # of a ratio whose sums take the square of it
+LEAST_RATE = 1e-15  # of sampling; less counts as this, no more than rounding does
+LONGEST = 700.0  # loss whose exponential is a float
+LEAST_FINITE = 1e-12  # probability of finite losses that convolutions can be made of
+MADE_BY_LIBRARY = GaussianEvent | PoissonGaussianEvent | AllocatedGaussianEvent
 
 
 def composed_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> float:
     """Upper bound of delta of the composition of ``parts`` of a normal form."""
     pld = _composed(parts, relation, _interval(parts, relation))
-    # Probabilities do not quite add up to 1: what is missing may have any loss.
-    missing = max(1.0 - float(pld.get_delta_for_epsilon(-math.inf)), 0.0)
-    return float(pld.get_delta_for_epsilon(epsilon)) + missing + _rounding(parts)
+    orders = {pld._pmf_remove, pld._pmf_add}
+    return max(_delta(law, epsilon) for law in orders) + _rounding(parts)
 
 
-def is_within_reach(parts: tuple[Event, ...]) -> bool:
-    """Whether their composition fits into memory."""
-    return sum(map(_steps, parts)) <= MOST_STEPS
+def _delta(law: PLDPmf, epsilon: float) -> float:
+    """Delta of one order of a pair, whose probabilities do not quite add up to 1."""
+    missing = max(1.0 - float(law.get_delta_for_epsilon(-math.inf)), 0.0)
+    return float(law.get_delta_for_epsilon(epsilon)) + missing  # of any loss
+
+
+@functools.lru_cache(maxsize=64)
+def is_within_reach(parts: tuple[Event, ...], relation: str) -> bool:
+    """Whether their composition fits into memory, and their losses into floats."""
+    interval = _interval(parts, relation)
+    if sum(map(_steps, parts)) > MOST_STEPS or interval > LONGEST:
+        return False
+    inner = [
+        b for part in parts if isinstance(part, ParallelEvent) for b in blocks(part)
+    ]
+    if not all(is_within_reach(block, relation) for block in inner):
+        return False
+    finite = 1.0  # probability, of which something must be left
+    for part in parts:
+        if not isinstance(part, MADE_BY_LIBRARY):
+            end = _grid(part, relation, interval)[-1:]
+            finite *= 1.0 - float(_curve(part, end, relation)[0])
+    return finite > LEAST_FINITE
 
 
 def _rounding(parts: tuple[Event, ...]) -> float:
@@ -111,7 +135,8 @@ def _single(part: Event, relation: str, interval: float) -> PrivacyLossDistribut
     if isinstance(part, GaussianEvent):
         # One shift of length 1: the distance already belongs to the relation.
         return from_gaussian_mechanism(
-            1.0 / part.gdp, value_discretization_interval=interval
+            min(1.0 / part.gdp, MOST_NOISE),
+            value_discretization_interval=interval,
         )
     if isinstance(part, PoissonGaussianEvent):
         # Here the library doubles the distance itself: z refers to one record.
@@ -121,7 +146,7 @@ def _single(part: Event, relation: str, interval: float) -> PrivacyLossDistribut
         return from_gaussian_mechanism(
             part.noise_multiplier,
             value_discretization_interval=interval,
-            sampling_prob=part.sampling_rate,
+            sampling_prob=max(part.sampling_rate, LEAST_RATE),
             neighboring_relation=pairs,
         )
     if isinstance(part, AllocatedGaussianEvent):
@@ -160,8 +185,8 @@ def _from_curve(part: Event, relation: str, interval: float) -> PrivacyLossDistr
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    half = math.ceil(_reach(part, relation) / interval)
-    losses: Array = interval * np.arange(half + 1, dtype=np.float64)
+    losses = _grid(part, relation, interval)
+    half = len(losses) - 1
     upper = np.clip(_curve(part, losses, relation), 0.0, 1.0)
     lower = -np.expm1(-losses) + np.exp(-losses) * upper
     both = np.concatenate([lower[:0:-1], upper])
@@ -171,6 +196,12 @@ def _from_curve(part: Event, relation: str, interval: float) -> PrivacyLossDistr
             interval, -half, half, np.minimum.accumulate(np.clip(deltas, 0.0, 1.0))
         )
     )
+
+
+def _grid(part: Event, relation: str, interval: float) -> Array:
+    """Losses >= 0 at which the curve is looked up; longer ones count as infinite."""
+    half = min(math.ceil(_reach(part, relation) / interval), int(LONGEST / interval))
+    return interval * np.arange(half + 1, dtype=np.float64)
 
 
 def _curve(part: Event, losses: Array, relation: str) -> Array:
@@ -267,8 +298,8 @@ def _deviation(part: Event, relation: str) -> float:
 def _interval(parts: tuple[Event, ...], relation: str) -> float:
     """Grid interval: discretizing adds little to the variance of the whole loss."""
     counts = [_steps(part) for part in parts]
-    squares = [_deviation(part, relation) ** 2 for part in parts]
-    variance = sum(c * s for c, s in zip(counts, squares, strict=True))
+    spreads = [_deviation(part, relation) for part in parts]
+    variance = sum(c * s * s for c, s in zip(counts, spreads, strict=True))
     interval = FINENESS * math.sqrt(variance / sum(counts))
     longest = max(_step_range(part, relation) for part in parts) / MAX_GRID
     whole = sum(_range(part, relation) for part in parts) / MOST_LOSSES

@@ -2,9 +2,11 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
+from dpsample.core import check
 from dpsample.privacy.accounting.concentrated import compose_gdp
 from dpsample.privacy.accounting.events import (
     AllocatedGaussianEvent,
@@ -21,6 +23,7 @@ from dpsample.privacy.accounting.events import (
 
 # Where the choice of steps is counted; it may be left out.
 LEAST_ALLOCATED_NOISE, MOST_ALLOCATED_NOISE, MOST_EPOCHS = 0.1, 1e4, 10**6
+MOST_NOISE = 1e100  # more counts as this, which is enough: its square is a float
 
 
 class Ideal(NamedTuple):
@@ -65,6 +68,8 @@ def _simplified(event: Event, relation: str) -> Event:
     if isinstance(event, PoissonGaussianEvent) and event.sampling_rate == 1.0:
         distance = step_shift(relation) / event.noise_multiplier
         return GaussianEvent(math.sqrt(event.num_steps) * distance)
+    if isinstance(event, PoissonGaussianEvent) and event.noise_multiplier > MOST_NOISE:
+        return replace(event, noise_multiplier=MOST_NOISE)
     if isinstance(event, AllocatedGaussianEvent) and not _is_amplified(event, relation):
         return whole_steps(event, relation)
     if isinstance(event, ApproximateEvent) and event.delta == 0.0:
@@ -110,13 +115,21 @@ def _merged(parts: list[Event]) -> tuple[Event, ...]:
         merged.append(ConcentratedEvent(math.fsum(rhos)))
     poisson = [
         PoissonGaussianEvent(sampling_rate=q, noise_multiplier=z, num_steps=count)
-        for (q, z), count in steps.items()
+        for (q, z), total in steps.items()
+        for count in _shares(total)
     ]
     allocated = [
         AllocatedGaussianEvent(noise_multiplier=z, num_steps=t, num_epochs=count)
-        for (z, t), count in epochs.items()
+        for (z, t), total in epochs.items()
+        for count in _shares(total)
     ]
     return (*merged, *poisson, *allocated, *rest)
+
+
+def _shares(total: int) -> list[int]:
+    """Split a number of steps into numbers that an event may have."""
+    whole, rest = divmod(total, check.LONGEST)
+    return [check.LONGEST] * whole + [rest] * (rest > 0)
 
 
 def _worst(blocks: list[tuple[Event, ...]]) -> tuple[Event, ...]:

@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable
 
 from dpsample.core import check
-from dpsample.privacy.accounting.accounting import delta_of
+from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
 from dpsample.privacy.accounting.events import (
     AllocatedGaussianEvent,
     Event,
@@ -238,7 +238,7 @@ def _smallest_noise(
     """
 
     def excess(noise: float) -> float:
-        epsilon, relation = budget.epsilon, budget.relation
+        epsilon, relation = min(budget.epsilon, LARGEST_EPSILON), budget.relation
         delta = delta_of(steps(noise), epsilon=epsilon, relation=relation)
         return math.log(max(delta, TINY) / budget.delta)
 
@@ -258,7 +258,7 @@ def _smallest_noise(
         share = min(max(above / (above - below), 0.01), 0.99)
         middle = unsafe * (safe / unsafe) ** share * (1.0 + nudge)
         if not unsafe < middle < safe:
-            middle = math.sqrt(unsafe * safe)
+            middle = math.sqrt(unsafe) * math.sqrt(safe)
         value = excess(middle)
         if value <= 0.0:
             safe, below, nudge = middle, value, -TOLERANCE / 3.0

@@ -422,6 +422,7 @@ def tilt_curve(
     t, root = max(distance, LEAST_DISTANCE), math.sqrt(2.0)
     least = log_determinant + LEAST_Z[relation] * t + 0.5 * t * t
     z = (np.maximum(epsilon, least) - log_determinant) / t - 0.5 * t
+    z = np.maximum(z, LEAST_Z[relation])  # which a huge determinant rounds away
     mills = erfcx(z / root) - erfcx((z + t) / root)
     bound = np.exp(-0.5 * np.square(np.minimum(z, 100.0))) * mills
     bound *= 1.0 + CURVE_ROUNDING
