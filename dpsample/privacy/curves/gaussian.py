@@ -181,11 +181,10 @@ def _log_delta(epsilon: float, gdp: float) -> float:
         return log_tail + math.log1p(-far / near)
     nodes, weights = _quadrature()
     slope = float(weights @ _minus_mills_slope(z + gdp * nodes))
-    change = gdp * slope  # whose factors may be floats where it is none
-    log_change = (
-        math.log(change) if change > 1e-300 else math.log(gdp) + math.log(slope)
-    )
-    return log_tail + log_change - math.log(math.sqrt(math.pi / 2.0) * near)
+    # Apart where the product is no longer a float.
+    parts = (gdp * slope,) if gdp * slope > SMALLEST_GDP else (gdp, slope)
+    change = sum(map(math.log, parts))
+    return log_tail + change - math.log(math.sqrt(math.pi / 2.0) * near)
 
 
 def _minus_mills_slope(x: Array) -> Array:
