@@ -130,8 +130,9 @@ def test_no_bound_is_worse_than_loss_distributions_alone(relation):  # P9
             found = delta_of(event, epsilon=epsilon, relation=relation)
             alone = composed_delta((event,), epsilon, relation)
             assert found <= alone
-            # Nor can the Renyi bound be below the truth by more than the grid's error.
-            floor = 2e-14 + 1e-15 * event.num_steps
+            # Nor can the Renyi bound be below the truth by more than the grid's error,
+            # and what both orders lack of their probabilities is charged, too.
+            floor = 1e-13 + 1e-15 * event.num_steps
             assert found >= 0.98 * (alone - floor) - floor
 
 
