@@ -18,7 +18,6 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from scipy import linalg
 
 from dpsample.core.arrays import Array
 from dpsample.problem.homes import InMemory
@@ -32,6 +31,7 @@ SMALL = 0.03  # Newton decrement, in standard deviations, that is good enough
 # Factor on steps where the decrement grows, and where no step is worth it any more.
 CAUTION, MAX_CAUTION = 1.5, 30.0
 NUM_PROBES = 200
+LEAST_EIGENVALUE = 1e-12  # relative, of a precision that rounding has made singular
 # Half-widths, relative to w, of two windows with a Gaussian's first five moments.
 HALVES = np.sqrt(1.0 + np.array([-1.0, 1.0]) * np.sqrt(2.0 / 3.0))
 # Share of the way from the mode to an interior point, off the boundary.
@@ -226,15 +226,20 @@ def _newton(target: Gibbs, basis: Array, theta: Array) -> tuple[Array, Array]:
 
 
 def _inverse(precision: Array) -> Array:
-    """Inverse that has a Cholesky factor, whatever rounding did to the first one."""
+    """Inverse that has a Cholesky factor."""
     covariance = np.asarray(np.linalg.inv(precision), dtype=np.float64)
     try:
         np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
-        eye = np.eye(len(precision))
-        root = linalg.solve_triangular(np.linalg.cholesky(precision), eye, lower=True)
-        return np.asarray(root.T @ root)
+        return clipped_inverse(precision)
     return covariance
+
+
+def clipped_inverse(precision: Array) -> Array:
+    """Inverse of a matrix whose least eigenvalues rounding may have taken."""
+    values, vectors = np.linalg.eigh(precision)
+    values = np.maximum(values, LEAST_EIGENVALUE * values[-1])
+    return np.asarray((vectors / values) @ vectors.T)
 
 
 class Damping:

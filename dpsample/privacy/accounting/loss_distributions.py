@@ -49,7 +49,7 @@ MOST_LOSSES = 20_000_000  # of the whole: some gigabytes
 MANY_STEPS, MOST_STEPS = 1_000_000, 10_000_000
 MOST_CELLS = 10_000  # of a ratio whose sums take the square of it
 LEAST_RATE = 1e-15  # of sampling; less counts as this, no more than rounding does
-LONGEST = 700.0  # loss whose exponential is a float
+LONGEST_LOSS = 700.0  # whose exponential is a float
 LEAST_FINITE = 1e-12  # probability of finite losses that convolutions can be made of
 MADE_BY_LIBRARY = GaussianEvent | PoissonGaussianEvent | AllocatedGaussianEvent
 
@@ -70,8 +70,10 @@ def _delta(law: PLDPmf, epsilon: float) -> float:
 @functools.lru_cache(maxsize=64)
 def is_within_reach(parts: tuple[Event, ...], relation: str) -> bool:
     """Whether their composition fits into memory, and their losses into floats."""
+    if sum(map(_steps, parts)) > MOST_STEPS:
+        return False
     interval = _interval(parts, relation)
-    if sum(map(_steps, parts)) > MOST_STEPS or interval > LONGEST:
+    if interval > LONGEST_LOSS:
         return False
     inner = [
         b for part in parts if isinstance(part, ParallelEvent) for b in blocks(part)
@@ -200,7 +202,9 @@ def _from_curve(part: Event, relation: str, interval: float) -> PrivacyLossDistr
 
 def _grid(part: Event, relation: str, interval: float) -> Array:
     """Losses >= 0 at which the curve is looked up; longer ones count as infinite."""
-    half = min(math.ceil(_reach(part, relation) / interval), int(LONGEST / interval))
+    half = min(
+        math.ceil(_reach(part, relation) / interval), int(LONGEST_LOSS / interval)
+    )
     return interval * np.arange(half + 1, dtype=np.float64)
 
 
@@ -299,7 +303,8 @@ def _interval(parts: tuple[Event, ...], relation: str) -> float:
     """Grid interval: discretizing adds little to the variance of the whole loss."""
     counts = [_steps(part) for part in parts]
     spreads = [_deviation(part, relation) for part in parts]
-    variance = sum(c * s * s for c, s in zip(counts, spreads, strict=True))
+    # Infinite where powers raise.
+    variance = sum(c * (s * s) for c, s in zip(counts, spreads, strict=True))
     interval = FINENESS * math.sqrt(variance / sum(counts))
     longest = max(_step_range(part, relation) for part in parts) / MAX_GRID
     whole = sum(_range(part, relation) for part in parts) / MOST_LOSSES

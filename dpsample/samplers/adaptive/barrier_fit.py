@@ -22,6 +22,7 @@ from dpsample.samplers.gaussian_fit import (
     Damping,
     averaged_derivatives,
     averaged_slopes,
+    clipped_inverse,
     fit,
     hull_basis,
     regularizer_hessian,
@@ -34,8 +35,6 @@ NUM_WIDTHS = 3  # turns in which windows and a wide metric are made to agree
 KEPT = 0.1  # share of each slack that a Newton step leaves at least
 ACTIVE = 3.0  # standard deviations from a sphere within which it holds the mass
 OFF_WALL = 0.1  # share of the way from the mode to an interior point, at the start
-
-RIDGE = 1e-12  # least eigenvalue, relative, where rounding leaves none
 
 MAX_DENSE = 800  # dimensions of a dense metric
 LEAST = 1e-6  # eigenvalue that a wide metric is given, against rounding errors
@@ -177,10 +176,8 @@ def _share(slack: Array, pace: Array) -> float:
 def _inverse(precision: Array) -> Array:
     try:
         factor = linalg.cho_factor(precision)
-    except linalg.LinAlgError:  # rounding has taken its least eigenvalues
-        values, vectors = np.linalg.eigh(precision)
-        values = np.maximum(values, RIDGE * values[-1])
-        return np.asarray((vectors / values) @ vectors.T)
+    except linalg.LinAlgError:
+        return clipped_inverse(precision)
     inverse = linalg.cho_solve(factor, np.eye(len(precision)))
     return np.asarray(0.5 * (inverse + inverse.T))
 
