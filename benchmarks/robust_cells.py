@@ -46,7 +46,12 @@ DOMAINS = {
         "radius": 0.5,
         "shape": (6, 5),
     },
+    "flat-l2": {"domain": targets.BALL, "radius": 10.0, "mu": 0.0},
+    "flat-l1": {"domain": targets.BALL, "radius": 30.0, "p": 1.0, "mu": 0.0},
+    "flat-box": {"domain": targets.BOX, "radius": 10.0, "mu": 0.0},
+    "flat-simplex": {"domain": targets.SIMPLEX, "mu": 0.0},
 }
+FLAT = ("flat-l2", "flat-l1", "flat-box", "flat-simplex")
 USUAL = ("whole", "l2", "l1", "box", "simplex")
 SIX = (*USUAL, "weak")
 MU = 1e-4
@@ -258,6 +263,21 @@ def unusual_cells() -> Iterator[Cell]:
         yield from some(data, make, (loss,), balls)
 
 
+def flat_cells() -> Iterator[Cell]:
+    """No regularizer on wide domains, where few records leave most directions flat."""
+    for data, make in (
+        ("three", labelled(plain, 3, 10)),
+        ("thirty", labelled(plain, 30, 40)),
+        ("indicators", labelled(indicators)),
+    ):
+        yield from some(data, make, MARGIN, FLAT)
+    for data, make in (
+        ("three-responses", regressed(lambda rng: plain(rng, 3, 10))),
+        ("toeplitz", regressed(toeplitz)),
+    ):
+        yield from some(data, make, RESPONSE, FLAT, step=2)
+
+
 def polytope_case(name: str, law: str, seed: int) -> targets.Case:
     """Uniform law, exponential tilt or logistic model on a polytope."""
     rng = stream(name, seed)
@@ -297,7 +317,8 @@ def polytope_cells() -> Iterator[Cell]:
 
 def cells() -> tuple[dict[str, Callable[[int], targets.Case]], list[str]]:
     """Builders of all cells by name, and what cannot run here."""
-    found, missing = [*synthetic_cells(), *unusual_cells(), *polytope_cells()], []
+    found, missing = [*synthetic_cells(), *unusual_cells()], []
+    found += [*flat_cells(), *polytope_cells()]
     if importlib.util.find_spec("sklearn"):
         found += scikit_cells()
     else:
