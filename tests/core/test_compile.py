@@ -168,7 +168,7 @@ print(first, time.process_time())
 @pytest.mark.alone
 @pytest.mark.parametrize("kind", public_samplers())
 def test_a_warm_process_is_quick(warm_cache, kind):
-    """Seconds of this process, the best of several; bytecode is kept, as at a user's."""
+    """Seconds of this process, the best of four; bytecode is kept, as at a user's."""
     target = next(t for t in sampler_targets() if kind().supports(t)[0])
     code = FIRST.format(name=kind.__name__, target=pickle.dumps(target))
     kept = {"PYTHONDONTWRITEBYTECODE": None, "PYTHONPYCACHEPREFIX": warm_cache / "py"}
