@@ -17,6 +17,7 @@ from tests.contracts.door_calls import OUTCOMES, REFUSING, attempt, valid
 from tests.contracts.door_parameters import kind
 from tests.contracts.door_values import RANDOM, VALUES
 from tests.contracts.doors import doors, public_callables
+from tests.support.tiers import one_in
 
 DOORS = {door.name: door for door in doors()}
 PAIRS = [(door, name) for door in DOORS.values() for name in door.parameters]
@@ -88,6 +89,7 @@ def test_every_public_callable_is_behind_a_door_with_an_example_and_kinds():
     assert len(public_callables()) >= 200 and len(PAIRS) >= 600
 
 
+@one_in(2)
 @pytest.mark.parametrize("name", DOORS)
 def test_a_door_refuses_malformed_arguments_in_the_grammar(name):
     found = list(faults(DOORS[name], costly=False))

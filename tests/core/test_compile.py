@@ -10,7 +10,6 @@ import pytest
 
 from dpsample.verbs.warm import public_samplers, sampler_targets
 from tests.support.processes import files_below, run_python
-from tests.support.tiers import usual
 
 SET_UP = """
 import json, time
@@ -130,10 +129,10 @@ def warm_cache(tmp_path_factory):
     return cache
 
 
-@usual("layouts", "custom")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
-    [EVERYTHING, LAYOUTS, CUSTOM, pytest.param(SAMPLERS, marks=pytest.mark.slow)],
+    [EVERYTHING, LAYOUTS, CUSTOM, SAMPLERS],
     ids=["everything", "layouts", "custom", "samplers"],
 )
 def test_a_warm_process_compiles_no_kernel(warm_cache, code):
