@@ -118,10 +118,18 @@ def energy_of(theta, base, center, slope, ridge, slopes):
 
 @kernel
 def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
-    """Fill draws where chords need no piece; called as what `compile_run` returns.
+    """Fill draws where chords need no piece; called as what `compile_run` returns."""
+    gaps, _, slopes = caches(plan, state)
+    return sweep_quadratic(
+        target, plan, state, gaps, slopes, rng, num_steps, draws, stats
+    )
 
-    All tuples are unpacked first: handing one to a function costs two atomic operations
-    per array, more than a whole move.
+
+@kernel(counts_references=False)
+def sweep_quadratic(target, plan, state, gaps, slopes, rng, num_steps, draws, stats):
+    """Do its work; counting the references of three views would be a sixth of a move.
+
+    All tuples are unpacked first.
     """
     center, slope, ridge, hessian = plan.center, plan.slope, plan.ridge, plan.hessian
     room, theta, memory = plan.room, state.position, state.memory
@@ -129,7 +137,6 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
     lower, upper = room.lower, room.upper
     columns, up, down = room.columns, room.up, room.down
     starts, rows, values = room.starts, room.rows, room.values
-    gaps, _, slopes = caches(plan, state)
     dim, is_full = theta.shape[0], slopes.shape[0] > 0
     num_moves = num_steps * (dim - 1 if kind == slacks.PAIRS else dim)
     control = state.work.control

@@ -79,7 +79,7 @@ def move(room, slacks, j, t):
             slacks[room.rows[m]] -= t * room.values[m]
 
 
-@kernel(fastmath={"contract", "nsz"})
+@kernel(fastmath={"contract", "nsz"}, counts_references=False)
 def slide(slacks, column, t, up, down):
     """Subtract t times a column; return the chord along the next coordinate.
 
