@@ -129,6 +129,13 @@ def test_what_remains_can_be_spent_and_no_more(kind, relation):
     assert ledger.remaining().gdp <= 2e-3
 
 
+def test_what_remains_can_be_spent_down_to_the_last_digit():
+    ledger = Ledger(budget=TOTAL)
+    ledger.spend(GaussianEvent(gdp_from_budget(TOTAL.epsilon, TOTAL.delta)))
+    while len(ledger.entries) < 9 and (gdp := ledger.remaining().gdp) > 0.0:
+        ledger.spend(GaussianEvent(gdp))
+
+
 def test_nothing_remains_of_an_exceeded_budget():
     ledger = Ledger(budget=BUDGET)
     ledger.add(PureEvent(3.0))
