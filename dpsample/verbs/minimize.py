@@ -119,11 +119,11 @@ def minimize(
     check.instance(bool, progress=progress)
     seed_sequence(seed)  # refuses what is no seed, before any work
     plan = planned(problem, optimizer, budget, calibration, seeded=seed is not None)
-    spend(ledger, plan.certificate)
     num_points = 0
     if evaluation is not None:
         num_points = TRACE_POINTS
         columns.same("evaluation", evaluation.feature_names, problem.feature_names)
+    spend(ledger, plan.certificate)
     title, total = repr(optimizer), plan.program.num_steps
     try:
         with (

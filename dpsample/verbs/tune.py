@@ -16,7 +16,11 @@ from dpsample.losses import RecordGradient
 from dpsample.noise.law import add_gaussian, grid_step
 from dpsample.optimizers.loop.optimizer import Optimizer, Recipe, check_any_loss
 from dpsample.privacy import Budget, EventCertificate, Ledger, LedgerFile
-from dpsample.privacy.accounting.accounting import delta_of, epsilon_of
+from dpsample.privacy.accounting.accounting import (
+    LARGEST_EPSILON,
+    delta_of,
+    epsilon_of,
+)
 from dpsample.privacy.accounting.events import (
     BestOfEvent,
     ComposedEvent,
@@ -44,6 +48,7 @@ NOTHING = (
 INTERRUPTED = "tune was interrupted. Nothing is returned, and the budget is spent."
 # Part of the base's delta at which candidates are calibrated, of the budget's over m.
 DELTA_SHARE = 0.5
+LEAST_EPSILON = 1e-12  # of that calibration, where its delta alone is enough
 # Factors of a try's gdp from one calibration to the next.
 LEAST_SHRINK, MOST_SHRINK, SEARCH_STEPS = 0.5, 0.995, 100
 DIGITS, WORDS = 60, 3  # of laws of K, and 62-bit words of a uniform number
@@ -121,7 +126,7 @@ class Tuned:
     def recipes(self, gdp: float) -> list[Recipe]:
         """Recipes of the candidates for their part of a try's gdp."""
         fit = gdp * math.sqrt(1.0 - self.score_share)
-        epsilon = gaussian_epsilon(self.base_delta, fit)
+        epsilon = max(gaussian_epsilon(self.base_delta, fit), LEAST_EPSILON)
         relation = self.budget.relation
         part = Budget(epsilon=epsilon, delta=self.base_delta, relation=relation)
         made = [each.recipe(self.facts, part, "exact") for each in self.candidates]
@@ -149,17 +154,18 @@ class Tuned:
         Candidates with Gaussian events meet it at once; for others it shrinks.
         """
         total, relation = self.budget, self.budget.relation
+        most = min(total.epsilon, LARGEST_EPSILON)
         gdp = best_of_gdp(
-            total.epsilon, total.delta, stop=self.stop, mean_tries=self.mean_tries
+            most, total.delta, stop=self.stop, mean_tries=self.mean_tries
         ) * (1.0 - 1e-9)
         for _ in range(SEARCH_STEPS):
             recipes = self.recipes(gdp)
             event = self.event(gdp, recipes)
-            found = delta_of(event, epsilon=total.epsilon, relation=relation)
+            found = delta_of(event, epsilon=most, relation=relation)
             if found <= total.delta:
                 return gdp, recipes
             spent = epsilon_of(event, delta=total.delta, relation=relation)
-            gdp *= min(max(total.epsilon / spent, LEAST_SHRINK), MOST_SHRINK)
+            gdp *= min(max(most / spent, LEAST_SHRINK), MOST_SHRINK)
         check.fail("candidates", "such that the budget can be met", self.candidates)
 
     def certificate(self, gdp: float, recipes: list[Recipe]) -> EventCertificate:

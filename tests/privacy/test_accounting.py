@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from fractions import Fraction
 
 import dp_accounting
 import pytest
@@ -158,6 +159,17 @@ def test_extremes():
     assert epsilon(ApproximateEvent(epsilon=1.0, delta=0.1), 0.01) == math.inf
     assert delta(PureEvent(600.0), 600.0) == 0.0
     assert epsilon(GaussianEvent(1.0), 0.9) == 0.0
+    near = NearEvent(GaussianEvent(1.0), 0.6)
+    assert epsilon(ComposedEvent((near, near)), 0.9) == math.inf
+
+
+def test_epsilons_of_many_pure_events_lose_no_digits():
+    parts = (PureEvent(0.007111770004852191),) * 500  # floats one by one: 1.4e-14 less
+    whole = 500 * Fraction(parts[0].epsilon)
+    for step in range(-50, 51):
+        e = float(whole) * (1.0 + 1e-15 * step)
+        if Fraction(e) < whole:
+            assert delta(ComposedEvent(parts), e) > 0.0
 
 
 @pytest.mark.parametrize(

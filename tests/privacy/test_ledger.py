@@ -28,6 +28,7 @@ from dpsample.privacy import (
     PureEvent,
     TiltEvent,
     calibrate,
+    delta_of,
     epsilon_of,
     gaussian_epsilon,
     gdp_from_budget,
@@ -126,6 +127,13 @@ def test_what_remains_can_be_spent_and_no_more(kind, relation):
     ledger.add(GaussianEvent(next_gdp))
     assert ledger.epsilon() <= 2.0
     assert ledger.remaining().gdp <= 2e-3
+
+
+def test_what_remains_can_be_spent_down_to_the_last_digit():
+    ledger = Ledger(budget=TOTAL)
+    ledger.spend(GaussianEvent(gdp_from_budget(TOTAL.epsilon, TOTAL.delta)))
+    while len(ledger.entries) < 9 and (gdp := ledger.remaining().gdp) > 0.0:
+        ledger.spend(GaussianEvent(gdp))
 
 
 def test_nothing_remains_of_an_exceeded_budget():
@@ -229,6 +237,7 @@ def edited(**changes):
         (lambda: Ledger.from_json(edited(x=1)), "text must be a ledger with exactly"),
         (lambda: Ledger.from_json(edited(relation="x")), "relation must be one of"),
         (lambda: Ledger.from_json(edited(budget={"x": 1})), "budget must be a complet"),
+        (lambda: Ledger.from_json(edited(budget={})), "budget must be a complet"),
         (lambda: Ledger.from_json(edited(entries=3)), "entries must be a list"),
         (lambda: Ledger.from_json(edited(entries=[3])), "entry must be a dict"),
         (
@@ -262,6 +271,30 @@ def test_spending_stops_at_the_budget_and_leaves_no_trace():
     Ledger().spend(unproved)  # without a budget it is only recorded
 
 
+def test_what_another_thread_spends_meanwhile_counts(monkeypatch):
+    ledger = Ledger(budget=TOTAL)
+
+    def interrupted(*args, **kwargs):
+        monkeypatch.undo()
+        ledger.spend(final(budget=TOTAL), "all of it")
+        return delta_of(*args, **kwargs)
+
+    monkeypatch.setattr("dpsample.privacy.certificates.ledger.delta_of", interrupted)
+    with pytest.raises(ValueError, match="with room for this release"):
+        ledger.spend(GaussianEvent(0.1))
+    assert [entry.label for entry in ledger.entries] == ["all of it"]
+
+
+@pytest.mark.parametrize("epsilon", [700.0, 1e300])
+def test_budgets_beyond_what_accounting_follows_can_be_spent(epsilon):
+    ledger = Ledger(budget=Budget(epsilon=epsilon, delta=1e-6))
+    ledger.spend(GaussianEvent(ledger.remaining().gdp))
+    with pytest.raises(ValueError, match="with room for this release"):
+        ledger.spend(GaussianEvent(1.0))
+    assert 0.0 <= ledger.remaining().gdp < 1.0
+    assert f"of {epsilon:g} at delta" in repr(ledger)
+
+
 def test_a_ledger_file_is_kept_and_refuses_another_one(tmp_path):
     path = tmp_path / "spent.json"
     LedgerFile(path, budget=TOTAL).spend(noisy_mean(), "mean")
@@ -270,6 +303,9 @@ def test_a_ledger_file_is_kept_and_refuses_another_one(tmp_path):
     for other in ({"budget": BUDGET}, {"budget": ZERO_OUT, "relation": "zero_out"}):
         with pytest.raises(ValueError, match="path must be a ledger"):
             LedgerFile(path, **other)
+    path.write_text(Ledger().to_json())  # no budget is no limit
+    with pytest.raises(ValueError, match="path must be a ledger"):
+        again.spend(noisy_mean())
     path.write_text("{}")
     with pytest.raises(ValueError, match="text must be"):
         again.spend(noisy_mean())

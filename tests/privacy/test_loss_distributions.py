@@ -203,6 +203,18 @@ HOSTILE = {
     "a large tilt": (TiltEvent(log_determinant=0.1, distance=1e3), PureEvent(0.1)),
     "a huge tilt": (TiltEvent(log_determinant=1e244, distance=1e19), PureEvent(0.1)),
     "a large shift": (GaussianEvent(1e160), PureEvent(0.1)),
+    "two of the largest": (GaussianEvent(1.7e308), GaussianEvent(1.7e308)),
+    "concentrated": (ConcentratedEvent(1.7e308), ConcentratedEvent(1.7e308)),
+    "a shift of a tilt": (
+        TiltEvent(log_determinant=1e308, distance=1e308),
+        GaussianEvent(1e308),
+    ),
+    "epochs": (AllocatedGaussianEvent(noise_multiplier=3e-308, num_steps=9),),
+    "all but one in 2^53": (
+        PoissonGaussianEvent(
+            sampling_rate=1.0 - 2.0**-53, noise_multiplier=0.1, num_steps=2
+        ),
+    ),
     "nothing left": (ApproximateEvent(epsilon=9.0, delta=1.0 - 2e-16), POISSON),
     "blocks": (
         ParallelEvent((PureEvent(1e4), ApproximateEvent(epsilon=1e3, delta=0.5))),

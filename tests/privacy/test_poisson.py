@@ -308,7 +308,18 @@ def test_what_cannot_be_is_refused_in_words():
 
 
 def test_a_record_that_is_hardly_ever_taken_needs_little_noise():
-    # Loss distributions of less noise than that overflow: the search stops above.
+    # The search for less noise than that stops above.
     budget = Budget(epsilon=8.0, delta=0.05)
     noise = poisson_noise_multiplier(budget, sampling_rate=1e-3, num_steps=1)
     assert 0.05 < noise <= 0.1
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rate"), [(3.0, 1e-305, 0.5), (1e4, 1e-5, 1.0)]
+)
+def test_calibration_meets_budgets_at_the_ends_of_accounting(epsilon, delta, rate):
+    budget = Budget(epsilon=epsilon, delta=delta)
+    noise = poisson_noise_multiplier(budget, sampling_rate=rate, num_steps=1)
+    most, asked = min(epsilon, 600.0), {"delta": delta, "relation": "replace_one"}
+    assert epsilon_of(steps(rate, noise, 1), **asked) <= most
+    assert epsilon_of(steps(rate, 0.99 * noise, 1), **asked) > most

@@ -126,8 +126,10 @@ def test_the_trace_is_the_risk_on_the_evaluation_data():
     assert fit.trace["risk"][-1] == public.risk(fit.theta)
     assert fit.trace["num_gradients"][-1] == fit.num_gradients
     assert np.array_equal(fit.theta, minimize(problem=p, seed=3).theta)
+    ledger = dps.privacy.Ledger()
     with pytest.raises(ValueError, match="evaluation must be a problem of 3 param"):
-        minimize(evaluation=problem(dim=2))
+        minimize(evaluation=problem(dim=2), ledger=ledger)
+    assert ledger.entries == ()  # nothing was drawn
 
 
 def test_a_run_of_few_steps_has_a_trace_of_few_points():

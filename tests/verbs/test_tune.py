@@ -76,6 +76,17 @@ def test_candidates_without_gaussian_events_are_calibrated_too(methods):
     assert dps.verify(choice.certificate).checks
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "share"),
+    [(700.0, 1e-6, 0.1), (1.0, 1e-6, 1.0 - 1e-12), (1e-6, 1e-3, 0.8)],
+    ids=["beyond accounting", "all for the score", "less than delta alone"],
+)
+def test_budgets_and_shares_at_their_ends_are_met(epsilon, delta, share):
+    budget = dps.Budget(epsilon=epsilon, delta=delta)
+    certificate = tune(budget=budget, score_share=share, mean_tries=1.0).certificate
+    assert certificate.epsilon_proved <= epsilon and dps.verify(certificate).checks
+
+
 def test_nothing_in_the_answer_tells_the_number_of_tries(monkeypatch):
     pickles = []
     for tries in (1, 7):

@@ -32,7 +32,7 @@ from dpsample.privacy.accounting.events import (
     PureEvent,
     TiltEvent,
 )
-from dpsample.privacy.accounting.normal_form import ideal, whole_steps
+from dpsample.privacy.accounting.normal_form import MOST_RHO, ideal, whole_steps
 from dpsample.privacy.accounting.renyi import LEAST_DELTA, sampled_delta
 from dpsample.privacy.curves.gaussian import LOG_MARGIN, gaussian_delta
 from dpsample.privacy.curves.objective_perturbation import tilt_and_gaussian_delta
@@ -191,6 +191,8 @@ def _feasible(curve: Callable[[float], float], delta: float, distance: float) ->
                 return math.inf
             safe = min(2.0 * safe, LARGEST_EPSILON)
         return safe
+    if 2.0 * distance > delta:  # at epsilon = 0, and more elsewhere
+        return math.inf
     low, high = 0.0, min(math.log(1.0 / distance), LARGEST_EPSILON)
     for _ in range(SEARCH_STEPS):
         left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
@@ -323,23 +325,23 @@ def _split_delta(
 
 def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> float:
     """Bound by Renyi divergences, if all parts have them."""
-    rho, steps = 0.0, list[PoissonGaussianEvent]()
+    rhos, steps = list[float](), list[PoissonGaussianEvent]()
     for part in parts:
         if isinstance(part, GaussianEvent):
-            rho += rho_from_gdp(part.gdp)
+            rhos.append(rho_from_gdp(part.gdp))
         elif isinstance(part, AllocatedGaussianEvent):
-            rho += rho_from_gdp(whole_steps(part, relation).gdp)
+            rhos.append(rho_from_gdp(whole_steps(part, relation).gdp))
         elif isinstance(part, PureEvent):
-            rho += rho_from_pure(part.epsilon)
+            rhos.append(rho_from_pure(part.epsilon))
         elif isinstance(part, ConcentratedEvent):
-            rho += part.rho
+            rhos.append(part.rho)
         elif isinstance(part, PoissonGaussianEvent):
             steps.append(part)
         else:
             return 1.0
-    rho *= ROUND_UP
-    if math.isinf(rho):
+    if max(rhos, default=0.0) > MOST_RHO:
         return 1.0
+    rho = math.fsum(rhos) * ROUND_UP
     if not steps:
         return zcdp_delta(epsilon, rho)
     return sampled_delta(epsilon, tuple(steps), rho=rho, relation=relation)
@@ -347,10 +349,14 @@ def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> flo
 
 def _basic_delta(parts: tuple[Event, ...], epsilon: float) -> float:
     """Bound by adding epsilons and deltas, if all parts are pure or approximate."""
-    total, delta = 0.0, 0.0
+    epsilons, deltas = list[float](), list[float]()
     for part in parts:
         if not isinstance(part, PureEvent | ApproximateEvent):
             return 1.0
-        total += part.epsilon
-        delta += part.delta if isinstance(part, ApproximateEvent) else 0.0
-    return delta * ROUND_UP if total * ROUND_UP <= epsilon else 1.0
+        if part.epsilon > epsilon:
+            return 1.0
+        epsilons.append(part.epsilon)
+        deltas.append(part.delta if isinstance(part, ApproximateEvent) else 0.0)
+    # Sums that are rounded once: of hundreds of terms others lose more than allowed.
+    is_enough = math.fsum(epsilons) * ROUND_UP <= epsilon
+    return math.fsum(deltas) * ROUND_UP if is_enough else 1.0

@@ -24,6 +24,11 @@ from dpsample.privacy.accounting.events import (
 # Where the choice of steps is counted; it may be left out.
 LEAST_ALLOCATED_NOISE, MOST_ALLOCATED_NOISE, MOST_EPOCHS = 0.1, 1e4, 10**6
 MOST_NOISE = 1e100  # more counts as this, which is enough: its square is a float
+# More counts as this: delta is 1 at every epsilon that may be asked, and sums are
+# floats.
+MOST_GDP, MOST_RHO = 1e150, 1e200
+# Of sampling; more counts as 1, for dp-accounting tells it from 1 no longer.
+MOST_RATE = 1.0 - 2.0**-52
 
 
 class Ideal(NamedTuple):
@@ -65,9 +70,9 @@ def step_shift(relation: str) -> float:
 
 def _simplified(event: Event, relation: str) -> Event:
     """Rewrite steps on all records, or on known ones, as Gaussian, and delta = 0."""
-    if isinstance(event, PoissonGaussianEvent) and event.sampling_rate == 1.0:
+    if isinstance(event, PoissonGaussianEvent) and event.sampling_rate > MOST_RATE:
         distance = step_shift(relation) / event.noise_multiplier
-        return GaussianEvent(math.sqrt(event.num_steps) * distance)
+        return GaussianEvent(min(math.sqrt(event.num_steps) * distance, MOST_GDP))
     if isinstance(event, PoissonGaussianEvent) and event.noise_multiplier > MOST_NOISE:
         return replace(event, noise_multiplier=MOST_NOISE)
     if isinstance(event, AllocatedGaussianEvent) and not _is_amplified(event, relation):
@@ -83,7 +88,7 @@ def whole_steps(event: AllocatedGaussianEvent, relation: str) -> GaussianEvent:
     Two neighbors may pick alike, and their divergences are jointly convex.
     """
     distance = step_shift(relation) / event.noise_multiplier
-    return GaussianEvent(math.sqrt(event.num_epochs) * distance)
+    return GaussianEvent(min(math.sqrt(event.num_epochs) * distance, MOST_GDP))
 
 
 def _is_amplified(event: AllocatedGaussianEvent, relation: str) -> bool:
@@ -95,8 +100,8 @@ def _is_amplified(event: AllocatedGaussianEvent, relation: str) -> bool:
 
 def _merged(parts: list[Event]) -> tuple[Event, ...]:
     """Merge what composes exactly: Gaussian, concentrated and equal sampled parts."""
-    gdps = [part.gdp for part in parts if isinstance(part, GaussianEvent)]
-    rhos = [part.rho for part in parts if isinstance(part, ConcentratedEvent)]
+    gdps = [min(p.gdp, MOST_GDP) for p in parts if isinstance(p, GaussianEvent)]
+    rhos = [min(p.rho, MOST_RHO) for p in parts if isinstance(p, ConcentratedEvent)]
     steps: Counter[tuple[float, float]] = Counter()
     epochs: Counter[tuple[float, int]] = Counter()
     rest: list[Event] = []

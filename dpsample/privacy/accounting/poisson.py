@@ -39,8 +39,8 @@ from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
 
 # Calibrated noise exceeds the smallest that is enough by at most this part.
 TOLERANCE = 1e-5
-LARGEST_NOISE, STEP, TINY = 1e9, 1.25, 1e-300
-LEAST_NOISE = 0.1  # loss distributions of less noise overflow
+LARGEST_NOISE, STEP = 1e9, 1.25
+LEAST_NOISE = 0.1  # the search ends at less, which is of no use to anybody
 # Between these dp-accounting's Renyi accountant stays in floating point.
 LEAST_RENYI_NOISE, MOST_RENYI_NOISE = 1e-6, 1e6
 
@@ -64,7 +64,8 @@ def poisson_noise_multiplier(
     -------
     float
         Standard deviation of the noise on a step's sum over the bound of one record's
-        vector, rounded up by at most 1e-5 of itself.
+        vector, rounded up by at most 1e-5 of itself; where less than 0.08 is enough,
+        from there to 0.1.
 
     Raises
     ------
@@ -89,7 +90,8 @@ def poisson_noise_multiplier(
     )
     # Sampling only helps, and q shift sqrt(T) / z is the distance for large z.
     shift = step_shift(budget.relation) * math.sqrt(event.num_steps)
-    full = shift / gdp_from_budget(budget.epsilon, budget.delta)
+    most = min(budget.epsilon, LARGEST_EPSILON)
+    full = shift / gdp_from_budget(most, budget.delta)
     if event.sampling_rate == 1.0:
         return full * (1.0 + TOLERANCE)
 
@@ -120,7 +122,8 @@ def allocated_noise_multiplier(
     -------
     float
         Standard deviation of the noise on a step's sum over the bound of one record's
-        vector, rounded up by at most 1e-5 of itself.
+        vector, rounded up by at most 1e-5 of itself; where less than 0.08 is enough,
+        from there to 0.1.
 
     Raises
     ------
@@ -240,7 +243,7 @@ def _smallest_noise(
     def excess(noise: float) -> float:
         epsilon, relation = min(budget.epsilon, LARGEST_EPSILON), budget.relation
         delta = delta_of(steps(noise), epsilon=epsilon, relation=relation)
-        return math.log(max(delta, TINY) / budget.delta)
+        return math.log(max(delta, check.SMALLEST_NORMAL) / budget.delta)
 
     safe = max(guess, LEAST_NOISE)
     while (below := excess(safe)) > 0.0:

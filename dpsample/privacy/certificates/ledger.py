@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from typing import NamedTuple, Self
 
 from dpsample.core import check
 from dpsample.core.spec import Json
 from dpsample.privacy.accounting import events
-from dpsample.privacy.accounting.accounting import delta_of, epsilon_of
+from dpsample.privacy.accounting.accounting import (
+    LARGEST_EPSILON,
+    delta_of,
+    epsilon_of,
+)
 from dpsample.privacy.accounting.events import ComposedEvent, Event, GaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.certificate import Certificate
@@ -23,6 +28,9 @@ FORMAT = "dpsample ledger 1"
 # Relative width at which the search for the remaining gdp stops, and what calibration
 # to the epsilon of that gdp may lose.
 TOLERANCE, ROUND_DOWN = 1e-6, 1.0 - 1e-9
+# Of all ledgers, for copies of one could not share a lock of its own. It is held while
+# entries are replaced, never while something is computed.
+_LOCK = threading.Lock()
 
 
 class Entry(NamedTuple):
@@ -91,6 +99,8 @@ class Ledger:
     as their budgets were fixed beforehand. To choose budgets, or when to stop, in view
     of the answers (fully adaptive composition, filters, odometers) is not covered.
 
+    Threads may share a ledger; other processes get copies (see `LedgerFile`).
+
     Parameters
     ----------
     relation : {"replace_one", "zero_out"}
@@ -146,8 +156,9 @@ class Ledger:
     @property
     def event(self) -> Event | None:
         """All entries in sequence; None if one of them is unproved."""
-        known = tuple(entry.event for entry in self._entries if entry.event is not None)
-        if len(known) < len(self._entries):
+        entries = self._entries  # read once: another thread may replace them
+        known = tuple(entry.event for entry in entries if entry.event is not None)
+        if len(known) < len(entries):
             return None
         return ComposedEvent(known) if known else GaussianEvent(0.0)
 
@@ -179,7 +190,8 @@ class Ledger:
             ) * (self.relation == "replace_one")
             condition = f"under {self.relation!r} like the ledger"
             check.fail("item", condition, repr(entry.relation), remedy)
-        self._entries.append(entry)
+        with _LOCK:
+            self._entries = [*self._entries, entry]
 
     def __sklearn_clone__(self) -> Self:
         """Clones of an estimator share its ledger."""
@@ -199,15 +211,19 @@ class Ledger:
             As `add`, and if the total would exceed the budget; nothing is recorded
             then. An unproved entry exceeds every budget.
         """
-        after = Ledger(self.relation, self.budget)
-        after._entries = [*self._entries]
-        after.add(item, label)
-        total = self.budget
-        if total is not None and not after.delta(total.epsilon) <= total.delta:
-            condition = f"one with room for this release within {total}"
-            got = f"a total of epsilon = {after.epsilon():.4g}"
-            check.fail("ledger", condition, got, "See ledger.remaining().")
-        self._entries = after._entries
+        after, total = Ledger(self.relation, self.budget), self.budget
+        while True:
+            before = after._entries = self._entries
+            after.add(item, label)
+            if total is not None and not after.delta() <= total.delta:
+                condition = f"one with room for this release within {total}"
+                got = f"a total of epsilon = {after.epsilon():.4g}"
+                check.fail("ledger", condition, got, "See ledger.remaining().")
+            with _LOCK:
+                if self._entries is before:
+                    self._entries = after._entries
+                    return
+            # Another thread spent meanwhile: is there still room?
 
     def epsilon(self, delta: float | None = None) -> float:
         """Epsilon of all entries together.
@@ -253,7 +269,7 @@ class Ledger:
             If ``epsilon`` is out of its range, or missing without a budget.
         """
         if epsilon is None:
-            epsilon = self._given(None).epsilon
+            epsilon = min(self._given(None).epsilon, LARGEST_EPSILON)
         check.non_negative(epsilon=epsilon)
         if self.event is None:
             return 1.0
@@ -319,7 +335,7 @@ class Ledger:
         given = load_json(text, FORMAT)
         if set(given) != {"format", "relation", "budget", "entries"}:
             check.fail("text", "a ledger with exactly the known fields", [*given])
-        budget = parse("budget", given["budget"]) if given["budget"] else None
+        budget = None if given["budget"] is None else parse("budget", given["budget"])
         ledger = cls(given["relation"], budget)
         check.instance(list, entries=given["entries"])
         for entry in map(_entry_from_dict, given["entries"]):
@@ -379,10 +395,13 @@ class Ledger:
 
 def _largest_release(event: Event, budget: Budget) -> Remaining:
     """Bisect the gdp of the further release; both numbers are rounded down."""
+    # Side by side as `Ledger.spend` has them: nested sums differ in their last digit.
+    parts = event.events if isinstance(event, ComposedEvent) else (event,)
 
     def is_safe(gdp: float) -> bool:
-        both = ComposedEvent((event, GaussianEvent(gdp)))
-        delta = delta_of(both, epsilon=budget.epsilon, relation=budget.relation)
+        both = ComposedEvent((*parts, GaussianEvent(gdp)))
+        epsilon = min(budget.epsilon, LARGEST_EPSILON)
+        delta = delta_of(both, epsilon=epsilon, relation=budget.relation)
         return delta <= budget.delta
 
     safe, unsafe = 0.0, gdp_from_budget(budget.epsilon, budget.delta)

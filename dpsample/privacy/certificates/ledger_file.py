@@ -75,18 +75,20 @@ class LedgerFile:
         new = Ledger(relation, budget)
         place = check.path("path", path).resolve()
         files.check_output("path", place)
-        self.path = str(place)
+        self.path, self._terms = str(place), (relation, budget)
         with self._locked():
             if not place.exists():
                 self._write(new)
-            kept = self.read()
-        if (kept.relation, kept.budget) != (relation, budget):
-            condition = f"a ledger under {relation!r} with budget {budget}"
-            check.fail("path", condition, f"{kept.relation!r} with {kept.budget}")
+            self.read()
 
     def read(self) -> Ledger:
         """Return the ledger as it is now."""
-        return Ledger.from_json(Path(self.path).read_text(encoding="utf-8"))
+        kept = Ledger.from_json(Path(self.path).read_text(encoding="utf-8"))
+        relation, budget = self._terms
+        if (kept.relation, kept.budget) != self._terms:
+            condition = f"a ledger under {relation!r} with budget {budget}"
+            check.fail("path", condition, f"{kept.relation!r} with {kept.budget}")
+        return kept
 
     def __sklearn_clone__(self) -> Self:
         """Clones of an estimator share its ledger."""
