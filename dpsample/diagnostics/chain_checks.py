@@ -91,7 +91,7 @@ def _finding(chains: ChainDraws, scores: Array, column: int, name: str) -> Findi
     half = scores.shape[1] // 2
     halves = np.stack([scores[:, :half].mean(1), scores[:, -half:].mean(1)], axis=1)
     drift = np.ptp(halves.mean(axis=0))
-    is_drift = len(scores) == 1 or drift > np.ptp(halves.mean(axis=1))
+    is_drift = bool(len(scores) == 1 or drift > np.ptp(halves.mean(axis=1)))
     contrast = _contrast(halves, is_drift=is_drift)
     evidence = f"In {name}, {contrast} (R-hat {r_hat(scores[:, :, None])[0]:.3f})."
     if is_drift:

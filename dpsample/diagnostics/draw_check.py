@@ -151,8 +151,8 @@ def slacks(domain: Domain, points: Array) -> Array:
     dim = points.shape[1]
     if isinstance(domain, Ball):
         gaps = points - domain.default_center(dim)
-        sizes = np.linalg.norm(gaps, ord=domain.p, axis=1)
-        return np.asarray(domain.radius - sizes)[:, None]
+        norms = np.linalg.norm(gaps, ord=domain.p, axis=1)
+        return np.asarray(domain.radius - norms)[:, None]
     if isinstance(domain, SchattenBall):
         sizes = schatten(points, domain.p, domain.shape)
         return np.asarray(domain.radius - sizes)[:, None]

@@ -83,7 +83,7 @@ def iterate_error(facts: PublicFacts, loop: Loop, start: Array) -> float:
         return math.inf
     assert isinstance(step, GradientStep)
     bound = estimator.record_bound(dim)
-    size, beta = float(np.max(step.sizes)), smoothness(facts)
+    size, beta = float(np.asarray(step.sizes).max()), smoothness(facts)
     if math.isinf(bound) or size * (beta + step.ridge) > 2.0:
         return math.inf
     center = float(np.linalg.norm(facts.center))

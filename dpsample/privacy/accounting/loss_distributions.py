@@ -223,8 +223,8 @@ def _curve(part: Event, losses: Array, relation: str) -> Array:
             np.minimum(logs, order, out=logs)
         return np.exp(logs)
     if isinstance(part, TiltEvent):
-        log, t = part.log_determinant, part.distance
-        return tilt_curve(losses, log_determinant=log, distance=t, relation=relation)
+        log, far = part.log_determinant, part.distance
+        return tilt_curve(losses, log_determinant=log, distance=far, relation=relation)
     curve = np.zeros_like(losses)
     for block in blocks(part):
         pld = _composed(block, relation, _interval(block, relation))

@@ -127,7 +127,7 @@ def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
 
 @kernel(counts_references=False)
 def sweep_quadratic(target, plan, state, gaps, slopes, rng, num_steps, draws, stats):
-    """Do its work; counting the references of three views would be a sixth of a move.
+    """Do its work; counting the references of three views would be a fifth of a move.
 
     All tuples are unpacked first.
     """
