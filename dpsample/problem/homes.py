@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -378,7 +378,8 @@ class Stored(_Local):
             yield self.rules.check(*raw, self.first + start)
 
 
-Features = ArrayLike | CSR | str | os.PathLike[str]
+# In quotes, as that of CSR: newer NumPys have an `ArrayLike` that joins no string.
+Features: TypeAlias = "ArrayLike | CSR | str | os.PathLike[str]"
 Response = ArrayLike | str
 
 
