@@ -26,11 +26,13 @@ def check_output(name: str, path: Path) -> None:
             if not os.access(path, os.W_OK):
                 raise PermissionError("not writable")
             return
+        with suppress(FileNotFoundError):
+            path.stat()  # no link goes round in a circle: Python 3.13 resolves them
         if path.exists():
             with path.open("ab"):
                 pass
         _draft(path.resolve()).unlink()
-    except (OSError, RuntimeError) as error:  # links that go round in a circle
+    except (OSError, RuntimeError) as error:  # the latter: links in a circle
         reason = getattr(error, "strerror", None) or str(error)
         got, remedy = f"{path} ({reason})", "Choose another file."
         check.fail(name, "a file that can be written", got, remedy)
