@@ -27,8 +27,7 @@ def check_output(name: str, path: Path) -> None:
                 raise PermissionError("not writable")
             return
         with suppress(FileNotFoundError):
-            path.stat()  # no link goes round in a circle: Python 3.13 resolves them
-        if path.exists():
+            path.stat()  # fails for links in a circle, which Python 3.13 resolves
             with path.open("ab"):
                 pass
         _draft(path.resolve()).unlink()
