@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from dpsample.core import check
 from dpsample.core.arrays import Values
 from dpsample.core.check import axes
-from dpsample.privacy.accounting.accounting import LARGEST_EPSILON, delta_of
+from dpsample.privacy.accounting.accounting import delta_of
 from dpsample.privacy.accounting.events import Event
 from dpsample.problem.facts import RELATIONS
 
@@ -107,7 +107,7 @@ class AttackRisk:
         from scipy.optimize import minimize_scalar  # which imports take a while
 
         def bound(epsilon: float) -> float:
-            delta = self._delta(min(max(epsilon, 0.0), LARGEST_EPSILON))
+            delta = self._delta(max(epsilon, 0.0))
             direct = delta + math.exp(epsilon) * rate
             reverse = math.exp(-epsilon) * (delta + rate) - math.expm1(-epsilon)
             return min(direct, reverse, 1.0)
@@ -138,7 +138,7 @@ class AttackRisk:
         """
         check.open_interval(0.0, 1.0, prior=prior)
         odds = abs(math.log(prior) - math.log1p(-prior))
-        kept = 1.0 - self._delta(min(odds, LARGEST_EPSILON))
+        kept = 1.0 - self._delta(odds)
         return min(prior, 1.0 - prior) * kept
 
     def reconstruction(self, blind: ArrayLike) -> Values:

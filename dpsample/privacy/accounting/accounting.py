@@ -59,7 +59,7 @@ def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
     event : Event
         From `dpsample.privacy.accounting.events`.
     epsilon : float
-        Privacy loss, >= 0 and at most 600.
+        Privacy loss, >= 0. Beyond 600 the answer is that at 600, which is no less.
     relation : {"replace_one", "zero_out"}
         Neighboring relation under which the event's numbers hold. It matters for
         `PoissonGaussianEvent`, whose noise multiplier refers to one record.
@@ -88,10 +88,8 @@ def delta_of(event: Event, *, epsilon: float, relation: str) -> float:
     """
     check.instance(Event, event=event)
     check.non_negative(epsilon=epsilon)
-    if epsilon > LARGEST_EPSILON:
-        check.fail("epsilon", f"<= {LARGEST_EPSILON:g}", epsilon)
     check.one_of(RELATIONS, relation=relation)
-    return _curve(event, relation)(float(epsilon))
+    return _curve(event, relation)(min(float(epsilon), LARGEST_EPSILON))
 
 
 @check.plain

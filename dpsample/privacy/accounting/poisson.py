@@ -241,8 +241,8 @@ def _smallest_noise(
     """
 
     def excess(noise: float) -> float:
-        epsilon, relation = min(budget.epsilon, LARGEST_EPSILON), budget.relation
-        delta = delta_of(steps(noise), epsilon=epsilon, relation=relation)
+        event, relation = steps(noise), budget.relation
+        delta = delta_of(event, epsilon=budget.epsilon, relation=relation)
         return math.log(max(delta, check.SMALLEST_NORMAL) / budget.delta)
 
     safe = max(guess, LEAST_NOISE)

@@ -10,11 +10,7 @@ from typing import NamedTuple, Self
 from dpsample.core import check
 from dpsample.core.spec import Json
 from dpsample.privacy.accounting import events
-from dpsample.privacy.accounting.accounting import (
-    LARGEST_EPSILON,
-    delta_of,
-    epsilon_of,
-)
+from dpsample.privacy.accounting.accounting import delta_of, epsilon_of
 from dpsample.privacy.accounting.events import ComposedEvent, Event, GaussianEvent
 from dpsample.privacy.budget import Budget
 from dpsample.privacy.certificates.certificate import Certificate
@@ -256,7 +252,7 @@ class Ledger:
         Parameters
         ----------
         epsilon : float, optional
-            Privacy loss, >= 0 and at most 600; that of the ledger's budget if left out.
+            Privacy loss, >= 0; that of the ledger's budget if left out.
 
         Returns
         -------
@@ -269,7 +265,7 @@ class Ledger:
             If ``epsilon`` is out of its range, or missing without a budget.
         """
         if epsilon is None:
-            epsilon = min(self._given(None).epsilon, LARGEST_EPSILON)
+            epsilon = self._given(None).epsilon
         check.non_negative(epsilon=epsilon)
         if self.event is None:
             return 1.0
@@ -400,8 +396,7 @@ def _largest_release(event: Event, budget: Budget) -> Remaining:
 
     def is_safe(gdp: float) -> bool:
         both = ComposedEvent((*parts, GaussianEvent(gdp)))
-        epsilon = min(budget.epsilon, LARGEST_EPSILON)
-        delta = delta_of(both, epsilon=epsilon, relation=budget.relation)
+        delta = delta_of(both, epsilon=budget.epsilon, relation=budget.relation)
         return delta <= budget.delta
 
     safe, unsafe = 0.0, gdp_from_budget(budget.epsilon, budget.delta)
