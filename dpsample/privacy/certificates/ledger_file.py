@@ -105,8 +105,12 @@ class LedgerFile:
         Raises
         ------
         ValueError
-            If the total would exceed the budget; nothing is entered then.
+            If the total would exceed the budget, or the entry could not be read again;
+            nothing is entered then.
         """
+        one = Ledger(self._terms[0])
+        one.add(item, label)
+        Ledger.from_json(one.to_json())  # else nobody could read the file any longer
         with self._locked():
             ledger = self.read()
             ledger.spend(item, label)
