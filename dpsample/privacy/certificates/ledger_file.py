@@ -37,7 +37,8 @@ class LedgerFile:
     Parameters
     ----------
     path : str or path
-        A JSON file, made if there is none; a lock file stays beside it.
+        A JSON file, made if there is none. A lock file stays beside it: who deletes it
+        while others spend lets two of them write at once.
     relation : {"replace_one", "zero_out"}
         Neighboring relation of every entry.
     budget : Budget, optional
