@@ -269,6 +269,9 @@ def test_what_one_order_of_a_pair_lacks_is_not_made_up_by_the_other(monkeypatch)
     found = loss_distributions.composed_delta((POISSON,), 0.0, "zero_out")
     alone = short.get_delta_for_epsilon(0.0)
     assert found == pytest.approx(alone + 0.001, abs=1e-12)
+    block = ParallelEvent((ComposedEvent((POISSON,)),))
+    curve = loss_distributions._curve(block, np.zeros(1), "zero_out")
+    assert curve[0] == pytest.approx(found, rel=1e-15)
 
 
 def exact_power(pmf, times, law):
