@@ -314,6 +314,21 @@ def test_a_ledger_file_is_kept_and_refuses_another_one(tmp_path):
         again.spend(noisy_mean())
 
 
+def test_a_ledger_file_takes_no_entry_that_it_could_not_read_again(tmp_path):
+    class Own(GaussianEvent):
+        name = "own"
+
+    deep = GaussianEvent(0.01)
+    for _ in range(50):
+        deep = ComposedEvent((deep,))
+    ledger = LedgerFile(tmp_path / "spent.json", budget=TOTAL)
+    for event in (deep, Own(0.01)):
+        with pytest.raises(ValueError, match="must be"):
+            ledger.spend(event)
+    ledger.spend(deep.events[0], "as deep as may be")
+    assert len(ledger.read().entries) == 1
+
+
 SPENDER = """
 import os, signal, sys
 from dpsample.privacy import Budget, GaussianEvent, LedgerFile

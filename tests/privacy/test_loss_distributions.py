@@ -234,10 +234,13 @@ def test_losses_beyond_floating_point_are_answered(case):
 def test_steps_that_cost_next_to_nothing_are_answered():
     small = {"sampling_rate": 1e-16, "noise_multiplier": 1.04, "num_steps": 2}
     quiet = {"sampling_rate": 0.01, "noise_multiplier": 1e160, "num_steps": 2}
+    quietest = {"noise_multiplier": 1e308, "num_steps": 1}  # its distance: subnormal
     for relation in BOTH:
         for event in (
             PoissonGaussianEvent(**small),
             PoissonGaussianEvent(**quiet),
+            PoissonGaussianEvent(sampling_rate=1.0, **quietest),
+            AllocatedGaussianEvent(**quietest),
             ComposedEvent((GaussianEvent(1e-300), PureEvent(0.1))),
         ):
             assert delta(event, 1.0, relation) < 1e-10
@@ -266,6 +269,9 @@ def test_what_one_order_of_a_pair_lacks_is_not_made_up_by_the_other(monkeypatch)
     found = loss_distributions.composed_delta((POISSON,), 0.0, "zero_out")
     alone = short.get_delta_for_epsilon(0.0)
     assert found == pytest.approx(alone + 0.001, abs=1e-12)
+    block = ParallelEvent((ComposedEvent((POISSON,)),))
+    curve = loss_distributions._curve(block, np.zeros(1), "zero_out")
+    assert curve[0] == pytest.approx(found, rel=1e-15)
 
 
 def exact_power(pmf, times, law):

@@ -63,8 +63,12 @@ def composed_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> f
 
 def _delta(law: PLDPmf, epsilon: float) -> float:
     """Delta of one order of a pair, whose probabilities do not quite add up to 1."""
-    missing = max(1.0 - float(law.get_delta_for_epsilon(-math.inf)), 0.0)
-    return float(law.get_delta_for_epsilon(epsilon)) + missing  # of any loss
+    return float(law.get_delta_for_epsilon(epsilon)) + _missing(law)
+
+
+def _missing(law: PLDPmf) -> float:
+    """Probability that rounding took, of any loss."""
+    return max(1.0 - float(law.get_delta_for_epsilon(-math.inf)), 0.0)
 
 
 @functools.lru_cache(maxsize=64)
@@ -228,8 +232,9 @@ def _curve(part: Event, losses: Array, relation: str) -> Array:
     curve = np.zeros_like(losses)
     for block in blocks(part):
         pld = _composed(block, relation, _interval(block, relation))
-        deltas = np.asarray(pld.get_delta_for_epsilon(losses)) + _rounding(block)
-        np.maximum(curve, deltas, out=curve)
+        for law in {pld._pmf_remove, pld._pmf_add}:
+            deltas = np.asarray(law.get_delta_for_epsilon(losses)) + _missing(law)
+            np.maximum(curve, deltas + _rounding(block), out=curve)
     return curve
 
 

@@ -71,8 +71,7 @@ def step_shift(relation: str) -> float:
 def _simplified(event: Event, relation: str) -> Event:
     """Rewrite steps on all records, or on known ones, as Gaussian, and delta = 0."""
     if isinstance(event, PoissonGaussianEvent) and event.sampling_rate > MOST_RATE:
-        distance = step_shift(relation) / event.noise_multiplier
-        return GaussianEvent(min(math.sqrt(event.num_steps) * distance, MOST_GDP))
+        return _whole(event.noise_multiplier, event.num_steps, relation)
     if isinstance(event, PoissonGaussianEvent) and event.noise_multiplier > MOST_NOISE:
         return replace(event, noise_multiplier=MOST_NOISE)
     if isinstance(event, AllocatedGaussianEvent) and not _is_amplified(event, relation):
@@ -87,8 +86,13 @@ def whole_steps(event: AllocatedGaussianEvent, relation: str) -> GaussianEvent:
 
     Two neighbors may pick alike, and their divergences are jointly convex.
     """
-    distance = step_shift(relation) / event.noise_multiplier
-    return GaussianEvent(min(math.sqrt(event.num_epochs) * distance, MOST_GDP))
+    return _whole(event.noise_multiplier, event.num_epochs, relation)
+
+
+def _whole(noise: float, times: int, relation: str) -> GaussianEvent:
+    """Return steps that all read the record, of a gdp that an event may have."""
+    gdp = math.sqrt(times) * (step_shift(relation) / noise)
+    return GaussianEvent(min(max(gdp, check.SMALLEST_NORMAL), MOST_GDP))
 
 
 def _is_amplified(event: AllocatedGaussianEvent, relation: str) -> bool:

@@ -37,7 +37,8 @@ class LedgerFile:
     Parameters
     ----------
     path : str or path
-        A JSON file, made if there is none; a lock file stays beside it.
+        A JSON file, made if there is none. A lock file stays beside it: who deletes it
+        while others spend lets two of them write at once.
     relation : {"replace_one", "zero_out"}
         Neighboring relation of every entry.
     budget : Budget, optional
@@ -105,8 +106,12 @@ class LedgerFile:
         Raises
         ------
         ValueError
-            If the total would exceed the budget; nothing is entered then.
+            If the total would exceed the budget, or the entry could not be read again;
+            nothing is entered then.
         """
+        one = Ledger(self._terms[0])
+        one.add(item, label)
+        Ledger.from_json(one.to_json())  # else nobody could read the file any longer
         with self._locked():
             ledger = self.read()
             ledger.spend(item, label)
