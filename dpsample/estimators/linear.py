@@ -124,7 +124,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         if self.bounds is not None:
             table = self._table(X, reset=True)
             check_consistent_length(table, y)
-            names = [str(name) for name in table.columns]
+            names = list(columns.names_of(table) or ())
             schema = schema_of(self.bounds, names)
             used = tuple(n for n in names if schema.kind(n) != "ignore")
             # Columns stay in [-1, 1]: the intercept's 1 is as large as any of them, and
