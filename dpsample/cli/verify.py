@@ -32,7 +32,7 @@ def run(file: Path, checker: str = "standard") -> int:
 def show(file: Path, html: Path | None) -> int:
     """Print the certificate, or write a page for everybody; 1 if it does not verify."""
     if html is not None:
-        files.check_output("html", html)
+        screen.check_outputs(file, html=html)
     found = verified(file)
     if found is None:
         return FAILED

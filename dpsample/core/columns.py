@@ -1,6 +1,6 @@
 """Columns: what comes with names is matched by name, the rest by position."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import TypeVar
 
 import numpy as np
@@ -26,10 +26,24 @@ def are_positions(names: Sequence[str]) -> bool:
     return all(name == str(j) for j, name in enumerate(names))
 
 
+def labels_of(table: object) -> list[object] | None:
+    """Labels of a DataFrame's columns; None for what has none."""
+    columns = getattr(table, "columns", None)
+    labels = None if columns is None else list(columns)
+    if labels is not None and not all(map(_is_label, labels)):
+        # The columns of pyarrow are their entries, which as names would be published.
+        labels = getattr(table, "column_names", None)
+    return labels
+
+
+def _is_label(value: object) -> bool:
+    return isinstance(value, str | bytes | tuple) or not isinstance(value, Sized)
+
+
 def names_of(table: object) -> tuple[str, ...] | None:
     """Names of a DataFrame's columns; None for what has none."""
-    columns = getattr(table, "columns", None)
-    names = () if columns is None else tuple(str(column) for column in columns)
+    labels = labels_of(table)
+    names = () if labels is None else tuple(str(label) for label in labels)
     return None if are_positions(names) else names
 
 

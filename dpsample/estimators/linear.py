@@ -57,6 +57,11 @@ def schema_of(bounds: object, names: list[str]) -> Schema:
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
         condition = "a Schema, its file or content, or (lower, upper)"
         check.fail("bounds", condition, bounds)
+    num_columns = len(names)
+    for end in bounds:
+        if np.shape(end) not in ((), (num_columns,)):
+            condition = f"of ends that are numbers or have {num_columns}, one a column"
+            check.fail("bounds", condition, f"an end of shape {np.shape(end)}")
     lower, upper = (np.broadcast_to(end, len(names)).tolist() for end in bounds)
     pairs = zip(names, lower, upper, strict=True)
     return Schema(numeric={name: (low, high) for name, low, high in pairs})
@@ -101,8 +106,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         import pandas as pd
 
         names = columns.names_of(X)
-        if names is None:
-            X = validate_data(self, X, **ROWS, reset=reset)
+        # What was fitted to an array has no names to match those of a frame with.
+        if names is None or not (reset or hasattr(self, "feature_names_in_")):
+            dense = {**ROWS, "accept_sparse": False}
+            X = validate_data(self, X, **dense, reset=reset)
             names = tuple(f"x{j}" for j in range(X.shape[1]))
             names = tuple(getattr(self, "feature_names_in_", names))
             return pd.DataFrame(X, columns=list(names))
@@ -117,7 +124,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         if self.bounds is not None:
             table = self._table(X, reset=True)
             check_consistent_length(table, y)
-            names = [str(name) for name in table.columns]
+            names = list(columns.names_of(table) or ())
             schema = schema_of(self.bounds, names)
             used = tuple(n for n in names if schema.kind(n) != "ignore")
             # Columns stay in [-1, 1]: the intercept's 1 is as large as any of them, and
@@ -128,7 +135,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 columns=used,
                 target=target if target in schema.declared else None,
                 clip=True,
-                row_bound=self.row_bound or length,
+                row_bound=length if self.row_bound is None else self.row_bound,
                 scale=length,
             )
             return self.encoding_.features(table)
@@ -161,6 +168,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
     def _draw(self, rows: Rows, response: Array, bound: float | None = None) -> None:
         """Set the private answer."""
         check.one_of(METHODS, method=self.method)
+        check.instance(bool, fit_intercept=self.fit_intercept)
         budget = Budget(epsilon=self.epsilon, delta=self.delta, relation=self.relation)
         names = getattr(self, "feature_names_in_", None)
         loss = self._loss()
@@ -232,7 +240,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
     def _length(self) -> float:
         """Public bound of the norm of encoded rows."""
         bound = self.encoding_.row_bound if self.encoding_ else self.row_bound
-        return float(bound or 1.0)
+        return 1.0 if bound is None else bound
 
     def _warn_again(self) -> None:
         """Say from the second releasable fit of a process on that budgets add up."""

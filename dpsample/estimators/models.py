@@ -58,7 +58,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
             response is not finite, or the ledger has no room.
         """
         rows = self._rows(X, y)
-        response = np.asarray(column_or_1d(y, warn=True), dtype=np.float64)
+        given = column_or_1d(y, warn=True)
+        if given.dtype.kind in "mM":  # NumPy counts them in nanoseconds
+            check.fail("y", "numbers, not dates or times", given)
+        response = np.asarray(given, dtype=np.float64)
         assert_all_finite(response, input_name="y")
         lower, upper = self.response_range_ = self._ends()
         unit = (np.clip(response, lower, upper) - lower) / (upper - lower)

@@ -175,6 +175,11 @@ class Custom(Declared):
 
 
 def _compiled(name: str, function: Scalar) -> Scalar:
+    code = getattr(getattr(function, "py_func", function), "__code__", None)
+    if code is not None and "print" in code.co_names:
+        # It would wait forever for the interpreter's lock.
+        remedy = "Call the function itself to look at its values."
+        check.fail(name, "free of print", "a function that mentions it", remedy)
     if is_jitted(function):
         return function
     if not inspect.isfunction(function):
@@ -241,8 +246,9 @@ def custom(
     Raises
     ------
     ValueError
-        If a function can't be compiled or raises at the margin 0, or a number is out
-        of its range. `Problem` raises it where a function contradicts its declarations.
+        If a function can't be compiled, mentions print or raises at the margin 0, or a
+        number is out of its range. `Problem` raises it where a function contradicts its
+        declarations.
 
     Examples
     --------

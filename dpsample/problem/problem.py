@@ -420,8 +420,8 @@ def as_records(
         return opened(features, response, offset)
     if cluster.is_dask(features):
         return cluster.taken_apart(features, response, offset)
-    columns = getattr(features, "columns", None)
-    names = None if columns is None else unique([str(c) for c in columns])
+    labels = columns_module.labels_of(features)
+    names = None if labels is None else unique([str(label) for label in labels])
     if isinstance(features, np.memmap) and FileTable.is_of(features):
         return FileTable.of(features), None, response, offset
     given = check.reals("features", features, homes.ENCODE)

@@ -181,8 +181,12 @@ def columns_of(frame: Any) -> dict[str, Column]:
     """Columns of a DataFrame of pandas, polars, or what else narwhals reads."""
     import narwhals.stable.v2 as nw
 
+    labels = columns_module.labels_of(frame)
+    if labels is None:
+        remedy = "Pass one of pandas or polars."
+        check.fail("frame", "a DataFrame", check.shown(type(frame)), remedy)
     try:
-        names = [str(name) for name in frame.columns]
+        names = [str(label) for label in labels]
         columns_module.distinct("the table", names)
         table = nw.from_native(frame, eager_only=True)
     except (AttributeError, TypeError) as error:

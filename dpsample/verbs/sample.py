@@ -86,7 +86,8 @@ def sample(
         File from which an interrupted run goes on, bit for bit.
     check : bool
         Judge the draws: warn if R-hat is above 1.01 or the effective sample size below
-        400 for a coefficient or its squared deviation from the mean.
+        400 for a coefficient or its squared deviation from the mean. Short runs are
+        only blamed for what independent draws would not show.
 
     Returns
     -------

@@ -70,6 +70,7 @@ from dpsample.optimizers.loop.tilted import (
     tilt_scales,
 )
 from dpsample.privacy import Budget, EventCertificate
+from dpsample.privacy.accounting.accounting import LARGEST_EPSILON
 from dpsample.privacy.accounting.events import (
     ComposedEvent,
     GaussianEvent,
@@ -331,7 +332,8 @@ def _tilted(
 ) -> tuple[Recipe, Callable[[Array], Spread]]:
     """Objective perturbation with as little ridge as a tenth of epsilon allows."""
     scales, n = tilt_scales(facts, risk="empirical"), facts.num_records
-    m = scales.smoothness / (n * math.expm1(DETERMINANT_SHARE * budget.epsilon))
+    epsilon = DETERMINANT_SHARE * min(budget.epsilon, LARGEST_EPSILON)
+    m = scales.smoothness / (n * math.expm1(epsilon))
     objective = perturbed_objective(scales, 0.5 * m, budget.relation)
     stddev = composed_stddev(objective, budget, other_gdp)
     output_gdp = other_gdp * math.sqrt(OUTPUT_SHARE)

@@ -183,3 +183,13 @@ def test_completion_is_installed_for_a_shell(completed, tmp_path):  # U8
     out = completed("--install-completion", "bash", HOME=str(tmp_path))
     assert "bash completion installed" in out
     assert "completions" in (tmp_path / ".bashrc").read_text()
+
+
+def test_a_page_does_not_replace_its_answer(file, tmp_path, capsys):
+    before = file.read_bytes()
+    link = tmp_path / "page.html"
+    link.symlink_to(file)
+    for page in (file, link):
+        assert cli.main(["certificate", str(file), "--html", str(page)]) == 2
+        assert "html must be another file than the others" in capsys.readouterr().err
+    assert file.read_bytes() == before

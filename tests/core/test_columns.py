@@ -245,3 +245,40 @@ def test_a_column_may_be_named_as_the_intercept_is():
     expected = answer.margin(rows.to_numpy())
     reordered = rows[["intercept", "ward=north", "age"]]
     np.testing.assert_array_equal(answer.margin(reordered), expected)
+
+
+class Nameless:
+    """A table whose columns are their entries, without names beside them."""
+
+    def __init__(self, numbers):
+        self.columns, self._numbers = list(numbers.T), numbers
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self._numbers, dtype=dtype)
+
+    def __len__(self):
+        return len(self._numbers)
+
+
+def test_entries_never_become_names():
+    problem = make_problem(Nameless(frame().to_numpy()))
+    assert problem.feature_names == ("0", "1", "2")
+
+
+def test_tables_of_pyarrow_have_the_names_of_their_columns(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    given = frame()
+    table = arrow.Table.from_pandas(given)
+    answer = dps.release(make_problem(table), BUDGET)
+    assert answer.feature_names == tuple(NAMES)
+    answer.save(tmp_path / "answer.json")
+    text = (tmp_path / "answer.json").read_text()
+    assert not any(str(entry) in text for entry in given.iloc[:, 0])
+    other = table.select(NAMES[::-1])
+    assert answer.predict(other).tolist() == answer.predict(given).tolist()
+    bounds = Schema(numeric=dict.fromkeys(NAMES, (-0.5, 0.5)))
+    encoded = [
+        dps.tables.from_frame(rows, target="age", bounds=bounds).features.tolist()
+        for rows in (given, table)
+    ]
+    assert encoded[0] == encoded[1]

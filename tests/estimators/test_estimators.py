@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -220,11 +221,19 @@ def test_a_fit_without_a_seed_is_releasable(people):
         ({"classes": ("no",)}, "classes must be two different ones"),
         ({"classes": ("no", "maybe")}, "y must be of the classes"),
         ({"epsilon": 0.0}, "epsilon must be"),
+        ({"row_bound": 0.0}, "row_bound must be"),
+        ({"fit_intercept": "no"}, "fit_intercept must be"),
     ],
 )
 def test_malformed_parameters(people, change, message):
     with pytest.raises(ValueError, match=message):
         classifier().set_params(**change).fit(people[COLUMNS], people["ill"])
+
+
+def test_a_row_bound_of_zero_is_not_read_as_one_left_out():
+    X, y = np.full((20, 2), 0.5), np.arange(20) % 2
+    with pytest.raises(ValueError, match="row_bound must be"):
+        PrivateLogisticRegression(row_bound=0.0, classes=(0, 1)).fit(X, y)
 
 
 def test_responses_need_a_public_range(people):
@@ -233,6 +242,12 @@ def test_responses_need_a_public_range(people):
         regressor().fit(X, y.rename("price"))
     model = regressor(PrivateQuantileRegressor, quantile=0.9, epsilon=3.0).fit(X, y)
     assert (y <= model.predict(X)).mean() == pytest.approx(0.9, abs=0.05)
+
+
+def test_dates_are_no_responses():
+    X, y = np.full((20, 2), 0.5), pd.date_range("2020-01-01", periods=20)
+    with pytest.raises(ValueError, match="y must be numbers, not dates or times"):
+        PrivateRidge(bounds=(0, 1), response_range=(0, 1)).fit(X, y)
 
 
 def test_classes_read_from_the_records_are_named(people):
@@ -251,3 +266,30 @@ def test_radius_follows_the_unit_of_rows_of_known_length(people):
         for unit in (1.0, 8.0)
     ]
     np.testing.assert_allclose(*margins, rtol=1e-6)
+
+
+@pytest.mark.parametrize("ends", [([0, 0, 0], [1, 1, 1]), (0, [[1, 1]]), ([], 1)])
+def test_ends_of_another_number_of_columns_are_told(ends):
+    X, y = np.full((20, 2), 0.5), np.arange(20) % 2
+    with pytest.raises(ValueError, match="bounds must be of ends that are numbers or"):
+        PrivateLogisticRegression(bounds=ends, classes=(0, 1)).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csc_array])
+def test_sparse_rows_with_bounds_are_told_to_be_made_dense(kind):
+    X, y = np.full((20, 2), 0.5), np.arange(20) % 2
+    model = PrivateLogisticRegression(bounds=(0, 1), classes=(0, 1), random_state=1)
+    with pytest.raises(TypeError, match="Sparse data was passed"):
+        model.fit(kind(X), y)
+    model.fit(X, y)
+    with pytest.raises(TypeError, match="Sparse data was passed"):
+        model.predict(kind(X))
+
+
+def test_a_frame_is_read_by_position_if_an_array_was_fitted():
+    X = np.random.default_rng(1).uniform(size=(200, 2))
+    model = PrivateLogisticRegression(bounds=(0, 1), classes=(0, 1), random_state=1)
+    model.fit(X, X[:, 0] > 0.5)
+    with pytest.warns(UserWarning, match="was fitted without feature names"):
+        margins = model.decision_function(pd.DataFrame(X, columns=["age", "height"]))
+    assert margins.tolist() == model.decision_function(X).tolist()

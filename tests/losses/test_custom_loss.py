@@ -87,6 +87,7 @@ BAD_CUSTOM = {
     "an array": ({"value": lambda u, y: np.ones(2)}, "scalar functions of"),
     "not a function": ({"value": 3.0}, "value must be a Python or Numba function"),
     "a builtin": ({"slope": math.fabs}, "Wrap it"),
+    "a print": ({"value": lambda u, y: (print(u), abs(u))[1]}, "free of print"),
     "zero slope bound": ({"slope_bound": 0.0}, "slope_bound must be > 0, got 0"),
     "NaN slope bound": ({"slope_bound": math.nan}, "slope_bound must be > 0, got nan"),
     "negative curvature": ({"lower_curvature": -1.0}, "lower_curvature must be"),

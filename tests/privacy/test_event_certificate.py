@@ -96,6 +96,8 @@ def test_exact_demands_the_budget():
         made(event=GaussianEvent(EVENT.gdp * (1 + 1e-6)))
     with pytest.raises(ValueError, match="got epsilon = inf. Add noise, or record it"):
         made(event=None)
+    with pytest.raises(ValueError, match="ends at epsilon = 600: ask for less"):
+        gaussian_mechanism(Budget(epsilon=700.0, delta=1e-6), sensitivity=1.0)
 
 
 def test_releasable_needs_a_proof_and_ideal_bits():

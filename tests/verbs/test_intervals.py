@@ -52,6 +52,11 @@ def quietly(*args, **options):
         return dps.intervals(*args, **options)
 
 
+def test_epsilon_beyond_what_is_accounted_for_is_told():
+    with pytest.raises(ValueError, match="ends at epsilon = 600: ask for less"):
+        dps.intervals(problem(), dps.Budget(epsilon=1e6, delta=1e-6))
+
+
 def z_scores(budget=BUDGET, *, runs=150, seed=0, **options):
     """Standardized errors of fresh runs on fresh records, shape (runs, 3)."""
     scores = []

@@ -52,6 +52,14 @@ def minimize(**changes):
     return dps.minimize(**(arguments | changes))
 
 
+@pytest.mark.parametrize("epsilon", [700.0, 1000.0, 1e6])
+def test_epsilon_beyond_what_is_accounted_for_is_told(epsilon):
+    budget = dps.Budget(epsilon=epsilon, delta=1e-6)
+    for optimizer in (dps.optimizers.NoisyGD(), dps.optimizers.ObjectivePerturbation()):
+        with pytest.raises(ValueError, match="ends at epsilon = 600: ask for less"):
+            minimize(optimizer=optimizer, budget=budget)
+
+
 def test_a_seed_reproduces_a_run_and_forbids_its_release():
     first, second, other = (minimize(seed=seed) for seed in (4, 4, 5))
     assert np.array_equal(first.theta, second.theta)

@@ -19,6 +19,7 @@ from dpsample.domains import Domain
 from dpsample.optimizers.loop.estimators import Mean
 from dpsample.optimizers.loop.noisy_descent import Risk
 from dpsample.optimizers.loop.optimizer import Minimization
+from dpsample.privacy.accounting.accounting import LARGEST_EPSILON
 from dpsample.privacy.accounting.events import ApproximateEvent, Event
 from dpsample.privacy.budget import Budget, Relation
 from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
@@ -115,7 +116,7 @@ def best_ridge(
     """
     least = 0.0
     if math.isfinite(epsilon):
-        factor = math.expm1(epsilon * (1.0 - LEAST_LEFT))
+        factor = math.expm1(min(epsilon, LARGEST_EPSILON) * (1.0 - LEAST_LEFT))
         m = scales.smoothness / (scales.num_records * factor)
         least = max(0.5 * (m - scales.strong_convexity), 0.0)
     if math.isinf(scales.radius):

@@ -14,7 +14,11 @@ from typing import Any, ClassVar, Literal
 from dpsample import domains
 from dpsample.core import check
 from dpsample.privacy.accounting import events
-from dpsample.privacy.accounting.accounting import epsilon_of, theorems_used
+from dpsample.privacy.accounting.accounting import (
+    LARGEST_EPSILON,
+    epsilon_of,
+    theorems_used,
+)
 from dpsample.privacy.accounting.events import Event
 from dpsample.privacy.attack_risk import AttackRisk
 from dpsample.privacy.budget import Budget
@@ -160,6 +164,9 @@ class EventCertificate(Sealed):
         if calibration == "exact" and not epsilon <= budget.epsilon * (1.0 + SLACK):
             condition = f"such that epsilon <= {budget.epsilon!r} is proved"
             remedy = "Add noise, or record it with calibration='paper'."
+            if budget.epsilon > LARGEST_EPSILON:
+                limit = f"{LARGEST_EPSILON:g}"
+                remedy = f"Accounting ends at epsilon = {limit}: ask for less."
             check.fail("event", condition, f"epsilon = {epsilon!r}", remedy)
         check.instance(bool, clip_rows=clip_rows)
         return cls(
