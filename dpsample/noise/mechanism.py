@@ -145,8 +145,6 @@ class AdditiveMechanism:
         a sensitivity that holds with its rounding errors, as 2 n u sum |v_i| more for a
         sum of n numbers (u = 2^-53), and clip what may be infinite or NaN.
         """
-        if value is None:  # NumPy makes NaN of it, which would count as 0
-            check.fail("value", "an array of numbers", None)
         given = check.entries("value", value, finite=False, saturated=True)
         point = np.nan_to_num(np.atleast_1d(given), nan=0.0)
         self._vector("value", np.zeros_like(point))  # checks the shape
