@@ -76,7 +76,11 @@ def _draft(place: Path) -> Path:
     """Make an empty file beside ``place``, as readable as that one."""
     draft = place.with_name(f".{secrets.token_hex(8)}{place.suffix}")
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-    os.close(os.open(draft, flags, 0o666))
+    try:
+        os.close(os.open(draft, flags, 0o666))
+    except OSError as error:
+        error.filename = str(place)  # nobody knows the draft
+        raise
     if place.exists():
         draft.chmod(stat.S_IMODE(place.stat().st_mode))
     return draft

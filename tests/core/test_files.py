@@ -59,6 +59,13 @@ def test_an_error_in_the_block_leaves_no_file(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+def test_an_error_names_the_file_that_was_asked_for(tmp_path):
+    place = tmp_path / "missing" / "answer.json"
+    with pytest.raises(FileNotFoundError) as error:
+        files.write(place, b"{}")
+    assert error.value.filename == str(place)
+
+
 def test_modes_and_links_survive(tmp_path):
     path, link = tmp_path / "file", tmp_path / "link"
     path.write_bytes(b"old")
