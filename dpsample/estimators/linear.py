@@ -152,6 +152,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
 
     def _margins(self, X: Any) -> Array:
         """Return <x, coef> + intercept in the encoding's units, for new records."""
+        import narwhals.stable.v2 as nw
+
         check_is_fitted(self, "answer_")
         if self.encoding_ is not None:
             rows = self.encoding_.new_features(self._table(X, reset=False))
@@ -159,7 +161,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             names = columns.names_of(X)
             if names is not None and hasattr(self, "feature_names_in_"):
                 columns.order("X", names, list(self.feature_names_in_))
-                X = X[list(self.feature_names_in_)]
+                X = nw.from_native(X).select(*self.feature_names_in_).to_native()
             rows = validate_data(self, X, **ROWS, reset=False)
         theta = self.answer_.theta
         slopes = theta[:-1] if self.fit_intercept else theta

@@ -4,6 +4,8 @@ import pickle
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from scipy import sparse
 from sklearn.model_selection import cross_val_score
@@ -293,3 +295,13 @@ def test_a_frame_is_read_by_position_if_an_array_was_fitted():
     with pytest.warns(UserWarning, match="was fitted without feature names"):
         margins = model.decision_function(pd.DataFrame(X, columns=["age", "height"]))
     assert margins.tolist() == model.decision_function(X).tolist()
+
+
+@pytest.mark.parametrize("made", [pl.from_pandas, pa.Table.from_pandas])
+def test_rows_of_a_declared_length_come_in_any_kind_of_table(made):
+    frame = pd.DataFrame(np.random.default_rng(1).uniform(-0.7, 0.7, (200, 2)))
+    frame.columns = ["age", "height"]
+    model = PrivateLogisticRegression(row_bound=1.0, classes=(0, 1), random_state=1)
+    model.fit(frame, frame["age"] > 0.0)
+    margins = model.decision_function(made(frame[["height", "age"]]))
+    assert margins.tolist() == model.decision_function(frame).tolist()
