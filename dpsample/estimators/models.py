@@ -60,7 +60,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         rows = self._rows(X, y)
         given = column_or_1d(y, warn=True)
         if given.dtype.kind in "mM":  # NumPy counts them in nanoseconds
-            check.fail("y", "numbers, not dates or times", given)
+            check.fail("y", "numbers, not dates or times", str(given.dtype))
         response = np.asarray(given, dtype=np.float64)
         assert_all_finite(response, input_name="y")
         lower, upper = self.response_range_ = self._ends()
