@@ -88,7 +88,8 @@ def read_table(
     ValueError
         If the file is missing or malformed, a value is missing or outside its public
         bounds, a column is not declared, declared but absent, or not one of
-        ``columns``; the message names record and column.
+        ``columns``; the message names record and column. Also if an option does not go
+        with the format.
     ImportError
         If the file is Parquet and pyarrow is not installed.
 
@@ -119,6 +120,8 @@ def read_table(
     if kind == "libsvm":
         if bounds is not None:
             check.fail("bounds", "absent for LIBSVM", str(bounds), "Use row_bound.")
+        if target is not None:
+            check.fail("target", "absent for LIBSVM", target, "Labels begin its lines.")
         data = from_libsvm(
             content,
             num_features,
@@ -131,6 +134,8 @@ def read_table(
         if columns is not None:
             columns_module.order("the table", data.columns, columns)
         return data
+    if num_features is not None:
+        check.fail("num_features", "absent but for LIBSVM", num_features)
     data = from_frame(
         to_frame(content, kind, schema, file.name),
         target=target,

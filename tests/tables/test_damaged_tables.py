@@ -93,8 +93,9 @@ def test_the_error_names_the_file(tmp_path, name, content):  # S6
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
     (tmp_path / name).write_bytes(content)
+    options = {"num_features": 3} if "libsvm" in name else {"target": "y"}
     with pytest.raises(ValueError, match=rf"must be .*{name}") as refusal:
-        read_table(tmp_path / name, target="y", num_features=3)
+        read_table(tmp_path / name, **options)
     assert type(refusal.value) is ValueError
 
 

@@ -268,12 +268,17 @@ def test_libsvm_labels_can_be_named(tmp_path):
     assert data.response_bound == 1.0
 
 
-def test_libsvm_needs_the_number_of_features_and_no_bounds(tmp_path):
+def test_what_libsvm_needs_and_what_only_it_needs(tmp_path):
     (tmp_path / "small").write_text("1 1:1\n")
     with pytest.raises(ValueError, match="num_features must be given.*--num-features"):
         read_table(tmp_path / "small")
     with pytest.raises(ValueError, match="bounds must be absent"):
         read_table(tmp_path / "small", num_features=1, bounds=Schema())
+    with pytest.raises(ValueError, match="target must be absent for LIBSVM"):
+        read_table(tmp_path / "small", num_features=1, target="y")
+    (tmp_path / "small.csv").write_text("a,y\n1,1\n")
+    with pytest.raises(ValueError, match="num_features must be absent but for LIBSVM"):
+        read_table(tmp_path / "small.csv", num_features=1, target="y")
 
 
 BAD_LINES = {
