@@ -1,6 +1,6 @@
 """Columns: what comes with names is matched by name, the rest by position."""
 
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -29,15 +29,13 @@ def are_positions(names: Sequence[str]) -> bool:
 def labels_of(table: object) -> list[object] | None:
     """Labels of a DataFrame's columns; None for what has none."""
     columns = getattr(table, "columns", None)
-    labels = None if columns is None else list(columns)
-    if labels is not None and not all(map(_is_label, labels)):
-        # The columns of pyarrow are their entries, which as names would be published.
-        labels = getattr(table, "column_names", None)
-    return labels
-
-
-def _is_label(value: object) -> bool:
-    return isinstance(value, str | bytes | tuple) or not isinstance(value, Sized)
+    if columns is None:
+        return None
+    # An index of pandas holds labels of any kind. Others may hold entries, as those of
+    # pyarrow do, which as names would be published.
+    if hasattr(columns, "nlevels") or all(isinstance(c, str) for c in columns):
+        return list(columns)
+    return getattr(table, "column_names", None)
 
 
 def names_of(table: object) -> tuple[str, ...] | None:

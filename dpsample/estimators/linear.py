@@ -62,7 +62,7 @@ def schema_of(bounds: object, names: list[str]) -> Schema:
         if np.shape(end) not in ((), (num_columns,)):
             condition = f"of ends that are numbers or have {num_columns}, one a column"
             check.fail("bounds", condition, f"an end of shape {np.shape(end)}")
-    lower, upper = (np.broadcast_to(end, len(names)).tolist() for end in bounds)
+    lower, upper = (np.broadcast_to(end, num_columns).tolist() for end in bounds)
     pairs = zip(names, lower, upper, strict=True)
     return Schema(numeric={name: (low, high) for name, low, high in pairs})
 

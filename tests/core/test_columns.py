@@ -250,8 +250,8 @@ def test_a_column_may_be_named_as_the_intercept_is():
 class Nameless:
     """A table whose columns are their entries, without names beside them."""
 
-    def __init__(self, numbers):
-        self.columns, self._numbers = list(numbers.T), numbers
+    def __init__(self, numbers, kind):
+        self.columns, self._numbers = [kind(x) for x in numbers.T], numbers
 
     def __array__(self, dtype=None, copy=None):
         return np.array(self._numbers, dtype=dtype)
@@ -260,8 +260,9 @@ class Nameless:
         return len(self._numbers)
 
 
-def test_entries_never_become_names():
-    problem = make_problem(Nameless(frame().to_numpy()))
+@pytest.mark.parametrize("kind", [np.array, tuple, iter])
+def test_entries_never_become_names(kind):
+    problem = make_problem(Nameless(frame().to_numpy(), kind))
     assert problem.feature_names == ("0", "1", "2")
 
 
