@@ -15,7 +15,11 @@ from numba.experimental.function_type import FunctionModel
 from numba.extending import NativeValue, register_model, typeof_impl, unbox
 
 from dpsample.core.cache import CACHE_DIRECTORY, package_cache
-from dpsample.core.linking import CheckedDispatcher, KernelDispatcher
+from dpsample.core.linking import (
+    CheckedDispatcher,
+    KernelDispatcher,
+    without_collector,
+)
 
 f8 = types.float64
 i8 = types.int64
@@ -127,6 +131,7 @@ def kernel(
         return function
     options |= {"_nrt": counts_references, "nopython": True, "nogil": True}
     options |= {"error_model": "numpy", "boundscheck": None}
+    options |= {"no_cfunc_wrapper": True}  # a `pointer` is compiled apart
     dispatcher = CheckedDispatcher if "fastmath" in options else KernelDispatcher
     with package_cache():
         made = dispatcher(py_func=function, targetoptions=options)
@@ -152,7 +157,7 @@ def pointer(
         options = {"nopython": True, "error_model": "numpy"}
         options["_nrt"] = getattr(function, "targetoptions", {}).get("_nrt", True)
         python_function = getattr(function, "py_func", function)
-        with package_cache():
+        with package_cache(), without_collector():
             made = cfunc(signature, cache=cached, **options)
             found = made(python_function)
             vars(found)[ADDRESS] = found.address

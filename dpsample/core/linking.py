@@ -6,6 +6,9 @@ neither machine code nor an entry from Python. Here it is only lowered to LLVM's
 language; whoever is called from Python is compiled once, with all that it calls.
 """
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from numba.core import types, typing
@@ -15,9 +18,25 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import TypingError
 from numba.core.registry import CPUDispatcher
 from numba.core.targetconfig import ConfigStack
+from numba.core.types.misc import unliteral
 
 # Types of arguments, as Numba has them.
 Types = tuple[Any, ...]
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Compile without Python's search for garbage: a tenth of the time.
+
+    Nearly all that a compiler makes lives until it is done, and is searched each time.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
@@ -34,6 +53,11 @@ class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
 
 class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
     """Function of which kernels get memory only if both or neither count it."""
+
+    def compile(self, sig: object) -> object:
+        """Compile for types of arguments, or load from disk; return the entry point."""
+        with without_collector():
+            return super().compile(sig)
 
     def get_call_template(
         self, args: Types, kws: dict[str, object]
@@ -87,11 +111,13 @@ class KernelDispatcher(CheckedDispatcher):
         self, args: Types, kws: dict[str, object]
     ) -> tuple[object, ...]:
         """Return what types a call in a kernel has, with the code at hand."""
-        pysig, kinds = self._compiler.fold_argument_types(args, kws)
+        pysig, folded = self._compiler.fold_argument_types(args, kws)
+        # One version for all numbers: a constant is one more type to Numba.
+        kinds = tuple(map(unliteral, folded))
         with global_compiler_lock:
-            if tuple(kinds) not in self.lowered:
-                self.lowered[tuple(kinds)] = self._lowered(tuple(kinds))
-            self._refuse_uncounted(self.lowered[tuple(kinds)][1].signature.return_type)
+            if kinds not in self.lowered:
+                self.lowered[kinds] = self._lowered(kinds)
+            self._refuse_uncounted(self.lowered[kinds][1].signature.return_type)
             signatures = [result.signature for _, result in self.lowered.values()]
         name = self.py_func.__name__
         template = typing.make_concrete_template(name, name, signatures)

@@ -39,6 +39,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.norms import thin_svd, write_product
+from dpsample.numerics.vectors import copy_into
 
 NUM_LAYERS = 256
 # Beyond, no double tells the law from that of r = inf.
@@ -347,14 +348,14 @@ def _propose(rng, plan, t):
     elif plan.method == WISHART:
         root = np.empty((m, m))
         _fill_triangle(rng, plan.dof, 0, root)
-        t[:] = thin_svd(root.reshape(m * m), m, m)[1]
+        copy_into(thin_svd(root.reshape(m * m), m, m)[1], t)
     else:
         # A (A + B)^-1 with Wishart A and B of k and m + 1 degrees of freedom.
         both = np.empty((2 * m, m))
         _fill_triangle(rng, 1.0 * k, 0, both)
         _fill_triangle(rng, m + 1.0, m, both)
         top = np.ascontiguousarray(np.linalg.qr(both)[0][:m])
-        t[:] = thin_svd(top.reshape(m * m), m, m)[1]
+        copy_into(thin_svd(top.reshape(m * m), m, m)[1], t)
 
 
 @kernel

@@ -22,7 +22,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Kernel, kernel
@@ -193,7 +192,7 @@ def compile_draw(
     ``width`` are about the mode and 1.3 standard deviations. Paused, it goes on with
     the next evaluation when it is called again with the same arguments.
     """
-    energy = register_jitable(evaluate)
+    energy = kernel(evaluate, cached=cached)
 
     def draw(arguments, rng, hull, low, high, guess, width, control):
         first, last = first_points(low, high, guess, width)

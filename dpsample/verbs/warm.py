@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -110,27 +112,49 @@ def warm(
 ) -> int:
     """Run each piece, each sampler and each noise for a moment; return their number.
 
-    ``on_progress`` gets the name of each part before it is compiled. With 2 or more
-    ``processes``, a second one begins at once with samplers and noise. This one goes
-    through them afterwards and makes what is missing.
+    ``on_progress`` gets the name of each part before this process compiles it. With 2
+    or more ``processes``, a second one takes parts from the other end of the list until
+    they meet.
     """
-    pieces: list[Part] = [
-        *((name, partial(_pieces, target)) for name, target in piece_targets()),
+    with TemporaryDirectory() as claims:
+        call = f"warm.share({claims!r}, backwards=True)"
+        command = [sys.executable, "-c", f"from dpsample.verbs import warm; {call}"]
+        second = subprocess.Popen(command) if processes > 1 else None
+        with second or nullcontext():
+            share(claims, on_progress)
+    if second is not None and second.returncode != 0:
+        with TemporaryDirectory() as claims:  # it left parts behind, nobody knows which
+            share(claims, on_progress)
+    return len(parts())
+
+
+def parts() -> list[Part]:
+    """All there is to compile: the longest first, the shortest where two meet."""
+    kinds = reversed(public_samplers())
+    return [
         ("gradient loop and solvers", _minimizations),
+        ("noise", noises),
         ("verdicts", _verdicts),
+        *((name, partial(_pieces, target)) for name, target in piece_targets()),
+        *((f"sampler {kind.__name__}", partial(_draws, kind())) for kind in kinds),
     ]
-    program = "from dpsample.verbs import warm; warm.samplers_and_noise()"
-    command = [sys.executable, "-c", program]
-    with subprocess.Popen(command) if processes > 1 else nullcontext():
-        _run(pieces, on_progress)
-    return len(pieces) + samplers_and_noise(on_progress)
 
 
-def samplers_and_noise(on_progress: Callable[[str], None] | None = None) -> int:
-    """Run each sampler and each noise for a moment; return their number."""
-    kinds = public_samplers()
-    parts = [(f"sampler {kind.__name__}", partial(_draws, kind())) for kind in kinds]
-    return _run([*parts, ("noise", noises)], on_progress)
+def share(
+    claims: str,
+    on_progress: Callable[[str], None] | None = None,
+    *,
+    backwards: bool = False,
+) -> None:
+    """Run the parts that no other process has claimed by a file of their number."""
+    for number, (name, part) in list(enumerate(parts()))[:: -1 if backwards else 1]:
+        try:
+            Path(claims, str(number)).touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        if on_progress is not None:
+            on_progress(name)
+        part()
 
 
 def noises() -> None:
@@ -148,17 +172,6 @@ def _verdicts() -> None:
     draws = np.random.default_rng(0).standard_normal((2, 8, 1))
     verdicts(draws)
     transformed_size(draws.ravel(), 2)
-
-
-def _run(
-    parts: Sequence[Part],
-    on_progress: Callable[[str], None] | None,
-) -> int:
-    for name, part in parts:
-        if on_progress is not None:
-            on_progress(name)
-        part()
-    return len(parts)
 
 
 def _pieces(target: Gibbs) -> None:

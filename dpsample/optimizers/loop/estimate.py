@@ -294,7 +294,8 @@ def single_slopes(data, pieces, estimator, count, memory):
         found[i] = memory.slopes[0]
         if estimator.smoothing > 0.0 and not succeeded:
             found[i] = np.nan
-    memory.rows[:count], memory.slopes[:count] = rows, found
+    copy_into(rows, memory.rows[:count])
+    copy_into(found, memory.slopes[:count])
 
 
 @kernel(forceinline=True, counts_references=False)

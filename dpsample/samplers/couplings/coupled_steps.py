@@ -28,7 +28,6 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from numba.extending import register_jitable
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -143,7 +142,7 @@ def compile_pair(couple: Callable[..., int]) -> Kernel[..., tuple[int, int, bool
     the chains are equal, and returns a code of `errors`, the number of rows filled and
     whether they met. Chains that were equal stay equal: the second is a copy.
     """
-    move = register_jitable(couple)
+    move = kernel(couple)
 
     def run(target, pieces, plan, first, second, rng, num_steps, draws, others):
         for t in range(draws.shape[0]):

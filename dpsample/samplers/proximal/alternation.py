@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
-from numba.extending import register_jitable
 
 from dpsample.core import check
 from dpsample.core.arrays import Array
@@ -254,7 +253,7 @@ def compile_conditional(
     proposal in scratch[5]: 1, 0, minus a code of `errors`, or `PAUSED`. The draw
     returns a code. Paused, it goes on with its next try or test when called again.
     """
-    find, test = register_jitable(prepare), register_jitable(judge)
+    find, test = kernel(prepare), kernel(judge)
 
     def conditional(target, pieces, plan, state, rng):
         control, mean, proposal = state.work.control, state.scratch[4], state.scratch[5]

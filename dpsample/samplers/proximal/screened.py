@@ -63,9 +63,9 @@ class ScreenedWork(NamedTuple):
     """As the proximal sampler's, and what every level knows; level 0 is all records."""
 
     normal: Array  # (dim + 2,)
-    records: tuple[Data, ...]  # of each level: the first are the undecided ones
-    kinks: tuple[Array, ...]
-    norms: tuple[Array, ...]
+    lists: Data  # the undecided records of levels 1, 2, ...: arrays with an axis more
+    kinks: Array  # (NUM_LEVELS, num_records): theirs
+    norms: Array
     sizes: Ints  # (NUM_LEVELS + 1,): how many are undecided; -1 if it is not known
     centers: Array  # (NUM_LEVELS + 1, dim)
     sums: Array  # (NUM_LEVELS + 1,): s
@@ -105,13 +105,12 @@ def init(target: Gibbs, position: Array, screen: Screen) -> ChainState:
     """
     state = alternation.init(target, position)
     data, dim, levels = target.data, position.size, NUM_LEVELS + 1
-    block, room = data.block, range(NUM_LEVELS)
-    memory = np.zeros(1 + levels * dim)
+    block, memory = data.block, np.zeros(1 + levels * dim)
     work = ScreenedWork(
         normal=state.own.normal,
-        records=(data, *(_like(data) for _ in room)),
-        kinks=(screen.kinks, *(np.empty_like(screen.kinks) for _ in room)),
-        norms=(screen.norms, *(np.empty_like(screen.norms) for _ in room)),
+        lists=_room(data),
+        kinks=np.empty((NUM_LEVELS, data.num_records)),
+        norms=np.empty((NUM_LEVELS, data.num_records)),
         sizes=np.array([data.num_records] + NUM_LEVELS * [-1], dtype=np.int64),
         centers=memory[1:].reshape(levels, dim),
         sums=np.zeros(levels),
@@ -123,13 +122,35 @@ def init(target: Gibbs, position: Array, screen: Screen) -> ChainState:
     return state._replace(memory=memory, own=work)
 
 
-def _like(data: Data) -> Data:
-    """Room for as many records."""
+def _room(data: Data) -> Data:
+    """Room for as many records at every level."""
     room = Data._make(
-        np.empty_like(part) if isinstance(part, np.ndarray) else part for part in data
+        np.empty((NUM_LEVELS, *part.shape), part.dtype)
+        if isinstance(part, np.ndarray)
+        else part
+        for part in data
     )
-    return room._replace(
-        starts=np.zeros_like(data.starts), loss_params=data.loss_params
+    room.starts[:] = 0
+    return room
+
+
+@kernel
+def list_of(lists, data, level):
+    """Undecided records of a level, 1 or more; what they share is that of all data."""
+    at = level - 1
+    return Data(
+        lists.dense[at],
+        lists.values[at],
+        lists.columns[at],
+        lists.starts[at],
+        lists.response[at],
+        lists.offset[at],
+        data.loss_params,
+        data.num_records,
+        data.dim,
+        data.block,
+        data.tiles,
+        data.tile,
     )
 
 
@@ -205,8 +226,11 @@ def refer(target, pieces, screen, state, level, w, gradient):
     The sum is NaN if a piece failed.
     """
     own, work, size = state.own, state.work, 0
-    before, after = own.records[level - 1], own.records[level]
-    kinks, norms = own.kinks[level - 1], own.norms[level - 1]
+    before, kinks, norms = target.data, screen.kinks, screen.norms
+    if level > 1:
+        before = list_of(own.lists, target.data, level - 1)
+        kinks, norms = own.kinks[level - 2], own.norms[level - 2]
+    after = list_of(own.lists, target.data, level)
     decided, undecided = moved(own, level - 1, w), 0.0
     norm, radius, slope = np.sqrt(np.dot(w, w)), screen.radii[level], own.slopes[level]
     copy_into(own.slopes[level - 1], slope)
@@ -225,8 +249,8 @@ def refer(target, pieces, screen, state, level, w, gradient):
         count = pick(near, far, margins, radius, norm, slopes, rest, own.picked)
         picked = own.picked[:count]
         copy_records(before, start, picked, after, size)
-        copy_entries(kinks, start, picked, own.kinks[level], size)
-        copy_entries(norms, start, picked, own.norms[level], size)
+        copy_entries(kinks, start, picked, own.kinks[level - 1], size)
+        copy_entries(norms, start, picked, own.norms[level - 1], size)
         size += count
         # No difference of sums: one steep record would take the digits of all others.
         for a in range(count):
@@ -291,7 +315,9 @@ def energy(target, pieces, screen, state, z):
         if not distance <= screen.radii[level + 1] ** 2:
             break
         level += 1
-    total, data = moved(own, level, z), own.records[level]
+    total, data = moved(own, level, z), target.data
+    if level > 0:
+        data = list_of(own.lists, data, level)
     for start in range(0, own.sizes[level], data.block):
         stop = min(start + data.block, own.sizes[level])
         margins, response = work.margins[: stop - start], data.response[start:stop]
