@@ -1,11 +1,14 @@
 """Kernels that call kernels: the same numbers, and one compilation."""
 
+import gc
+
 import numpy as np
 import pytest
 from numba.core import event
 from numba.core.runtime import _nrt_python, rtsys
 
 from dpsample.core.jit import kernel
+from dpsample.core.linking import without_collector
 
 pytestmark = pytest.mark.skipif(
     not hasattr(kernel(lambda: 0), "py_func"), reason="kernels are interpreted"
@@ -94,3 +97,38 @@ def test_arrays_of_callees_are_freed():
     after = rtsys.get_allocation_stats()
     _nrt_python.memsys_disable_stats()
     assert after.alloc - before.alloc == after.free - before.free > 0
+
+
+@kernel(cached=False)
+def power(base, exponent):
+    return base**exponent
+
+
+@kernel(cached=False)
+def powers(base, exponent):
+    return power(base, 2) + power(base, 3) + power(base, exponent)
+
+
+def test_constants_and_numbers_share_one_version():
+    assert powers(2.0, 4) == 28.0
+    assert len(power.lowered) == 1
+
+
+def test_the_collector_waits_for_the_compiler_and_comes_back():
+    assert gc.isenabled()
+    with pytest.raises(ValueError, match="stop"), without_collector():
+        with without_collector():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+        raise ValueError("stop")
+    assert gc.isenabled()
+
+
+def test_a_collector_that_was_off_stays_off():
+    gc.disable()
+    try:
+        with without_collector():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
