@@ -130,7 +130,7 @@ def _room(data: Data) -> Data:
         else part
         for part in data
     )
-    room.starts[:] = 0
+    room.starts[:, 0] = 0
     return room
 
 
