@@ -14,6 +14,7 @@ import numpy as np
 from dpsample import domains, losses, noise, optimizers, regularizers, samplers
 from dpsample.core.streams import release_streams
 from dpsample.numerics.ranked import transformed_size, verdicts
+from dpsample.privacy import Budget
 from dpsample.problem.problem import Problem
 from dpsample.samplers import Proximal, Sampler, gaussian_fit
 from dpsample.samplers.proximal import metric
@@ -21,6 +22,7 @@ from dpsample.samplers.proximal.proximal import Pilot, start_bound
 from dpsample.samplers.proximal.screened import MIN_RECORDS
 from dpsample.targets.gibbs import Gibbs
 from dpsample.verbs.minimize import minimize
+from dpsample.verbs.release import release
 from dpsample.verbs.sample import sample
 
 Part = tuple[str, Callable[[], None]]
@@ -135,6 +137,8 @@ def parts() -> list[Part]:
         ("gradient loop and solvers", _minimizations),
         ("noise", noises),
         ("verdicts", _verdicts),
+        ("releases", _releases),
+        ("curved walls", _curved_walls),
         *((name, partial(_pieces, target)) for name, target in piece_targets()),
         *((f"sampler {kind.__name__}", partial(_draws, kind())) for kind in kinds),
     ]
@@ -165,6 +169,26 @@ def noises() -> None:
         noise.k_norm(rng, size=(1, DIM), domain=BALL)
         for plain in (noise.Gaussian(1.0), noise.Laplace(1.0)):
             plain._noisy(rng, np.zeros(1))
+
+
+def _releases() -> None:
+    """Release once by each way to draw: smooth, kinked, and a user's own loss."""
+    own = losses.custom(
+        lambda u, y: np.sqrt(1.0 + (u - y) ** 2),
+        lambda u, y: (u - y) / np.sqrt(1.0 + (u - y) ** 2),
+        slope_bound=1.0,
+        upper_curvature=1.0,
+    )
+    budget = Budget(epsilon=1.0, delta=1e-6)
+    for loss in (LOGISTIC, losses.Hinge(), own):
+        release(make(loss, BALL).problem, budget)
+    release(make(LOGISTIC, BALL).problem, budget, risk="empirical")
+
+
+def _curved_walls() -> None:
+    """Leap between walls whose exits are found by bracketing."""
+    matrices = domains.SchattenBall(1.0, p=1.0, shape=(2, 2))
+    _draw(make(LOGISTIC, matrices), samplers.BilliardHMC())
 
 
 def _verdicts() -> None:
@@ -206,11 +230,15 @@ def _draws(sampler: Sampler) -> None:
     """Prepare the sampler and draw twice, wherever it can."""
     for target in sampler_targets():
         if sampler.supports(target)[0]:
-            sample(
-                target,
-                sampler=sampler,
-                num_draws=2,
-                num_warmup=0,
-                num_chains=1,
-                progress=False,
-            )
+            _draw(target, sampler)
+
+
+def _draw(target: Gibbs, sampler: Sampler) -> None:
+    sample(
+        target,
+        sampler=sampler,
+        num_draws=2,
+        num_warmup=0,
+        num_chains=1,
+        progress=False,
+    )
