@@ -32,13 +32,14 @@ LOGISTIC = losses.Logistic()
 LOSSES = tuple(kind() for kind in losses.BUILT_IN.values())
 BALL = domains.Ball(1.0)
 POLYTOPE = domains.Polytope(np.vstack([np.eye(DIM), -np.eye(DIM)]), np.ones(2 * DIM))
+MATRICES = domains.SchattenBall(1.0, p=1.0, shape=(2, 2))
 DOMAINS = (
     domains.WholeSpace(),
     domains.Box(-1.0, 1.0),
     domains.Ball(1.0, p=1.0),
     domains.Ball(1.0, p=1.5),
     POLYTOPE,
-    domains.SchattenBall(1.0, p=1.0, shape=(2, 2)),
+    MATRICES,
 )
 REGULARIZERS = (
     regularizers.SquaredNorm(1.5),
@@ -123,11 +124,11 @@ def warm(
         command = [sys.executable, "-c", f"from dpsample.verbs import warm; {call}"]
         second = subprocess.Popen(command) if processes > 1 else None
         with second or nullcontext():
-            share(claims, on_progress)
+            count = share(claims, on_progress)
     if second is not None and second.returncode != 0:
         with TemporaryDirectory() as claims:  # it left parts behind, nobody knows which
             share(claims, on_progress)
-    return len(parts())
+    return count
 
 
 def parts() -> list[Part]:
@@ -149,9 +150,10 @@ def share(
     on_progress: Callable[[str], None] | None = None,
     *,
     backwards: bool = False,
-) -> None:
-    """Run the parts that no other process has claimed by a file of their number."""
-    for number, (name, part) in list(enumerate(parts()))[:: -1 if backwards else 1]:
+) -> int:
+    """Run the parts that nobody has claimed by a file of their number; count all."""
+    numbered = list(enumerate(parts()))
+    for number, (name, part) in numbered[:: -1 if backwards else 1]:
         try:
             Path(claims, str(number)).touch(exist_ok=False)
         except FileExistsError:
@@ -159,6 +161,7 @@ def share(
         if on_progress is not None:
             on_progress(name)
         part()
+    return len(numbered)
 
 
 def noises() -> None:
@@ -187,8 +190,7 @@ def _releases() -> None:
 
 def _curved_walls() -> None:
     """Leap between walls whose exits are found by bracketing."""
-    matrices = domains.SchattenBall(1.0, p=1.0, shape=(2, 2))
-    _draw(make(LOGISTIC, matrices), samplers.BilliardHMC())
+    _draw(make(LOGISTIC, MATRICES), samplers.BilliardHMC())
 
 
 def _verdicts() -> None:
