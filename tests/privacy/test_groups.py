@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -105,6 +106,35 @@ def test_two_zeroings_are_a_replacement():
     assert one == pytest.approx(
         epsilon_of(POISSON, delta=1e-5, relation="zero_out"), rel=1e-9
     )
+
+
+def test_rounding_is_upwards_also_where_the_exponent_is_large():
+    rng = np.random.default_rng(20261127)
+    for top in (0.0, 1e-290, 1e-3, 1.0, 40.0, 300.0, 599.0):
+        for size in (1, 2, 3, 1000, 10**9):
+            event = ApproximateEvent(
+                epsilon=top * rng.uniform(0.5, 1.0) / size,
+                delta=rng.uniform(0.1, 1.0) / size * math.exp(-top),
+            )
+            with mpmath.workdps(80):
+                one = mpmath.mpf(event.epsilon)
+                terms = mpmath.expm1(size * one) / mpmath.expm1(one) if one else size
+                exact = event.delta * terms
+                found = group_event(event, size)
+                assert exact <= found.delta <= exact * (1.0 + 1e-12)
+                part = math.nextafter(event.epsilon, 1e9) * size * (1.0 + 1e-13)
+                chain = group_delta(event, epsilon=part, size=size, relation="zero_out")
+                assert exact <= chain <= exact * (1.0 + 1e-10)
+
+
+def test_beyond_600_the_answer_is_that_at_600():
+    for event in (GaussianEvent(1.0), PureEvent(900.0), POISSON):
+        for size in (1, 2, 10**6):
+            top, beyond = (
+                group_delta(event, epsilon=e, size=size, relation="zero_out")
+                for e in (600.0, 1e308)
+            )
+            assert top == beyond
 
 
 def test_large_groups_do_not_overflow():

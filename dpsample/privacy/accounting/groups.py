@@ -22,7 +22,8 @@ from dpsample.privacy.accounting.events import (
 from dpsample.privacy.accounting.normal_form import ideal
 from dpsample.problem.facts import RELATIONS
 
-SUMMED = 1000  # terms of a geometric series; longer ones in closed form
+# An exponent of 600 is rounded by 7e-14, which is what its power loses.
+ROUND_UP_POWER = 1.0 + 1e-13
 
 
 @check.plain
@@ -82,7 +83,8 @@ def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> fl
     event : Event
         Any event.
     epsilon : float
-        Privacy loss of the whole group, >= 0 and at most 600.
+        Privacy loss of the whole group, >= 0. Beyond 600 the answer is that at 600,
+        which is no less.
     size : int
         Number of records, >= 1.
     relation : {"replace_one", "zero_out"}
@@ -112,23 +114,13 @@ def group_delta(event: Event, *, epsilon: float, size: int, relation: str) -> fl
     check.instance(Event, event=event)
     check.non_negative(epsilon=epsilon)
     check.integer(1, size=size)
-    part = epsilon / size
-    single = delta_of(event, epsilon=part, relation=relation)
-    if size <= SUMMED or part == 0.0:
-        terms = math.fsum(
-            math.exp(part * i - epsilon) for i in range(min(size, SUMMED))
-        )
-        terms *= max(size / SUMMED, 1.0)  # of equal terms, where epsilon / size is 0
-    else:
-        terms = -math.expm1(-epsilon) / math.expm1(part)
-    log_chain = -math.inf
-    if single > 0.0:  # their product may be too small for a float
-        log_chain = math.log(single) + math.log(terms) + epsilon
-    chain = math.exp(min(log_chain, 0.0)) * ROUND_UP
+    epsilon = min(float(epsilon), LARGEST_EPSILON)
+    part = epsilon / size / ROUND_UP  # so that all parts are not above epsilon
+    chain = _chained(delta_of(event, epsilon=part, relation=relation), part, size)
     scaled = _scaled(event, size)
     if scaled is not None:
         chain = min(chain, delta_of(scaled, epsilon=epsilon, relation=relation))
-    return min(chain, 1.0)
+    return chain
 
 
 @check.plain
@@ -174,6 +166,18 @@ def group_epsilon(event: Event, *, delta: float, size: int, relation: str) -> fl
     return smallest_epsilon(curve, delta, distance=distance)
 
 
+def _chained(delta: float, epsilon: float, size: int) -> float:
+    """Return delta (e^(size epsilon) - 1)/(e^epsilon - 1), rounded up, or 1.
+
+    size epsilon may be 600 at most: no power is infinite.
+    """
+    terms: float = size
+    if epsilon > 0.0:  # from the last term, the largest, down
+        terms = math.expm1(-epsilon * size) / math.expm1(-epsilon)
+    last = math.exp(epsilon * (size - 1))
+    return min(delta * last * terms * ROUND_UP_POWER, 1.0)
+
+
 def _scaled(event: Event, size: int) -> Event | None:
     """Scale the numbers of an event, or return None where no formula does it."""
     if isinstance(event, GaussianEvent):
@@ -186,8 +190,7 @@ def _scaled(event: Event, size: int) -> Event | None:
         top = size * event.epsilon
         if top > LARGEST_EPSILON:
             return None
-        terms = math.fsum(math.exp(event.epsilon * i) for i in range(size))
-        delta = event.delta * terms * ROUND_UP
+        delta = _chained(event.delta, event.epsilon, size)
         return ApproximateEvent(epsilon=top, delta=delta) if delta < 1.0 else None
     if isinstance(event, NearEvent):
         inner = _scaled(event.event, size)
