@@ -54,7 +54,7 @@ ResponseBound = Annotated[float | None, Option(help="Public bound of |response|.
 Scale = Annotated[float, Option(help="Public factor of all features.")]
 Format = Annotated[str | None, Option(help="csv, tsv, parquet or libsvm.")]
 NumFeatures = Annotated[int | None, Option(help="Columns of a LIBSVM file.")]
-Output = Annotated[Path | None, Option(help="New JSON file for the answer.")]
+Output = Annotated[Path | None, Option(help="JSON file for answer and certificate.")]
 Evaluate = Annotated[Path | None, Option(help="Records to evaluate on: NOT PRIVATE.")]
 Seed = Annotated[int | None, Option(help="Reproducible, hence not releasable.")]
 OwnEpsilon = Annotated[float | None, Option(help="Budget of the release to study.")]

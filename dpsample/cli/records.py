@@ -147,7 +147,8 @@ def write_skeleton(file: Path, output: Path | None, format: str | None) -> None:
     The output is a file that does not exist yet.
     """
     screen.check_outputs(file, output=output)
-    screen.check_new("It may be filled in already.", output=output)
+    if output is not None and output.exists():
+        check.fail("output", "a new file", str(output), "It may be filled in already.")
     content, kind = contents(file, format)
     if kind == "libsvm":
         check.fail("file", "a table with named columns", "a LIBSVM file")

@@ -48,7 +48,6 @@ def run(options: ReleaseOptions) -> None:
     """
     inputs = (options.file, options.evaluate, options.bounds)
     screen.check_outputs(*inputs, output=options.output)
-    screen.check_new("The answer in it has been paid for.", output=options.output)
     data = read(options, options.file)
     problem = build(options, data)
     problems = [(options.file.name, problem)]

@@ -102,12 +102,6 @@ def check_outputs(*others: Path | None, **outputs: Path | None) -> None:
             check.fail("stdout", "open", "none", "Name a file with --output.")
 
 
-def check_new(remedy: str, *, output: Path | None) -> None:
-    """Refuse to replace a file; devices are no files."""
-    if output is not None and output.is_file():
-        check.fail("output", "a new file", str(output), remedy)
-
-
 def _are_one(path: Path, other: Path) -> bool:
     if path.exists() and other.exists():
         return path.samefile(other)

@@ -162,7 +162,6 @@ def test_the_rules_say_the_same_of_other_records(files, capsys):  # U4
     wild = table() + "\n99,-5,w,no"
     for content in (table(), wild):
         (files / "train.csv").write_text(content)
-        (files / "o.json").unlink(missing_ok=True)
         assert run(files, "--clip-rows", "--output", str(files / "o.json")) == 0
         texts.append(capsys.readouterr().out.split("Certificate")[0])
     assert texts[0] == texts[1]

@@ -155,14 +155,6 @@ def test_outputs_are_checked_first_and_no_input_is_replaced(folder, capsys):
     assert (folder / "r.csv").read_text() == NUMBERS
 
 
-def test_an_answer_is_not_replaced_by_the_next_one(folder, capsys):
-    paid = (folder / "d.json").read_text()
-    line = ["release", str(folder / "d.libsvm"), *BUDGET, "--num-features", "3"]
-    assert cli.main([*line, "--output", str(folder / "d.json")]) == 2
-    assert "output must be a new file" in capsys.readouterr().err
-    assert (folder / "d.json").read_text() == paid
-
-
 def test_bounds_are_written_once_and_not_over_filled_ones(folder, capsys):
     arguments = ["bounds", str(folder / "train.csv")]
     assert cli.main(arguments) == 0
