@@ -255,3 +255,20 @@ def test_one_steep_record_does_not_hide_the_losses_of_the_others():
     assert screened.energy(*balls.fixed, z) == pytest.approx(
         balls.target.energy(z), rel=1e-12
     )
+
+
+def test_equal_losses_of_many_records_add_up():
+    """One by one, their rounding errors had one sign: 4e-12 of the sum."""
+    rows, y = np.full((200_000, 1), 0.3), np.full(200_000, 0.8)
+    y[::100] = 0.05
+    problem = dps.Problem(
+        rows,
+        y,
+        loss=L.Absolute(),
+        domain=D.Ball(1.0),
+        row_bound=1.0,
+        response_bound=1.0,
+    )
+    balls = Balls(dps.Gibbs(problem, k=2e5, mu=0.1))
+    errors, _ = balls.errors(np.random.default_rng(4), 20)
+    assert errors.max() <= 1e-13

@@ -22,8 +22,8 @@ from dpsample.privacy.accounting.events import (
 from dpsample.privacy.accounting.normal_form import ideal
 from dpsample.problem.facts import RELATIONS
 
-# An exponent of 600 is rounded by 7e-14, which is what its power loses.
-ROUND_UP_POWER = 1.0 + 1e-13
+# An exponent of 600 and a size are rounded by 7e-14 each: what the power loses.
+ROUND_UP_POWER = 1.0 + 2e-13
 
 
 @check.plain

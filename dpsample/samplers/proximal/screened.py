@@ -28,6 +28,7 @@ import numpy as np
 from dpsample.core.arrays import Array, Ints
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import STAGE
+from dpsample.losses.loss import total
 from dpsample.numerics.vectors import copy_into
 from dpsample.problem.records import Data, add_transposed, margins_of
 from dpsample.samplers.chain import GRADIENTS, RECORDS, VALUES, ChainState, compile_run
@@ -254,11 +255,11 @@ def refer(target, pieces, screen, state, level, w, gradient):
         size += count
         # No difference of sums: one steep record would take the digits of all others.
         for a in range(count):
-            undecided += values[picked[a]]
+            margins[a] = values[picked[a]]
             values[picked[a]] = 0.0
-        decided += 0.0 * work.out[0]  # NaN if the piece failed
-        for a in range(stop - start):
-            decided += values[a]
+        # Block by block: one by one, equal losses round to the same side n times.
+        undecided += total(margins[:count])
+        decided += total(values) + 0.0 * work.out[0]  # NaN if the piece failed
         add_transposed(before, slopes, start, stop, work.vector, slope)
         add_transposed(before, rest, start, stop, work.vector, gradient)
     own.sizes[level], own.sums[level] = size, decided
@@ -292,17 +293,17 @@ def energy_gradient(target, pieces, screen, state, w, gradient):
         first = first_left(screen, state, w)
     state.memory[0] = 1.0
     state.counts[GRADIENTS] += 1
-    total = np.nan
+    risk = np.nan
     for level in range(first, num_levels):
         state.counts[RECORDS] += own.sizes[level - 1]
-        total = refer(target, pieces, screen, state, level, w, gradient)
+        risk = refer(target, pieces, screen, state, level, w, gradient)
     number, vector = target.data.num_records, state.work.vector
     vector[:] = np.nan
     pieces.regularizer_gradient(target.regularizer, w, vector)
     for j in range(w.shape[0]):
         gradient[j] = target.k * (gradient[j] / number + target.mu * vector[j])
     penalty = gibbs.regularizer(target, pieces, w, state.work)
-    return target.k * (total / number + target.mu * penalty)
+    return target.k * (risk / number + target.mu * penalty)
 
 
 @kernel
@@ -315,7 +316,7 @@ def energy(target, pieces, screen, state, z):
         if not distance <= screen.radii[level + 1] ** 2:
             break
         level += 1
-    total, data = moved(own, level, z), target.data
+    risk, data = moved(own, level, z), target.data
     if level > 0:
         data = list_of(own.lists, data, level)
     for start in range(0, own.sizes[level], data.block):
@@ -324,11 +325,11 @@ def energy(target, pieces, screen, state, z):
         margins_of(data, z, start, stop, margins)
         work.out[0] = np.nan
         pieces.loss_value(data.loss_params, margins, response, work.out)
-        total += work.out[0]
+        risk += work.out[0]
     state.counts[VALUES] += 1
     state.counts[RECORDS] += own.sizes[level]
     penalty = gibbs.regularizer(target, pieces, z, work)
-    return target.k * (total / data.num_records + target.mu * penalty)
+    return target.k * (risk / data.num_records + target.mu * penalty)
 
 
 def prepare(target, pieces, plan, state):
