@@ -29,12 +29,12 @@ from dpsample.optimizers.loop.optimizer import (
     Recipe,
 )
 from dpsample.optimizers.loop.solve import (
+    CONTRACTION,
+    SVRG,
     Objective,
-    contract,
     enough_steps,
     fill_tilt,
-    minimize,
-    minimize_by_svrg,
+    solve,
 )
 from dpsample.optimizers.loop.steps import AcceleratedStep, GradientStep
 from dpsample.problem.problem import Problem
@@ -226,32 +226,32 @@ class Program:
                 epochs = EPOCHS_PER_LOG * root
                 epochs *= self._enough_steps(phase, objective, memory)
                 limit = min(limit, math.ceil(epochs))
-            if self._solved(minimize_by_svrg, limit, loop, objective, state, chunk):
+            by_epochs = objective._replace(method=SVRG)
+            if self._solved(by_epochs, limit, loop, state, chunk):
                 return memory.theta.copy()
         if phase.solver != "svrg" or is_total:
             limit = MAX_SOLVER_STEPS
             if is_total:
                 limit = self._enough_steps(phase, objective, memory)
-            if self._solved(minimize, limit, loop, objective, state, chunk):
+            if self._solved(objective, limit, loop, state, chunk):
                 return memory.theta.copy()
         if not is_total:
             raise DescentError(NOT_CERTIFIED)
         if precision.num_steps:
-            limit = precision.num_steps
-            self._solved(contract, limit, loop, objective, state, chunk)
+            contraction = objective._replace(method=CONTRACTION)
+            self._solved(contraction, precision.num_steps, loop, state, chunk)
         state.advance(1)  # the number of steps is the proof
         return memory.theta.copy()
 
     def _solved(
         self,
-        solver: Callable[..., int],
+        objective: Objective,
         limit: int,
         loop: PhaseNumbers,
-        objective: Objective,
         state: _State,
         chunk: ChunkSize,
     ) -> bool:
-        """Take up to ``limit`` steps of a solver; whether it certified the gap."""
+        """Take up to ``limit`` turns of a method; whether it certified the gap."""
         fixed = self.arguments.body, self.arguments.pieces
         windows = self.arguments.windows(loop)
         control, step = state.memory.control, 0
@@ -260,10 +260,10 @@ class Program:
             begin = time.perf_counter()
             now = objective, state.memory, state.rng, step, end
             if windows:
-                outcome = windows.call(control, solver, fixed, *now)
+                outcome = windows.call(control, solve, fixed, *now)
             else:
                 given = self.arguments.data, *fixed, loop
-                outcome = pauses.call(control, solver, *given, *now)
+                outcome = pauses.call(control, solve, *given, *now)
             state.advance(0)
             if outcome == pauses.PAUSED:
                 continue

@@ -102,7 +102,7 @@ def begin(state, before, control):
 
 
 def compile_run(
-    step: Callable[..., int], *, counts_references: bool = True
+    step: Callable[..., int], *, counts_references: bool = False
 ) -> Kernel[..., tuple[int, int]]:
     """Loop of a sampler, compiled with its step (target, pieces, plan, state, rng).
 

@@ -17,7 +17,7 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, SchattenBall, WholeSpace
-from dpsample.numerics.vectors import copy_into
+from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem.records import curvature_matrix
 from dpsample.samplers import grid_cells
 from dpsample.samplers.chain import (
@@ -111,7 +111,7 @@ class Quadratic(NamedTuple):
     radius: float
 
 
-@kernel
+@kernel(counts_references=False)
 def draw(plan, rng, noise, out):
     """Fill out with one draw; NaN is failure."""
     dim = out.shape[0]
@@ -131,13 +131,13 @@ def draw(plan, rng, noise, out):
     else:
         normal_noise(rng, noise)
         if plan.kind == CORRELATED:
-            np.dot(plan.factor, noise, out)
+            multiply(plan.factor, noise, out)
         for j in range(dim):
             move = out[j] if plan.kind == CORRELATED else plan.deviations[j] * noise[j]
             out[j] = plan.mean[j] + move
 
 
-@kernel
+@kernel(counts_references=False)
 def energy(plan, noise, theta):
     """V at a draw: the records are not read again."""
     total = plan.level

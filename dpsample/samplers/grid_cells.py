@@ -115,7 +115,7 @@ class Cells(NamedTuple):
     cumulative: Array  # (cells,): the last one is 1
 
 
-@kernel
+@kernel(counts_references=False)
 def tangent(plan, j, z):
     """Tangent of cell j at z, and the size of its terms."""
     value, size = plan.base[j], abs(plan.base[j])
@@ -126,7 +126,7 @@ def tangent(plan, j, z):
     return value, size
 
 
-@kernel
+@kernel(counts_references=False)
 def propose(plan, rng, z):
     """Fill z with one draw of the envelope; return its cell."""
     j = np.searchsorted(plan.cumulative, rng.random(), side="right")
@@ -167,7 +167,7 @@ def step(target, pieces, plan, state, rng):
 run = compile_run(step)
 
 
-@kernel
+@kernel(counts_references=False)
 def share_outside(target, pieces, frame, pile, j, z):
     """Share of the cell's proposals outside the domain, from 2^m points."""
     rank, count = z.shape[0], 0
@@ -183,7 +183,7 @@ def share_outside(target, pieces, frame, pile, j, z):
     return count / 2.0**rank
 
 
-@kernel
+@kernel(counts_references=False)
 def is_apart(target, pieces, frame, low, high, z):
     """Whether a halfspace that holds the domain is seen to miss the cell.
 
@@ -210,7 +210,7 @@ def is_apart(target, pieces, frame, low, high, z):
     return room > reach * (1.0 + SLACK)
 
 
-@kernel
+@kernel(counts_references=False)
 def rate_cell(target, pieces, frame, pile, j, z):
     """Write the expected loss of cell j; drop it if it does not meet the domain."""
     spread = 0.0
@@ -353,7 +353,7 @@ def envelope(target: Gibbs, shape: GaussianFit) -> tuple[Cells | None, float]:
     return Cells(*where, touch, slopes, base, cumulative), loss
 
 
-@kernel
+@kernel(counts_references=False)
 def log_mass(slope, low, high):
     """Log of the integral of e^{-slope x} over [low, high]; infinite if it diverges."""
     size, width = abs(slope), high - low
@@ -365,7 +365,7 @@ def log_mass(slope, low, high):
     return math.log(-math.expm1(-size * width) / size) - nearest
 
 
-@kernel
+@kernel(counts_references=False)
 def moments(slope, low, high):
     """Mean and variance, roughly; they only place tangents."""
     size, width = abs(slope), high - low
@@ -380,7 +380,7 @@ def moments(slope, low, high):
     return (low + mean if slope >= 0.0 else high - mean), variance
 
 
-@kernel
+@kernel(counts_references=False)
 def draw_along(rng, slope, low, high):
     """Draw by inverting the distribution function from the end of highest density."""
     size, width = abs(slope), high - low
@@ -417,7 +417,7 @@ class Pile(NamedTuple):
     log_score: Array  # log of the expected mass of rejected proposals
 
 
-@kernel
+@kernel(counts_references=False)
 def place(frame, z, out):
     """Fill out with c + L z."""
     for k in range(out.shape[0]):
@@ -426,7 +426,7 @@ def place(frame, z, out):
             out[k] += frame.factor[k, i] * z[i]
 
 
-@kernel
+@kernel(counts_references=False)
 def pull_inside(target, pieces, frame, z):
     """Move z to a point of the domain off its boundary, if it is outside."""
     place(frame, z, frame.theta)
@@ -440,7 +440,7 @@ def pull_inside(target, pieces, frame, z):
         z[i] *= 1.0 - RETREAT
 
 
-@kernel
+@kernel(counts_references=False)
 def touch_at(target, pieces, frame, z, slopes):
     """Energy at z, its gradient into slopes."""
     place(frame, z, frame.theta)
@@ -455,7 +455,7 @@ def touch_at(target, pieces, frame, z, slopes):
     return value
 
 
-@kernel
+@kernel(counts_references=False)
 def touch_cell(target, pieces, frame, pile, j, tilt):
     """Tangent of cell j near the mean of the density of slope ``tilt``; its mass."""
     low, high = pile.lower[j], pile.upper[j]

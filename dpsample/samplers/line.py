@@ -26,7 +26,7 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Kernel, kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
-from dpsample.numerics.vectors import copy_into
+from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.problem import records
 from dpsample.regularizers import RegularizerParams
 from dpsample.samplers.errors import BOUND_VIOLATED, EXHAUSTED, OK, PIECE_FAILED
@@ -45,7 +45,7 @@ ON_LINE = 1.0  # its stage
 ROUNDING = 1e-10
 
 
-@kernel
+@kernel(counts_references=False)
 def exceeds(value, slope, distance, other):
     """Whether a tangent lies above V at a distance, beyond rounding errors."""
     rise = slope * distance
@@ -53,7 +53,7 @@ def exceeds(value, slope, distance, other):
     return value + rise - other > slack
 
 
-@kernel
+@kernel(counts_references=False)
 def insert(hull, count, point, value, slope):
     """Add a tangent in order; return the new number, or -1 if V is not convex."""
     place = count
@@ -74,7 +74,7 @@ def insert(hull, count, point, value, slope):
     return count + 1
 
 
-@kernel
+@kernel(counts_references=False)
 def border_between(hull, left):
     """Where the tangents ``left`` and ``left + 1`` meet; the middle if unclear."""
     first, last = hull[POINT, left], hull[POINT, left + 1]
@@ -87,7 +87,7 @@ def border_between(hull, left):
     return max(first, last - gap / bend)
 
 
-@kernel
+@kernel(counts_references=False)
 def lower_end(hull, i, left, right):
     """Lowest value of tangent i on its piece."""
     if hull[SLOPE, i] == 0.0:
@@ -96,7 +96,7 @@ def lower_end(hull, i, left, right):
     return hull[VALUE, i] + hull[SLOPE, i] * (end - hull[POINT, i])
 
 
-@kernel
+@kernel(counts_references=False)
 def measure(hull, count, low, high):
     """Fill borders and masses up to each piece; return the total mass.
 
@@ -123,7 +123,7 @@ def measure(hull, count, low, high):
     return total
 
 
-@kernel
+@kernel(counts_references=False)
 def propose(hull, count, low, high, rng):
     """Draw from e^-L; return the point and L there. After `measure`."""
     level = rng.random() * hull[MASS, count - 1]
@@ -143,7 +143,7 @@ def propose(hull, count, low, high, rng):
     return t, hull[VALUE, i] + slope * (t - hull[POINT, i])
 
 
-@kernel
+@kernel(counts_references=False)
 def first_points(low, high, guess, width):
     """Two points near a guessed mode, inside the interval and off its ends."""
     guess = guess if abs(guess) < np.inf else 0.0
@@ -165,7 +165,7 @@ def first_points(low, high, guess, width):
     return left, right
 
 
-@kernel
+@kernel(counts_references=False)
 def next_point(hull, count, turn, low, high, first, last, reach):
     """Where the next tangent of a start belongs; NaN if the hull is ready.
 
@@ -255,7 +255,7 @@ class Line(NamedTuple):
     along: tuple[float, float, float]
 
 
-@kernel
+@kernel(counts_references=False)
 def line_of(target, state, margins, rates, response, is_quadratic, along):
     """Line through the position along scratch[1], for the records of the margins.
 
@@ -280,7 +280,7 @@ def line_of(target, state, margins, rates, response, is_quadratic, along):
     )
 
 
-@kernel
+@kernel(counts_references=False)
 def rates_of(data, direction, rates):
     """Fill rates with A e, block by block."""
     for start in range(0, data.num_records, data.block):
@@ -288,7 +288,7 @@ def rates_of(data, direction, rates):
         records.products_of(data, direction, start, stop, rates[start:stop])
 
 
-@kernel
+@kernel(counts_references=False)
 def margins_at(data, theta, margins):
     """Fill margins with A theta + b, block by block."""
     for start in range(0, data.num_records, data.block):
@@ -296,7 +296,7 @@ def margins_at(data, theta, margins):
         records.margins_of(data, theta, start, stop, margins[start:stop])
 
 
-@kernel
+@kernel(counts_references=False)
 def regularizer_along(value_piece, gradient_piece, line, t):
     """Return r(theta + t e) and its slope in t, from the pieces."""
     out, gradient = line.work.out, line.work.vector
@@ -366,7 +366,7 @@ def move_inside(target, pieces, state, t):
     return t
 
 
-@kernel
+@kernel(counts_references=False)
 def energy_at(target, pieces, margins, theta, work):
     """Energy at theta from its margins; NaN if a piece failed."""
     data = target.data
@@ -386,7 +386,7 @@ def energy_at(target, pieces, margins, theta, work):
     return target.k * value
 
 
-@kernel
+@kernel(counts_references=False)
 def quadratic_along(params, theta, direction):
     """Value, slope and curvature at t = 0 of scale/2 ||theta + t e - center||_2^2."""
     value, slope, curvature = 0.0, 0.0, 0.0
@@ -399,7 +399,7 @@ def quadratic_along(params, theta, direction):
     return 0.5 * scale * value, scale * slope, scale * curvature
 
 
-@kernel
+@kernel(counts_references=False)
 def guess_along(whiten, center, theta, direction, white, moved):
     """Mode and standard deviation on the line of the Gaussian with this inverse factor.
 
@@ -407,7 +407,7 @@ def guess_along(whiten, center, theta, direction, white, moved):
     """
     for j in range(theta.shape[0]):
         moved[j] = theta[j] - center[j]
-    np.dot(whiten, moved, white)
+    multiply(whiten, moved, white)
     slope = curvature = 0.0
     for i in range(white.shape[0]):
         rate = np.dot(whiten[i], direction)

@@ -33,7 +33,7 @@ ENVELOPE_SIZE = 9
 _TINY_MODE = 1e-290
 
 
-@kernel
+@kernel(counts_references=False)
 def power(x, exponent):
     """x**exponent for x >= 0."""
     if exponent == 1.0:
@@ -43,7 +43,7 @@ def power(x, exponent):
     return x**exponent
 
 
-@kernel
+@kernel(counts_references=False)
 def energy(b, q, c, s, v, precision, t):
     """Return f(t) and its derivative in the direction away from 0 (at 0: the right)."""
     r = abs(t)
@@ -57,7 +57,7 @@ def energy(b, q, c, s, v, precision, t):
     return value, outward + (precision * (t - v) if t >= 0.0 else precision * (v - t))
 
 
-@kernel
+@kernel(counts_references=False)
 def positive_mode(b, q, c, s, v, precision):
     """Minimizer of f on the line for v >= 0.
 
@@ -89,7 +89,7 @@ def positive_mode(b, q, c, s, v, precision):
     return t
 
 
-@kernel
+@kernel(counts_references=False)
 def _side(b, q, c, s, v, precision, mode, base, sign, room):
     """Width, rise of f and slope at that width on one side; slope 0 means no tail.
 
@@ -130,7 +130,7 @@ def _side(b, q, c, s, v, precision, mode, base, sign, room):
     return width, rise, slope, start
 
 
-@kernel
+@kernel(counts_references=False)
 def factor_envelope(b, q, c, s, v, h, lower, upper):
     """Envelope for `draw_from_envelope`, for v >= 0 (reflect the interval otherwise).
 
@@ -155,7 +155,7 @@ def factor_envelope(b, q, c, s, v, h, lower, upper):
     return (mode, base) + left_side + right_side + (gap,)
 
 
-@kernel
+@kernel(counts_references=False)
 def _tail_excess(rng, lower, width):
     """Z - lower for a standard normal Z on [lower, lower + width], lower >= 0."""
     if width * (lower + 0.5 * width) <= 1.2:
@@ -179,7 +179,7 @@ def _tail_excess(rng, lower, width):
     return np.nan
 
 
-@kernel
+@kernel(counts_references=False)
 def truncated_normal(rng, lower, upper):
     """Draw a standard normal restricted to [lower, upper]; NaN if that is empty.
 
@@ -206,7 +206,7 @@ def truncated_normal(rng, lower, upper):
     return np.nan
 
 
-@kernel
+@kernel(counts_references=False)
 def normal_between(rng, mean, stddev, lower, upper):
     """Draw N(mean, stddev^2) restricted to [lower, upper]; NaN if that is empty.
 
@@ -225,7 +225,7 @@ def normal_between(rng, mean, stddev, lower, upper):
     return min(max(t, lower), upper) if t == t else np.nan
 
 
-@kernel
+@kernel(counts_references=False)
 def draw_from_envelope(rng, b, q, c, s, v, h, lower, upper, envelope):
     """Exact draw by rejection from what `factor_envelope` returned for v >= 0."""
     mode, base, left, left_rise, left_slope = envelope[:5]
@@ -303,7 +303,7 @@ def factor_moments(b, q, c, s, v, h, lower, upper, out):
         out[3], out[4] = first * second, second * second
 
 
-@kernel
+@kernel(counts_references=False)
 def _rising(rng, slope, curvature, width):
     """Draw from exp(-slope s - curvature s^2 / 2) on [0, width], slope > 0 large."""
     drop = slope * width
@@ -319,7 +319,7 @@ def _rising(rng, slope, curvature, width):
     return np.nan
 
 
-@kernel
+@kernel(counts_references=False)
 def draw_quadratic(rng, slope, curvature, low, high):
     """Draw from exp(-slope t - curvature t^2 / 2) on [low, high]; NaN if impossible.
 
@@ -356,7 +356,7 @@ def draw_quadratic(rng, slope, curvature, low, high):
     return min(max(mean + scale * z, low), high)
 
 
-@kernel
+@kernel(counts_references=False)
 def log_mills(x):
     """Log of the Mills ratio (1 - Phi(x)) / phi(x) for x >= 0."""
     if x < 20.0:
@@ -369,7 +369,7 @@ def log_mills(x):
     return math.log1p(tail) - math.log(x)
 
 
-@kernel
+@kernel(counts_references=False)
 def log_rising_mass(slope, curvature, width):
     """Log of the integral of exp(-slope s - curvature s^2 / 2) over [0, width].
 
@@ -394,7 +394,7 @@ def log_rising_mass(slope, curvature, width):
     return whole + math.log(-math.expm1(lost)) - math.log(root)
 
 
-@kernel
+@kernel(counts_references=False)
 def log_mass(slope, curvature, width):
     """Log of the integral of exp(-slope s - curvature s^2 / 2) over [0, width]."""
     if slope >= 0.0:
@@ -411,7 +411,7 @@ def log_mass(slope, curvature, width):
     return both + 0.5 * slope * slope / curvature
 
 
-@kernel
+@kernel(counts_references=False)
 def sift_down(keys, rises, start, count):
     """Restore the heap below ``start``."""
     root = start
@@ -426,7 +426,7 @@ def sift_down(keys, rises, start, count):
         root = child
 
 
-@kernel
+@kernel(counts_references=False)
 def sort_pairs(keys, rises, count):
     """Sort the first ``count`` kinks and their rises in place, by heaps."""
     for start in range(count // 2 - 1, -1, -1):
@@ -437,7 +437,7 @@ def sort_pairs(keys, rises, count):
         sift_down(keys, rises, 0, last)
 
 
-@kernel
+@kernel(counts_references=False)
 def draw_piecewise(rng, slope, curvature, low, high, kinks, rises, count, logs):
     """Return a code and a draw on [low, high] that contains 0.
 

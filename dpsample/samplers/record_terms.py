@@ -33,7 +33,7 @@ def dense_margin(row, theta):
     return result
 
 
-@kernel
+@kernel(counts_references=False)
 def margin(data, theta, i):
     """Return <a_i, theta> + offset_i."""
     if data.dense.shape[0] > 0:
@@ -47,7 +47,7 @@ def margin(data, theta, i):
     return result
 
 
-@kernel
+@kernel(counts_references=False)
 def loss(target, pieces, u, i, work):
     """Loss of record i at margin u; NaN if the piece failed."""
     work.out[0] = np.nan

@@ -39,7 +39,7 @@ c = sqrt(l^2/m^2 - l/m): |y+ - w*| <= c |y - y+| by the certificate of `solve`. 
 |y - y+| as computed at most r + e, r = sqrt(2 a/m)/c for the gap a, the computed step
 is thus within sqrt(2 a/m) + c (2 e + ((d + 9) u + 8 u l/(l - m)) (r + e)) + e of w*:
 the last term but one is for the rounding of the length and of r. If no step is so
-short, `solve.contract` follows, whose errors do not add up: after log(2 R
+short, `solve.CONTRACTION` follows, whose errors do not add up: after log(2 R
 sqrt(m/2a))/-log(1 - m/l) steps it is within sqrt(2 a/m) + e l/m, which is less, for
 l/m <= 2 c + 1.
 """

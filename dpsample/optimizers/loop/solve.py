@@ -68,6 +68,9 @@ from dpsample.optimizers.loop.estimate import (
 
 MOST = 12.0  # standard deviations of a tilt; beyond with probability below 2^-107
 TURN = CURSOR + 1  # where a paused solver keeps which of its turns it is in
+# What a turn is: a step with a certificate, one with an epoch, or one without either.
+# The last brings any two points nearer by 1 - m/l: its errors do not add up.
+ACCELERATED, SVRG, CONTRACTION = range(3)
 STEPS_PER_CONDITION = 100.0
 STEPS_PER_SMOOTHNESS = 10.0
 # A paused epoch has this stage and keeps its steps so far.
@@ -82,6 +85,7 @@ class Objective(NamedTuple):
     ridge: float
     smoothness: float  # l, of the whole objective
     gap: float
+    method: int = ACCELERATED
 
 
 def enough_steps(
@@ -106,7 +110,7 @@ def enough_steps(
     return 2 + math.ceil(root * max(log, 0.0))
 
 
-@kernel
+@kernel(counts_references=False)
 def objective_gradient(data, pieces, loop, objective, w, memory, rng):
     """Fill memory.gradient with grad J(w); return RUNNING, PAUSED or FAILED."""
     outcome = estimate(data, pieces, loop.batches, loop.estimator, 0, w, memory, rng)
@@ -118,27 +122,6 @@ def objective_gradient(data, pieces, loop, objective, w, memory, rng):
 
 
 @kernel
-def contract(data, body, pieces, loop, objective, memory, rng, start, stop):
-    """Take steps ``start``, ..., ``stop - 1`` of plain projected gradients.
-
-    Each brings any two points nearer by 1 - m/l: errors do not add up. Arguments and
-    outcomes are those of `minimize`, which needs fewer steps.
-    """
-    w = memory.theta
-    if memory.control[STAGE] == IN_ESTIMATE:
-        start = int(memory.control[TURN])
-    for turn in range(start, stop):
-        outcome = objective_gradient(data, pieces, loop, objective, w, memory, rng)
-        if outcome != RUNNING:
-            memory.control[TURN] = turn
-            return outcome
-        for j in range(len(w)):
-            w[j] -= memory.gradient[j] / objective.smoothness
-        into_both(body, pieces, loop.step, memory, w)
-    return RUNNING
-
-
-@kernel
 def fill_tilt(rng, size, out):
     """Fill ``out`` with exact normals times ``size``, within `MOST` of it."""
     for j in range(len(out)):
@@ -147,87 +130,59 @@ def fill_tilt(rng, size, out):
 
 
 @kernel
-def minimize(data, body, pieces, loop, objective, memory, rng, start, stop):
-    """Take steps ``start``, ..., ``stop - 1``; return RUNNING, CERTIFIED or FAILED.
+def solve(data, body, pieces, loop, objective, memory, rng, start, stop):
+    """Take turns ``start``, ..., ``stop - 1``; return RUNNING, CERTIFIED or FAILED.
 
-    Once certified, memory.theta is the point. ``loop`` gives batches, estimator and the
-    local ball; its noise is not used. After PAUSED the next call, with the same
-    arguments, goes on in the middle of a step.
+    A turn is a step, by SVRG one and an epoch. Once certified, memory.theta is the
+    point. ``loop`` gives batches, estimator and the local ball; its noise is not used.
+    After PAUSED the next call, with the same arguments, goes on in the middle of a
+    turn. One kernel for all methods: nearly all of it is the gradient's code.
     """
-    m, top = objective.ridge, objective.smoothness
+    m, top, method = objective.ridge, objective.smoothness, objective.method
     root = math.sqrt(m / top)
     bound = np.inf  # a quadratic of one curvature: a single step is exact
     if top > m:
         bound = math.sqrt(objective.gap / (0.5 / m - 0.5 / top)) / top
     w, v, y = memory.theta, memory.average, memory.middle
-    control = memory.control
-    if control[STAGE] == IN_ESTIMATE:
+    control, gradient = memory.control, memory.gradient
+    if control[STAGE] != 0.0:
         start = int(control[TURN])
-    elif start == 0:
+    elif start == 0 and method != CONTRACTION:
         into_both(body, pieces, loop.step, memory, w)
         copy_into(w, v)
     for turn in range(start, stop):
-        for j in range(len(w)):
-            y[j] = (w[j] + root * v[j]) / (1.0 + root)
-        outcome = objective_gradient(data, pieces, loop, objective, y, memory, rng)
-        if outcome != RUNNING:
-            control[TURN] = turn
-            return outcome
-        for j in range(len(w)):
-            w[j] = y[j] - memory.gradient[j] / top
-            v[j] = (1.0 - root) * v[j] + root * y[j] - root / m * memory.gradient[j]
-        into_both(body, pieces, loop.step, memory, w)
-        moved = distance(w, y, 2.0)
-        if not moved < np.inf:
-            return FAILED
-        if moved <= bound:
-            return CERTIFIED
-        into_both(body, pieces, loop.step, memory, v)
-    return RUNNING
-
-
-@kernel
-def minimize_by_svrg(data, body, pieces, loop, objective, memory, rng, start, stop):
-    """Run epochs ``start``, ..., ``stop - 1``; return RUNNING, CERTIFIED or FAILED.
-
-    Arguments are those of `solve.minimize`, and memory.theta is the point. After PAUSED
-    the next call, with the same arguments, goes on where this one was.
-    """
-    m, top = objective.ridge, objective.smoothness
-    bound = np.inf
-    if top > m:
-        bound = math.sqrt(objective.gap / (0.5 / m - 0.5 / top)) / top
-    w, snapshot, gradient = memory.theta, memory.middle, memory.aggregate
-    if start == 0 and memory.control[STAGE] == 0.0:
-        into_both(body, pieces, loop.step, memory, w)
-    control = memory.control
-    begin = start if control[STAGE] == 0.0 else int(control[TURN])
-    for turn in range(begin, stop):
         control[TURN] = turn
-        if control[STAGE] == IN_EPOCH:
+        if control[STAGE] != IN_EPOCH:
+            copy_into(w, y)
+            if method == ACCELERATED:
+                for j in range(len(w)):
+                    y[j] = (w[j] + root * v[j]) / (1.0 + root)
+            outcome = objective_gradient(data, pieces, loop, objective, y, memory, rng)
+            if outcome != RUNNING:
+                return outcome
+            for j in range(len(w)):
+                w[j] = y[j] - gradient[j] / top
+            into_both(body, pieces, loop.step, memory, w)
+            if method == CONTRACTION:
+                continue
+            moved = distance(w, y, 2.0)
+            if not moved < np.inf:
+                return FAILED
+            if moved <= bound:
+                return CERTIFIED
+        if method == SVRG:
+            if control[STAGE] != IN_EPOCH:
+                copy_into(gradient, memory.aggregate)
+                copy_into(y, w)
+                control[STEPS_DONE] = 0.0
+                v[:] = 0.0
             outcome = epoch(data, body, pieces, loop, objective, memory, rng)
             if outcome != RUNNING:
                 return outcome
-            continue
-        copy_into(w, snapshot)
-        outcome = objective_gradient(data, pieces, loop, objective, w, memory, rng)
-        if outcome != RUNNING:
-            return outcome
-        copy_into(memory.gradient, gradient)
-        for j in range(len(w)):
-            w[j] -= gradient[j] / top
-        into_both(body, pieces, loop.step, memory, w)
-        moved = distance(w, snapshot, 2.0)
-        if not moved < np.inf:
-            return FAILED
-        if moved <= bound:
-            return CERTIFIED
-        copy_into(snapshot, w)
-        control[STEPS_DONE] = 0.0
-        memory.average[:] = 0.0
-        outcome = epoch(data, body, pieces, loop, objective, memory, rng)
-        if outcome != RUNNING:
-            return outcome
+        else:
+            for j in range(len(w)):
+                v[j] = (1.0 - root) * v[j] + root * y[j] - root / m * gradient[j]
+            into_both(body, pieces, loop.step, memory, v)
     return RUNNING
 
 
@@ -264,7 +219,7 @@ def epoch(data, body, pieces, loop, objective, memory, rng):
     return RUNNING
 
 
-@kernel
+@kernel(counts_references=False)
 def two_slopes(data, pieces, estimator, w, snapshot, memory):
     """Slopes of one record's loss, memory.rows[0], at both points."""
     scattered_margins(data, memory.rows, 1, snapshot, memory.margins)

@@ -17,7 +17,7 @@ import numpy as np
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import PAUSED, STAGE, STEPS, forget, is_due
-from dpsample.numerics.vectors import copy_into
+from dpsample.numerics.vectors import copy_into, multiply
 from dpsample.samplers import chain, line
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
 from dpsample.samplers.coordinate import coordinate_moves, slacks
@@ -43,7 +43,7 @@ SWEEP = TURN + NUM_KEPT
 BETWEEN = ON_LINE + 1.0  # stage of a sweep that is paused between two moves
 
 
-@kernel
+@kernel(counts_references=False)
 def caches(plan, state):
     """Return views of the memory: slacks, margins, gradient."""
     first = 1 + plan.num_slacks
@@ -51,7 +51,7 @@ def caches(plan, state):
     return state.memory[1:first], state.memory[first:last], state.memory[last:]
 
 
-@kernel
+@kernel(counts_references=False)
 def synchronize(target, plan, state):
     """Compute the caches anew from the position."""
     state.memory[0] = 0.0
@@ -63,12 +63,12 @@ def synchronize(target, plan, state):
     if plan.num_slopes > 0:
         for j in range(theta.shape[0]):
             offset[j] = theta[j] - plan.center[j]
-        np.dot(plan.hessian, offset, slopes)
+        multiply(plan.hessian, offset, slopes)
         for j in range(theta.shape[0]):
             slopes[j] += plan.slope[j]
 
 
-@kernel
+@kernel(counts_references=False)
 def two_coordinates(dim, rng):
     """Two different coordinates, each pair with the same probability."""
     i = int(rng.random() * dim)
@@ -76,14 +76,14 @@ def two_coordinates(dim, rng):
     return i, (j + 1 if j >= i else j)
 
 
-@kernel
+@kernel(counts_references=False)
 def follow(slopes, hessian, i, t):
     """Add t times row i of the Hessian to the gradient."""
     for m in range(slopes.shape[0]):
         slopes[m] += t * hessian[i, m]
 
 
-@kernel
+@kernel(counts_references=False)
 def pairs(theta, slopes, center, slope, ridge, hessian, rng):
     """Move along random pairs of coordinates of the simplex; False on failure."""
     dim = theta.shape[0]
@@ -105,7 +105,7 @@ def pairs(theta, slopes, center, slope, ridge, hessian, rng):
     return True
 
 
-@kernel
+@kernel(counts_references=False)
 def energy_of(theta, base, center, slope, ridge, slopes):
     """Quadratic energy from its gradient at the center and at theta."""
     value = 0.0
@@ -200,7 +200,7 @@ def sweep_quadratic(target, plan, state, gaps, slopes, rng, num_steps, draws, st
     return OK, draws.shape[0]
 
 
-@kernel
+@kernel(counts_references=False)
 def keep(control, turn, last, t, i, j, low, high):
     """Keep where a sweep is paused."""
     control[SWEEP], control[SWEEP + 1], control[SWEEP + 2] = turn, last, t

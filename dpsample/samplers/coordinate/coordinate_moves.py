@@ -69,7 +69,7 @@ def make_columns(data: Data, *, is_needed: bool) -> Columns:
     )
 
 
-@kernel
+@kernel(counts_references=False)
 def gather(columns, i, j, moved):
     """Rows and rates of a_i (j < 0) or a_i - a_j; return their number."""
     first, last = columns.starts[i], columns.starts[i + 1]
@@ -96,7 +96,7 @@ def gather(columns, i, j, moved):
     return size
 
 
-@kernel
+@kernel(counts_references=False)
 def select(columns, response, margins, i, j, moved):
     """Margins, rates and responses of the records that the move e_i (- e_j) changes."""
     if columns.dense.shape[0] > 0:
@@ -112,7 +112,7 @@ def select(columns, response, margins, i, j, moved):
     return moved.margins[:size], moved.rates[:size], moved.response[:size]
 
 
-@kernel
+@kernel(counts_references=False)
 def shift(columns, margins, rates, t, moved):
     """Add t times the rates to the margins, after `select`."""
     if columns.dense.shape[0] > 0:
@@ -156,13 +156,13 @@ class CoordinateWork(NamedTuple):
     kinks: Array  # (3, MAX_KINKED_RECORDS + 1)
 
 
-@kernel
+@kernel(counts_references=False)
 def along(values, i, j):
     """Component of a vector along the move."""
     return values[i] if j < 0 else values[i] - values[j]
 
 
-@kernel
+@kernel(counts_references=False)
 def curvature_along(ridge, hessian, i, j):
     """Curvature of a quadratic energy along the move."""
     if hessian.shape[0] == 0:
@@ -172,7 +172,7 @@ def curvature_along(ridge, hessian, i, j):
     return hessian[i, i] + hessian[j, j] - 2.0 * hessian[i, j]
 
 
-@kernel
+@kernel(counts_references=False)
 def quadratic_move(plan, theta, slopes, i, j, low, high, rng):
     """Draw along the move for a quadratic energy, and update the gradient."""
     curvature = curvature_along(plan.ridge, plan.hessian, i, j)
@@ -188,7 +188,7 @@ def quadratic_move(plan, theta, slopes, i, j, low, high, rng):
     return t
 
 
-@kernel
+@kernel(counts_references=False)
 def regularizer_line(target, theta, i, j):
     """Slope and curvature along the move of scale/2 ||theta - center||_2^2."""
     params = target.regularizer
@@ -196,7 +196,7 @@ def regularizer_line(target, theta, i, j):
     return params.scale * offset, params.scale * (1.0 if j < 0 else 2.0)
 
 
-@kernel
+@kernel(counts_references=False)
 def collect_kinks(plan, weight, margins, rates, response, low, high, out):
     """Kinks inside the chord into ``out``; return their number and the first slope.
 
@@ -221,7 +221,7 @@ def collect_kinks(plan, weight, margins, rates, response, low, high, out):
     return count, slope
 
 
-@kernel
+@kernel(counts_references=False)
 def guess_of(plan, theta, i, j):
     """Mode and standard deviation along the move of the fitted Gaussian."""
     slope = 0.0
@@ -234,7 +234,7 @@ def guess_of(plan, theta, i, j):
     return -slope / curvature, 1.0 / np.sqrt(curvature)
 
 
-@kernel
+@kernel(counts_references=False)
 def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     """Draw along the move from the margins; return a code, t and the rates."""
     theta, direction = state.position, state.scratch[1]
@@ -274,7 +274,7 @@ def general_move(target, pieces, plan, state, margins, i, j, low, high, rng):
     return code, t, rates
 
 
-@kernel
+@kernel(counts_references=False)
 def chord_along(target, pieces, state, i):
     """Chord of any domain along coordinate i, the direction in scratch[1]."""
     direction = state.scratch[1]

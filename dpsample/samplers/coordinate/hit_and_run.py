@@ -17,6 +17,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.core.pauses import STAGE
+from dpsample.numerics.vectors import multiply
 from dpsample.samplers import chain, line, sampler
 from dpsample.samplers.chain import (
     ChainState,
@@ -56,17 +57,17 @@ class LineWork(NamedTuple):
     ends: Array  # (2,)
 
 
-@kernel
+@kernel(counts_references=False)
 def choose_direction(plan, state, rng):
     """Fill scratch[1] with L xi."""
     noise, direction = state.scratch[0][: plan.factor.shape[1]], state.scratch[1]
     normal_noise(rng, noise)
-    np.dot(plan.factor, noise, direction)
+    multiply(plan.factor, noise, direction)
     if plan.is_zero_sum == 1:
         direction -= np.sum(direction) / direction.shape[0]
 
 
-@kernel
+@kernel(counts_references=False)
 def synchronize(target, state):
     """Compute the margins anew when they are old."""
     if not 0.0 <= state.memory[0] < RESYNCHRONIZE:

@@ -45,7 +45,7 @@ class Room(NamedTuple):
     limits: Array  # (m,)
 
 
-@kernel
+@kernel(counts_references=False)
 def norm_term(offset, p):
     """|offset|^p."""
     if p == 2.0:
@@ -53,7 +53,7 @@ def norm_term(offset, p):
     return abs(offset) if p == 1.0 else abs(offset) ** p
 
 
-@kernel
+@kernel(counts_references=False)
 def refresh(room, theta, slacks):
     """Compute from theta what `span` reads: slacks, or the p-th power of the norm."""
     if room.kind == BALL:
@@ -68,7 +68,7 @@ def refresh(room, theta, slacks):
             slacks[i] = max(slacks[i], TINY)
 
 
-@kernel
+@kernel(counts_references=False)
 def move(room, slacks, j, t):
     """Subtract t times column j from the slacks, unclipped."""
     if room.kind == FACETS:
@@ -96,7 +96,7 @@ def slide(slacks, column, t, up, down):
     return -np.int64(low).view(np.float64), np.int64(high).view(np.float64)
 
 
-@kernel
+@kernel(counts_references=False)
 def unlimited(t):
     """Infinity in place of the bound that facets parallel to the move leave."""
     if abs(t) > 1e50:
@@ -104,7 +104,7 @@ def unlimited(t):
     return t
 
 
-@kernel
+@kernel(counts_references=False)
 def ball_reach(total, offset, radius, p):
     """Largest distance of one coordinate from the ball's center, given the others.
 
@@ -116,7 +116,7 @@ def ball_reach(total, offset, radius, p):
     return radius * (np.sqrt(rest) if p == 2.0 else rest ** (1.0 / p))
 
 
-@kernel
+@kernel(counts_references=False)
 def facet_span(slacks, rows, values, first, last):
     """Chord that the facets ``rows[first:last]`` leave."""
     low, high = -np.inf, np.inf
@@ -129,7 +129,7 @@ def facet_span(slacks, rows, values, first, last):
     return low, high
 
 
-@kernel
+@kernel(counts_references=False)
 def span(room, theta, slacks, j):
     """Chord along coordinate j, for all kinds but FACETS, PAIRS and CHORD."""
     low, high = room.lower[j] - theta[j], room.upper[j] - theta[j]
@@ -144,13 +144,13 @@ def span(room, theta, slacks, j):
     return min(low, 0.0), max(high, 0.0)
 
 
-@kernel
+@kernel(counts_references=False)
 def ball_change(before, after, radius, p):
     """Change of the p-th power of the norm, in radii, with one coordinate."""
     return norm_term(after / radius, p) - norm_term(before / radius, p)
 
 
-@kernel
+@kernel(counts_references=False)
 def settle(room, theta, slacks, j, t):
     """Move coordinate j by t; slacks follow, except those of FACETS."""
     before = theta[j] - room.center[j]

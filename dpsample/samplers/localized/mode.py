@@ -15,7 +15,12 @@ from scipy import linalg
 from dpsample.core import jit
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
-from dpsample.numerics.vectors import solve_lower, solve_upper
+from dpsample.numerics.vectors import (
+    copy_into,
+    multiply,
+    solve_lower,
+    solve_upper,
+)
 from dpsample.regularizers import Entropy
 from dpsample.samplers.gaussian_fit import minimize, regularizer_hessian
 from dpsample.samplers.record_terms import Passed, passed
@@ -216,31 +221,35 @@ def step_in_ball(center, radius, gradient, hessian, move):
     concave in nu and nearly linear: Newton's method for it (More and Sorensen, 1983)
     rises from 0 to the nu of the sphere.
     """
-    dim = move.shape[0]
-    root, pull = np.linalg.cholesky(hessian), np.dot(hessian, center) - gradient
-    move[:] = -gradient
-    solve_lower(root, move)
-    solve_upper(root, move)
-    y, z = center + move, np.empty(dim)
-    nu, shifted = 0.0, hessian.copy()
-    for _ in range(MAX_STEPS):
+    dim, nu, shifted = move.shape[0], 0.0, hessian.copy()
+    pull, y, z = np.empty(dim), np.empty(dim), np.empty(dim)
+    multiply(hessian, center, pull)
+    for j in range(dim):
+        pull[j] -= gradient[j]
+        y[j] = -gradient[j]
+    for turn in range(MAX_STEPS + 1):
+        root = np.linalg.cholesky(shifted)
+        solve_lower(root, y)
+        solve_upper(root, y)
+        if turn == 0:  # without the ball, and without the rounding of H center
+            copy_into(y, move)
+            for j in range(dim):
+                y[j] += center[j]
         size = np.sqrt(np.dot(y, y))
-        if not size > radius * (1.0 + 1e-15):
+        if turn == MAX_STEPS or not size > radius * (1.0 + 1e-15):
             break
-        z[:] = y
+        copy_into(y, z)
         solve_lower(root, z)
         before = nu
         nu += np.dot(y, y) / np.dot(z, z) * (size - radius) / radius
         if nu == before:
             break
+        copy_into(pull, y)
         for j in range(dim):
             shifted[j, j] = hessian[j, j] + nu
-        root, y = np.linalg.cholesky(shifted), pull.copy()
-        solve_lower(root, y)
-        solve_upper(root, y)
     if nu > 0.0:
-        size = np.sqrt(np.dot(y, y))
-        move[:] = y * (radius / size) - center
+        for j in range(dim):
+            move[j] = y[j] * (radius / size) - center[j]
 
 
 def _step_in_polytope(

@@ -18,7 +18,7 @@ from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
 
 
-@kernel
+@kernel(counts_references=False)
 def uniform_in_ball(rng, out):
     """Uniform direction with radius U^{1/m}."""
     normal_noise(rng, out)

@@ -108,14 +108,14 @@ def add_dense(data, loss_value, points, work, totals, begin):
     return data.num_records
 
 
-@kernel
+@kernel(counts_references=False)
 def add_row(value, row, out):
     """Add value times row to out."""
     for b in range(out.shape[0]):
         out[b] += value * row[b]
 
 
-@kernel
+@kernel(counts_references=False)
 def add_four_rows(values, rows, columns, first, out):
     """Add four scaled rows to out in one walk: it is bound by loads and stores."""
     v0, v1 = values[first], values[first + 1]
@@ -126,7 +126,7 @@ def add_four_rows(values, rows, columns, first, out):
         out[b] += (v0 * r0[b] + v1 * r1[b]) + (v2 * r2[b] + v3 * r3[b])
 
 
-@kernel
+@kernel(counts_references=False)
 def add_sparse(data, loss_value, points, work, totals, begin):
     """Add the losses of records from ``begin`` to totals; return the next one."""
     count = points.shape[0]
@@ -156,7 +156,7 @@ def add_sparse(data, loss_value, points, work, totals, begin):
     return data.num_records
 
 
-@kernel
+@kernel(counts_references=False)
 def energies(target, pieces, points, work, out, begin):
     """Fill out with V = k (F + mu r) at each row of points; NaN if a piece failed.
 
@@ -199,7 +199,7 @@ class Batch(NamedTuple):
     noise: Array
 
 
-@kernel
+@kernel(counts_references=False)
 def log_proposal(plan, square):
     """Log density of a proposal at a whitened squared distance, up to a constant."""
     if plan.tail == np.inf:
@@ -208,7 +208,7 @@ def log_proposal(plan, square):
     return -0.5 * (plan.tail + rank) * math.log1p(square / plan.tail)
 
 
-@kernel
+@kernel(counts_references=False)
 def propose(plan, rng, noise, out):
     """Fill out with a proposal and return its whitened squared distance."""
     normal_noise(rng, noise)
@@ -219,7 +219,7 @@ def propose(plan, rng, noise, out):
     return scale * scale * np.dot(noise, noise)
 
 
-@kernel
+@kernel(counts_references=False)
 def refill(target, pieces, plan, state, rng):
     """Draw proposals until a batch lies in the domain, and weigh them.
 
@@ -255,7 +255,7 @@ def refill(target, pieces, plan, state, rng):
     return OK
 
 
-@kernel
+@kernel(counts_references=False)
 def fill_batch(target, pieces, plan, state, rng):
     """Draw proposals until a batch lies in the domain; a code."""
     control = state.work.control

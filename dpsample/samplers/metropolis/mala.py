@@ -10,10 +10,9 @@ a rejected step.
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
+from dpsample.numerics.vectors import multiply
 from dpsample.samplers.chain import (
     PROPOSALS,
     ChainState,
@@ -32,7 +31,7 @@ from dpsample.targets.gibbs import Gibbs
 NUM_ROWS = 6
 
 
-@kernel
+@kernel(counts_references=False)
 def log_proposal(plan, origin, slope_there, theta, white, drift):
     """Log density, up to a constant, of proposing theta from origin.
 
@@ -41,7 +40,7 @@ def log_proposal(plan, origin, slope_there, theta, white, drift):
     for j in range(theta.shape[0]):
         drift[j] = theta[j] - origin[j]
     square = 0.0
-    np.dot(plan.whiten, drift, white)
+    multiply(plan.whiten, drift, white)
     for i in range(white.shape[0]):
         along = 0.0
         for j in range(theta.shape[0]):
@@ -50,7 +49,7 @@ def log_proposal(plan, origin, slope_there, theta, white, drift):
     return -square / (4.0 * plan.step)
 
 
-@kernel
+@kernel(counts_references=False)
 def log_acceptance(plan, state, proposal, energy, new_gradient, white, drift):
     """Log of the acceptance ratio of a proposal inside the domain."""
     here, gradient = state.position, state.memory
@@ -59,7 +58,7 @@ def log_acceptance(plan, state, proposal, energy, new_gradient, white, drift):
     return log_ratio - log_proposal(plan, here, gradient, proposal, white, drift)
 
 
-@kernel
+@kernel(counts_references=False)
 def pull(plan, gradient, scale, noise):
     """Subtract scale L^T gradient from the noise."""
     for i in range(noise.shape[0]):

@@ -65,7 +65,7 @@ class Map(NamedTuple):
     p: float
 
 
-@kernel
+@kernel(counts_references=False)
 def slope(mirror, x, out):
     """Fill out with the gradient of phi; False if x is not strictly inside."""
     dim = x.shape[0]
@@ -92,7 +92,7 @@ def slope(mirror, x, out):
     return is_inside
 
 
-@kernel
+@kernel(counts_references=False)
 def root(size, p):
     """Solve u (u^2 + 1)^(p/2 - 1) = size > 0, by Newton's method in log u.
 
@@ -112,7 +112,7 @@ def root(size, p):
     return math.exp(t)
 
 
-@kernel
+@kernel(counts_references=False)
 def inverse(mirror, y, out):
     """Fill out with the point whose gradient is y; entries of y may be infinite."""
     dim = y.shape[0]
@@ -145,7 +145,7 @@ def inverse(mirror, y, out):
             out[j] = middle + v * half * half / (1.0 + math.hypot(1.0, v * half))
 
 
-@kernel
+@kernel(counts_references=False)
 def curvature(mirror, x, j):
     """Entry j of the Hessian's diagonal part."""
     if mirror.geometry == BOX:
@@ -159,7 +159,7 @@ def curvature(mirror, x, j):
     return value / ((mirror.p - 1.0) * mirror.weight[j] ** 2)
 
 
-@kernel
+@kernel(counts_references=False)
 def dual_noise(mirror, x, z, out):
     """Fill out with B z, B B^T the Hessian at x, for a vector z of dim normals."""
     dim = x.shape[0]
@@ -183,7 +183,7 @@ def dual_noise(mirror, x, z, out):
             out[j] -= shared
 
 
-@kernel
+@kernel(counts_references=False)
 def log_det(mirror, x):
     """Log determinant of the Hessian, without constants of the simplex."""
     dim, total = x.shape[0], 0.0
@@ -198,7 +198,7 @@ def log_det(mirror, x):
     return total
 
 
-@kernel
+@kernel(counts_references=False)
 def inverse_form(mirror, x, v):
     """v^T H^{-1} v."""
     dim, total, along = x.shape[0], 0.0, 0.0
@@ -228,7 +228,7 @@ class MirrorPlan(NamedTuple):
     mirror: Map
 
 
-@kernel
+@kernel(counts_references=False)
 def reduce(mirror, gradient):
     """Replace a gradient by the derivatives along the coordinates of the map."""
     if mirror.geometry == SIMPLEX:
@@ -237,7 +237,7 @@ def reduce(mirror, gradient):
             gradient[j] -= last
 
 
-@kernel
+@kernel(counts_references=False)
 def log_proposal(plan, origin, slope_there, theta, here, there):
     """Log density, up to a constant, of proposing theta from origin."""
     slope(plan.mirror, origin, here)
@@ -249,7 +249,7 @@ def log_proposal(plan, origin, slope_there, theta, here, there):
     return log_det(plan.mirror, theta) - spread - square
 
 
-@kernel
+@kernel(counts_references=False)
 def propose(plan, origin, slope_there, rng, noise, dual, out):
     """Fill out with a proposal from origin; False if it is numerically outside."""
     chain.normal_noise(rng, out)

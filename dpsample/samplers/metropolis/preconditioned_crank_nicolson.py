@@ -14,17 +14,18 @@ from typing import ClassVar
 import numpy as np
 
 from dpsample.core.jit import kernel
+from dpsample.numerics.vectors import multiply
 from dpsample.samplers.chain import compile_run, displace, normal_noise, settle, weigh
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
 from dpsample.targets.gibbs import Gibbs
 
 
-@kernel
+@kernel(counts_references=False)
 def half_square(plan, theta, difference, white):
     """Half the squared distance of theta from the center, in the fit's norm."""
     for j in range(theta.shape[0]):
         difference[j] = theta[j] - plan.center[j]
-    np.dot(plan.whiten, difference, white)
+    multiply(plan.whiten, difference, white)
     return 0.5 * np.dot(white, white)
 
 

@@ -29,7 +29,7 @@ class RandomWalkPlan(NamedTuple):
     factor: Array
 
 
-@kernel
+@kernel(counts_references=False)
 def fill_noise(p, rng, noise):
     """Density proportional to exp(-||z||_p^2 / 2): radius chi_m, cone direction."""
     if p == 2.0:

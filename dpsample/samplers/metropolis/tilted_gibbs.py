@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsample.core.jit import kernel
+from dpsample.numerics.vectors import multiply, multiply_rows
 from dpsample.samplers.chain import (
     compile_run,
     displace,
@@ -31,16 +32,16 @@ from dpsample.targets.gibbs import Gibbs
 RETREAT = 0.01
 
 
-@kernel
+@kernel(counts_references=False)
 def surrogate(plan, theta, w, s, difference, white):
     """Tangent at w plus half the squared norm: the part of V that proposals know."""
     for j in range(theta.shape[0]):
         difference[j] = theta[j] - w[j]
-    np.dot(plan.whiten, difference, white)
+    multiply(plan.whiten, difference, white)
     return np.dot(s, difference) + 0.5 * np.dot(white, white)
 
 
-@kernel
+@kernel(counts_references=False)
 def tilt(target, pieces, plan, state):
     """From y in scratch[2] fill w, the slope there and the proposal's mean."""
     y, w, s = state.scratch[2], state.scratch[3], state.scratch[4]
@@ -55,13 +56,13 @@ def tilt(target, pieces, plan, state):
             w[j] += RETREAT * (plan.center[j] - w[j])
     slope(target, pieces, state, w, s)
     weight = plan.step / (1.0 + plan.step)
-    np.dot(s, plan.factor, white)
+    multiply_rows(s, plan.factor, white)
     displace(plan, w, white, -1.0, mean)
     for j in range(y.shape[0]):
         mean[j] = (1.0 - weight) * y[j] + weight * mean[j]
 
 
-@kernel
+@kernel(counts_references=False)
 def log_acceptance(plan, state, energy):
     """Log of the acceptance ratio of the proposal in scratch[1], given y."""
     w, s, difference = state.scratch[3], state.scratch[4], state.scratch[6]

@@ -30,7 +30,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import Kernel, Pointer, f8, i8, kernel, matrix, vector
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.domains import Domain
-from dpsample.numerics.vectors import copy_into
+from dpsample.numerics.vectors import copy_into, multiply, multiply_rows
 from dpsample.samplers import chain
 from dpsample.samplers.chain import (
     ChainState,
@@ -115,7 +115,7 @@ def init(target: Gibbs, position: Array) -> ChainState:
     return state._replace(counts=np.zeros(NUM_COUNTS, dtype=np.int64))
 
 
-@kernel
+@kernel(counts_references=False)
 def support_ball(plan, body, mean, normal, a, b):
     """Set the unit outward normal of a Euclidean ball at mean's P-projection.
 
@@ -126,7 +126,7 @@ def support_ball(plan, body, mean, normal, a, b):
     dim = mean.shape[0]
     for j in range(dim):
         a[j] = mean[j] - body.center[j]
-    np.dot(a, plan.basis, b)
+    multiply_rows(a, plan.basis, b)
     nu = 0.0
     for _ in range(50):
         size, slope = 0.0, 0.0
@@ -141,7 +141,7 @@ def support_ball(plan, body, mean, normal, a, b):
             break
     for j in range(dim):
         a[j] = plan.eigenvalues[j] * b[j] / (plan.eigenvalues[j] + nu)
-    np.dot(plan.basis, a, b)
+    multiply(plan.basis, a, b)
     size = np.sqrt(np.dot(b, b))
     for j in range(dim):
         normal[j] = b[j] / size
@@ -150,7 +150,7 @@ def support_ball(plan, body, mean, normal, a, b):
     normal[dim + 1] = 1.0
 
 
-@kernel
+@kernel(counts_references=False)
 def support_any(target, pieces, plan, mean, normal, a):
     """Halfspace through the Euclidean projection of mean, normal to mean - projection.
 
@@ -176,7 +176,7 @@ def support_any(target, pieces, plan, mean, normal, a):
     normal[dim + 1] = 1.0
 
 
-@kernel
+@kernel(counts_references=False)
 def set_halfspace(target, pieces, plan, state, mean):
     """If mean is outside, store a halfspace that contains the domain but not mean."""
     dim = mean.shape[0]
@@ -197,14 +197,14 @@ def set_halfspace(target, pieces, plan, state, mean):
     return OK
 
 
-@kernel
+@kernel(counts_references=False)
 def quadratic(form, difference, scratch):
     """Return difference^T form difference."""
-    np.dot(form, difference, scratch)
+    multiply(form, difference, scratch)
     return np.dot(difference, scratch)
 
 
-@kernel
+@kernel(counts_references=False)
 def gap_and_slack(plan, u_x, u_w, gradient, difference, scratch):
     """Gap U(x) - U(w) - <g, x - w> - tangent/2 ||x - w||_P^2, and its rounding error.
 
@@ -216,10 +216,10 @@ def gap_and_slack(plan, u_x, u_w, gradient, difference, scratch):
     return (u_x - u_w) - linear - square, slack
 
 
-@kernel
+@kernel(counts_references=False)
 def aim(plan, y, w, gradient, mean):
     """Mean of the Gaussian envelope of exp(-U(x) - ||x - y||_P^2 / (2 h))."""
-    np.dot(plan.inverse, gradient, mean)
+    multiply(plan.inverse, gradient, mean)
     weight = 1.0 / (1.0 + plan.tangent * plan.step)
     for j in range(mean.shape[0]):
         mean[j] = weight * (
@@ -227,7 +227,7 @@ def aim(plan, y, w, gradient, mean):
         )
 
 
-@kernel
+@kernel(counts_references=False)
 def propose(target, pieces, plan, draw, mean, state, rng, out):
     """Draw from the envelope: 1 inside the domain, 0 outside, NaN if a piece failed.
 
@@ -253,7 +253,8 @@ def compile_conditional(
     proposal in scratch[5]: 1, 0, minus a code of `errors`, or `PAUSED`. The draw
     returns a code. Paused, it goes on with its next try or test when called again.
     """
-    find, test = kernel(prepare), kernel(judge)
+    uncounted = kernel(counts_references=False)
+    find, test = uncounted(prepare), uncounted(judge)
 
     def conditional(target, pieces, plan, state, rng):
         control, mean, proposal = state.work.control, state.scratch[4], state.scratch[5]
@@ -297,7 +298,7 @@ def compile_conditional(
                 return OK
         return EXHAUSTED
 
-    return kernel(conditional)
+    return uncounted(conditional)
 
 
 def prepare(target, pieces, plan, state):
@@ -315,7 +316,7 @@ def prepare(target, pieces, plan, state):
     return set_halfspace(target, pieces, plan.metric, state, mean)
 
 
-@kernel
+@kernel(counts_references=False)
 def weigh(target, pieces, metric, state, threshold, u_x):
     """Compare the gap of the proposal in scratch[5], of energy U, with a threshold.
 
@@ -362,7 +363,7 @@ def judge(target, pieces, plan, state, rng, is_resumed):
 conditional = compile_conditional(prepare, judge)
 
 
-@kernel
+@kernel(counts_references=False)
 def displace_y(metric, state, rng):
     """Draw y given x into scratch[1]."""
     normal_noise(rng, state.scratch[0])

@@ -91,7 +91,7 @@ def _add_rows(rows, start, stop, slopes, out):
             out[j] += s * rows[i, j]
 
 
-@kernel
+@kernel(counts_references=False)
 def _losses(plan, response, start, stop, margins, slopes):
     """Turn margins into losses, and fill slopes; without branches on the records."""
     if plan.is_logistic:
@@ -111,7 +111,7 @@ def _losses(plan, response, start, stop, margins, slopes):
             slopes[i] = plan.scale * turn * z
 
 
-@kernel
+@kernel(counts_references=False)
 def _pass_over(plan, rows, response, offset, state, stop):
     """Add the losses and slopes at the point of the next records to the sums."""
     start = state.counts[ROW]
@@ -127,7 +127,7 @@ def _pass_over(plan, rows, response, offset, state, stop):
     state.counts[ROW] = stop
 
 
-@kernel
+@kernel(counts_references=False)
 def _normals(rng, out, counts):
     """Fill with normals, two words a pair (Box and Muller 1958)."""
     dim = out.shape[0]
@@ -140,7 +140,7 @@ def _normals(rng, out, counts):
         counts[WORDS] += 2
 
 
-@kernel
+@kernel(counts_references=False)
 def _distance(point, center):
     square = 0.0
     for j in range(center.shape[0]):
@@ -148,14 +148,14 @@ def _distance(point, center):
     return np.sqrt(square)
 
 
-@kernel
+@kernel(counts_references=False)
 def _shrink(plan, masks, point):
     """Factor of point - center in the projection on the ball."""
     size = _distance(point, plan.center)
     return pick(masks[np.int64(size > plan.radius)], plan.radius / size, 1.0)
 
 
-@kernel
+@kernel(counts_references=False)
 def _propose(plan, masks, vectors, spare, out):
     """Draw a try into out, parts 3 and 4 of the proof; return what it has to pay."""
     center, noise, axis = plan.center, vectors[NOISE], vectors[AXIS]
@@ -185,7 +185,7 @@ def _propose(plan, masks, vectors, spare, out):
     return pick(is_edge, paid, 0.0)
 
 
-@kernel
+@kernel(counts_references=False)
 def _advance(plan, state, rng):
     """Use what a pass has found: judge a try, or move w; then choose the next point."""
     vectors, numbers, counts = state.vectors, state.numbers, state.counts
@@ -238,7 +238,7 @@ def _advance(plan, state, rng):
     counts[PASSES] += 1
 
 
-@kernel
+@kernel(counts_references=False)
 def advance(plan, rows, response, offset, state, rng, num_blocks):
     """Make the next ``num_blocks`` blocks of passes."""
     num_records = rows.shape[0]

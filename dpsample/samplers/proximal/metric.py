@@ -19,6 +19,7 @@ from numba import types
 from dpsample.core.arrays import Array
 from dpsample.core.jit import Pointer, generator, kernel, matrix, pointer, vector
 from dpsample.domains import BODY, Ball, Box, Domain, Polytope, WholeSpace
+from dpsample.numerics.vectors import multiply, multiply_rows
 from dpsample.problem.records import curvature_matrix
 from dpsample.regularizers import REGULARIZER, SquaredNorm
 from dpsample.samplers.errors import NoCertificate
@@ -43,7 +44,7 @@ MAX_STEP = 1e4
 MAX_OVERSHOOT = 0.25  # see `ProximalMetric.steps`
 
 
-@kernel
+@kernel(counts_references=False)
 def gaussian(body, regularizer, plan, mean, normal, scratch, rng, out):
     """Gaussian, restricted to the supporting halfspace if there is one.
 
@@ -54,26 +55,26 @@ def gaussian(body, regularizer, plan, mean, normal, scratch, rng, out):
     for j in range(dim):
         noise[j] = rng.standard_normal()
     if normal[dim + 1] == 1.0:
-        np.dot(normal[:dim], plan.factor, direction)
+        multiply_rows(normal[:dim], plan.factor, direction)
         size = np.sqrt(np.dot(direction, direction))
         room = normal[dim] - np.dot(normal[:dim], mean)
         along = np.dot(direction, noise) / size
         drawn = truncated_normal(rng, -np.inf, room / (plan.spread * size))
         for j in range(dim):
             noise[j] += (drawn - along) * direction[j] / size
-    np.dot(plan.factor, noise, out)
+    multiply(plan.factor, noise, out)
     for j in range(dim):
         out[j] = mean[j] + plan.spread * out[j]
 
 
-@kernel
+@kernel(counts_references=False)
 def gaussian_ball(body, regularizer, plan, mean, normal, scratch, rng, out):
     """Gaussian with P proportional to I, restricted to a Euclidean ball."""
     deviation = plan.spread * plan.factor[0, 0]
     gaussian_in_ball(rng, mean, deviation, body.center, body.radius, out)
 
 
-@kernel
+@kernel(counts_references=False)
 def gaussian_box(body, regularizer, plan, mean, normal, scratch, rng, out):
     """Gaussian with diagonal P, restricted to a box."""
     deviations = scratch[NOISE]
@@ -82,7 +83,7 @@ def gaussian_box(body, regularizer, plan, mean, normal, scratch, rng, out):
     gaussian_in_box(rng, mean, deviations, body.lower, body.upper, out)
 
 
-@kernel
+@kernel(counts_references=False)
 def separable(body, regularizer, plan, mean, normal, scratch, rng, out):
     """Gaussian with P proportional to I times e^{-psi}, psi a squared l_q norm.
 

@@ -135,7 +135,7 @@ def _room(data: Data) -> Data:
     return room
 
 
-@kernel
+@kernel(counts_references=False)
 def list_of(lists, data, level):
     """Undecided records of a level, 1 or more; what they share is that of all data."""
     at = level - 1
@@ -155,7 +155,7 @@ def list_of(lists, data, level):
     )
 
 
-@kernel
+@kernel(counts_references=False)
 def square_distance(a, b):
     """Return |a - b|^2."""
     result = 0.0
@@ -164,7 +164,7 @@ def square_distance(a, b):
     return result
 
 
-@kernel
+@kernel(counts_references=False)
 def moved(own, level, z):
     """Sum of the losses at z that are decided at a level."""
     result = own.sums[level]
@@ -173,7 +173,7 @@ def moved(own, level, z):
     return result
 
 
-@kernel
+@kernel(counts_references=False)
 def pick(kinks, norms, margins, radius, size, slopes, rest, picked):
     """Find the records with a kink near a center of norm size; how many there are.
 
@@ -191,7 +191,7 @@ def pick(kinks, norms, margins, radius, size, slopes, rest, picked):
     return count
 
 
-@kernel
+@kernel(counts_references=False)
 def copy_records(data, start, picked, out, at):
     """Copy the picked records of a block to the records from ``at`` on."""
     dense, to = data.dense, out.dense
@@ -213,14 +213,14 @@ def copy_records(data, start, picked, out, at):
         copy_entries(data.offset, start, picked, out.offset, at)
 
 
-@kernel
+@kernel(counts_references=False)
 def copy_entries(values, start, picked, out, at):
     """Copy the picked entries of a block to the entries from ``at`` on."""
     for a in range(picked.shape[0]):
         out[at + a] = values[start + picked[a]]
 
 
-@kernel
+@kernel(counts_references=False)
 def refer(target, pieces, screen, state, level, w, gradient):
     """Make a level anew at w, from the one before; sum and gradient of all losses at w.
 
@@ -268,7 +268,7 @@ def refer(target, pieces, screen, state, level, w, gradient):
     return decided + undecided
 
 
-@kernel
+@kernel(counts_references=False)
 def first_left(screen, state, w):
     """Return the first level to make anew: its ball is too small for proposals at w."""
     own, last = state.own, screen.radii.shape[0] - 1
@@ -280,7 +280,7 @@ def first_left(screen, state, w):
     return last
 
 
-@kernel
+@kernel(counts_references=False)
 def energy_gradient(target, pieces, screen, state, w, gradient):
     """Return V at w and fill its gradient, with the levels made anew as needed."""
     own, num_levels = state.own, screen.radii.shape[0]
@@ -306,7 +306,7 @@ def energy_gradient(target, pieces, screen, state, w, gradient):
     return target.k * (risk / number + target.mu * penalty)
 
 
-@kernel
+@kernel(counts_references=False)
 def energy(target, pieces, screen, state, z):
     """Return V at any z, from the list of the last level whose balls all hold z."""
     own, work = state.own, state.work

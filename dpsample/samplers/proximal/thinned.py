@@ -75,7 +75,7 @@ def init(target: Gibbs, position: Array) -> ChainState:
     )
 
 
-@kernel
+@kernel(counts_references=False)
 def expand(target, pieces, w, state, gradient):
     """Fill the tangents of all records at w and the gradient of U; a code."""
     data, tangents = target.data, state.own.tangents
@@ -107,7 +107,7 @@ def expand(target, pieces, w, state, gradient):
     return OK
 
 
-@kernel
+@kernel(counts_references=False)
 def record_gap(target, pieces, state, x, i):
     """g_i at x, and its rounding error."""
     tangents, u = state.own.tangents, margin(target.data, x, i)
@@ -119,7 +119,7 @@ def record_gap(target, pieces, state, x, i):
     return target.k * (value - tangents[VALUE, i] - linear), slack
 
 
-@kernel
+@kernel(counts_references=False)
 def regularizer_gap(target, pieces, plan, state, x, w, difference):
     """Gap of the regularizer above tangent and quadratic, and its rounding error."""
     weight = target.k * target.mu
@@ -132,14 +132,14 @@ def regularizer_gap(target, pieces, plan, state, x, w, difference):
     return (at_x - at_w) - linear - square, slack
 
 
-@kernel
+@kernel(counts_references=False)
 def ceiling(bounds, distance):
     """B, the bound of every g_i at this distance from w."""
     slopes = bounds.slope_range * distance
     return min(slopes, 0.5 * bounds.smoothness * distance * distance)
 
 
-@kernel
+@kernel(counts_references=False)
 def accept(target, pieces, plan, bounds, state, rng):
     """Accept or refuse the proposal in scratch[5]: 1, 0, or minus a failure code."""
     w, proposal, difference = state.scratch[2], state.scratch[5], state.scratch[6]

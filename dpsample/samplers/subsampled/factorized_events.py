@@ -93,7 +93,7 @@ def fill_all(weights, labels, starts, table):
             table[c]["other"] = labels[start + other[c]]
 
 
-@kernel
+@kernel(counts_references=False)
 def draw(table, rng):
     """Draw a label."""
     size = table.shape[0]
@@ -218,7 +218,7 @@ class FactorizedPlan(NamedTuple):
     table: Any  # array of `COLUMN`
 
 
-@kernel
+@kernel(counts_references=False)
 def cube(before, after, change):
     """Bound of (|s'|^3 - |s|^3 and) 6 (rho(s') - rho(s)) / M from sizes of s, s'.
 
@@ -240,7 +240,7 @@ def norm_cube(before, after):
     return cube(np.sqrt(first), np.sqrt(second), np.sqrt(change))
 
 
-@kernel
+@kernel(counts_references=False)
 def fill_rates(plan, origin, there, moves):
     """Return the total rate and fill moves[2] with the cubes of all channels.
 
@@ -256,7 +256,7 @@ def fill_rates(plan, origin, there, moves):
     return total
 
 
-@kernel
+@kernel(counts_references=False)
 def coordinate_rates(plan, moves):
     """Fill moves[2] with the coordinates' cubes and return their total rate."""
     apart, joint = 0.0, 0.0
@@ -287,7 +287,7 @@ def dense_sums(row, before, after):
     return here, there
 
 
-@kernel
+@kernel(counts_references=False)
 def sparse_sums(values, columns, moves):
     """Return <row, before>, <row, after> and <|row|, cubes>."""
     here, there, cubes = 0.0, 0.0, 0.0
@@ -299,7 +299,7 @@ def sparse_sums(values, columns, moves):
     return here, there, cubes
 
 
-@kernel
+@kernel(counts_references=False)
 def remainder(loss, params, response, record, s, out):
     """Return rho_i at s_i = s and its rounding error; NaN if the loss failed."""
     first, second = record[2] * s, 0.5 * record[3] * s * s
@@ -309,7 +309,7 @@ def remainder(loss, params, response, record, s, out):
     return ((out[0] - record[1]) - first) - second, error
 
 
-@kernel
+@kernel(counts_references=False)
 def excess(loss, params, response, record, scales, here, there, out):
     """Return k / n times (rho_i(x') - rho_i(x))^+, and a code."""
     before, error = remainder(loss, params, response, record, here, out)
@@ -324,7 +324,7 @@ def excess(loss, params, response, record, scales, here, there, out):
     return weight * max(after - before, 0.0), OK
 
 
-@kernel
+@kernel(counts_references=False)
 def scan(features, channels, coefficients, cubic, moves, walk, rng):
     """Walk through the points of the channels; the record of one that can fire, or -1.
 
@@ -360,7 +360,7 @@ def scan(features, channels, coefficients, cubic, moves, walk, rng):
             return i
 
 
-@kernel
+@kernel(counts_references=False)
 def thin(target, pieces, plan, state, moves, rng):
     """Walk through the Poisson process until a point fires or it ends."""
     data, walk, out = target.data, state.scratch[NUM_ROWS:].reshape(-1), state.work.out
@@ -382,7 +382,7 @@ def thin(target, pieces, plan, state, moves, rng):
     return code
 
 
-@kernel
+@kernel(counts_references=False)
 def check_all(target, pieces, plan, state, moves, rng):
     """Toss the coin of the product, record by record, until it is decided."""
     data, out, left = target.data, state.work.out, rng.standard_exponential()

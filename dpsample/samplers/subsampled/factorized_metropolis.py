@@ -49,7 +49,7 @@ def product(row, vector):
     return total
 
 
-@kernel
+@kernel(counts_references=False)
 def propose(plan, rng, origin, noise, there, delta):
     """Fill there with v' given v = origin, and delta with its displacement."""
     normal_noise(rng, noise)
@@ -62,7 +62,7 @@ def propose(plan, rng, origin, noise, there, delta):
         delta[j] = product(plan.factor[j][first:], there[first:])
 
 
-@kernel
+@kernel(counts_references=False)
 def regularizer_remainder(target, pieces, plan, theta, delta, work):
     """Return k mu times what the expansion of r leaves out, up to a constant."""
     if plan.slope.shape[0] == 0:

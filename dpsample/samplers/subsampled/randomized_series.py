@@ -67,7 +67,7 @@ NUM_ROWS = 10
 NOISE, POINT, SLOPE, MEAN = range(4)
 
 
-@kernel
+@kernel(counts_references=False)
 def series_length(uniform):
     """Length a with P(a >= i) = 1 / i!, from a uniform number."""
     length, factorial = 0, 1.0
@@ -77,13 +77,13 @@ def series_length(uniform):
     return length
 
 
-@kernel
+@kernel(counts_references=False)
 def overshoot_of(rho):
     """Return the amount that the cut of rho to [0, 2] takes away."""
     return max(rho - 2.0, 0.0) + max(-rho, 0.0)
 
 
-@kernel
+@kernel(counts_references=False)
 def change(target, pieces, plan, work, x, z, i):
     """l_i(z) - l_i(x), less the anchor's tangent, and the size of its rounding."""
     u_x, u_z = margin(target.data, x, i), margin(target.data, z, i)
@@ -390,7 +390,7 @@ def inner_plan(target: Gibbs, step: float, slope: Array) -> Inner:
     )
 
 
-@kernel
+@kernel(counts_references=False)
 def aim_inner(target, pieces, inner, state, y):
     """Prepare draws of g given y: mean of the Gaussian and halfspace; a code."""
     w, slope = state.scratch[POINT], state.scratch[SLOPE]
@@ -409,7 +409,7 @@ def aim_inner(target, pieces, inner, state, y):
     return set_halfspace(target, pieces, inner.metric, state, state.scratch[MEAN])
 
 
-@kernel
+@kernel(counts_references=False)
 def regularizer_gap(target, pieces, inner, state, x):
     """Regularizer at x above its envelope at w, and the size of its rounding."""
     w, slope = state.scratch[POINT], state.scratch[SLOPE]
@@ -424,7 +424,7 @@ def regularizer_gap(target, pieces, inner, state, x):
     return (at_x - at_w) - linear - square, ROUNDING * size
 
 
-@kernel
+@kernel(counts_references=False)
 def draw_inner(target, pieces, inner, state, out, rng):
     """Exact draw of g, after `aim_inner`; a code. Paused, it goes on when called."""
     mean, control = state.scratch[MEAN], state.work.control

@@ -53,26 +53,26 @@ class TunaPlan(NamedTuple):
     factor: Array
 
 
-@kernel
+@kernel(counts_references=False)
 def poisson_rate(plan, size):
     """Mean number of records that a step with C M = size looks at."""
     return plan.chi * size * size + size
 
 
-@kernel
+@kernel(counts_references=False)
 def counted(plan, size, change):
     """Probability that a drawn record counts; change = n d_i, |change| <= size."""
     rate = plan.chi * size * size
     return (rate + 0.5 * (change + size)) / (rate + size)
 
 
-@kernel
+@kernel(counts_references=False)
 def log_weight(plan, size, change):
     """Log of r_i(x', x) / r_i(x, x')."""
     return -2.0 * math.atanh(change / (size * (1.0 + 2.0 * plan.chi * size)))
 
 
-@kernel
+@kernel(counts_references=False)
 def record_change(target, pieces, work, theta, proposal, i):
     """N d_i of record i, and its rounding error."""
     before = loss(target, pieces, margin(target.data, theta, i), i, work)
