@@ -129,6 +129,15 @@ def make_work(data: Data) -> Work:
     )
 
 
+@kernel
+def any_record(rng, first, last):
+    """Index of a random record from ``first`` to ``last - 1``.
+
+    It alone counts references, for callers that do not: Numba's draw makes an array.
+    """
+    return rng.integers(first, last)
+
+
 @kernel(counts_references=False)
 def products_of(data, theta, start, stop, products):
     """Fill products[: stop - start] with <a_i, theta>."""

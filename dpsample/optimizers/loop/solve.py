@@ -56,7 +56,6 @@ from dpsample.optimizers.loop.estimate import (
     CERTIFIED,
     CURSOR,
     FAILED,
-    IN_ESTIMATE,
     RUNNING,
     add_scattered,
     estimate,
@@ -65,6 +64,7 @@ from dpsample.optimizers.loop.estimate import (
     single_slopes,
     slopes_of,
 )
+from dpsample.problem.records import any_record
 
 MOST = 12.0  # standard deviations of a tilt; beyond with probability below 2^-107
 TURN = CURSOR + 1  # where a paused solver keeps which of its turns it is in
@@ -186,7 +186,7 @@ def solve(data, body, pieces, loop, objective, memory, rng, start, stop):
     return RUNNING
 
 
-@kernel
+@kernel(counts_references=False)
 def epoch(data, body, pieces, loop, objective, memory, rng):
     """Replace memory.theta by the mean of one epoch; RUNNING, PAUSED or FAILED."""
     control = memory.control
@@ -201,7 +201,8 @@ def epoch(data, body, pieces, loop, objective, memory, rng):
             return PAUSED
         control[STEPS_DONE] += 1.0
         is_over = is_due(control)
-        memory.rows[:2] = rng.integers(loop.batches.first, loop.batches.last)
+        i = any_record(rng, loop.batches.first, loop.batches.last)
+        memory.rows[0] = memory.rows[1] = i
         if not two_slopes(data, pieces, loop.estimator, w, snapshot, memory):
             return FAILED
         memory.slopes[0] -= memory.slopes[1]

@@ -160,13 +160,13 @@ def accept(target, pieces, plan, bounds, state, rng):
     return test(target, pieces, state, rng)
 
 
-@kernel
+@kernel(counts_references=False)
 def test(target, pieces, state, rng):
     """Test random records at the proposal: as `accept`, or `PAUSED`."""
     control, proposal = state.work.control, state.scratch[5]
     largest = control[LARGEST]
     while control[TIME] < largest:
-        i = rng.integers(0, target.data.num_records)
+        i = records.any_record(rng, 0, target.data.num_records)
         gap, slack = record_gap(target, pieces, state, proposal, i)
         state.counts[RECORDS] += 1
         if not -slack <= gap <= largest + slack:

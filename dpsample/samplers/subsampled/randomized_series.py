@@ -30,6 +30,7 @@ from dpsample.core.jit import Piece, Pointer, kernel, pointer
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.domains import Ball, Box, Domain, WholeSpace
 from dpsample.numerics.vectors import copy_into
+from dpsample.problem.records import any_record
 from dpsample.regularizers import SquaredNorm
 from dpsample.samplers import chain, gaussian_fit, record_terms
 from dpsample.samplers.chain import ChainState, PreparedChain, compile_run, new_state
@@ -95,7 +96,7 @@ def change(target, pieces, plan, work, x, z, i):
     return target.k * difference, ROUNDING * (1.0 + target.k * size)
 
 
-@kernel
+@kernel(counts_references=False)
 def estimate(target, pieces, plan, state, x, z, rng):
     """Return a code and rho, whose mean is exp(k F(z) - k F(x))."""
     square = 0.0
@@ -106,7 +107,7 @@ def estimate(target, pieces, plan, state, x, z, rng):
     for num_factors in range(1, series_length(rng.random()) + 1):
         product = 1.0
         for _ in range(num_factors):
-            i = rng.integers(0, target.data.num_records)
+            i = any_record(rng, 0, target.data.num_records)
             factor, slack = change(target, pieces, plan, state.work, x, z, i)
             state.counts[chain.RECORDS] += 2
             if np.isnan(factor):

@@ -23,6 +23,7 @@ from dpsample.core.jit import kernel
 from dpsample.core.pauses import KEPT, PAUSED, STAGE, is_due
 from dpsample.numerics.norms import dual, norm_along
 from dpsample.problem.facts import PublicFacts
+from dpsample.problem.records import any_record
 from dpsample.samplers import record_terms
 from dpsample.samplers.chain import (
     PROPOSALS,
@@ -82,6 +83,12 @@ def record_change(target, pieces, work, theta, proposal, i):
 
 
 @kernel
+def num_drawn(rng, rate):
+    """Poisson number of records; it alone counts references, as `any_record`."""
+    return rng.poisson(rate)
+
+
+@kernel(counts_references=False)
 def log_ratio_of_records(target, pieces, plan, state, proposal, rng):
     """Return a code and the log of the records' part of the acceptance ratio.
 
@@ -93,12 +100,12 @@ def log_ratio_of_records(target, pieces, plan, state, proposal, rng):
         return PIECE_FAILED, np.nan
     control = state.work.control
     if control[STAGE] == 0.0:
-        control[NUM_LEFT] = rng.poisson(poisson_rate(plan, size))
+        control[NUM_LEFT] = num_drawn(rng, poisson_rate(plan, size))
         control[TOTAL] = 0.0
     control[STAGE] = 0.0
     while control[NUM_LEFT] > 0.0:
         control[NUM_LEFT] -= 1.0
-        i = rng.integers(0, data.num_records)
+        i = any_record(rng, 0, data.num_records)
         change, slack = record_change(target, pieces, state.work, position, proposal, i)
         state.counts[RECORDS] += 2
         if np.isnan(change):
