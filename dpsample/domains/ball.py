@@ -26,14 +26,14 @@ MAX_EXPONENT = 700.0
 TINY = 1e-300
 
 
-@kernel
+@kernel(counts_references=False)
 def ball_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if the distance to the center is at most the radius."""
     inside = distance(theta, body.center, body.p) <= body.radius
     out[0] = 1.0 if inside else 0.0
 
 
-@kernel
+@kernel(counts_references=False)
 def soft_threshold(size: Array, radius: float) -> tuple[float, float]:
     """Return the largest entry and s with ``sum(max(size - largest - s, 0)) = radius``.
 
@@ -59,7 +59,7 @@ def soft_threshold(size: Array, radius: float) -> tuple[float, float]:
     return largest, shift
 
 
-@kernel
+@kernel(counts_references=False)
 def log_root(size: float, weight: float, power: float) -> float:
     """Return log u for the root u > 0 of ``u + weight u**power = size``.
 
@@ -81,7 +81,7 @@ def log_root(size: float, weight: float, power: float) -> float:
     return point
 
 
-@kernel
+@kernel(counts_references=False)
 def shrink_logs(
     size: Array, weight: float, p: float, logs: Array
 ) -> tuple[float, float]:
@@ -102,7 +102,7 @@ def shrink_logs(
     return largest + math.log(total) / p, slope / total
 
 
-@kernel
+@kernel(counts_references=False)
 def shrink_general(size: Array, radius: float, p: float, out: Array) -> None:
     """Project nonnegative ``size``, outside the ball around 0, for 1 < p < inf.
 
@@ -185,7 +185,7 @@ def ball_project(body: Body, theta: Array, out: Array) -> None:
         pull = min(2.0 * pull, 1.0)
 
 
-@kernel
+@kernel(counts_references=False)
 def quadratic_ends(
     theta: Array, direction: Array, size: float, body: Body, out: Array
 ) -> None:
@@ -207,7 +207,7 @@ def quadratic_ends(
     out[1] = unit * max(far, near)
 
 
-@kernel
+@kernel(counts_references=False)
 def slope_along(
     theta: Array, direction: Array, t: float, center: Array, p: float
 ) -> float:
@@ -247,7 +247,7 @@ def newton_end(
     return t
 
 
-@kernel
+@kernel(counts_references=False)
 def settle(
     theta: Array, direction: Array, t: float, center: Array, radius: float, p: float
 ) -> float:

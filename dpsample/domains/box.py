@@ -20,7 +20,7 @@ from dpsample.numerics.norms import norm
 SAFE = 1.0 - 8.0 * 2.0**-53
 
 
-@kernel
+@kernel(counts_references=False)
 def box_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if every coordinate is between its bounds."""
     inside = 1.0
@@ -30,7 +30,7 @@ def box_contains(body: Body, theta: Array, out: Array) -> None:
     out[0] = inside
 
 
-@kernel
+@kernel(counts_references=False)
 def box_project(body: Body, theta: Array, out: Array) -> None:
     """Clip every coordinate."""
     for i in range(len(theta)):
@@ -39,7 +39,7 @@ def box_project(body: Body, theta: Array, out: Array) -> None:
             out[i] = np.nan
 
 
-@kernel
+@kernel(counts_references=False)
 def box_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Intersect the intervals of the coordinates."""
     first, last = -np.inf, np.inf

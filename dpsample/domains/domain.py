@@ -368,7 +368,7 @@ class Domain(Spec):
         return None
 
 
-@kernel
+@kernel(counts_references=False)
 def whole_space_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if every coordinate is finite."""
     inside = 1.0
@@ -378,14 +378,14 @@ def whole_space_contains(body: Body, theta: Array, out: Array) -> None:
     out[0] = inside
 
 
-@kernel
+@kernel(counts_references=False)
 def whole_space_project(body: Body, theta: Array, out: Array) -> None:
     """Copy the point."""
     for i in range(len(theta)):
         out[i] = theta[i]
 
 
-@kernel
+@kernel(counts_references=False)
 def whole_space_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Write the whole line."""
     out[0] = -np.inf

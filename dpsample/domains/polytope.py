@@ -31,7 +31,7 @@ NEGLIGIBLE = 1e-13
 INDEPENDENT = 1e-10
 
 
-@kernel
+@kernel(counts_references=False)
 def largest_excess(body: Body, theta: Array, direction: Array, t: float) -> float:
     """Return ``max_i <a_i, theta + t direction> - b_i``."""
     worst = -np.inf
@@ -46,7 +46,7 @@ def largest_excess(body: Body, theta: Array, direction: Array, t: float) -> floa
     return worst
 
 
-@kernel
+@kernel(counts_references=False)
 def polytope_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if every inequality holds, and every equality up to the tolerance."""
     inside = largest_excess(body, theta, theta, 0.0) <= 0.0
@@ -56,7 +56,7 @@ def polytope_contains(body: Body, theta: Array, out: Array) -> None:
     out[0] = 1.0 if inside else 0.0
 
 
-@kernel
+@kernel(counts_references=False)
 def polytope_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Intersect the intervals of the inequalities."""
     first, last = -np.inf, np.inf
@@ -85,7 +85,7 @@ def polytope_chord(body: Body, theta: Array, direction: Array, out: Array) -> No
     out[1] = settle_in_polytope(body, theta, direction, max(last, 0.0))
 
 
-@kernel
+@kernel(counts_references=False)
 def settle_in_polytope(body: Body, theta: Array, direction: Array, t: float) -> float:
     """Move t towards 0 until its point passes `polytope_contains`."""
     inside = t
@@ -98,7 +98,7 @@ def settle_in_polytope(body: Body, theta: Array, direction: Array, t: float) -> 
     return inside
 
 
-@kernel
+@kernel(counts_references=False)
 def inner(x: Array, y: Array) -> float:
     """Return the inner product."""
     total = 0.0
@@ -107,14 +107,14 @@ def inner(x: Array, y: Array) -> float:
     return total
 
 
-@kernel
+@kernel(counts_references=False)
 def subtract(out: Array, factor: float, x: Array) -> None:
     """Replace ``out`` by ``out - factor x``."""
     for j in range(len(x)):
         out[j] -= factor * x[j]
 
 
-@kernel
+@kernel(counts_references=False)
 def most_violated(body: Body, point: Array, sizes: Array) -> int:
     """Return the row whose face is farthest behind the point, or -1."""
     row, worst = -1, 0.0
@@ -164,7 +164,7 @@ def split_row(
     return rest
 
 
-@kernel
+@kernel(counts_references=False)
 def drop_blocking(
     active: Ints, multipliers: Array, count: int, weights: Array, step: float
 ) -> tuple[float, int]:
@@ -231,7 +231,7 @@ def active_set(body: Body, theta: Array, out: Array) -> bool:
     return False
 
 
-@kernel
+@kernel(counts_references=False)
 def polytope_project(body: Body, theta: Array, out: Array) -> None:
     """Write the nearest point, pulled towards the center over rounding errors."""
     if not math.isfinite(inner(theta, theta)):

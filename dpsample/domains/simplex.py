@@ -20,7 +20,7 @@ TOLERANCE = 1e-9
 ZERO_SUM = 1e-12
 
 
-@kernel
+@kernel(counts_references=False)
 def simplex_contains(body: Body, theta: Array, out: Array) -> None:
     """Write 1 if no coordinate is negative and the sum is 1 up to the tolerance."""
     inside, total = 1.0, 0.0
@@ -33,7 +33,7 @@ def simplex_contains(body: Body, theta: Array, out: Array) -> None:
     out[0] = inside
 
 
-@kernel
+@kernel(counts_references=False)
 def simplex_project(body: Body, theta: Array, out: Array) -> None:
     """Subtract one number from all coordinates and drop the negative ones."""
     for value in theta:
@@ -44,7 +44,7 @@ def simplex_project(body: Body, theta: Array, out: Array) -> None:
         out[i] = max((theta[i] - largest) - shift, 0.0)
 
 
-@kernel
+@kernel(counts_references=False)
 def simplex_chord(body: Body, theta: Array, direction: Array, out: Array) -> None:
     """Intersect the intervals of the coordinates, for a zero-sum direction."""
     first, last, excess = -np.inf, np.inf, -1.0

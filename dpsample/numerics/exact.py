@@ -102,26 +102,26 @@ def _alias_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 _LIMITS, _LOW_LIMITS, _ALIASES = _alias_table()
 
 
-@kernel
+@kernel(counts_references=False)
 def word(rng):
     """Draw 64 bits."""
     return np.uint64(next_uint64(rng.bit_generator))
 
 
-@kernel
+@kernel(counts_references=False)
 def _high(first):
     """Read the first 44 bits of a fraction."""
     return np.float64(first >> np.uint64(20)) * _UNIT
 
 
-@kernel
+@kernel(counts_references=False)
 def _low(first, second):
     """Read the next 53 bits of a fraction."""
     rest = ((first & np.uint64(0xFFFFF)) << np.uint64(33)) | (second >> np.uint64(31))
     return np.float64(rest) * _LOW_UNIT
 
 
-@kernel
+@kernel(counts_references=False)
 def two_sum(a, b):
     """Compute a + b as a rounded sum and its error, exactly."""
     total = a + b
@@ -129,7 +129,7 @@ def two_sum(a, b):
     return total, (a - (total - part)) + (b - part)
 
 
-@kernel
+@kernel(counts_references=False)
 def two_product(a, b):
     """Compute a b as a rounded product and its error, exactly (Dekker 1971).
 
@@ -145,7 +145,7 @@ def two_product(a, b):
     return product, error + a_low * b_low
 
 
-@kernel
+@kernel(counts_references=False)
 def _run_is_odd(rng, first, second):
     """Whether a falling run of uniforms that begins with these 128 bits is odd."""
     length, last = 1, first
@@ -160,7 +160,7 @@ def _run_is_odd(rng, first, second):
         length, last = length + 1, other
 
 
-@kernel
+@kernel(counts_references=False)
 def exact_exponential(rng):
     """Draw a standard exponential; return its digits as two doubles, high + low.
 
@@ -174,7 +174,7 @@ def exact_exponential(rng):
         whole += 1.0
 
 
-@kernel
+@kernel(counts_references=False)
 def _is_accepted(rng, j, first, second):
     """Whether (j + u)/32 is kept: true with probability e^-t."""
     # Bits 1 to 30 of the second word, of which u needs none, begin the first uniform.
@@ -195,7 +195,7 @@ def _is_accepted(rng, j, first, second):
         n, words = n + 1.0, word(rng)
 
 
-@kernel
+@kernel(counts_references=False)
 def _tail(rng):
     """Digits of a normal beyond 8, without its sign."""
     while True:
@@ -205,7 +205,7 @@ def _tail(rng):
             return 8.0 + excess, low / 8.0
 
 
-@kernel
+@kernel(counts_references=False)
 def exact_normal(rng):
     """Draw a standard normal; return its digits as two doubles, high + low.
 

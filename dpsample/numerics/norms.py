@@ -99,7 +99,7 @@ def norm(v: Directions, p: float, axis: int = -1) -> Values:
     return np.asarray(largest).squeeze(axis=axis)[()]
 
 
-@kernel
+@kernel(counts_references=False)
 def fill_row_norms(rows: Array, is_euclidean: bool, out: Array) -> None:
     """Fill out with the l2 norm of each row, or with its largest magnitude."""
     for i in range(rows.shape[0]):
@@ -145,7 +145,7 @@ def schatten(v: ArrayLike, p: float, shape: tuple[int, int]) -> Values:
     return norm(np.linalg.svd(matrices, compute_uv=False), p)
 
 
-@kernel
+@kernel(counts_references=False)
 def norm_along(x: Array, direction: Array, t: float, center: Array, p: float) -> float:
     """Return ``||x + t direction - center||_p`` without allocating."""
     dim = len(x)
@@ -169,7 +169,7 @@ def norm_along(x: Array, direction: Array, t: float, center: Array, p: float) ->
     return float(largest * total ** (1.0 / p))
 
 
-@kernel
+@kernel(counts_references=False)
 def distance(x: Array, center: Array, p: float) -> float:
     """Return ``||x - center||_p`` without allocating; NaN unless x is finite."""
     return float(norm_along(x, x, 0.0, center, p))
@@ -292,7 +292,7 @@ def thin_svd(
     return np.linalg.svd(flat.reshape((num_rows, num_columns)), False)
 
 
-@kernel
+@kernel(counts_references=False)
 def write_product(left: Array, values: Array, right: Array, out: Array) -> None:
     """Write ``left diag(values) right`` row by row."""
     columns = right.shape[1]

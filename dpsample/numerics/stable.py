@@ -110,7 +110,7 @@ def softplus_sigmoid(x):
     return value, top * two * inverse
 
 
-@kernel
+@kernel(counts_references=False)
 def log_ndtr(x):
     """Logarithm of Phi(x)."""
     if x > 0.0:
@@ -128,7 +128,7 @@ def log_ndtr(x):
     return -0.5 * x * x - math.log(-x) - HALF_LOG_2PI + math.log1p(tail)
 
 
-@kernel
+@kernel(counts_references=False)
 def log_quantile(y):
     """Return x with log Phi(x) = y < 0, by Halley's method."""
     if y > -0.5:  # by the other tail, for its digits
@@ -136,7 +136,7 @@ def log_quantile(y):
     return log_lower_quantile(y)
 
 
-@kernel
+@kernel(counts_references=False)
 def log_lower_quantile(y):
     """Return x with log Phi(x) = y <= -1/2."""
     if not y > -np.inf:
@@ -186,7 +186,7 @@ def tail_excess(low, rng, above):
         left = count
 
 
-@kernel
+@kernel(counts_references=False)
 def _log1p_minus(u):
     """Compute log(1 + u) - u without cancellation near 0."""
     if abs(u) > 0.4:
@@ -202,7 +202,7 @@ def _log1p_minus(u):
     return 2.0 * total - u * f
 
 
-@kernel
+@kernel(counts_references=False)
 def _stirling_remainder(a):
     """w(a) in Gamma(a + 1) = sqrt(2 pi a) (a / e)**a exp(w(a)), a >= 10."""
     z = 1.0 / (a * a)
@@ -215,7 +215,7 @@ def _stirling_remainder(a):
     return (1.0 / 12.0 + z * s) / a
 
 
-@kernel
+@kernel(counts_references=False)
 def log_gamma_factor(a, x):
     """Logarithm of D(a, x) = a log x - x - log Gamma(a + 1)."""
     if a < _STIRLING_FROM:
@@ -227,7 +227,7 @@ def log_gamma_factor(a, x):
     return center - _stirling_remainder(a) - HALF_LOG_2PI - 0.5 * math.log(a)
 
 
-@kernel
+@kernel(counts_references=False)
 def _log_lower_series(a, x):
     """Logarithm of P(a, x) by the power series, for x < a + 1."""
     term, total = 1.0, 1.0
@@ -239,7 +239,7 @@ def _log_lower_series(a, x):
     return log_gamma_factor(a, x) + math.log(total)
 
 
-@kernel
+@kernel(counts_references=False)
 def _log_upper_fraction(a, x):
     """Logarithm of Q(a, x) by the continued fraction, for x >= a + 1 (Lentz)."""
     b = x + 1.0 - a
@@ -258,7 +258,7 @@ def _log_upper_fraction(a, x):
     return log_gamma_factor(a, x) + math.log(a) + math.log(h)
 
 
-@kernel
+@kernel(counts_references=False)
 def log_gammainc(a, x):
     """Logarithm of P(a, x), the distribution function of Gamma(a, 1); -inf at x = 0."""
     if not (a > 0.0 and x >= 0.0):

@@ -119,18 +119,16 @@ def energy_of(theta, base, center, slope, ridge, slopes):
 @kernel
 def run_quadratic(target, pieces, plan, state, rng, num_steps, draws, stats):
     """Fill draws where chords need no piece; called as what `compile_run` returns."""
-    gaps, _, slopes = caches(plan, state)
-    return sweep_quadratic(
-        target, plan, state, gaps, slopes, rng, num_steps, draws, stats
-    )
+    return sweep_quadratic(target, plan, state, rng, num_steps, draws, stats)
 
 
 @kernel(counts_references=False)
-def sweep_quadratic(target, plan, state, gaps, slopes, rng, num_steps, draws, stats):
+def sweep_quadratic(target, plan, state, rng, num_steps, draws, stats):
     """Do its work; counting the references of three views would be a fifth of a move.
 
     All tuples are unpacked first.
     """
+    gaps, _, slopes = caches(plan, state)
     center, slope, ridge, hessian = plan.center, plan.slope, plan.ridge, plan.hessian
     room, theta, memory = plan.room, state.position, state.memory
     kind, radius, p, middle = room.kind, room.radius, room.p, room.center

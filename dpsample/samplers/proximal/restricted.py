@@ -45,7 +45,7 @@ _FLOOR = 1e-290
 MAX_STEPS = 60
 
 
-@kernel
+@kernel(counts_references=False)
 def slope_at(kappa, q, s0):
     """b, the derivative of (kappa / 2) S^(2/q) at S0."""
     return kappa / q * s0 ** (2.0 / q - 1.0) if kappa > 0.0 else 0.0
@@ -65,7 +65,7 @@ def _sums(b, q, c, r, v, variance, lower, upper, out):
         out[4] += max(moments[4] - moments[1] * moments[1], 0.0)
 
 
-@kernel
+@kernel(counts_references=False)
 def _start(v, variance, kappa, q):
     """First guess of S0: two upper bounds of a typical S."""
     dim = v.shape[0]
@@ -79,7 +79,7 @@ def _start(v, variance, kappa, q):
     return max(free, _FLOOR)
 
 
-@kernel
+@kernel(counts_references=False)
 def _safe_step(x, step, low, high):
     """Newton's x + step if it stays inside the bracket, else the bracket's middle."""
     step = max(-3.0, min(3.0, step)) if step == step else 0.0
@@ -88,7 +88,7 @@ def _safe_step(x, step, low, high):
     return 0.5 * (low + high) if high - low < np.inf else x
 
 
-@kernel
+@kernel(counts_references=False)
 def _solve_s0(log_s0, c, v, variance, kappa, q, r, lower, upper, sums):
     """Return log S0 with E S = S0 for a fixed c; the sums are those of the last b.
 
@@ -109,7 +109,7 @@ def _solve_s0(log_s0, c, v, variance, kappa, q, r, lower, upper, sums):
     return log_s0
 
 
-@kernel
+@kernel(counts_references=False)
 def _solve_active(log_s0, v, variance, kappa, q, r, bound, lower, upper, sums):
     """(S0, c) with E S = S0 and E A = bound; E A decreases in c along E S = S0."""
     dim = v.shape[0]
@@ -146,7 +146,7 @@ def tilts(v, variance, kappa, q, r, bound, lower, upper):
     return _solve_active(log_s0, v, variance, kappa, q, r, bound, lower, upper, sums)
 
 
-@kernel
+@kernel(counts_references=False)
 def gaussian_in_box(rng, mean, stddevs, lower, upper, out):
     """Draw independent normals with the given means, each restricted to its interval.
 
@@ -160,7 +160,7 @@ def gaussian_in_box(rng, mean, stddevs, lower, upper, out):
     return outcome
 
 
-@kernel
+@kernel(counts_references=False)
 def _scaled_into_ball(center, radius, out):
     """Undo a rounding error that put the draw outside the ball."""
     total = 0.0
@@ -173,7 +173,7 @@ def _scaled_into_ball(center, radius, out):
     return 1.0 if norm == norm else np.nan
 
 
-@kernel
+@kernel(counts_references=False)
 def _plain(rng, mean, stddev, center, radius, out):
     """Rejection from the untruncated Gaussian."""
     for _ in range(MAX_TRIES):
@@ -187,7 +187,7 @@ def _plain(rng, mean, stddev, center, radius, out):
     return np.nan
 
 
-@kernel
+@kernel(counts_references=False)
 def _axis(mean, center, square, j):
     """Entry j of the unit vector from center to mean; the first axis if they agree."""
     if square > 0.0:
@@ -195,7 +195,7 @@ def _axis(mean, center, square, j):
     return 1.0 if j == 0 else 0.0
 
 
-@kernel
+@kernel(counts_references=False)
 def gaussian_in_ball(rng, mean, stddev, center, radius, out):
     """Draw N(mean, stddev^2 I) restricted to the ball ||x - center||_2 <= radius.
 
@@ -234,7 +234,7 @@ def gaussian_in_ball(rng, mean, stddev, center, radius, out):
     return _scaled_into_ball(center, radius, out)
 
 
-@kernel
+@kernel(counts_references=False)
 def lp_log_acceptance(kappa, q, s0, c, bound, s, a):
     """Return log of the acceptance probability of `draw_lp` at S = s, A = a <= bound.
 
@@ -258,7 +258,7 @@ def lp_log_acceptance(kappa, q, s0, c, bound, s, a):
     return -0.5 * kappa * s0**ratio * gap - slack
 
 
-@kernel
+@kernel(counts_references=False)
 def _propose(rng, b, q, c, r, variance, bound, factors, out):
     """Fill out with one proposal u; return (S, A), or A = inf once A > bound."""
     s, a = 0.0, 0.0
@@ -276,7 +276,7 @@ def _propose(rng, b, q, c, r, variance, bound, factors, out):
     return s, a
 
 
-@kernel
+@kernel(counts_references=False)
 def _fill_factors(b, q, c, r, v, variance, lower, upper, factors):
     """Write envelope, sign and reflected arguments of every coordinate into factors."""
     for j in range(v.shape[0]):
@@ -341,7 +341,7 @@ def draw_lp(
     return -1
 
 
-@kernel
+@kernel(counts_references=False)
 def _log_density(a, radius, shift, z):
     """Log density at z and its first two derivatives; shift = R - A."""
     room = 0.5 * z * (2.0 * radius - z)
@@ -354,7 +354,7 @@ def _log_density(a, radius, shift, z):
     return value, first, second
 
 
-@kernel
+@kernel(counts_references=False)
 def _mode(a, radius, distance):
     """Approximate mode, by Newton's method inside a bracket.
 
@@ -383,7 +383,7 @@ def _mode(a, radius, distance):
     return z
 
 
-@kernel
+@kernel(counts_references=False)
 def _side(a, radius, shift, mode, top, start, sign):
     """Width, drop of the log density and slope there; slope 0 means no tail."""
     room = mode if sign < 0.0 else 2.0 * radius - mode
@@ -405,7 +405,7 @@ def _side(a, radius, shift, mode, top, start, sign):
     return width, drop, slope
 
 
-@kernel
+@kernel(counts_references=False)
 def draw_axis(rng, a, radius, distance):
     """Draw z = R - w by rejection from a plateau and two tangent tails."""
     shift = radius - distance
@@ -442,7 +442,7 @@ def draw_axis(rng, a, radius, distance):
     return np.nan
 
 
-@kernel
+@kernel(counts_references=False)
 def truncated_gamma(rng, a, upper):
     """Draw Gamma(a, 1) restricted to [0, upper], for a >= 0.5.
 
