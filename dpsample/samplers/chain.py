@@ -101,19 +101,17 @@ def begin(state, before, control):
             before[j] = state.counts[j]
 
 
-def compile_run(
-    step: Callable[..., int], *, counts_references: bool = False
-) -> Kernel[..., tuple[int, int]]:
+def compile_run(step: Callable[..., int]) -> Kernel[..., tuple[int, int]]:
     """Loop of a sampler, compiled with its step (target, pieces, plan, state, rng).
 
     The kernel makes ``num_steps`` steps per row of ``draws`` and returns a code of
     `errors`, or `PAUSED`, with the number of rows filled. A step that may be long
     pauses itself, with a stage and what it needs in ``state.work.control``.
 
-    A step that allocates nothing, and calls no kernel that returns arrays, need not
-    count references to them, which takes longer than the rest of a short step.
+    The step counts no references to arrays, which would take longer than the rest of a
+    short one. What makes arrays is for a kernel of its own: "NRT required" says Numba.
     """
-    move = kernel(counts_references=counts_references, forceinline=True)(step)
+    move = kernel(counts_references=False, forceinline=True)(step)
 
     def run(target, pieces, plan, state, rng, num_steps, draws, stats):
         control = state.work.control

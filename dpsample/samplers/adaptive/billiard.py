@@ -575,7 +575,7 @@ def step(target, pieces, plan, state, rng):
     return code
 
 
-run = compile_run(step, counts_references=False)
+run = compile_run(step)
 
 
 def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:

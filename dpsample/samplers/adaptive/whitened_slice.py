@@ -310,7 +310,7 @@ def step(target, pieces, plan, state, rng):
     return sweep(target, pieces, plan, state, rng)
 
 
-run = compile_run(step, counts_references=False)
+run = compile_run(step)
 
 
 def init(target: Gibbs, plan: WhitenedSlicePlan, position: Array) -> ChainState:

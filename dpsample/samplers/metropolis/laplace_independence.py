@@ -309,7 +309,7 @@ def step(target, pieces, plan, state, rng):
     return OK
 
 
-run = compile_run(step, counts_references=False)
+run = compile_run(step)
 
 
 def init(target: Gibbs, plan: IndependencePlan, position: Array) -> ChainState:

@@ -90,7 +90,7 @@ def step(target, pieces, plan, state, rng):
     return settle_slope(state, proposal, energy, new_gradient, log_ratio, threshold)
 
 
-run = compile_run(step, counts_references=False)
+run = compile_run(step)
 
 
 def init(target: Gibbs, plan: object, position: Array) -> ChainState:

@@ -67,7 +67,7 @@ def step(target, pieces, plan, state, rng):
     return walk(target, pieces, plan, state, rng, noise)
 
 
-run = compile_run(step, counts_references=False)
+run = compile_run(step)
 
 
 @dataclass(frozen=True, kw_only=True)
