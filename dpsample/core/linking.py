@@ -92,6 +92,8 @@ class KernelDispatcher(CheckedDispatcher):
 
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)
+        # What goes to and from Python is counted, whatever callers in kernels get.
+        self._compiler.targetoptions = {**self.targetoptions, "_nrt": True}
         # By types of the arguments: the key under which callers find the code.
         self.lowered: dict[Types, tuple[object, CompileResult]] = {}
 

@@ -4,9 +4,11 @@ import dataclasses
 import inspect
 import json
 
+import numba
 import numpy as np
 import pytest
 from numba import typeof
+from numba.core.runtime import _nrt_python, rtsys
 
 import dpsample as dps
 from dpsample.samplers import chain
@@ -87,6 +89,22 @@ def test_the_state_begins_with_the_common_fields_and_keeps_its_type(name):
     before = typeof(state)
     _, _, after = draw(prepared, [3], state=state)
     assert after is state and typeof(after) == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_frees_what_it_allocates(name):
+    """Kernels that count no references are to make none."""
+    if numba.config.DISABLE_JIT:
+        pytest.skip("nothing is compiled")
+    prepared = prepared_cell(name, *cell_of(name))
+    _nrt_python.memsys_enable_stats()
+    kept = []
+    for size in (3, 3, 30):
+        draw(prepared, [size])
+        stats = rtsys.get_allocation_stats()
+        kept.append(stats.mi_alloc - stats.mi_free)
+    _nrt_python.memsys_disable_stats()
+    assert kept[1:] == kept[:1] * 2
 
 
 @usual("-ball]")

@@ -162,7 +162,7 @@ def test_kinks_and_adaptive_rejection_see_the_same_conditional():
     chosen = TARGETS["sparse hinge, simplex"]
     prepared = prepared_for(chosen)
     state, plan = prepared.init(), prepared.plan
-    synchronize(chosen.numbers, plan, state)
+    synchronize.py_func(chosen.numbers, plan, state)
     margins, numbers = caches(plan, state)[1], chosen.numbers
     here, rates, response = coordinate_moves.select(
         plan.columns, numbers.data.response, margins, 0, 2, state.own.moved
