@@ -170,12 +170,12 @@ def solve(data, body, pieces, loop, objective, memory, rng, start, stop):
                 return FAILED
             if moved <= bound:
                 return CERTIFIED
-        if method == SVRG:
-            if control[STAGE] != IN_EPOCH:
+            if method == SVRG:
                 copy_into(gradient, memory.aggregate)
                 copy_into(y, w)
                 control[STEPS_DONE] = 0.0
                 v[:] = 0.0
+        if method == SVRG:
             outcome = epoch(data, body, pieces, loop, objective, memory, rng)
             if outcome != RUNNING:
                 return outcome
