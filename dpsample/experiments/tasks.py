@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
+from multiprocessing import active_children
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -198,14 +199,20 @@ class Backend:
     @contextmanager
     def _processes(self) -> Iterator[Executor]:
         loky = required("joblib.externals.loky", "studies")
+        others = set(active_children())
         # From the first moment on: those who wait for work end with their parent, too.
         executor = loky.ProcessPoolExecutor(
             self.jobs, initializer=_leave_with, initargs=(os.getpid(),)
         )
         try:
             yield executor
+        except BaseException:
+            # The executor can do it, too, but not where tasks wait or are cancelled.
+            for process in set(active_children()) - others:
+                process.terminate()
+            raise
         finally:
-            executor.shutdown(wait=True, kill_workers=True)
+            executor.shutdown(wait=True)
 
     @contextmanager
     def _cluster(self) -> Iterator[tuple[Executor, Callable[[], int]]]:

@@ -16,6 +16,7 @@ import pytest
 
 from dpsample.experiments.run import opened
 from dpsample.experiments.tasks import Row
+from tests.support.processes import run_python
 from tests.support.toy_study import NUM_ROWS, run_toy, start, table
 
 pytestmark = pytest.mark.usefixtures("environment")
@@ -142,6 +143,26 @@ def test_workers_without_a_task_end_with_their_parent():
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+STOPPED = """
+from dpsample.experiments.tasks import Backend, _drive
+def keep(answer):
+    raise KeyboardInterrupt
+backend = Backend(kind="processes", jobs=2)
+try:
+    with backend._processes() as executor:
+        _drive(executor, lambda: 50, abs, iter(range(50)), keep)
+except KeyboardInterrupt:
+    print("stopped", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_processes_whose_tasks_are_waiting():
+    """Of 50, more than processes are sent at once; they never ended."""
+    ended = run_python(STOPPED, options={"timeout": MOST_SECONDS})
+    assert ended == ("stopped\n", "")
 
 
 def make(path, count, first=0):
