@@ -42,7 +42,7 @@ class Kernel(Protocol[Parameters, Returned]):
 
     @property
     def py_func(self) -> Callable[Parameters, Returned]:
-        """The Python function; absent under NUMBA_DISABLE_JIT."""
+        """The Python function; under NUMBA_DISABLE_JIT the kernel itself."""
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         """Run the compiled function."""
@@ -128,6 +128,7 @@ def kernel(
             kernel, cached=cached, counts_references=counts_references, **options
         )
     if numba.config.DISABLE_JIT:
+        vars(function)["py_func"] = function
         return function
     options |= {"_nrt": counts_references, "nopython": True, "nogil": True}
     options |= {"error_model": "numpy", "boundscheck": None}

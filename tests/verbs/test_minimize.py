@@ -18,6 +18,7 @@ from dpsample.optimizers.loop.steps import GradientStep
 from dpsample.privacy.accounting.events import GaussianEvent
 from dpsample.verbs.minimize import TRACE_POINTS
 from tests.running.test_descent import problem
+from tests.support.processes import run_python
 
 BUDGET = dps.Budget(epsilon=1.0, delta=1e-6)
 METHOD = dps.optimizers.DPSGD(sampling_rate=0.5, num_steps=30)
@@ -170,3 +171,22 @@ def test_ctrl_c_ends_a_long_run_at_once_and_returns_nothing(budget):
     assert time.monotonic() - begin < 20.0
     # Neither the cause nor the context brings the state of the run along.
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+INTERPRETED = """
+import dpsample as dps
+from tests.verbs.test_minimize import BUDGET, METHOD, problem
+for method in (METHOD, dps.optimizers.ObjectivePerturbation()):
+    print(*dps.minimize(problem(), method, BUDGET, seed=1).theta)
+print(*dps.release(problem(), BUDGET, seed=1).theta)
+"""
+
+
+@pytest.mark.slow
+def test_interpreted_verbs_answer_the_same():
+    """As a debugger runs them."""
+    plain, compiled = (
+        np.array(run_python(INTERPRETED, **given)[0].split(), dtype=float)
+        for given in ({"NUMBA_DISABLE_JIT": "1"}, {})
+    )
+    np.testing.assert_allclose(plain, compiled, rtol=1e-9)
