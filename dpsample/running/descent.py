@@ -254,10 +254,9 @@ class Program:
         """Take up to ``limit`` turns of a method; whether it certified the gap."""
         fixed = self.arguments.body, self.arguments.pieces
         windows = self.arguments.windows(loop)
-        control, step = state.memory.control, 0
+        control, step, begin = state.memory.control, 0, time.perf_counter()
         while step < limit:
             end = min(step + (1 if windows else chunk.size), limit)
-            begin = time.perf_counter()
             now = objective, state.memory, state.rng, step, end
             if windows:
                 outcome = windows.call(control, solve, fixed, *now)
@@ -267,9 +266,9 @@ class Program:
             state.advance(0)
             if outcome == pauses.PAUSED:
                 continue
-            if outcome == RUNNING:
+            if outcome == RUNNING:  # with all pauses, or chunks would grow
                 chunk.update(time.perf_counter() - begin)
-            step = end
+            step, begin = end, time.perf_counter()
             if outcome == FAILED:
                 raise DescentError(LOSS_FAILED)
             if outcome == CERTIFIED:

@@ -1,12 +1,16 @@
 """The driver: chunks, phases, traces, output noise, refusals, failures."""
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.stats import norm
 
 import dpsample as dps
-from dpsample.core.pauses import ChunkSize
+from dpsample.core.pauses import PAUSED, ChunkSize
 from dpsample.optimizers.loop.batches import Full, Poisson, Slices
+from dpsample.optimizers.loop.estimate import RUNNING
 from dpsample.optimizers.loop.estimators import BucketedMedian, ClippedMean
 from dpsample.optimizers.loop.optimizer import Loop, Minimization, Recipe
 from dpsample.optimizers.loop.perturbations import GaussianNoise
@@ -270,3 +274,23 @@ def test_a_solver_that_cannot_certify_says_so(monkeypatch):
     program = with_chunks(descent.Program(problem(), recipe(ridge(gap=1e-300))), 1)
     with pytest.raises(descent.DescentError, match="certify"):
         program.run(np.random.default_rng(0))
+
+
+def test_the_time_before_a_pause_counts(monkeypatch):
+    """Else chunks grow, and a next method that asks for no pause takes them whole."""
+    clock, answers = itertools.accumulate(itertools.repeat(0.01)), []
+
+    def solve(*arguments):
+        for _ in range(5 if len(answers) % 3 < 2 else 0):
+            next(clock)
+        answers.append(RUNNING if len(answers) % 3 == 2 else PAUSED)
+        return answers[-1]
+
+    monkeypatch.setattr(descent, "solve", solve)
+    monkeypatch.setattr(descent, "time", SimpleNamespace(perf_counter=clock.__next__))
+    monkeypatch.setattr(descent, "MAX_EPOCHS", 8)
+    program = descent.Program(problem(), recipe(ridge(solver="svrg")))
+    with pytest.raises(descent.DescentError, match="certify"):
+        program.run(np.random.default_rng(0))
+    assert answers.count(RUNNING) == 8
+    assert program.chunks[0].size == 1
