@@ -42,7 +42,11 @@ FIRST = (
 )
 TARGETS = "tests.support.gibbs_cases"
 # Their examples draw for seconds.
-LONG_EXAMPLES = ("diagnostics/calibration.py", "diagnostics/moments.py")
+LONG_EXAMPLES = (
+    "diagnostics/calibration.py",
+    "diagnostics/mixing.py",
+    "diagnostics/moments.py",
+)
 
 
 @pytest.fixture

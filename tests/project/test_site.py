@@ -19,6 +19,7 @@ from dpsample.cli.commands import app
 from dpsample.core.public import public_modules
 from tests.project.test_project import PROJECT, ROOT
 from tests.project.test_project import blocks as readme_blocks
+from tests.support.tiers import slow
 
 # README.md and CONTRIBUTING.md have tests of their own; CHANGELOG.md has no code.
 PAGES = [ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -37,6 +38,7 @@ problem = test_problem = dps.Problem(
 budget = dps.Budget(epsilon=1.0, delta=1e-6)
 optimizer, rows = dps.optimizers.NoisyGD(), data.features
 """
+LONG = {"audits", "diagnostics", "large-records"}  # pages that draw for many seconds
 PROGRAMS = set("asv dask export jupyter jupytext peers/bin/pip pip python".split())
 
 
@@ -74,7 +76,9 @@ def made(tmp_path_factory):
 # A page that fits releasable models may not be the first of this process to do so.
 @pytest.mark.filterwarnings("ignore:This process has fitted:UserWarning")
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.stem
+    "page",
+    [slow(p) if p.stem in LONG else p for p in PAGES if blocks(p, "python")],
+    ids=lambda page: page.stem,
 )
 def test_python_blocks_of_a_page_run_one_after_the_other(page, folder, monkeypatch):
     monkeypatch.chdir(folder)
