@@ -18,7 +18,6 @@ import shutil
 import stat
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ import llvmlite
 import numba
 import numpy as np
 from numba.core import caching, ccallback, dispatcher
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
 
 PACKAGE = Path(__file__).parents[1]
@@ -39,8 +39,6 @@ STALE_AFTER_DAYS = 14.0
 # Modules of Numba that make a cache for a jitted function, and for a C function.
 USERS: tuple[Any, ...] = (dispatcher, ccallback)
 
-# Pieces compile at first use, in whichever thread that is; the setting is global.
-_setting = threading.RLock()
 _warned: set[str] = set()
 
 
@@ -297,8 +295,12 @@ def _warn_once(message: str) -> None:
 
 @contextmanager
 def package_cache() -> Iterator[None]:
-    """Point Numba at our cache for one decoration only: users keep their own."""
-    with _setting:
+    """Point Numba at our cache for a moment only: users keep their own.
+
+    Kernels open it at first use, in whichever thread that is, and maybe within the
+    compilation of another: a lock of its own could wait for the compiler's for ever.
+    """
+    with global_compiler_lock:
         before = numba.config.CACHE_DIR, [user.FunctionCache for user in USERS]
         numba.config.CACHE_DIR = CACHE_DIRECTORY
         for user in USERS:

@@ -134,10 +134,8 @@ def kernel(
     options |= {"error_model": "numpy", "boundscheck": None}
     options |= {"no_cfunc_wrapper": True}  # a `pointer` is compiled apart
     dispatcher = CheckedDispatcher if "fastmath" in options else KernelDispatcher
-    with package_cache():
-        made = dispatcher(py_func=function, targetoptions=options)
-        if cached and CACHE_DIRECTORY:
-            made.enable_caching()
+    made = dispatcher(py_func=function, targetoptions=options)
+    made.opens_cache = cached and bool(CACHE_DIRECTORY)
     return made
 
 

@@ -8,7 +8,7 @@ language; whoever is called from Python is compiled once, with all that it calls
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from numba.core import types, typing
@@ -19,6 +19,8 @@ from numba.core.errors import TypingError
 from numba.core.registry import CPUDispatcher
 from numba.core.targetconfig import ConfigStack
 from numba.core.types.misc import unliteral
+
+from dpsample.core.cache import package_cache
 
 # Types of arguments, as Numba has them.
 Types = tuple[Any, ...]
@@ -54,8 +56,16 @@ class LoweredLibrary(JITCodeLibrary):  # type: ignore[misc]
 class CheckedDispatcher(CPUDispatcher):  # type: ignore[misc]
     """Function of which kernels get memory only if both or neither count it."""
 
+    # Whether the code to come is kept on disk. Few kernels are called from Python, and
+    # to open a file for each of them would take a fifth of the import.
+    opens_cache = False
+
     def compile(self, sig: object) -> object:
         """Compile for types of arguments, or load from disk; return the entry point."""
+        if self.opens_cache:
+            with package_cache(), suppress(RuntimeError):  # its source may be gone
+                self.enable_caching()
+            self.opens_cache = False
         with without_collector():
             return super().compile(sig)
 

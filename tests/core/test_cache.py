@@ -1,6 +1,7 @@
 """Files of the compilation cache: whole again after any damage."""
 
 import pickle
+import runpy
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,12 @@ def used():
     piece = jit.pointer(doubled, SIGNATURE)
     assert piece.ctypes(4.0) == 8.0
     return sum(made.stats.cache_hits.values()), piece.cache_hits
+
+
+def entries():
+    """Index and data files of the kernel."""
+    with cache_module.package_cache():
+        return cache_module.KernelCache(doubled)._cache_file
 
 
 def cached_files(folder, suffix):
@@ -100,7 +107,7 @@ def test_a_damaged_file_is_deleted_and_compiled_again(cache, damage, suffix):  #
 
 def contents():
     """All that the cache would hand out, as bytes; None if it notices damage."""
-    files = jit.kernel(doubled)._cache._cache_file
+    files = entries()
     try:
         return [pickle.dumps(files.load(key)) for key in files._load_index()]
     except Exception:
@@ -141,7 +148,7 @@ def test_one_warning_tells_of_all_damage(cache):  # S3
 @compiled
 def test_two_signatures_never_share_an_entry(cache):
     """Two processes on one empty cache may both call their data file number 1."""
-    files = jit.kernel(doubled)._cache._cache_file
+    files = entries()
     for key, name in files._load_index().items():
         files._save_data(name, ("another key", files.load(key)))
         assert files.load(key) is None
@@ -150,7 +157,7 @@ def test_two_signatures_never_share_an_entry(cache):
 
 @compiled
 def test_two_writers_of_one_index_lose_nothing(cache, monkeypatch):
-    files = jit.kernel(doubled)._cache._cache_file
+    files = entries()
     write = type(files)._save_index
 
     def slowly(self, overloads):
@@ -178,10 +185,30 @@ def test_a_process_survives_a_truncated_index(tmp_path):  # S3
 
 
 @compiled
-def test_numbas_own_cache_class_is_back_after_each_decoration():
+def test_numbas_own_cache_class_is_back_after_each_use():
     from numba.core import caching, ccallback, dispatcher
 
     with cache_module.package_cache():
         assert dispatcher.FunctionCache is cache_module.KernelCache
     for module in (dispatcher, ccallback):
         assert module.FunctionCache is caching.FunctionCache
+
+
+@compiled
+def test_a_kernel_opens_its_cache_when_it_first_compiles(tmp_path, monkeypatch):
+    """To open them all at the import would take a fifth of its time."""
+    monkeypatch.setattr(cache_module, "CACHE_DIRECTORY", str(tmp_path))
+    made = jit.kernel(doubled)
+    assert not any(tmp_path.iterdir())
+    assert made(4.0) == 8.0
+    assert len(cached_files(tmp_path, ".nbc")) == 1
+
+
+@compiled
+def test_a_kernel_whose_source_is_gone_compiles(tmp_path):
+    """An upgrade may replace the package while a notebook runs."""
+    source = tmp_path / "gone.py"
+    source.write_text("def tripled(x):\n    return 3.0 * x\n")
+    tripled = jit.kernel(runpy.run_path(str(source))["tripled"])
+    source.unlink()
+    assert tripled(2.0) == 6.0
