@@ -14,7 +14,13 @@ import numpy as np
 from dpsample import domains, losses, noise, optimizers, regularizers, samplers
 from dpsample.core.streams import release_streams
 from dpsample.numerics.ranked import transformed_size, verdicts
-from dpsample.privacy import Budget
+from dpsample.privacy import (
+    AllocatedGaussianEvent,
+    Budget,
+    ComposedEvent,
+    PoissonGaussianEvent,
+    delta_of,
+)
 from dpsample.problem.problem import Problem
 from dpsample.samplers import Proximal, Sampler, gaussian_fit
 from dpsample.samplers.proximal import metric
@@ -139,6 +145,7 @@ def parts() -> list[Part]:
         ("noise", noises),
         ("verdicts", _verdicts),
         ("releases", _releases),
+        ("accounting", _accounting),
         ("curved walls", _curved_walls),
         *((name, partial(_pieces, target)) for name, target in piece_targets()),
         *((f"sampler {kind.__name__}", partial(_draws, kind())) for kind in kinds),
@@ -186,6 +193,13 @@ def _releases() -> None:
     for loss in (LOGISTIC, losses.Hinge(), own):
         release(make(loss, BALL).problem, budget)
     release(make(LOGISTIC, BALL).problem, budget, risk="empirical")
+
+
+def _accounting() -> None:
+    """Compose steps on samples, and on allocated records."""
+    steps = PoissonGaussianEvent(sampling_rate=0.5, noise_multiplier=1.0, num_steps=1)
+    epoch = AllocatedGaussianEvent(noise_multiplier=1.0, num_steps=2)
+    delta_of(ComposedEvent((steps, epoch)), epsilon=1.0, relation="zero_out")
 
 
 def _curved_walls() -> None:

@@ -183,13 +183,12 @@ def test_sanity_value_of_many_small_steps():
 
 
 @pytest.mark.slow
-def test_a_million_steps_and_one_are_composed_otherwise():
+def test_one_step_more_than_a_million_adds_little():
     usual, more = (
         epsilon_of(steps(1e-3, 10.0, n), delta=1e-6, relation="replace_one")
         for n in (10**6, 10**6 + 1)
     )
-    # Either may be larger: rounding errors of a million steps exceed what one adds.
-    assert more == pytest.approx(usual, rel=4e-6)
+    assert usual < more < (1.0 + 4e-6) * usual
 
 
 @pytest.mark.slow
@@ -202,8 +201,9 @@ def test_millions_of_steps_keep_few_losses_above_the_exact_curve(num_steps):
         found = delta_of(event, epsilon=epsilon, relation="zero_out")
         assert exact < found < 1.06 * exact
     interval = loss_distributions._interval((event,), "zero_out")
-    law = loss_distributions._composed((event,), "zero_out", interval)
-    assert law._pmf_remove.size < 6_000_000  # 48 MB, of which 32 are cached
+    for order in loss_distributions._composed((event,), "zero_out", interval):
+        sizes = [len(window.masses) for window in order._windows.values()]
+        assert sizes and max(sizes) <= 2**23  # 64 MB
 
 
 def test_probability_lost_by_rounding_counts():

@@ -114,13 +114,12 @@ def test_sampling_almost_surely_is_a_gaussian():
             assert found == pytest.approx(want, rel=1e-9)
 
 
-def test_deltas_below_the_rounding_of_loss_distributions_have_an_epsilon():  # P9
+def test_tiny_deltas_of_many_steps_have_an_epsilon():  # P9
     event = steps(0.001, 0.8, 100_000)
-    found = epsilon_of(event, delta=1e-12, relation="zero_out")
-    assert 5.25 <= found <= 5.26
-    assert delta_of(event, epsilon=found, relation="zero_out") <= 1e-12
-    # Loss distributions alone can't get there.
-    assert composed_delta((event,), 600.0, "zero_out") > 1e-12
+    for delta in (1e-12, 1e-50):  # by loss distributions, which end at 1e-26; by Renyi
+        found = epsilon_of(event, delta=delta, relation="zero_out")
+        assert delta_of(event, epsilon=found, relation="zero_out") <= delta
+        assert found < {1e-12: 4.9, 1e-50: 25.0}[delta]
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -130,10 +129,8 @@ def test_no_bound_is_worse_than_loss_distributions_alone(relation):  # P9
             found = delta_of(event, epsilon=epsilon, relation=relation)
             alone = composed_delta((event,), epsilon, relation)
             assert found <= alone
-            # Nor can the Renyi bound be below the truth by more than the grid's error,
-            # and what both orders lack of their probabilities is charged, too.
-            floor = 1e-13 + 1e-15 * event.num_steps
-            assert found >= 0.98 * (alone - floor) - floor
+            # Nor can the Renyi bound be below the truth by more than the grid's error.
+            assert found >= 0.98 * alone - 1e-29
 
 
 SCENES = st.tuples(
@@ -186,7 +183,7 @@ def certificate(event, delta):
 
 def test_certificates_name_the_theorem_that_gave_their_epsilon():  # P9
     event = steps(0.01, 2.0, 10)
-    used = certificate(event, 1e-15)
+    used = certificate(event, 1e-40)
     assert used.theorems == (SAMPLED_THEOREM,) and not used.releasable
     verify(used)
     silent = dataclasses.replace(used, theorems=(), digest="")
@@ -194,16 +191,16 @@ def test_certificates_name_the_theorem_that_gave_their_epsilon():  # P9
         ValueError, match=r"certificate\.theorems must be .*RENYI\.POISSON"
     ):
         verify(silent)
-    assert certificate(event, 1e-6).theorems == ()
+    assert certificate(event, 1e-15).theorems == ()
     for wrapped in (
         ComposedEvent((event, GaussianEvent(0.01))),
         ParallelEvent((event, GaussianEvent(0.01))),
-        NearEvent(event, 1e-18),
+        NearEvent(event, 1e-45),
     ):
-        assert certificate(wrapped, 1e-15).theorems == (SAMPLED_THEOREM,)
+        assert certificate(wrapped, 1e-40).theorems == (SAMPLED_THEOREM,)
 
 
-def test_noise_is_found_for_deltas_below_what_loss_distributions_resolve():  # P9
+def test_noise_is_found_for_tiny_deltas():  # P9
     budget = Budget(epsilon=1.0, delta=1e-16, relation="zero_out")
     noise = poisson_noise_multiplier(budget, sampling_rate=0.1, num_steps=5)
     event = steps(0.1, noise, 5)

@@ -2,10 +2,9 @@
 
 Gaussian parts compose exactly. Concentrated, Gaussian and pure parts have a Renyi bound
 (`zcdp_delta`), steps on Poisson samples another (`sampled_delta`). Whatever else
-composes goes through privacy loss distributions, whose discretization rounds delta up.
-They are the tightest until delta is near their rounding allowance of 2e-14 + 1e-15 per
-step (1e-10 for 1e5 steps); below it only Renyi bounds remain. Only loss distributions
-import dp-accounting.
+composes goes through privacy loss distributions, whose discretization and rounding are
+upper bounds. They are the tightest until delta is near 1e-31 a step, where they end;
+below it only Renyi bounds remain.
 """
 
 import functools
@@ -108,8 +107,8 @@ def epsilon_of(event: Event, *, delta: float, relation: str) -> float:
     float
         epsilon >= 0, an upper bound; infinity if no epsilon up to 600 is proved, as
         when a total variation uses up delta, or when delta is below what privacy loss
-        distributions resolve (2e-14, and 1e-15 more per step) and there is no Renyi
-        bound: approximate events have none.
+        distributions follow (1e-31 per step) and there is no Renyi bound: approximate
+        events have none.
 
     Raises
     ------

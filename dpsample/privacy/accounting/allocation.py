@@ -38,8 +38,7 @@ is off by a part 16 u a level, of which 2 log2 t are below one another, and 600 
 X_i. A part e = `VALUE_ERROR` is more. A convex f that grows, or that falls, is at v (1
 + e), or v (1 - e), at most f(v) + s f(v e^h), or f(v) + s f(v e^-h), for s = e/(1 -
 e^-h): by Jensen's inequality it is enough to add a part s of every cell to both its
-neighbors. This is proved, of one epoch. Convolutions of epochs have absolute errors,
-for which `loss_distributions` adds what was measured and not what is proved.
+neighbors. Epochs are composed by `loss_distributions`, which counts its own errors.
 
 Fewer steps are a bound, too, since :math:`E[M_s | M_t] = M_t` for s < t. Of more than
 `MOST_STEPS`, which the grid resolves no longer, as many are counted.
