@@ -294,7 +294,8 @@ def mixture_curve(q, shift, other, e):
 @one_in(3)
 @pytest.mark.parametrize("relation", BOTH)
 @pytest.mark.parametrize(
-    ("rate", "noise"), [(0.3, 1.0), (1e-4, 0.4), (0.02, 20.0), (0.9, 0.2), (0.5, 3e3)]
+    ("rate", "noise"),
+    [(0.3, 1.0), (1e-4, 0.4), (0.02, 20.0), (0.9, 0.2), (0.5, 3e3), (0.4, 5e16)],
 )
 def test_laws_are_above_the_exact_curve(rate, noise, relation):
     part = PoissonGaussianEvent(sampling_rate=rate, noise_multiplier=noise, num_steps=1)
@@ -314,6 +315,18 @@ def test_laws_are_above_the_exact_curve(rate, noise, relation):
                     elif sign < 0:
                         exact = mixture_curve(rate, shift, other, e)
                     assert curve_of(law, interval, e) >= exact
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("relation", "most"), [("zero_out", 0.0764), ("replace_one", 0.1147)]
+)
+def test_the_grid_of_rare_steps_is_as_fine_as_that_of_others(relation, most):
+    """It ended at losses of steps that take all, and epsilon was twice as large."""
+    event = PoissonGaussianEvent(
+        sampling_rate=1e-5, noise_multiplier=0.8, num_steps=10**6
+    )
+    assert epsilon(event, 1e-6, relation) <= most
 
 
 def random_law(rng, size):
@@ -385,13 +398,13 @@ def test_transforms_are_off_by_less_than_is_counted(bits):
         np.exp(-np.arange(size) / 7.0),
         (np.arange(size) == size // 3) * 1.0,
     ):
-        counted = 16.0 * 2.0**-53 * bits * np.abs(values).sum()
+        counted = 8.0 * 2.0**-53 * bits * np.abs(values).sum()
         exact = fft.rfft(values.astype(np.longdouble))
         assert np.abs(np.fft.rfft(values) - exact).max() < 0.2 * counted
         half = exact.astype(complex)
         half[0], half[-1] = half[0].real, half[-1].real
         back = fft.irfft(half.astype(np.clongdouble), size)
-        counted = 16.0 * 2.0**-53 * bits * 2.0 * np.abs(half).sum() / size
+        counted = 8.0 * 2.0**-53 * bits * 2.0 * np.abs(half).sum() / size
         assert np.abs(np.fft.irfft(half, size) - back).max() < 0.2 * counted
 
 
@@ -427,4 +440,4 @@ def test_many_steps_are_above_and_close_to_long_doubles(rate, noise, num_steps):
         exact = float(-np.expm1(e - interval * places[above]) @ probs[above])
         exact -= num_steps * law.infinite
         found = composition.delta(e)
-        assert exact - 1e-14 <= found <= 1.1 * exact + 1e-14
+        assert exact - 1e-14 <= found <= 1.15 * exact + 1e-14

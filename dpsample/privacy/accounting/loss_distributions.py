@@ -17,10 +17,10 @@ multiplied and transformed back. What leaves the circle comes back and only adds
 What is above the window of losses is less than Chernoff's bound, which is added.
 
 **Rounding.** A transform by radices 2 and 4 is a sum along paths of b levels, each with
-an addition or two and a product with a twiddle factor. If twiddles are within 4 u, each
-output is off by half of :math:`\gamma = 16 u b` times the sum of all inputs' absolute
-values, or less. So at each frequency the product of powers of computed transforms P_i,
-made of T products within 3 u each, is off by at most
+an addition, or two in two levels, and a product with a twiddle factor. Twiddles within
+4 u make each output off by less than :math:`\gamma = 8 u b` times the sum of all
+inputs' absolute values (0.7 u b was seen). So at each frequency the product of powers
+of computed transforms P_i, made of T products within 3 u each, is off by at most
 
 .. math:: E = \prod (|P_i| + \gamma)^{t_i} - (1 - 3 u T) \prod |P_i|^{t_i},
 
@@ -58,10 +58,10 @@ from dpsample.privacy.curves.objective_perturbation import tilt_curve
 
 UNIT = 2.0**-53
 # Of the larger of two terms whose difference is a delta: over twice their rounding
-# errors, normal tails and losses of up to 700 included.
-CURVE_ERROR = 2e-13
+# errors, with normal tails at up to 50 deviations and losses of up to 700.
+CURVE_ERROR = 1e-12
 # Grid of losses: a hundredth of one step's standard deviation, inside these limits.
-FINENESS, COARSEST, FINEST = 0.01, 5e-3, 1e-6
+FINENESS, COARSEST, FINEST = 0.01, 5e-3, 1e-8
 # A curve is followed until its delta is this small; the rest counts as infinite loss.
 # Negative losses end where the exchanged pair's delta is below the second number.
 TAIL, LOW_TAIL = 1e-31, 1e-18
@@ -80,6 +80,7 @@ LEAST_FINITE = 1e-12  # probability of finite losses that convolutions can be ma
 LEAST_TILT, LAST_TILT = -24, 32.0
 OUTSIDE = -30.0  # logarithm of what a tilted law may have beyond each end of a window
 MOST_DEVIATIONS = 16.0  # of a further tilt that bounds them
+LOST = 1e-300  # more than underflow
 MOST_WINDOWS = 4  # of one composition that are kept
 NODES = 500  # of the curve of a block
 
@@ -176,21 +177,22 @@ class Composition:
             if k not in self._means:
                 self._means[k] = self._moments(self._tilt(k))[1]
             low, high = (k, high) if self._means[k] <= epsilon else (low, k)
-        if low not in self._windows:
-            if len(self._windows) == MOST_WINDOWS:
-                self._windows.clear()
-            self._windows[low] = self._window(self._tilt(low))
-        first, masses, level, tilt, up = self._windows[low]
+        window = self._windows.get(low) or self._window(self._tilt(low))
+        if len(self._windows) >= MOST_WINDOWS:
+            self._windows.clear()
+        self._windows[low] = window
+        first, masses, level, tilt, up = window
         # Losses are rounded up, and all that are above epsilon are among them.
         start = min(max(math.floor(epsilon / self._interval) - first, 0), len(masses))
         places = first + np.arange(start, len(masses))
         gains = -np.expm1(epsilon - self._interval * (1.0 + 4.0 * UNIT) * places)
         found = float(np.maximum(gains, 0.0) @ masses[start:])
         end = max(self._interval * (first + len(masses)), epsilon)
-        found += math.exp(min(level - tilt * end + OUTSIDE, 0.0)) + self._infinite
+        # Twice what is outside, which is more than the bound's own rounding errors.
+        found += 2.0 * math.exp(min(level - tilt * end + OUTSIDE, 0.0))
         if tilt == 0.0:  # the window may begin above epsilon
-            found += math.exp(OUTSIDE)
-        return min(found * up, 1.0)
+            found += 2.0 * math.exp(level + OUTSIDE)
+        return min((found + self._infinite) * up, 1.0)
 
     def curve(self, losses: Array) -> Array:
         """Upper bounds of delta at increasing losses >= 0, by chords in e^loss."""
@@ -234,8 +236,8 @@ class Composition:
     def _window(self, tilt: float) -> Window:
         first, size = self._span(tilt)
         if size > LARGEST_CIRCLE:
-            return Window(first, np.zeros(0), math.inf, 0.0, 1.0)  # delta is 1
-        gamma = 16.0 * UNIT * math.log2(size)
+            return Window(first, np.zeros(0), 99.0, 0.0, 1.0)  # delta is 1
+        gamma = 8.0 * UNIT * math.log2(size)
         half, count = size // 2 + 1, sum(self._times) + len(self._times)
         product: Any = np.ones(half, complex)
         growth, above = np.zeros(half), np.zeros(half)
@@ -255,15 +257,16 @@ class Composition:
                 growth += times * np.log1p(gamma / absolute)
             above += times * np.log(absolute + gamma)
             level += times * norm
-            largest = np.abs(tilt * losses) + np.abs(logs)
-            errors += 4.0 * times * (float(largest[logs > -np.inf].max()) + abs(norm))
+            largest = float((np.abs(tilt * losses) + np.abs(logs))[tilted > 0.0].max())
+            terms = largest + (1 + len(self._laws)) * abs(norm) + len(around)
+            errors += 4.0 * times * terms
         found = np.abs(product)
         with np.errstate(over="ignore", invalid="ignore"):
-            error = np.fmin(found * np.expm1(growth), np.exp(above))
+            error = np.fmin((found + LOST) * np.expm1(growth), np.exp(above))
         off = float((error + (3.0 * UNIT * count + gamma) * found).sum())
         cells = np.fft.irfft(product, size)
         cells = np.roll(cells, (self._lowest - first) % size)
-        cells = np.maximum(cells, 0.0) + (2.0 * (1.0 + 1e-6) * off / size + 1e-300)
+        cells = np.maximum(cells, 0.0) + (2.0 * (1.0 + 1e-6) * off / size + LOST)
         places = self._interval * (first + np.arange(size))
         cells *= np.exp(np.minimum(level - tilt * places, LONGEST_LOSS))
         furthest = max(abs(float(places[0])), abs(float(places[-1])))
@@ -367,7 +370,7 @@ def _sampled_curves(
     """Deltas of mixtures of normal laws: divergences at the places where losses are so.
 
     An error in a place makes a second-order error, since delta is the largest value of
-    P(x > place) - e^loss Q(x > place).
+    P(x > place) - e^loss Q(x > place), and places of 0 are exact.
     """
     from scipy.special import ndtr
 
@@ -395,8 +398,9 @@ def _sampled_curves(
         place = np.log(gap / rate) / shift + 0.5 * shift
     most = gap * ndtr(place)
     without = np.maximum(most - rate * ndtr(place - shift), 0.0) + CURVE_ERROR * most
+    # The gap is off by a part of both, which may be nearly all of a gap.
     is_short = losses * (1.0 - 8.0 * UNIT) <= -math.log1p(-q)
-    return with_it, without + np.where(is_short, 8.0 * UNIT * losses, 0.0)
+    return with_it, without + np.where(is_short, 8.0 * UNIT * (losses + rate), 0.0)
 
 
 def _curve(part: Event, losses: Array, relation: str) -> Array:
@@ -477,7 +481,12 @@ def _step_range(part: Event, relation: str) -> float:
     if isinstance(part, AllocatedGaussianEvent):
         size = 1.0 / part.noise_multiplier
         return size * (2.0 * REACH + size) * MAX_GRID / MOST_CELLS
-    return _reach(part, relation)
+    reach = _reach(part, relation)
+    if isinstance(part, PoissonGaussianEvent):  # which is less where few are taken
+        losses = np.linspace(0.0, min(reach, LONGEST_LOSS), 1001)
+        end = max(len(_until(x, TAIL)) for x in _curves(part, losses, relation)) - 1
+        return float(losses[end]) if end < 1000 else reach
+    return reach
 
 
 def _deviation(part: Event, relation: str) -> float:
