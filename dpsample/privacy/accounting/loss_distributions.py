@@ -81,7 +81,7 @@ LEAST_TILT, LAST_TILT = -24, 32.0
 OUTSIDE = -30.0  # logarithm of what a tilted law may have beyond each end of a window
 MOST_DEVIATIONS = 16.0  # of a further tilt that bounds them
 LOST = 1e-300  # more than underflow
-MOST_WINDOWS = 4  # of one composition that are kept
+MOST_KEPT = 2**22  # masses of a composition, beside the last window
 NODES = 500  # of the curve of a block
 
 
@@ -178,7 +178,7 @@ class Composition:
                 self._means[k] = self._moments(self._tilt(k))[1]
             low, high = (k, high) if self._means[k] <= epsilon else (low, k)
         window = self._windows.get(low) or self._window(self._tilt(low))
-        if len(self._windows) >= MOST_WINDOWS:
+        if sum(len(kept.masses) for kept in self._windows.values()) > MOST_KEPT:
             self._windows.clear()
         self._windows[low] = window
         first, masses, level, tilt, up = window
