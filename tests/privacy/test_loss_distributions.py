@@ -260,6 +260,11 @@ def test_steps_of_little_noise_tell_of_no_more_than_they_take():
         for relation in BOTH:
             found = delta(steps, 1.0, relation)
             assert found == pytest.approx(1.0 - 0.8**times, rel=1e-9)
+    rare = PoissonGaussianEvent(sampling_rate=1e-15, noise_multiplier=0.05, num_steps=3)
+    both = ComposedEvent((rare, PureEvent(0.5)))
+    for relation in BOTH:
+        assert delta(rare, 0.0, relation) == pytest.approx(3e-15, rel=1e-9)
+        assert delta(both, 0.5 + 1e-12, relation) == pytest.approx(3e-15, rel=1e-9)
 
 
 def curve_of(law, interval, e):

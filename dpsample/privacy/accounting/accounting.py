@@ -345,9 +345,15 @@ def _renyi_delta(parts: tuple[Event, ...], epsilon: float, relation: str) -> flo
 
 
 def _basic_delta(parts: tuple[Event, ...], epsilon: float) -> float:
-    """Bound by adding epsilons and deltas, if all parts are pure or approximate."""
+    """Bound by adding epsilons and deltas, if all parts have some.
+
+    A step tells of no record that it does not take: its total variation is the rate.
+    """
     epsilons, deltas = list[float](), list[float]()
     for part in parts:
+        if isinstance(part, PoissonGaussianEvent):
+            deltas.append(part.sampling_rate * part.num_steps)
+            continue
         if not isinstance(part, PureEvent | ApproximateEvent):
             return 1.0
         if part.epsilon > epsilon:
