@@ -246,8 +246,7 @@ class Composition:
             self._times, self._losses, self._logs, strict=True
         ):
             exponents = tilt * losses + logs
-            top = float(exponents.max())
-            norm = top + math.log(float(np.exp(exponents - top).sum()))
+            norm = float(np.logaddexp.reduce(exponents))
             tilted = np.exp(exponents - norm)
             around = np.pad(tilted, (0, -len(tilted) % size)).reshape(-1, size)
             transform = np.fft.rfft(around.sum(axis=0))
@@ -510,6 +509,7 @@ def _deviation(part: Event, relation: str) -> float:
     return max(_deviation(p, relation) for block in blocks(part) for p in block)
 
 
+@functools.lru_cache(maxsize=64)
 def _interval(parts: tuple[Event, ...], relation: str) -> float:
     """Grid interval: discretizing adds little to the variance of the whole loss."""
     counts = [_steps(part) for part in parts]
