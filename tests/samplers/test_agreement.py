@@ -62,14 +62,14 @@ def chosen_draws(target):
 
 
 def other_draws(target, chosen):
-    """Draws of an unrelated sampler; more, with more steps, where few do not converge.
+    """Draws of an unrelated sampler; with more steps, then more of them, if need be.
 
     They cost 20 times the chosen ones and more, and few are enough: with the many above
     a shift of 1/6 standard deviation would be seen.
     """
-    kind, steps = WhitenedSlice, (10, 60, 250)
+    kind, steps = WhitenedSlice, (10, 60, 250, 250)
     if "Billiard" not in chosen:
-        kind, steps = BilliardHMC, (None, 100)
+        kind, steps = BilliardHMC, (None, 100, 100)
     for seed, num_steps in enumerate(steps[:-1], start=2):
         with contextlib.suppress(RuntimeWarning):
             return draws_of(target, kind(num_steps=num_steps), seed)[0]
