@@ -166,10 +166,11 @@ class Program:
         if not phase.keeps_anchor:
             memory.anchor[:] = memory.theta
         memory.average[:] = 0.0
-        numbers = self.arguments.numbers(phase, state.rng)
+        arguments = self.arguments.now(memory)
+        numbers = arguments.numbers(phase, state.rng)
         stops = np.linspace(0, phase.num_steps, state.num_points + 2).astype(int)[1:]
-        fixed = self.arguments.body, self.arguments.pieces
-        windows = self.arguments.windows(numbers)
+        fixed = arguments.body, arguments.pieces
+        windows = arguments.windows(numbers)
         start = 0
         for stop in np.unique(stops[stops > 0]):  # few steps have fewer points
             while start < stop:
@@ -179,7 +180,7 @@ class Program:
                 if windows:
                     reached = windows.call(memory.control, descend, fixed, *now)
                 else:
-                    given = self.arguments.data, *fixed, numbers
+                    given = arguments.data, *fixed, numbers
                     reached = pauses.call(memory.control, descend, *given, *now)
                 if reached < 0:
                     raise DescentError(LOSS_FAILED)

@@ -48,6 +48,8 @@ LABEL_WIDTH, RESPONSE_WIDTH = 0.5, 0.05
 KINK_STEPS, MOST_KINK_STEPS = 1000, 4000
 # beta/m_0 from which half of the noise is worth less than a likelihood's efficiency.
 CLEAR = 1000.0
+# And up to which a binding ball is worth the capped loss's bias.
+UNCLEAR = 500.0
 RELEASE: Literal["release"] = "release"
 SHARE = 0.1  # of delta, for the release's sampler: its default
 MOST_EXPONENT = 700.0  # of doubles
@@ -138,7 +140,8 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     budget's gdp, M the radius):
 
     - logistic loss: `NoisyGD` with ``output="scaled"``, whose noisy gradients tell how
-      long its steps should be; of the calibrated loss if x < 1000;
+      long its steps should be; of the calibrated loss if x < 1000, and of the capped
+      one where the ball holds it back if x < 500;
     - squared loss, on any domain: `AdaSSP`;
     - other real responses: `ObjectivePerturbation`;
     - else the tail of `NoisyGD`, whose noise is less.
@@ -177,7 +180,7 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     ...                         domain=dps.domains.Ball(10.0))
     >>> advice = dps.advise(facts, dps.Budget(epsilon=0.3, delta=1e-6))
     >>> advice.choice, advice.loss
-    (NoisyGD(num_steps=None, ..., output='scaled'), CalibratedLogistic())
+    (NoisyGD(..., wall_loss=CappedLogistic(cap=0.5)), CalibratedLogistic())
     >>> advice.to_frame()["method"].tolist()[:5]
     ['scaled', 'tail', 'scaled', 'objective', 'average']
     """
@@ -191,7 +194,7 @@ def advise(problem: Problem | PublicFacts, budget: Budget) -> Advice:
     if isinstance(facts.loss, Logistic):
         others = (CappedLogistic(CAP), CalibratedLogistic())
         kinds += [replace(facts, loss=other) for other in others]
-    rows = [row for kind in kinds for row in _candidates(kind, budget, method)]
+    rows = [r for kind in kinds for r in _candidates(kind, budget, method, clarity)]
     rows.sort(key=lambda row: (row.method, row.loss) != (method, loss))
     choice = rows[0].choice
     return Advice(choice=choice, loss=loss, reason=reason, table=tuple(rows))
@@ -307,7 +310,9 @@ def _kink_tail(facts: PublicFacts, scales: DescentScales, budget: Budget) -> Noi
     return NoisyGD(output="tail", num_steps=count, step_size=size)
 
 
-def _candidates(facts: PublicFacts, budget: Budget, chosen: str) -> Iterator[Candidate]:
+def _candidates(
+    facts: PublicFacts, budget: Budget, chosen: str, clarity: float
+) -> Iterator[Candidate]:
     """Methods that serve the problem, with their numbers."""
     scales = _scales(facts)
     methods: dict[str, Optimizer] = {}
@@ -319,7 +324,9 @@ def _candidates(facts: PublicFacts, budget: Budget, chosen: str) -> Iterator[Can
         least = scales.smoothness / (scales.num_records * half)
         ridge = 0.5 * max(public_ridge(scales, budget), least)
         methods["tail"] = NoisyGD(output="tail")
-        methods["scaled"] = NoisyGD(output="scaled")
+        is_tilted = isinstance(facts.loss, CalibratedLogistic) and clarity < UNCLEAR
+        wall_loss = CappedLogistic(CAP) if is_tilted else None
+        methods["scaled"] = NoisyGD(output="scaled", wall_loss=wall_loss)
         methods["objective"] = ObjectivePerturbation(ridge=ridge, risk="empirical")
     methods["average"] = NoisyGD(risk="empirical")
     if isinstance(facts.loss, Squared):

@@ -38,6 +38,8 @@ def reference(
     early=1.0,
     is_careful=True,
     is_held=True,
+    wall_loss=None,
+    held_back=1.5,
 ):
     """The module's formulas for gradients without noise, thought to have ``stddev``.
 
@@ -46,7 +48,7 @@ def reference(
     """
     total, eta, longest = sizes
     a, y, radius = problem.data.dense, problem.data.response, problem.domain.radius
-    dim, factors = a.shape[1], []
+    dim, factors, loss = a.shape[1], [], problem.loss
     w, mean, quarter, half = np.zeros(dim), np.zeros(dim), max(1, total // 4), 0
     half = max(quarter, total // 2)
     start, first, slopes, squares, count = 0, np.zeros(dim), 0.0, 0.0, 0
@@ -56,7 +58,7 @@ def reference(
         return point / max(1.0, np.linalg.norm(point) / radius)
 
     for t in range(total):
-        g = problem.loss.slope(a @ w, y) @ a / len(y)
+        g = loss.slope(a @ w, y) @ a / len(y)
         first += g * (t < quarter)
         point += w * (t < quarter) / quarter
         if t >= (quarter // 2 if t < quarter else start):
@@ -79,11 +81,22 @@ def reference(
             growth *= 1.0 - p
         factor = min(max(1.0 + growth, 0.25), 4.0)
         new = inside(factor * u)
+        if wall_loss and factor * np.linalg.norm(u) >= held_back * np.linalg.norm(new):
+            loss = wall_loss
         if is_held:
             factor = np.linalg.norm(new) / np.linalg.norm(u)
         eta, factors = min(eta * factor, longest), [*factors, factor]
         w, start, slopes, squares, count = new, t + 1, 0.0, 0.0, 0
     return w, np.array(factors)
+
+
+def quiet(recipe, stddev):
+    """A recipe without noise whose rules think that it has some."""
+    phases = [
+        replace(phase, noise=NoNoise(), step=replace(phase.step, stddev=stddev))
+        for phase in recipe.phases
+    ]
+    return replace(recipe, phases=tuple(phases))
 
 
 @pytest.mark.parametrize("total", [2, 3, 4, 40, 43, 61])
@@ -93,12 +106,7 @@ def test_it_is_what_the_formulas_say(total, stddev, loss):
     problem = clear_signal(loss, dps.domains.Ball(20.0))
     method = NoisyGD(output="scaled", num_steps=total, step_size=0.3)
     recipe = method.recipe(problem.facts, BUDGET)
-    phases = [
-        replace(phase, noise=NoNoise(), step=replace(phase.step, stddev=stddev))
-        for phase in recipe.phases
-    ]
-    quiet = replace(recipe, phases=tuple(phases))
-    found = descend(problem, quiet, np.random.default_rng(1)).theta
+    found = descend(problem, quiet(recipe, stddev), np.random.default_rng(1)).theta
     sizes = total, 0.3, recipe.phases[0].step.longest
     expected, factors = reference(problem, sizes, stddev)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
@@ -123,6 +131,59 @@ def test_steps_grow_no_longer_where_the_ball_ends():
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     _, free = reference(problem, sizes, 0.0, is_held=False)
     assert factors.max() < free.max()
+
+
+def test_the_wall_s_loss_is_read_from_the_stage_on_that_leaves_the_ball():
+    loss, capped = dps.losses.CalibratedLogistic(), dps.losses.CappedLogistic(0.5)
+    method = NoisyGD(output="scaled", num_steps=40, step_size=0.3, wall_loss=capped)
+    stddev, sizes, told_apart = 0.01, (40, 0.3, 4.0), set()
+    for radius in (0.5, 0.75, 1.5, 4.0):
+        problem = clear_signal(loss, dps.domains.Ball(radius))
+        found = descend(
+            problem,
+            quiet(method.recipe(problem.facts, None), stddev),
+            np.random.default_rng(1),
+        ).theta
+        for least in (1.5, 0.9, 1.2, 2.0, math.inf):  # the first, and planted bugs
+            expected, _ = reference(
+                problem, sizes, stddev, wall_loss=capped, held_back=least
+            )
+            if np.abs(found - expected).max() > 1e-4:
+                told_apart.add(least)
+            elif least == 1.5:
+                np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert told_apart == {0.9, 1.2, 2.0, math.inf}
+
+
+class Limited:
+    """The logistic loss's slopes, cut at 1/2."""
+
+    @staticmethod
+    def slope(margins, labels):
+        return np.clip(dps.losses.Logistic().slope(margins, labels), -0.5, 0.5)
+
+
+def test_no_record_moves_further_than_the_problem_s_loss_declares():
+    """A steeper loss, which a recipe refuses, is cut as any record's slope is."""
+    problem = clear_signal(dps.losses.CalibratedLogistic(), dps.domains.Ball(0.5))
+    method = NoisyGD(output="scaled", num_steps=40, step_size=0.3)
+    recipe = method.recipe(problem.facts, BUDGET)
+    phases = [
+        replace(
+            phase,
+            noise=replace(phase.noise, stddev=1e-7),
+            step=replace(phase.step, stddev=0.0),
+            wall_loss=dps.losses.Logistic(),
+        )
+        for phase in recipe.phases
+    ]
+    loud = replace(recipe, phases=tuple(phases))
+    found = descend(problem, loud, np.random.default_rng(1)).theta
+    sizes = 40, 0.3, recipe.phases[0].step.longest
+    expected, _ = reference(problem, sizes, 0.0, wall_loss=Limited)
+    unlimited, _ = reference(problem, sizes, 0.0, wall_loss=dps.losses.Logistic())
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.abs(found - unlimited).max() > 1e-4
 
 
 @pytest.mark.parametrize("budget", [BUDGET, ZERO_OUT])
@@ -167,3 +228,44 @@ def test_what_it_does_not_serve_is_refused():
         NoisyGD(output="scaled", step_size=0.1).recipe(hinge, BUDGET)
     with pytest.raises(ValueError, match="calibration must be 'exact'"):
         SCALED.recipe(facts, BUDGET, "paper")
+
+
+def of_the_rows(row, response, theta, out):
+    """Gradient of a loss that is no function of the margin: none."""
+    out[:] = 0.0
+
+
+def kinked():
+    """A loss with a kink and small slopes."""
+    return dps.losses.custom(
+        lambda u, y: max(-0.1 * y * u, 0.0),
+        lambda u, y: -0.1 * y if y * u < 0.0 else 0.0,
+        slope_bound=0.1,
+        labels=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (dps.losses.Logistic, "at most as steep as CalibratedLogistic"),
+        (lambda: dps.losses.CappedLogistic(0.6), "at most as steep"),
+        (dps.losses.Absolute, "of margins and responses as"),
+        (lambda: dps.losses.record_gradient(of_the_rows), "of margins and responses"),
+        (kinked, "smooth"),
+    ],
+)
+def test_a_loss_that_the_noise_may_not_cover_is_refused(make, reason):
+    facts = replace(logistic(200, 3).facts, loss=dps.losses.CalibratedLogistic())
+    with pytest.raises(ValueError, match=f"wall_loss must be {reason}"):
+        replace(SCALED, wall_loss=make()).recipe(facts, BUDGET)
+
+
+def test_a_wall_s_loss_is_of_a_scaled_descent():
+    with pytest.raises(ValueError, match="wall_loss must be None for output='tail'"):
+        NoisyGD(output="tail", wall_loss=dps.losses.CappedLogistic())
+    with pytest.raises(ValueError, match="wall_loss must be a Loss"):
+        NoisyGD(output="scaled", wall_loss="capped")
+    assert "wall_loss" not in repr(SCALED)
+    walled = replace(SCALED, wall_loss=dps.losses.CappedLogistic())
+    assert repr(walled).endswith("output='scaled', wall_loss=CappedLogistic(cap=0.5))")

@@ -294,6 +294,9 @@ def test_far_responses_and_offsets_stay_near(tmp_path):
 METHODS = {
     "steps": dps.optimizers.NoisyGD(num_steps=4),
     "scaled": dps.optimizers.NoisyGD(num_steps=9, output="scaled"),
+    "walled": dps.optimizers.NoisyGD(
+        num_steps=9, step_size=9.0, output="scaled", wall_loss=L.CappedLogistic(0.5)
+    ),
     "a tilt": dps.optimizers.ObjectivePerturbation(),
     "clipped": dps.optimizers.ClippedGD(num_steps=3, clip=0.3, noise="steps"),
 }
@@ -305,7 +308,8 @@ def test_full_steps_have_the_bits_of_memory(tmp_path, monkeypatch, name):
     fits = []
     for numbers in (1, 3 * 2500):
         monkeypatch.setattr(sources, "CHUNK_NUMBERS", numbers)
-        for _, made in every_home(tmp_path, rows, labels):
+        # So small a ball that it holds a scaled descent back.
+        for _, made in every_home(tmp_path, rows, labels, domain=D.Ball(1.0)):
             fits.append(dps.minimize(made, METHODS[name], BUDGET, seed=4))
     for fit in fits:
         np.testing.assert_array_equal(fit.theta, fits[0].theta)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dpsample as dps
-from dpsample.losses import CalibratedLogistic, Huber, Logistic
+from dpsample.losses import CalibratedLogistic, CappedLogistic, Huber, Logistic
 from dpsample.optimizers import AdaSSP, NoisyGD, ObjectivePerturbation
 from dpsample.verbs.advise import default_radius
 from tests.support.public_facts import LOGISTIC
@@ -29,12 +29,13 @@ def clarity(given):
 
 def test_noise_and_curvature_decide():
     seen = set()
-    for n in (100, 1500, 8000, 9000, 20_000):
+    for n in (100, 1500, 5000, 8000, 9000, 20_000):
         given = facts(num_records=n)
         advice, x = dps.advise(given, BUDGET), clarity(given)
         seen.add(is_clear := x >= 1000.0)
         assert advice.loss == (Logistic() if is_clear else CalibratedLogistic())
-        assert advice.choice == NoisyGD(output="scaled")
+        wall_loss = CappedLogistic(0.5) if x < 500.0 else None
+        assert advice.choice == NoisyGD(output="scaled", wall_loss=wall_loss)
         assert f"{x:.3g}" in advice.reason
     assert len(seen) == 2
 

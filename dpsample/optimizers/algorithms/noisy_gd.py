@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
 from dpsample.core import check
+from dpsample.losses import Loss, RecordGradient
 from dpsample.optimizers.loop.estimators import ClippedMean, Estimator, Mean
 from dpsample.optimizers.loop.last_iterate import check_smooth, last_iterate_recipe
 from dpsample.optimizers.loop.noisy_descent import (
@@ -39,7 +40,7 @@ from dpsample.problem.facts import PublicFacts, smoothness_or_inf
 Output = Literal["average", "tail", "scaled", "last"]
 OUTPUTS = ("average", "tail", "scaled", "last")
 # Fields of one output.
-OWN = {"tail_share": "tail", "ridge": "last"}
+OWN = {"tail_share": "tail", "ridge": "last", "wall_loss": "scaled"}
 # Of the tail, by default; more steps than the least if they would be unstable.
 LEAST_TAIL_STEPS, TAIL_SHARE = 100, 0.5
 AVERAGED = ("tail", "scaled")
@@ -162,6 +163,9 @@ class NoisyGD(ProjectedDescent):
     suggest, which costs no privacy (`dpsample.optimizers.loop.scaled`). The steps begin
     as those of the tail do and are at most 2/beta; T is the larger of 100 and
     :math:`\eta T \beta`, and the last half of the iterates is averaged. A rule, too.
+    Where a stage would leave the domain by half of its distance or more, later stages
+    take their slopes from ``wall_loss``, if there is one: no steeper, so that the noise
+    is enough for both.
 
     With ``output="last"`` nothing but the last iterate is told, of steps on a smooth
     loss with a ridge, :math:`F(w) + \frac\lambda2 |w - c|^2`, c the domain's center. By
@@ -197,6 +201,8 @@ class NoisyGD(ProjectedDescent):
         Share of the iterates in the tail, rounded up to whole ones; None: half.
     ridge : float, optional
         lambda >= 0 of the last iterate; None: the inverse of the tail's total length.
+    wall_loss : Loss, optional
+        Smooth loss that a scaled descent turns to where the domain holds it back.
 
     Raises
     ------
@@ -204,9 +210,10 @@ class NoisyGD(ProjectedDescent):
         If a number is out of its range; in `recipe`, if the loss has no Lipschitz
         constant or the domain is unbounded (without ``step_size``); for the tail and
         the scaled descent, if the loss has a kink (the tail: without ``step_size``) or
-        the calibration is "paper"; for the last iterate, if the loss has a kink or is
-        not built in, the step is longer than :math:`2/(\beta + \lambda)`, or there are
-        more than a million.
+        the calibration is "paper"; if ``wall_loss`` has a kink, is steeper than the
+        problem's loss or of other responses; for the last iterate, if the loss has a
+        kink or is not built in, the step is longer than :math:`2/(\beta + \lambda)`, or
+        there are more than a million.
 
     Guarantee
     ---------
@@ -235,6 +242,7 @@ class NoisyGD(ProjectedDescent):
     output: Output = "average"
     tail_share: float | None = None
     ridge: float | None = None
+    wall_loss: Loss | None = None
     name: ClassVar[str] = "noisy_gd"
 
     def __post_init__(self) -> None:
@@ -247,6 +255,8 @@ class NoisyGD(ProjectedDescent):
                 check.fail("tail_share", "<= 1", self.tail_share)
         if self.ridge is not None:
             check.non_negative(ridge=self.ridge)
+        if self.wall_loss is not None:
+            check.instance(Loss, wall_loss=self.wall_loss)
         for name, output in OWN.items():
             given = getattr(self, name)
             if given is not None and self.output != output:
@@ -261,6 +271,8 @@ class NoisyGD(ProjectedDescent):
         names = [e.name for e in fields(self) if OWN.get(e.name) in (None, self.output)]
         if self.output == "average":
             names.remove("output")
+        if self.wall_loss is None and "wall_loss" in names:
+            names.remove("wall_loss")
         given = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({given})"
 
@@ -308,6 +320,8 @@ class NoisyGD(ProjectedDescent):
             check.fail("loss", "smooth for output='scaled'", facts.loss)
         if total < LEAST_SCALED_STEPS:
             check.fail("num_steps", f">= {LEAST_SCALED_STEPS}", total)
+        if self.wall_loss is not None:
+            _check_wall_loss(self.wall_loss, facts)
         first = max(1, total // 4)
         half = max(first, total // 2)
         size = float(recipe.inputs["step_size"])
@@ -324,6 +338,7 @@ class NoisyGD(ProjectedDescent):
                 ),
                 weights=loop.weights if stage == LAST else None,
                 keeps_anchor=stage != FIRST,
+                wall_loss=self.wall_loss,
             )
             for stage, count in (
                 (FIRST, first),
@@ -382,6 +397,18 @@ class NoisyGD(ProjectedDescent):
             remedy = "Without noise a linear loss has no longest step."
             check.fail("step_size", "given without a budget", "None", remedy)
         return min(limits)
+
+
+def _check_wall_loss(wall_loss: Loss, facts: PublicFacts) -> None:
+    """Refuse a loss of which a gradient might be longer, or have no meaning."""
+    loss, at_wall = facts.loss, replace(facts, loss=wall_loss)
+    has_margins = not any(isinstance(e, RecordGradient) for e in (loss, wall_loss))
+    if not has_margins or wall_loss.is_classification != loss.is_classification:
+        check.fail("wall_loss", f"of margins and responses as {loss!r}", wall_loss)
+    if not at_wall.slope_bound <= facts.slope_bound:
+        check.fail("wall_loss", f"at most as steep as {loss!r}", wall_loss)
+    if math.isinf(smoothness_or_inf(at_wall)):
+        check.fail("wall_loss", "smooth", wall_loss)
 
 
 @dataclass(frozen=True, kw_only=True)

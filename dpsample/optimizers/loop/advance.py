@@ -26,6 +26,7 @@ from dpsample.optimizers.loop.contributions import saturate
 from dpsample.optimizers.loop.scaled import (
     FACTOR,
     LAST,
+    OUTSIDE,
     factor_of,
     scaled_size,
 )
@@ -252,7 +253,9 @@ def end_stage(body, pieces, step, weight, memory):
     into_domain(body, pieces, step, memory, point)
     if 0.0 < before < math.inf:
         # What the domain keeps back is not made up for by longer steps.
-        factor = distance(point, memory.anchor, 2.0) / before
+        after = distance(point, memory.anchor, 2.0)
+        memory.scale[OUTSIDE] = max(memory.scale[OUTSIDE], factor * before / after)
+        factor = after / before
     size = min(scaled_size(step, memory) * factor, step.longest)
     memory.scale[FACTOR] = size / step.sizes[0]
     if step.stage == LAST:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from copy import copy
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -24,6 +25,7 @@ from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel, pointer
 from dpsample.core.pauses import PAUSED, STAGE, is_due, new_control
 from dpsample.domains import PROJECT
+from dpsample.losses import Loss
 from dpsample.losses.record_gradient import loop_pointers
 from dpsample.numerics.norms import norm
 from dpsample.optimizers.loop.advance import advance, end_stage, query_point
@@ -44,7 +46,7 @@ from dpsample.optimizers.loop.estimators import (
 )
 from dpsample.optimizers.loop.optimizer import Loop, Minimization, PhaseNumbers, Recipe
 from dpsample.optimizers.loop.perturbations import perturb
-from dpsample.optimizers.loop.scaled import NUM_SUMS, observe
+from dpsample.optimizers.loop.scaled import HELD_BACK, NUM_SUMS, OUTSIDE, observe
 from dpsample.optimizers.loop.steps import SCALED
 from dpsample.problem.homes import Home, InMemory
 from dpsample.problem.problem import Problem
@@ -71,7 +73,7 @@ class Memory(NamedTuple):
     average: Array  # (dim,) weighted sum of the iterates
     first_gradient: Array  # (dim,) sum over the first stage of a scaled descent
     first_point: Array  # (dim,) of the points less the anchor, where those were read
-    scale: Array  # (5,) its other sums, see `scaled`
+    scale: Array  # (6,) its other sums, see `scaled`
     counts: NDArray[np.int64]  # gradients of single records
     gradient: Array  # from here on scratch, (dim,)
     partial: Array  # sum of one block
@@ -194,6 +196,7 @@ class Arguments:
         self.dim = problem.dim
         self.home, self.entry_bound = problem.home, recipe.entry_bound
         self.is_in_memory = isinstance(self.home, InMemory) or not by_passes(recipe)
+        self.loss_params: Array | None = None  # the problem's own
         if self.is_in_memory:
             self.data = _clipped(problem.data, recipe.entry_bound)
         kept = _kept_of(problem)
@@ -207,8 +210,25 @@ class Arguments:
         self._limits: dict[tuple[float, float], Array] = {}
         self._slope_bound = problem.facts.slope_bound
         self.is_total = recipe.is_noisy
+        others = (getattr(phase, "wall_loss", None) for phase in recipe.phases)
+        loss: Loss | None = next(filter(None, others), None)
+        self._at_wall = None if loss is None else self._with_loss(loss)
         buckets = [e.num_buckets for e in estimators if isinstance(e, BucketedMedian)]
         self.num_buckets = max(buckets, default=1)
+
+    def _with_loss(self, loss: Loss) -> Arguments:
+        """Return the same for another loss of the margins."""
+        found = copy(self)
+        found.loss_params = loss.params
+        found.pieces = self.pieces._replace(loss_slope=loss.pointers[1])
+        if self.is_in_memory:
+            found.data = self.data._replace(loss_params=loss.params)
+        return found
+
+    def now(self, memory: Memory) -> Arguments:
+        """Return those of a stage: with the other loss if the domain holds it back."""
+        is_held = memory.scale[OUTSIDE] >= HELD_BACK
+        return self._at_wall if is_held and self._at_wall else self
 
     def numbers(self, loop: Loop, rng: np.random.Generator) -> PhaseNumbers:
         """One loop as the kernel reads it."""
@@ -224,7 +244,8 @@ class Arguments:
         """Windows of records that are not in memory; None if they are."""
         if self.is_in_memory:
             return None
-        return Windows(self.home, numbers, partial(_clipped, bound=self.entry_bound))
+        clip = partial(_clipped, bound=self.entry_bound, params=self.loss_params)
+        return Windows(self.home, numbers, clip)
 
     def _limits_of(self, estimator: Estimator) -> Array:
         """Largest slope of every record, once for all phases of one threshold."""
@@ -244,8 +265,10 @@ def _row_norms(data: Data, exponent: float, entry_bound: float) -> Array:
         return np.ascontiguousarray(norm(as_rows(data), exponent), dtype=np.float64)
 
 
-def _clipped(data: Data, bound: float) -> Data:
-    """Clip every entry to [-bound, bound]."""
+def _clipped(data: Data, bound: float, params: Array | None = None) -> Data:
+    """Clip every entry to [-bound, bound]; ``params`` are those of another loss."""
+    if params is not None:
+        data = data._replace(loss_params=params)
     if math.isinf(bound):
         return data
     names = ("dense", "values", "response")

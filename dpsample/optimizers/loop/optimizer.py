@@ -27,6 +27,7 @@ import numpy as np
 from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.spec import Spec, frozen
+from dpsample.losses import Loss
 from dpsample.optimizers.loop.batches import (
     Allocated,
     Batches,
@@ -105,6 +106,8 @@ class Loop:
         Whether the local ball stays where the previous phase had it.
     keeps_anchor : bool
         Whether the center of the step's ridge stays there.
+    wall_loss : Loss, optional
+        Read instead of the problem's once the domain has held a scaled descent back.
     """
 
     num_steps: int
@@ -117,6 +120,7 @@ class Loop:
     output_gdp: float = 0.0
     keeps_ball: bool = False
     keeps_anchor: bool = False
+    wall_loss: Loss | None = None
 
     def numbers(
         self,

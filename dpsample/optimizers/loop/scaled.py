@@ -21,6 +21,10 @@ multiplied only by what the distance to c has grown by: at the wall of the domai
 risk may fall outwards for ever, and longer steps would only be noisier. None is longer
 than a public size, 2/beta.
 
+If f u is 1.5 times as long as the domain leaves it, or more, what the loss tells of
+probabilities does not fit into the domain. The stages to come may then read another
+loss, no steeper, whose minimizer inside suffers less from noise.
+
 *Reason.* -a estimates the risk's slope at c + p u along u and b - a that at c + u: the
 noise of g_t is independent of w_t, and that of :math:`\bar g` is in u with a factor of
 -eta. Were the risk quadratic, c + (p + (1 - p) a/b) u would minimize it along u. Where
@@ -44,10 +48,12 @@ from dpsample.core.jit import kernel
 
 FIRST, MIDDLE, LAST = 1, 2, 3  # stages
 # Of `Memory.scale`.
-FACTOR, SLOPES, SQUARES, COUNT, COUNT_FIRST = range(5)
-NUM_SUMS = 5
+FACTOR, SLOPES, SQUARES, COUNT, COUNT_FIRST, OUTSIDE = range(6)
+NUM_SUMS = 6
 MOST = 4.0  # of one change of the scale
 DEVIATIONS = 2.0
+# Times the distance that the domain leaves: from there on it holds the point back.
+HELD_BACK = 1.5
 
 
 @kernel(forceinline=True, counts_references=False)
@@ -64,7 +70,7 @@ def observe(step, t, num_steps, memory):
         if step.stage == FIRST:
             memory.first_gradient[:] = 0.0
             memory.first_point[:] = 0.0
-            sums[FACTOR], sums[COUNT_FIRST] = 1.0, 0.0
+            sums[FACTOR], sums[COUNT_FIRST], sums[OUTSIDE] = 1.0, 0.0, 1.0
         sums[SLOPES], sums[SQUARES], sums[COUNT] = 0.0, 0.0, 0.0
     if step.stage == FIRST:
         sums[COUNT_FIRST] += 1.0
