@@ -111,8 +111,8 @@ study = Study(
         "Does dps.advise choose the best of its candidates, or one within two standard"
         " errors of it, on records that had no part in finding its rule? Mean log-loss"
         " on test records at (eps, 1e-6), replacing one record, coefficients in the"
-        " ball of radius 10. Finding: a9a, magic04 and two logistic models. Confirming:"
-        " w7a, Adult (one-hot), k401ksubs (eligibility) and three other models."
+        " ball of radius 10. Finding: a9a, magic04, w7a and two logistic models."
+        " Confirming: Adult (one-hot), k401ksubs (eligibility) and three other models."
         " 'Before' is ObjectivePerturbation(), whose ridge minimizes the bound of the"
         " population risk. Releases are tried where n is 1000."
     ),
