@@ -183,6 +183,18 @@ def audit(
                 event=event,
                 seed=seed_sequence(seed),
             )
+        else:
+            for name, given, before in (
+                ("mechanism", _subject(mechanism), report.subject),
+                ("budget", budget, report.budget),
+                ("gdp", gdp, report.gdp_claimed),
+                ("event", event, report.event),
+                ("alpha", alpha, report.test.alpha),
+            ):
+                if given != before:
+                    condition = f"that of the report, {check.shown(before)}"
+                    remedy = "Pass sequential=True to begin another audit."
+                    check.fail(name, condition, given, remedy)
         with _line(progress) as on_progress:
             return go_on(report, scores_of, num_draws, on_progress)
     with _line(progress) as on_progress:

@@ -28,6 +28,8 @@ def _plain(value: object) -> object:
         return value.item()
     if isinstance(value, tuple):
         return list(value)
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
     # Standard JSON has no infinity.
     return "inf" if isinstance(value, float) and math.isinf(value) else value
 

@@ -67,6 +67,22 @@ def schema_of(bounds: object, names: list[str]) -> Schema:
     return Schema(numeric={name: (low, high) for name, low, high in pairs})
 
 
+def _in_order(table: Any) -> Any:
+    """Refuse what is no number; put columns that are only numbered in their order."""
+    is_masked = np.ma.isMaskedArray(table)
+    kind = getattr(getattr(table, "dtype", None), "kind", None)
+    if is_masked or kind in ("m", "M"):
+        got = "a masked array" if is_masked else f"entries of {table.dtype}"
+        check.fail("X", "of numbers, none of them masked", got)
+    labels = columns.labels_of(table) or []
+    given = [str(label) for label in labels]
+    wanted = [str(j) for j in range(len(labels))]
+    are_names = any(isinstance(label, str) for label in labels)
+    if are_names or not labels or set(given) != set(wanted):
+        return table
+    return np.asarray(table)[:, columns.order("X", given, wanted)]
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no types
     """A linear model whose coefficients are one private answer with a certificate."""
@@ -105,6 +121,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         """Return a table of named columns; those of an array are x0, x1 and so on."""
         import pandas as pd
 
+        X = _in_order(X)
         names = columns.names_of(X)
         # What was fitted to an array has no names to match those of a frame with.
         if names is None or not (reset or hasattr(self, "feature_names_in_")):
@@ -120,20 +137,22 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
 
     def _rows(self, X: object, y: object) -> Rows:
         """Rows of the records to fit; sets the encoding and scikit-learn's facts."""
-        target = getattr(y, "name", None)
+        if np.ma.isMaskedArray(y):
+            check.fail("y", "complete", "a masked array", "Drop such records first.")
         if self.bounds is not None:
             table = self._table(X, reset=True)
             check_consistent_length(table, y)
-            names = list(columns.names_of(table) or ())
+            names = [str(label) for label in columns.labels_of(table) or ()]
             schema = schema_of(self.bounds, names)
             used = tuple(n for n in names if schema.kind(n) != "ignore")
+            schema, target = self._declared(schema, used, getattr(y, "name", None))
             # Columns stay in [-1, 1]: the intercept's 1 is as large as any of them, and
             # costs as little sensitivity.
             length = max(len(used), 1) ** 0.5
             self.encoding_: Encoding | None = Encoding(
                 schema=schema,
                 columns=used,
-                target=target if target in schema.declared else None,
+                target=target,
                 clip=True,
                 row_bound=length if self.row_bound is None else self.row_bound,
                 scale=length,
@@ -146,9 +165,22 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
             )
             check.fail("bounds", "declared", "None", remedy)
         self.encoding_ = None
-        rows: Rows = validate_data(self, X, **ROWS)
+        rows: Rows = validate_data(self, _in_order(X), **ROWS)
         check_consistent_length(rows, y)
         return rows
+
+    def _declared(
+        self, schema: Schema, used: tuple[str, ...], name: object
+    ) -> tuple[Schema, str | None]:
+        """Return the facts with those of the response, and its name if it has any."""
+        if not isinstance(name, str) or name not in schema.declared:
+            return schema, None
+        if name not in used:
+            return schema, name
+        if not isinstance(self.bounds, tuple | list):
+            remedy = "Drop the response from X, or rename y."
+            check.fail("columns of X", "those of features", f"also {name!r}", remedy)
+        return schema, None
 
     def _margins(self, X: Any) -> Array:
         """Return <x, coef> + intercept in the encoding's units, for new records."""
@@ -158,6 +190,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         if self.encoding_ is not None:
             rows = self.encoding_.new_features(self._table(X, reset=False))
         else:
+            X = _in_order(X)
             names = columns.names_of(X)
             if names is not None and hasattr(self, "feature_names_in_"):
                 columns.order("X", names, list(self.feature_names_in_))

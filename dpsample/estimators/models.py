@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -17,6 +17,7 @@ from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.estimators.linear import PrivateLinearModel
 from dpsample.losses import Hinge, Huber, Logistic, Loss, Quantile, Squared
+from dpsample.tables import Encoding, Schema
 
 READ = (
     "The two classes were read from y. If it is not public which labels occur, declare "
@@ -63,7 +64,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
             check.fail("y", "numbers, not dates or times", str(given.dtype))
         response = np.asarray(given, dtype=np.float64)
         assert_all_finite(response, input_name="y")
-        lower, upper = self.response_range_ = self._ends()
+        lower, upper = self.response_range_ = self._ends(self.encoding_)
         unit = (np.clip(response, lower, upper) - lower) / (upper - lower)
         self._draw(rows, np.clip(2.0 * unit - 1.0, -1.0, 1.0), 1.0)
         self.coef_, self.intercept_ = self._coefficients()
@@ -75,9 +76,29 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         lower, upper = self.response_range_
         return (upper - lower) / 2.0, (upper + lower) / 2.0
 
-    def _ends(self) -> tuple[float, float]:
+    def _declared(
+        self, schema: Schema, used: tuple[str, ...], name: object
+    ) -> tuple[Schema, str | None]:
+        """Declare the range beside the columns: the answer predicts in its units."""
+        schema, target = super()._declared(schema, used, name)
+        if target is not None and target not in schema.numeric:
+            got = f"in {schema.kind(target)}"
+            check.fail(f"response {target!r}", "declared as numeric", got)
+        if self.response_range is None:
+            return schema, target
+        if target is None:
+            target = name if isinstance(name, str) and name else "response"
+            while target in used or schema.kind(target) is not None:
+                target += "_"
+        ends = self._ends()
+        if schema.numeric.get(target, ends) != ends:
+            condition = f"what bounds declares for {target!r}"
+            check.fail("response_range", condition, self.response_range)
+        return replace(schema, numeric={**schema.numeric, target: ends}), target
+
+    def _ends(self, encoding: Encoding | None = None) -> tuple[float, float]:
         """Public range of the response."""
-        ends, encoding = self.response_range, self.encoding_
+        ends = self.response_range
         if ends is None and encoding is not None and encoding.schema is not None:
             ends = encoding.schema.numeric.get(encoding.target or "")
         if ends is None:
@@ -255,6 +276,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         assert_all_finite(labels, input_name="y")
         check_classification_targets(labels)
         self.classes_ = self._public_classes(labels)
+        if self.encoding_ is not None and self.encoding_.levels is not None:
+            self.encoding_ = self._with_classes(self.encoding_)
         is_second = labels == self.classes_[1]
         foreign = labels[~is_second & (labels != self.classes_[0])]
         if len(foreign):
@@ -263,6 +286,13 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         slopes, intercept = self._coefficients()
         self.coef_, self.intercept_ = slopes[None], np.array([intercept])
         return self
+
+    def _with_classes(self, encoding: Encoding) -> Encoding:
+        """Return the encoding by which the answer tells labels: 1 is the second."""
+        if set(map(str, self.classes_)) != set(map(str, encoding.levels or ())):
+            condition = f"those that bounds declares for {encoding.target!r}"
+            check.fail("classes", condition, self.classes_.tolist())
+        return replace(encoding, positive_label=str(self.classes_[1]))
 
     def _public_classes(self, labels: Any) -> Any:
         """Return the two classes as declared, or as they are in the records."""

@@ -95,7 +95,8 @@ OPTIONS = {
     "draw/constanttime": "step_size num_steps num_gradients work",
     "draw/exact": "",
 }
-CALL = re.compile(rf"([A-Za-z]+)\((?:[a-z0-9_]+={VALUE}(?:, [a-z0-9_]+={VALUE})*)?\)")
+OPTION = rf"(?:[a-z0-9_]+={VALUE}|wall_loss=[A-Za-z]+\((?:[a-z0-9_]+={VALUE})?\))"
+CALL = re.compile(rf"([A-Za-z]+)\((?:{OPTION}(?:, {OPTION})*)?\)")
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,59}")
 NAME, WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*"), re.compile(r"[A-Za-z0-9_.+-]{1,40}")
 

@@ -14,6 +14,7 @@ import lzma
 import math
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -207,6 +208,8 @@ def _is_missing(entry: object) -> bool:
 
     if isinstance(entry, float | np.floating):
         return math.isnan(entry)
+    if isinstance(entry, Decimal):
+        return entry.is_nan()
     return entry is None or entry is pd.NA or entry is pd.NaT
 
 
@@ -359,6 +362,8 @@ def texts(entry: object) -> tuple[str, ...]:
     if isinstance(entry, int | np.integer):
         is_short = abs(int(entry)) < LARGEST
         return (str(int(entry)), repr(float(entry))) if is_short else ()
+    if isinstance(entry, Decimal):
+        entry = math.nan if entry.is_nan() else float(entry)
     if isinstance(entry, float | np.floating):
         whole = (str(int(entry)),) if float(entry).is_integer() else ()
         return *whole, repr(float(entry))

@@ -70,7 +70,6 @@ from dpsample.optimizers.loop.tilted import (
     tilt_scales,
 )
 from dpsample.privacy import Budget, EventCertificate
-from dpsample.privacy.accounting.accounting import LARGEST_EPSILON
 from dpsample.privacy.accounting.events import (
     ComposedEvent,
     GaussianEvent,
@@ -105,6 +104,8 @@ SHARES, SQUARE_SHARE = (0.3, 0.4), 0.1
 LEAST_SHARE = 0.01  # below, a matrix is noise
 # Of epsilon, for the determinant of objective perturbation: sets the ridge.
 DETERMINANT_SHARE = 0.1
+# Its ridge is 1/(147 n) of beta; a smaller one would drown in rounding errors.
+MOST_DETERMINANT = 5.0
 # Of the noise beside the tilt, for the output, and its deviation over the tilt's least.
 OUTPUT_SHARE, OUTPUT_SIZE = 0.01, 0.1
 # Of noisy gradient descent.
@@ -332,7 +333,7 @@ def _tilted(
 ) -> tuple[Recipe, Callable[[Array], Spread]]:
     """Objective perturbation with as little ridge as a tenth of epsilon allows."""
     scales, n = tilt_scales(facts, risk="empirical"), facts.num_records
-    epsilon = DETERMINANT_SHARE * min(budget.epsilon, LARGEST_EPSILON)
+    epsilon = min(DETERMINANT_SHARE * budget.epsilon, MOST_DETERMINANT)
     m = scales.smoothness / (n * math.expm1(epsilon))
     objective = perturbed_objective(scales, 0.5 * m, budget.relation)
     stddev = composed_stddev(objective, budget, other_gdp)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpsample import domains, noise, optimizers, samplers
+from dpsample import domains, losses, noise, optimizers, samplers
 from dpsample.core import check
 from dpsample.privacy import verification
 from dpsample.privacy.accounting.events import Event, GaussianEvent, PureEvent
@@ -234,8 +234,13 @@ def _called(tree: ast.expr, room: ModuleType) -> Any:
         return tuple(_called(each, room) for each in tree.elts)
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
         return ast.literal_eval(tree)
-    kind = getattr(room, tree.func.id)
-    given = {entry.arg: _called(entry.value, room) for entry in tree.keywords}
+    kind, given = getattr(room, tree.func.id, None), {}
+    if not isinstance(kind, type):
+        known = f"of names of {room.__name__}"
+        check.fail("certificate.mechanism", known, tree.func.id)
+    for entry in tree.keywords:
+        own = losses if entry.arg == "wall_loss" else room
+        given[entry.arg] = _called(entry.value, own)
     return check.built("certificate.mechanism", kind, given)
 
 

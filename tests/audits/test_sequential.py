@@ -130,6 +130,15 @@ def test_an_audit_goes_on_to_the_same_bits():
     assert part.test.rounds == before < again.test.rounds == whole.test.rounds
     assert (again.test.log_wealth == whole.test.log_wealth).all()
     assert not whole.is_refuted and 0.0 < whole.test.gdp_lower <= GDP
+    wider = dps.Budget(epsilon=2.0 * BUDGET.epsilon, delta=BUDGET.delta)
+    for name, budget, change in (
+        ("budget", wider, {}),
+        ("gdp", BUDGET, {"gdp": 0.1}),
+        ("alpha", BUDGET, {"alpha": 0.5 * ALPHA}),
+        ("event", BUDGET, {"event": dps.privacy.GaussianEvent(1.0)}),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be that of the report"):
+            dps.audit(mechanism, 0.0, 1.0, budget, sequential=part, **run | change)
 
 
 def test_releases_are_audited_pair_by_pair():

@@ -153,6 +153,69 @@ def test_answers_predict_raw_tables_after_saving(
     )
 
 
+@pytest.mark.parametrize("levels", [("no", "yes"), ("yes", "no")])
+def test_an_answer_tells_labels_as_its_model(people, levels):
+    X, y = people[COLUMNS], people["ill"]
+    model = classifier()
+    model.bounds = {
+        **model.bounds,
+        "categorical": BOUNDS["categorical"] | {"ill": levels},
+    }
+    found = model.fit(X, y).predict(X)
+    np.testing.assert_array_equal(model.answer_.predict(X), found)
+    assert (found == y).mean() > 0.75
+
+
+@pytest.mark.parametrize("name", ["cost", "price", None, "age"])
+def test_an_answer_tells_responses_as_its_model(people, name):
+    X, y = people[COLUMNS], people["cost"].rename(name)
+    model = PrivateRidge(random_state=1, bounds=(0.0, [80, 1e6]))
+    if name == "cost":
+        model.bounds = {**BOUNDS, "categorical": {"ward": ("north", "south")}}
+    else:
+        X, model.response_range = X[["age", "income"]], (-1000, 3000)
+    found = model.fit(X, y).predict(X)
+    np.testing.assert_allclose(model.answer_.predict(X), found, rtol=1e-12)
+    assert abs(found.mean() - y.mean()) < 100.0
+
+
+def test_two_ranges_of_a_response_are_refused(people):
+    X, y = people[COLUMNS], people["cost"]
+    with pytest.raises(ValueError, match="must be what bounds declares for 'cost'"):
+        regressor(response_range=(0, 2000)).fit(X, y)
+    with pytest.raises(ValueError, match="response 'income' must be declared as numer"):
+        regressor(response_range=(0, 1)).fit(people[["age", "ward"]], people["income"])
+    with pytest.raises(ValueError, match="must be those of features, got also 'age'"):
+        regressor(response_range=(0, 1)).fit(X, people["age"])
+
+
+@pytest.mark.parametrize("given", [{"bounds": (0, 1)}, {"row_bound": 2.0}])
+@pytest.mark.parametrize("kind", [int, str])
+def test_columns_that_are_numbered_are_matched_by_number(given, kind):
+    X = pd.DataFrame(np.random.default_rng(1).uniform(size=(500, 3))).rename(
+        columns=kind
+    )
+    y = X.iloc[:, 0] > 0.5
+    model = PrivateLogisticRegression(classes=(0, 1), random_state=1, **given).fit(X, y)
+    margins = model.decision_function(X)
+    assert margins.tolist() == model.decision_function(X.iloc[:, [2, 0, 1]]).tolist()
+    if kind is int:
+        assert margins.tolist() == model.decision_function(X.to_numpy()).tolist()
+
+
+@pytest.mark.parametrize("given", [{"bounds": (0, 1)}, {"row_bound": 2.0}])
+def test_masks_and_dates_are_refused(given):
+    X, y = np.full((20, 2), 0.5), np.arange(20) % 2
+    model = PrivateLogisticRegression(classes=(0, 1), **given)
+    for rows, labels, message in (
+        (np.ma.masked_array(X, X > 1.0), y, "X must be of numbers, none of them mas"),
+        (X.astype("datetime64[s]"), y, "X must be of numbers"),
+        (X, np.ma.masked_array(y, y > 1), "y must be complete, got a masked array"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.fit(rows, labels)
+
+
 def test_every_fold_spends_and_says_so(people):
     X, y = people[COLUMNS], people["ill"]
     ledger = dps.privacy.Ledger()
@@ -221,7 +284,7 @@ def test_a_fit_without_a_seed_is_releasable(people):
         ({"method": "best"}, "method must be one of"),
         ({"radius": "best"}, "radius must be one of"),
         ({"classes": ("no",)}, "classes must be two different ones"),
-        ({"classes": ("no", "maybe")}, "y must be of the classes"),
+        ({"classes": ("no", "maybe")}, "classes must be those that bounds declares"),
         ({"epsilon": 0.0}, "epsilon must be"),
         ({"row_bound": 0.0}, "row_bound must be"),
         ({"fit_intercept": "no"}, "fit_intercept must be"),

@@ -1,5 +1,6 @@
 """Descent that scales its steps: against NumPy, its noise, and its refusals."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -235,12 +236,13 @@ def of_the_rows(row, response, theta, out):
     out[:] = 0.0
 
 
-def kinked():
-    """A loss with a kink and small slopes."""
+def own():
+    """A loss of the user with small slopes."""
     return dps.losses.custom(
-        lambda u, y: max(-0.1 * y * u, 0.0),
-        lambda u, y: -0.1 * y if y * u < 0.0 else 0.0,
+        lambda u, y: -0.1 * y * u,
+        lambda u, y: -0.1 * y,
         slope_bound=0.1,
+        upper_curvature=0.0,
         labels=True,
     )
 
@@ -251,14 +253,23 @@ def kinked():
         (dps.losses.Logistic, "at most as steep as CalibratedLogistic"),
         (lambda: dps.losses.CappedLogistic(0.6), "at most as steep"),
         (dps.losses.Absolute, "of margins and responses as"),
-        (lambda: dps.losses.record_gradient(of_the_rows), "of margins and responses"),
-        (kinked, "smooth"),
+        (lambda: dps.losses.record_gradient(of_the_rows), "one of the package"),
+        (own, "one of the package"),
     ],
 )
 def test_a_loss_that_the_noise_may_not_cover_is_refused(make, reason):
     facts = replace(logistic(200, 3).facts, loss=dps.losses.CalibratedLogistic())
     with pytest.raises(ValueError, match=f"wall_loss must be {reason}"):
         replace(SCALED, wall_loss=make()).recipe(facts, BUDGET)
+
+
+def test_a_wall_s_loss_is_smooth_and_its_responses_are_declared():
+    facts = replace(logistic(200, 3).facts, loss=dps.losses.Huber(1.5))
+    with pytest.raises(ValueError, match="response_bound must be declared beside"):
+        replace(SCALED, wall_loss=dps.losses.Linear()).recipe(facts, BUDGET)
+    facts = replace(facts, response_bound=1.0)
+    with pytest.raises(ValueError, match="wall_loss must be smooth"):
+        replace(SCALED, wall_loss=dps.losses.Absolute()).recipe(facts, BUDGET)
 
 
 def test_a_wall_s_loss_is_of_a_scaled_descent():
@@ -268,4 +279,5 @@ def test_a_wall_s_loss_is_of_a_scaled_descent():
         NoisyGD(output="scaled", wall_loss="capped")
     assert "wall_loss" not in repr(SCALED)
     walled = replace(SCALED, wall_loss=dps.losses.CappedLogistic())
+    assert json.dumps(walled.to_dict()["wall_loss"])
     assert repr(walled).endswith("output='scaled', wall_loss=CappedLogistic(cap=0.5))")

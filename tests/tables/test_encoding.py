@@ -144,7 +144,8 @@ def test_a_word_in_a_column_leaves_the_other_records_of_a_file_alone(tmp_path):
 
 LEVELS = [
     (("1", "2"), ["1", 1, 1.0, np.int8(1), np.float32(1), True], ["1.0", "01", 1.5]),
-    (("1.0", "2.0"), ["1.0", 1.0, 1], ["1", "01"]),
+    (("1", "2"), [Decimal(1), Decimal("1.00")], [Decimal("1.5"), Decimal("1e999")]),
+    (("1.0", "2.0"), ["1.0", 1.0, 1, Decimal(1)], ["1", "01"]),
     ((1, 2), ["1", "1.0", " 01", 1, 1.0, True, Decimal(1)], ["one", 1.5, 10**400, 1j]),
     (("TRUE", "no"), ["TRUE", True, np.True_], ["true", 1, [1], object()]),
     (("NA", "b"), ["NA"], ["na", b"NA"]),

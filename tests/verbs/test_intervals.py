@@ -52,6 +52,14 @@ def quietly(*args, **options):
         return dps.intervals(*args, **options)
 
 
+def test_more_epsilon_is_never_less_precise():
+    data, widths = problem(), []
+    for epsilon in (20.0, 100.0, 590.0):
+        budget = dps.Budget(epsilon=epsilon, delta=1e-6)
+        widths.append(quietly(data, budget, seed=1).covariance.trace())
+    assert widths[0] > widths[1] > 0.99 * widths[2]
+
+
 def test_epsilon_beyond_what_is_accounted_for_is_told():
     with pytest.raises(ValueError, match="ends at epsilon = 600: ask for less"):
         dps.intervals(problem(), dps.Budget(epsilon=1e6, delta=1e-6))

@@ -183,6 +183,25 @@ def test_certificates_of_every_kind_verify_and_survive_json(kind):
     )
 
 
+def test_a_mechanism_names_the_loss_at_the_wall():
+    capped = dps.losses.CappedLogistic(0.5)
+    method = opt.NoisyGD(output="scaled", wall_loss=capped)
+    for candidate in (method, dps.advise(problem().facts, BUDGET).choice):
+        known = problem(loss=dps.losses.CalibratedLogistic())
+        plan = minimize.planned(known, candidate, BUDGET, "exact", seeded=False)
+        text = plan.certificate.to_json()
+        made = EventCertificate.from_json(text)
+        assert dps.verify(made).statement == plan.certificate.statement
+        assert "wall_loss=CappedLogistic(cap=0.5)" in made.mechanism
+        prove(text)
+    for other in ("cap=0.9", "Logistic()", "Nothing()", "NoisyGD()"):
+        words = made.mechanism.replace("cap=0.5", other)
+        if other != "cap=0.9":
+            words = made.mechanism.replace("CappedLogistic(cap=0.5)", other)
+        content = json.loads(text) | {"mechanism": words}
+        assert refuses(json.dumps(resealed(content)))
+
+
 def resealed(content):
     """What a forger does: the seal of the words and the digest are made again."""
     with contextlib.suppress(ValueError, TypeError, KeyError):

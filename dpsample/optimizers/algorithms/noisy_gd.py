@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
 from dpsample.core import check
-from dpsample.losses import Loss, RecordGradient
+from dpsample.losses import BUILT_IN, Loss, RecordGradient
 from dpsample.optimizers.loop.estimators import ClippedMean, Estimator, Mean
 from dpsample.optimizers.loop.last_iterate import check_smooth, last_iterate_recipe
 from dpsample.optimizers.loop.noisy_descent import (
@@ -202,7 +202,8 @@ class NoisyGD(ProjectedDescent):
     ridge : float, optional
         lambda >= 0 of the last iterate; None: the inverse of the tail's total length.
     wall_loss : Loss, optional
-        Smooth loss that a scaled descent turns to where the domain holds it back.
+        Smooth loss of the package that a scaled descent turns to where the domain holds
+        it back. Steps stay at most 2/beta, beta of the problem's loss.
 
     Raises
     ------
@@ -210,10 +211,10 @@ class NoisyGD(ProjectedDescent):
         If a number is out of its range; in `recipe`, if the loss has no Lipschitz
         constant or the domain is unbounded (without ``step_size``); for the tail and
         the scaled descent, if the loss has a kink (the tail: without ``step_size``) or
-        the calibration is "paper"; if ``wall_loss`` has a kink, is steeper than the
-        problem's loss or of other responses; for the last iterate, if the loss has a
-        kink or is not built in, the step is longer than :math:`2/(\beta + \lambda)`, or
-        there are more than a million.
+        the calibration is "paper"; if ``wall_loss`` is the user's own, has a kink, is
+        steeper than the problem's loss or of other responses; for the last iterate, if
+        the loss has a kink or is not built in, the step is longer than
+        :math:`2/(\beta + \lambda)`, or there are more than a million.
 
     Guarantee
     ---------
@@ -402,9 +403,13 @@ class NoisyGD(ProjectedDescent):
 def _check_wall_loss(wall_loss: Loss, facts: PublicFacts) -> None:
     """Refuse a loss of which a gradient might be longer, or have no meaning."""
     loss, at_wall = facts.loss, replace(facts, loss=wall_loss)
-    has_margins = not any(isinstance(e, RecordGradient) for e in (loss, wall_loss))
-    if not has_margins or wall_loss.is_classification != loss.is_classification:
+    if type(wall_loss) not in BUILT_IN.values():  # who would vouch for its functions?
+        check.fail("wall_loss", "one of the package", wall_loss)
+    is_alike = wall_loss.is_classification == loss.is_classification
+    if isinstance(loss, RecordGradient) or not is_alike:
         check.fail("wall_loss", f"of margins and responses as {loss!r}", wall_loss)
+    if not loss.is_classification and facts.response_bound is None:
+        check.fail("response_bound", "declared beside wall_loss", None)
     if not at_wall.slope_bound <= facts.slope_bound:
         check.fail("wall_loss", f"at most as steep as {loss!r}", wall_loss)
     if math.isinf(smoothness_or_inf(at_wall)):
