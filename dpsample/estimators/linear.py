@@ -34,6 +34,7 @@ from dpsample.verbs.intervals import Intervals, intervals
 from dpsample.verbs.minimize import minimize
 from dpsample.verbs.release import release
 from dpsample.verbs.results import Fit, Release
+from dpsample.verbs.sandwich import KINKED
 
 Method = Literal["auto", "objective", "tail", "release", "intervals"]
 METHODS = ("auto", "objective", "tail", "release", "intervals")
@@ -223,6 +224,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 encoding=self.encoding_,
             )
 
+        if self.method == "intervals" and isinstance(loss, KINKED):
+            remedy = "dpsample.intervals takes the bandwidth that such a loss needs."
+            check.fail("method", f"one for the {loss.name} loss", self.method, remedy)
         problem = problem_of(loss)
         method: Any = self.method
         if method in ("auto", "objective", "tail"):

@@ -274,6 +274,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         rows = self._rows(X, y)
         labels = column_or_1d(y, warn=True)
         assert_all_finite(labels, input_name="y")
+        if any(label is None for label in labels):
+            check.fail("y", "complete", "None", "Drop such records first.")
         check_classification_targets(labels)
         self.classes_ = self._public_classes(labels)
         if self.encoding_ is not None and self.encoding_.levels is not None:

@@ -275,8 +275,8 @@ class SmoothedHinge(Loss):
     is_classification: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse a width that is not positive."""
-        check.positive(width=self.width, remedy="Use Hinge() for the loss itself.")
+        """Refuse a width that formulas do not bear."""
+        check.scale(width=self.width, remedy="Use Hinge() for the loss itself.")
 
     @staticmethod
     def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:

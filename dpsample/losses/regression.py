@@ -128,8 +128,8 @@ class Huber(Loss):
     has_unimodal_curvature: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse a width that is not positive."""
-        check.positive(width=self.width)
+        """Refuse a width that formulas do not bear."""
+        check.scale(width=self.width)
 
     @staticmethod
     def _scalar(params: Array, u: float, y: float) -> tuple[float, float]:

@@ -262,12 +262,14 @@ def day(entry: object, file: TextFormat) -> float | None:
             return None
     if _is_missing(entry):
         return math.nan
-    if isinstance(entry, datetime.datetime) and entry.tzinfo is not None:
-        try:
+    if not isinstance(entry, datetime.date):
+        return None
+    try:
+        if isinstance(entry, datetime.datetime) and entry.tzinfo is not None:
             entry = entry.astimezone(datetime.UTC)
-        except OverflowError:
-            return None
-    return float(entry.toordinal()) if isinstance(entry, datetime.date) else None
+        return float(entry.toordinal())
+    except (OverflowError, NotImplementedError):  # of a year that is not 1 to 9999
+        return None
 
 
 def _converted(

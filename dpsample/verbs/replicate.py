@@ -19,7 +19,8 @@ from dpsample.core import check, columns
 from dpsample.core.arrays import Array
 from dpsample.core.streams import Children, Seed, seed_sequence, streams
 from dpsample.optimizers.loop.optimizer import Calibration, Optimizer
-from dpsample.privacy import Budget, Certificate, EventCertificate
+from dpsample.privacy import Budget, Certificate, EventCertificate, Ledger, LedgerFile
+from dpsample.privacy.certificates.ledger_file import spend
 from dpsample.problem.problem import Problem
 from dpsample.running import chains
 from dpsample.running.descent import Program
@@ -226,6 +227,7 @@ def _minimizations(
     budget: Budget | None = None,
     *,
     calibration: Calibration = "exact",
+    ledger: Ledger | LedgerFile | None = None,
 ) -> Runs:
     plan = minimizing_module.planned(
         problem, optimizer, budget, calibration, seeded=True
@@ -234,6 +236,7 @@ def _minimizations(
     def run(seeds: Seeds) -> Answer:
         found, program = [], plan.program
         for seed in seeds:
+            spend(ledger, plan.certificate)
             if data is not None:
                 program = Program(_fresh(problem, data, seed), program.recipe)
             found.append(program.run(streams(seed, 1)[0], on_chunk=on_pause).theta)

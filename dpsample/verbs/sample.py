@@ -217,7 +217,8 @@ def sample(
             "exactness": chosen.exactness,
             "is_reversible": chosen.is_reversible,
             "target": repr(target),
-            "seed": str(root.entropy),
+            "seed": f"{root.entropy}"
+            + (f", spawn_key={root.spawn_key}" if root.spawn_key else ""),
             "num_warmup": warmup,
             "is_interrupted": run.is_interrupted,
             **({} if verdict is None else verdict.attributes()),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
+from typing import NoReturn
 
 import numpy as np
 
@@ -69,6 +71,8 @@ class Choice(Fit):
     score : float
         Its private score, the noisy mean of losses cut off to [0, cap]. As the best of
         several it is too good on average.
+
+    `save` writes the fit alone, which `dpsample.Fit.load` reads.
     """
 
     num_gradients: None = None
@@ -76,6 +80,17 @@ class Choice(Fit):
     optimizer: Optimizer
     label: str
     score: float
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> NoReturn:
+        """Refuse: a file holds the fit alone.
+
+        Raises
+        ------
+        ValueError
+            Always.
+        """
+        check.fail("path", "read by dpsample.Fit.load, as a file of a fit", str(path))
 
     def __repr__(self) -> str:
         """Return the candidate, its score and the fit."""
@@ -316,6 +331,8 @@ def tune(
         theta=best[2],
         certificate=certificate,
         feature_names=problem.feature_names,
+        encoding=problem.encoding,
+        facts=problem.facts,
         optimizer=optimizers[best[1]],
         label=names[best[1]],
         score=best[0],

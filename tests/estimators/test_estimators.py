@@ -267,6 +267,8 @@ def test_a_method_is_that_of_the_advice_or_refused(people):
     np.testing.assert_array_equal(default, tail)
     with pytest.raises(ValueError, match="method must be one for the quantile loss"):
         regressor(PrivateQuantileRegressor, method="objective").fit(X, y)
+    with pytest.raises(ValueError, match="method must be one for the quantile loss"):
+        regressor(PrivateQuantileRegressor, method="intervals").fit(X, y)
 
 
 def test_a_fit_without_a_seed_is_releasable(people):
@@ -313,6 +315,12 @@ def test_dates_are_no_responses():
     X, y = np.full((20, 2), 0.5), pd.date_range("2020-01-01", periods=20)
     with pytest.raises(ValueError, match="y must be numbers, not dates or times"):
         PrivateRidge(bounds=(0, 1), response_range=(0, 1)).fit(X, y)
+
+
+def test_a_missing_label_is_told(people):
+    labels = ["no", None] * (len(people) // 2)
+    with pytest.raises(ValueError, match="y must be complete"):
+        classifier().fit(people[COLUMNS], labels)
 
 
 def test_classes_read_from_the_records_are_named(people):

@@ -246,6 +246,9 @@ def test_dates_may_be_written_otherwise_and_out_of_range():
     with pytest.raises(ValueError, match="of dates"):
         first = datetime.datetime(1, 1, 1, tzinfo=AHEAD)
         encoding.features(pd.DataFrame({"d": [first]}, dtype=object))
+    far = pd.DataFrame({"d": np.array(["12000-01-01"], dtype="datetime64[s]")})
+    with pytest.raises(ValueError, match="of dates"):
+        encoding.features(far)
 
 
 @pytest.mark.parametrize("section", ["numeric", "log"])

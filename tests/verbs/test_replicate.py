@@ -170,3 +170,9 @@ def test_ctrl_c_ends_all_runs_at_once():
 def test_progress_needs_a_terminal(capfd):
     replicate(progress=True)
     assert capfd.readouterr() == ("", "")
+
+
+def test_each_run_spends_from_the_ledger():
+    ledger = dps.privacy.Ledger()
+    runs = replicate(ledger=ledger)
+    assert len(ledger.entries) == COUNT and runs.certificate.seeded

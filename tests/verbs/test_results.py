@@ -72,6 +72,13 @@ def test_draws_say_that_they_are_not_releasable(tree):
     assert draws.attrs["exactness"] == "invariant"
 
 
+def test_the_seed_of_a_child_is_told_with_its_key(tree):
+    options = {"num_draws": 4, "num_chains": 1, "check": False, "progress": False}
+    child = np.random.SeedSequence(5).spawn(2)[1]
+    told = dps.sample(tree[0], sampler=dps.Proximal(), seed=child, **options)
+    assert told.attrs["seed"] == "5, spawn_key=(1,)"
+
+
 def test_stored_energies_are_the_targets(tree):
     target, draws = tree
     points = draws.posterior["theta"].values.reshape(-1, 2)

@@ -38,6 +38,15 @@ def test_the_certificate_is_verified_and_travels():
         dps.verify(certificate, checker="ball")
 
 
+def test_the_answer_predicts_and_its_file_is_that_of_the_fit(tmp_path):
+    choice, rows = tune(), np.zeros((2, problem().dim))
+    choice.save(tmp_path / "fit.json")
+    fit = dps.Fit.load(tmp_path / "fit.json")
+    assert np.array_equal(choice.predict(rows), fit.predict(rows))
+    with pytest.raises(ValueError, match=r"^path must be read by dpsample\.Fit\.load"):
+        type(choice).load(tmp_path / "fit.json")
+
+
 def test_an_edited_certificate_does_not_verify():
     text = tune(seed=1).certificate.to_json()
     for old, new in (

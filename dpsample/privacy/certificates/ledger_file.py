@@ -84,7 +84,10 @@ class LedgerFile:
 
     def read(self) -> Ledger:
         """Return the ledger as it is now."""
-        kept = Ledger.from_json(Path(self.path).read_text(encoding="utf-8"))
+        try:
+            kept = Ledger.from_json(Path(self.path).read_text(encoding="utf-8"))
+        except ValueError as error:
+            check.fail("path", "that of a ledger", self.path, str(error))
         relation, budget = self._terms
         if (kept.relation, kept.budget) != self._terms:
             condition = f"a ledger under {relation!r} with budget {budget}"
