@@ -191,7 +191,7 @@ class Answer(Predictor):
         """
         return document(self._proof, answer=self._named(), saved=self.to_json())
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """Return coefficients and the short form of the certificate, for notebooks."""
         return summary(self._proof, answer=self._named())
 
@@ -502,6 +502,10 @@ class Fit(Answer):
         if self.facts is None:
             check.fail("facts", "those of the problem", "None", "See dps.minimize.")
         return self.facts
+
+    def _repr_html_(self) -> str | None:
+        """Return what `Answer` does; None, for the repr, without a budget."""
+        return None if self.certificate is None else super()._repr_html_()
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the risk on the evaluation data against gradient evaluations.

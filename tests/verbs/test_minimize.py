@@ -97,7 +97,7 @@ def test_without_a_budget_there_is_neither_noise_nor_a_certificate():
     )
     assert first.certificate is None
     assert np.array_equal(first.theta, second.theta)
-    assert "no privacy" in repr(first)
+    assert "no privacy" in repr(first) and first._repr_html_() is None
 
 
 def test_what_is_not_proved_is_refused_before_the_run():
