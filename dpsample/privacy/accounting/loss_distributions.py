@@ -295,7 +295,7 @@ def _laws(part: Event, relation: str, interval: float) -> tuple[LossLaw, LossLaw
         # Another part's grid is too coarse: as if the allocation were told.
         part = GaussianEvent(1.0 / noise)
     longest = math.floor(LONGEST_LOSS / interval)
-    half = min(math.ceil(min(_reach(part, relation) / interval, 1e9)), longest)
+    half = min(math.ceil(min(_step_range(part, relation) / interval, 1e9)), longest)
     losses = interval * np.arange(half + 1.0)
     first, second = _curves(part, losses * (1.0 - 4.0 * UNIT), relation)
     one = connected(first, second, interval)
