@@ -145,16 +145,22 @@ def _above(law: RatioLaw, interval: float) -> RatioLaw:
 
 @kernel
 def _add_sums(one, other, places, table, out):
-    """Add the masses of all sums of two values, each split by its mean."""
+    """Add the masses of all sums of two values, each split by its mean.
+
+    Pairs of one gap are split alike, and are neighbors in memory, as their sums are.
+    """
     steps, shares, least = table
-    for i in range(one.shape[0]):
-        for j in range(other.shape[0]):
-            mass, x, y = one[i] * other[j], places[0] + i, places[1] + j
-            gap = abs(x - y) - least
-            place = max(x, y) + steps[gap] - places[2]
-            above = mass * shares[gap]
-            out[place] += mass - above
-            out[place + 1] += above
+    apart = places[0] - places[1]
+    for gap in range(apart - other.shape[0] + 1, apart + one.shape[0]):
+        share = shares[abs(gap) - least]
+        begin, end = max(gap - apart, 0), min(other.shape[0] + gap - apart, len(one))
+        xs, ys = one[begin:end], other[begin + apart - gap : end + apart - gap]
+        place = places[0] + max(-gap, 0) + steps[abs(gap) - least] - places[2] + begin
+        here, above = out[place : place + len(xs)], out[place + 1 : place + len(xs) + 1]
+        for i in range(len(xs)):
+            here[i] += (1.0 - share) * (xs[i] * ys[i])
+        for i in range(len(xs)):
+            above[i] += share * (xs[i] * ys[i])
 
 
 def _trimmed(law: RatioLaw, interval: float) -> RatioLaw:
