@@ -24,6 +24,7 @@ from dpsample.privacy.curves.additive import (
 from dpsample.privacy.exponent_choice import best_exponent
 
 
+@check.plain
 def gaussian_mechanism(
     budget: Budget, *, sensitivity: float, calibration: NoiseCalibration = "exact"
 ) -> AdditiveMechanism:
@@ -72,6 +73,7 @@ def gaussian_mechanism(
     )
 
 
+@check.plain
 def generalized_gaussian_mechanism(
     budget: Budget,
     *,
@@ -145,6 +147,7 @@ def generalized_gaussian_mechanism(
     )
 
 
+@check.plain
 def schatten_gaussian_mechanism(
     budget: Budget, *, shape: tuple[int, int], sensitivity: float, p: float, r: float
 ) -> AdditiveMechanism:
@@ -199,6 +202,7 @@ def schatten_gaussian_mechanism(
     )
 
 
+@check.plain
 def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanism:
     """Laplace noise of scale sensitivity / epsilon on every coordinate.
 
@@ -241,6 +245,7 @@ def laplace_mechanism(budget: Budget, *, sensitivity: float) -> AdditiveMechanis
     )
 
 
+@check.plain
 def k_norm_mechanism(
     budget: Budget, *, domain: Domain, dim: int, sensitivity: float
 ) -> AdditiveMechanism:

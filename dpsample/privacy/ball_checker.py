@@ -465,6 +465,12 @@ def _check_facts(facts: Json) -> None:
     if "radius" in domain:
         _need(bool(_ball(domain["radius"], "radius") > 0), "the radius is 0")
         _exponent(domain["p"])
+    if "shape" in domain:
+        sides = domain["shape"]
+        is_shape = isinstance(sides, list) and len(sides) == 2
+        is_shape = is_shape and all(type(n) is int and n > 0 for n in sides)
+        is_shape = is_shape and math.prod(sides) == facts["dim"]
+        _need(is_shape, "the shape is not that of a matrix of dim entries")
     center = domain.get("center")
     is_center = center is None or (
         isinstance(center, list) and len(center) == facts["dim"]
@@ -541,6 +547,9 @@ def _draw(c: Json) -> Lines:
     if sampler is not None:
         name, text = f"draw/{sampler.split('(')[0].lower()}", sampler
     kind = _kind(name, text, field="sampler")
+    loss, near = facts["loss"], ("hinge", "absolute", "quantile", "record_gradient")
+    has_kinks = loss["name"] in near or loss.get("upper_curvature") == "inf"
+    _need(name != "draw/localized" or not has_kinks, "the loss cannot be localized")
     _need(c["risk"] in ("population", "empirical"), "the risk is unknown")
     _need(c["calibration"] in ("exact", "closed_form", "paper"), "calibration")
     is_paper, ridge = c["calibration"] == "paper", c["strong_convexity"]
@@ -858,9 +867,16 @@ def _event(c: Json) -> Lines:
         _need(c["calibration"] == "paper", "nothing is proved without an event")
         _need(c["epsilon_proved"] == "inf", "no epsilon is proved")
     after = []
+    has_none = c["kind"] == "declared" or c["kind"].startswith("noise/")
+    _need(has_none == (facts is None), "facts are those of a fit, and of nothing else")
     if facts is not None:
         _check_facts(facts)
         loss = facts["loss"]["name"]
+        if loss == "record_gradient":
+            far = ("CLIPPED.CONVEX", "MOVES.", "OBJECTIVE")
+            is_far = any(name.startswith(far) for name in kind.get("theorems", []))
+            is_far = is_far or kind.get("trusts", False)
+            _need(not is_far, "the proof needs a loss of the margin")
         trusts = kind.get("trusts", False) and loss == "custom"
         is_own = loss in ("custom", "record_gradient")
         after = [*(["LOSS.DECLARED"] if trusts else []), "FIT.WORK"]

@@ -176,11 +176,9 @@ def planned(
     if kept is not None and kept[0] == key:
         return cast(MinimizationPlan, kept[1])
     recipe = optimizer.recipe(problem.facts, budget, calibration)
-    if isinstance(problem.loss, RecordGradient):
-        check_any_loss(recipe, optimizer, is_private=budget is not None)
     certificate = None
-    if recipe.event is not None:
-        recipe.check_private(problem.facts)
+    if budget is None and isinstance(problem.loss, RecordGradient):
+        check_any_loss(recipe, optimizer, is_private=False)
     if budget is not None:
         clipped = problem.clip_rows
         certificate = certified(
@@ -205,6 +203,10 @@ def certified(
     clip_rows: bool,
 ) -> EventCertificate:
     """Certificate of an unseeded run; a ValueError if a proof is wanted and none is."""
+    if isinstance(facts.loss, RecordGradient):
+        check_any_loss(recipe, optimizer, is_private=True)
+    if recipe.event is not None:
+        recipe.check_private(facts)
     if calibration == "exact" and recipe.event is None:
         (why,) = registry().words(registry().kind(recipe.kind).assumptions[-1:])
         remedy = f"Why: {why}. Use calibration='paper' for studies."

@@ -223,31 +223,32 @@ class Answer(Predictor):
             check.fail(
                 "path", f"a file written by {cls.__name__}.save", str(path), str(error)
             )
-        certificate, rest = cls._read(content.get("certificate", {}))
+        keys = set("format theta feature_names encoding certificate digest".split())
+        if set(content) != keys:
+            check.fail("path", f"a file of {', '.join(sorted(keys))}", [*content])
+        certificate, rest = cls._read(content["certificate"])
         facts = certificate.facts
         if facts is None:
             check.fail("certificate", "that of a problem", "that of noise on a query")
-        names = content.get("feature_names")
+        names = content["feature_names"]
         if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
             check.fail("feature_names", "a list of names", check.shown(names))
         columns.distinct("the file", names)
         dim = facts.dim
         if len(names) != dim:
             check.fail("feature_names", f"of length {dim}", f"length {len(names)}")
-        theta = check.array("theta", content.get("theta"), shape=(dim,))
+        theta = check.array("theta", content["theta"], shape=(dim,))
         encoding = None
-        if content.get("encoding") is not None:
+        if content["encoding"] is not None:
             encoding = Encoding.from_dict(content["encoding"])
             width = dim - int(facts.intercept)
             if list(encoding.feature_names) != names[:width]:
                 check.fail("encoding", "one that makes feature_names", "another")
         rest |= {"theta": theta, "certificate": certificate, "encoding": encoding}
         answer = cls(**rest | {"feature_names": tuple(names)})
-        if content.get("digest") != answer.computed_digest():
+        if content["digest"] != answer.computed_digest():
             remedy = "Theta, names, encoding or certificate belong to another release."
-            check.fail(
-                "digest", answer.computed_digest(), content.get("digest"), remedy
-            )
+            check.fail("digest", answer.computed_digest(), content["digest"], remedy)
         return answer
 
 

@@ -76,7 +76,11 @@ from dpsample.privacy.accounting.events import (
     TiltEvent,
 )
 from dpsample.privacy.certificates.registry import INTERVALS
-from dpsample.privacy.curves.gaussian import gaussian_epsilon, gdp_from_budget
+from dpsample.privacy.curves.gaussian import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gdp_from_budget,
+)
 from dpsample.privacy.curves.objective_perturbation import minimizer_error
 from dpsample.privacy.objective_calibration import composed_stddev
 from dpsample.problem.facts import PublicFacts, smoothness
@@ -114,7 +118,8 @@ NUM_STEPS, TAIL_SHARE = 1000, 0.5
 # over the matrix noise, standard errors between the fit and the boundary, the share
 # of the way from the start.
 CLEAR, NEAR, LEAST_KEPT = 2.0, 3.0, 0.98
-SPLIT_DELTA = 0.5  # where the gdp of the descent is turned into a budget and back
+# Where the gdp of the descent is turned into a budget and back.
+SPLIT_DELTA, LEAST_EPSILON = 0.5, 1e-12
 FLAGS = {
     "curvature": "an eigenvalue of the curvature is not clear of the matrix noise: "
     "intervals may be too short or infinite. Use more records, a larger budget or "
@@ -361,6 +366,9 @@ def _gaussian_part(budget: Budget, gdp: float) -> Budget:
     """Budget of a Gaussian mechanism with this gdp."""
     delta = SPLIT_DELTA * budget.delta
     epsilon = gaussian_epsilon(delta, gdp)
+    if epsilon < LEAST_EPSILON:  # that delta alone would be enough for more
+        epsilon = LEAST_EPSILON
+        delta = gaussian_delta(epsilon, gdp)
     return Budget(epsilon=epsilon, delta=delta, relation=budget.relation)
 
 

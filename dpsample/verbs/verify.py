@@ -20,6 +20,8 @@ from dpsample.privacy.certificates.sealed import strict_json
 from dpsample.privacy.curves.additive import smooth_sensitivity
 from dpsample.privacy.verification import Check, VerificationReport
 from dpsample.problem.facts import PublicFacts
+from dpsample.samplers.exact import MAX_DIM
+from dpsample.samplers.localized.localized import reason_against
 from dpsample.samplers.proximal import constant_time
 from dpsample.verbs import minimize, sandwich, tune
 
@@ -130,6 +132,12 @@ def _sampler_checks(c: Certificate) -> list[Check]:
     is_plan = c.sampler.startswith("ConstantTime(")
     room = constant_time if is_plan else samplers
     made = _called(ast.parse(c.sampler, mode="eval").body, room)
+    loss, rank = c.facts.loss, c.facts.domain.affine_dim(c.facts.dim)
+    reason = reason_against(loss) if isinstance(made, samplers.Localized) else ""
+    is_quadratic = isinstance(loss, losses.Linear | losses.Squared)
+    is_far = rank > MAX_DIM and not is_quadratic
+    if reason or (isinstance(made, samplers.Exact) and is_far):
+        check.fail("sampler", "one that draws this target", c.sampler, reason)
     if not c.registered.timed:
         return []
     if not (isinstance(made, constant_time.ConstantTime) and repr(made) == c.sampler):
@@ -147,10 +155,9 @@ def _again(c: EventCertificate) -> EventCertificate:
         check.fail("certificate.facts", f"those of {c.kind!r}", "None")
     if c.kind.startswith(TUNED):
         return _tuned(c, c.facts)
-    call = ast.parse(c.mechanism, mode="eval").body
+    call = _call(c)
     clipped = "RECORDS.CLIPPED" in c.assumptions
     if c.kind.startswith(INTERVALS):
-        assert isinstance(call, ast.Call)
         given = {
             str(entry.arg): ast.literal_eval(entry.value) for entry in call.keywords
         }
@@ -165,8 +172,7 @@ def _again(c: EventCertificate) -> EventCertificate:
 
 def _tuned(c: EventCertificate, facts: PublicFacts) -> EventCertificate:
     """Certificate of a tuning with the stated candidates and gdp of a try."""
-    call = ast.parse(c.mechanism, mode="eval").body
-    assert isinstance(call, ast.Call)
+    call = _call(c)
     given: dict[str, Any] = dict(c.inputs)
     wanted = {"stop": str, "scored_records": int} | dict.fromkeys(
         ("mean_tries", "cap", "score_share", "base_gdp"), float
@@ -224,6 +230,14 @@ def _noise_check(c: EventCertificate) -> Check:
     if isinstance(c.event, PureEvent):
         spent = c.event.epsilon
     return verification.at_most("event of the inputs<=event", size / scale, spent)
+
+
+def _call(c: EventCertificate) -> ast.Call:
+    """Return the tree of the mechanism, which must be a call."""
+    call = ast.parse(c.mechanism, mode="eval").body
+    if not isinstance(call, ast.Call):
+        check.fail("certificate.mechanism", "a call, as its repr", c.mechanism)
+    return call
 
 
 def _called(tree: ast.expr, room: ModuleType) -> Any:

@@ -136,7 +136,13 @@ class ProximalSGD(Optimizer):
 
     def curvature(self, facts: PublicFacts) -> float:
         """K_1, declared or from the bounds of a record."""
-        return smoothness(facts) if self.smoothness is None else self.smoothness
+        if self.smoothness is not None:
+            return self.smoothness
+        found = smoothness(facts)
+        if found == 0.0:
+            remedy = "Pass smoothness=..., which sets the steps."
+            check.fail("loss", "one with curvature", facts.loss.name, remedy)
+        return found
 
     def sizes(self, facts: PublicFacts, num_steps: int) -> Array:
         """Step sizes gamma_0, ..., gamma_{T-1}."""

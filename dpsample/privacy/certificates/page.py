@@ -284,7 +284,7 @@ def curve(certificate: Sealed, risk: AttackRisk) -> list[Html]:
     epsilon, delta = certificate.epsilon_proved, certificate.budget.delta
     promise = [("promised", epsilon, delta)] if epsilon < LARGEST_EPSILON else []
     epsilon = epsilon if promise else certificate.budget.epsilon
-    most = min(1.6 * epsilon, LARGEST_EPSILON)
+    most = min(1.6 * (epsilon or certificate.budget.epsilon), LARGEST_EPSILON)
     grid = np.linspace(0.0, most, 41).tolist()
     # What holds at an epsilon holds at larger ones.
     least = np.minimum.accumulate([proved(e) for e in grid]).tolist()

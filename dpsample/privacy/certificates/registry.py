@@ -95,7 +95,7 @@ class Registry:
 
     def _tuned(self, names: list[str]) -> Kind:
         """Kind of tuning over candidates of several kinds: all that they rest on."""
-        is_plain = not any(name.startswith(TUNED) for name in names)
+        is_plain = not any(name.startswith((TUNED, INTERVALS)) for name in names)
         if names != sorted(set(names)) or not is_plain:
             check.fail("kind", "of different candidates in order", check.shown(names))
         inner = [self.kind(name) for name in names]
@@ -114,6 +114,8 @@ class Registry:
 
     def _intervals(self, base: str) -> Kind:
         """Kind of intervals about the fit of another kind."""
+        if base.startswith((TUNED, INTERVALS)):
+            check.fail("kind", "of intervals about a fit", check.shown(base))
         inner = self.kind(base)
         if not (set(inner.by) & set(BASES) and inner.events and inner.releasable):
             check.fail("kind", f"of intervals about {' or '.join(BASES)}", base)

@@ -22,7 +22,7 @@ from dpsample.core import jit, pauses
 from dpsample.core.arrays import Array
 from dpsample.core.spec import lazy_property
 from dpsample.core.streams import Reseeded, Words
-from dpsample.losses.record_gradient import RecordGradient
+from dpsample.losses import Loss, RecordGradient
 from dpsample.samplers.chain import (
     ChainState,
     Runner,
@@ -76,6 +76,19 @@ PATIENCE = 50.0
 STUDY_GAMMA = 1e-9
 
 
+def reason_against(loss: Loss) -> str:
+    """Why no energy of this loss can be localized; empty if it may be."""
+    if isinstance(loss, RecordGradient):
+        return "Localization needs losses of a margin: use Proximal."
+    zero = np.zeros(1)
+    if not np.isfinite(loss.curvature(zero, zero, np.ones(1))[1]).all():
+        return (
+            f"The {loss.name} loss has kinks, at which no quadratic touches the "
+            "energy from below: use Proximal or a smoothed loss."
+        )
+    return ""
+
+
 @dataclass(frozen=True)
 class Localized(Sampler):
     r"""Exact rejection on the region that holds all but gamma of the target.
@@ -102,15 +115,9 @@ class Localized(Sampler):
 
     def _supports(self, target: Gibbs) -> tuple[bool, str]:
         """Answer from public facts: loss, regularizer and weight."""
-        loss = target.problem.loss
-        if isinstance(loss, RecordGradient):
-            return False, "Localization needs losses of a margin: use Proximal."
-        zero = np.zeros(1)
-        if not np.isfinite(loss.curvature(zero, zero, np.ones(1))[1]).all():
-            return False, (
-                f"The {loss.name} loss has kinks, at which no quadratic touches the "
-                "energy from below: use Proximal or a smoothed loss."
-            )
+        reason = reason_against(target.problem.loss)
+        if reason:
+            return False, reason
         if not target.k * target.mu * target.curvature[0] > 0.0:
             return False, "The energy needs mu > 0 and a regularizer convex in l2."
         return True, ""
