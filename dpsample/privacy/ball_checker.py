@@ -547,8 +547,8 @@ def _draw(c: Json) -> Lines:
     if sampler is not None:
         name, text = f"draw/{sampler.split('(')[0].lower()}", sampler
     kind = _kind(name, text, field="sampler")
-    loss, near = facts["loss"], ("hinge", "absolute", "quantile", "record_gradient")
-    has_kinks = loss["name"] in near or loss.get("upper_curvature") == "inf"
+    loss, kinks = facts["loss"], {"hinge", "absolute", "quantile", "record_gradient"}
+    has_kinks = loss["name"] in kinks or loss.get("upper_curvature") == "inf"
     _need(name != "draw/localized" or not has_kinks, "the loss cannot be localized")
     _need(c["risk"] in ("population", "empirical"), "the risk is unknown")
     _need(c["calibration"] in ("exact", "closed_form", "paper"), "calibration")

@@ -123,7 +123,7 @@ class Program:
         memory = new_memory(problem.dim, self.arguments.num_buckets)
         state = _State(memory=memory, rng=rng, on_chunk=on_chunk, num_points=num_points)
         start = problem.facts.center if recipe.start is None else recipe.start
-        theta = start.copy()
+        theta = released = start.copy()
         for phase, chunk in zip(recipe.phases, self.chunks, strict=True):
             memory.theta[:] = theta
             if not phase.keeps_ball:
@@ -137,7 +137,9 @@ class Program:
             else:
                 theta = self._minimization(phase, state, chunk)
             if not isinstance(phase, Query):
-                theta = self._with_output_noise(phase, theta, state)
+                theta = self._with_output_noise(phase, theta, released, state)
+            is_out = phase.output_stddev > 0.0
+            released = theta if is_out else np.zeros(problem.dim)
             if num_points and not (isinstance(phase, Loop) and not phase.output_stddev):
                 state.trace.append((int(memory.counts[0]), theta.copy()))
         if not (np.abs(theta) < FAR).all():  # of the output, which is private
@@ -146,16 +148,22 @@ class Program:
             theta=theta, num_gradients=int(memory.counts[0]), trace=tuple(state.trace)
         )
 
-    def _with_output_noise(self, phase: Descent, theta: Array, state: _State) -> Array:
+    def _with_output_noise(
+        self, phase: Descent, theta: Array, released: Array, state: _State
+    ) -> Array:
+        """Add the phase's noise to its way from a point that is public or released.
+
+        Noise has a reach of 2^41 of its deviations, and that of late phases is small.
+        """
         if not (self.arguments.is_total or np.isfinite(theta).all()):
             raise DescentError(DIVERGED)
         if phase.output_stddev == 0.0:
             return theta
-        noisy, stddev = np.array(theta, dtype=np.float64), phase.output_stddev
+        noisy, stddev = theta - released, phase.output_stddev
         if phase.output_gdp > 0.0:
             stddev = counted_stddev(self.problem.facts, phase, state.memory.anchor)
         add_gaussian(state.rng, stddev, grid_step(stddev), noisy)
-        point = self.problem.domain.project(noisy)
+        point = self.problem.domain.project(released + noisy)
         is_found = np.isfinite(point).all()
         return point if is_found else self.problem.facts.center.copy()
 

@@ -1,5 +1,6 @@
 """Kernels of the gradient loop against NumPy and brute force."""
 
+import math
 import sys
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from scipy import sparse
 import dpsample as dps
 from dpsample.core.jit import pointer
 from dpsample.domains import PROJECT
+from dpsample.noise.law import REACH, grid_step
 from dpsample.optimizers.loop import advance, loop
 from dpsample.optimizers.loop.batches import Full, Poisson, Slices
 from dpsample.optimizers.loop.estimators import ClippedMean, Mean
@@ -123,6 +125,18 @@ def points_of_both(rng, domain, center, radius):
     return shrunk[near]
 
 
+def into_both(domain, radius, center, point):
+    """Project by the kernel of the loop."""
+    pieces = loop.LoopPieces(*(None,) * len(loop.LoopPieces._fields))._replace(
+        project=pointer(domain.project_piece, PROJECT)
+    )
+    step = GradientStep(1.0, local_radius=radius).numbers(len(point))
+    memory, moved = loop.new_memory(len(point)), point.copy()
+    memory.ball_center[:] = center
+    advance.into_both(domain.body(len(point)), pieces, step, memory, moved)
+    return moved
+
+
 @pytest.mark.parametrize(
     "domain",
     [
@@ -134,21 +148,13 @@ def points_of_both(rng, domain, center, radius):
 )
 def test_projection_on_domain_and_local_ball_is_the_nearest_point(domain):
     dim, radius, rng = 3, 0.5, np.random.default_rng(7)
-    pieces = loop.LoopPieces(*(None,) * len(loop.LoopPieces._fields))._replace(
-        project=pointer(domain.project_piece, PROJECT)
-    )
-    body = domain.body(dim)
     center = domain.project(np.array([0.7, 0.5, -0.2]))
-    step = GradientStep(1.0, local_radius=radius).numbers(dim)
     others = points_of_both(rng, domain, center, radius)
     assert len(others) > 500
     worst_of_cycling = -np.inf
     for _ in range(12):
         point = center + 1.5 * rng.standard_normal(dim)
-        memory = loop.new_memory(dim)
-        memory.ball_center[:] = center
-        moved = point.copy()
-        advance.into_both(body, pieces, step, memory, moved)
+        moved = into_both(domain, radius, center, point)
         assert domain.contains(moved)
         assert np.linalg.norm(moved - center) <= radius * (1.0 + 1e-10)
         # Nearest means: no other point lies on the far side of the tangent plane.
@@ -157,6 +163,20 @@ def test_projection_on_domain_and_local_ball_is_the_nearest_point(domain):
         beyond = np.max((others - cycled) @ (point - cycled))
         worst_of_cycling = max(worst_of_cycling, beyond)
     assert worst_of_cycling > 1e-3  # projecting on one and then the other is wrong
+
+
+@pytest.mark.parametrize("poking", [1e-4, 1e-3, 1e-2])
+@pytest.mark.parametrize("length", [1.5, 10.0])
+def test_points_near_the_corner_of_two_balls_stay_together(poking, length):
+    """Where a ball pokes out of another one, points go to the corner or beside it."""
+    radius = 0.5
+    a = 1.0 - radius + poking * radius
+    x = (1.0 + a * a - radius**2) / (2.0 * a)
+    corner, angle = np.array([x, math.sqrt(1.0 - x * x)]), math.acos(x)
+    for turn in (-1e-9, 1e-9):
+        point = length * np.array([math.cos(angle + turn), math.sin(angle + turn)])
+        found = into_both(dps.domains.Ball(1.0), radius, np.array([a, 0.0]), point)
+        assert np.linalg.norm(found - corner) <= 2e-9
 
 
 def test_local_ball_may_stay_where_the_first_phase_had_it():
@@ -274,3 +294,20 @@ def test_what_is_kept_of_a_problem_is_of_its_facts_now():
     problem.facts = replace(problem.facts, domain=dps.domains.Ball(1e-3))
     near = descend(problem, recipe, np.random.default_rng(1)).theta
     assert np.linalg.norm(near) <= 1e-3 * (1.0 + 1e-12) < np.linalg.norm(far)
+
+
+def test_output_noise_has_reach_from_what_was_released_and_from_nothing_else():
+    problem = logistic(20, 1, domain=dps.domains.Ball(1.0))
+    stddev = 1e-14  # a reach of 0.02
+    loud = Loop(num_steps=1, step=GradientStep(1e-9), output_stddev=stddev)
+    silent = Loop(num_steps=1, step=GradientStep(1e-9))
+    start = np.array([0.7])
+
+    def end(*phases):
+        recipe = Recipe(phases=phases, event=None, inputs={}, start=start)
+        return descend(problem, recipe, np.random.default_rng(0)).theta[0]
+
+    assert abs(end(loud) - 0.7) < 1e-8 and abs(end(loud, loud) - 0.7) < 1e-8
+    # The start of the second phase is as private as its end: noise is added to all.
+    far = REACH * grid_step(stddev)
+    assert abs(end(silent, loud) - far) < 10.0 * stddev

@@ -140,9 +140,6 @@ def into_lp_ball(step, dual, w, logs):
     return True
 
 
-MAX_CYCLES = 10_000
-
-
 @kernel(forceinline=True, counts_references=False)
 def size_of(step, t):
     """Size of step ``t``: one for all, or one for each."""
@@ -167,55 +164,35 @@ def into_domain(body, pieces, step, memory, point):
 
 
 @kernel(forceinline=True, counts_references=False)
-def into_local_ball(center, radius, point):
-    """Project ``point`` on an l2 ball in place; True if it moved."""
-    far = distance(point, center, 2.0)
-    if far <= radius:
-        return False
-    shrink = radius / far
-    for j in range(len(point)):
-        point[j] = center[j] + shrink * (point[j] - center[j])
-    return True
-
-
-@kernel(forceinline=True, counts_references=False)
 def into_both(body, pieces, step, memory, point):
-    """Project on the domain cut by the local ball: Dykstra's alternating projections.
+    """Project on the domain cut by the local ball, whose center lies in the domain.
 
-    The last projection is the domain's. If one projection lands in the other set it is
-    the answer; otherwise corrections make the cycle converge to the nearest point.
+    The nearest point to x is the domain's nearest to center + share (x - center), with
+    the largest share up to 1 for which that lies in the ball: its ridge about the
+    center is the ball's multiplier (Karush, Kuhn and Tucker). The distance from the
+    center grows with the share, which is bisected.
     """
-    start, domain_shift, ball_shift = memory.query, memory.low_dim, memory.high_dim
-    copy_into(point, start)
+    center, given, inside = memory.ball_center, memory.query, memory.low_dim
+    saturate(point, step.reach)
+    copy_into(point, given)
     into_domain(body, pieces, step, memory, point)
     if math.isinf(step.local_radius):
         return
-    if distance(point, memory.ball_center, 2.0) <= step.local_radius:
+    if distance(point, center, 2.0) <= step.local_radius:
         return
-    copy_into(start, point)
-    domain_shift[:] = 0.0
-    ball_shift[:] = 0.0
-    for _ in range(MAX_CYCLES):
-        moved = 0.0
+    copy_into(center, inside)
+    low, share, high = 0.0, 0.5, 1.0
+    while low < share < high:
         for j in range(len(point)):
-            start[j] = point[j] + ball_shift[j]
-            point[j] = start[j]
-        into_local_ball(memory.ball_center, step.local_radius, point)
-        for j in range(len(point)):
-            ball_shift[j] = start[j] - point[j]
-            start[j] = point[j] + domain_shift[j]
-            moved = max(moved, abs(domain_shift[j]))
-        before = distance(point, memory.ball_center, 2.0)
-        for j in range(len(point)):
-            point[j] = start[j]
+            point[j] = center[j] + share * (given[j] - center[j])
         into_domain(body, pieces, step, memory, point)
-        for j in range(len(point)):
-            domain_shift[j] = start[j] - point[j]
-        after = distance(point, memory.ball_center, 2.0)
-        if after <= step.local_radius * (1.0 + 1e-12) and abs(before - after) <= (
-            1e-12 * step.local_radius
-        ):
-            return
+        if distance(point, center, 2.0) <= step.local_radius:
+            low = share
+            copy_into(point, inside)
+        else:
+            high = share
+        share = 0.5 * (low + high)
+    copy_into(inside, point)
 
 
 @kernel(forceinline=True, counts_references=False)

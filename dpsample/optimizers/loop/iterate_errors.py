@@ -24,9 +24,11 @@ beta. The parts of the error are:
   excess, N u = (2 d + 20) u R + 2 (k + 2) u (|c| + R), and k <= 60: in total less than
   2 N u + 2 u R, and every product and sum adds its rounding: (5 d + 430) u (|c| + R).
 
-The first three count eta times. After a step that moves no two points apart, eta (beta
-+ lambda) <= 2, errors add up: T times that of one step for the last iterate, and for
-the mean of all, whose sum adds (T + 8) u M. M is that of the domain, or 1.01 T eta C
+The first three count eta times. Noise is added to the difference from the phase's start
+w_0, if that was released before: 2 u (M + |w_0|), once, unless w_0 is 0.
+After a step that moves no two points apart, eta (beta + lambda) <= 2, errors add up: T
+times that of one step for the last iterate, and for the mean of all, whose sum adds (T
++ 8) u M. M is that of the domain, or 1.01 T eta C
 beyond the start. Rows may exceed B by a part 1e-12 (`dpsample.Problem`): curvatures by
 2e-12, so that steps move points apart by 4e-12 at most, and s by 2e-12 + 5e-12 T. The
 products of these bounds, of second order, are below 2 % of them.
@@ -86,10 +88,7 @@ def iterate_error(facts: PublicFacts, loop: Loop, start: Array) -> float:
     size, beta = float(np.asarray(step.sizes).max()), smoothness(facts)
     if math.isinf(bound) or size * (beta + step.ridge) > 2.0:
         return math.inf
-    center = float(np.linalg.norm(facts.center))
-    reach = center + facts.radius
-    if math.isinf(reach):
-        reach = float(np.linalg.norm(start)) + 1.01 * loop.num_steps * size * bound
+    reach = _reach(facts, loop, start)
     count = loop.largest_batch(facts.num_records)
     gradient = _gradient_error(facts, reach, bound, count)
     update = 6.0 * UNIT * (reach + size * (bound + 2.0 * step.ridge * reach))
@@ -120,8 +119,24 @@ def counts(facts: PublicFacts, *phases: Descent) -> bool:
 def phase_error(facts: PublicFacts, phase: Descent, start: Array) -> float:
     """Bound E of a phase's rounding error, beyond its gap; infinite if not proved."""
     if isinstance(phase, Loop):
-        return iterate_error(facts, phase, start)
-    return solver_precision(facts, replace(phase, output_gdp=1.0)).error
+        error = iterate_error(facts, phase, start)
+    else:
+        error = solver_precision(facts, replace(phase, output_gdp=1.0)).error
+    if math.isinf(error) or not start.any():
+        return error
+    far = _reach(facts, phase, start) + float(np.linalg.norm(start))
+    return error + 2.0 * UNIT * far
+
+
+def _reach(facts: PublicFacts, phase: Descent, start: Array) -> float:
+    """Largest l2 norm of an iterate, whose clipped steps may bound it, too."""
+    reach = float(np.linalg.norm(facts.center)) + facts.radius
+    if math.isinf(reach) and isinstance(phase, Loop):
+        assert isinstance(phase.step, GradientStep)
+        size = float(np.asarray(phase.step.sizes).max())
+        way = phase.num_steps * size * phase.estimator.record_bound(facts.dim)
+        reach = float(np.linalg.norm(start)) + 1.01 * way
+    return reach
 
 
 class SolverPrecision(NamedTuple):
@@ -162,7 +177,7 @@ def _solver_step_error(facts: PublicFacts, phase: Minimization, top: float) -> f
     estimator, dim = phase.estimator, facts.dim
     is_mean = isinstance(estimator, Mean | ClippedMean) and estimator.smoothing == 0.0
     bound = estimator.record_bound(dim)
-    reach = float(np.linalg.norm(facts.center)) + facts.radius
+    reach = _reach(facts, phase, facts.center)
     is_plain = is_mean and math.isinf(phase.local_radius)
     if not (
         isinstance(facts.loss, LOSSES) and is_plain and max(bound, reach) < math.inf
