@@ -497,6 +497,12 @@ class Fit(Answer):
         certificate = EventCertificate.from_dict(content)
         return certificate, {"num_gradients": None, "facts": certificate.facts}
 
+    def _check_parts(self) -> None:
+        # A mean of iterates may be outside by its rounding error.
+        nearest = self.public_facts.domain.project(self.theta)
+        if not np.allclose(nearest, self.theta, rtol=1e-9, atol=1e-9):
+            check.fail("theta", "in the domain of the certificate", self.theta)
+
     @property
     def public_facts(self) -> PublicFacts:
         """Those of the problem; a ValueError if the fit does not know them."""

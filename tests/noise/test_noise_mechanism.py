@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm as normal
 
+import dpsample as dps
 from dpsample.core.streams import streams
 from dpsample.noise import AdditiveMechanism, Gaussian, gaussian_mechanism
 from dpsample.noise.mechanism import norm_of
@@ -42,6 +43,15 @@ def test_without_a_seed_every_release_is_new_and_keeps_the_certificate(name):
     assert first.value.shape == (dim,)
     assert first.releasable == mech.certificate.releasable
     assert first.certificate == mech.certificate
+
+
+@pytest.mark.parametrize("size", [0.1, 1.3])
+def test_numbers_of_numpy_are_computed_with_as_numbers_of_python(size):
+    budget = dps.Budget(epsilon=0.7, delta=1e-6)
+    for make in (dps.noise.gaussian_mechanism, dps.noise.laplace_mechanism):
+        one = make(budget, sensitivity=np.float32(size)).certificate
+        assert one == make(budget, sensitivity=float(np.float32(size))).certificate
+        assert dps.verify(one).checks
 
 
 def test_the_value_of_the_query_is_not_changed():

@@ -103,6 +103,12 @@ def test_there_is_a_page_about_every_kind_of_certificate(kind):
     Page(certificate._repr_html_())
 
 
+def test_there_is_a_page_where_delta_alone_is_proved():
+    budget = dps.Budget(epsilon=1e-6, delta=1e-6)
+    made = dps.noise.laplace_mechanism(budget, sensitivity=1.0).certificate
+    assert made.epsilon_proved == 0.0 and checked(made.to_html())
+
+
 def test_the_page_holds_the_file_that_verifies(tmp_path):
     answer = release(["age", "cost"])
     for source, kind in ((answer, Release), (answer.certificate, Certificate)):

@@ -60,6 +60,15 @@ def test_more_epsilon_is_never_less_precise():
     assert widths[0] > widths[1] > 0.99 * widths[2]
 
 
+def test_a_delta_that_is_enough_for_the_descent_is_spent_by_it():
+    budget = dps.Budget(epsilon=0.01, delta=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = dps.intervals(problem(), budget, base="noisy_gd", share=0.9)
+    assert dps.verify(made.certificate).checks
+    assert 0.009 < made.certificate.epsilon_proved <= 0.01 + 1e-9
+
+
 def test_epsilon_beyond_what_is_accounted_for_is_told():
     with pytest.raises(ValueError, match="ends at epsilon = 600: ask for less"):
         dps.intervals(problem(), dps.Budget(epsilon=1e6, delta=1e-6))

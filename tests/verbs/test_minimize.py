@@ -4,7 +4,7 @@ import math
 import signal
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -98,6 +98,13 @@ def test_without_a_budget_there_is_neither_noise_nor_a_certificate():
     assert first.certificate is None
     assert np.array_equal(first.theta, second.theta)
     assert "no privacy" in repr(first) and first._repr_html_() is None
+
+
+def test_an_answer_outside_of_the_domain_does_not_verify():
+    fit = minimize()
+    assert fit.verify().checks
+    with pytest.raises(ValueError, match="theta must be in the domain"):
+        replace(fit, theta=1e3 * fit.theta).verify()
 
 
 def test_what_is_not_proved_is_refused_before_the_run():

@@ -269,6 +269,7 @@ BROKEN = {
     "NaN": lambda content: json.dumps(content | {"theta": [0.0, math.nan]}),
     "no certificate": lambda content: json.dumps(content | {"certificate": None}),
     "names": lambda content: json.dumps(content | {"feature_names": ["a"]}),
+    "a note": lambda content: json.dumps(content | {"epsilon": 0.01}),
 }
 
 

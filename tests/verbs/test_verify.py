@@ -322,7 +322,62 @@ FORGERIES = {
     "a body without a size": lambda: with_input(
         "noise/k_norm", "K", json.dumps(L1_BODY | {"radius": 0.0})
     ),
+    "quadratics below kinks": lambda: of_problem(
+        "Localized()", loss=dps.losses.Hinge()
+    ),
+    "a fit of nothing": lambda: forged(
+        "steps/full",
+        facts=None,
+        **words("steps/full", "assumptions", lambda a: a[: a.index("FIT.WORK")]),
+    ),
+    "a matrix of other sides": lambda: forged_shape(),
 }
+
+
+def of_problem(sampler, **options):
+    mech = dps.calibrate(problem(**options), BUDGET, sampler_share=0.1)
+    return mech.certificate.with_sampler(sampler=sampler).to_json()
+
+
+def forged_shape():
+    body = dps.domains.SchattenBall(1.0, p=1.0, shape=(1, 3))
+    content = json.loads(of_problem("Proximal()", domain=body))
+    content["facts"]["dim"] = 300
+    return json.dumps(resealed(content))
+
+
+def test_exact_draws_are_of_few_dimensions():
+    facts = dataclasses.replace(problem().facts, dim=4)
+    made = dps.calibrate(facts, BUDGET).certificate.with_sampler(sampler="Exact()")
+    with pytest.raises(ValueError, match="sampler must be one that draws this target"):
+        dps.verify(made)
+
+
+def test_losses_of_no_margin_are_refused_where_proofs_need_one(monkeypatch):
+    facts = dataclasses.replace(
+        problem().facts, loss=dps.losses.RecordGradient(label="own", smoothness=0.25)
+    )
+    monkeypatch.setattr(minimize, "check_any_loss", lambda *_, **__: None)
+    texts = []
+    for method in (
+        opt.ClippedGD(num_steps=20, clip=0.5),
+        opt.LocalizedClippedGD(moment=0.5),
+    ):
+        recipe = method.recipe(facts, BUDGET, "exact")
+        args = method, recipe, facts, BUDGET, "exact"
+        texts.append(minimize.certified(*args, clip_rows=False).to_json())
+    monkeypatch.undo()
+    for text in texts:
+        assert refuses(text)
+        with pytest.raises(NotProved, match="a loss of the margin"):
+            prove(text)
+
+
+def test_a_proof_is_a_call_of_few_levels():
+    assert refuses(forged("clipped/poisson", mechanism="DPSGD"))
+    content = json.loads(golden("objective").to_json())
+    content["kind"] = "intervals/" * 3000 + "objective"
+    assert refuses(json.dumps(resealed(content)))
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
