@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import fdtri
 
 from dpsample.core.arrays import Array
 from dpsample.numerics.ranked import verdicts
 
 # From Vehtari, Gelman, Simpson, Carpenter, Buerkner (2021), section 4.
 LARGEST_R_HAT, SMALLEST_ESS = 1.01, 400.0
-# Independent draws, n in each chain, show an R-hat of up to 1 + CHANCE / n.
-CHANCE = 5.0
+# Chance with which independent draws show a larger R-hat than they are blamed for.
+CHANCE = 5e-7
 # Draws of all chains from which one may expect an effective size of 400.
 MANY = 1000
 # Longest run, in units of the first round.
@@ -51,7 +52,7 @@ class Convergence:
         """
         size = {"length": draws.shape[1], "num_draws": draws.shape[0] * draws.shape[1]}
         is_short = draws.shape[1] < 4
-        moving = np.flatnonzero(is_short or np.ptp(draws, axis=(0, 1)) > 0.0)
+        moving = np.flatnonzero(is_short or np.ptp(draws, axis=(0, 1)) != 0.0)
         if is_short or not moving.size:
             return cls(r_hat=math.nan, ess=0.0, worst="none", **size)
         r_hat, ess = (both[:, moving].ravel() for both in verdicts(draws))
@@ -71,6 +72,22 @@ class Convergence:
         """Whether R-hat is at most 1.01 and the effective size at least 400."""
         return self.r_hat <= LARGEST_R_HAT and self.ess >= SMALLEST_ESS
 
+    @property
+    def largest_by_chance(self) -> float:
+        """R-hat of independent draws; infinite if they are too few.
+
+        Of m parts of L draws of one normal law it is the root of (L - 1 + F) / L, F of
+        Fisher's law with m - 1 and m (L - 1) degrees of freedom. Parts are halves of
+        the chains, or quarters of a single one.
+        """
+        num_chains = self.num_draws // self.length
+        parts = 2 * num_chains if num_chains > 1 else 4
+        size = self.num_draws // parts
+        if size < 2:
+            return math.inf
+        ratio = float(fdtri(parts - 1, parts * (size - 1), 1.0 - CHANCE))
+        return math.sqrt((size - 1.0 + ratio) / size)
+
     def attributes(self) -> dict[str, float | bool]:
         """Return what the attributes of draws say of it."""
         return {"converged": self.has_converged, "r_hat": self.r_hat, "ess": self.ess}
@@ -81,8 +98,8 @@ class Convergence:
         A short run is only blamed for what independent draws would not show, such as
         chains that never move, whose R-hat may be NaN.
         """
-        limit = max(LARGEST_R_HAT, 1.0 + CHANCE / self.length)
-        is_unlike = self.length >= SHORTEST_RUN and not self.r_hat <= limit
+        limit = max(LARGEST_R_HAT, self.largest_by_chance)
+        is_unlike = limit < math.inf and not self.r_hat <= limit
         is_small = self.num_draws >= MANY and self.ess < SMALLEST_ESS
         if not (is_unlike or is_small):
             return

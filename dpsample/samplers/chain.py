@@ -44,6 +44,8 @@ class ChainState(NamedTuple):
     own: Any = ()
 
 
+# Share of the way to an interior point from a boundary without a slope.
+RETREAT = 1e-3
 # Numbers and words that describe a plan, for attributes of the draws.
 Settings = dict[str, float | int | str]
 Runner = Callable[[ChainState, np.random.Generator, Array, Array], None]
@@ -72,6 +74,12 @@ def new_state(
         work=work,
         own=own,
     )
+
+
+def retreated(target: Gibbs, position: Array) -> Array:
+    """Point a little off the boundary, on which a slope may be infinite."""
+    interior = target.problem.domain.interior_point(target.dim)
+    return np.asarray(position + RETREAT * (interior - position))
 
 
 def init(target: Gibbs, plan: object, position: Array) -> ChainState:

@@ -89,8 +89,10 @@ def energy_gradient(target, pieces, theta, work, gradient):
     risk = records.mean_loss_gradient(
         target.data, pieces.loss_slope, theta, work, gradient
     )
-    work.vector[:] = np.nan
-    pieces.regularizer_gradient(target.regularizer, theta, work.vector)
+    work.vector[:] = 0.0
+    if target.mu > 0.0:  # or an infinite slope would count
+        work.vector[:] = np.nan
+        pieces.regularizer_gradient(target.regularizer, theta, work.vector)
     for j in range(gradient.shape[0]):
         gradient[j] = target.k * (gradient[j] + target.mu * work.vector[j])
     return target.k * (risk + target.mu * regularizer(target, pieces, theta, work))

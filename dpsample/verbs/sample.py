@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +23,7 @@ from dpsample.running.convergence import Convergence, TrialRun
 from dpsample.samplers import Sampler
 from dpsample.samplers.chain import ENERGY
 from dpsample.samplers.choice import SamplerChoice, choose
+from dpsample.samplers.proximal.proximal import PreparedProximal, start_bound
 from dpsample.targets.gibbs import Gibbs
 from dpsample.targets.reduced import (
     ReducedTarget,
@@ -113,7 +115,7 @@ def sample(
     **Guarantee.** ``attrs["exactness"]`` says what holds: "iid" draws are exact, under
     "invariant" the target is exactly invariant under every step, "biased" has the bound
     that the sampler's docstring states. How far a chain is from the target after its
-    warm-up is proved for `Proximal` alone.
+    warm-up is proved for `Proximal` alone, from ``init``, too.
 
     No draw is kept or left out for what it looks like: lengths and thinning are fixed
     by runs that are discarded, and the run that follows is returned whatever it shows.
@@ -152,6 +154,8 @@ def sample(
     pilot_stream, *others = streams(root, 2 * num_chains + 1)
     chain_streams, trial_streams = others[:num_chains], others[num_chains:]
     chosen, reason, prepared = _choose(inner, sampler, pilot_stream)
+    if given:
+        prepared = _begun(inner, prepared, given)
     warmup = prepared.num_warmup if num_warmup is None else num_warmup
     trial = None if target_ess is None else TrialRun(target_ess, num_draws)
     entropy = root.generate_state(4)
@@ -227,6 +231,19 @@ def sample(
             **({} if trial is None else trial.report(run.draws, run.is_interrupted)),
         },
     )
+
+
+def _begun(target: Gibbs, prepared: Any, starts: list[Array]) -> Any:
+    """Return the chain with what is proved of it from the caller's starts."""
+    if isinstance(prepared, PreparedProximal):
+        metric = prepared.metric
+        bound = max(start_bound(target, metric, start) for start in starts)
+        return dataclasses.replace(prepared, start_bound=bound)
+    if "bias_bound" in prepared.settings:  # of the chain's own start
+        rest = dict(prepared.settings)
+        del rest["bias_bound"]
+        return dataclasses.replace(prepared, settings=rest)
+    return prepared
 
 
 def _load_libraries() -> None:

@@ -223,3 +223,11 @@ def test_no_delta_is_rounded_to_that_of_a_pure_mechanism(event):
     for epsilon in (1.0, 30.0, 600.0):
         assert delta_of(event, epsilon=epsilon, relation="replace_one") >= 2.2e-308
     assert delta_of(PureEvent(0.1), epsilon=1.0, relation="replace_one") == 0.0
+
+
+@pytest.mark.parametrize("first", [GaussianEvent(1e-163), PureEvent(1e-163)])
+def test_events_whose_squares_underflow_still_cost(first):
+    alone, both = first, ComposedEvent((first, PureEvent(1e-170)))
+    for relation in ("zero_out", "replace_one"):
+        least = 0.2 * delta_of(alone, epsilon=0.0, relation=relation)
+        assert 0.0 < least <= delta_of(both, epsilon=0.0, relation=relation) < 1e-20

@@ -225,3 +225,15 @@ def test_bad_input_is_refused_with_a_sentence(call, message):
 def test_import_does_not_load_scipy():
     code = "import sys, dpsample.privacy; sys.exit('scipy.special' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(481132164.74044853, 1e-190), (1e21, 1e-34)]
+)
+def test_no_digit_of_a_huge_epsilon_is_lost(epsilon, delta):
+    gdp = gdp_from_budget(epsilon, delta)
+    with mpmath.workdps(60):
+        z = mpmath.mpf(epsilon) / gdp - mpmath.mpf(gdp) / 2
+        far = 1 / (z + gdp)  # more than the ratio of Mills there
+        true = mpmath.ncdf(-z) - mpmath.npdf(z) * far
+        assert delta * (1.0 - 1e-3) <= true <= delta

@@ -176,3 +176,18 @@ def test_bad_sizes_are_refused(bad):
 def test_bad_input_is_refused(call, name):
     with pytest.raises(ValueError, match=f"^{name} must be "):
         call()
+
+
+@pytest.mark.parametrize(("epsilon", "size"), [(100.1, 3), (0.7, 3), (0.1, 13)])
+def test_epsilons_of_groups_are_rounded_up(epsilon, size):
+    event, at = PureEvent(epsilon), size * epsilon
+    with mpmath.workdps(50):
+        whole = size * mpmath.mpf(epsilon)
+        true = (mpmath.exp(whole) - mpmath.exp(at)) / (1 + mpmath.exp(whole))
+        found = group_delta(event, epsilon=at, size=size, relation="zero_out")
+        assert found >= true > 0.0
+
+
+@pytest.mark.parametrize("event", [GaussianEvent(1e307), PureEvent(1e307)])
+def test_groups_beyond_floating_point_are_answered(event):
+    assert group_delta(event, epsilon=1.0, size=10**5, relation="zero_out") == 1.0

@@ -163,3 +163,28 @@ def test_bad_arguments_are_named():
     ):
         with pytest.raises(ValueError, match=words):
             last_iterate_gdp(**good | change)
+
+
+EXTREMES = {
+    "tiny noise": ([1.0, 1.0], [1.0, 1.0], [1e-163, 1e-163], 2.0**0.5 * 1e163),
+    "large numbers": ([1.0, 1.0], [1e200, 1e200], [1e200, 1e200], 2.0**0.5),
+    "a tiny shift": ([1.0, 1.0], [1e-170, 0.0], [1.0, 1.0], 0.5**0.5 * 1e-170),
+    "noise that hides all": ([1.0, 1.0], [1.0, 1.0], [1e-5, 1e300], 2e-300),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("case", EXTREMES)
+def test_numbers_near_the_ends_of_floating_point_keep_their_gdp(case):
+    contractions, shifts, stddevs, gdp = EXTREMES[case]
+    given = {"contractions": contractions, "shifts": shifts, "stddevs": stddevs}
+    assert gdp <= last_iterate_gdp(**given) <= gdp * (1.0 + 1e-12)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("contractions", "stddevs"), [([2.0] * 2000, 1.0), ([1.0, 1.0], [1.0, 1e-163])]
+)
+def test_numbers_beyond_floating_point_are_refused(contractions, stddevs):
+    with pytest.raises(ValueError, match="steps must be of numbers within"):
+        last_iterate_gdp(contractions=contractions, shifts=0.1, stddevs=stddevs)

@@ -63,9 +63,25 @@ def test_a_short_run_is_blamed_for_what_chance_does_not_do():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         verdict.warn("", 1)
-    short[0] += 1.0
+    short[0] += 2.0
     with pytest.warns(RuntimeWarning, match="have not converged"):
         Convergence.of(short, NAMES).warn("", 1)
+
+
+@pytest.mark.parametrize(("num_chains", "length"), [(1, 8), (1, 200), (2, 20), (4, 8)])
+def test_independent_draws_of_any_number_of_chains_are_not_blamed(num_chains, length):
+    rng = np.random.default_rng(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(50):
+            Convergence.of(rng.normal(size=(num_chains, length, 3)), NAMES).warn("", 1)
+
+
+def test_a_draw_that_is_no_number_has_not_converged():
+    draws = autoregression(0.0, num_chains=4, length=1000)
+    draws[2, 500, 1] = np.nan
+    verdict = Convergence.of(draws, NAMES)
+    assert not verdict.has_converged and verdict.worst.endswith("theta[b]")
 
 
 def test_constant_coefficients_and_tiny_runs_are_left_alone():

@@ -220,3 +220,27 @@ def test_bad_arguments_are_refused(case):
     changes, words = BAD[case]
     with pytest.raises(ValueError, match=words):
         sample(**changes)
+
+
+def test_the_proof_of_the_warm_up_is_of_the_start_in_use():
+    target = make(domain=dps.domains.WholeSpace())
+    far, sampler = [1e6, 0.0, 0.0], dps.Proximal(step_size=0.01)
+    given = {"num_warmup": None, "num_draws": 4, "sampler": sampler}
+    near = sample(target, **given)
+    tree = sample(target, init=far, **given)
+    assert tree.attrs["num_warmup"] > 2 * near.attrs["num_warmup"]
+    assert np.abs(theta(tree)).max() < 100.0  # planted: it was 1e4
+    series = {"sampler": dps.samplers.RandomizedSeries(error=0.5), "num_draws": 4}
+    assert "bias_bound" in sample(target, **series).attrs
+    assert "bias_bound" not in sample(target, init=CENTER, **series).attrs
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.1])
+@pytest.mark.parametrize(
+    "sampler", [dps.samplers.MALA(step_size=0.1), dps.samplers.BilliardHMC()]
+)
+def test_chains_leave_a_boundary_on_which_the_entropy_has_no_slope(mu, sampler):
+    entropy, simplex = dps.regularizers.Entropy(), dps.domains.Simplex()
+    target = make(mu=mu, domain=simplex, regularizer=entropy)
+    draws = theta(sample(target, sampler=sampler, init=[1.0, 0.0, 0.0], num_warmup=0))
+    assert len({draw.tobytes() for draw in draws.reshape(-1, 3)}) > 40

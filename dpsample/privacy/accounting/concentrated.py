@@ -201,7 +201,12 @@ def rho_from_gdp(gdp: float) -> float:
     2.0
     """
     check.non_negative(gdp=gdp)
-    return 0.5 * gdp * gdp
+    return _no_less(0.5 * gdp * gdp, gdp)
+
+
+def _no_less(rho: float, given: float) -> float:
+    """Return a positive rho where it underflows."""
+    return max(rho, check.SMALLEST_NORMAL) if given > 0.0 else 0.0
 
 
 @check.plain
@@ -241,7 +246,7 @@ def rho_from_pure(epsilon: float) -> float:
     0.4621
     """
     check.non_negative(epsilon=epsilon)
-    return epsilon * math.tanh(0.5 * epsilon)
+    return _no_less(epsilon * math.tanh(0.5 * epsilon), epsilon)
 
 
 @check.plain
@@ -280,4 +285,4 @@ def rho_from_bounded_range(epsilon: float) -> float:
     0.125
     """
     check.non_negative(epsilon=epsilon)
-    return 0.125 * epsilon * epsilon
+    return _no_less(0.125 * epsilon * epsilon, epsilon)

@@ -1,6 +1,7 @@
 """Group privacy: events, delta and epsilon when several records change together."""
 
 import math
+from fractions import Fraction
 
 from dpsample.core import check
 from dpsample.privacy.accounting.accounting import (
@@ -178,16 +179,25 @@ def _chained(delta: float, epsilon: float, size: int) -> float:
     return min(delta * last * terms * ROUND_UP_POWER, 1.0)
 
 
+def _product(size: int, value: float) -> float:
+    """Return size * value, rounded up; infinite beyond floating point."""
+    exact = size * Fraction(value)
+    try:
+        top = float(exact)
+    except OverflowError:
+        return math.inf
+    return top if exact <= Fraction(top) else math.nextafter(top, math.inf)
+
+
 def _scaled(event: Event, size: int) -> Event | None:
     """Scale the numbers of an event, or return None where no formula does it."""
-    if isinstance(event, GaussianEvent):
-        return GaussianEvent(size * event.gdp)
-    if isinstance(event, ConcentratedEvent):
-        return ConcentratedEvent(size * size * event.rho)
-    if isinstance(event, PureEvent):
-        return PureEvent(size * event.epsilon)
+    if isinstance(event, GaussianEvent | ConcentratedEvent | PureEvent):
+        ((name, value),) = vars(event).items()
+        is_square = isinstance(event, ConcentratedEvent)
+        top = _product(size * size if is_square else size, value)
+        return None if math.isinf(top) else type(event)(**{name: top})
     if isinstance(event, ApproximateEvent):
-        top = size * event.epsilon
+        top = _product(size, event.epsilon)
         if top > LARGEST_EPSILON:
             return None
         delta = _chained(event.delta, event.epsilon, size)

@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpsample.core import check
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.privacy.accounting.allocation import REACH, epoch_law
@@ -197,8 +198,13 @@ class Composition:
     def curve(self, losses: Array) -> Array:
         """Upper bounds of delta at increasing losses >= 0, by chords in e^loss."""
         nodes = np.append(losses[:-1][:: 1 + len(losses) // NODES], losses[-1:])
-        deltas = [self.delta(float(node)) for node in nodes]
-        return np.interp(np.exp(losses), np.exp(nodes), deltas)
+        deltas = np.array([self.delta(float(node)) for node in nodes])
+        begin = np.searchsorted(nodes[1:], losses)
+        end = np.minimum(begin + 1, len(nodes) - 1)
+        gaps, ways = nodes[end] - nodes[begin], losses - nodes[begin]  # both exact
+        shares = np.expm1(ways) / np.maximum(np.expm1(gaps), check.SMALLEST_NORMAL)
+        found: Array = (1.0 - shares) * deltas[begin] + shares * deltas[end]
+        return found
 
     def _tilt(self, k: int) -> float:
         return 0.0 if k < LEAST_TILT else 2.0 ** (0.5 * k) / self._spread

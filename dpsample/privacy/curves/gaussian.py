@@ -11,6 +11,7 @@ closed forms of gdp, one proved and one only printed, end the file.
 import functools
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ LOG_MARGIN = 1e-12
 CANCELLATION = 0.9
 # The asymptotic series of -M' has relative error < 1e-16 from here on.
 ASYMPTOTIC_FROM = 12.0
+LARGE = 100.0  # gdp, beyond which a difference loses digits
 SMALLEST_GDP = 1e-300
 LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -171,6 +173,8 @@ def _log_delta(epsilon: float, gdp: float) -> float:
     if gdp == 0.0:
         return -math.inf
     z = epsilon / gdp - gdp / 2.0
+    if gdp > LARGE:  # the difference of two large numbers
+        z = float(Fraction(epsilon) / Fraction(gdp) - Fraction(gdp) / 2)
     if z > 1e150:
         return -math.inf
     if gdp < SMALLEST_GDP:  # a bound of the curve at 0, the total variation

@@ -97,7 +97,7 @@ def last_iterate_gdp(
     if not (s >= 0.0).all():
         check.fail("shifts", ">= 0", float(s.min()))
     check.non_negative(start_distance=start_distance)
-    return math.sqrt(_energy(c, s, stddev, start_distance))
+    return _length(c, s, stddev, start_distance)
 
 
 def _each(name: str, value: ArrayLike, like: Array) -> Array:
@@ -107,17 +107,26 @@ def _each(name: str, value: ArrayLike, like: Array) -> Array:
     return check.array(name, value, shape=like.shape)
 
 
-def _energy(c: Array, s: Array, stddev: Array, start: float) -> float:
-    """Sum of (dS)^2/dV over the taut string, rounded up."""
+def _length(c: Array, s: Array, stddev: Array, start: float) -> float:
+    """Root of the sum of (dS)^2/dV over the taut string, rounded up."""
     from scipy.optimize import isotonic_regression
 
-    w = np.append(np.cumprod(c[:0:-1])[::-1], 1.0)
-    rises, lengths = w * s, (w * stddev) ** 2
-    rises[0] += w[0] * c[0] * start
-    # What steps too long ago to have a variance have moved is moved by the next one.
-    kept = np.flatnonzero(lengths > 1e-200 * lengths[-1])
-    rises = np.add.reduceat(rises, np.append(0, kept[:-1] + 1))
-    lengths = lengths[kept]
-    slopes = isotonic_regression(rises / lengths, weights=lengths).x
-    rounding = 1.0 + (8.0 * len(c) + 64.0) * 2.0**-53
-    return float(np.sum(lengths * slopes**2) * rounding)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        w = np.append(np.cumprod(c[:0:-1])[::-1], 1.0)
+        # In units of the last noise, which keeps its step.
+        rises, lengths = w * (s / stddev[-1]), (w * (stddev / stddev[-1])) ** 2
+        rises[0] += w[0] * c[0] * (start / stddev[-1])
+        # What steps with hardly any variance have moved is moved by the next one.
+        kept = np.flatnonzero(lengths > 1e-200)
+        rises = np.add.reduceat(rises, np.append(0, kept[:-1] + 1))
+        slopes = rises / lengths[kept]
+    if not (np.isfinite(lengths).all() and np.isfinite(slopes).all()):
+        remedy = "Use other units, or fewer steps."
+        check.fail("steps", "of numbers within floating point", "larger ones", remedy)
+    slopes = isotonic_regression(slopes, weights=lengths[kept]).x
+    parts = np.sqrt(lengths[kept]) * slopes
+    most = float(parts.max())
+    if most == 0.0:
+        return check.SMALLEST_NORMAL if max(s.max(), start) > 0.0 else 0.0
+    rounding = 1.0 + (8.0 * len(c) + 96.0) * 2.0**-53
+    return most * math.sqrt(float(np.sum((parts / most) ** 2)) * rounding)

@@ -58,6 +58,7 @@ from dpsample.samplers.chain import (
     ChainState,
     compile_run,
     new_state,
+    retreated,
     settle_slope,
     slope,
 )
@@ -598,6 +599,9 @@ def init(target: Gibbs, plan: BilliardPlan, position: Array) -> ChainState:
     state = new_state(target, position, memory=np.empty(dim), rows=NUM_ROWS, own=own)
     given = target.numbers, target.pieces, state.position, state.work, state.memory
     target.calls.energy_gradient(*given)
+    if not np.isfinite(state.memory).all():
+        state.position[:] = retreated(target, position)
+        state.energy[:] = target.calls.energy_gradient(*given)
     return state
 
 

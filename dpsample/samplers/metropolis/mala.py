@@ -10,6 +10,8 @@ a rejected step.
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from dpsample.core.arrays import Array
 from dpsample.core.jit import kernel
 from dpsample.numerics.vectors import multiply
@@ -20,6 +22,7 @@ from dpsample.samplers.chain import (
     displace,
     new_state,
     normal_noise,
+    retreated,
     settle_slope,
     slope,
 )
@@ -96,7 +99,11 @@ run = compile_run(step)
 def init(target: Gibbs, plan: object, position: Array) -> ChainState:
     """Fresh state at a position of the domain, with its gradient."""
     del plan  # the gradient is the target's
-    return new_state(target, position, memory=target.gradient(position), rows=NUM_ROWS)
+    gradient = target.gradient(position)
+    if not np.isfinite(gradient).all():
+        position = retreated(target, position)
+        gradient = target.gradient(position)
+    return new_state(target, position, memory=gradient, rows=NUM_ROWS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,13 @@ from dpsample.core.jit import kernel
 from dpsample.domains import Ball, Box, SchattenBall, Simplex
 from dpsample.numerics.norms import distance
 from dpsample.samplers import chain
-from dpsample.samplers.chain import PROPOSALS, ChainState, compile_run, new_state
+from dpsample.samplers.chain import (
+    PROPOSALS,
+    ChainState,
+    compile_run,
+    new_state,
+    retreated,
+)
 from dpsample.samplers.errors import OK, PIECE_FAILED
 from dpsample.samplers.gaussian_fit import GaussianFit
 from dpsample.samplers.sampler import TunedSampler, TuningRecipe
@@ -44,8 +50,6 @@ from dpsample.targets.gibbs import Gibbs
 
 BOX, BALL, SIMPLEX, POWER = range(4)
 GEOMETRIES = ("auto", "barrier", "entropy", "power")
-# Share of the way to an interior point for a start on the boundary.
-RETREAT = 1e-3
 # Exponents nearer to 1 would leave almost no curvature in the tails.
 MIN_EXPONENT = 1.1
 MAX_NEWTON = 60
@@ -291,7 +295,7 @@ def init(target: Gibbs, plan: MirrorPlan, position: Array) -> ChainState:
     """Fresh state at a position, moved off the boundary if it is there."""
     point, scratch = np.array(position, dtype=np.float64), np.empty(target.dim)
     if not slope(plan.mirror, point, scratch):
-        point += RETREAT * (target.problem.domain.interior_point(target.dim) - point)
+        point = retreated(target, point)
     gradient = target.gradient(point)
     reduce(plan.mirror, gradient)
     return new_state(target, point, memory=gradient, rows=4)
