@@ -138,6 +138,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
 
     def _rows(self, X: object, y: object) -> Rows:
         """Rows of the records to fit; sets the encoding and scikit-learn's facts."""
+        for name in ("answer_", "coef_", "intercept_"):  # of no later settings
+            self.__dict__.pop(name, None)
         if np.ma.isMaskedArray(y):
             check.fail("y", "complete", "a masked array", "Drop such records first.")
         if self.bounds is not None:
@@ -165,8 +167,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
                 "length to which longer rows are scaled down (row_bound=...)."
             )
             check.fail("bounds", "declared", "None", remedy)
-        self.encoding_ = None
-        rows: Rows = validate_data(self, _in_order(X), **ROWS)
+        self.encoding_, X = None, _in_order(X)
+        rows: Rows = validate_data(self, X, **ROWS)
+        texts: Any = getattr(self, "feature_names_in_", None)
+        self._names = columns.names_of(X) if texts is None else tuple(texts)
         check_consistent_length(rows, y)
         return rows
 
@@ -193,9 +197,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]  # sklearn has no
         else:
             X = _in_order(X)
             names = columns.names_of(X)
-            if names is not None and hasattr(self, "feature_names_in_"):
-                columns.order("X", names, list(self.feature_names_in_))
-                X = nw.from_native(X).select(*self.feature_names_in_).to_native()
+            if names is not None and self._names is not None:
+                places = columns.order("X", names, self._names).tolist()
+                X = nw.from_native(X)[:, places].to_native()
             rows = validate_data(self, X, **ROWS, reset=False)
         theta = self.answer_.theta
         slopes = theta[:-1] if self.fit_intercept else theta

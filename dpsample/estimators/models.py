@@ -18,6 +18,7 @@ from dpsample.core.arrays import Array
 from dpsample.estimators.linear import PrivateLinearModel
 from dpsample.losses import Hinge, Huber, Logistic, Loss, Quantile, Squared
 from dpsample.tables import Encoding, Schema
+from dpsample.tables.entries import is_missing
 
 READ = (
     "The two classes were read from y. If it is not public which labels occur, declare "
@@ -273,9 +274,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         """
         rows = self._rows(X, y)
         labels = column_or_1d(y, warn=True)
+        others = labels[[not isinstance(label, float) for label in labels]]
+        if labels.dtype == object and any(map(is_missing, others)):
+            check.fail("y", "complete", "a missing label", "Drop such records first.")
         assert_all_finite(labels, input_name="y")
-        if any(label is None for label in labels):
-            check.fail("y", "complete", "None", "Drop such records first.")
         check_classification_targets(labels)
         self.classes_ = self._public_classes(labels)
         if self.encoding_ is not None and self.encoding_.levels is not None:
@@ -300,7 +302,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         """Return the two classes as declared, or as they are in the records."""
         levels = None if self.encoding_ is None else self.encoding_.levels
         public: Any = levels if self.classes is None else self.classes
-        found = np.unique(labels if public is None else np.asarray(public))
+        try:
+            found = np.unique(labels if public is None else np.asarray(public))
+        except TypeError:  # no order
+            check.fail("classes", "two of one kind", check.shown(public))
         if public is None:
             warnings.warn(READ, UserWarning, stacklevel=3)
         if len(found) > 2:
@@ -396,7 +401,8 @@ class PrivateLogisticRegression(PrivateClassifier):
     classes_ : array of shape (2,)
         Labels.
     answer_ : Release, Fit or Intervals
-        The private answer in the units of encoded rows, to save and publish.
+        The private answer in the units of encoded rows, to publish; all but
+        `Intervals` can be saved.
     certificate_ : Certificate or EventCertificate
         Its proof.
     radius_ : float

@@ -291,7 +291,8 @@ class Encoding:
             low, high = self.labels or (-1.0, 1.0)
             return np.where(margins >= 0.0, high, low)
         name, schema = self.target or "", self._facts
-        if name not in schema.numeric and name not in schema.log:
+        is_number = name in schema.numeric or name in schema.log
+        if not is_number or self.positive_label is not None:
             return margins
         ends, is_log = self._range(name), name in schema.log
         lower, upper = map(log_scale, ends) if is_log else ends

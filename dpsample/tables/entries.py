@@ -203,7 +203,8 @@ def columns_of(frame: Any) -> dict[str, Column]:
     return made
 
 
-def _is_missing(entry: object) -> bool:
+def is_missing(entry: object) -> bool:
+    """Whether an entry is None, NaN, or a missing value of pandas."""
     import pandas as pd
 
     if isinstance(entry, float | np.floating):
@@ -237,7 +238,7 @@ def number(entry: Any, file: TextFormat) -> float | None:
     if isinstance(entry, str):
         text = entry.strip()
         return math.nan if text in MISSING else _parsed(text, file)
-    if _is_missing(entry):
+    if is_missing(entry):
         return math.nan
     try:
         return float(entry)
@@ -260,7 +261,7 @@ def day(entry: object, file: TextFormat) -> float | None:
                 entry = datetime.datetime.fromisoformat(text)
         except ValueError:
             return None
-    if _is_missing(entry):
+    if is_missing(entry):
         return math.nan
     if not isinstance(entry, datetime.date):
         return None
@@ -340,7 +341,7 @@ def codes(column: Column, levels: Levels | tuple[float], file: TextFormat) -> In
                 return places[text]
         if isinstance(entry, str):
             return ABSENT if entry.strip() in MISSING else UNKNOWN
-        return ABSENT if _is_missing(entry) else UNKNOWN
+        return ABSENT if is_missing(entry) else UNKNOWN
 
     known: dict[str, int] = {}
     found = np.empty(len(column.entries), dtype=np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +17,7 @@ from dpsample.core import columns as columns_module
 from dpsample.core.arrays import Array
 from dpsample.core.sparse import CSR, Rows
 from dpsample.tables import entries
-from dpsample.tables.encoding import Encoding, used_columns
+from dpsample.tables.encoding import Encoding, shortened, used_columns
 from dpsample.tables.rules import of_libsvm
 from dpsample.tables.schema import Schema, TextFormat
 
@@ -122,10 +123,13 @@ def read_table(
             check.fail("bounds", "absent for LIBSVM", str(bounds), "Use row_bound.")
         if target is not None:
             check.fail("target", "absent for LIBSVM", target, "Labels begin its lines.")
+        if not symmetric:
+            check.fail("symmetric", "absent for LIBSVM", symmetric)
         data = from_libsvm(
             content,
             num_features,
             positive_label=positive_label,
+            clip=clip,
             row_norm=row_norm,
             row_bound=row_bound,
             scale=scale,
@@ -170,6 +174,7 @@ def from_libsvm(
     num_features: int | None,
     *,
     positive_label: str | None = None,
+    clip: bool = False,
     row_norm: float = 2.0,
     row_bound: float | None = None,
     scale: float = 1.0,
@@ -187,15 +192,18 @@ def from_libsvm(
         columns=tuple(str(j + 1) for j in range(num_features)),
         target="label",
         positive_label=positive_label,
+        clip=clip,
         row_norm=row_norm,
         row_bound=row_bound,
         scale=scale,
     )
-    rows, y = parse_libsvm(content, encoding, source=source)
+    rows, labels = parse_libsvm(content, encoding, source=source)
+    column, y = entries.Column("label", labels), labels
     if positive_label is not None:
-        y = entries.signs(entries.Column("label", y), positive_label, TextFormat())
+        y = entries.signs(column, positive_label, TextFormat())
+    _check_records(column, y, positive_label)
     return Dataset(
-        features=rows,
+        features=shortened(rows, encoding, Counter()) if clip else rows,
         response=y,
         row_bound=encoding.row_bound,
         row_norm=encoding.row_norm,
@@ -269,6 +277,17 @@ def to_frame(
             return frame
     except (ValueError, OverflowError, pd.errors.ParserWarning) as error:
         _refuse(source, kind.upper(), error)
+
+
+def _check_records(column: entries.Column, y: Array, label: str | None) -> None:
+    """Refuse a table without records, or without the positive label."""
+    if len(y) == 0:
+        check.fail("the input", "a table with records", "none")
+    if label is not None and not (y > 0.0).any():
+        texts = {text for entry in column.entries for text in entries.texts(entry)[:1]}
+        got = f"labels {', '.join(check.shown(text) for text in sorted(texts)[:4])}"
+        condition, name = f"{check.shown(label)} in at least one record", column.name
+        check.fail(f"response {check.shown(name)}", condition, got, "Check spelling.")
 
 
 def _refuse(source: str, kind: str, error: Exception) -> NoReturn:
@@ -350,13 +369,7 @@ def from_frame(
         scale=scale,
     )
     rows, y = encoding.features(frame), encoding.response(frame)
-    if len(y) == 0:
-        check.fail("the input", "a table with records", "none")
-    if positive_label is not None and not (y > 0.0).any():
-        texts = {text for e in table[target].entries for text in entries.texts(e)[:1]}
-        got = f"labels {', '.join(check.shown(text) for text in sorted(texts)[:4])}"
-        condition = f"{check.shown(positive_label)} in at least one record"
-        check.fail(f"response {check.shown(target)}", condition, got, "Check spelling.")
+    _check_records(table[target], y, positive_label)
     return Dataset(
         features=rows,
         response=y,

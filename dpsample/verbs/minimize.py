@@ -73,8 +73,8 @@ def minimize(
         Reproduces a study's run, which is then not releasable. By default the operating
         system's entropy is used.
     evaluation : Problem, optional
-        Public or synthetic records with the same loss and columns, on which the risk
-        along the way is recorded.
+        Public or synthetic records with the same columns, on which the risk along the
+        way is recorded, that of their own loss.
     progress : bool
         Show the steps done in a terminal or notebook.
 

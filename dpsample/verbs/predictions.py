@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsample.core import check, columns
 from dpsample.core.arrays import Array
@@ -51,13 +52,15 @@ class Predictor(ABC):
         """
         return self._margins(features)[0]
 
-    def predict(self, features: object) -> Any:
+    def predict(self, features: object, *, offset: ArrayLike | None = None) -> Any:
         """Labels of a classification loss, else responses.
 
         Parameters
         ----------
         features : DataFrame, array or sparse matrix
             As in `margin`.
+        offset : array of shape (num_rows,), optional
+            Added to the margins: needed where the records of the fit had offsets.
 
         Returns
         -------
@@ -68,6 +71,10 @@ class Predictor(ABC):
             or 1, or the margins.
         """
         margins, is_raw = self._margins(features)
+        if offset is not None:
+            margins = margins + check.array("offset", offset, shape=margins.shape)
+        elif self.public_facts.offset_bound > 0.0:
+            check.fail("offset", "given, as the model has one", "None")
         is_label = self.public_facts.loss.is_classification
         if is_raw and self.encoding is not None:
             return self.encoding.raw_response(margins, is_label=is_label)
@@ -97,6 +104,7 @@ class Predictor(ABC):
 def _is_raw(table: object, names: tuple[str, ...], encoding: Encoding) -> bool:
     """Whether a table has raw columns, not those of encoded rows under other names."""
     given = columns.names_of(table)
-    if given is None:
-        return False
+    if given is None:  # numbered columns may be those of the table that was encoded
+        labels = columns.labels_of(table) or ()
+        return set(encoding.columns) <= {str(label) for label in labels}
     return set(given) != set(names) or set(given) == set(encoding.columns)

@@ -216,7 +216,11 @@ def _fresh(problem: Problem, data: Records, seed: np.random.SeedSequence) -> Pro
     """Problem with the records of one run."""
     key = (*seed.spawn_key, RECORDS_STREAM)
     child = np.random.SeedSequence(seed.entropy, spawn_key=key)
-    return problem.with_records(*data(np.random.Generator(np.random.PCG64DXSM(child))))
+    made: object = data(np.random.Generator(np.random.PCG64DXSM(child)))
+    if not (isinstance(made, tuple) and len(made) in (2, 3)):
+        condition = "a function that returns features, response and perhaps an offset"
+        check.fail("data", condition, check.shown(made))
+    return problem.with_records(*made)
 
 
 def _minimizations(
@@ -325,5 +329,9 @@ def _run(
 def _along_last(function: Callable[[Array], ArrayLike], thetas: Array) -> Array:
     """Values of a function of vectors on the last axis."""
     flat = thetas.reshape(-1, thetas.shape[-1])
-    values = np.array([function(theta) for theta in flat], dtype=np.float64)
+    found = [function(theta) for theta in flat]
+    try:
+        values = np.array(found, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        check.fail("evaluate", "a function that returns numbers", str(error))
     return values.reshape((*thetas.shape[:-1], *values.shape[1:]))

@@ -350,6 +350,8 @@ def optimizers_of(candidates: object) -> tuple[tuple[str, ...], tuple[Optimizer,
     if not given or not all(isinstance(each, Optimizer) for each in given):
         condition = "a sequence or a dict of optimizers"
         check.fail("candidates", condition, check.shown(candidates))
+    if len(set(names)) < len(names):
+        check.fail("candidates", "of different names", ", ".join(names))
     return names, given
 
 

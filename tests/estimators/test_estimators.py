@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from scipy import sparse
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -317,10 +318,31 @@ def test_dates_are_no_responses():
         PrivateRidge(bounds=(0, 1), response_range=(0, 1)).fit(X, y)
 
 
-def test_a_missing_label_is_told(people):
-    labels = ["no", None] * (len(people) // 2)
+@pytest.mark.parametrize("missing", [None, pd.NA])
+def test_a_missing_label_is_told(people, missing):
+    labels = pd.Series(["no", missing] * (len(people) // 2), dtype=object)
     with pytest.raises(ValueError, match="y must be complete"):
         classifier().fit(people[COLUMNS], labels)
+
+
+def test_a_refused_fit_leaves_no_answer_of_other_settings(people):
+    ledger = dps.privacy.Ledger(budget=dps.Budget(epsilon=1.05, delta=1e-5))
+    model = classifier(ledger=ledger).fit(people[COLUMNS], people["ill"])
+    with pytest.raises(ValueError, match="ledger must be"):
+        model.fit(people[COLUMNS], people["ill"])
+    with pytest.raises(NotFittedError):
+        model.predict(people[COLUMNS])
+
+
+def test_columns_of_any_numbers_are_matched_by_number():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.uniform(-0.5, 0.5, (200, 2)), columns=[10, 20])
+    options = {"row_bound": 1.0, "classes": (False, True), "random_state": 1}
+    model = PrivateLogisticRegression(**options).fit(frame, frame[10] > 0.0)
+    found = model.decision_function(frame)
+    np.testing.assert_array_equal(model.decision_function(frame[[20, 10]]), found)
+    with pytest.raises(ValueError, match="columns of X must be complete"):
+        model.decision_function(frame.rename(columns={20: 30}))
 
 
 def test_classes_read_from_the_records_are_named(people):

@@ -300,3 +300,19 @@ def test_malformed_libsvm_lines_are_refused(line):
         entries.parse(["1 1:1", line], num_features=3)
     with pytest.raises(ValueError, match="num_features must be an integer >= 1"):
         entries.parse([], num_features=0)
+
+
+def test_libsvm_files_keep_what_tables_keep(tmp_path):
+    path = tmp_path / "rows.svm"
+    path.write_text("1 1:3 2:4\n-1 1:0.1\n")
+    given = {"num_features": 2, "row_bound": 1.0}
+    data = read_table(path, clip=True, **given)
+    np.testing.assert_allclose(data.features.toarray(), [[0.6, 0.8], [0.1, 0.0]])
+    assert data.encoding.clip
+    with pytest.raises(ValueError, match=r"'2' in at least one record.*Check spelling"):
+        read_table(path, positive_label="2", **given)
+    with pytest.raises(ValueError, match="symmetric must be absent for LIBSVM"):
+        read_table(path, symmetric=False, **given)
+    path.write_text("")
+    with pytest.raises(ValueError, match="a table with records"):
+        read_table(path, **given)

@@ -5,9 +5,12 @@ import pickle
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 
 import dpsample as dps
+from dpsample.tables import Schema
+from dpsample.tables.read import from_frame
 from tests.running.test_descent import problem
 from tests.verbs.test_minimize import BUDGET, METHOD
 
@@ -84,3 +87,43 @@ def test_the_number_of_gradients_is_said_to_depend_on_what_records_hold():
     told = " ".join(dps.Fit.__doc__.split())
     assert "depend on what the records hold" in told
     assert "records' number only" not in told
+
+
+def numbered():
+    """A fit of a table whose columns are numbers, and the table."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({0: rng.uniform(0, 100, 50), 1: rng.uniform(0, 4, 50)})
+    frame[2] = np.where(frame[0] > 50.0, "p", "n")
+    ranges = {"0": (0, 100), "1": (0, 4)}
+    schema = Schema(numeric=ranges, categorical={"2": ("n", "p")})
+    data = from_frame(frame, target="2", bounds=schema)
+    loss, domain = dps.losses.Logistic(), dps.domains.Ball(1.0)
+    return dps.Problem.from_table(data, loss=loss, domain=domain), frame
+
+
+def test_raw_tables_of_numbered_columns_are_encoded():
+    known, frame = numbered()
+    found = dps.minimize(known, METHOD, BUDGET, seed=1)
+    wanted = known.margins(found.theta)
+    for given in (frame, frame[[1, 0]]):
+        np.testing.assert_allclose(found.margin(given), wanted, rtol=1e-12)
+    assert set(found.predict(frame)) <= {"n", "p"}
+
+
+def test_predictions_take_the_offset_of_a_model_that_has_one():
+    plain = problem()
+    known = dps.Problem(
+        plain.data.dense,
+        plain.data.response,
+        offset=np.full(plain.num_records, 0.5),
+        offset_bound=0.5,
+        loss=plain.loss,
+        domain=plain.domain,
+        row_bound=1.0,
+    )
+    found = dps.minimize(known, METHOD, BUDGET, seed=1)
+    rows = plain.data.dense[:9]
+    with pytest.raises(ValueError, match="offset must be given"):
+        found.predict(rows)
+    wanted = np.sign(known.margins(found.theta)[:9])
+    assert np.array_equal(found.predict(rows, offset=np.full(9, 0.5)), wanted)

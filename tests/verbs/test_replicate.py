@@ -176,3 +176,14 @@ def test_each_run_spends_from_the_ledger():
     ledger = dps.privacy.Ledger()
     runs = replicate(ledger=ledger)
     assert len(ledger.entries) == COUNT and runs.certificate.seeded
+
+
+@pytest.mark.parametrize("made", [None, (np.eye(3),), np.eye(3)])
+def test_fresh_records_are_a_tuple_of_two_or_three(made):
+    with pytest.raises(ValueError, match="data must be a function that returns"):
+        replicate(data=lambda rng: made)
+
+
+def test_values_of_replicates_are_numbers():
+    with pytest.raises(ValueError, match="evaluate must be a function that returns"):
+        replicate(evaluate=lambda theta: {"a": 1.0})

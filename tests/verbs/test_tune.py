@@ -47,6 +47,11 @@ def test_the_answer_predicts_and_its_file_is_that_of_the_fit(tmp_path):
         type(choice).load(tmp_path / "fit.json")
 
 
+def test_names_of_candidates_are_different():
+    with pytest.raises(ValueError, match="candidates must be of different names"):
+        tune(candidates={"2": PAIR["1.0"], 2: PAIR["0.001"]})
+
+
 def test_an_edited_certificate_does_not_verify():
     text = tune(seed=1).certificate.to_json()
     for old, new in (
