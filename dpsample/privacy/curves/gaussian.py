@@ -173,7 +173,7 @@ def _log_delta(epsilon: float, gdp: float) -> float:
     if gdp == 0.0:
         return -math.inf
     z = epsilon / gdp - gdp / 2.0
-    if gdp > LARGE:  # the difference of two large numbers
+    if gdp > LARGE and epsilon < math.inf:  # the difference of two large numbers
         z = float(Fraction(epsilon) / Fraction(gdp) - Fraction(gdp) / 2)
     if z > 1e150:
         return -math.inf
